@@ -1,0 +1,49 @@
+"""Calipers turns rollouts into numbers one can defend.
+
+Names are resolved on first use (PEP 562), so that ``import calipers`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOME = {  # public name -> the module it lives in
+    "CalipersError": "calipers.errors",
+    "Column": "calipers.rollouts.column",
+    "Estimate": "calipers.reports.result",
+    "Groups": "calipers.rollouts.groups",
+    "Incomplete": "calipers.errors",
+    "InputError": "calipers.errors",
+    "Metric": "calipers.metrics.metric",
+    "Result": "calipers.reports.result",
+    "Rollouts": "calipers.rollouts.table",
+    "read": "calipers.pipeline",
+    "score": "calipers.pipeline",
+}
+
+__all__ = [*sorted(_HOME), "__version__"]
+
+if TYPE_CHECKING:
+    from calipers.errors import CalipersError, Incomplete, InputError
+    from calipers.metrics.metric import Metric
+    from calipers.pipeline import read, score
+    from calipers.reports.result import Estimate, Result
+    from calipers.rollouts.column import Column
+    from calipers.rollouts.groups import Groups
+    from calipers.rollouts.table import Rollouts
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'calipers' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

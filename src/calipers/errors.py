@@ -1,0 +1,76 @@
+"""Every error Calipers raises on purpose.
+
+::
+
+    CalipersError
+    ├── InputError            the user's mistake: one line, no traceback, exit 2   (a ValueError)
+    │   └── UnknownName       a name nobody registered; says the nearest           (a KeyError too)
+    ├── PluginError           somebody else's code failed; says whose
+    └── Incomplete            numbers were refused because rollouts are missing, exit 3
+
+Anything else that escapes is a bug of ours and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class CalipersError(Exception):
+    """An error a user can act on; its text is the whole story."""
+
+    exit_code = 2
+
+
+class InputError(CalipersError, ValueError):
+    """What the user gave cannot be used: where, what is wrong, what would be right."""
+
+    @classmethod
+    def at(cls, place: str, wrong: str, right: str = "") -> InputError:
+        """``place: wrong; right``, the one shape of every input error.
+
+        >>> str(InputError.at("a.jsonl:3", "reward is 'high'", "expected a number or null"))
+        "a.jsonl:3: reward is 'high'; expected a number or null"
+        """
+        return cls(f"{place}: {wrong}; {right}" if right else f"{place}: {wrong}")
+
+
+class UnknownName(InputError, KeyError):
+    """A name that no index holds."""
+
+    def __str__(self) -> str:  # KeyError would print the repr
+        return str(self.args[0])
+
+    @classmethod
+    def of(cls, kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownName:
+        """``no metric named 'pas@3'; did you mean 'pass@{k}'?``"""
+        close = nearest(name, known)
+        if hint:
+            return cls(f"no {kind} named {name!r}; {hint}")
+        if close:
+            return cls(f"no {kind} named {name!r}; did you mean {' or '.join(map(repr, close))}?")
+        return cls(f"no {kind} named {name!r}; known: {', '.join(sorted(known)) or '(none)'}")
+
+
+class PluginError(CalipersError):
+    """Code named by the user, or an installed plugin, failed while it was used."""
+
+
+class Incomplete(CalipersError):
+    """Rollouts are missing and the user asked for all or nothing (``--missing fail``)."""
+
+    exit_code = 3
+
+
+def nearest(name: str, known: Iterable[str], most: int = 2) -> list[str]:
+    """The known names closest to a mistyped one, best first; digits and ``{k}`` count as alike.
+
+    >>> nearest("pas@3", ["pass@{k}", "mean_reward"])
+    ['pass@{k}']
+    """
+    import difflib
+    import re
+
+    plain = {re.sub(r"\{k\}|\d+", "#", word).lower(): word for word in sorted(known)}
+    close = difflib.get_close_matches(re.sub(r"\d+", "#", name).lower(), plain, most, 0.6)
+    return [plain[word] for word in close]

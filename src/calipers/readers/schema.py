@@ -1,0 +1,148 @@
+"""What the rows of a JSONL file look like so far, as a strict decoder that is widened on surprise.
+
+Decoding into a fixed `msgspec` struct is several times faster than decoding into dicts, and a
+strict one can lose nothing: a row with a new key, or a new kind of value, does not fit and raises.
+Then that row teaches the schema what it lacked, and its block is decoded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from calipers.rollouts.record import GROUP, ROLES, TEXTS, Outcome
+
+Raw = msgspec.Raw
+NOTHING = Raw(b"")
+MOST_COLUMNS = 1000  # more distinct keys than this are ids used as keys, not columns
+
+
+class _Object(msgspec.Struct, gc=False):
+    """Any JSON object, skipped unread."""
+
+
+class _List(msgspec.Struct, array_like=True, gc=False):
+    """Any JSON list, skipped unread."""
+
+
+_KINDS: Mapping[str, Any] = {"number": float | bool, "text": str, "object": _Object, "list": _List}
+_ROLE_TYPES: Mapping[str, tuple[Any, Any]] = {  # role -> (type, default)
+    "sample": (Annotated[int, msgspec.Meta(ge=0, lt=2**53)], 0),
+    "attempt": (Annotated[int, msgspec.Meta(ge=1, lt=2**53)], 1),
+    "outcome": (Outcome | None, None),
+    "reward": (float | bool | None, None),
+    "answer": (float | bool | str | _List | None, None),
+    **{role: (str | _List | None, None) for role in TEXTS},
+    "error": (str | _Object | None, None),
+    **{role: (str | None, None) for role in GROUP},
+}
+_ROWS = msgspec.json.Decoder(dict[str, Raw])
+
+
+class Schema:
+    """The keys and kinds of value seen so far, and a decoder for exactly those.
+
+    ``names`` says what the file calls a role; ``labels`` are the paths asked for by ``--by`` and
+    ``--cluster``, whose values are kept as raw JSON.
+    """
+
+    def __init__(self, names: Mapping[str, str], labels: Collection[str]) -> None:
+        self.roles = {names.get(role, role): role for role in ROLES}
+        self.numbers = {key: name for name, key in names.items() if name not in ROLES}  # key -> column
+        self.labels = sorted(labels)
+        self.seen: set[str] = set()  # roles that occur
+        self.inside: dict[str, list[str]] = {"rewards": [], "usage": []}
+        self.extra: dict[str, set[str]] = {}  # other keys -> kinds of value
+        self.rebuild()
+
+    def learn(self, line: bytes) -> bool:
+        """Widen the schema to fit one line; False when it knew all of it already."""
+        before = self._size()
+        for key, raw in _ROWS.decode(line).items():
+            role = self.roles.get(key)
+            if role is None:
+                kinds = self.extra.setdefault(key, set())
+                kind = _kind(raw)
+                if kind and not (key in self.numbers and kind != "number"):
+                    kinds.add(kind)
+                continue
+            self.seen.add(role)
+            if role in self.inside and _kind(raw) == "object":
+                known = self.inside[role]
+                known.extend(name for name in _ROWS.decode(raw) if name not in known)
+        return self._size() > before
+
+    def _size(self) -> int:
+        kinds = sum(len(kinds) + 1 for kinds in self.extra.values())
+        return len(self.seen) + kinds + sum(map(len, self.inside.values()))
+
+    def columns(self) -> int:
+        """How many columns of numbers the schema holds."""
+        return sum("number" in kinds for kinds in self.extra.values()) + sum(map(len, self.inside.values()))
+
+    def rebuild(self) -> None:
+        """Make the decoder for what is known now; `fields` says what stands where in its rows."""
+        self.fields: list[tuple[str, str]] = []  # (what, name) of each position of a row
+        self.first_steps = sorted({path.split(".")[0] for path in self.labels})
+        spec: list[tuple[str, Any, Any]] = []
+        keys: dict[str, str] = {}
+
+        def add(what: str, name: str, key: str, kind: Any, default: Any) -> None:
+            keys[f"f{len(spec)}"] = key
+            spec.append((f"f{len(spec)}", kind, default))
+            self.fields.append((what, name))
+
+        key_of = {role: key for key, role in self.roles.items()}
+        add("task", "task", key_of["task"], int | str, msgspec.NODEFAULT)
+        for role in sorted(self.seen - {"task"}):
+            if role == "answer" and role in self.labels:
+                add("raw", role, key_of[role], Raw, NOTHING)
+            elif role in self.inside:
+                add(role, role, key_of[role], _numbers_struct(role, self.inside[role]) | None, None)
+            elif role == "metadata":
+                add("metadata", role, key_of[role], self._metadata(), None)
+            else:
+                kind, default = _ROLE_TYPES[role]
+                add(role, role, key_of[role], kind, default)
+        for key, kinds in self.extra.items():
+            name = self.numbers.get(key, key)
+            if key in self.labels:
+                add("raw", key, key, Raw, NOTHING)
+            elif kinds == {"number"}:
+                add("number", name, key, float | bool | None, None)
+            else:
+                union: Any = None
+                for kind in sorted(kinds):
+                    union = _KINDS[kind] | union if union is not None else _KINDS[kind] | None
+                add("mixed" if "number" in kinds else "other", name, key, union, None)
+        row = msgspec.defstruct(
+            "Row",
+            [(name, kind) if default is msgspec.NODEFAULT else (name, kind, default) for name, kind, default in spec],
+            rename=keys,
+            forbid_unknown_fields=True,
+            gc=False,
+        )
+        self.decoder = msgspec.json.Decoder(row)
+
+    def _metadata(self) -> Any:
+        """Skip metadata unread, but for the first step of each path somebody asked for."""
+        if not self.labels:
+            return _Object | None
+        fields: list[Any] = [(f"f{i}", Raw, NOTHING) for i in range(len(self.first_steps))]
+        rename = {f"f{i}": step for i, step in enumerate(self.first_steps)}
+        return msgspec.defstruct("Metadata", fields, rename=rename, gc=False) | None
+
+
+def _numbers_struct(name: str, keys: list[str]) -> Any:
+    fields: list[Any] = [(f"f{i}", float | bool | None, None) for i in range(len(keys))]
+    rename = {f"f{i}": key for i, key in enumerate(keys)}
+    return msgspec.defstruct(name, fields, rename=rename, forbid_unknown_fields=True, gc=False)
+
+
+def _kind(raw: Raw) -> str:
+    """The kind of a raw JSON value, from its first byte; "" for null."""
+    first = bytes(memoryview(raw)[:1])
+    named = {b'"': "text", b"{": "object", b"[": "list", b"n": ""}
+    return named.get(first, "number")

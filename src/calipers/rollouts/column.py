@@ -1,0 +1,46 @@
+"""A column: numbers, and which of them are there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Numbers with a mask of the ones that exist.
+
+    A gap is a place where ``given`` is false, whatever ``values`` holds there. NaN under a true
+    ``given`` is a number somebody sent, and stays one.
+    """
+
+    values: Floats  # [N] or [N, S]
+    given: Bools  # [N]
+
+    @classmethod
+    def of(cls, values: ArrayLike, given: ArrayLike | None = None) -> Column:
+        """A column of these values; without ``given``, all of them are there."""
+        numbers = np.asarray(values, dtype=np.float64)
+        there = np.ones(len(numbers), dtype=bool) if given is None else np.asarray(given, dtype=bool)
+        return cls(numbers, there)
+
+    def __len__(self) -> int:
+        return len(self.given)
+
+    def kept(self) -> Floats:
+        """The values that are there, gaps left out."""
+        return self.values if self.given.all() else self.values[self.given]
+
+    def take(self, rows: slice | NDArray[np.intp] | Bools) -> Column:
+        """The same column over some of its rows."""
+        return Column(self.values[rows], self.given[rows])
+
+    def filled(self, value: float) -> Column:
+        """The same column with every gap turned into this value."""
+        return Column(np.where(self.given, self.values, value), np.ones(len(self), dtype=bool))

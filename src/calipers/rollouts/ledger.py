@@ -1,0 +1,62 @@
+"""The ledger: every planned rollout ends in exactly one outcome, and the counts add up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from calipers.rollouts.column import Column
+from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED
+from calipers.rollouts.table import Rollouts
+
+Missing = Literal["gap", "zero", "fail"]
+"""What a gap becomes: it leaves the estimate, it counts 0, or it stops the scoring."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What became of the planned rollouts of one group."""
+
+    planned: int
+    planned_from: str
+    tasks: int
+    scored: int
+    gaps: int
+    attempts: int
+    outcomes: dict[str, int]  # outcome -> rollouts, only those that occur, in the order of OUTCOMES
+
+    @classmethod
+    def of(cls, rollouts: Rollouts) -> Ledger:
+        """Count a group's rollouts; its sums are checked, never assumed."""
+        counts = np.bincount(rollouts.outcome, minlength=len(OUTCOMES)).tolist()
+        ledger = cls(
+            planned=len(rollouts),
+            planned_from=rollouts.planned_from,
+            tasks=len(rollouts.tasks),
+            scored=counts[SCORED],
+            gaps=sum(counts[FIRST_GAP:]),
+            attempts=rollouts.attempts,
+            outcomes={word: n for word, n in zip(OUTCOMES, counts, strict=False) if n},
+        )
+        if sum(ledger.outcomes.values()) != ledger.planned:
+            raise RuntimeError(f"the ledger does not add up: {ledger}")
+        return ledger
+
+
+def contributed(rollouts: Rollouts, key: str) -> Column:
+    """The number each rollout contributes to a reward metric, [R].
+
+    Its reward, whatever the outcome, unless the outcome is one that leaves a gap; without a reward,
+    0 for an outcome that is the model's own doing (`refused`, `truncated`, ...), else a gap.
+    """
+    reward = rollouts.rewards.get(key)
+    if reward is None:
+        empty = np.zeros(len(rollouts))
+        reward = Column(empty, empty.astype(bool))
+    numbered = rollouts.outcome < FIRST_GAP
+    if bool((numbered == reward.given).all()) and bool(numbered.all()):
+        return reward
+    own_doing = numbered & (rollouts.outcome != SCORED) & ~reward.given
+    return Column(np.where(own_doing, 0.0, reward.values), (reward.given & numbered) | own_doing)

@@ -1,0 +1,124 @@
+"""The record of one rollout: its keys, its outcomes, and what is wrong with a bad one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, get_args
+
+from typing import Literal
+
+Outcome = Literal[
+    "scored",
+    "refused",
+    "truncated",
+    "empty",
+    "timed_out",
+    "unparsed",
+    "filter_timeout",
+    "verifier_failed",
+    "judge_failed",
+    "client_failed",
+    "cancelled",
+    "not_run",
+    "missing",
+]
+"""What became of a planned rollout: the first six contribute a number, the others leave a gap."""
+
+OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
+CODE: Final[Mapping[str, int]] = {word: code for code, word in enumerate(OUTCOMES)}
+SCORED, MISSING = CODE["scored"], CODE["missing"]
+FIRST_GAP = CODE["filter_timeout"]
+"""Outcomes from this code on leave a gap, whatever reward stands beside them."""
+
+UNSTATED = 255
+"""No outcome was written: `scored` with a reward, `missing` without."""
+
+ABSENT = "__missing__"
+"""The slice of rollouts that have no value for a ``--by`` key."""
+
+USAGE: Final = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost_usd", "latency_s")
+GROUP: Final = ("agent", "model", "dataset")
+TEXTS: Final = ("prompt", "completion")
+ROLES: Final = (
+    *("task", "sample", "attempt", "outcome", "reward", "rewards", "answer"),
+    *(*TEXTS, "usage", "error", "metadata", *GROUP),
+)
+"""The keys with a meaning of their own. Any other key is a column, or a label for ``--by``."""
+
+
+def label(value: Any) -> str:
+    """A JSON value as the name of a slice: text as it is, null as absent, all else as JSON.
+
+    >>> label("easy"), label(1), label(True), label(None)
+    ('easy', '1', 'true', '__missing__')
+    """
+    if isinstance(value, str):
+        return value
+    return ABSENT if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def fault(row: Any, names: Mapping[str, str]) -> tuple[str, str] | None:
+    """What is wrong with one decoded record, and what would be right; None for a good one.
+
+    ``names`` says what this file calls a role (``--columns task=id``). Slow and thorough: it is
+    asked only about rows that the fast path refused.
+    """
+    if not isinstance(row, dict):
+        return f"a rollout is {_kind(row)}", "expected a JSON object"
+    task = names.get("task", "task")
+    if task not in row:
+        return f"no key {task!r}", _advice(row)
+    for role, (right, good) in _RULES.items():
+        key = names.get(role, role)
+        if key in row and not good(row[key]):
+            return f"{key} is {_show(row[key])}", f"expected {right}"
+    for role in ("rewards", "usage"):
+        for key, value in (row.get(names.get(role, role)) or {}).items():
+            if not (value is None or _number(value)):
+                return f"{role}.{key} is {_show(value)}", "expected a number or null"
+    for name in USAGE:
+        key = names.get(name, name)
+        if name in names and key in row and not (row[key] is None or _number(row[key])):
+            return f"{key} is {_show(row[key])}", "expected a number or null"
+    return None
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float))  # a boolean is an int: 0 or 1
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**53
+
+
+_RULES: Final[Mapping[str, tuple[str, Any]]] = {
+    "task": ("text or an integer", lambda v: isinstance(v, str) or _whole(v, -(2**200))),
+    "sample": ("an integer >= 0", lambda v: _whole(v, 0)),
+    "attempt": ("an integer >= 1", lambda v: _whole(v, 1)),
+    "outcome": (f"one of {', '.join(OUTCOMES)}", lambda v: v is None or v in OUTCOMES),
+    "reward": ("a number or null", lambda v: v is None or _number(v)),
+    "rewards": ("an object of numbers", lambda v: v is None or isinstance(v, dict)),
+    "answer": ("a JSON scalar or a list", lambda v: not isinstance(v, dict)),
+    "prompt": ("text, a list of messages, or null", lambda v: v is None or isinstance(v, (str, list))),
+    "completion": ("text, a list of messages, or null", lambda v: v is None or isinstance(v, (str, list))),
+    "usage": ("an object of numbers", lambda v: v is None or isinstance(v, dict)),
+    "error": ("text or an object", lambda v: v is None or isinstance(v, (str, dict))),
+    "metadata": ("an object", lambda v: v is None or isinstance(v, dict)),
+    **{key: ("text or null", lambda v: v is None or isinstance(v, str)) for key in GROUP},
+}
+
+
+def _kind(value: Any) -> str:
+    names = {list: "a list", str: "text", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _advice(row: Mapping[str, Any]) -> str:
+    keys = ", ".join(list(row)[:8]) or "none"
+    return f"name it with --columns task=KEY (keys here: {keys[:120]})"

@@ -1,0 +1,237 @@
+"""The one table: a row per rollout, columns by name, in an order that no file layout can change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from calipers.errors import InputError
+from calipers.rollouts.column import Bools, Column, Ints
+from calipers.rollouts.groups import Groups
+from calipers.rollouts.part import Labels, Part
+from calipers.rollouts.record import GROUP, MISSING, SCORED, UNSTATED, label
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """Rollouts of one or more groups (agent, model, dataset), a row per planned (task, sample).
+
+    Rows are sorted by group, task and sample; of several attempts only the highest stands here.
+    """
+
+    keys: Sequence[tuple[str | None, ...]]  # (agent, model, dataset) of each group
+    tasks: Sequence[str]  # [T] ids, group by group
+    owner: Ints  # [T] the group of each task, ascending
+    task: Ints  # [R] codes into tasks, ascending
+    sample: Ints  # [R]
+    outcome: np.ndarray[Any, np.dtype[np.uint8]]  # [R] codes of record.OUTCOMES
+    rewards: dict[str, Column]
+    columns: dict[str, Column]
+    labels: dict[str, Labels]
+    attempts: int = 0  # rows read, with the attempts that later ones replaced
+    planned_from: str = "rows"
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    @property
+    def by_task(self) -> Groups:
+        """The partition of the rows into tasks."""
+        return Groups(self.task, len(self.tasks))
+
+    def groups(self) -> Iterator[Rollouts]:
+        """One table per (agent, model, dataset), each a view of this one."""
+        if len(self.keys) == 1:
+            yield self
+            return
+        for number, key in enumerate(self.keys):
+            first, last = np.searchsorted(self.owner, [number, number + 1])
+            start, end = np.searchsorted(self.task, [first, last])
+            rows = slice(int(start), int(end))
+            yield replace(
+                self._take(rows),
+                keys=[key],
+                tasks=self.tasks[first:last],
+                owner=np.zeros(last - first, dtype=np.int64),
+                task=self.task[rows] - first,
+                attempts=int(end - start),
+            )
+
+    def where(self, mask: Bools) -> Rollouts:
+        """The rollouts the mask marks, [R], and only their tasks."""
+        kept, code = np.unique(self.task[mask], return_inverse=True)
+        part = self._take(mask)
+        return replace(part, tasks=[self.tasks[t] for t in kept], owner=self.owner[kept], task=code)
+
+    def _take(self, rows: slice | Bools) -> Rollouts:
+        return replace(
+            self,
+            sample=self.sample[rows],
+            outcome=self.outcome[rows],
+            rewards={name: column.take(rows) for name, column in self.rewards.items()},
+            columns={name: column.take(rows) for name, column in self.columns.items()},
+            labels={name: values.take(rows) for name, values in self.labels.items()},
+        )
+
+
+def assemble(parts: Sequence[Part]) -> Rollouts:
+    """Join what the readers found into one table; the row order and the split into files vanish.
+
+    InputError names both places of a (task, sample, attempt) that stands twice in one group, and
+    the place of a `scored` rollout without a reward.
+    """
+    ids, task = _join_codes([part.tasks for part in parts], [part.task for part in parts])
+    sample = np.concatenate([part.sample for part in parts])
+    attempt = np.concatenate([part.attempt for part in parts])
+    labels = _join_labels(parts)
+    keys, group = _group_keys(labels, len(task))
+    tasks, owner, unit = _units(ids, task, keys, group)
+    rows = _sorted_rows(parts, unit, sample, attempt)
+    rewards = _join_columns([(len(part), part.rewards) for part in parts])
+    outcome = _outcomes(parts, rewards)
+    columns = _join_columns([(len(part), part.columns) for part in parts])
+    table = Rollouts(keys, tasks, owner, unit, sample, outcome, rewards, columns, labels, len(task))
+    if rows is not None:
+        table = replace(table._take(rows), task=unit[rows])
+    return replace(table, planned_from=parts[0].planned_from)
+
+
+def _join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[list[Any], Ints]:
+    """One list of distinct values and one code per row, from one of each per part."""
+    if len(lists) == 1:
+        return list(lists[0]), codes[0]
+    index: dict[tuple[type, Any], int] = {}
+    joined = []
+    for values, code in zip(lists, codes, strict=True):
+        # the type belongs to the key: 1, 1.0 and True are equal in Python but not in JSON
+        keys = [(type(value), value if value.__hash__ else label(value)) for value in values]
+        table = np.array([index.setdefault(key, len(index)) for key in keys] + [-1], dtype=np.int64)
+        joined.append(table[code])
+    distinct: list[Any] = [None] * len(index)
+    for values in lists:
+        for value in values:
+            key = (type(value), value if value.__hash__ else label(value))
+            distinct[index[key]] = value
+    return distinct, np.concatenate(joined)
+
+
+def _join_labels(parts: Sequence[Part]) -> dict[str, Labels]:
+    names = sorted({name for part in parts for name in part.labels})
+    joined = {}
+    for name in names:
+        absent = [Labels(np.full(len(part), -1, dtype=np.int64), []) for part in parts]
+        found = [part.labels.get(name, none) for part, none in zip(parts, absent, strict=True)]
+        values, code = _join_codes([labels.values for labels in found], [labels.code for labels in found])
+        joined[name] = Labels(code, values)
+    return joined
+
+
+def _group_keys(labels: dict[str, Labels], rows: int) -> tuple[list[tuple[str | None, ...]], Ints]:
+    """The distinct (agent, model, dataset), sorted by (dataset, model, agent), and each row's."""
+    found = [labels.pop(name, None) for name in GROUP]
+    if rows == 0 or not any(found):
+        return [(None, None, None)], np.zeros(rows, dtype=np.int64)
+    codes = np.stack([column.code if column else np.full(rows, -1) for column in found], axis=1)
+    distinct, code = np.unique(codes, axis=0, return_inverse=True)
+    keys = [
+        tuple(column.values[c] if column and c >= 0 else None for column, c in zip(found, row, strict=True))
+        for row in distinct.tolist()
+    ]
+    order = sorted(range(len(keys)), key=lambda i: [(part is not None, part or "") for part in reversed(keys[i])])
+    place = np.empty(len(keys), dtype=np.int64)
+    place[order] = np.arange(len(keys))
+    return [keys[i] for i in order], place[code.reshape(-1)]
+
+
+def _units(
+    ids: Sequence[str], task: Ints, keys: Sequence[Any], group: Ints
+) -> tuple[list[str], Ints, Ints]:
+    """Tasks as (group, id), groups in their order, ids in theirs: (ids, owners, code per row)."""
+    order = sorted(range(len(ids)), key=lambda i: _id_order(ids[i]))
+    place = np.empty(len(ids), dtype=np.int64)
+    place[order] = np.arange(len(ids))
+    if len(keys) == 1:
+        return [ids[i] for i in order], np.zeros(len(ids), dtype=np.int64), place[task]
+    pair, code = np.unique(group * len(ids) + place[task], return_inverse=True)
+    return [ids[order[i]] for i in (pair % len(ids)).tolist()], pair // len(ids), code
+
+
+def _id_order(task: str) -> tuple[int, int, str]:
+    """Numbers by size, before all other text."""
+    return (0, int(task), task) if task.isdecimal() and len(task) < 19 else (1, 0, task)
+
+
+def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints, attempt: Ints) -> Ints | None:
+    """The rows to keep, sorted by (task, sample), the highest attempt of each; None for all as they are."""
+    later = unit[1:] > unit[:-1]
+    if bool((later | ((unit[1:] == unit[:-1]) & (sample[1:] > sample[:-1]))).all()):
+        return None
+    rows = np.lexsort((attempt, sample, unit))
+    same = (unit[rows][1:] == unit[rows][:-1]) & (sample[rows][1:] == sample[rows][:-1])
+    twice = same & (attempt[rows][1:] == attempt[rows][:-1])
+    if twice.any():
+        # of all that stand twice, report the one found first in the files
+        second = rows[1:][twice]
+        at = int(np.argmin(second))
+        one, two = sorted((int(rows[:-1][twice][at]), int(second[at])))
+        task, number = parts_task(parts, one), int(sample[one])
+        raise InputError.at(
+            place(parts, two),
+            f"task {task!r} sample {number} attempt {int(attempt[one])} stands twice, first at {place(parts, one)}",
+            "give each try its own sample number, or each retry a higher attempt",
+        )
+    return rows[np.append(~same, True)]
+
+
+def _join_columns(parts: Sequence[tuple[int, dict[str, Column]]]) -> dict[str, Column]:
+    names = sorted({name for _, columns in parts for name in columns})
+    joined = {}
+    for name in names:
+        pieces = [
+            columns[name] if name in columns else Column(np.zeros(rows), np.zeros(rows, dtype=bool))
+            for rows, columns in parts
+        ]
+        if len(pieces) == 1:
+            joined[name] = pieces[0]
+        else:
+            values = np.concatenate([piece.values for piece in pieces])
+            joined[name] = Column(values, np.concatenate([piece.given for piece in pieces]))
+    return joined
+
+
+def _outcomes(parts: Sequence[Part], rewards: dict[str, Column]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    outcome = np.concatenate([part.outcome for part in parts])
+    rewarded = np.zeros(len(outcome), dtype=bool)
+    for column in rewards.values():
+        rewarded |= column.given
+    unrewarded = np.flatnonzero((outcome == SCORED) & ~rewarded)
+    if len(unrewarded):
+        raise InputError.at(
+            place(parts, int(unrewarded[0])),
+            "outcome is 'scored' but there is no reward",
+            "expected a number in reward or rewards, or another outcome",
+        )
+    return np.where(outcome == UNSTATED, np.where(rewarded, SCORED, MISSING), outcome).astype(np.uint8)
+
+
+def place(parts: Sequence[Part], row: int) -> str:
+    """``path:line`` of a row of the parts laid end to end."""
+    part, row = _part_of(parts, row)
+    return part.places.of(row)
+
+
+def parts_task(parts: Sequence[Part], row: int) -> str:
+    """The task id of a row of the parts laid end to end."""
+    part, row = _part_of(parts, row)
+    return part.tasks[int(part.task[row])]
+
+
+def _part_of(parts: Sequence[Part], row: int) -> tuple[Part, int]:
+    for part in parts:
+        if row < len(part):
+            return part, row
+        row -= len(part)
+    raise IndexError(row)
