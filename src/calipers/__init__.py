@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 _HOME = {  # public name -> the module it lives in
     "CalipersError": "calipers.errors",
     "Column": "calipers.rollouts.column",
-    "Estimate": "calipers.reports.result",
+    "Estimate": "calipers.stats.estimate",
     "Groups": "calipers.rollouts.groups",
     "Incomplete": "calipers.errors",
     "InputError": "calipers.errors",
@@ -23,16 +23,30 @@ _HOME = {  # public name -> the module it lives in
     "score": "calipers.pipeline",
 }
 
-__all__ = [*sorted(_HOME), "__version__"]
+__all__ = [
+    "CalipersError",
+    "Column",
+    "Estimate",
+    "Groups",
+    "Incomplete",
+    "InputError",
+    "Metric",
+    "Result",
+    "Rollouts",
+    "__version__",
+    "read",
+    "score",
+]
 
 if TYPE_CHECKING:
     from calipers.errors import CalipersError, Incomplete, InputError
     from calipers.metrics.metric import Metric
     from calipers.pipeline import read, score
-    from calipers.reports.result import Estimate, Result
+    from calipers.reports.result import Result
     from calipers.rollouts.column import Column
     from calipers.rollouts.groups import Groups
     from calipers.rollouts.table import Rollouts
+    from calipers.stats.estimate import Estimate
 
 
 def __getattr__(name: str) -> Any:

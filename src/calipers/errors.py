@@ -43,7 +43,7 @@ class UnknownName(InputError, KeyError):
 
     @classmethod
     def of(cls, kind: str, name: str, known: Iterable[str], hint: str = "") -> UnknownName:
-        """``no metric named 'pas@3'; did you mean 'pass@{k}'?``"""
+        """The error ``no metric named 'pas@3'; did you mean 'pass@{k}'?``."""
         close = nearest(name, known)
         if hint:
             return cls(f"no {kind} named {name!r}; {hint}")

@@ -6,20 +6,23 @@ import gzip
 import hashlib
 import io
 import os
+import stat
 import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import Any
 
 from calipers.errors import InputError
 
 BLOCK = 1 << 17  # half and twice of it are 10-15 % slower to decode
 LONGEST_LINE = 64 << 20
+LARGEST_WHOLE = 2 << 30  # of a format that cannot be read piece by piece
 FREE_UNPACKED = 1 << 30  # packed input may unpack to this much whatever its ratio ...
 MOST_RATIO = 1000  # ... and beyond it to this many times its packed size
 BOM = b"\xef\xbb\xbf"
 STDIN = "-"
+_ZSTD_PIECE = 1 << 12  # packed bytes; all they unpack to is held at once
 
 
 class LongLine(Exception):
@@ -36,19 +39,34 @@ class Source:
         self._hashing: threading.Thread | None = None
         self._broken: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error)
         self._unpacked_bytes = 0
-        if path == STDIN:
-            self.size = 0
-            self._raw = io.BufferedReader(_Hashed(sys.stdin.buffer, self._hash), BLOCK)
-        else:
-            self._raw = _open(path)
-            self.size = os.fstat(self._raw.fileno()).st_size
-        self._stream = self._unpacking()
-        self.head = self._unpacked(BLOCK)
+        self._file: Any = sys.stdin.buffer if path == STDIN else _open(path)
+        self._lasting = path != STDIN and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        self.size = os.fstat(self._file.fileno()).st_size if self._lasting else 0
+        self._raw: io.BufferedReader[Any] = self._file
+        if not self._lasting:  # standard input or a pipe gives its bytes once: they are hashed as they pass
+            self._raw = io.BufferedReader(_Hashed(self._file, self._hash), BLOCK)
+        try:
+            self._stream = self._unpacking()
+            self.head = self._unpacked(BLOCK)
+        except InputError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; its hash stays."""
+        if self.path != STDIN:
+            self._file.close()
 
     @property
     def divisible(self) -> bool:
         """Whether byte ranges of the input can be read on their own."""
-        return self.path != STDIN and not self.packing
+        return self._lasting and not self.packing
 
     def read(self, size: int) -> bytes:
         """At most ``size`` more unpacked bytes; InputError when they cannot be unpacked."""
@@ -70,7 +88,7 @@ class Source:
 
     def start_hashing(self) -> None:
         """Hash the file beside the reading; hashing holds no lock, so it costs a core, not time."""
-        if self.path != STDIN:
+        if self._lasting:
             self._hashing = threading.Thread(target=self._hash_file, daemon=True)
             self._hashing.start()
 
@@ -87,7 +105,7 @@ class Source:
             while chunk := file.read(1 << 20):
                 self._hash.update(chunk)
 
-    def _unpacking(self) -> BinaryIO:
+    def _unpacking(self) -> io.BufferedReader[Any]:
         magic = self._raw.peek(4)[:4]
         if magic[:2] == b"\x1f\x8b":
             self.packing = "gzip"
@@ -97,17 +115,18 @@ class Source:
 
             self.packing = "zstd"
             self._broken = (*self._broken, zstandard.ZstdError)
-            unpacked = zstandard.ZstdDecompressor().stream_reader(self._raw, read_across_frames=True)
-            return io.BufferedReader(unpacked, BLOCK)
+            return io.BufferedReader(_Zstd(self._raw), BLOCK)
         return self._raw
 
     def _unpacked(self, size: int) -> bytes:
-        if not self.packing:
-            return self._stream.read(size)
         try:
-            found = self._stream.read(size)
+            found: bytes = self._stream.read(size)
         except self._broken as error:
+            if not self.packing:
+                raise InputError.at(self.path, f"cannot be read ({error})") from None
             raise InputError.at(self.path, f"cannot be unpacked as {self.packing} ({error})", "is it whole?") from None
+        if not self.packing:
+            return found
         self._unpacked_bytes += len(found)
         limit = max(FREE_UNPACKED, MOST_RATIO * (self.size or FREE_UNPACKED))
         if self._unpacked_bytes > limit:
@@ -148,28 +167,60 @@ def next_line(path: str, offset: int) -> int:
     return offset
 
 
-def _open(path: str) -> io.BufferedReader:
+def _open(path: str) -> io.BufferedReader[Any]:
     try:
-        return open(path, "rb", buffering=BLOCK)
+        return io.BufferedReader(io.FileIO(path, "rb"), BLOCK)
     except FileNotFoundError:
         raise InputError.at(path, "no such file", "expected a file of rollouts, or - for standard input") from None
     except IsADirectoryError:
         raise InputError.at(path, "is a directory", "expected a file of rollouts") from None
-    except OSError as error:
-        raise InputError.at(path, f"cannot be read ({error.strerror})") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise InputError.at(path, f"cannot be read ({getattr(error, 'strerror', error)})") from None
 
 
 class _Hashed(io.RawIOBase):
     """A stream that hashes what passes through."""
 
-    def __init__(self, inner: BinaryIO, digest: hashlib._Hash) -> None:
+    def __init__(self, inner: Any, digest: hashlib._Hash) -> None:
         self._inner, self._digest = inner, digest
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
-        chunk = self._inner.read1(len(buffer)) if hasattr(self._inner, "read1") else self._inner.read(len(buffer))
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._inner.read1(len(buffer))
         buffer[: len(chunk)] = chunk
         self._digest.update(chunk)
         return len(chunk)
+
+
+class _Zstd(io.RawIOBase):
+    """Frames of zstd, unpacked; EOFError when the last one is cut off.
+
+    The library's own stream reader takes the end of the file for the end of the frame.
+    """
+
+    def __init__(self, packed: io.BufferedReader[Any]) -> None:
+        import zstandard
+
+        self._packed, self._unpacker = packed, zstandard.ZstdDecompressor()
+        self._frame = self._unpacker.decompressobj()
+        self._begun, self._ready = False, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            more = self._frame.unused_data if self._frame.eof else b""
+            if self._frame.eof:
+                self._frame, self._begun = self._unpacker.decompressobj(), False
+            more = more or self._packed.read(_ZSTD_PIECE)
+            if not more:
+                if self._begun:
+                    raise EOFError("the last frame is cut off")
+                return 0
+            self._begun, self._ready = True, memoryview(self._frame.decompress(more))
+        found, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
+        buffer[: len(found)] = found
+        return len(found)

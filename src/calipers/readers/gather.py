@@ -42,7 +42,7 @@ class Gather:
 
     def tasks(self, column: Sequence[int | str]) -> None:
         """The task ids of the block; an integer is read as its text."""
-        if not all([type(task) is str for task in column]):
+        if set(map(type, column)) != {str}:
             column = [str(task) for task in column]
         self._task.extend(map(self._tasks.__getitem__, column))
 
@@ -75,7 +75,9 @@ class Gather:
         found: dict[str, dict[str, Column]] = {"reward": {}, "column": {}}
         for (kind, name), pieces in self._numbers.items():
             found[kind][name] = _column(name, pieces, self.rows)
-        held = {name: Labels(_ints(pieces, self.rows, -1), list(self._codes[name])) for name, pieces in self._labels.items()}
+        held = {
+            name: Labels(_ints(pieces, self.rows, -1), list(self._codes[name])) for name, pieces in self._labels.items()
+        }
         labels = {name: held[name] for name in held if not name.startswith("raw:")}
         for path in paths:
             first, _, rest = path.partition(".")

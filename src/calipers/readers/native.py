@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from calipers.readers.files import BOM, LONGEST_LINE, LongLine, Source, line_blocks, next_line
@@ -59,7 +60,7 @@ def _divided(
     share = CHILD_SHARE * 2 / processes
     wished = [round(source.size * (1 - share * (processes - n))) for n in range(1, processes)]
     cuts = [0, *(next_line(source.path, cut) for cut in wished), source.size]
-    ranges = list(zip(cuts, cuts[1:], strict=False))
+    ranges = list(pairwise(cuts))
     asked = {"path": source.path, "names": dict(names), "labels": sorted(labels)}
     children = [_Child({**asked, "start": start, "end": end}) for start, end in ranges[1:]]
     bom = len(BOM) if source.head.startswith(BOM) else 0
@@ -119,7 +120,9 @@ class _Child:
         self._listening.join()
 
 
-def read_range(path: str, start: int, end: int, names: dict[str, str], labels: list[str]) -> tuple[Part | LineError, int]:
+def read_range(
+    path: str, start: int, end: int, names: dict[str, str], labels: list[str]
+) -> tuple[Part | LineError, int]:
     """The rollouts in a range of bytes that starts and ends with a line; lines count from its start."""
     reader = JsonLines(path, names, labels)
     with open(path, "rb", buffering=0) as file:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from calipers.rollouts.record import GROUP, ROLES, TEXTS, Outcome
+from calipers.rollouts.record import GROUP, ROLES, TEXTS, Outcome, meant
 
 Raw = msgspec.Raw
 NOTHING = Raw(b"")
@@ -34,9 +34,9 @@ _ROLE_TYPES: Mapping[str, tuple[Any, Any]] = {  # role -> (type, default)
     "outcome": (Outcome | None, None),
     "reward": (float | bool | None, None),
     "answer": (float | bool | str | _List | None, None),
-    **{role: (str | _List | None, None) for role in TEXTS},
+    **dict.fromkeys(TEXTS, (str | _List | None, None)),
     "error": (str | _Object | None, None),
-    **{role: (str | None, None) for role in GROUP},
+    **dict.fromkeys(GROUP, (str | None, None)),
 }
 _ROWS = msgspec.json.Decoder(dict[str, Raw])
 
@@ -49,7 +49,7 @@ class Schema:
     """
 
     def __init__(self, names: Mapping[str, str], labels: Collection[str]) -> None:
-        self.roles = {names.get(role, role): role for role in ROLES}
+        self.roles = meant(names)
         self.numbers = {key: name for name, key in names.items() if name not in ROLES}  # key -> column
         self.labels = sorted(labels)
         self.seen: set[str] = set()  # roles that occur

@@ -30,6 +30,11 @@ class Column:
         there = np.ones(len(numbers), dtype=bool) if given is None else np.asarray(given, dtype=bool)
         return cls(numbers, there)
 
+    @classmethod
+    def gaps(cls, rows: int) -> Column:
+        """A column with nothing in it."""
+        return cls(np.zeros(rows), np.zeros(rows, dtype=bool))
+
     def __len__(self) -> int:
         return len(self.given)
 
@@ -37,7 +42,7 @@ class Column:
         """The values that are there, gaps left out."""
         return self.values if self.given.all() else self.values[self.given]
 
-    def take(self, rows: slice | NDArray[np.intp] | Bools) -> Column:
+    def take(self, rows: slice | Ints | Bools) -> Column:
         """The same column over some of its rows."""
         return Column(self.values[rows], self.given[rows])
 

@@ -7,49 +7,68 @@ from dataclasses import dataclass
 import numpy as np
 
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.sums import sum_by
+from calipers.rollouts.sums import exact_sum
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Groups:
     """A partition of R rows into T tasks. Rows stand task by task, in the order of their samples."""
 
-    code: Ints  # [R], ascending, in 0..size-1
-    size: int  # T; a task may have no rows
+    code: Ints  # [R] the task of each row, ascending
+    starts: Ints  # [T + 1] where each task's rows begin; a task may have none
+
+    @classmethod
+    def of(cls, code: Ints, size: int) -> Groups:
+        """The partition of rows that carry these ascending codes into ``size`` tasks."""
+        counts = np.bincount(code, minlength=size)
+        return cls(code, np.concatenate([[0], np.cumsum(counts)]))
+
+    @property
+    def size(self) -> int:
+        """T, the number of tasks."""
+        return len(self.starts) - 1
 
     def count(self, mask: Bools) -> Ints:
         """How many rows of each task the mask marks, [T]."""
-        rows = self.code if mask.all() else self.code[mask]
-        return np.bincount(rows, minlength=self.size)
+        if mask.all():
+            return np.diff(self.starts)
+        counts: Ints = self._add(mask).astype(np.int64)
+        return counts
 
     def sum(self, column: Column) -> Floats:
         """The exact sum of each task's given values, [T]; 0 for a task without any."""
-        if column.given.all():
-            return sum_by(self.code, column.values, self.size)
-        return sum_by(self.code[column.given], column.values[column.given], self.size)
+        values = column.values if column.given.all() else np.where(column.given, column.values, 0.0)
+        most = int(np.diff(self.starts).max(initial=0))
+        return exact_sum(values, most, self._add)
 
     def rank(self, mask: Bools) -> Ints:
         """For each marked row its place among the marked rows of its task, from 0; -1 elsewhere.
 
-        >>> Groups(np.array([0, 0, 0, 1]), 2).rank(np.array([True, False, True, True])).tolist()
+        >>> Groups.of(np.array([0, 0, 0, 1]), 2).rank(np.array([True, False, True, True])).tolist()
         [0, -1, 1, 0]
         """
         counts = self.count(mask)
         before = np.cumsum(counts) - counts  # marked rows in earlier tasks
-        place = np.cumsum(mask) - 1 - before[self.code]
-        return np.where(mask, place, -1)
+        return np.where(mask, np.cumsum(mask) - 1 - before[self.code], -1)
 
     def blocks(self, column: Column) -> list[tuple[Ints, Floats]]:
         """The given values as matrices: for each number n of values a task has, the tasks that
-        have it and their values, ``([t], [t, n])``. Tasks without values are left out."""
+        have it and their values, ``([t], [t, n])``. Tasks without values are left out.
+        """
         counts = self.count(column.given)
         kept = column.kept()
         starts = np.cumsum(counts) - counts
         found = []
         for n in np.unique(counts[counts > 0]):
             tasks = np.flatnonzero(counts == n)
-            if len(tasks) == self.size:
-                found.append((tasks, kept.reshape(-1, n)))
-            else:
-                found.append((tasks, kept[starts[tasks][:, None] + np.arange(n)]))
+            found.append((tasks, kept[starts[tasks][:, None] + np.arange(n)]))
         return found
+
+    def _add(self, values: Bools | Floats) -> Floats:
+        """Plain sums per task, [T]: exact for counts, and for values on one grid."""
+        sums = np.zeros(self.size)
+        filled = self.starts[:-1] < self.starts[1:]  # reduceat knows no empty stretches
+        if filled.any():
+            kind = np.int64 if values.dtype == bool else np.float64
+            sums[filled] = np.add.reduceat(values, self.starts[:-1][filled], dtype=kind)
+        return sums

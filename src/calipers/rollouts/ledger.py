@@ -51,12 +51,9 @@ def contributed(rollouts: Rollouts, key: str) -> Column:
     Its reward, whatever the outcome, unless the outcome is one that leaves a gap; without a reward,
     0 for an outcome that is the model's own doing (`refused`, `truncated`, ...), else a gap.
     """
-    reward = rollouts.rewards.get(key)
-    if reward is None:
-        empty = np.zeros(len(rollouts))
-        reward = Column(empty, empty.astype(bool))
+    reward = rollouts.rewards.get(key) or Column.gaps(len(rollouts))
     numbered = rollouts.outcome < FIRST_GAP
-    if bool((numbered == reward.given).all()) and bool(numbered.all()):
+    if bool((numbered & reward.given).all()):
         return reward
     own_doing = numbered & (rollouts.outcome != SCORED) & ~reward.given
     return Column(np.where(own_doing, 0.0, reward.values), (reward.given & numbered) | own_doing)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.column import Bools, Column, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Labels:
     code: Ints  # [R]; -1 where the row has none
     values: Sequence[Any]  # the distinct values, by code
 
-    def take(self, rows: slice | NDArray[np.intp] | NDArray[np.bool_]) -> Labels:
+    def take(self, rows: slice | Ints | Bools) -> Labels:
         """The same labels over some of the rows."""
         return Labels(self.code[rows], self.values)
 
@@ -62,6 +62,7 @@ class Part:
     columns: dict[str, Column] = field(default_factory=dict)
     labels: dict[str, Labels] = field(default_factory=dict)  # agent, model, dataset and what was asked for
     planned_from: str = "rows"  # what says which rollouts were planned
+    named: frozenset[str] = frozenset()  # of the keys that --columns names, those some row has
 
     def __len__(self) -> int:
         return len(self.task)

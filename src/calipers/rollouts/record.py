@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, get_args
-
-from typing import Literal
+from typing import Any, Final, Literal, get_args
 
 Outcome = Literal[
     "scored",
@@ -47,6 +45,15 @@ ROLES: Final = (
 """The keys with a meaning of their own. Any other key is a column, or a label for ``--by``."""
 
 
+def meant(names: Mapping[str, str]) -> dict[str, str]:
+    """The role of each key of a file, when ``names`` says what the file calls some of the roles.
+
+    A key that is given away means nothing else: under ``{"task": "prompt"}`` no key is the prompt.
+    """
+    own = {role: role for role in ROLES if role not in names and role not in names.values()}
+    return own | {key: role for role, key in names.items() if role in ROLES}
+
+
 def label(value: Any) -> str:
     """A JSON value as the name of a slice: text as it is, null as absent, all else as JSON.
 
@@ -69,12 +76,13 @@ def fault(row: Any, names: Mapping[str, str]) -> tuple[str, str] | None:
     task = names.get("task", "task")
     if task not in row:
         return f"no key {task!r}", _advice(row)
+    keys = {role: key for key, role in meant(names).items()}
     for role, (right, good) in _RULES.items():
-        key = names.get(role, role)
+        key = keys.get(role)
         if key in row and not good(row[key]):
             return f"{key} is {_show(row[key])}", f"expected {right}"
     for role in ("rewards", "usage"):
-        for key, value in (row.get(names.get(role, role)) or {}).items():
+        for key, value in (row.get(keys.get(role)) or {}).items():
             if not (value is None or _number(value)):
                 return f"{role}.{key} is {_show(value)}", "expected a number or null"
     for name in USAGE:
@@ -93,7 +101,7 @@ def _whole(value: Any, least: int) -> bool:
 
 
 _RULES: Final[Mapping[str, tuple[str, Any]]] = {
-    "task": ("text or an integer", lambda v: isinstance(v, str) or _whole(v, -(2**200))),
+    "task": ("text or an integer", lambda v: isinstance(v, (str, int)) and not isinstance(v, bool)),
     "sample": ("an integer >= 0", lambda v: _whole(v, 0)),
     "attempt": ("an integer >= 1", lambda v: _whole(v, 1)),
     "outcome": (f"one of {', '.join(OUTCOMES)}", lambda v: v is None or v in OUTCOMES),

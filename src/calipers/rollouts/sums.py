@@ -25,7 +25,9 @@ def sum_by(code: Ints, values: Floats, size: int) -> Floats:
     NaN and infinities spread as in ordinary addition, inside their own code only.
     """
     most = int(np.bincount(code, minlength=1).max()) if len(code) else 0
-    return _exact(values, most, lambda part: np.bincount(code, weights=part, minlength=size))
+    return exact_sum(
+        values, most, lambda part: np.bincount(code, weights=part, minlength=size).astype(np.float64, copy=False)
+    )
 
 
 def total(values: Floats) -> Floats:
@@ -34,10 +36,10 @@ def total(values: Floats) -> Floats:
     >>> float(total(np.array([1e16, 1.0, -1e16])))
     1.0
     """
-    return _exact(values, values.shape[-1], lambda part: np.asarray(part.sum(axis=-1)))
+    return exact_sum(values, values.shape[-1], lambda part: np.asarray(part.sum(axis=-1)))
 
 
-def _exact(values: Floats, most: int, add: Callable[[Floats], Floats]) -> Floats:
+def exact_sum(values: Floats, most: int, add: Callable[[Floats], Floats]) -> Floats:
     """Fold ``values``, ``add`` up each fold (at most ``most`` terms a sum), join the fold sums."""
     if values.size == 0:
         return add(values) + 0.0
@@ -45,7 +47,7 @@ def _exact(values: Floats, most: int, add: Callable[[Floats], Floats]) -> Floats
     if not math.isfinite(biggest):
         return _with_infinities(values, most, add)
     if biggest > _HUGE:
-        return np.ldexp(_exact(np.ldexp(values, -64), most, add), 64)
+        return np.ldexp(exact_sum(np.ldexp(values, -64), most, add), 64)
     if biggest == 0.0:
         return add(values) + 0.0
     bits = max(most - 1, 1).bit_length() + 1
@@ -69,4 +71,4 @@ def _with_infinities(values: Floats, most: int, add: Callable[[Floats], Floats])
     finite = np.isfinite(values)
     with np.errstate(invalid="ignore"):  # inf - inf is NaN, as it should be
         odd = add(np.where(finite, 0.0, values))
-        return _exact(np.where(finite, values, 0.0), most, add) + odd
+        return exact_sum(np.where(finite, values, 0.0), most, add) + odd

@@ -40,7 +40,7 @@ class Rollouts:
     @property
     def by_task(self) -> Groups:
         """The partition of the rows into tasks."""
-        return Groups(self.task, len(self.tasks))
+        return Groups.of(self.task, len(self.tasks))
 
     def groups(self) -> Iterator[Rollouts]:
         """One table per (agent, model, dataset), each a view of this one."""
@@ -66,7 +66,7 @@ class Rollouts:
         part = self._take(mask)
         return replace(part, tasks=[self.tasks[t] for t in kept], owner=self.owner[kept], task=code)
 
-    def _take(self, rows: slice | Bools) -> Rollouts:
+    def _take(self, rows: slice | Bools | Ints) -> Rollouts:
         return replace(
             self,
             sample=self.sample[rows],
@@ -146,9 +146,7 @@ def _group_keys(labels: dict[str, Labels], rows: int) -> tuple[list[tuple[str | 
     return [keys[i] for i in order], place[code.reshape(-1)]
 
 
-def _units(
-    ids: Sequence[str], task: Ints, keys: Sequence[Any], group: Ints
-) -> tuple[list[str], Ints, Ints]:
+def _units(ids: Sequence[str], task: Ints, keys: Sequence[Any], group: Ints) -> tuple[list[str], Ints, Ints]:
     """Tasks as (group, id), groups in their order, ids in theirs: (ids, owners, code per row)."""
     order = sorted(range(len(ids)), key=lambda i: _id_order(ids[i]))
     place = np.empty(len(ids), dtype=np.int64)
@@ -183,17 +181,15 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints, attempt: Ints)
             f"task {task!r} sample {number} attempt {int(attempt[one])} stands twice, first at {place(parts, one)}",
             "give each try its own sample number, or each retry a higher attempt",
         )
-    return rows[np.append(~same, True)]
+    kept: Ints = rows[np.append(~same, True)]
+    return kept
 
 
 def _join_columns(parts: Sequence[tuple[int, dict[str, Column]]]) -> dict[str, Column]:
     names = sorted({name for _, columns in parts for name in columns})
     joined = {}
     for name in names:
-        pieces = [
-            columns[name] if name in columns else Column(np.zeros(rows), np.zeros(rows, dtype=bool))
-            for rows, columns in parts
-        ]
+        pieces = [columns[name] if name in columns else Column.gaps(rows) for rows, columns in parts]
         if len(pieces) == 1:
             joined[name] = pieces[0]
         else:

@@ -1,0 +1,106 @@
+# Everything here works from nothing: Python 3.11 or newer and make. Nothing is installed outside this folder.
+PYTHON ?= python3
+WORKERS ?= auto
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CONSTRAINTS := constraints.txt
+OTHERS ?= 3.11 3.12 3.13# interpreters that must give the same digest, where they are installed
+NOT_SET_UP := 75# exit code of a recipe whose tools could not be installed: no test has failed
+
+# The pins hold for the build backend too; pip takes them from one variable or the other, by its age.
+PINNED := PIP_CONSTRAINT=$(CONSTRAINTS) PIP_BUILD_CONSTRAINT=$(CONSTRAINTS)
+PIP := -m pip --disable-pip-version-check -qq# errors only
+BOUNDED := $(if $(shell command -v timeout),timeout 150)
+OLD := import sys; sys.exit(sys.version_info < (3, 11))
+# A pyenv shim is on the path even when its interpreter is not chosen, so the interpreter must answer.
+FIND := find() { for python in "python$$1" "$$HOME/.pyenv/versions/$$1".*/bin/python; do \
+	  if "$$python" -c '' >/dev/null 2>&1; then echo "$$python"; return; fi; done; }
+
+ifneq ($(filter-out false 0,$(CI)),)
+export NO_COLOR := 1
+unexport FORCE_COLOR
+endif
+ifneq ($(filter output-sync,$(.FEATURES)),)
+MAKEFLAGS += --output-sync=target
+endif
+MAKEFLAGS += --no-print-directory
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv demo test check check-format check-lint check-types check-imports check-docs format docs bench \
+	test-interpreters constraints clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
+	  printf '%-26s %s\n' "  $$name" "$$what"; done
+
+venv: $(READY) ## a private .venv with everything pinned; the command is .venv/bin/calipers
+	@echo "ready: $(BIN)/calipers"
+
+$(READY): pyproject.toml $(CONSTRAINTS)
+	@$(PYTHON) -c '$(OLD)' 2>/dev/null || { found=$$($(PYTHON) --version 2>/dev/null) || found="not there"; \
+	  echo "calipers needs Python 3.11 or newer, and $(PYTHON) is $$found: try make PYTHON=python3.12" >&2; exit 1; }
+	@echo "installing into $(VENV)"
+	@$(BIN)/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	@$(PINNED) $(BIN)/python $(PIP) install -c $(CONSTRAINTS) -e '.[dev]'
+	@touch $@
+
+demo: $(READY) ## a tour, offline
+	@$(BIN)/calipers demo
+
+test: $(READY) ## the tests; ARGS='tests/metrics -k pass' runs some of them
+	@$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+
+check: check-format check-lint check-types check-imports check-docs test ## what every change must pass
+
+check-format: $(READY)
+	@$(BIN)/ruff format --quiet --check --output-format concise . || { echo "make format puts that right" >&2; exit 1; }
+
+check-lint: $(READY)
+	@$(BIN)/ruff check --quiet --output-format concise .
+
+check-types: $(READY)
+	@$(BIN)/python -m mypy --no-error-summary
+
+check-imports: $(READY)
+	@out=$$($(BIN)/lint-imports --no-logo 2>&1) || { echo "$$out"; exit 1; }
+
+check-docs: $(READY)
+	@$(BIN)/python scripts/docs.py --check
+
+format: $(READY) ## put the code in the house format
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format --quiet .
+
+docs: $(READY) ## write the generated pages anew
+	@$(BIN)/python scripts/docs.py
+
+bench: $(READY) ## measure, and write the figures down
+	@$(BIN)/python bench/run.py --write
+
+test-interpreters: $(READY) ## the same digest from every other Python at hand
+	@$(FIND); own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	want=$$($(BIN)/python scripts/digest.py) || exit 1; echo "python $$own: $$want"; \
+	for version in $(OTHERS); do \
+	  test "$$version" != "$$own" || continue; \
+	  python=$$(find "$$version"); test -n "$$python" || { echo "python $$version: not installed"; continue; }; \
+	  home=$(VENV)-$$version; \
+	  { "$$home/bin/python" -c '' 2>/dev/null || "$$python" -m venv --clear "$$home"; } && \
+	  echo '*' > "$$home/.gitignore" && \
+	  $(PINNED) $(BOUNDED) "$$home/bin/python" $(PIP) install -c $(CONSTRAINTS) -e . || exit $(NOT_SET_UP); \
+	  got=$$("$$home/bin/python" scripts/digest.py) || exit 1; echo "python $$version: $$got"; \
+	  test "$$got" = "$$want" || { echo "python $$version gives another digest than python $$own" >&2; exit 1; }; \
+	done
+
+constraints: ## resolve every dependency anew, into constraints.txt
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
+	$(PYTHON) -m venv "$$scratch" && "$$scratch/bin/python" $(PIP) install hatchling editables -e '.[dev]' && \
+	{ sed '/^[^#]/,$$d' $(CONSTRAINTS); "$$scratch/bin/python" $(PIP) freeze --exclude-editable; } > "$$scratch/new" && \
+	cp "$$scratch/new" $(CONSTRAINTS)
+
+clean: ## remove what these commands made
+	@rm -rf $(VENV) $(VENV)-3.* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""How fast Calipers is, measured beside the tools it is compared with. Start at `run.py`."""

@@ -1,0 +1,94 @@
+"""A contestant: what it is called, what it needs, and the environment it runs in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ENVIRONMENTS = Path(__file__).resolve().parent.parent / ".bench" / "envs"
+
+Work = Callable[[], Any]
+Numbers = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A contestant, declared in a file of its own in bench/peers.
+
+    Beside its ``PEER`` that file holds ``prepare(**asked) -> Work``, which imports what is needed and
+    returns the call to time, and ``numbers(answer) -> Numbers``: what the call came to, under names
+    that contestants share.
+
+    Without ``requirement`` it runs in the interpreter that runs the bench. With ``imports`` the
+    requirement is installed alone, and of what it depends on only these. The file is loaded by both
+    interpreters: above its functions it imports nothing but this page and the standard library.
+    """
+
+    name: str  # of its file, and of its environment
+    title: str
+    packages: tuple[str, ...]  # whose versions to report
+    requirement: str = ""
+    python: str = ""
+    imports: tuple[str, ...] = ()
+    note: str = ""
+
+
+class MissingPeerError(Exception):
+    """Why a contestant cannot take part on this machine."""
+
+
+def interpreter(peer: Peer) -> str:
+    """The interpreter of a contestant, its environment made on first use; MissingPeerError if it cannot be."""
+    if not peer.requirement:
+        return sys.executable
+    home = ENVIRONMENTS / peer.name
+    python, stamp = home / "bin" / "python", home / "installed"
+    wanted = "\n".join((peer.python, peer.requirement, *peer.imports))
+    if not (python.exists() and stamp.exists() and stamp.read_text() == wanted):
+        shutil.rmtree(home, ignore_errors=True)
+        base = _find_python(peer.python)
+        print(f"making the environment of {peer.title}", file=sys.stderr, flush=True)
+        _run([base, "-m", "venv", str(home)])
+        alone = ["--no-deps"] if peer.imports else []
+        _run([str(python), "-m", "pip", "install", "--quiet", *alone, peer.requirement])
+        if peer.imports:
+            _run([str(python), "-m", "pip", "install", "--quiet", *peer.imports])
+        stamp.write_text(wanted)
+    return str(python)
+
+
+def _find_python(version: str) -> str:
+    variable = "CALIPERS_BENCH_PYTHON" + version.replace(".", "")
+    for candidate in (os.environ.get(variable), sys.executable, shutil.which(f"python{version}")):
+        if candidate and _version(candidate) == version:
+            return candidate
+    raise MissingPeerError(f"no Python {version} here (name one in {variable}, or put python{version} on the PATH)")
+
+
+def _version(python: str) -> str:
+    """The version of an interpreter, such as 3.12; nothing if it does not run."""
+    ask = "import sys; print('%d.%d' % sys.version_info[:2])"
+    try:
+        return subprocess.run([python, "-c", ask], capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment())
+    if done.returncode:
+        why = (done.stderr.strip() or "no message").splitlines()[-1]
+        raise MissingPeerError(f"its environment cannot be made ({why})")
+
+
+def clean_environment() -> dict[str, str]:
+    """The environment variables of a measured process: ours, without what would reroute imports."""
+    dropped = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV")
+    kept = {key: value for key, value in os.environ.items() if key not in dropped}
+    return {**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}

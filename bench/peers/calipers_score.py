@@ -1,0 +1,22 @@
+"""Calipers itself: ``calipers.score`` from a file to the numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.peer import Numbers, Peer, Work
+
+PEER = Peer("calipers_score", "`calipers.score`", packages=("calipers", "numpy", "msgspec"))
+
+
+def prepare(path: str, metrics: list[str]) -> Work:
+    """Ask for all metrics in one call."""
+    from calipers.pipeline import score
+
+    return lambda: (score(path, metrics), metrics)
+
+
+def numbers(answer: Any) -> Numbers:
+    """Every metric's value by the name it was asked under."""
+    result, metrics = answer
+    return {name: result[name].value for name in metrics}

@@ -1,0 +1,119 @@
+"""What the bench found, as Markdown: on the terminal and in docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Sequence
+
+from bench.data import SAMPLES, WINDOW
+from bench.measure import Outcome, Timing, title
+from bench.startup import BARE, TARGETS, StartUp
+
+INTRO = """# Benchmarks
+
+How long Calipers takes, beside the tools one would use in its place. This page is written by `make bench`
+and holds no figure that was not measured in that one run. To repeat it: `make bench`. A peer that needs a Python
+of its own is given an environment under `.bench/envs`, and is left out, with a line saying so, where that Python is
+not installed.
+
+Every call runs in a fresh process. Contestants take turns, so that a machine that slows down slows all of them;
+the best of {repeat} turns counts. `call` is the call alone, `process` also the start of the interpreter and all
+imports. Peak memory is that of the process, plus that of the largest process it started. Files are in the page
+cache. They are made by `bench/data.py`: {samples} rollouts per task, in the order in which {window} workers would
+finish them. Where two contestants compute the same number, the run fails unless they agree to nine digits.
+Seconds depend on the machine and on what else it does; ratios hardly.
+"""
+
+
+def page(outcomes: Sequence[Outcome], start_up: StartUp | None, repeat: int, cores: int) -> str:
+    """The whole of docs/benchmarks.md."""
+    parts = [INTRO.format(repeat=repeat, samples=SAMPLES, window=WINDOW), _where(outcomes, cores)]
+    parts += [section(outcome) for outcome in outcomes]
+    parts += [start_up_section(start_up)] if start_up else []
+    return "\n".join(parts)
+
+
+def section(outcome: Outcome) -> str:
+    """One job: its table, its note, and whether the target was reached."""
+    job = outcome.job
+    rival = outcome.best.get(title(job.rival))
+    lines = [f"## {job.title}", "", "| | call s | process s | peak MB | call, ratio | process, ratio |"]
+    lines.append("|---|---|---|---|---|---|")
+    lines += [_line(name, found, None if found is rival else rival) for name, found in outcome.best.items()]
+    lines += ["", job.note]
+    if outcome.compared:
+        lines.append(f"Numbers compared and found equal: {outcome.compared}.")
+    lines += outcome.left_out
+    lines += _verdicts(outcome)
+    return "\n".join(lines) + "\n"
+
+
+def start_up_section(found: StartUp) -> str:
+    """The table of start-up times."""
+    lines = ["## Start-up", "", "| | seconds | beyond the bare interpreter | target |", "|---|---|---|---|"]
+    lines.append(f'| `python -c "pass"` | {found.seconds[BARE]:.3f} | | |')
+    for name, most in TARGETS.items():
+        verdict = _verdict(found.beyond(name) <= most)
+        lines.append(f"| {name} | {found.seconds[name]:.3f} | {found.beyond(name):.3f} | <= {most} s: {verdict} |")
+    lines += ["", f"Median of {found.repeat} turns."]
+    return "\n".join(lines) + "\n"
+
+
+def _where(outcomes: Sequence[Outcome], cores: int) -> str:
+    versions = {"Python": platform.python_version()}
+    for outcome in outcomes:
+        for found in outcome.best.values():
+            versions |= {name: version for name, version in found.versions.items() if name != "Python"}
+    listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+    theirs = {
+        f"{name} on Python {found.versions['Python']}"
+        for outcome in outcomes
+        for name, found in outcome.best.items()
+        if found.versions["Python"] != versions["Python"]
+    }
+    today = datetime.date.today().isoformat()
+    machine = f"{platform.system()} {platform.machine()}, {cores} core{'s' * (cores != 1)}"
+    return f"Measured on {today}, {machine}: {'; '.join([listed, *sorted(theirs)])}.\n"
+
+
+def _line(name: str, found: Timing, rival: Timing | None) -> str:
+    memory = f"{found.own_mb:.0f} + {found.child_mb:.0f}" if found.child_mb >= 1 else f"{found.own_mb:.0f}"
+    ratios = ("", "")
+    if rival:
+        ratios = (_ratio(found.seconds / rival.seconds), _ratio(found.process / rival.process))
+    return f"| {name} | {_seconds(found.seconds)} | {_seconds(found.process)} | {memory} | {' | '.join(ratios)} |"
+
+
+def _verdicts(outcome: Outcome) -> list[str]:
+    job, lines = outcome.job, []
+    rival = outcome.best.get(title(job.rival))
+    for entry in job.ours:
+        found = outcome.best.get(title(entry))
+        if not found:
+            continue
+        pairs = [
+            (job.target.ratio, found.seconds / rival.seconds if rival else None, "<= {}x the rival's call"),
+            (job.target.seconds, found.seconds, "<= {} s"),
+            (job.target.megabytes, found.megabytes, "<= {} MB"),
+        ]
+        said = [
+            f"{text.format(f'{most:g}')} ({_verdict(value <= most)})"
+            for most, value, text in pairs
+            if most is not None and value is not None
+        ]
+        if said:
+            lines += ["", f"Targets: {', '.join(said)}."]
+    return lines
+
+
+def _verdict(reached: bool) -> str:
+    return "met" if reached else "**missed**"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.2f}" if seconds >= 0.1 else f"{seconds:.3f}"
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.2f}x" if ratio >= 0.1 else f"1/{1 / ratio:.0f}"

@@ -1,0 +1,67 @@
+"""``make bench``: measure Calipers beside its peers; ``--write`` puts the figures into docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+from bench import data, report
+from bench.jobs import jobs
+from bench.measure import Job, Outcome, hold_cores, measure
+from bench.startup import measure_start_up
+
+PAGE = data.ROOT / "docs" / "benchmarks.md"
+QUICK = 0.1  # of the rows, with --quick
+START_UP = "startup"
+START_UP_TURNS = 20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the jobs asked for and print their tables."""
+    asked = _parse(arguments)
+    cores = hold_cores(asked.cores)
+    chosen = [job for job in jobs(QUICK if asked.quick else 1.0) if job.name.startswith(asked.only)]
+    outcomes: list[Outcome] = []
+    for job in chosen:
+        _make_files(job)
+        outcomes.append(measure(job, asked.repeat))
+        print(report.section(outcomes[-1]), flush=True)
+    start_up = measure_start_up(START_UP_TURNS) if START_UP.startswith(asked.only) else None
+    if start_up:
+        print(report.start_up_section(start_up))
+    if asked.write:
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(report.page(outcomes, start_up, asked.repeat, cores), encoding="utf-8")
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench/run.py", description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(data.ROOT)}")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data")
+    parser.add_argument("--repeat", type=int, default=3, help="turns of each contestant (default: %(default)s)")
+    parser.add_argument("--cores", type=int, default=2, help="cores to run on (default: %(default)s)")
+    parser.add_argument("--only", default="", metavar="PREFIX", help="flat, nested, nemo_gym or startup (default: all)")
+    asked = parser.parse_args(arguments)
+    if asked.write and (asked.quick or asked.only):
+        parser.error("--write needs a whole run: leave --quick and --only away")
+    return asked
+
+
+def _make_files(job: Job) -> None:
+    """Write what the job reads, in another process (so that this one stays small), and warm the page cache."""
+    for entry in (job.rival, *job.ours):
+        layout, rows = Path(entry.asked["path"]).stem.rsplit("-", 1)
+        subprocess.run([sys.executable, str(Path(data.__file__)), layout, rows], check=True, stdout=subprocess.DEVNULL)
+        with open(entry.asked["path"], "rb", buffering=0) as file:
+            while file.read(1 << 24):
+                pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())

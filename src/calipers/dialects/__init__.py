@@ -1,0 +1,1 @@
+"""How others say it: their names, their defaults, and what their gaps become."""

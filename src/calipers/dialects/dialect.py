@@ -1,0 +1,96 @@
+"""A dialect is data: which names mean what, what is asked for by default, what gaps become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from calipers.errors import InputError, PluginError, UnknownName, nearest
+from calipers.metrics.metric import Metric, Opaque
+from calipers.metrics.request import Request, settle
+from calipers.names import METRICS
+from calipers.rollouts.ledger import Missing
+from calipers.rollouts.record import label
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One system's way to name metrics and to treat what is missing."""
+
+    name: str
+    metrics: Mapping[str, str] | None = None  # its names -> ours; None: all of ours
+    default: tuple[str, ...] = ("mean_reward", "pass_rate")
+    missing: Missing = "gap"
+    undefined: float | None = None  # what a metric over no tasks becomes
+    label: Callable[[Any], str] = label  # the name of a slice
+
+
+NATIVE = Dialect("native")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A metric that was asked for, found and settled: ready to be computed."""
+
+    text: str  # the result's key
+    metric: Metric | Opaque
+    params: Mapping[str, Any]
+
+
+def resolve(asked: str | Mapping[str, Any], dialect: Dialect) -> Asked:
+    """Find what a metric string means in a dialect: its table first, then plugins."""
+    request = Request.of(asked)
+    if dialect.metrics is not None and request.name in dialect.metrics:
+        if request.params:
+            raise InputError(
+                f"metric {request.text!r}: {dialect.name}'s metrics take no parameters; expected {request.name}"
+            )
+        inner = Request.of(dialect.metrics[request.name])
+        return Asked(request.text, *_built_in(inner))
+    if dialect.metrics is None and METRICS.match(request.name):
+        return Asked(request.text, *_built_in(request))
+    plugin = METRICS.plugin(request.name)
+    if plugin is None:
+        raise _unknown(request.name, dialect)
+    metric = as_metric(request.name, plugin)
+    if isinstance(metric, Metric):
+        return Asked(request.text, metric, settle(request, metric, None))
+    if request.params:
+        raise InputError(f"metric {request.text!r} takes no parameters; expected {request.name}")
+    return Asked(request.text, metric, {})
+
+
+def _built_in(request: Request) -> tuple[Metric, dict[str, Any]]:
+    found = METRICS.match(request.name)
+    if found is None:
+        raise METRICS.unknown(request.name)
+    entry, k = found
+    metric: Metric = METRICS.load(entry)
+    return metric, settle(request, metric, k)
+
+
+def as_metric(name: str, thing: Any) -> Metric | Opaque:
+    """A plugin's object as a metric: a `Metric`, or anything with EvSys' ``compute``."""
+    if isinstance(thing, Metric):
+        return thing
+    try:
+        made = thing() if isinstance(thing, type) else thing
+    except Exception as error:
+        raise PluginError(f"metric {name!r} cannot be made: {type(error).__name__}: {error}") from error
+    if not callable(getattr(made, "compute", None)):
+        raise PluginError(f"metric {name!r} is {thing!r}; expected a calipers.Metric or a class with compute()")
+    return Opaque(name, made.compute)
+
+
+def _unknown(name: str, dialect: Dialect) -> UnknownName:
+    if dialect.metrics is None:
+        return METRICS.unknown(name)
+    known = [*dialect.metrics, *METRICS.added]
+    if METRICS.match(name):
+        close = nearest(name, known)
+        instead = (
+            f"did you mean {' or '.join(map(repr, close))}, or --dialect native" if close else "use --dialect native"
+        )
+        return UnknownName.of(f"{dialect.name} metric", name, known, f"it is a native name: {instead}?")
+    return UnknownName.of(f"{dialect.name} metric", name, known)

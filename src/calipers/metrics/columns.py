@@ -1,0 +1,64 @@
+"""Statistics of any numeric column, pooled over rollouts."""
+
+from __future__ import annotations
+
+from calipers.metrics.aggregate import largest, median, percentile, pooled, smallest, spread
+from calipers.metrics.metric import Metric
+from calipers.metrics.reduce import each, task_sum_and_count
+from calipers.rollouts.column import Column, Floats
+from calipers.rollouts.groups import Groups
+from calipers.rollouts.sums import total
+
+
+def task_sum(column: Column, by: Groups) -> Column:
+    """The sum of each task's given values, [T]; a gap where a task has none."""
+    return Column(by.sum(column), by.count(column.given) > 0)
+
+
+def total_of(values: Floats) -> Floats:
+    """The exact sum, ``[..., T] -> [...]``."""
+    return total(values)
+
+
+_COLUMN = {"column": str}
+_EXTREME = "the extremes of a sample say little about the extremes of its source"
+_TOTAL = "a sum describes these rollouts; it estimates nothing beyond them"
+_QUANTILE = "no interval is computed for a percentile of pooled rollouts"
+_SPREAD = "no interval is computed for a standard deviation"
+
+MEAN = Metric("mean", task_sum_and_count, pooled, ("column",), _COLUMN, of_rewards=True, higher_is_better=None)
+SUM = Metric(
+    "sum",
+    task_sum,
+    total_of,
+    ("column",),
+    _COLUMN,
+    higher_is_better=None,
+    no_interval=_TOTAL,
+    breaks=frozenset({"doubling"}),
+)
+MIN = Metric("min", each, smallest, ("column",), _COLUMN, rows=True, higher_is_better=None, no_interval=_EXTREME)
+MAX = Metric("max", each, largest, ("column",), _COLUMN, rows=True, higher_is_better=None, no_interval=_EXTREME)
+MEDIAN = Metric("median", each, median, ("column",), _COLUMN, rows=True, higher_is_better=None, no_interval=_QUANTILE)
+STD = Metric(
+    "std",
+    each,
+    spread,
+    ("column",),
+    _COLUMN,
+    rows=True,
+    higher_is_better=None,
+    no_interval=_SPREAD,
+    breaks=frozenset({"doubling"}),  # n - 1 tells twice the data from once
+)
+PERCENTILE = Metric(
+    "percentile",
+    each,
+    percentile,
+    ("column",),
+    {"column": str, "q": float},
+    rows=True,
+    higher_is_better=None,
+    no_interval=_QUANTILE,
+    breaks=frozenset({"doubling"}),  # interpolation falls between other order statistics
+)

@@ -1,0 +1,54 @@
+"""What rollouts cost: time, tokens and money, from their usage. Missing usage is missing, not 0."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from calipers.metrics.aggregate import mean, percentile
+from calipers.metrics.metric import PASS_THRESHOLD, Metric
+from calipers.metrics.reduce import each, passed, task_mean
+from calipers.rollouts.column import Column, Floats
+from calipers.rollouts.groups import Groups
+from calipers.rollouts.sums import total
+
+
+def task_tokens(sent: Column, received: Column, by: Groups) -> Column:
+    """Mean tokens in and out of each task's samples, [T]; one count missing is 0, both are a gap."""
+    either = sent.given | received.given
+    tokens = np.where(sent.given, sent.values, 0.0) + np.where(received.given, received.values, 0.0)
+    return task_mean(Column(tokens, either), by)
+
+
+def cost_and_solved(cost: Column, rewards: Column, by: Groups, threshold: float) -> Column:
+    """Each task's total cost, and 1 if any of its samples passes, [T, 2]; a gap without a cost."""
+    won = by.count(passed(rewards, threshold)) > 0
+    return Column(np.stack([by.sum(cost), won.astype(float)], axis=1), by.count(cost.given) > 0)
+
+
+def cost_for_each(counts: Floats) -> Floats:
+    """Total cost over tasks with a pass, ``[..., T, 2] -> [...]``; NaN when none has one."""
+    wins = total(counts[..., 1])
+    return total(counts[..., 0]) / np.where(wins > 0, wins, np.nan)
+
+
+_QUANTILE = "no interval is computed for a percentile of pooled rollouts"
+_LATENCY = partial(Metric, reduce=each, reads=("latency_s",), rows=True, higher_is_better=False, no_interval=_QUANTILE)
+_PER_TASK = partial(Metric, aggregate=mean, higher_is_better=False)
+
+TIME_PER_TASK = _PER_TASK("time_per_task", reduce=task_mean, reads=("latency_s",))
+TOKENS_PER_TASK = _PER_TASK("tokens_per_task", reduce=task_tokens, reads=("input_tokens", "output_tokens"))
+COST_PER_TASK = _PER_TASK("cost_per_task", reduce=task_mean, reads=("cost_usd",))
+COST_PER_SOLVED = Metric(
+    "cost_per_solved",
+    reduce=cost_and_solved,
+    aggregate=cost_for_each,
+    reads=("cost_usd", "reward"),
+    params={"threshold": PASS_THRESHOLD},
+    higher_is_better=False,
+    no_interval="no interval is computed for a ratio of totals that may divide by no pass",
+)
+LATENCY_P50 = _LATENCY("latency_p50", aggregate=partial(percentile, q=50.0))
+LATENCY_P90 = _LATENCY("latency_p90", aggregate=partial(percentile, q=90.0), breaks=frozenset({"doubling"}))
+LATENCY_P99 = _LATENCY("latency_p99", aggregate=partial(percentile, q=99.0), breaks=frozenset({"doubling"}))

@@ -1,0 +1,50 @@
+"""A metric: two pure functions, a name, and what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from calipers.rollouts.column import Column, Floats
+
+Reduce = Callable[..., Column]
+"""``reduce(*columns, by, **params)``: columns [R] to task values [T], or [T, S] counts per task."""
+
+Aggregate = Callable[..., Floats]
+"""``aggregate(values, **params)``: task values ``[..., T]`` to numbers ``[...]``; one call serves
+the value and any number of bootstrap draws."""
+
+PASS_THRESHOLD = 1.0
+"""A sample passes when its reward is at least this."""
+
+UNIT = (0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One number for a benchmark, and how it comes about.
+
+    Its values lie in ``range`` where that is known; ``of_rewards`` says that rewards in [0, 1] keep
+    them there too. ``rows`` says that the aggregate sees rollouts, not tasks.
+    """
+
+    name: str
+    reduce: Reduce
+    aggregate: Aggregate
+    reads: tuple[str, ...] = ("reward",)  # "reward", "column" (the one asked for), or a column's name
+    params: Mapping[str, Any] = field(default_factory=dict)  # name -> default; a type where there is none
+    range: tuple[float, float] | None = None
+    of_rewards: bool = False
+    rows: bool = False
+    higher_is_better: bool | None = True
+    no_interval: str = ""  # why there is no interval, for a metric that can have none
+    breaks: frozenset[str] = frozenset()  # the laws of tests/laws that do not hold for it
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """Somebody's own function of all rewards, ``compute(list of tasks of rewards) -> float``."""
+
+    name: str
+    compute: Callable[[Sequence[Sequence[float]]], float]

@@ -1,0 +1,97 @@
+"""Metrics of rewards: what share passes, how often, and how well."""
+
+from __future__ import annotations
+
+from math import comb
+
+import numpy as np
+
+from calipers.metrics.aggregate import mean, pooled
+from calipers.metrics.metric import PASS_THRESHOLD, UNIT, Metric
+from calipers.metrics.reduce import by_counts, pass_counts, passed, share_without, task_mean
+from calipers.rollouts.column import Column
+from calipers.rollouts.groups import Groups
+from calipers.rollouts.sums import total
+
+
+def passes(rewards: Column, by: Groups, threshold: float) -> Column:
+    """Each task's passes and samples, [T, 2]."""
+    n, c = pass_counts(rewards, by, threshold)
+    return Column(np.stack([c, n], axis=1).astype(float), n > 0)
+
+
+def solved(rewards: Column, by: Groups, threshold: float) -> Column:
+    """1 for a task whose mean reward reaches the threshold, else 0, [T]."""
+    means = task_mean(rewards, by)
+    return Column(passed(means, threshold).astype(float), means.given)
+
+
+def pass_at_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column:
+    """Chance that k samples drawn without replacement include a pass, per task, [T].
+
+    ``1 - C(n - c, k) / C(n, k)`` for c passes in n samples (Chen et al. 2021, eq. 1);
+    a gap where a task has fewer than k samples.
+    """
+    n, c = pass_counts(rewards, by, threshold)
+    return by_counts(n, c, lambda n, c: (comb(n, k) - comb(n - c, k)) / comb(n, k), at_least=k)
+
+
+def pass_hat_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column:
+    """Chance that k samples drawn without replacement all pass, per task, [T].
+
+    ``C(c, k) / C(n, k)`` (Yao et al. 2024); a gap where a task has fewer than k samples.
+    """
+    n, c = pass_counts(rewards, by, threshold)
+    return by_counts(n, c, lambda n, c: share_without(n, n - c, k), at_least=k)
+
+
+def any_of_first_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column:
+    """1 for a task with a pass among its first k samples, or among all if it has fewer, [T]."""
+    early = _first(rewards, by, k)
+    n, c = pass_counts(early, by, threshold)
+    return Column((c > 0).astype(float), n > 0)
+
+
+def all_of_first_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column:
+    """1 for a task whose first k samples, or all if it has fewer, pass, [T]."""
+    early = _first(rewards, by, k)
+    n, c = pass_counts(early, by, threshold)
+    return Column((c == n).astype(float), n > 0)
+
+
+def max_at_k(rewards: Column, by: Groups, k: int) -> Column:
+    """Expected best reward of k samples drawn without replacement, per task, [T].
+
+    ``sum_i r_(i) C(i - 1, k - 1) / C(n, k)`` over the sorted rewards; a gap where a task has
+    fewer than k samples.
+    """
+    values, given = np.zeros(by.size), np.zeros(by.size, dtype=bool)
+    for tasks, matrix in by.blocks(rewards):
+        n = matrix.shape[1]
+        if n >= k:
+            weights = np.array([comb(i, k - 1) / comb(n, k) for i in range(n)])
+            values[tasks] = total(np.sort(matrix, axis=1) * weights)
+            given[tasks] = True
+    return Column(values, given)
+
+
+def _first(rewards: Column, by: Groups, k: int) -> Column:
+    """The same rewards with all but each task's first k given samples turned into gaps."""
+    return Column(rewards.values, rewards.given & (by.rank(rewards.given) < k))
+
+
+_THRESHOLD = {"threshold": PASS_THRESHOLD}
+_K = {"k": int, **_THRESHOLD}
+
+MEAN_REWARD = Metric("mean_reward", reduce=task_mean, aggregate=mean, of_rewards=True)
+PASS_RATE = Metric("pass_rate", reduce=passes, aggregate=pooled, params=_THRESHOLD, range=UNIT)
+SOLVED_RATE = Metric("solved_rate", reduce=solved, aggregate=mean, params=_THRESHOLD, range=UNIT)
+PASS_AT_K = Metric("pass@{k}", reduce=pass_at_k, aggregate=mean, params=_K, range=UNIT)
+PASS_HAT_K = Metric("pass^{k}", reduce=pass_hat_k, aggregate=mean, params=_K, range=UNIT)
+MAX_AT_K = Metric("max@{k}", reduce=max_at_k, aggregate=mean, params={"k": int}, of_rewards=True)
+ANY_OF_FIRST_K = Metric(
+    "any_of_first_{k}", any_of_first_k, mean, params=_K, range=UNIT, breaks=frozenset({"sample order"})
+)
+ALL_OF_FIRST_K = Metric(
+    "all_of_first_{k}", all_of_first_k, mean, params=_K, range=UNIT, breaks=frozenset({"sample order"})
+)

@@ -1,0 +1,195 @@
+"""The whole system on one page: read rollouts, keep the ledger, reduce, aggregate, say how sure.
+
+::
+
+    files ──► Rollouts ──► groups ──► ledger
+                              └─────► slices ──► metrics: [R] → [T] → number ± how sure ──► Result
+
+Everything from `score_rollouts` on is a pure function of the rollouts and the plan.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from calipers.dialects.dialect import NATIVE, Asked, resolve
+from calipers.errors import Incomplete, UnknownName
+from calipers.metrics.metric import Metric
+from calipers.plan import Plan, make_plan
+from calipers.readers.evsys import from_rewards
+from calipers.readers.read import Input
+from calipers.readers.read import read as read_files
+from calipers.reports.result import Group, Result, Slice
+from calipers.rollouts.column import Column
+from calipers.rollouts.labels import clusters, has, slices
+from calipers.rollouts.ledger import Ledger, contributed
+from calipers.rollouts.record import USAGE
+from calipers.rollouts.sums import total
+from calipers.rollouts.table import Rollouts, assemble
+from calipers.stats.estimate import Settings, estimate
+
+Path = str | os.PathLike[str]
+Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts
+Progress = Callable[[int, int], None]  # bytes read, bytes in all
+
+DEFINITIONS = 1
+"""Stands in every signature, and rises when a number changes its meaning; no package version does."""
+
+
+def score(
+    source: Source,
+    metrics: str | Sequence[str | Mapping[str, Any]] | None = None,
+    *,
+    by: str | Sequence[str] = (),
+    cluster: str | None = None,
+    dialect: str | None = None,
+    missing: str | None = None,
+    reward: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Result:
+    """Turn rollouts into numbers: files, lists of rewards, or a table that was read before.
+
+    >>> score([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], "pass@3")["pass@3"].value
+    0.75
+    """
+    plan = make_plan(
+        metrics,
+        by=by,
+        cluster=cluster,
+        dialect=dialect,
+        missing=missing,
+        reward=reward,
+        confidence=confidence,
+        seed=seed,
+    )
+    rollouts, inputs = _read(source, columns or {}, plan.labels, progress)
+    return replace(score_rollouts(rollouts, plan), inputs=inputs)
+
+
+def read(source: Source, *, columns: Mapping[str, str] | None = None, labels: Collection[str] = ()) -> Rollouts:
+    """Read rollouts once, to score them several times; ``labels`` are the keys `by` will ask for."""
+    return _read(source, columns or {}, labels, None)[0]
+
+
+def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
+    """Score a table as planned."""
+    asked = [variant for one in plan.asked for variant in _per_reward(one, rollouts, plan.reward)]
+    groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
+    notes = [f"no rollout has {key!r}: all of them are in __missing__" for key in plan.by if not has(rollouts, key)]
+    return Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes)
+
+
+def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
+    whole = _score_slice(part, plan, asked)
+    if plan.missing == "fail" and whole.ledger.gaps:
+        counts = ", ".join(f"{word} {count}" for word, count in whole.ledger.outcomes.items())
+        raise Incomplete(f"{whole.ledger.gaps} of {whole.ledger.planned} rollouts are gaps ({counts})")
+    breakdowns = {}
+    for key in plan.by:
+        code, names = slices(part, key, plan.dialect.label)
+        parts = {name: part.where(code == number) for number, name in enumerate(names)}
+        breakdowns[key] = {name: _score_slice(some, plan, asked) for name, some in parts.items()}
+    used = {name: part.columns[name] for name in USAGE if name in part.columns and part.columns[name].given.any()}
+    economics = [one for name in _economics(used) for one in _per_reward(resolve(name, NATIVE), part, plan.reward)]
+    agent, model, dataset = part.keys[0]
+    return Group(
+        whole.ledger,
+        whole.metrics,
+        agent,
+        model,
+        dataset,
+        breakdowns,
+        economics=_score_slice(part, plan, economics).metrics,
+        totals={name: float(total(column.kept())) for name, column in used.items()},
+    )
+
+
+def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
+    """The ledger of some rollouts, and an estimate for everything asked of them."""
+    settings = Settings(
+        by=part.by_task,
+        confidence=plan.confidence,
+        seed=plan.seed,
+        zero=plan.missing == "zero",
+        undefined=plan.dialect.undefined,
+        clusters=clusters(part, plan.cluster) if plan.cluster else None,
+    )
+    found = {}
+    for one in asked:
+        reads = one.metric.reads if isinstance(one.metric, Metric) else ("reward",)
+        columns = [_column(part, name, one.params) for name in reads]
+        found[one.text] = estimate(one.metric, one.params, columns, settings, partial(_signature, one, plan))
+    return Slice(Ledger.of(part), found)
+
+
+def _column(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
+    """What a metric reads: the reward that was picked, the column asked for, or one by its name."""
+    if name == "reward":
+        return contributed(part, params.get("reward") or "reward")
+    wanted = params["column"] if name == "column" else name
+    if wanted in part.columns:
+        return part.columns[wanted]
+    if wanted in part.rewards:
+        return contributed(part, wanted)
+    if name in USAGE:
+        return Column.gaps(len(part))  # nobody reported it: missing, not zero
+    raise UnknownName.of("column of numbers", wanted, [*part.columns, *part.rewards])
+
+
+def _per_reward(asked: Asked, rollouts: Rollouts, chosen: str | None) -> list[Asked]:
+    """The reward key a metric reads: the one chosen, `reward`, the only one, or each in turn."""
+    if isinstance(asked.metric, Metric) and "reward" not in asked.metric.reads:
+        return [asked]
+    keys = sorted(rollouts.rewards)
+    wanted = asked.params.get("reward") or chosen
+    if wanted:
+        if wanted not in keys:
+            raise UnknownName.of("reward", wanted, keys)
+        return [replace(asked, params={**asked.params, "reward": wanted})]
+    if "reward" in keys or len(keys) < 2:
+        return [replace(asked, params={**asked.params, "reward": keys[0] if len(keys) == 1 else "reward"})]
+    head, opened, rest = asked.text.partition("(")
+    inner = f"{rest.removesuffix(')')}, " if opened else ""
+    return [Asked(f"{head}({inner}reward={key})", asked.metric, {**asked.params, "reward": key}) for key in keys]
+
+
+def _economics(used: Collection[str]) -> list[str]:
+    """The metrics of usage that a log with these columns can answer."""
+    needs = {
+        "time_per_task": {"latency_s"},
+        "tokens_per_task": {"input_tokens", "output_tokens"},
+        "cost_per_task": {"cost_usd"},
+        "cost_per_solved": {"cost_usd"},
+        "latency_p50": {"latency_s"},
+        "latency_p90": {"latency_s"},
+        "latency_p99": {"latency_s"},
+    }
+    return [name for name, columns in needs.items() if columns & set(used)]
+
+
+def _signature(asked: Asked, plan: Plan, method: str | None) -> str:
+    """Everything that made a number, on one line."""
+    params = [f"{key}:{value}" for key, value in sorted(asked.params.items()) if value != ""]
+    policy = [f"dialect:{plan.dialect.name}", f"missing:{plan.missing}", f"confidence:{plan.confidence}"]
+    made = [f"interval:{method or 'none'}", f"cluster:{plan.cluster or 'none'}", f"seed:{plan.seed}"]
+    return "|".join([asked.metric.name, *params, *policy, *made, f"definitions:{DEFINITIONS}"])
+
+
+def _read(
+    source: Source, columns: Mapping[str, str], labels: Collection[str], progress: Progress | None
+) -> tuple[Rollouts, list[Input]]:
+    if isinstance(source, Rollouts):
+        return source, []
+    if isinstance(source, (str, os.PathLike)):
+        source = [source]
+    paths = [os.fspath(path) for path in source if isinstance(path, (str, os.PathLike))]
+    if paths and len(paths) == len(source):
+        return read_files(paths, columns=columns, labels=labels, progress=progress)
+    return assemble([from_rewards(source)]), []  # type: ignore[arg-type]  # whatever else: it checks

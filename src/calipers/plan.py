@@ -1,0 +1,71 @@
+"""What the user asked for, read once and checked before anything is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from calipers.dialects.dialect import Asked, Dialect, resolve
+from calipers.errors import InputError, UnknownName
+from calipers.names import DIALECTS
+from calipers.rollouts.ledger import Missing
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A scoring, fully decided: every name resolved, every number in its range."""
+
+    asked: Sequence[Asked]
+    dialect: Dialect
+    missing: Missing
+    by: tuple[str, ...] = ()
+    cluster: str | None = None
+    reward: str | None = None
+    confidence: float = 0.95
+    seed: int = 0
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label paths the readers must keep."""
+        return tuple(sorted({*self.by, *([self.cluster] if self.cluster else [])}))
+
+
+def make_plan(
+    metrics: str | Sequence[str | Mapping[str, Any]] | None = None,
+    *,
+    by: str | Sequence[str] = (),
+    cluster: str | None = None,
+    dialect: str | None = None,
+    missing: str | None = None,
+    reward: str | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Plan:
+    """Resolve and check everything a scoring is asked to do; InputError for what cannot be done."""
+    speech = _dialect(dialect or "native")
+    if missing is not None and missing not in get_args(Missing):
+        raise UnknownName.of("policy for missing rollouts", missing, get_args(Missing))
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence is {confidence}; expected a number between 0 and 1, such as 0.95")
+    if seed < 0:
+        raise InputError(f"seed is {seed}; expected an integer >= 0")
+    wanted = [metrics] if isinstance(metrics, (str, Mapping)) else list(metrics or speech.default)
+    asked = {found.text: found for found in (resolve(metric, speech) for metric in wanted)}
+    return Plan(
+        asked=list(asked.values()),
+        dialect=speech,
+        missing=missing or speech.missing,  # type: ignore[arg-type]  # checked above
+        by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
+        cluster=cluster,
+        reward=reward,
+        confidence=confidence,
+        seed=seed,
+    )
+
+
+def _dialect(name: str) -> Dialect:
+    if name not in DIALECTS.entries:
+        raise DIALECTS.unknown(name)
+    found: Dialect = DIALECTS.load(name)
+    return found

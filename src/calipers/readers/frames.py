@@ -1,0 +1,229 @@
+"""Columns of a table in the making: batches of polars columns, checked as columns, joined to one `Part`.
+
+Nothing here walks over rows in Python, but for labels that are lists or objects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calipers.errors import InputError
+from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.part import Labels, Part, Places
+from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, meant
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MOST_WHOLE = 2**53  # from here on, floats skip integers
+LEAST = {"sample": 0, "attempt": 1}
+RIGHT = {
+    "task": "text or an integer",
+    "sample": "an integer >= 0",
+    "attempt": "an integer >= 1",
+    "outcome": f"one of {', '.join(OUTCOMES)}",
+    "reward": "a number",
+    "number": "a number",
+    "object": "a column for each key, such as {key}.accuracy",
+    **dict.fromkeys(GROUP, "text"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What one column of a table is read as; a column may be read as two things."""
+
+    at: int  # its position in the table
+    key: str  # its name there
+    what: str  # a role; reward or number: must hold numbers; column: may hold them; label; object
+    name: str  # the name it gets
+
+
+def meanings(keys: Sequence[str], names: Mapping[str, str], labels: Collection[str]) -> list[Meaning]:
+    """What the columns of a table are read as; those that nobody asks for are left out."""
+    roles, found = meant(names), []
+    usage = {key: name for name, key in names.items() if name not in ROLES}
+    for at, key in enumerate(keys):
+        role = roles.get(key)
+        first, _, rest = key.partition(".")
+        inside = roles.get(first) if rest and role is None else None
+        if key in usage:
+            found.append(Meaning(at, key, "number", usage[key]))
+        elif role in ("rewards", "usage"):
+            found.append(Meaning(at, key, "object", role))
+        elif role == "answer":
+            found += [Meaning(at, key, "label", role)] if role in labels else []
+        elif role is not None:
+            found += [Meaning(at, key, role, role)] if role in RIGHT else []
+        elif inside in ("rewards", "usage"):
+            found.append(Meaning(at, key, "reward" if inside == "rewards" else "number", rest))
+        elif inside == "metadata":
+            found += [Meaning(at, key, "label", f"metadata.{rest}")] if {rest, key} & set(labels) else []
+        elif key:
+            found.append(Meaning(at, key, "column", key))
+            found += [Meaning(at, key, "label", key)] if key in labels else []
+    return found
+
+
+class Frames:
+    """The rows of one table, taken in a batch at a time."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.rows = 0
+        self._held: dict[Meaning, list[pl.Series]] = {}
+
+    def begin(self, lines: int | Ints) -> None:
+        """The rows of the next batch stand on these lines, or from this line on."""
+        self.places.add(self.rows, lines)
+
+    def take(self, meaning: Meaning, batch: pl.Series) -> None:
+        """The batch's values of one column; null is a gap. InputError for one that cannot be."""
+        import polars as pl
+
+        if batch.dtype == pl.Null:
+            batch = batch.cast(pl.Float64 if meaning.what in ("reward", "number", "column") else pl.String)
+        if not _fits(meaning.what, batch.dtype):
+            wrong = f"column {meaning.key!r} is {str(batch.dtype)[:60]}"
+            raise InputError.at(self.places.path, wrong, f"expected {RIGHT[meaning.what].format(key=meaning.key)}")
+        if meaning.what in LEAST:
+            batch = self._whole(meaning, batch)
+        elif meaning.what == "outcome":
+            batch = self._outcome(meaning, batch)
+        elif meaning.what in ("reward", "number", "column"):
+            batch = batch.cast(pl.Float64)
+        elif meaning.what != "label" and not batch.dtype.is_integer():
+            batch = batch.cast(pl.String)
+        if meaning.what == "task" and batch.null_count():
+            self.refuse(meaning, batch, batch.is_null())
+        self._held.setdefault(meaning, []).append(batch)
+
+    def drop(self, meaning: Meaning) -> None:
+        """Forget what was taken of a column."""
+        self._held.pop(meaning, None)
+
+    def refuse(self, meaning: Meaning, batch: pl.Series, bad: pl.Series) -> None:
+        """InputError for the first value marked as bad, if any is."""
+        row = bad.fill_null(False).arg_max()
+        if row is not None and bad[row]:
+            right = f"expected {RIGHT[meaning.what]}"
+            raise InputError.at(self.places.of(self.rows + row), f"{meaning.key} is {shown(batch[row])}", right)
+
+    def _whole(self, meaning: Meaning, batch: pl.Series) -> pl.Series:
+        import polars as pl
+
+        whole = batch.cast(pl.Int64, strict=False)
+        bad = (batch < LEAST[meaning.what]) | (batch >= MOST_WHOLE)
+        self.refuse(meaning, batch, bad | whole.is_null() | (whole.cast(pl.Float64) != batch.cast(pl.Float64)))
+        return whole.fill_null(LEAST[meaning.what])
+
+    def _outcome(self, meaning: Meaning, batch: pl.Series) -> pl.Series:
+        import polars as pl
+
+        words = batch.cast(pl.String)
+        code = words.cast(pl.Enum(OUTCOMES), strict=False).to_physical()
+        self.refuse(meaning, words, code.is_null() & words.is_not_null())
+        return code.fill_null(UNSTATED)
+
+    def finish(self, named: frozenset[str]) -> Part:
+        """All rows taken, as one `Part`."""
+        import polars as pl
+
+        whole: dict[str, Ints] = {}
+        numbers: dict[str, dict[str, Column]] = {"reward": {}, "number": {}}
+        labels: dict[str, Labels] = {}
+        for meaning, batches in self._held.items():
+            column = pl.concat(batches)
+            if meaning.what in ("reward", "number", "column"):
+                kind = "reward" if meaning.what == "reward" else "number"
+                self._add(numbers[kind], meaning.name, column)
+            elif meaning.what in (*LEAST, "outcome"):
+                whole[meaning.what] = column.to_numpy()
+            else:
+                labels[meaning.name] = coded(column)
+        tasks = labels.pop("task")
+        return Part(
+            places=self.places,
+            tasks=[str(task) for task in tasks.values],
+            task=tasks.code,
+            sample=whole.get("sample", np.zeros(self.rows, dtype=np.int64)),
+            attempt=whole.get("attempt", np.ones(self.rows, dtype=np.int64)),
+            outcome=whole.get("outcome", np.full(self.rows, UNSTATED)).astype(np.uint8),
+            rewards=numbers["reward"],
+            columns=numbers["number"],
+            labels=labels,
+            named=named,
+        )
+
+    def _add(self, columns: dict[str, Column], name: str, series: pl.Series) -> None:
+        """One more column of numbers; InputError where a row has the same one already."""
+        if series.null_count() == len(series):
+            return
+        column = Column(series.fill_null(0.0).to_numpy(), series.is_not_null().to_numpy())
+        if name in columns:
+            other = columns[name]
+            twice = np.flatnonzero(other.given & column.given)
+            if len(twice):
+                raise InputError.at(self.places.of(int(twice[0])), f"{name} stands twice in one row", "expected it once")
+            values = np.where(other.given, other.values, column.values)
+            column = Column(values, other.given | column.given)
+        columns[name] = column
+
+
+def coded(column: pl.Series) -> Labels:
+    """A column as its distinct values and a code for each row, -1 for null."""
+    import polars as pl
+
+    if column.dtype.is_integer() and not column.null_count():
+        return _coded_integers(column.to_numpy())
+    if column.dtype.is_nested():
+        texts = [None if value is None else json.dumps(value, default=str) for value in column.to_list()]
+        found = coded(pl.Series(texts, dtype=pl.String))
+        return Labels(found.code, [json.loads(text) for text in found.values])
+    if column.dtype.is_decimal():
+        column = column.cast(pl.Float64)
+    if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
+        column = column.cast(pl.String)
+    values = column.drop_nulls().unique(maintain_order=True)
+    if column.dtype == pl.String:
+        code = column.cast(pl.Enum(values)).to_physical()
+    else:
+        code = column.replace_strict(values, np.arange(len(values)), return_dtype=pl.Int64)
+    return Labels(code.cast(pl.Int64).fill_null(-1).to_numpy(), values.to_list())
+
+
+def _coded_integers(values: Any) -> Labels:
+    """The same for integers without gaps; ids that lie close together need no sorting."""
+    lowest = values.min() if len(values) else 0
+    if len(values) and int(values.max()) - int(lowest) <= 4 * len(values):
+        offset = (values - lowest).astype(np.int64)
+        there = np.zeros(int(offset.max()) + 1, dtype=bool)
+        there[offset] = True
+        distinct = np.flatnonzero(there)
+        return Labels((np.cumsum(there) - 1)[offset], [int(lowest) + step for step in distinct.tolist()])
+    found, code = np.unique(values, return_inverse=True)
+    return Labels(code.astype(np.int64, copy=False), found.tolist())
+
+
+def shown(value: Any) -> str:
+    """A value as an error shows it: JSON, cut short."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _fits(what: str, dtype: Any) -> bool:
+    import polars as pl
+
+    text = dtype in (pl.String, pl.Categorical, pl.Enum)
+    if what == "task":
+        return text or dtype.is_integer()
+    if what == "object":
+        return False
+    if what in ("outcome", *GROUP):
+        return text
+    return what == "label" or dtype.is_numeric() or (dtype == pl.Boolean and what not in LEAST)

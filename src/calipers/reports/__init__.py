@@ -1,0 +1,1 @@
+"""What is shown: the result, and its forms for people and for programs."""

@@ -1,0 +1,160 @@
+"""The result of a scoring: groups of rollouts, each with its ledger and its estimates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from calipers.errors import UnknownName
+from calipers.readers.read import Input
+from calipers.rollouts.ledger import Ledger
+from calipers.stats.estimate import Estimate
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCHEMA = "calipers.result/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Some rollouts of a group: their ledger and their estimates, by the names asked for."""
+
+    ledger: Ledger
+    metrics: Mapping[str, Estimate]
+
+    def __getitem__(self, name: str) -> Estimate:
+        if name not in self.metrics:
+            raise UnknownName.of("metric in this result", name, self.metrics)
+        return self.metrics[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Slice):
+    """All rollouts of one agent, model and dataset."""
+
+    agent: str | None = None
+    model: str | None = None
+    dataset: str | None = None
+    breakdowns: Mapping[str, Mapping[str, Slice]] = field(default_factory=dict)  # key -> value -> slice
+    economics: Mapping[str, Estimate] = field(default_factory=dict)
+    totals: Mapping[str, float] = field(default_factory=dict)  # usage column -> sum
+
+    @property
+    def title(self) -> str:
+        """``dataset · model · agent``, as far as they are known."""
+        return " · ".join(part for part in (self.dataset, self.model, self.agent) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a scoring found. ``result["pass@3"]`` is the estimate when there is one group."""
+
+    dialect: str
+    missing: str
+    confidence: float
+    seed: int
+    inputs: Sequence[Input]
+    groups: Sequence[Group]
+    notes: Sequence[str] = ()  # for the reader; no part of the JSON
+
+    def __getitem__(self, name: str) -> Estimate:
+        if len(self.groups) != 1:
+            titles = ", ".join(group.title or "(unnamed)" for group in self.groups)
+            raise KeyError(f"there are {len(self.groups)} groups ({titles}); ask result.groups[i][{name!r}]")
+        return self.groups[0][name]
+
+    @property
+    def digest(self) -> str:
+        """The hash of everything that must not change: settings and groups, without economics."""
+        parts = {"dialect": self.dialect, "missing": self.missing, "confidence": self.confidence, "seed": self.seed}
+        groups = [{key: value for key, value in _group(group).items() if key != "economics"} for group in self.groups]
+        return "sha256:" + hashlib.sha256(canonical({**parts, "groups": groups})).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result document, ready for strict JSON: an undefined number is None."""
+        from calipers import __version__
+
+        return {
+            "schema": SCHEMA,
+            "calipers": __version__,
+            "dialect": self.dialect,
+            "missing": self.missing,
+            "confidence": self.confidence,
+            "seed": self.seed,
+            "inputs": [asdict(source) for source in self.inputs],
+            "groups": [_group(group) for group in self.groups],
+            "digest": self.digest,
+        }
+
+    def to_json(self) -> str:
+        """The result document as indented JSON with a final newline."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row per number: group, slice, metric, and every field of its estimate."""
+        found = []
+        for group in self.groups:
+            who = {"dataset": group.dataset, "model": group.model, "agent": group.agent}
+            parts: list[tuple[str | None, str | None, Slice]] = [(None, None, group)]
+            parts += [(key, value, part) for key, cut in group.breakdowns.items() for value, part in cut.items()]
+            for key, value, part in parts:
+                for name, estimate in part.metrics.items():
+                    found.append({**who, "by": key, "slice": value, "metric": name, **_flat(estimate)})
+        return found
+
+    def to_polars(self) -> pl.DataFrame:
+        """The rows as a polars frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.rows(), infer_schema_length=None)
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with sorted keys, no spaces, shortest round-trip floats, as UTF-8."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "agent": group.agent,
+        "model": group.model,
+        "dataset": group.dataset,
+        **_slice(group),
+        "breakdowns": {
+            key: {value: _slice(part) for value, part in cut.items()} for key, cut in group.breakdowns.items()
+        },
+        "economics": {
+            **{name: _estimate(estimate) for name, estimate in group.economics.items()},
+            "total": {name: _finite(amount) for name, amount in group.totals.items()},
+        },
+    }
+
+
+def _slice(part: Slice) -> dict[str, Any]:
+    metrics = {name: _estimate(estimate) for name, estimate in part.metrics.items()}
+    return {"ledger": asdict(part.ledger), "metrics": metrics}
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    found = asdict(estimate)
+    found["value"] = _finite(estimate.value)
+    for name in ("interval", "bounds"):
+        found[name] = None if found[name] is None else list(found[name])
+    return found
+
+
+def _flat(estimate: Estimate) -> dict[str, Any]:
+    found = _estimate(estimate)
+    for name, first, last in (("interval", "low", "high"), ("bounds", "lowest", "highest")):
+        ends = found.pop(name)
+        found[first], found[last] = ends or (None, None)
+    return found
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""How sure we are: standard errors and intervals around every number."""

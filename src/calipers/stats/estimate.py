@@ -1,0 +1,166 @@
+"""An estimate: a number, how sure it is, and where it came from; never a bare float."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from calipers.errors import PluginError
+from calipers.metrics.aggregate import mean, pooled
+from calipers.metrics.metric import Metric, Opaque
+from calipers.rollouts.column import Column, Floats, Ints
+from calipers.rollouts.groups import Groups
+from calipers.stats.bootstrap import bootstrap
+from calipers.stats.interval import Interval, interval
+
+NO_TASKS = "no task has a value"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One metric's answer for one group of rollouts."""
+
+    value: float | None
+    stderr: float | None
+    interval: tuple[float, float] | None
+    method: str | None
+    tasks: int  # tasks with a value
+    samples: int  # samples that entered
+    undefined_tasks: int  # tasks without one: too few samples, or none
+    bounds: tuple[float, float] | None  # the value if every gap were 0, if every gap were 1
+    higher_is_better: bool | None
+    why: str | None  # why the value or the interval is absent
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What all estimates of one group of rollouts share."""
+
+    by: Groups
+    confidence: float = 0.95
+    seed: int = 0
+    zero: bool = False  # a gap counts 0 (--missing zero)
+    undefined: float | None = None  # what a metric over no tasks becomes
+    clusters: Ints | None = None  # [T]
+
+
+def estimate(
+    metric: Metric | Opaque,
+    params: Mapping[str, Any],
+    columns: Sequence[Column],
+    settings: Settings,
+    sign: Callable[[str | None], str],
+) -> Estimate:
+    """Reduce, aggregate, and say how sure.
+
+    ``columns`` stand in the order of ``metric.reads``, gaps and all; ``sign`` makes the signature
+    from the interval's method.
+    """
+    if isinstance(metric, Opaque):
+        return _opaque(metric, columns[0], settings, sign)
+    counted = [
+        column.filled(0.0) if settings.zero and name == "reward" else column
+        for name, column in zip(metric.reads, columns, strict=True)
+    ]
+    wanted = {key: params[key] for key in ("k", "threshold") if key in metric.params}
+    reduce = partial(metric.reduce, by=settings.by, **wanted)
+    aggregate = partial(metric.aggregate, **{key: params[key] for key in ("q",) if key in metric.params})
+    reduced = reduce(*counted)
+    value = float(aggregate(reduced.kept())) if reduced.given.any() else settings.undefined
+    odd = _odd(value, metric.reads[0], counted)
+    how = Interval(None, None, None, odd) if odd else _how_sure(metric, counted[0], reduced, settings)
+    tasks = int(np.count_nonzero(settings.by.count(reduced.given) if metric.rows else reduced.given))
+    return Estimate(
+        value=None if value is None else value + 0.0,  # -0.0 becomes 0.0
+        stderr=how.stderr,
+        interval=how.ends,
+        method=how.method,
+        tasks=tasks,
+        samples=int(np.count_nonzero(counted[0].given)),
+        undefined_tasks=settings.by.size - tasks,
+        bounds=_bounds(reduce, aggregate, columns[0]) if metric.reads == ("reward",) else None,
+        higher_is_better=metric.higher_is_better,
+        why=how.why,
+        signature=sign(how.method),
+    )
+
+
+def _odd(value: float | None, what: str, columns: Sequence[Column]) -> str | None:
+    """Why there is no finite number, or None."""
+    if value is None:
+        return NO_TASKS
+    if np.isfinite(value):
+        return None
+    for test, word in ((np.isnan, "NaN"), (np.isinf, "infinite")):
+        count = sum(int(test(column.kept()).sum()) for column in columns)
+        if count:
+            noun = "reward" if what == "reward" else "value"
+            return f"{count} {noun}{' is' if count == 1 else 's are'} {word}"
+    return "undefined for these values"
+
+
+def _how_sure(metric: Metric, source: Column, reduced: Column, settings: Settings) -> Interval:
+    """The interval of a weighted mean of task values: each task alike, or by its samples."""
+    if not reduced.given.any():
+        return Interval(None, None, None, NO_TASKS)
+    if metric.aggregate is mean:
+        values, weights = reduced.kept(), np.ones(int(reduced.given.sum()))
+    elif metric.aggregate is pooled:
+        sums, weights = reduced.kept()[:, 0], reduced.kept()[:, 1]
+        values = sums / weights
+    else:
+        return Interval(None, None, None, metric.no_interval or "no interval is known for this aggregate")
+    limits = metric.range or ((0.0, 1.0) if metric.of_rewards and _within_unit(source) else None)
+    clusters = None if settings.clusters is None else settings.clusters[reduced.given]
+    return interval(values, weights, settings.confidence, limits, clusters)
+
+
+def _within_unit(column: Column) -> bool:
+    kept = column.kept()
+    return bool(((kept >= 0) & (kept <= 1)).all())
+
+
+def _bounds(
+    reduce: Callable[[Column], Column], aggregate: Callable[[Floats], Floats], rewards: Column
+) -> tuple[float, float] | None:
+    """The value with every gap 0 and with every gap 1, where gaps exist and rewards lie in [0, 1]."""
+    if rewards.given.all() or not _within_unit(rewards):
+        return None
+    filled = [reduce(rewards.filled(fill)) for fill in (0.0, 1.0)]
+    if not filled[0].given.any():
+        return None
+    low, high = (float(aggregate(reduced.kept())) + 0.0 for reduced in filled)
+    return low, high
+
+
+def _opaque(metric: Opaque, rewards: Column, settings: Settings, sign: Callable[[str | None], str]) -> Estimate:
+    rewards = rewards.filled(0.0) if settings.zero else rewards
+    counts = settings.by.count(rewards.given)
+    tasks = [part.tolist() for part in np.split(rewards.kept(), np.cumsum(counts)[:-1])] if len(counts) else []
+    try:
+        value = float(metric.compute(tasks))
+    except Exception as error:
+        raise PluginError(f"metric {metric.name!r} failed: {type(error).__name__}: {error}") from error
+    odd = _odd(value, "reward", [rewards])
+    how = Interval(None, None, None, odd)
+    if odd is None:
+        how = bootstrap(metric.compute, tasks, settings.confidence, settings.seed)
+    filled = int(np.count_nonzero(counts))
+    return Estimate(
+        value=value + 0.0,
+        stderr=how.stderr,
+        interval=how.ends,
+        method=how.method,
+        tasks=filled,
+        samples=int(counts.sum()),
+        undefined_tasks=settings.by.size - filled,
+        bounds=None,
+        higher_is_better=None,
+        why=how.why,
+        signature=sign(how.method),
+    )

@@ -1,0 +1,128 @@
+"""The default interval: Wilson with an effective number of tasks and a t quantile.
+
+One closed form for every weighted mean of task values on a known range. It is exactly Wilson's
+interval when every value is 0 or 1, turns into the t interval as the values leave the ends, never
+has zero width and never leaves the range. Without a range it is the t interval over tasks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from calipers.rollouts.column import Floats, Ints
+from calipers.rollouts.sums import sum_by, total
+
+ONE_TASK = "one task says nothing about others"
+ONE_CLUSTER = "one cluster says nothing about others"
+NO_SPREAD = "no spread and no known range"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A standard error and an interval, or why there is none."""
+
+    stderr: float | None
+    ends: tuple[float, float] | None
+    method: str | None
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What the interval needs of weighted task values, on the scale where the range is [0, 1]."""
+
+    mean: float  # m
+    variance: float  # se squared, n-1 over units
+    units: int  # G, units of any weight
+    effective_units: float  # U
+    doubt: float  # delta: 1 without clusters
+
+
+def interval(
+    values: Floats,
+    weights: Floats,
+    confidence: float,
+    limits: tuple[float, float] | None = None,
+    clusters: Ints | None = None,
+) -> Interval:
+    """The default interval of a weighted mean of task values, [T].
+
+    ``limits`` is the range the values cannot leave, None when there is none; ``clusters`` numbers
+    the unit each task belongs to. One task or one cluster gives no interval.
+    """
+    low, high = limits if limits else (0.0, 1.0)
+    spread = _spread((values - low) / (high - low), weights, clusters)
+    if spread.units < 2:
+        return Interval(None, None, None, ONE_TASK if clusters is None or len(values) < 2 else ONE_CLUSTER)
+    stderr = (high - low) * math.sqrt(spread.variance)
+    if limits is None:
+        return _unbounded(spread, stderr, confidence)
+    effective = effective_tasks(spread)
+    steady = spread.effective_units / effective  # r: 1 when all values are 0 or 1
+    if steady >= 1 - 1e-9:
+        method, quantile = "wilson", _normal_quantile(confidence)
+    else:
+        freedom = max(1.0, (spread.effective_units - 1) / (1 - steady))
+        method, quantile = "wilson_t", _t_quantile(confidence, freedom)
+    lower, upper = _wilson(spread.mean, effective, quantile)
+    return Interval(stderr, (low + (high - low) * lower, low + (high - low) * upper), method)
+
+
+def effective_tasks(spread: Spread) -> float:
+    """How many 0/1 tasks would carry as much information as these values (at least 1).
+
+    The quarter terms add one unit's worth of the largest possible variance, so that the width never
+    falls to zero, however well the values agree.
+    """
+    m, units = spread.mean, spread.effective_units
+    above = m * (1 - m) + spread.variance + 1 / (4 * units)
+    return max(1.0, above / (spread.variance + spread.doubt / (4 * units * units)))
+
+
+def _spread(values: Floats, weights: Floats, clusters: Ints | None) -> Spread:
+    whole = total(weights)
+    share = weights / whole
+    mean = float(total(weights * values) / whole)  # exactly 1 when every value is
+    pull = share * (values - mean)
+    if clusters is None:
+        unit_share = share
+    else:
+        size = int(clusters.max()) + 1
+        unit_share, pull = sum_by(clusters, share, size), sum_by(clusters, pull, size)
+    units = int(np.count_nonzero(unit_share))
+    effective_units = 1 / float(total(unit_share * unit_share))
+    effective_tasks = 1 / float(total(share * share))
+    variance = units / max(units - 1, 1) * float(total(pull * pull))
+    return Spread(mean, variance, units, effective_units, (1 + effective_units / effective_tasks) / 2)
+
+
+def _wilson(mean: float, tasks: float, quantile: float) -> tuple[float, float]:
+    shrink = 1 + quantile**2 / tasks
+    centre = (mean + quantile**2 / (2 * tasks)) / shrink
+    half = quantile / shrink * math.sqrt(max(mean * (1 - mean), 0.0) / tasks + quantile**2 / (4 * tasks**2))
+    # at the ends the two halves must cancel to the last bit, and within a rounding error they do not
+    lower = 0.0 if mean <= 0 else max(0.0, min(centre - half, mean))
+    upper = 1.0 if mean >= 1 else min(1.0, max(centre + half, mean))
+    return lower, upper
+
+
+def _unbounded(spread: Spread, stderr: float, confidence: float) -> Interval:
+    if spread.variance == 0:
+        return Interval(0.0, None, None, NO_SPREAD)
+    half = _t_quantile(confidence, max(1.0, spread.effective_units - 1)) * stderr
+    return Interval(stderr, (spread.mean - half, spread.mean + half), "t")
+
+
+def _normal_quantile(confidence: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + confidence) / 2))
+
+
+def _t_quantile(confidence: float, freedom: float) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + confidence) / 2))

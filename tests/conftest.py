@@ -1,0 +1,48 @@
+"""What holds for every test: no network, the same examples on every machine, no colours."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis.configuration import set_hypothesis_home_dir
+
+set_hypothesis_home_dir(Path(__file__).parents[1] / ".pytest_cache" / "hypothesis")  # one cache folder, not two
+settings.register_profile("check", derandomize=True, deadline=None, database=None)
+settings.register_profile("explore", deadline=None, max_examples=2_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
+
+for variable in ("COLUMNS", "FORCE_COLOR", "OPENAI_API_KEY", "OPENAI_BASE_URL"):  # the developer's, not the tests'
+    os.environ.pop(variable, None)
+os.environ["NO_COLOR"] = "1"
+
+
+def _is_here(host: object) -> bool:
+    """Whether a host is this machine, without asking anybody."""
+    if isinstance(host, bytes):
+        host = host.decode()
+    if host in (None, "", "localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(str(host)).is_loopback
+    except ValueError:
+        return False
+
+
+def _no_network(event: str, args: tuple[Any, ...]) -> None:
+    """Refuse to look up or to reach any other machine; loopback and Unix sockets stay open."""
+    if event == "socket.getaddrinfo":
+        host = args[0]
+    elif event in ("socket.connect", "socket.sendto") and isinstance(args[1], tuple):
+        host = args[1][0]
+    else:
+        return
+    if not _is_here(host):
+        raise RuntimeError(f"a test reached for the network: {event} {host!r}")
+
+
+sys.addaudithook(_no_network)

@@ -1,0 +1,47 @@
+import pytest
+from making import rollouts
+
+import calipers
+
+
+def usage(task, sample=0, reward=1, **fields):
+    return {"task": task, "sample": sample, "reward": reward, "usage": fields}
+
+
+def test_usage_is_averaged_over_samples_then_tasks_and_missing_usage_is_missing():
+    table = rollouts(
+        usage("g1", latency_s=1, input_tokens=5, output_tokens=2, cost_usd=0.01),
+        usage("g3", 0, 0, latency_s=2, input_tokens=10),  # no output count: 0, but the input is known
+        {"task": "g3", "sample": 1, "reward": 1},  # no usage at all: not a zero
+    )
+    economics = calipers.score(table).groups[0].economics
+    assert economics["time_per_task"].value == 1.5
+    assert economics["tokens_per_task"].value == 8.5
+    assert economics["cost_per_task"].value == 0.01
+    assert economics["cost_per_task"].undefined_tasks == 1
+    assert economics["latency_p50"].value == 1.5
+
+
+def test_totals_are_exact_and_no_usage_means_no_economics():
+    group = calipers.score(rollouts(*(usage("t", s, cost_usd=0.1) for s in range(10)))).groups[0]
+    assert group.totals == {"cost_usd": 1.0}
+    assert set(group.economics) == {"cost_per_task", "cost_per_solved"}
+    assert calipers.score(rollouts({"task": "a", "reward": 1})).groups[0].economics == {}
+
+
+def test_cost_per_solved_divides_all_cost_by_tasks_with_a_pass():
+    table = rollouts(usage("a", 0, 1, cost_usd=1), usage("a", 1, 0, cost_usd=2), usage("b", 0, 0, cost_usd=3))
+    assert calipers.score(table, "cost_per_solved")["cost_per_solved"].value == 6
+
+
+def test_cost_per_solved_without_a_pass_has_no_value():
+    found = calipers.score(rollouts(usage("a", 0, 0, cost_usd=1)), "cost_per_solved")
+    document = found.to_dict()["groups"][0]["metrics"]["cost_per_solved"]
+    assert document["value"] is None
+    assert document["why"]
+
+
+def test_economics_do_not_enter_the_digest():
+    fast, slow = (calipers.score(rollouts(usage("a", latency_s=seconds))) for seconds in (1, 2))
+    assert fast.digest == slow.digest
+    assert fast.groups[0].economics["time_per_task"].value == pytest.approx(1)

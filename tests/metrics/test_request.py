@@ -1,0 +1,63 @@
+import pytest
+from making import rollouts
+
+import calipers
+from calipers.errors import InputError
+from calipers.metrics.request import Request
+
+TABLE = rollouts(*({"task": "a", "sample": s, "reward": s / 4} for s in range(4)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "params"),
+    [
+        ("mean_reward", "mean_reward", {}),
+        ("pass@3", "pass@3", {}),
+        ("pass^3 ( threshold = 0.5 )", "pass^3", {"threshold": 0.5}),
+        ("percentile(column=latency_s, q=95)", "percentile", {"column": "latency_s", "q": 95.0}),
+        ("mean(column=a.b c)", "mean", {"column": "a.b c"}),
+        ({"metric": "pass@3", "threshold": 0.5}, "pass@3", {"threshold": 0.5}),
+    ],
+)
+def test_a_metric_is_read_from_its_string_or_mapping(asked, name, params):
+    request = Request.of(asked)
+    assert (request.name, dict(request.params)) == (name, params)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("pas@3", "no metric named 'pas@3'; did you mean 'pass@{k}'"),
+        ("pass@0", "metric 'pass@0': k is 0; expected a positive integer"),
+        ("pass@-1", "no metric named 'pass@-1'; did you mean 'pass@{k}'"),
+        ("pass@{k}", "no metric named 'pass@{k}'"),  # a family, not a name
+        ("pass@3(treshold=1)", "no parameter of pass@3 named 'treshold'; did you mean 'threshold'?"),
+        ("pass@3(threshold=high)", "threshold is 'high'; expected a number"),
+        ("pass@3(threshold=nan)", "expected a number"),
+        ("pass@3(threshold=1, threshold=2)", "threshold is given twice"),
+        ("pass@3(k=2)", "no parameter of pass@3 named 'k'"),
+        ("pass@3(", "cannot be read"),
+        ("", "cannot be read"),
+        ("mean(column)", "expected key=value"),
+        ("mean", "lacks column"),
+        ("percentile(column=reward, q=101)", "expected 0 to 100"),
+        ({"threshold": 1}, "without its name"),
+    ],
+)
+def test_a_metric_that_cannot_be_meant_is_refused(asked, message):
+    with pytest.raises(InputError) as caught:
+        calipers.score(TABLE, [asked])
+    assert message in str(caught.value)
+
+
+def test_the_result_is_keyed_by_the_string_as_asked():
+    result = calipers.score(TABLE, ["pass@2(threshold=0.5)", {"metric": "pass@2", "threshold": 0.75}])
+    assert list(result.groups[0].metrics) == ["pass@2(threshold=0.5)", "pass@2(threshold=0.75)"]
+    assert result["pass@2(threshold=0.5)"].value == pytest.approx(5 / 6)
+
+
+@pytest.mark.parametrize("k", [1, 4, 5, 10**6])
+def test_k_is_any_positive_integer(k):
+    found = calipers.score(TABLE, f"pass@{k}(threshold=0.75)")[f"pass@{k}(threshold=0.75)"]
+    assert found.value == (None if k > 4 else pytest.approx(k / 4))
+    assert found.undefined_tasks == (k > 4)

@@ -1,0 +1,43 @@
+import pytest
+from making import rollouts
+
+from calipers.rollouts.ledger import Ledger, contributed
+from calipers.rollouts.record import FIRST_GAP, OUTCOMES
+
+OWN_DOING = ["refused", "truncated", "empty", "timed_out", "unparsed"]
+
+
+def test_outcomes_add_up_to_what_was_planned():
+    table = rollouts(
+        {"task": "a", "reward": 1},
+        {"task": "b", "outcome": "refused"},
+        {"task": "c"},
+        {"task": "d", "outcome": "client_failed", "error": "503"},
+    )
+    ledger = Ledger.of(table)
+    assert ledger.outcomes == {"scored": 1, "refused": 1, "client_failed": 1, "missing": 1}
+    assert (ledger.planned, ledger.scored, ledger.gaps, ledger.tasks) == (4, 1, 2, 4)
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_what_an_outcome_contributes(outcome):
+    rewarded = rollouts({"task": "a", "outcome": outcome, "reward": 0.5})
+    column = contributed(rewarded, "reward")
+    if outcome in OUTCOMES[FIRST_GAP:]:
+        assert not column.given.any()  # a gap, whatever reward stands beside it
+    else:
+        assert column.values.tolist() == [0.5]
+    if outcome != "scored":
+        column = contributed(rollouts({"task": "a", "outcome": outcome}), "reward")
+        assert column.given.tolist() == [outcome in OWN_DOING]
+        assert column.values.tolist() == [0.0]
+
+
+def test_a_reward_alone_is_scored_and_nothing_alone_is_missing():
+    table = rollouts({"task": "a", "reward": 0}, {"task": "b", "reward": None}, {"task": "c", "reward": True})
+    assert Ledger.of(table).outcomes == {"scored": 2, "missing": 1}
+
+
+def test_a_reward_key_some_rollouts_lack_is_a_gap_there():
+    table = rollouts({"task": "a", "rewards": {"f": 1, "g": 0.25}}, {"task": "b", "rewards": {"f": 0}})
+    assert contributed(table, "g").given.tolist() == [True, False]

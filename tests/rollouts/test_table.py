@@ -1,0 +1,70 @@
+import pytest
+from making import rollouts
+
+from calipers.errors import InputError
+
+
+def rows(table, key="reward"):
+    return [(table.tasks[t], int(s), v) for t, s, v in zip(table.task, table.sample, table.rewards[key].values)]
+
+
+def test_rows_stand_by_task_and_sample_whatever_their_order():
+    table = rollouts(
+        {"task": "b", "sample": 1, "reward": 3},
+        {"task": "a", "sample": 0, "reward": 1},
+        {"task": "b", "sample": 0, "reward": 2},
+    )
+    assert rows(table) == [("a", 0, 1), ("b", 0, 2), ("b", 1, 3)]
+
+
+def test_numbered_tasks_stand_by_size_and_before_words():
+    table = rollouts(*({"task": task, "reward": 0} for task in ["10", "x", 9, "a", 2]))
+    assert list(table.tasks) == ["2", "9", "10", "a", "x"]
+
+
+def test_the_highest_attempt_counts_and_all_are_counted():
+    table = rollouts(
+        {"task": "a", "attempt": 2, "reward": 1},
+        {"task": "a", "reward": 0},
+        {"task": "a", "attempt": 3, "outcome": "client_failed"},
+        {"task": "b", "reward": 1},
+    )
+    assert len(table) == 2
+    assert table.attempts == 4
+    assert table.rewards["reward"].given.tolist() == [False, True]
+
+
+def test_a_rollout_that_stands_twice_is_refused_and_both_places_named():
+    with pytest.raises(
+        InputError, match=r"^made.jsonl:3: task 'a' sample 0 attempt 1 stands twice, first at made.jsonl:1"
+    ):
+        rollouts({"task": "a", "reward": 1}, {"task": "b", "reward": 1}, {"task": "a", "reward": 1})
+
+
+def test_the_same_task_in_two_groups_is_two_tasks():
+    table = rollouts(
+        {"task": "a", "model": "m2", "reward": 1},
+        {"task": "a", "model": "m1", "reward": 0},
+        {"task": "b", "model": "m1", "reward": 0},
+        {"task": "a", "reward": 0.5},
+    )
+    parts = list(table.groups())
+    assert [part.keys[0] for part in parts] == [(None, None, None), (None, "m1", None), (None, "m2", None)]
+    assert [rows(part) for part in parts] == [[("a", 0, 0.5)], [("a", 0, 0), ("b", 0, 0)], [("a", 0, 1)]]
+
+
+def test_groups_are_sorted_by_dataset_then_model_then_agent():
+    keys = [("z", "m", "d"), ("a", "n", "d"), ("b", "m", "c"), ("a", "m", "d")]
+    table = rollouts(*({"task": "t", "agent": a, "model": m, "dataset": d, "reward": 1} for a, m, d in keys))
+    assert list(table.keys) == [("b", "m", "c"), ("a", "m", "d"), ("z", "m", "d"), ("a", "n", "d")]
+
+
+def test_scored_needs_a_reward():
+    with pytest.raises(InputError, match=r"^made.jsonl:2: outcome is 'scored' but there is no reward"):
+        rollouts({"task": "a", "reward": 1}, {"task": "b", "outcome": "scored"})
+
+
+def test_where_keeps_only_the_tasks_of_the_rows_it_keeps():
+    table = rollouts(*({"task": task, "sample": s, "reward": s} for task in "abc" for s in range(2)))
+    some = table.where((table.task != 1) & (table.sample == 1))
+    assert rows(some) == [("a", 1, 1), ("c", 1, 1)]
