@@ -24,11 +24,12 @@ def main(name: str, asked: str) -> None:
     os.dup2(2, 1)
     contestant = importlib.import_module(f"bench.peers.{name}")
     work = contestant.prepare(**json.loads(asked))
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), _cpu()
     answer = work()
-    seconds = time.perf_counter() - start
+    seconds, cpu = time.perf_counter() - start, _cpu() - cpu
     found = {
         "seconds": seconds,
+        "cpu": cpu,
         "own_mb": _own_peak() / 1e3,
         "child_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1.024 / 1e3,
         "numbers": dict(contestant.numbers(answer)),
@@ -36,6 +37,11 @@ def main(name: str, asked: str) -> None:
         "versions": {package: importlib.metadata.version(package) for package in contestant.PEER.packages},
     }
     print(json.dumps(found), file=report, flush=True)
+
+
+def _cpu() -> float:
+    """Seconds of all cores so far, ended children included."""
+    return sum(os.times()[:4])
 
 
 def _own_peak() -> float:

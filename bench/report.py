@@ -18,17 +18,17 @@ of its own is given an environment under `.bench/envs`, and is left out, with a 
 not installed.
 
 Every call runs in a fresh process. Contestants take turns, so that a machine that slows down slows all of them;
-the best of {repeat} turns counts. `call` is the call alone, `process` also the start of the interpreter and all
-imports. Peak memory is that of the process, plus that of the largest process it started. Files are in the page
+the best of {repeat} turns counts. `call` is the call alone, by the clock and in processor time; `process` also
+counts the start of the interpreter and all imports. Peak memory is that of the process, plus that of the largest process it started. Files are in the page
 cache. They are made by `bench/data.py`: {samples} rollouts per task, in the order in which {window} workers would
 finish them. Where two contestants compute the same number, the run fails unless they agree to nine digits.
 Seconds depend on the machine and on what else it does; ratios hardly.
 """
 
 
-def page(outcomes: Sequence[Outcome], start_up: StartUp | None, repeat: int, cores: int) -> str:
+def page(outcomes: Sequence[Outcome], start_up: StartUp | None, repeat: int, cores: int, load: float) -> str:
     """The whole of docs/benchmarks.md."""
-    parts = [INTRO.format(repeat=repeat, samples=SAMPLES, window=WINDOW), _where(outcomes, cores)]
+    parts = [INTRO.format(repeat=repeat, samples=SAMPLES, window=WINDOW), _where(outcomes, cores, load)]
     parts += [section(outcome) for outcome in outcomes]
     parts += [start_up_section(start_up)] if start_up else []
     return "\n".join(parts)
@@ -38,8 +38,12 @@ def section(outcome: Outcome) -> str:
     """One job: its table, its note, and whether the target was reached."""
     job = outcome.job
     rival = outcome.best.get(title(job.rival))
-    lines = [f"## {job.title}", "", "| | call s | process s | peak MB | call, ratio | process, ratio |"]
-    lines.append("|---|---|---|---|---|---|")
+    lines = [
+        f"## {job.title}",
+        "",
+        "| | call s | call, all cores s | process s | peak MB | call, ratio | process, ratio |",
+    ]
+    lines.append("|---|---|---|---|---|---|---|")
     lines += [_line(name, found, None if found is rival else rival) for name, found in outcome.best.items()]
     lines += ["", job.note]
     if outcome.compared:
@@ -60,7 +64,7 @@ def start_up_section(found: StartUp) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _where(outcomes: Sequence[Outcome], cores: int) -> str:
+def _where(outcomes: Sequence[Outcome], cores: int, load: float) -> str:
     versions = {"Python": platform.python_version()}
     for outcome in outcomes:
         for found in outcome.best.values():
@@ -73,7 +77,7 @@ def _where(outcomes: Sequence[Outcome], cores: int) -> str:
         if found.versions["Python"] != versions["Python"]
     }
     today = datetime.date.today().isoformat()
-    machine = f"{platform.system()} {platform.machine()}, {cores} core{'s' * (cores != 1)}"
+    machine = f"{platform.system()} {platform.machine()}, {cores} core{'s' * (cores != 1)}, load {load:.1f} beforehand"
     return f"Measured on {today}, {machine}: {'; '.join([listed, *sorted(theirs)])}.\n"
 
 
@@ -82,7 +86,8 @@ def _line(name: str, found: Timing, rival: Timing | None) -> str:
     ratios = ("", "")
     if rival:
         ratios = (_ratio(found.seconds / rival.seconds), _ratio(found.process / rival.process))
-    return f"| {name} | {_seconds(found.seconds)} | {_seconds(found.process)} | {memory} | {' | '.join(ratios)} |"
+    times = map(_seconds, (found.seconds, found.cpu, found.process))
+    return f"| {name} | {' | '.join((*times, memory, *ratios))} |"
 
 
 def _verdicts(outcome: Outcome) -> list[str]:
@@ -116,4 +121,4 @@ def _seconds(seconds: float) -> str:
 
 
 def _ratio(ratio: float) -> str:
-    return f"{ratio:.2f}x" if ratio >= 0.1 else f"1/{1 / ratio:.0f}"
+    return f"{ratio:.3g}x"

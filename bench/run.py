@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from bench.startup import measure_start_up
 
 PAGE = data.ROOT / "docs" / "benchmarks.md"
 QUICK = 0.1  # of the rows, with --quick
+BUSY = 0.25  # load per core above which seconds are not to be trusted
 START_UP = "startup"
 START_UP_TURNS = 20
 
@@ -24,7 +26,9 @@ START_UP_TURNS = 20
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the jobs asked for and print their tables."""
     asked = _parse(arguments)
-    cores = hold_cores(asked.cores)
+    cores, load = hold_cores(asked.cores), os.getloadavg()[0]
+    if load > BUSY * cores:
+        print(f"other work is running here (load {load:.1f}): expect scatter", file=sys.stderr, flush=True)
     chosen = [job for job in jobs(QUICK if asked.quick else 1.0) if job.name.startswith(asked.only)]
     outcomes: list[Outcome] = []
     for job in chosen:
@@ -36,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(report.start_up_section(start_up))
     if asked.write:
         PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(report.page(outcomes, start_up, asked.repeat, cores), encoding="utf-8")
+        PAGE.write_text(report.page(outcomes, start_up, asked.repeat, cores, load), encoding="utf-8")
     return 0
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from calipers.errors import PluginError, UnknownName
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 class Index:
     """Names of one kind: built in, added at run time, or brought by installed packages.
 
-    ``entries`` map a name, or a family such as ``pass@{k}``, to ``module:object``. ``groups`` are
-    the entry-point groups asked after them, each with what must be called before it is loaded.
+    ``entries`` map a name, or a family such as ``pass@{k}``, to ``module:object``. ``groups`` are the
+    entry-point groups asked after them. A group with a context manager, named as ``module:object``,
+    is loaded inside it, and its real names are those that its decorators add.
     """
 
     def __init__(self, kind: str, entries: Mapping[str, str], groups: Mapping[str, str] | None = None) -> None:
@@ -22,16 +27,11 @@ class Index:
         self.entries = entries
         self.added: dict[str, Any] = {}
         self._groups = groups or {}
+        self._broken: dict[str, PluginError] = {}  # entry point -> why it could not be loaded
 
     def match(self, name: str) -> tuple[str, int | None] | None:
-        """The entry a name belongs to and its k; an exact name wins over a family."""
-        if name in self.entries and "{k}" not in name:
-            return name, None
-        for entry in self.entries:
-            head, family, tail = entry.partition("{k}")
-            if family and (found := re.fullmatch(f"{re.escape(head)}([0-9]+){re.escape(tail)}", name)):
-                return entry, int(found[1])
-        return None
+        """The built-in entry a name belongs to and its k; an exact name wins over a family."""
+        return match(name, self.entries)
 
     def load(self, entry: str) -> Any:
         """The object behind a built-in entry."""
@@ -44,39 +44,106 @@ class Index:
             raise PluginError(f"{self.kind} {name!r} is taken already; give one of the two another name")
         self.added[name] = thing
 
+    def discard(self, name: str) -> None:
+        """Take back a name added at run time; one that was not added is no error."""
+        self.added.pop(name, None)
+
     def plugin(self, name: str) -> Any | None:
         """A name added at run time or by an installed package; None when nobody has it.
 
-        Packages are asked by entry-point name first. EvSys' real key is the one its decorator got,
-        so the rest of the group is loaded before the answer is no.
+        Packages are asked by entry-point name first; where decorators give the names, the rest of the
+        group is loaded before the answer is no. Whatever else is broken there waits until it is asked
+        for; `unknown` mentions it.
         """
-        if name in self.added:
-            return self.added[name]
-        points = [point for group in self._groups for point in _entry_points(group)]
-        for point in sorted(points, key=lambda point: point.name != name):
-            if before := self._groups[point.group]:
-                load(before)()
-            try:
-                thing = point.load()
-            except Exception as error:
-                if point.name == name:
-                    whose = f"{self.kind} {name!r} of {point.dist.name if point.dist else point.value}"
-                    raise PluginError(f"{whose} cannot be loaded: {error}") from error
-                continue  # somebody else's plugin is broken: it fails when it is asked for
-            if point.name == name and name not in self.added:
-                self.added[name] = thing
-            if name in self.added:
-                return self.added[name]
-        return None
+        if match(name, self.added) is None:
+            self._ask_packages(name)
+        found = match(name, self.added)
+        return self.added[found[0]] if found else None
+
+    def load_packages(self) -> list[PluginError]:
+        """Load every package whose decorators give the names, and return what went wrong."""
+        return [error for point in self._points() if self._groups[point.group] and (error := self._try(point))]
+
+    def plugins(self) -> list[str]:
+        """The names that are not built in, sorted; those of packages as their entry points say."""
+        return sorted({*self.added, *(point.name for point in self._points())})
 
     def names(self) -> list[str]:
         """Every name there is, sorted; families as ``pass@{k}``."""
-        points = {point.name for group in self._groups for point in _entry_points(group)}
-        return sorted({*self.entries, *self.added, *points})
+        return sorted({*self.entries, *self.plugins()})
 
-    def unknown(self, name: str) -> UnknownName:
-        """The error for a name nobody has."""
-        return UnknownName.of(self.kind, name, self.names())
+    def unknown(self, name: str, known: Collection[str] = (), hint: str = "", of: str = "") -> UnknownName:
+        """The error for a name nobody has, among these names or all there are.
+
+        ``of`` says whose names they are, as in ``no evsys metric named 'pass@5'``.
+        """
+        if not hint and name in self.entries:
+            hint = f"give it a number, as in {name.replace('{k}', '3')!r}"
+        error = UnknownName.of(f"{of} {self.kind}".strip(), name, known or self.names(), hint)
+        return UnknownName("; ".join([str(error), *map(str, self._broken.values())]))
+
+    def _ask_packages(self, name: str) -> None:
+        points = self._points()
+        found = match(name, [point.name for point in points])
+        point = self._only([point for point in points if found and point.name == found[0]])
+        thing = self._load(point) if point else None
+        if point is None or self._groups[point.group]:
+            for other in points:
+                if match(name, self.added):
+                    return
+                if self._groups[other.group] and other != point:
+                    self._try(other)
+        if point and match(name, self.added) is None:
+            self.add(point.name, thing)
+
+    def _points(self) -> list[EntryPoint]:
+        from importlib.metadata import entry_points
+
+        return [point for group in self._groups for point in entry_points(group=group)]
+
+    def _only(self, points: list[EntryPoint]) -> EntryPoint | None:
+        """The entry point that a name means: a package's first; two packages may not share a name."""
+        first: dict[str, EntryPoint] = {}
+        for point in points:
+            first.setdefault(_package(point), point)
+        if len({point.value for point in first.values()}) > 1:
+            whose = " and ".join(f"{package} ({point.value})" for package, point in sorted(first.items()))
+            raise PluginError(f"{self.kind} {points[0].name!r} is brought by {whose}; uninstall all but one")
+        return next(iter(first.values()), None)
+
+    def _load(self, point: EntryPoint) -> Any:
+        within = self._groups[point.group]
+        try:
+            with load(within)() if within else nullcontext():
+                return point.load()
+        except (Exception, SystemExit) as error:  # a module may also be a script that ends itself
+            what = f"{self.kind} {point.name!r} of package {_package(point)} ({point.value})"
+            raise PluginError(f"{what} cannot be loaded: {type(error).__name__}: {error}") from error
+
+    def _try(self, point: EntryPoint) -> PluginError | None:
+        place = f"{point.group}:{point.name}"
+        self._broken.pop(place, None)
+        try:
+            self._load(point)
+        except PluginError as error:
+            self._broken[place] = error
+            return error
+        return None
+
+
+def match(name: str, entries: Collection[str]) -> tuple[str, int | None] | None:
+    """The entry that a name belongs to and its k; an exact name wins over a family.
+
+    >>> match("pass@3", ["pass@{k}", "pass_rate"])
+    ('pass@{k}', 3)
+    """
+    if name in entries and "{k}" not in name:
+        return name, None
+    for entry in entries:
+        head, family, tail = entry.partition("{k}")
+        if family and (found := re.fullmatch(f"{re.escape(head)}([0-9]{{1,9}}){re.escape(tail)}", name)):
+            return entry, int(found[1])
+    return None
 
 
 def load(target: str) -> Any:
@@ -85,10 +152,8 @@ def load(target: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def _entry_points(group: str) -> list[Any]:
-    from importlib.metadata import entry_points
-
-    return list(entry_points(group=group))
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else "an unnamed package"
 
 
 METRICS = Index(
@@ -117,7 +182,7 @@ METRICS = Index(
         "latency_p90": "calipers.metrics.economics:LATENCY_P90",
         "latency_p99": "calipers.metrics.economics:LATENCY_P99",
     },
-    groups={"calipers.metrics": "", "evsys_sdk.metrics": "calipers.compat:activate"},
+    groups={"calipers.metrics": "", "evsys_sdk.metrics": "calipers.compat:borrowing"},
 )
 
 DIALECTS = Index(

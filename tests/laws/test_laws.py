@@ -49,7 +49,7 @@ def found(entry, rows):
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(tasks=TASKS, random=st.randoms())
 def test_row_order_does_not_matter(entry, tasks, random):
     rows = records(tasks)
@@ -57,7 +57,7 @@ def test_row_order_does_not_matter(entry, tasks, random):
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(tasks=TASKS, random=st.randoms())
 def test_sample_order_does_not_matter_unless_declared(entry, tasks, random):
     shuffled = [random.sample(task, len(task)) for task in tasks]
@@ -67,7 +67,7 @@ def test_sample_order_does_not_matter_unless_declared(entry, tasks, random):
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(tasks=TASKS)
 def test_doubling_every_task_changes_nothing_unless_declared(entry, tasks):
     once, twice = found(entry, records(tasks)), found(entry, records(tasks + tasks))
@@ -106,7 +106,7 @@ def test_nothing_gives_a_gap_with_a_reason(entry):
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(tasks=TASKS)
 def test_every_answer_is_strict_json_within_its_interval_or_says_why(entry, tasks):
     result = calipers.score(rollouts(*records(tasks)), asked(entry))
@@ -123,7 +123,7 @@ def test_every_answer_is_strict_json_within_its_interval_or_says_why(entry, task
 
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if METRICS.load(entry).range == (0.0, 1.0)])
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(tasks=TASKS)
 def test_a_metric_with_a_range_stays_in_it(entry, tasks):
     estimate = found(entry, records(tasks))

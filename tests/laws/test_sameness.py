@@ -31,7 +31,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     rows=st.lists(
         st.tuples(st.integers(0, 4), st.integers(0, 3), ROW), min_size=1, max_size=25, unique_by=lambda r: r[:2]

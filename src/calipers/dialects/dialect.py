@@ -9,7 +9,7 @@ from typing import Any
 from calipers.errors import InputError, PluginError, UnknownName, nearest
 from calipers.metrics.metric import Metric, Opaque
 from calipers.metrics.request import Request, settle
-from calipers.names import METRICS
+from calipers.names import DIALECTS, METRICS, match
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.record import label
 
@@ -40,7 +40,7 @@ class Asked:
 
 def resolve(asked: str | Mapping[str, Any], dialect: Dialect) -> Asked:
     """Find what a metric string means in a dialect: its table first, then plugins."""
-    request = Request.of(asked)
+    request = _request(asked)
     if dialect.metrics is not None and request.name in dialect.metrics:
         if request.params:
             raise InputError(
@@ -55,10 +55,27 @@ def resolve(asked: str | Mapping[str, Any], dialect: Dialect) -> Asked:
         raise _unknown(request.name, dialect)
     metric = as_metric(request.name, plugin)
     if isinstance(metric, Metric):
-        return Asked(request.text, metric, settle(request, metric, None))
+        found = match(request.name, METRICS.added)
+        return Asked(request.text, metric, settle(request, metric, found[1] if found else None))
     if request.params:
         raise InputError(f"metric {request.text!r} takes no parameters; expected {request.name}")
     return Asked(request.text, metric, {})
+
+
+def _request(asked: str | Mapping[str, Any]) -> Request:
+    """What was asked for; a plugin's name is a free string, which need not look like a metric's."""
+    if not isinstance(asked, str):
+        if not isinstance(asked, Mapping):
+            raise InputError(f"a metric is asked for as {asked!r}; expected a name such as 'pass@3'")
+        return Request.of(asked)
+    if asked in METRICS.added:
+        return Request(asked, asked)
+    try:
+        return Request.of(asked)
+    except InputError:
+        if METRICS.plugin(asked) is None:
+            raise
+        return Request(asked, asked)
 
 
 def _built_in(request: Request) -> tuple[Metric, dict[str, Any]]:
@@ -71,7 +88,11 @@ def _built_in(request: Request) -> tuple[Metric, dict[str, Any]]:
 
 
 def as_metric(name: str, thing: Any) -> Metric | Opaque:
-    """A plugin's object as a metric: a `Metric`, or anything with EvSys' ``compute``."""
+    """A plugin's object as a metric: a `Metric`, or anything with EvSys' ``compute``.
+
+    A class is made anew, without arguments, for every call, as EvSys does: nothing it keeps in
+    itself passes from one draw of the bootstrap to the next.
+    """
     if isinstance(thing, Metric):
         return thing
     try:
@@ -80,17 +101,20 @@ def as_metric(name: str, thing: Any) -> Metric | Opaque:
         raise PluginError(f"metric {name!r} cannot be made: {type(error).__name__}: {error}") from error
     if not callable(getattr(made, "compute", None)):
         raise PluginError(f"metric {name!r} is {thing!r}; expected a calipers.Metric or a class with compute()")
+    if isinstance(thing, type):
+        return Opaque(name, lambda tasks: thing().compute(tasks))
     return Opaque(name, made.compute)
 
 
 def _unknown(name: str, dialect: Dialect) -> UnknownName:
     if dialect.metrics is None:
-        return METRICS.unknown(name)
-    known = [*dialect.metrics, *METRICS.added]
+        tables = {other: DIALECTS.load(other).metrics or {} for other in DIALECTS.entries}
+        whose = [other for other, table in tables.items() if name in table]
+        return METRICS.unknown(name, hint=f"it is a name of --dialect {whose[0]}" if whose else "")
+    known = [*dialect.metrics, *METRICS.plugins()]
+    hint = ""
     if METRICS.match(name):
-        close = nearest(name, known)
-        instead = (
-            f"did you mean {' or '.join(map(repr, close))}, or --dialect native" if close else "use --dialect native"
-        )
-        return UnknownName.of(f"{dialect.name} metric", name, known, f"it is a native name: {instead}?")
-    return UnknownName.of(f"{dialect.name} metric", name, known)
+        close = " or ".join(map(repr, nearest(name, known)))
+        instead = f"did you mean {close}, or --dialect native?" if close else "use --dialect native"
+        hint = f"it is a native name: {instead}"
+    return METRICS.unknown(name, known, hint, of=dialect.name)

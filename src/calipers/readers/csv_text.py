@@ -47,28 +47,37 @@ class Block:
 
 
 def blocks(read: Callable[[int], bytes]) -> Iterator[Block]:
-    """The records of a CSV text, the header among them; LineError for the first bad one."""
+    """The header of a CSV text, alone, then its records; LineError for the first bad one."""
+    header = True
+    for block in _blocks(read):
+        if header and len(block.lines):
+            end = int(_ends(block.text, _inside(block.text))[0]) + 1
+            yield Block(block.text[:end], block.lines[:1], block.cells[:1])
+            block = Block(block.text[end:], block.lines[1:], block.cells[1:])
+            header = False
+        if len(block.lines):
+            yield block
+
+
+def _blocks(read: Callable[[int], bytes]) -> Iterator[Block]:
     data, line = read(CHUNK).removeprefix(BOM), 1
     while data:
         more = read(max(CHUNK, len(data)))
         if not more and not data.endswith(b"\n"):
             data += b"\n"
         inside = _inside(data)
-        ends = np.flatnonzero(_octets(data) == _NEWLINE)
-        if inside is not None:
-            ends = ends[~inside[ends]]
+        ends = _ends(data, inside)
         cut = int(ends[-1]) + 1 if len(ends) else 0
         _check(data if not more else data[:cut], inside, line)
-        if not more and cut < len(data):
-            wrong = "a quote is opened and never closed"
-            raise LineError(line + data.count(b"\n", 0, cut), wrong, "expected a quote at the end of the cell")
         if cut:
             yield _block(data[:cut], ends, inside, line)
         line += data.count(b"\n", 0, cut)
-        data = data[cut:] + more
-        if len(data) - len(more) > LONGEST_LINE:
+        if cut < len(data) and not more:
+            raise LineError(line, "a quote is opened and never closed", "expected a quote at the end of the cell")
+        if len(data) - cut > LONGEST_LINE:
             wrong = f"a record is longer than {LONGEST_LINE >> 20} MiB"
             raise LineError(line, wrong, "expected one rollout a record; is a quote left open?")
+        data = data[cut:] + more
 
 
 def _octets(data: bytes) -> NDArray[np.uint8]:
@@ -82,6 +91,12 @@ def _inside(data: bytes) -> Bools | None:
     # uint8 counts modulo 256, which is as odd or as even as the true count
     opened: Bools = (np.cumsum(_octets(data) == _QUOTE, dtype=np.uint8) & 1).astype(bool)
     return opened
+
+
+def _ends(data: bytes, inside: Bools | None) -> Ints:
+    """Where records end: the newlines outside quotes."""
+    ends = np.flatnonzero(_octets(data) == _NEWLINE)
+    return ends if inside is None else ends[~inside[ends]]
 
 
 def _check(data: bytes, inside: Bools | None, line: int) -> None:
@@ -135,6 +150,14 @@ def _block(data: bytes, ends: Ints, inside: Bools | None, line: int) -> Block:
         kept[ends[~filled]] = False
         data = octets[kept].tobytes()
     return Block(data, lines[filled], cells[filled])
+
+
+def whole(cells: pl.Series) -> pl.Series:
+    """Text as whole numbers; null for what is none."""
+    import polars as pl
+
+    text = cells.str.strip_chars()
+    return text.set(~text.str.contains("^[0-9]{1,18}$"), None).cast(pl.Int64)
 
 
 def numbers(cells: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:

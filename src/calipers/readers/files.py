@@ -39,12 +39,12 @@ class Source:
         self._hashing: threading.Thread | None = None
         self._broken: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error)
         self._unpacked_bytes = 0
-        self._file: Any = sys.stdin.buffer if path == STDIN else _open(path)
+        self._file: Any = _open(path)
         self._lasting = path != STDIN and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         self.size = os.fstat(self._file.fileno()).st_size if self._lasting else 0
-        self._raw: io.BufferedReader[Any] = self._file
-        if not self._lasting:  # standard input or a pipe gives its bytes once: they are hashed as they pass
-            self._raw = io.BufferedReader(_Hashed(self._file, self._hash), BLOCK)
+        # standard input or a pipe gives its bytes once: they are hashed as they pass
+        passing = None if self._lasting else io.BufferedReader(_Hashed(self._file, self._hash), BLOCK)
+        self._raw: io.BufferedReader[Any] = passing or self._file
         try:
             self._stream = self._unpacking()
             self.head = self._unpacked(BLOCK)
@@ -167,7 +167,9 @@ def next_line(path: str, offset: int) -> int:
     return offset
 
 
-def _open(path: str) -> io.BufferedReader[Any]:
+def _open(path: str) -> Any:
+    if path == STDIN:
+        return sys.stdin.buffer
     try:
         return io.BufferedReader(io.FileIO(path, "rb"), BLOCK)
     except FileNotFoundError:

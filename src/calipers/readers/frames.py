@@ -118,8 +118,10 @@ class Frames:
         import polars as pl
 
         whole = batch.cast(pl.Int64, strict=False)
-        bad = (batch < LEAST[meaning.what]) | (batch >= MOST_WHOLE)
-        self.refuse(meaning, batch, bad | whole.is_null() | (whole.cast(pl.Float64) != batch.cast(pl.Float64)))
+        bad = (whole < LEAST[meaning.what]) | (whole >= MOST_WHOLE) | (whole.is_null() & batch.is_not_null())
+        if not batch.dtype.is_integer():
+            bad |= whole.cast(pl.Float64) != batch.cast(pl.Float64)
+        self.refuse(meaning, batch, bad)
         return whole.fill_null(LEAST[meaning.what])
 
     def _outcome(self, meaning: Meaning, batch: pl.Series) -> pl.Series:
@@ -169,7 +171,9 @@ class Frames:
             other = columns[name]
             twice = np.flatnonzero(other.given & column.given)
             if len(twice):
-                raise InputError.at(self.places.of(int(twice[0])), f"{name} stands twice in one row", "expected it once")
+                raise InputError.at(
+                    self.places.of(int(twice[0])), f"{name} stands twice in one row", "expected it once"
+                )
             values = np.where(other.given, other.values, column.values)
             column = Column(values, other.given | column.given)
         columns[name] = column
@@ -212,7 +216,10 @@ def _coded_integers(values: Any) -> Labels:
 
 def shown(value: Any) -> str:
     """A value as an error shows it: JSON, cut short."""
-    text = json.dumps(value, default=str)
+    try:
+        text = json.dumps(value, default=str)
+    except RecursionError:
+        return "nested too deeply"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

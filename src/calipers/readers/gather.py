@@ -17,8 +17,8 @@ from calipers.rollouts.record import UNSTATED
 Piece = tuple[int, Floats, NDArray[np.bool_] | None]  # first row, values, given (None: all of them)
 
 
-class TwiceGiven(Exception):
-    """A number that stands in two places of one row: (its name, the row)."""
+class BadRow(Exception):
+    """A row that cannot be: (its place among the rows, what is wrong, what would be right)."""
 
 
 class _Codes(dict[Any, int]):
@@ -110,7 +110,7 @@ def _column(name: str, pieces: Sequence[Piece], rows: int) -> Column:
         kept = np.ones(len(piece), dtype=bool) if there is None else there
         twice = np.flatnonzero(given[span] & kept)
         if len(twice):
-            raise TwiceGiven(name, row + int(twice[0]))
+            raise BadRow(row + int(twice[0]), f"{name} stands twice in one row", "expected it once")
         values[span][kept] = piece[kept]
         given[span] |= kept
     return Column(values, given)
@@ -128,7 +128,14 @@ def _walk(held: Labels, path: str) -> Labels:
     values: list[Any] = []
     codes = np.full(len(held.values) + 1, -1, dtype=np.int64)
     for code, raw in enumerate(held.values):
-        value = msgspec.json.decode(raw)
+        try:
+            value = msgspec.json.decode(raw)
+            if type(value) is int:
+                float(value)
+        except (msgspec.DecodeError, OverflowError, RecursionError) as error:
+            deep = isinstance(error, RecursionError)
+            wrong = "a label is nested too deeply" if deep else "a number is out of range"
+            raise BadRow(int((held.code == code).argmax()), wrong, "expected text or a number") from None
         for step in path.split(".") if path else ():
             if not isinstance(value, Mapping) or step not in value:
                 break

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec.structs import astuple
+from numpy.typing import NDArray
 
 from calipers.errors import InputError
-from calipers.readers.gather import Gather, TwiceGiven
+from calipers.readers.gather import BadRow, Gather
 from calipers.readers.schema import MOST_COLUMNS, NOTHING, Schema
+from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import CODE, GROUP, UNSTATED, fault
 
+_RETURN, _OPEN, _CLOSE = b"\r{}"
 _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -42,39 +46,47 @@ class JsonLines:
     def read(self, block: bytes) -> None:
         """Take in one block of whole lines; LineError for the first that is no rollout."""
         rows = self._decode(block)
-        ends = int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == 10))
+        octets = np.frombuffer(block, dtype=np.uint8)
+        ends = np.flatnonzero(octets == 10)
         if rows:
-            self._note_places(block, rows, ends + (not block.endswith(b"\n")))
+            self._note_places(block, rows, octets, ends)
             columns = zip(*map(astuple, rows), strict=True)
             for (what, name), column in zip(self._schema.fields, columns, strict=True):
                 self._take(what, name, column)
             self._gather.rows += len(rows)
-        self.lines += ends
+        self.lines += len(ends)
 
     def finish(self) -> Part:
         """Everything read, as one `Part`."""
         try:
-            return self._gather.finish(self._places, self._labels)
-        except TwiceGiven as error:
-            name, row = error.args
-            line = int(self._places.of(row).rpartition(":")[2])
-            raise LineError(line, f"{name} stands twice in one row", "expected it once") from None
+            part = self._gather.finish(self._places, self._labels)
+        except BadRow as error:
+            row, wrong, right = error.args
+            raise LineError(int(self._places.of(row).rpartition(":")[2]), wrong, right) from None
+        return replace(part, named=frozenset(self._names.values()) & self._schema.keys())
 
     def _decode(self, block: bytes) -> list[Any]:
         while True:
             try:
                 if not block.isascii():
-                    block.decode()  # what is skipped unread must be UTF-8 too
+                    block.decode()
                 rows: list[Any] = self._schema.decoder.decode_lines(block)
                 return rows
             except _BAD:
-                self._learn(block)
+                if not self._learn(block):  # each line is as deep as can be, and a list of them deeper
+                    return [self._schema.decoder.decode(line) for _, line in self._filled(block)]
 
-    def _learn(self, block: bytes) -> None:
-        """Widen the schema to the lines that do not fit it; LineError for one that never can."""
-        schema = self._schema
+    def _filled(self, block: bytes) -> Iterator[tuple[int, bytes]]:
+        """The lines that are not blank, with their numbers."""
         for number, line in enumerate(block.split(b"\n"), self.lines + 1):
-            if not line.strip() or _fits(schema, line):
+            if line.strip(b" \t\r"):
+                yield number, line
+
+    def _learn(self, block: bytes) -> bool:
+        """Widen the schema to the lines that do not fit it, if any; LineError for one that never can."""
+        schema, widened = self._schema, False
+        for number, line in self._filled(block):
+            if _fits(schema, line):
                 continue
             try:
                 line.decode()
@@ -88,15 +100,20 @@ class JsonLines:
             if schema.columns() > MOST_COLUMNS:
                 many = f"the file has more than {MOST_COLUMNS} columns of numbers"
                 raise LineError(number, many, "expected ids as values (under metadata), not as keys")
+            widened = True
+        return widened
 
-    def _note_places(self, block: bytes, rows: Sequence[Any], lines: int) -> None:
-        if len(rows) == lines:
+    def _note_places(self, block: bytes, rows: Sequence[Any], octets: NDArray[np.uint8], ends: Ints) -> None:
+        """Remember the line of each row. The decoder takes two objects on a line, and one on two."""
+        before = np.where(octets[ends - 1] == _RETURN, octets[ends - 2], octets[ends - 1])
+        after = octets[ends[ends < len(octets) - 1] + 1]
+        # inside an object no newline stands between } and {, so here each one parts two objects
+        parted = octets[0] == _OPEN and bool((before == _CLOSE).all() and (after == _OPEN).all())
+        if parted and len(rows) == len(ends) + (not block.endswith(b"\n")):
             self._places.add(self._gather.rows, self.lines + 1)
             return
-        filled = [n for n, line in enumerate(block.split(b"\n"), self.lines + 1) if line.strip()]
-        if len(filled) != len(rows):
-            self._learn(block)  # raises: some line holds two objects
-        self._places.add(self._gather.rows, np.array(filled))
+        self._learn(block)  # raises where a line is not exactly one object
+        self._places.add(self._gather.rows, np.array([number for number, _ in self._filled(block)]))
 
     def _take(self, what: str, name: str, column: Sequence[Any]) -> None:
         gather = self._gather
@@ -134,6 +151,7 @@ def _unpacked(column: Sequence[Any], names: Sequence[str], absent: Any) -> list[
 
 def _fits(schema: Schema, line: bytes) -> bool:
     try:
+        line.decode()  # what is skipped unread must be UTF-8 too
         schema.decoder.decode(line)
     except _BAD:
         return False
@@ -144,8 +162,12 @@ def _faults(line: bytes, names: Mapping[str, str]) -> tuple[str, str]:
     """What is wrong with a line that no schema can hold, and what would be right."""
     try:
         row = json.loads(line.decode(), parse_constant=_no_constant)
+        found = fault(row, names)
+        json.dumps(row, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         return f"byte {error.start + 1} of the line is not UTF-8", "expected UTF-8 text"
+    except UnicodeEncodeError:
+        return "half of a surrogate pair stands alone", "expected whole characters"
     except RecursionError:
         return "it is nested too deeply", "expected a flat object"
     except json.JSONDecodeError as error:
@@ -154,7 +176,7 @@ def _faults(line: bytes, names: Mapping[str, str]) -> tuple[str, str]:
         return f"not JSON ({error.msg} at column {error.colno})", "expected one JSON object a line"
     except ValueError as error:
         return str(error), "expected a finite number or null"
-    return fault(row, names) or ("a number is out of range", "expected at most 1.8e308 in size")
+    return found or ("a number is out of range", "expected at most 1.8e308 in size")
 
 
 def _no_constant(word: str) -> Any:

@@ -78,6 +78,10 @@ class Schema:
         kinds = sum(len(kinds) + 1 for kinds in self.extra.values())
         return len(self.seen) + kinds + sum(map(len, self.inside.values()))
 
+    def keys(self) -> frozenset[str]:
+        """The keys that occur."""
+        return frozenset(self.extra) | {key for key, role in self.roles.items() if role in self.seen}
+
     def columns(self) -> int:
         """How many columns of numbers the schema holds."""
         return sum("number" in kinds for kinds in self.extra.values()) + sum(map(len, self.inside.values()))

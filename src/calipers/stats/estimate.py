@@ -18,6 +18,7 @@ from calipers.stats.bootstrap import bootstrap
 from calipers.stats.interval import Interval, interval
 
 NO_TASKS = "no task has a value"
+UNDEFINED = "undefined for these values"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def estimate(
     how = Interval(None, None, None, odd) if odd else _how_sure(metric, counted[0], reduced, settings)
     tasks = int(np.count_nonzero(settings.by.count(reduced.given) if metric.rows else reduced.given))
     return Estimate(
-        value=None if value is None else value + 0.0,  # -0.0 becomes 0.0
+        value=None if value is None or odd == UNDEFINED else value + 0.0,  # -0.0 becomes 0.0
         stderr=how.stderr,
         interval=how.ends,
         method=how.method,
@@ -101,7 +102,7 @@ def _odd(value: float | None, what: str, columns: Sequence[Column]) -> str | Non
         if count:
             noun = "reward" if what == "reward" else "value"
             return f"{count} {noun}{' is' if count == 1 else 's are'} {word}"
-    return "undefined for these values"
+    return UNDEFINED
 
 
 def _how_sure(metric: Metric, source: Column, reduced: Column, settings: Settings) -> Interval:

@@ -19,7 +19,7 @@ WILSON = (
 WILSON_OR_T = f"{WILSON} Rewards outside [0, 1] have no known range and get the t interval over task values."
 PASS = "A sample passes when its reward is at least 1.0; pass@3(threshold=0.5) asks for another threshold."
 NAN_FAILS = "A reward of NaN is a sample that does not pass."
-CLT = "Miller 2024, Adding error bars to evals, arXiv 2411.00640"
+CLT = "Miller 2024, Adding error bars to evals, arXiv:2411.00640"
 
 MEAN_REWARD = Card(
     name="mean_reward",
@@ -51,7 +51,7 @@ PASS_RATE = Card(
     one_line="Passing samples over all samples, pooled over tasks.",
     estimates="The chance that one sample passes, a task weighing as much as it has samples.",
     formula="sum_t c_t / sum_t n_t for c_t passes in n_t samples",
-    source="EvSys, Metrics page; the standard error of a ratio as in Miller 2024, arXiv 2411.00640",
+    source="EvSys, Metrics page; the standard error of a ratio as in Miller 2024, arXiv:2411.00640",
     nothing=NOTHING,
     gaps=GAPS,
     one_sample="The share of tasks that pass.",
@@ -75,7 +75,7 @@ SOLVED_RATE = Card(
     name="solved_rate",
     short="share of tasks whose mean reward is at least 1",
     one_line="The share of tasks whose mean reward is at least 1.",
-    estimates="The chance that every sample of a task passes, for rewards of at most 1.",
+    estimates="The chance that all samples of a task pass, for as many as were taken and rewards of at most 1.",
     formula="(1/T) sum_t [mean of r_ti >= 1]",
     source="EvSys, Benchmarks page (its breakdowns call it pass_rate)",
     nothing=NOTHING,
@@ -84,7 +84,7 @@ SOLVED_RATE = Card(
     interval=WILSON,
     edges=(
         "solved_rate(threshold=0.5) asks for another threshold on the mean.",
-        "It falls as samples are added, since one failed sample fails the task; pass^k does not depend on n so.",
+        "It falls as samples are added, since one failed sample fails the task; pass^k has no such drift.",
         "A reward above 1 can make up for a failed sample.",
     ),
     others={
@@ -102,7 +102,7 @@ PASS_AT_K = Card(
     estimates="How often at least one of {k} fresh samples would pass, for one more task like these. Unbiased: all n "
     "samples are used, and their order does not matter.",
     formula="(1/T) sum_t (1 - C(n_t - c_t, {k}) / C(n_t, {k})) for c_t passes in n_t samples",
-    source="Chen et al. 2021, Evaluating large language models trained on code, arXiv 2107.03374, eq. 1",
+    source="Chen et al. 2021, Evaluating large language models trained on code, arXiv:2107.03374, eq. 1",
     nothing=NOTHING,
     gaps=GAPS,
     one_sample="pass@1 is the mean over tasks of the share of passes; with one sample each, the share of tasks that "
@@ -131,7 +131,7 @@ PASS_HAT_K = Card(
     one_line="The chance that {k} samples of a task all pass, averaged over tasks.",
     estimates="How often all of {k} fresh samples would pass, for one more task like these: how reliable the model is.",
     formula="(1/T) sum_t C(c_t, {k}) / C(n_t, {k}) for c_t passes in n_t samples",
-    source="Yao et al. 2024, tau-bench, arXiv 2406.12045",
+    source="Yao et al. 2024, tau-bench, arXiv:2406.12045",
     nothing=NOTHING,
     gaps=GAPS,
     one_sample="pass^1 equals pass@1. Any larger k is undefined with one sample.",
@@ -143,8 +143,8 @@ PASS_HAT_K = Card(
         "(c/n)^k is biased: 0.0039 instead of 0.0024 for 32 passes in 64 and k = 8.",
     ),
     others={
-        "EvSys": "All of the first {k} samples pass, by their order: our all_of_first_{k}. Fewer than {k} are accepted. "
-        "Only pass^3 exists.",
+        "EvSys": "All of the first {k} samples pass, by their order: our all_of_first_{k}. Fewer than {k} are "
+        "accepted. Only pass^3 exists.",
         "lm-eval": "No such name.",
         "NeMo Gym": "No such name.",
         "Harbor": "No such name.",
@@ -198,9 +198,9 @@ MAX_AT_K = Card(
     one_line="The expected best reward among {k} samples of a task, averaged over tasks.",
     estimates="What best-of-{k} would earn on one more task like these, if the best could be told. For rewards of 0 "
     "and 1 it equals pass@{k}.",
-    formula="(1/T) sum_t sum_i r_t(i) C(i - 1, {k} - 1) / C(n_t, {k}) over the sorted rewards r_t(1) <= ... <= r_t(n_t)",
+    formula="(1/T) sum_t sum_i r_t(i) C(i - 1, {k} - 1) / C(n_t, {k}) over the sorted rewards r_t(1) <= r_t(2) <= ...",
     source="The U-statistic whose kernel is the maximum (Hoeffding 1948); for rewards of 0 and 1 it is Chen et al. "
-    "2021, arXiv 2107.03374",
+    "2021, arXiv:2107.03374",
     nothing=NOTHING,
     gaps=GAPS,
     one_sample="max@1 is mean_reward. Any larger k is undefined with one sample.",

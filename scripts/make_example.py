@@ -1,0 +1,113 @@
+"""Make the bundled example data: 40 sums, tried 8 times each by a model that never existed.
+
+    python scripts/make_example.py
+
+Writes ``arith.jsonl`` (our own record, with outcomes, usage and a second number) and ``rewards.json``
+(the same rewards as EvSys keeps them, a list for each task). The same bytes on every machine: only
+`random.Random.random` is used, whose stream Python keeps.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+HOME = Path(__file__).parents[1] / "src" / "calipers" / "examples"
+SAMPLES = 8
+EACH = 20  # tasks of a difficulty
+WORTH_NOTHING = ("refused", "truncated", "unparsed")  # the model's own doing: counts 0
+LOST = ("verifier_failed", "client_failed")  # not the model's doing: a gap
+
+
+def main() -> None:
+    """Write both files."""
+    dice = random.Random(2021)
+    rows = [row for task in _tasks(dice) for row in _samples(task, dice)]
+    lines = [json.dumps(row, separators=(",", ":")) + "\n" for row in rows]
+    (HOME / "arith.jsonl").write_text("".join(lines), encoding="utf-8")
+    (HOME / "rewards.json").write_text(_rewards(rows), encoding="utf-8")
+
+
+def _tasks(dice: random.Random) -> list[dict[str, Any]]:
+    tasks = []
+    for number in range(EACH):
+        a, b = _whole(dice, 11, 99), _whole(dice, 11, 99)
+        skill = 0.55 + 0.45 * dice.random()
+        tasks.append({"id": f"add-{number:02}", "ask": f"{a} + {b}", "right": a + b, "level": "easy", "skill": skill})
+    for number in range(EACH):
+        a, b = _whole(dice, 112, 989), _whole(dice, 12, 98)
+        skill = 0.75 * dice.random() ** 1.5
+        tasks.append({"id": f"mul-{number:02}", "ask": f"{a} * {b}", "right": a * b, "level": "hard", "skill": skill})
+    return tasks
+
+
+def _samples(task: dict[str, Any], dice: random.Random) -> list[dict[str, Any]]:
+    return [_sample(task, number, dice) for number in range(SAMPLES)]
+
+
+def _sample(task: dict[str, Any], number: int, dice: random.Random) -> dict[str, Any]:
+    passed = dice.random() < task["skill"]
+    answer = task["right"] if passed else task["right"] + _whole(dice, 1, 9) * 10
+    words = _whole(dice, 18, 60) * (1 if task["level"] == "easy" else 3)
+    latency = 0.3 + words / 45 + dice.random() ** 4 * 3
+    outcome = _outcome(dice.random(), task["level"])
+    row: dict[str, Any] = {
+        "task": task["id"],
+        "sample": number,
+        "dataset": "arith",
+        "model": "tiny-calculator",
+        "outcome": outcome,
+        "prompt": f"What is {task['ask']}? End with #### and the number.",
+        "metadata": {"difficulty": task["level"]},
+    }
+    if outcome == "client_failed":
+        return {**row, "error": {"kind": "timeout", "message": "no answer after 60 s"}}
+    completion = {
+        "refused": "I would rather not do sums.",
+        "truncated": f"Let us take {task['ask']} step by step. First",
+        "unparsed": f"That makes {answer}, I think.",
+    }.get(outcome, f"{task['ask']} makes {answer}.\n#### {answer}")
+    row["completion"] = completion
+    row["usage"] = {
+        "input_tokens": 20 + len(task["ask"]),
+        "output_tokens": words,
+        "cost_usd": round((20 + len(task["ask"])) * 5e-7 + words * 2e-6, 7),
+        "latency_s": round(latency, 3),
+    }
+    if outcome == "verifier_failed":
+        return {**row, "error": "the verifier stopped before it had an answer"}
+    if outcome == "scored":
+        row.update(answer=str(answer), reward=int(passed))
+        row["f1"] = round(0.75 + 0.25 * dice.random() if passed else 0.15 + 0.5 * dice.random(), 3)
+    return row
+
+
+def _outcome(chance: float, level: str) -> str:
+    """Mostly scored; hard tasks run out of tokens more often."""
+    shares = {"refused": 0.02, "truncated": 0.01 if level == "easy" else 0.05, "unparsed": 0.02}
+    shares |= {"verifier_failed": 0.02, "client_failed": 0.015}
+    for outcome, share in shares.items():
+        chance -= share
+        if chance < 0:
+            return outcome
+    return "scored"
+
+
+def _rewards(rows: list[dict[str, Any]]) -> str:
+    """A list of rewards for each task; what was lost is not in it, as EvSys drops it."""
+    tasks: dict[str, list[int]] = {}
+    for row in rows:
+        rewards = tasks.setdefault(row["task"], [])
+        if row["outcome"] not in LOST:
+            rewards.append(0 if row["outcome"] in WORTH_NOTHING else row["reward"])
+    return "[\n" + ",\n".join(json.dumps(rewards) for rewards in tasks.values()) + "\n]\n"
+
+
+def _whole(dice: random.Random, low: int, high: int) -> int:
+    return low + int(dice.random() * (high - low + 1))
+
+
+if __name__ == "__main__":
+    main()

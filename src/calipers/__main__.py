@@ -1,0 +1,5 @@
+"""``python -m calipers`` is the command ``calipers``."""
+
+from calipers.cli import main
+
+main()

@@ -1,0 +1,94 @@
+"""The command: parse, one public call, print. What a command needs is loaded when it runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from calipers.cli.group import Commands
+from calipers.errors import CalipersError
+from calipers.reports.safe import clean
+
+BUG = 70  # what sysexits.h calls an internal software error
+INTERRUPTED = 130
+NOBODY_READS = 141  # as a process ends that writes into a closed pipe
+USAGE = 2
+
+
+@click.command(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("--version", is_flag=True, help="Show the version and exit.")
+@click.pass_context
+def commands(ctx: click.Context, version: bool) -> None:
+    """Turn LLM rollouts into numbers one can defend."""
+    if version:
+        from calipers import __version__
+
+        click.echo(f"calipers {__version__}")
+        ctx.exit()
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main() -> None:
+    """Run the command with this process's arguments, and end the process."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command; whatever goes wrong is one line on standard error and an exit code."""
+    try:
+        code = commands.main([*arguments], prog_name="calipers", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except CalipersError as error:
+        return _say(str(error), error.exit_code)
+    except click.ClickException as error:
+        return _say(_one_line(error), USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        _stop_writing()
+        return NOBODY_READS
+    except Exception as error:
+        return _bug(error, verbose=not {"-v", "--verbose"}.isdisjoint(arguments))
+    return code if isinstance(code, int) else 0
+
+
+def _say(text: str, code: int) -> int:
+    click.echo(clean(text, None), err=True)
+    return code
+
+
+def _bug(error: Exception, *, verbose: bool) -> int:
+    if verbose:
+        import traceback
+
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+    more = "" if verbose else "; run again with -v for the traceback"
+    return _say(f"this is a bug in Calipers: {type(error).__name__}: {error}{more}", BUG)
+
+
+def _one_line(error: click.ClickException) -> str:
+    """A usage error in the shape of all our errors: what is wrong, and what would be right."""
+    asked = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "calipers"
+    if isinstance(error, click.NoSuchOption):
+        close = [repr(name) for name in error.possibilities or ()]
+        right = f"did you mean {' or '.join(close)}?" if close else f"see {asked} --help"
+        return f"no option {error.option_name!r}; {right}"
+    message = error.format_message().strip().removesuffix(".")
+    return f"{message[:1].lower()}{message[1:]}; see {asked} --help"
+
+
+def _stop_writing() -> None:
+    """Point standard output at nothing, so that the interpreter's last flush does not complain."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (AttributeError, OSError, ValueError):
+        return

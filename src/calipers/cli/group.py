@@ -1,0 +1,45 @@
+"""The commands by name. A command's module is imported when it is called, never for the help."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from calipers.errors import UnknownName
+from calipers.names import load
+
+COMMANDS: Final = {  # name -> (module:function, one line of help)
+    "score": ("calipers.cli.score:score", "Turn rollouts into numbers. No model is called."),
+    "list": ("calipers.cli.list:list_names", "List the metrics, dialects, formats or outcomes there are."),
+    "explain": ("calipers.cli.explain:explain", "Say what a metric, an outcome or a dialect means."),
+    "demo": ("calipers.cli.demo:demo", "A tour on bundled rollouts, offline."),
+}
+
+
+class Commands(click.Group):
+    """The group of all commands, which knows their names and helps without loading them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a name, loaded now."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = load(COMMANDS[cmd_name][0])
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is called; an unknown name is an error that says the nearest."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise UnknownName.of("command", args[0], COMMANDS)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands in the help; click's own would import every one of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])

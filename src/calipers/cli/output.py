@@ -1,0 +1,116 @@
+"""Where results go: standard output in the shape asked for, and a file that is whole or not there."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from calipers.errors import InputError
+from calipers.reports.safe import clean, safe_json
+
+if TYPE_CHECKING:
+    from calipers.reports.result import Result
+
+
+def show(result: Result, shape: str) -> None:
+    """Print a result to standard output as a table, JSON, CSV or Markdown."""
+    if shape == "table":
+        from calipers.reports import text
+
+        with standard_output() as stream:
+            text.show(result, stream)
+        return
+    write(_document(result, shape))
+
+
+def _document(result: Result, shape: str) -> str:
+    if shape == "json":
+        return safe_json(result.to_json())
+    if shape == "csv":
+        from calipers.reports import csv
+
+        return csv.render(result)
+    from calipers.reports import markdown
+
+    return markdown.render(result)
+
+
+def notes(result: Result) -> None:
+    """What the reader should know beside the numbers, on standard error."""
+    for note in result.notes:
+        click.echo(f"note: {clean(note, None)}", err=True)
+
+
+def write(document: str) -> None:
+    """Print a document for programs to standard output: UTF-8, whatever the terminal speaks."""
+    with standard_output() as stream:
+        if hasattr(stream, "buffer"):
+            stream.flush()
+            stream.buffer.write(document.encode())
+        else:
+            stream.write(document)
+
+
+@contextmanager
+def standard_output() -> Iterator[TextIO]:
+    """Standard output, flushed at the end; InputError when it takes nothing more."""
+    if sys.stdout is None:
+        raise InputError.at("standard output", "is closed", "expected somewhere to print to")
+    try:
+        yield sys.stdout
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise InputError.at("standard output", f"cannot be written ({error.strerror})") from None
+
+
+class Target:
+    """The file of ``--out``: checked before anything is scored, replaced in one step when all is done."""
+
+    def __init__(self, path: str, inputs: Sequence[str] = ()) -> None:
+        self.path = path
+        self._real = os.path.realpath(path)  # a link stays a link
+        folder = os.path.dirname(self._real)
+        if path == "-":
+            raise InputError.at("--out", "'-' is no file", "expected a path; --format json prints the result")
+        if not os.path.isdir(folder):
+            raise InputError.at(path, f"there is no folder {os.path.dirname(path)!r}", "make it first")
+        if os.path.isdir(self._real):
+            raise InputError.at(path, "is a directory", "expected a file, such as result.json")
+        if not os.access(self._real if os.path.exists(self._real) else folder, os.W_OK):
+            raise InputError.at(path, "may not be written", "expected a file you can write")
+        if any(os.path.realpath(name) == self._real for name in inputs if name != "-"):
+            raise InputError.at(path, "is one of the files to be scored", "expected another file")
+
+    def write(self, document: str) -> None:
+        """Put the document in the file: it holds all of it, or what it held before."""
+        content = safe_json(document).encode()
+        try:
+            if os.path.exists(self._real) and not stat.S_ISREG(os.stat(self._real).st_mode):
+                with open(self._real, "wb") as device:  # a pipe or /dev/null cannot be replaced
+                    device.write(content)
+                return
+            self._replace(content)
+        except OSError as error:
+            raise InputError.at(self.path, f"cannot be written ({error.strerror})") from None
+
+    def _replace(self, content: bytes) -> None:
+        folder, name = os.path.split(self._real)
+        beside = os.path.join(folder, f".{name[:100]}.{os.getpid()}.part")
+        try:
+            with open(beside, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, self._real)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(beside)
+            raise

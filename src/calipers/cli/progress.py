@@ -1,0 +1,54 @@
+"""A bar on standard error, for a person who has waited two seconds; nothing for anybody else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+PATIENCE = 2.0  # seconds
+
+
+class Progress:
+    """Told how many bytes of how many are read; it shows them only when that takes long."""
+
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self.wanted = sys.stderr is not None and sys.stderr.isatty()
+        self._patience = patience
+        self._since = time.monotonic()
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        """So many bytes are read, of so many; 0 when nobody knows how many there are."""
+        if self._bar is None:
+            if not self.wanted or time.monotonic() - self._since < self._patience:
+                return
+            self._bar = _bar()
+            self._task = self._bar.add_task("reading", total=total or None)
+            self._bar.start()
+        if self._task is not None:
+            self._bar.update(self._task, completed=done, total=total or None)
+
+
+def _bar() -> Bar:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    return Bar(*columns, console=Console(stderr=True), transient=True)

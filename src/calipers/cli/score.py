@@ -1,0 +1,96 @@
+"""``calipers score``: rollouts to numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from calipers.cli.output import Target, notes, show
+from calipers.cli.progress import Progress
+from calipers.errors import InputError
+
+FORMATS = ("table", "json", "csv", "md")
+
+
+@click.command()
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--metric",
+    "metrics",
+    metavar="NAME",
+    multiple=True,
+    help="A metric, such as pass@3 or 'mean(column=f1)'; may be repeated. "
+    "Without it: the dialect's own, for native mean_reward and pass_rate.",
+)
+@click.option("--dialect", metavar="NAME", help="Whose names and rules hold: native (the default), evsys.")
+@click.option("--by", metavar="KEY", multiple=True, help="Break the numbers down by a metadata path; may be repeated.")
+@click.option("--cluster", metavar="KEY", help="Tasks that share this value are one unit of the interval.")
+@click.option("--reward", metavar="KEY", help="Which of several rewards counts.")
+@click.option(
+    "--columns",
+    metavar="ROLE=KEY,...",
+    multiple=True,
+    help="What the file calls the keys of a record: task=id,reward=score; may be repeated.",
+)
+@click.option(
+    "--missing",
+    type=click.Choice(["gap", "zero", "fail"]),
+    help="What becomes of rollouts without a number: left out, counted 0, or exit 3. Without it: the dialect's rule.",
+)
+@click.option("--confidence", metavar="SHARE", type=float, default=0.95, show_default=True, help="Of the intervals.")
+@click.option("--seed", metavar="N", type=int, default=0, show_default=True, help="Of resampling.")
+@click.option("--out", metavar="PATH", type=click.Path(), help="Write the result as JSON to this file, too.")
+@click.option(
+    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
+)
+@click.option(
+    "--plugin", "plugins", metavar="FILE|MODULE", multiple=True, help="Python code that brings metrics; it is run."
+)
+@click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show the traceback, should Calipers fail.")
+def score(
+    paths: tuple[str, ...],
+    metrics: tuple[str, ...],
+    columns: tuple[str, ...],
+    plugins: tuple[str, ...],
+    out: str | None,
+    shape: str,
+    **settings: Any,
+) -> None:
+    """Turn the rollouts in PATH... into numbers. No model is called.
+
+    Each file's format is found from its content; several files are one set of rollouts; - is standard input.
+    """
+    target = Target(out, paths) if out is not None else None
+    names = roles(columns)
+    for plugin in plugins:
+        from calipers.compat import load_plugin
+
+        load_plugin(plugin)
+    import calipers
+
+    with Progress() as progress:
+        result = calipers.score(
+            paths, metrics or None, columns=names, progress=progress if progress.wanted else None, **settings
+        )
+    if target:
+        target.write(result.to_json())
+    show(result, shape)
+    notes(result)
+
+
+def roles(texts: tuple[str, ...]) -> dict[str, str]:
+    """What ``--columns`` says: roles, and the keys that play them.
+
+    >>> roles(("task=id,reward=score", "answer=final"))
+    {'task': 'id', 'reward': 'score', 'answer': 'final'}
+    """
+    found: dict[str, str] = {}
+    for pair in (pair for text in texts for pair in text.split(",")):
+        role, equals, key = (side.strip() for side in pair.partition("="))
+        if not (role and equals and key):
+            raise InputError.at("--columns", f"{pair!r} cannot be read", "expected ROLE=KEY, such as task=id")
+        if role in found:
+            raise InputError.at("--columns", f"{role} is given twice", "expected it once")
+        found[role] = key
+    return found

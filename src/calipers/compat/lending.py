@@ -1,0 +1,122 @@
+"""``evsys_sdk``, lent: its names lead to our modules as long as the real package is not installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Final
+
+from calipers.names import METRICS
+
+PACKAGE: Final = "evsys_sdk"
+
+PARTS: Final = {  # what we lend -> where its names live; a package has none of its own
+    "evsys_sdk": "",
+    "evsys_sdk.metrics": "",
+    "evsys_sdk.metrics.basic": "calipers.compat.evsys.basic",
+    "evsys_sdk.protocols": "calipers.compat.evsys.protocols",
+    "evsys_sdk.registry": "calipers.compat.evsys.registry",
+}
+
+
+class _Lender(MetaPathFinder, Loader):
+    """Finds the parts of ``evsys_sdk`` that exist here, and says so when asked for another."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.partition(".")[0] != PACKAGE:
+            return None
+        if fullname not in PARTS:
+            there = ", ".join(part for part, home in PARTS.items() if home)
+            # without its name attribute: `from evsys_sdk import x` would hide this text behind one of its own
+            raise ModuleNotFoundError(
+                f"Calipers lends {there}, but not {fullname}; install evsys_sdk itself to have all of it"
+            )
+        return ModuleSpec(fullname, self, is_package=not PARTS[fullname])
+
+    def exec_module(self, module: ModuleType) -> None:
+        if home := PARTS[module.__name__]:
+            source = importlib.import_module(home)
+            module.__doc__ = source.__doc__
+            vars(module).update({name: getattr(source, name) for name in ("__all__", *source.__all__)})
+
+
+_LENDER: Final = _Lender()
+
+
+def activate() -> bool:
+    """Make ``evsys_sdk`` importable; False, and nothing is done, where the real one is installed.
+
+    Doing it twice is doing it once.
+    """
+    if _LENDER in sys.meta_path:
+        return True
+    if _installed():
+        return False
+    sys.modules.pop(PACKAGE, None)  # a folder of that name, imported before
+    sys.meta_path.insert(0, _LENDER)
+    return True
+
+
+def deactivate() -> None:
+    """Take ``evsys_sdk`` back; what was registered stays."""
+    if _LENDER in sys.meta_path:
+        sys.meta_path.remove(_LENDER)
+    for part in PARTS:
+        module = sys.modules.get(part)
+        if module is not None and module.__spec__ is not None and module.__spec__.loader is _LENDER:
+            del sys.modules[part]
+
+
+def _installed() -> bool:
+    """Whether a real ``evsys_sdk`` is there. A mere folder is not one: EvSys keeps its logs in such a folder."""
+    if PACKAGE in sys.modules:
+        spec = sys.modules[PACKAGE].__spec__
+        return spec is None or spec.origin is not None
+    spec = importlib.util.find_spec(PACKAGE)
+    return spec is not None and spec.origin is not None
+
+
+@contextmanager
+def borrowing() -> Iterator[None]:
+    """Run somebody's EvSys code inside: ``evsys_sdk`` is there, and what is registered is known here.
+
+    What a module registered before it failed to load is taken back.
+    """
+    before = set(METRICS.added)
+    lent = activate()
+    try:
+        yield
+    except BaseException:
+        _take_back(set(METRICS.added) - before)
+        raise
+    if not lent:
+        _adopt()
+
+
+def _take_back(names: set[str]) -> None:
+    gone = [name for name in names if getattr(METRICS.added[name], "__module__", "") not in sys.modules]
+    if gone:
+        from calipers.compat.evsys.registry import METRIC_REGISTRY
+
+        for name in gone:
+            METRIC_REGISTRY.unregister(name)
+
+
+def _adopt() -> None:
+    """Add what the real registry holds beyond its own metrics, if it was imported at all."""
+    registry = sys.modules.get("evsys_sdk.registry")
+    if registry is None:
+        return
+    from calipers.dialects.evsys import EVSYS
+
+    for name in registry.list_metrics():
+        if name not in (EVSYS.metrics or ()):
+            METRICS.add(name, registry.get_metric(name))

@@ -1,0 +1,176 @@
+"""The door: paths in, one table of rollouts out, whatever the files are made of.
+
+What a file is, its content says, never its name.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import msgspec
+
+from calipers.errors import InputError, UnknownName
+from calipers.readers import evsys, native, table
+from calipers.readers.files import BOM, LONGEST_LINE, Source
+from calipers.rollouts.part import Part
+from calipers.rollouts.record import ROLES, USAGE
+from calipers.rollouts.table import Rollouts, assemble
+
+FORMATS = ("native", "jsonl", "evsys_predictions", "evsys_rewards", "csv", "parquet")
+NOTHING: Mapping[str, str] = MappingProxyType({})
+BLANKS = b" \t\r\n"
+CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that no text holds
+
+Progress = Callable[[int, int], None]  # bytes read, bytes in all (0 when nobody knows)
+
+_ROW = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One file that was read."""
+
+    path: str
+    format: str  # one of FORMATS
+    sha256: str  # of the bytes on disk
+    rollouts: int  # rows in it
+
+
+def read(
+    paths: Sequence[str],
+    *,
+    columns: Mapping[str, str] = NOTHING,
+    labels: Collection[str] = (),
+    progress: Progress | None = None,
+) -> tuple[Rollouts, list[Input]]:
+    """All rollouts of some files as one table, and what the files were.
+
+    ``columns`` says what the files call a role (``{"task": "id"}``); ``labels`` are the keys whose
+    values are to be kept, for slices and clusters. InputError for the first thing that is wrong.
+    """
+    _check_columns(columns)
+    if not paths:
+        raise InputError("no files; expected at least one file of rollouts")
+    done, total = 0, sum(map(_size, paths))
+    parts: list[Part] = []
+    inputs = []
+    with _uncollected():
+        for path in paths:
+            with Source(path) as source:
+                source.start_hashing()
+                kind = found_format(source, columns)
+                found = _read(source, kind, columns, labels, _told(progress, done, source.size, total))
+                if not found:
+                    raise InputError.at(path, "no rollouts", "expected at least one")
+                inputs.append(Input(path, kind, source.sha256(), sum(map(len, found))))
+                done += source.size
+                parts += found
+        _check_named(columns, paths, parts)
+        return assemble(parts), inputs
+
+
+def found_format(source: Source, columns: Mapping[str, str] = NOTHING) -> str:
+    """What a source is made of, one of FORMATS; InputError when it is nothing we read."""
+    if source.head.startswith(b"PAR1"):
+        return "parquet"
+    start = _first_line(source)
+    if not start:
+        raise InputError.at(source.path, "no rollouts", "expected at least one")
+    is_json = start[:1] in b"[{"
+    if b"\0" in start if is_json else not CONTROLS.isdisjoint(source.head):
+        right = "expected JSON Lines, a JSON list of lists, CSV or Parquet"
+        raise InputError.at(source.path, "is not a file of rollouts", right)
+    if not is_json:
+        return "csv"
+    return "evsys_rewards" if start[:1] == b"[" else _rows_format(start, columns)
+
+
+def _rows_format(line: bytes, columns: Mapping[str, str]) -> str:
+    """What a line of JSON Lines says of its file; a line that is no JSON is left to the native reader."""
+    try:
+        row = _ROW.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return "native"
+    if "task" not in columns and "task" not in row and "task_id" in row:
+        return "evsys_predictions"
+    return "jsonl" if columns and ("task" in columns or "task" not in row) else "native"
+
+
+def _first_line(source: Source) -> bytes:
+    """The first line that is not blank, its blanks stripped; what was read for it stays to be read."""
+    head, source.head = source.head, b""
+    while True:
+        start = head.removeprefix(BOM).lstrip(BLANKS)
+        line, whole, _ = start.partition(b"\n")
+        more = b"" if whole or len(head) > LONGEST_LINE else source.read(max(1 << 20, len(head)))
+        if not more:
+            source.head = head
+            return line.rstrip(BLANKS)
+        head += more
+
+
+def _read(
+    source: Source, kind: str, columns: Mapping[str, str], labels: Collection[str], progress: native.Progress
+) -> list[Part]:
+    if kind == "evsys_rewards":
+        return evsys.read_rewards(source, progress)
+    readers = {"evsys_predictions": evsys.read_predictions, "csv": table.read_csv, "parquet": table.read_parquet}
+    return readers.get(kind, native.read)(source, columns, labels, progress)
+
+
+def _told(progress: Progress | None, done: int, size: int, total: int) -> native.Progress:
+    """A reader's "so many more bytes" as "so many of all"; packed bytes count when they are all unpacked."""
+    read = 0
+
+    def tell(more: int) -> None:
+        nonlocal read
+        read += more
+        if progress is not None:
+            progress(done + min(read, size) if size else done + read, total)
+
+    return tell
+
+
+def _check_columns(columns: Mapping[str, str]) -> None:
+    known = (*ROLES, *USAGE)
+    owners: dict[str, str] = {}
+    for role, key in columns.items():
+        if role not in known:
+            raise UnknownName.of("role for --columns", role, known)
+        if key in owners:
+            raise InputError.at("--columns", f"{owners[key]} and {role} are both {key!r}", "expected a key for each")
+        owners[key] = role
+    if owners.get("task", "task") != "task" and "task" not in columns:
+        raise InputError.at("--columns", f"{owners['task']} takes the key 'task'", "name another with task=KEY")
+
+
+def _check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequence[Part]) -> None:
+    met = frozenset[str]().union(*(part.named for part in parts))
+    for role, key in columns.items():
+        if key not in met:
+            where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+            raise InputError.at(where, f"no row has {key!r}", f"expected it as {role} (--columns {role}={key})")
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except (OSError, ValueError):
+        return 0
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No garbage collection meanwhile: millions of rows, and no cycles among them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,102 @@
+"""Numbers as people read them: enough digits, the same for a value and for how sure it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from calipers.rollouts.ledger import Ledger
+from calipers.stats.estimate import Estimate
+
+NONE = "–"
+_POLICY = {"gap": "left out", "zero": "counted as 0", "fail": "not allowed"}
+
+
+def decimals(estimate: Estimate) -> int:
+    """How many decimals an estimate is shown with: four for what lies around 1, fewer above, more below."""
+    ends = estimate.interval or ()
+    return _decimals(max((abs(x) for x in (estimate.value, *ends) if x is not None and math.isfinite(x)), default=0.0))
+
+
+def _decimals(size: float) -> int:
+    if size == 0 or 0.01 <= size < 10:
+        return 4
+    return min(max(3 - math.floor(math.log10(size)), 0 if size >= 1e6 else 1), 12)
+
+
+def figure(value: float | None, places: int | None = None) -> str:
+    """A number with so many decimals, thousands apart; a dash for none.
+
+    >>> figure(0.71875), figure(12345.678), figure(0.0001234), figure(None)
+    ('0.7188', '12,345.7', '0.0001234', '–')
+    """
+    if value is None:
+        return NONE
+    if not math.isfinite(value):
+        return str(value)
+    places = _decimals(abs(value)) if places is None else places
+    return f"{value:.4g}" if abs(value) >= 1e15 else f"{value:,.{places}f}"
+
+
+def ends(pair: tuple[float, float] | None, places: int) -> str:
+    """An interval in brackets."""
+    return "" if pair is None else f"[{figure(pair[0], places)}, {figure(pair[1], places)}]"
+
+
+def counted(number: int, word: str) -> str:
+    """``1 task``, ``12 tasks``."""
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def size(estimate: Estimate) -> str:
+    """``40 tasks, 312 samples``."""
+    return f"{counted(estimate.tasks, 'task')}, {counted(estimate.samples, 'sample')}"
+
+
+def remarks(estimate: Estimate) -> list[str]:
+    """What must be said beside the figures: undefined tasks, what gaps could do, why something is absent."""
+    said = []
+    if estimate.undefined_tasks:
+        said.append(f"{counted(estimate.undefined_tasks, 'task')} undefined")
+    if estimate.bounds:
+        low, high = (figure(end, decimals(estimate)) for end in estimate.bounds)
+        said.append(f"{low} to {high} whatever the gaps hold")
+    return [*said, *reason(estimate)]
+
+
+def reason(estimate: Estimate) -> list[str]:
+    """Why there is no value, or no interval: one remark, or none."""
+    if not estimate.why:
+        return []
+    if estimate.why.startswith("no "):
+        return [estimate.why]
+    no_value = estimate.value is None or not math.isfinite(estimate.value)
+    return [f"{'no value' if no_value else 'no interval'}: {estimate.why}"]
+
+
+def account(ledger: Ledger, missing: str) -> str:
+    """The ledger on one line: ``320 planned = 300 scored + 12 refused + 8 missing; 8 gaps, left out``."""
+    parts = " + ".join(f"{number:,}\N{NO-BREAK SPACE}{outcome}" for outcome, number in ledger.outcomes.items()) or "0"
+    origin = "" if ledger.planned_from == "rows" else f" (from {ledger.planned_from})"
+    gaps = f"{counted(ledger.gaps, 'gap')}, {_POLICY.get(missing, missing)}" if ledger.gaps else "no gaps"
+    return f"{ledger.planned:,} planned{origin} = {parts}; {gaps}"
+
+
+def whole_account(ledger: Ledger, missing: str) -> str:
+    """The ledger of a group: its tasks, its account, and the attempts that later ones replaced."""
+    said = [counted(ledger.tasks, "task"), account(ledger, missing)]
+    if ledger.attempts > ledger.planned:
+        said.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} not counted")
+    return "; ".join(said)
+
+
+def percent(share: float) -> str:
+    """A share in per cent: ``95 %``, ``99.9 %``."""
+    return f"{100 * share:.6g} %"
+
+
+def on_the_point(texts: Sequence[str]) -> list[str]:
+    """Texts padded on the right so that, set flush right, their decimal points stand in one line."""
+    tails = [len(text) - text.index(".") if "." in text else 0 for text in texts]
+    longest = max(tails, default=0)
+    return [text + " " * (longest - tail) for text, tail in zip(texts, tails, strict=True)]

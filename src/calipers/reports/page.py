@@ -1,0 +1,191 @@
+"""A result laid out for people: lines of styled pieces, the same ones for a terminal and for a file."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from calipers.metrics.cards import asked_card
+from calipers.metrics.cards.card import filled
+from calipers.reports import chart
+from calipers.reports.figures import (
+    account,
+    counted,
+    decimals,
+    ends,
+    figure,
+    on_the_point,
+    percent,
+    reason,
+    remarks,
+    size,
+    whole_account,
+)
+from calipers.reports.result import Group, Result, Slice
+from calipers.reports.safe import clean, width
+from calipers.stats.estimate import Estimate
+
+Piece = tuple[str, str]  # text, style
+Line = list[Piece]
+
+PLAIN_WIDTH = 100
+_BETWEEN = "  "
+_INDENT = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table and what is said under it; without an estimate, a heading inside it."""
+
+    name: str
+    estimate: Estimate | None = None
+    notes: Sequence[str] = ()
+    unit: str = ""
+
+
+def page(result: Result, columns: int = PLAIN_WIDTH) -> list[Line]:
+    """Everything a result has to say, in lines of about so many columns."""
+    lines: list[Line] = []
+    for group in result.groups:
+        lines += _group(group, result, columns)
+    return [*lines, *_origin(result, columns)]
+
+
+def described(estimate: Estimate) -> str:
+    """What a number is, in a few words: the estimator its signature names, not the word it was asked by."""
+    found = asked_card(estimate.signature)
+    if found is None:
+        return "a plugin's own function of all rewards"
+    card, k = found
+    return filled(card.short, k)
+
+
+def named(name: str, estimate: Estimate) -> str:
+    """A metric's name with an arrow that says which way is better."""
+    return clean(name) + {True: " ↑", False: " ↓", None: ""}[estimate.higher_is_better]
+
+
+def title(group: Group, result: Result) -> str:
+    """What a group is called; nothing when it has no name and there is no other."""
+    return clean(group.title, 200) or ("(unnamed)" if len(result.groups) > 1 else "")
+
+
+def _group(group: Group, result: Result, columns: int) -> Iterator[Line]:
+    if name := title(group, result):
+        yield [(name, "title")]
+    yield from _wrapped(whole_account(group.ledger, result.missing), columns, "", "ledger")
+    yield []
+    rows = [Row(named(name, e), e, [described(e), *remarks(e)]) for name, e in group.metrics.items()]
+    yield from _table(rows, "metric", percent(result.confidence), columns)
+    for key, cut in group.breakdowns.items():
+        yield from _breakdown(key, cut, result, columns)
+    if group.economics or group.totals:
+        yield from _economics(group, result, columns)
+    yield []
+
+
+def _breakdown(key: str, cut: Mapping[str, Slice], result: Result, columns: int) -> Iterator[Line]:
+    """A metric at a time, its slices under one another, so that their intervals can be compared."""
+    yield []
+    yield [(f"by {clean(key)}", "heading")]
+    for value, part in cut.items():
+        yield from _wrapped(f"{clean(value)}: {account(part.ledger, result.missing)}", columns, _INDENT, "ledger")
+    yield []
+    rows = []
+    for name in next(iter(cut.values())).metrics if cut else ():
+        slices = {value: part[name] for value, part in cut.items()}
+        rows.append(Row(named(name, next(iter(slices.values())))))
+        for value, estimate in slices.items():
+            undefined = [f"{counted(estimate.undefined_tasks, 'task')} undefined"] if estimate.undefined_tasks else []
+            rows.append(Row(_INDENT + clean(value), estimate, [*undefined, *reason(estimate)]))
+    yield from _table(rows, clean(key), percent(result.confidence), columns)
+
+
+def _economics(group: Group, result: Result, columns: int) -> Iterator[Line]:
+    yield []
+    whys: dict[str, list[str]] = {}
+    rows = []
+    for name, estimate in group.economics.items():
+        found = asked_card(estimate.signature)
+        rows.append(Row(named(name, estimate), estimate, unit=found[0].unit if found else ""))
+        for why in reason(estimate):
+            whys.setdefault(why, []).append(clean(name))
+    yield from _table(rows, "economics", percent(result.confidence), columns, charts=False)
+    for why, names in whys.items():
+        yield from _wrapped(f"{', '.join(names)}: {why}", columns, _INDENT, "note")
+    totals = ", ".join(f"{total(amount)}\N{NO-BREAK SPACE}{clean(name)}" for name, amount in group.totals.items())
+    yield from _wrapped(f"total: {totals}", columns, "", "ledger")
+
+
+def total(amount: float) -> str:
+    """A sum of usage: a count in full, anything else to four digits."""
+    return figure(amount, 0 if abs(amount) < 1e15 and amount == int(amount) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    head: str
+    cells: Sequence[str]
+    style: str = "figure"
+    right: bool = False  # flush right
+
+    @property
+    def width(self) -> int:
+        return max(map(width, [self.head, *self.cells]))
+
+    def piece(self, text: str) -> Piece:
+        space = " " * (self.width - width(text))
+        return (space + text if self.right else text + space) + _BETWEEN, self.style
+
+
+def _table(rows: Sequence[Row], heading: str, confidence: str, columns: int, *, charts: bool = True) -> Iterator[Line]:
+    """A table of estimates; how many tasks and samples each had goes under it where a line is too short."""
+    found = [row.estimate for row in rows]
+    pairs = [(estimate, decimals(estimate) if estimate else 0) for estimate in found]
+    counts = _Column("n", [size(e) if e else "" for e in found])
+    names, *others = [
+        _Column(heading, [row.name for row in rows], "name"),
+        _Column("value", on_the_point([figure(e.value, p) if e else "" for e, p in pairs]), "value", right=True),
+        _Column("± stderr", on_the_point([figure(e.stderr, p) if e else "" for e, p in pairs]), right=True),
+        _Column(f"{confidence} interval", [ends(e.interval, p) if e else "" for e, p in pairs]),
+        _Column(chart.AXIS, [chart.bar(e) if e and charts else "" for e in found], "chart"),
+        _Column("unit", [row.unit for row in rows]),
+        counts,
+    ]
+    shown = [names, *(column for column in others if any(map(str.strip, column.cells)))]
+    short = sum(column.width + len(_BETWEEN) for column in shown) - len(_BETWEEN) > columns
+    if short:
+        shown = [column for column in shown if column is not counts]
+    heads = "".join(column.piece(column.head)[0] for column in shown).removesuffix(_BETWEEN)
+    yield [(heads, "head")]
+    yield [("─" * width(heads), "rule")]
+    for number, row in enumerate(rows):
+        yield [column.piece(column.cells[number]) for column in shown]
+        indent = " " * (len(row.name) - len(row.name.lstrip())) + _INDENT
+        notes = [*row.notes, counts.cells[number]] if row.estimate and short else row.notes
+        yield from _wrapped("; ".join(notes), columns, indent, "note")
+
+
+def _origin(result: Result, columns: int) -> Iterator[Line]:
+    """Where the numbers came from, and the digest that proves them the same."""
+    for source in result.inputs[:3]:
+        what = f"{clean(source.path, None)}: {source.format}, {counted(source.rollouts, 'rollout')}"
+        yield from _wrapped(what, columns, "", "note")
+    if len(result.inputs) > 3:
+        yield [(f"and {counted(len(result.inputs) - 3, 'file')} more", "note")]
+    settings = f"dialect {result.dialect}, missing {result.missing}, seed {result.seed}"
+    yield [(f"{settings}, digest {result.digest[:23]}…", "note")]
+
+
+def _wrapped(text: str, columns: int, indent: str, style: str) -> list[Line]:
+    """Text in lines that break between words, but nowhere at a no-break space."""
+    lines = textwrap.wrap(
+        text,
+        max(columns, 20),
+        initial_indent=indent,
+        subsequent_indent=indent + _INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [[(line.replace("\N{NO-BREAK SPACE}", " "), style)] for line in lines]

@@ -1,0 +1,77 @@
+"""Text that a model or a file may have written, made safe to show: no control, escape or bidi characters."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+LONGEST = 60
+"""Characters of a name in a table; the rest is cut off."""
+
+BROKEN = "\N{REPLACEMENT CHARACTER}"
+_JOINERS = "\u200c\u200d"  # letters and emoji that need them are no trick
+_HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
+_ASCII = str.maketrans("├┤─●·↑↓–…±≥" + BROKEN, "||-o.^v-~~>?")
+
+
+def clean(text: str, longest: int | None = LONGEST) -> str:
+    """The text on one line, each harmful character replaced by a mark, cut to ``longest`` characters.
+
+    >>> clean("a\\x1b[31mb\\u202ec\\nd") == f"a{BROKEN}[31mb{BROKEN}c d"
+    True
+    """
+    if longest is not None and len(text) > longest:
+        text = text[: longest - 1] + "…"
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_shown, text))
+
+
+def _shown(character: str) -> str:
+    if character.isspace():
+        return " "
+    harmful = unicodedata.category(character) in _HARMFUL and character not in _JOINERS
+    return BROKEN if harmful else character
+
+
+def safe_json(document: str) -> str:
+    """The same JSON with every harmful character inside its strings written as an escape.
+
+    JSON text outside of strings holds nothing but ASCII, so that what is replaced stands in one.
+
+    >>> safe_json('{"a": "\\x9b"}\\n')
+    '{"a": "\\\\u009b"}\\n'
+    """
+    if document.isascii() and "\x7f" not in document:
+        return document
+    return re.sub(r"[^\n\x20-\x7e]", _escape, document)
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if _shown(character) == character:
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def plain(text: str) -> str:
+    """The text in ASCII, for a terminal that knows no more: our own signs by their look, others as ``?``.
+
+    >>> plain("├─●┤ ↑")
+    '|-o| ^'
+    """
+    return text.translate(_ASCII).encode("ascii", "replace").decode()
+
+
+def width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character) or character in _JOINERS:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

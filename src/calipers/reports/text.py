@@ -1,0 +1,79 @@
+"""A result as text: coloured on a terminal, plain aligned lines of the same content anywhere else."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, TextIO
+
+from calipers.reports.page import PLAIN_WIDTH, Line, page
+from calipers.reports.result import Result
+from calipers.reports.safe import plain
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_STYLES = {
+    "title": "bold",
+    "heading": "bold",
+    "ledger": "",
+    "head": "dim",
+    "rule": "dim",
+    "name": "bold",
+    "value": "bold cyan",
+    "figure": "",
+    "note": "dim",
+}
+
+
+def render(result: Result, *, columns: int = PLAIN_WIDTH, ascii_only: bool = False) -> str:
+    """The result as plain lines; the same result gives the same text, wherever it is printed."""
+    text = "".join("".join(piece for piece, _ in line).rstrip() + "\n" for line in page(result, columns))
+    return plain(text) if ascii_only else text
+
+
+def show(result: Result, stream: TextIO) -> None:
+    """Print a result: with colours to a terminal, as plain lines to a file or a pipe."""
+    ascii_only = not _speaks_unicode(stream)
+    if is_terminal(stream) and not ascii_only:
+        _show_coloured(result, stream)
+    else:
+        stream.write(_encodable(render(result, ascii_only=ascii_only), stream))
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that can do more than print."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _show_coloured(result: Result, stream: TextIO) -> None:
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False, emoji=False, markup=False)
+    for line in page(result, console.width):
+        console.print(_coloured(line), soft_wrap=True)
+
+
+def _coloured(line: Line) -> Text:
+    from rich.text import Text
+
+    text = Text()
+    for piece, style in line:
+        if style == "chart":
+            for part in re.findall(r"·+|[├─┤]+|●|\s+", piece):
+                text.append(part, {"·": "dim", "●": "bold cyan"}.get(part[0], "cyan"))
+        else:
+            text.append(piece, _STYLES[style])
+    text.rstrip()
+    return text
+
+
+def _speaks_unicode(stream: TextIO) -> bool:
+    encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
+    return encoding.startswith("utf")
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    """The text with what the stream cannot encode replaced, so that no name can stop the report."""
+    encoding = getattr(stream, "encoding", None) or "ascii"
+    return text.encode(encoding, "replace").decode(encoding)
