@@ -18,11 +18,11 @@ of its own is given an environment under `.bench/envs`, and is left out, with a 
 not installed.
 
 Every call runs in a fresh process. Contestants take turns, so that a machine that slows down slows all of them;
-the best of {repeat} turns counts. `call` is the call alone, by the clock and in processor time; `process` also
-counts the start of the interpreter and all imports. Peak memory is that of the process, plus that of the largest process it started. Files are in the page
-cache. They are made by `bench/data.py`: {samples} rollouts per task, in the order in which {window} workers would
-finish them. Where two contestants compute the same number, the run fails unless they agree to nine digits.
-Seconds depend on the machine and on what else it does; ratios hardly.
+the best of {repeat} turns counts. `call` is the call alone, by the clock and in processor time; `process` also counts
+the start of the interpreter and all imports. Peak memory is that of the process, plus that of the largest process it
+started. Files are in the page cache. They are made by `bench/data.py`: {samples} rollouts per task, in the order in
+which {window} workers would finish them. Where two contestants compute the same number, the run fails unless they
+agree to nine digits. Seconds depend on the machine and on what else it does; ratios less so.
 """
 
 

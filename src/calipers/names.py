@@ -80,7 +80,8 @@ class Index:
         if not hint and name in self.entries:
             hint = f"give it a number, as in {name.replace('{k}', '3')!r}"
         error = UnknownName.of(f"{of} {self.kind}".strip(), name, known or self.names(), hint)
-        return UnknownName("; ".join([str(error), *map(str, self._broken.values())]))
+        broken = "; ".join(map(str, self._broken.values()))
+        return UnknownName(f"{error} ({broken})") if broken else error
 
     def _ask_packages(self, name: str) -> None:
         points = self._points()
@@ -91,7 +92,7 @@ class Index:
             for other in points:
                 if match(name, self.added):
                     return
-                if self._groups[other.group] and other != point:
+                if self._groups[other.group] and other is not point:
                     self._try(other)
         if point and match(name, self.added) is None:
             self.add(point.name, thing)
@@ -99,7 +100,8 @@ class Index:
     def _points(self) -> list[EntryPoint]:
         from importlib.metadata import entry_points
 
-        return [point for group in self._groups for point in entry_points(group=group)]
+        found = (sorted(entry_points(group=group), key=_package) for group in self._groups)
+        return [point for points in found for point in points]
 
     def _only(self, points: list[EntryPoint]) -> EntryPoint | None:
         """The entry point that a name means: a package's first; two packages may not share a name."""

@@ -11,13 +11,15 @@ Everything from `score_rollouts` on is a pure function of the rollouts and the p
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from calipers.dialects.dialect import NATIVE, Asked, resolve
-from calipers.errors import Incomplete, UnknownName
+from calipers.errors import Incomplete, PluginError, UnknownName
 from calipers.metrics.metric import Metric
 from calipers.plan import Plan, make_plan
 from calipers.readers.evsys import from_rewards
@@ -30,11 +32,13 @@ from calipers.rollouts.ledger import Ledger, contributed
 from calipers.rollouts.record import USAGE
 from calipers.rollouts.sums import total
 from calipers.rollouts.table import Rollouts, assemble
-from calipers.stats.estimate import Settings, estimate
+from calipers.stats.estimate import Estimate, Settings, estimate
 
 Path = str | os.PathLike[str]
 Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
+
+WORTH_THREADS = 100_000  # rollouts; numpy works outside the interpreter's lock
 
 DEFINITIONS = 1
 """Stands in every signature, and rises when a number changes its meaning; no package version does."""
@@ -121,12 +125,27 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
         undefined=plan.dialect.undefined,
         clusters=clusters(part, plan.cluster) if plan.cluster else None,
     )
-    found = {}
-    for one in asked:
+
+    def answer(one: Asked) -> Estimate | None:
         reads = one.metric.reads if isinstance(one.metric, Metric) else ("reward",)
         columns = [_column(part, name, one.params) for name in reads]
-        found[one.text] = estimate(one.metric, one.params, columns, settings, partial(_signature, one, plan))
-    return Slice(Ledger.of(part), found)
+        try:
+            return estimate(one.metric, one.params, columns, settings, partial(_signature, one, plan))
+        except Exception as error:
+            if not one.foreign:
+                raise
+            failure = PluginError(f"metric {one.text!r} failed: {type(error).__name__}: {error}")
+            if not plan.dialect.skips:
+                raise failure from error
+            warnings.warn(f"metric {one.text!r} is left out: {failure}", stacklevel=5)
+            return None
+
+    if len(part) < WORTH_THREADS or any(one.foreign for one in asked):
+        answers = list(map(answer, asked))  # somebody's own function is called from one thread only
+    else:
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+            answers = list(pool.map(answer, asked))
+    return Slice(Ledger.of(part), {one.text: found for one, found in zip(asked, answers, strict=True) if found})
 
 
 def _column(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:

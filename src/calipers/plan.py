@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from calipers.dialects.dialect import Asked, Dialect, resolve
-from calipers.errors import InputError, UnknownName
+from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.names import DIALECTS
 from calipers.rollouts.ledger import Missing
 
@@ -51,7 +52,7 @@ def make_plan(
     if seed < 0:
         raise InputError(f"seed is {seed}; expected an integer >= 0")
     wanted = [metrics] if isinstance(metrics, (str, Mapping)) else list(metrics or speech.default)
-    asked = {found.text: found for found in (resolve(metric, speech) for metric in wanted)}
+    asked = {found.text: found for found in _resolved(wanted, speech)}
     return Plan(
         asked=list(asked.values()),
         dialect=speech,
@@ -64,8 +65,18 @@ def make_plan(
     )
 
 
+def _resolved(wanted: Sequence[str | Mapping[str, Any]], dialect: Dialect) -> Iterator[Asked]:
+    for metric in wanted:
+        try:
+            yield resolve(metric, dialect)
+        except CalipersError as error:
+            if not dialect.skips:
+                raise
+            warnings.warn(f"metric {metric!r} is left out: {error}", stacklevel=4)
+
+
 def _dialect(name: str) -> Dialect:
     if name not in DIALECTS.entries:
         raise DIALECTS.unknown(name)
-    found: Dialect = DIALECTS.load(name)
+    found: Dialect = DIALECTS.added.get(name) or DIALECTS.load(name)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from calipers.cli.group import Commands
+from calipers.cli.output import discard_output
 from calipers.errors import CalipersError
 from calipers.reports.safe import clean
 
@@ -38,27 +40,40 @@ def commands(ctx: click.Context, version: bool) -> None:
 
 def main() -> None:
     """Run the command with this process's arguments, and end the process."""
+    if "_CALIPERS_COMPLETE" in os.environ:  # a shell asks what could come next
+        commands.main(prog_name="calipers")
     sys.exit(run(sys.argv[1:]))
+
+
+def call(arguments: Sequence[str]) -> None:
+    """Run one command; click's own ``main`` would swallow a closed pipe."""
+    with commands.make_context("calipers", [*arguments]) as ctx:
+        commands.invoke(ctx)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; whatever goes wrong is one line on standard error and an exit code."""
     try:
-        code = commands.main([*arguments], prog_name="calipers", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        call(arguments)
+    except click.exceptions.Exit as done:
+        return done.exit_code
     except CalipersError as error:
         return _say(str(error), error.exit_code)
     except click.ClickException as error:
         return _say(_one_line(error), USAGE)
-    except (click.Abort, KeyboardInterrupt):
+    except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        _stop_writing()
+        discard_output()
         return NOBODY_READS
+    except SystemExit as stop:
+        return _say(f"a plugin ended the run: SystemExit: {stop.code}", USAGE)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            discard_output()
+            return _say("standard output: cannot be written (No space left on device)", USAGE)
         return _bug(error, verbose=not {"-v", "--verbose"}.isdisjoint(arguments))
-    return code if isinstance(code, int) else 0
+    return 0
 
 
 def _say(text: str, code: int) -> int:
@@ -84,11 +99,3 @@ def _one_line(error: click.ClickException) -> str:
         return f"no option {error.option_name!r}; {right}"
     message = error.format_message().strip().removesuffix(".")
     return f"{message[:1].lower()}{message[1:]}; see {asked} --help"
-
-
-def _stop_writing() -> None:
-    """Point standard output at nothing, so that the interpreter's last flush does not complain."""
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (AttributeError, OSError, ValueError):
-        return

@@ -26,12 +26,17 @@ def show(result: Result, shape: str) -> None:
         with standard_output() as stream:
             text.show(result, stream)
         return
-    write(_document(result, shape))
+    write(_shaped(result, shape))
 
 
-def _document(result: Result, shape: str) -> str:
+def document(result: Result) -> str:
+    """The result as JSON that is safe to print: harmful characters in it are written as escapes."""
+    return safe_json(result.to_json())
+
+
+def _shaped(result: Result, shape: str) -> str:
     if shape == "json":
-        return safe_json(result.to_json())
+        return document(result)
     if shape == "csv":
         from calipers.reports import csv
 
@@ -47,14 +52,14 @@ def notes(result: Result) -> None:
         click.echo(f"note: {clean(note, None)}", err=True)
 
 
-def write(document: str) -> None:
-    """Print a document for programs to standard output: UTF-8, whatever the terminal speaks."""
+def write(text: str) -> None:
+    """Print a text for programs to standard output: UTF-8, whatever the terminal speaks."""
     with standard_output() as stream:
         if hasattr(stream, "buffer"):
             stream.flush()
-            stream.buffer.write(document.encode())
+            stream.buffer.write(text.encode())
         else:
-            stream.write(document)
+            stream.write(text)
 
 
 @contextmanager
@@ -68,7 +73,14 @@ def standard_output() -> Iterator[TextIO]:
     except BrokenPipeError:
         raise
     except OSError as error:
+        discard_output()
         raise InputError.at("standard output", f"cannot be written ({error.strerror})") from None
+
+
+def discard_output() -> None:
+    """Point standard output at nothing, so that the interpreter's last flush does not complain."""
+    with suppress(AttributeError, OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Target:
@@ -89,9 +101,8 @@ class Target:
         if any(os.path.realpath(name) == self._real for name in inputs if name != "-"):
             raise InputError.at(path, "is one of the files to be scored", "expected another file")
 
-    def write(self, document: str) -> None:
-        """Put the document in the file: it holds all of it, or what it held before."""
-        content = safe_json(document).encode()
+    def write(self, content: bytes) -> None:
+        """Put the content in the file: it holds all of it, or what it held before."""
         try:
             if os.path.exists(self._real) and not stat.S_ISREG(os.stat(self._real).st_mode):
                 with open(self._real, "wb") as device:  # a pipe or /dev/null cannot be replaced

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
+
+from calipers.reports.safe import is_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -17,8 +19,9 @@ PATIENCE = 2.0  # seconds
 class Progress:
     """Told how many bytes of how many are read; it shows them only when that takes long."""
 
-    def __init__(self, patience: float = PATIENCE) -> None:
-        self.wanted = sys.stderr is not None and sys.stderr.isatty()
+    def __init__(self, patience: float = PATIENCE, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr  # None where somebody closed it
+        self.wanted = self._stream is not None and is_terminal(self._stream)
         self._patience = patience
         self._since = time.monotonic()
         self._bar: Bar | None = None
@@ -38,17 +41,17 @@ class Progress:
         if self._bar is None:
             if not self.wanted or time.monotonic() - self._since < self._patience:
                 return
-            self._bar = _bar()
+            self._bar = _bar(self._stream)
             self._task = self._bar.add_task("reading", total=total or None)
             self._bar.start()
         if self._task is not None:
             self._bar.update(self._task, completed=done, total=total or None)
 
 
-def _bar() -> Bar:
+def _bar(stream: TextIO) -> Bar:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    return Bar(*columns, console=Console(stderr=True), transient=True)
+    return Bar(*columns, console=Console(file=stream), transient=True)

@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
-from calipers.cli.output import Target, notes, show
+from calipers.cli.group import verbose
+from calipers.cli.output import Target, document, notes, show
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
+from calipers.names import DIALECTS
 
 FORMATS = ("table", "json", "csv", "md")
 
@@ -23,7 +25,9 @@ FORMATS = ("table", "json", "csv", "md")
     help="A metric, such as pass@3 or 'mean(column=f1)'; may be repeated. "
     "Without it: the dialect's own, for native mean_reward and pass_rate.",
 )
-@click.option("--dialect", metavar="NAME", help="Whose names and rules hold: native (the default), evsys.")
+@click.option(
+    "--dialect", metavar="NAME", help=f"Whose names and rules hold: {', '.join(DIALECTS.entries)}.  [default: native]"
+)
 @click.option("--by", metavar="KEY", multiple=True, help="Break the numbers down by a metadata path; may be repeated.")
 @click.option("--cluster", metavar="KEY", help="Tasks that share this value are one unit of the interval.")
 @click.option("--reward", metavar="KEY", help="Which of several rewards counts.")
@@ -47,7 +51,7 @@ FORMATS = ("table", "json", "csv", "md")
 @click.option(
     "--plugin", "plugins", metavar="FILE|MODULE", multiple=True, help="Python code that brings metrics; it is run."
 )
-@click.option("-v", "--verbose", is_flag=True, expose_value=False, help="Show the traceback, should Calipers fail.")
+@verbose
 def score(
     paths: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -74,7 +78,7 @@ def score(
             paths, metrics or None, columns=names, progress=progress if progress.wanted else None, **settings
         )
     if target:
-        target.write(result.to_json())
+        target.write(document(result).encode())
     show(result, shape)
     notes(result)
 

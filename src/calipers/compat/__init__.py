@@ -1,25 +1,28 @@
 """Other systems' code, unchanged: their imports lead here while their packages are absent.
 
 Nothing happens at import. `activate` lends ``evsys_sdk``, `load_plugin` runs a file or module that
-brings metrics, and `score_leniently` leaves out what EvSys would leave out.
+brings metrics, and `skip_unknown_metrics` restores what EvSys does with a metric it does not know.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from calipers.compat.lending import activate, borrowing, deactivate
 from calipers.compat.plugins import load_plugin
 
-if TYPE_CHECKING:
-    from calipers.compat.evsys.lenient import score_leniently
-
-__all__ = ["activate", "borrowing", "deactivate", "load_plugin", "score_leniently"]
+__all__ = ["activate", "borrowing", "deactivate", "load_plugin", "skip_unknown_metrics"]
 
 
-def __getattr__(name: str) -> Any:  # loads the pipeline, so only when it is asked for
-    if name != "score_leniently":
-        raise AttributeError(f"module 'calipers.compat' has no attribute {name!r}")
-    from calipers.compat.evsys.lenient import score_leniently
+def skip_unknown_metrics(on: bool = True) -> None:
+    """The one switch: in the evsys dialect, leave out a metric that is unknown or fails, with a warning.
 
-    return score_leniently
+    EvSys does so always. Here a number that was asked for and is not there is an error, unless this
+    is called; ``skip_unknown_metrics(False)`` calls it off.
+    """
+    from dataclasses import replace
+
+    from calipers.dialects.evsys import EVSYS
+    from calipers.names import DIALECTS
+
+    DIALECTS.discard("evsys")
+    if on:
+        DIALECTS.add("evsys", replace(EVSYS, skips=True))

@@ -60,7 +60,7 @@ def _compiled(spec: str, place: str) -> tuple[str, CodeType]:
     except OSError as error:
         raise InputError.at(spec, error.strerror or str(error), _RIGHT) from error
     try:
-        code = compile(source, spec, "exec")
+        code = compile(source, spec, "exec", dont_inherit=True)  # not our own __future__ imports
     except SyntaxError as error:
         raise InputError.at(f"{spec}:{error.lineno or 1}", f"it is no Python: {error.msg}", _RIGHT) from error
     except ValueError as error:  # null bytes

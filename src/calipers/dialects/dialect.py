@@ -24,6 +24,7 @@ class Dialect:
     missing: Missing = "gap"
     undefined: float | None = None  # what a metric over no tasks becomes
     label: Callable[[Any], str] = label  # the name of a slice
+    skips: bool = False  # leave out, with a warning, a metric that is unknown or fails
 
 
 NATIVE = Dialect("native")
@@ -36,6 +37,7 @@ class Asked:
     text: str  # the result's key
     metric: Metric | Opaque
     params: Mapping[str, Any]
+    foreign: bool = False  # somebody else's code: its exceptions are not ours
 
 
 def resolve(asked: str | Mapping[str, Any], dialect: Dialect) -> Asked:
@@ -56,10 +58,10 @@ def resolve(asked: str | Mapping[str, Any], dialect: Dialect) -> Asked:
     metric = as_metric(request.name, plugin)
     if isinstance(metric, Metric):
         found = match(request.name, METRICS.added)
-        return Asked(request.text, metric, settle(request, metric, found[1] if found else None))
+        return Asked(request.text, metric, settle(request, metric, found[1] if found else None), foreign=True)
     if request.params:
         raise InputError(f"metric {request.text!r} takes no parameters; expected {request.name}")
-    return Asked(request.text, metric, {})
+    return Asked(request.text, metric, {}, foreign=True)
 
 
 def _request(asked: str | Mapping[str, Any]) -> Request:

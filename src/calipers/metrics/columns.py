@@ -57,6 +57,7 @@ PERCENTILE = Metric(
     percentile,
     ("column",),
     {"column": str, "q": float},
+    aggregated=("q",),
     rows=True,
     higher_is_better=None,
     no_interval=_QUANTILE,

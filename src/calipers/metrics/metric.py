@@ -33,7 +33,8 @@ class Metric:
     reduce: Reduce
     aggregate: Aggregate
     reads: tuple[str, ...] = ("reward",)  # "reward", "column" (the one asked for), or a column's name
-    params: Mapping[str, Any] = field(default_factory=dict)  # name -> default; a type where there is none
+    params: Mapping[str, Any] = field(default_factory=dict)  # name -> default, or its type where there is none
+    aggregated: tuple[str, ...] = ()  # the parameters that `aggregate` takes; `reduce` takes the others
     range: tuple[float, float] | None = None
     of_rewards: bool = False
     rows: bool = False

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from calipers.readers.files import BOM, LONGEST_LINE
 from calipers.readers.jsonl import LineError
-from calipers.rollouts.column import Bools, Ints
+from calipers.rollouts.column import Ints
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,7 +50,7 @@ def blocks(read: Callable[[int], bytes]) -> Iterator[Block]:
     header = True
     for block in _blocks(read):
         if header and len(block.lines):
-            end = int(_ends(block.text, _inside(block.text))[0]) + 1
+            end = int(_outside(block.text, _NEWLINE, _at(block.text, _QUOTE))[0]) + 1
             yield Block(block.text[:end], block.lines[:1], block.cells[:1])
             block = Block(block.text[end:], block.lines[1:], block.cells[1:])
             header = False
@@ -65,82 +64,65 @@ def _blocks(read: Callable[[int], bytes]) -> Iterator[Block]:
         more = read(max(CHUNK, len(data)))
         if not more and not data.endswith(b"\n"):
             data += b"\n"
-        inside = _inside(data)
-        ends = _ends(data, inside)
+        quotes = _at(data, _QUOTE)
+        ends = _outside(data, _NEWLINE, quotes)
         cut = int(ends[-1]) + 1 if len(ends) else 0
-        _check(data if not more else data[:cut], inside, line)
+        if (int(ends[0]) if cut else len(data)) > LONGEST_LINE:
+            wrong = f"a record is longer than {LONGEST_LINE >> 20} MiB"
+            raise LineError(line, wrong, "expected one rollout a record; is a quote left open?")
+        _check(data if not more else data[:cut], quotes, line)
         if cut:
-            yield _block(data[:cut], ends, inside, line)
+            yield _block(data[:cut], ends, quotes, line)
         line += data.count(b"\n", 0, cut)
         if cut < len(data) and not more:
             raise LineError(line, "a quote is opened and never closed", "expected a quote at the end of the cell")
-        if len(data) - cut > LONGEST_LINE:
-            wrong = f"a record is longer than {LONGEST_LINE >> 20} MiB"
-            raise LineError(line, wrong, "expected one rollout a record; is a quote left open?")
         data = data[cut:] + more
 
 
-def _octets(data: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(data, dtype=np.uint8)
+def _at(data: bytes, octet: int) -> Ints:
+    """Where a byte stands."""
+    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == octet)
 
 
-def _inside(data: bytes) -> Bools | None:
-    """Which bytes stand inside quotes; None when there is no quote at all."""
-    if b'"' not in data:
-        return None
-    # uint8 counts modulo 256, which is as odd or as even as the true count
-    opened: Bools = (np.cumsum(_octets(data) == _QUOTE, dtype=np.uint8) & 1).astype(bool)
-    return opened
+def _outside(data: bytes, octet: int, quotes: Ints) -> Ints:
+    """Where a byte stands outside quotes: after an even number of them."""
+    found = _at(data, octet)
+    return found[np.searchsorted(quotes, found) % 2 == 0] if len(quotes) else found
 
 
-def _ends(data: bytes, inside: Bools | None) -> Ints:
-    """Where records end: the newlines outside quotes."""
-    ends = np.flatnonzero(_octets(data) == _NEWLINE)
-    return ends if inside is None else ends[~inside[ends]]
-
-
-def _check(data: bytes, inside: Bools | None, line: int) -> None:
+def _check(data: bytes, quotes: Ints, line: int) -> None:
     """LineError for the first byte that has no business where it stands."""
-    octets = _octets(data)
+    octets = np.frombuffer(data, dtype=np.uint8)
+    faults: list[tuple[int, str, str]] = []
     try:
         data.decode()
     except UnicodeDecodeError as error:
-        at = error.start
-        raise LineError(line + data.count(b"\n", 0, at), "a cell is not UTF-8", "expected UTF-8 text") from None
-    faults = []
+        faults.append((error.start, "a cell is not UTF-8", "expected UTF-8 text"))
     if (at := data.find(b"\0")) >= 0:
         faults.append((at, "a cell holds a NUL byte", "expected text"))
     if b"\r" in data:
-        alone = (octets == _RETURN) & (np.append(octets[1:], _NEWLINE) != _NEWLINE)
-        if inside is not None:
-            alone &= ~inside[: len(data)]
-        faults += [
-            (int(at), "a carriage return inside a line", r"expected lines that end in \n or \r\n")
-            for at in np.flatnonzero(alone)[:1]
-        ]
-    if inside is not None:
-        quotes = np.flatnonzero(octets == _QUOTE)
-        opens, closes = quotes[inside[quotes]], quotes[~inside[quotes]]
-        before = np.where(opens > 0, octets[opens - 1], _NEWLINE)
-        after = np.append(octets, [_NEWLINE])[closes + 1]
-        stray = [opens[~np.isin(before, [_COMMA, _NEWLINE, _QUOTE])]]
-        stray.append(closes[~np.isin(after, [_COMMA, _NEWLINE, _RETURN, _QUOTE])])
+        returns = _outside(data, _RETURN, quotes)
+        wrong, right = "a carriage return inside a line", r"expected lines that end in \n or \r\n"
+        faults += [(int(at), wrong, right) for at in returns[octets[returns + 1] != _NEWLINE][:1]]
+    if len(quotes):
+        quotes = quotes[quotes < len(data)]
+        opening, closing = quotes[::2], quotes[1::2]
+        before = np.where(opening > 0, octets[opening - 1], _NEWLINE)
+        stray = [opening[~np.isin(before, [_COMMA, _NEWLINE, _QUOTE])]]
+        stray.append(closing[~np.isin(octets[closing + 1], [_COMMA, _NEWLINE, _RETURN, _QUOTE])])
         right = 'expected the whole cell in quotes and each quote in it doubled ("")'
-        faults += [(int(at.min()), "a quote inside a cell", right) for at in stray if len(at)]
+        faults += [(int(at[0]), "a quote inside a cell", right) for at in stray if len(at)]
     if faults:
         at, wrong, right = min(faults)
         raise LineError(line + data.count(b"\n", 0, at), wrong, right)
 
 
-def _block(data: bytes, ends: Ints, inside: Bools | None, line: int) -> Block:
+def _block(data: bytes, ends: Ints, quotes: Ints, line: int) -> Block:
     """Whole records as a `Block`: lines and cells counted, blank lines and carriage returns left out."""
-    octets = _octets(data)
+    octets = np.frombuffer(data, dtype=np.uint8)
     starts = np.append(0, ends[:-1] + 1)
-    commas = np.flatnonzero(octets == _COMMA)
-    lines = line + np.arange(len(ends))
-    if inside is not None:
-        commas = commas[~inside[commas]]
-        lines = line + np.searchsorted(np.flatnonzero(octets == _NEWLINE), starts)
+    lines = line + (np.searchsorted(_at(data, _NEWLINE), starts) if len(quotes) else np.arange(len(ends)))
+    commas = _outside(data, _COMMA, quotes)
     cells = np.searchsorted(commas, ends) - np.searchsorted(commas, starts) + 1
     returns = (octets[ends - 1] == _RETURN) & (ends > starts)
     filled = ends - returns > starts
@@ -152,12 +134,13 @@ def _block(data: bytes, ends: Ints, inside: Bools | None, line: int) -> Block:
     return Block(data, lines[filled], cells[filled])
 
 
-def whole(cells: pl.Series) -> pl.Series:
-    """Text as whole numbers; null for what is none."""
+def whole(cells: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Text as whole numbers, and which cells are none. A cell of blanks is a gap in both."""
     import polars as pl
 
-    text = cells.str.strip_chars()
-    return text.set(~text.str.contains("^[0-9]{1,18}$"), None).cast(pl.Int64)
+    text = cells.str.strip_chars().replace("", None)
+    bad = ~text.str.contains("^[0-9]{1,18}$")
+    return text.set(bad, None).cast(pl.Int64), bad
 
 
 def numbers(cells: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -40,6 +40,7 @@ USAGE: Mapping[str, str] = {
 """Keys of a prediction row's metadata that are usage, and what we call them."""
 
 _RIGHT = "expected a list with a list of rewards for each task"
+_NUMBER = "expected a number of at most 1.8e308 in size, or null"
 _REWARDS = msgspec.json.Decoder(list[list[float | bool | None]])
 _NUMBERS = (int, float, np.bool_, np.integer, np.floating)
 _ROW = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -132,7 +133,7 @@ def _is_number(raw: msgspec.Raw) -> bool:
 def _with_constants(text: bytes, path: str) -> Any:
     """JSON as Python reads it, NaN and Infinity included; InputError for what is no JSON."""
     try:
-        return json.loads(text.decode(), parse_float=_finite)
+        return json.loads(text.decode(), parse_float=_or_text(float), parse_int=_or_text(int))
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
         raise InputError.at(f"{path}:{line}", "a byte is not UTF-8", "expected UTF-8 text") from None
@@ -141,20 +142,25 @@ def _with_constants(text: bytes, path: str) -> Any:
         raise InputError.at(f"{path}:{error.lineno}", wrong, _RIGHT) from None
     except RecursionError:
         raise InputError.at(path, "it is nested too deeply", _RIGHT) from None
-    except ValueError as error:  # from _finite, or an integer of thousands of digits
-        raise InputError.at(path, str(error).partition(";")[0], "expected numbers up to 1.8e308 in size") from None
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError(f"{text[:40]} is out of range")
-    return value
+def _or_text(number: type[float]) -> Callable[[str], float | str]:
+    """A decoder of numbers that leaves one out of range as its text, to be refused where it stands."""
+
+    def decoded(text: str) -> float | str:
+        try:
+            value = number(text)
+            return text if math.isinf(value) else value
+        except (OverflowError, ValueError):
+            return text
+
+    return decoded
 
 
 def _list(value: Any, what: str, path: str) -> Sequence[Any]:
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
-        raise InputError.at(path, f"{what} is {shown(value)}", _RIGHT)
+        right = f"{_RIGHT}, or one JSON object a line" if isinstance(value, Mapping) else _RIGHT
+        raise InputError.at(path, f"{what} is {shown(value)}", right)
     return value if isinstance(value, (list, tuple)) else list(value)
 
 
@@ -169,7 +175,7 @@ def _numbers(flat: Sequence[Any], sizes: Ints, path: str) -> Column:
     row = next(row for row, reward in enumerate(flat) if reward is not None and not _fits(reward))
     task = int(np.searchsorted(np.cumsum(sizes), row, side="right"))
     sample = row - int(sizes[:task].sum())
-    raise InputError.at(path, f"task {task} sample {sample} is {shown(flat[row])}", "expected a number or null")
+    raise InputError.at(path, f"task {task} sample {sample} is {shown(flat[row])}", _NUMBER)
 
 
 def _fits(reward: Any) -> bool:

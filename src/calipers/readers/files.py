@@ -48,9 +48,11 @@ class Source:
         try:
             self._stream = self._unpacking()
             self.head = self._unpacked(BLOCK)
-        except InputError:
+        except (InputError, OSError) as error:
             self.close()
-            raise
+            if isinstance(error, InputError):
+                raise
+            raise InputError.at(path, f"cannot be read ({error.strerror})") from None
 
     def __enter__(self) -> Source:
         return self
@@ -102,8 +104,9 @@ class Source:
 
     def _hash_file(self) -> None:
         with open(self.path, "rb", buffering=0) as file:
-            while chunk := file.read(1 << 20):
-                self._hash.update(chunk)
+            room = memoryview(bytearray(1 << 20))
+            while size := file.readinto(room):
+                self._hash.update(room[:size])
 
     def _unpacking(self) -> io.BufferedReader[Any]:
         magic = self._raw.peek(4)[:4]
@@ -145,6 +148,8 @@ def line_blocks(read: Callable[[int], bytes], left: int = sys.maxsize) -> Iterat
         left -= len(more)
         cut = more.rfind(b"\n") + 1
         if cut:
+            if len(carry) + more.find(b"\n") > LONGEST_LINE:
+                raise LongLine
             yield carry + more[:cut]
             carry = more[cut:]
         else:

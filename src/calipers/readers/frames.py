@@ -107,12 +107,13 @@ class Frames:
         """Forget what was taken of a column."""
         self._held.pop(meaning, None)
 
-    def refuse(self, meaning: Meaning, batch: pl.Series, bad: pl.Series) -> None:
+    def refuse(self, meaning: Meaning, batch: pl.Series, bad: pl.Series, right: str = "") -> None:
         """InputError for the first value marked as bad, if any is."""
         row = bad.fill_null(False).arg_max()
         if row is not None and bad[row]:
-            right = f"expected {RIGHT[meaning.what]}"
-            raise InputError.at(self.places.of(self.rows + row), f"{meaning.key} is {shown(batch[row])}", right)
+            value = "missing" if batch[row] is None else shown(batch[row])
+            right = right or RIGHT[meaning.what].format(key=meaning.key)
+            raise InputError.at(self.places.of(self.rows + row), f"{meaning.key} is {value}", f"expected {right}")
 
     def _whole(self, meaning: Meaning, batch: pl.Series) -> pl.Series:
         import polars as pl

@@ -174,10 +174,16 @@ def _faults(line: bytes, names: Mapping[str, str]) -> tuple[str, str]:
         if error.msg == "Extra data":
             return "two values on one line", "expected one JSON object a line"
         return f"not JSON ({error.msg} at column {error.colno})", "expected one JSON object a line"
-    except ValueError as error:
-        return str(error), "expected a finite number or null"
+    except _Constant as error:
+        return f"{error} is not JSON", "expected a finite number or null"
+    except ValueError:  # an integer of thousands of digits
+        found = None
     return found or ("a number is out of range", "expected at most 1.8e308 in size")
 
 
+class _Constant(Exception):
+    """NaN or Infinity, which Python's decoder takes for numbers."""
+
+
 def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")
+    raise _Constant(word)

@@ -96,7 +96,7 @@ class _Child:
         self._asked = asked
         # -P and our own sys.path: the child imports what we import, and nothing from its folder
         command = [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), json.dumps(asked)]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, pipesize=1 << 20)
         self._answer = b""
         self._listening = threading.Thread(target=self._listen, daemon=True)
         self._listening.start()

@@ -58,7 +58,7 @@ def read(
         raise InputError("no files; expected at least one file of rollouts")
     done, total = 0, sum(map(_size, paths))
     parts: list[Part] = []
-    inputs = []
+    seen = []
     with _uncollected():
         for path in paths:
             with Source(path) as source:
@@ -67,11 +67,12 @@ def read(
                 found = _read(source, kind, columns, labels, _told(progress, done, source.size, total))
                 if not found:
                     raise InputError.at(path, "no rollouts", "expected at least one")
-                inputs.append(Input(path, kind, source.sha256(), sum(map(len, found))))
+                seen.append((source, kind, sum(map(len, found))))
                 done += source.size
                 parts += found
         _check_named(columns, paths, parts)
-        return assemble(parts), inputs
+        rollouts = assemble(parts)
+        return rollouts, [Input(source.path, kind, source.sha256(), rows) for source, kind, rows in seen]
 
 
 def found_format(source: Source, columns: Mapping[str, str] = NOTHING) -> str:

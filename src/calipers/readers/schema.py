@@ -119,7 +119,9 @@ class Schema:
             else:
                 union: Any = None
                 for kind in sorted(kinds):
-                    union = _KINDS[kind] | union if union is not None else _KINDS[kind] | None
+                    # beside an object a list cannot be a struct: they would have to be tagged
+                    part = list[Raw] if kind == "list" and "object" in kinds else _KINDS[kind]
+                    union = part | union if union is not None else part | None
                 add("mixed" if "number" in kinds else "other", name, key, union, None)
         row = msgspec.defstruct(
             "Row",

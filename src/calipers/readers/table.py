@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from calipers.errors import InputError
 from calipers.readers import csv_text
 from calipers.readers.files import LARGEST_WHOLE, Source
-from calipers.readers.frames import LEAST, Frames, Meaning, meanings
+from calipers.readers.frames import LEAST, Frames, Meaning, meanings, shown
 from calipers.readers.jsonl import LineError
 from calipers.readers.native import Progress
 from calipers.rollouts.part import Part, Places
@@ -20,6 +22,7 @@ from calipers.rollouts.record import meant
 if TYPE_CHECKING:
     import polars as pl
 
+_FINITE = "a finite number, or an empty cell"
 BATCH = 1 << 18  # rows of Parquet held at once, besides the columns made of them
 
 
@@ -48,27 +51,29 @@ def read_parquet(source: Source, names: Mapping[str, str], labels: Collection[st
     import polars as pl
 
     with _explained(source.path):
-        # a path by itself would be taken for a pattern, or for an address
+        # a bare path could be taken for an address
         place = os.path.abspath(source.path) if source.divisible else io.BytesIO(source.everything(LARGEST_WHOLE))
         table = pl.scan_parquet(place, glob=False, hive_partitioning=False)
         columns = _flat(table.collect_schema(), names, labels)
-        _need_task(source.path, list(columns), names)
         rows = int(table.select(pl.len()).collect().item())
-    if not rows:
-        return []
-    found = meanings(list(columns), names, labels)
-    found = [meaning for meaning in found if _readable(meaning.what, columns[meaning.key][1])]
-    wanted = sorted({meaning.at for meaning in found})
-    flat = table.select([list(columns.values())[at][0].alias(str(at)) for at in wanted])
+    keys = [column.key for column in columns]
+    _check_keys(source.path, keys, names)
+    found = [one for one in meanings(keys, names, labels) if _readable(one.what, columns[one.at].dtype)]
+    wanted = sorted({columns[meaning.at].at for meaning in found})
     frames = Frames(Places(source.path, "row "))
     frames.begin(1)
     with _explained(source.path):
-        for batch in flat.collect_batches(chunk_size=BATCH, maintain_order=True):
+        # columns by position: as names, "*" and "^.*$" are patterns
+        chosen = table.select([pl.nth(at).alias(str(at)) for at in wanted])
+        for batch in chosen.collect_batches(chunk_size=BATCH, maintain_order=True):
             for meaning in found:
-                frames.take(meaning, batch[str(meaning.at)])
+                frames.take(meaning, columns[meaning.at].of(batch))
             before, frames.rows = frames.rows, frames.rows + batch.height
             progress(source.size * frames.rows // rows - source.size * before // rows)
-        return [frames.finish(frozenset(columns) & frozenset(names.values()))]
+    if frames.rows != rows:  # polars ends early, without a word, where its own code gave up
+        wrong = f"only {frames.rows} of its {rows} rows can be read as Parquet"
+        raise InputError.at(source.path, wrong, "is it whole?")
+    return [frames.finish(frozenset(keys) & frozenset(names.values()))] if rows else []
 
 
 class _Csv:
@@ -76,11 +81,7 @@ class _Csv:
 
     def __init__(self, path: str, header: csv_text.Block, names: Mapping[str, str], labels: Collection[str]) -> None:
         keys = [(key or "").strip() for key in header.frame().row(0)]
-        line = int(header.lines[0])
-        for key in keys:
-            if key and keys.count(key) > 1:
-                raise LineError(line, f"column {key!r} stands twice", "expected each column once")
-        _need_task(f"{path}:{line}", keys, names)
+        _check_keys(f"{path}:{header.lines[0]}", keys, names)
         self._keys = keys
         self._meanings = meanings(keys, names, labels)
         self._named = frozenset(keys) & frozenset(names.values())
@@ -108,34 +109,37 @@ class _Csv:
     def _take(self, meaning: Meaning, cells: pl.Series) -> None:
         column = cells
         if meaning.what in LEAST:
-            column = csv_text.whole(cells)
-            self._frames.refuse(meaning, cells, column.is_null() & cells.is_not_null())
+            column, bad = csv_text.whole(cells)
+            self._frames.refuse(meaning, cells, bad)
         elif meaning.what == "column":
             column, no_number, odd = csv_text.numbers(cells)
             if meaning in self._texts or bool(no_number.any()):
                 self._texts.add(meaning)
-                self._frames.drop(meaning)
-                return
+                return self._frames.drop(meaning)
             if bool(odd.any()) and meaning not in self._odd:
                 row = odd.fill_null(False).arg_max() or 0
                 self._odd[meaning] = (self.rows + row, cells[row])
         elif meaning.what in ("reward", "number"):
             column, no_number, odd = csv_text.numbers(cells)
-            self._frames.refuse(meaning, cells, no_number | odd)
-        elif meaning.what == "object" and cells.null_count() == len(cells):
-            return
-        self._frames.take(meaning, column)
+            self._frames.refuse(meaning, cells, no_number | odd, _FINITE)
+        elif meaning.what == "object":
+            return self._frames.refuse(meaning, cells, cells.is_not_null())
+        return self._frames.take(meaning, column)
 
     def finish(self) -> Part:
         """All rows taken, as one `Part`; InputError for a NaN in a column of numbers."""
         for meaning, (row, cell) in self._odd.items():
             if meaning not in self._texts:
-                right = "expected a finite number, or an empty cell"
-                raise InputError.at(self._frames.places.of(row), f"{meaning.key} is {cell}", right)
+                place = self._frames.places.of(row)
+                raise InputError.at(place, f"{meaning.key} is {shown(cell)}", f"expected {_FINITE}")
         return self._frames.finish(self._named)
 
 
-def _need_task(place: str, keys: list[str], names: Mapping[str, str]) -> None:
+def _check_keys(place: str, keys: list[str], names: Mapping[str, str]) -> None:
+    """InputError unless every column has a name of its own, if any, and one is the task."""
+    for key, count in Counter(keys).items():
+        if key and count > 1:
+            raise InputError.at(place, f"column {key!r} stands twice", "expected each column once")
     task = names.get("task", "task")
     if task not in keys:
         here = ", ".join(keys)
@@ -152,38 +156,48 @@ def _readable(what: str, dtype: pl.DataType) -> bool:
     return what != "object" or dtype != pl.Null
 
 
-def _flat(
-    schema: pl.Schema, names: Mapping[str, str], labels: Collection[str]
-) -> dict[str, tuple[pl.Expr, pl.DataType]]:
-    """The columns of a table by name, with the fields of its objects as columns of their own.
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A column of Parquet, or a field inside one."""
+
+    key: str
+    at: int  # the position of the column
+    steps: Sequence[str]  # the way to the field
+    dtype: pl.DataType
+
+    def of(self, batch: pl.DataFrame) -> pl.Series:
+        """Its values in a batch, whose columns are called by their position."""
+        found = batch.get_column(str(self.at))
+        for step in self.steps:
+            found = found.struct.unnest().get_column(step)
+        return found
+
+
+def _flat(schema: pl.Schema, names: Mapping[str, str], labels: Collection[str]) -> list[_Leaf]:
+    """The columns of a table, with the fields of its objects as columns of their own.
 
     Of ``rewards`` and ``usage`` every field (``rewards.accuracy``), of ``metadata`` those asked for.
     """
-    import polars as pl
-
     objects = {key: role for key, role in meant(names).items() if role in ("rewards", "usage", "metadata")}
-    found: dict[str, tuple[pl.Expr, pl.DataType]] = {}
+    found = []
     for at, (key, dtype) in enumerate(schema.items()):
-        if key not in objects or not isinstance(dtype, pl.Struct):
-            found[key] = (pl.nth(at), dtype)  # by position: as names, "*" and "^.*$" are patterns
-            continue
-        fields = labels if objects[key] == "metadata" else [field.name for field in dtype.fields]
-        for path in fields:
-            steps = path.split(".") if objects[key] == "metadata" else [path]
-            value = _field(pl.nth(at), dtype, steps)
-            if value is not None:
-                found[f"{key}.{path}"] = value
+        fields = [field.name for field in getattr(dtype, "fields", ())]
+        if key not in objects or not fields:
+            found.append(_Leaf(key, at, (), dtype))
+        elif objects[key] == "metadata":
+            ways = [path.split(".") for path in sorted(labels)]
+            found += [_Leaf(f"{key}.{'.'.join(way)}", at, way, end) for way in ways if (end := _end(dtype, way))]
+        else:
+            found += [_Leaf(f"{key}.{field}", at, [field], end) for field in fields if (end := _end(dtype, [field]))]
     return found
 
 
-def _field(value: pl.Expr, dtype: pl.DataType, steps: Sequence[str]) -> tuple[pl.Expr, pl.DataType] | None:
-    """The field of an object that a path leads to, and its type; None when it leads nowhere."""
+def _end(dtype: Any, steps: Sequence[str]) -> pl.DataType | None:
+    """The type of what a path into an object leads to; None when it leads nowhere."""
     for step in steps:
-        fields: dict[str, Any] = {field.name: field.dtype for field in getattr(dtype, "fields", ())}
-        if step not in fields:
-            return None
-        value, dtype = value.struct.field(step), fields[step]
-    return value, dtype
+        dtype = {field.name: field.dtype for field in getattr(dtype, "fields", ())}.get(step)
+    found: pl.DataType | None = dtype
+    return found
 
 
 @contextmanager

@@ -13,9 +13,15 @@ _POLICY = {"gap": "left out", "zero": "counted as 0", "fail": "not allowed"}
 
 
 def decimals(estimate: Estimate) -> int:
-    """How many decimals an estimate is shown with: four for what lies around 1, fewer above, more below."""
+    """How many decimals an estimate is shown with: four for what lies around 1, fewer above, more below.
+
+    The standard error always gets two digits, since it says which of the value's digits matter.
+    """
     ends = estimate.interval or ()
-    return _decimals(max((abs(x) for x in (estimate.value, *ends) if x is not None and math.isfinite(x)), default=0.0))
+    size = max((abs(x) for x in (estimate.value, *ends) if x is not None and math.isfinite(x)), default=0.0)
+    if not estimate.stderr or not math.isfinite(estimate.stderr):
+        return _decimals(size)
+    return min(max(_decimals(size), 1 - math.floor(math.log10(estimate.stderr))), 12)
 
 
 def _decimals(size: float) -> int:
@@ -96,7 +102,14 @@ def percent(share: float) -> str:
 
 
 def on_the_point(texts: Sequence[str]) -> list[str]:
-    """Texts padded on the right so that, set flush right, their decimal points stand in one line."""
+    """Texts padded on the right so that, set flush right, their decimal points stand in one line.
+
+    >>> on_the_point(["0.5000", "12.5", "–"])
+    ['0.5000', '12.5   ', '–']
+    """
     tails = [len(text) - text.index(".") if "." in text else 0 for text in texts]
     longest = max(tails, default=0)
-    return [text + " " * (longest - tail) for text, tail in zip(texts, tails, strict=True)]
+    numbers = [text[-1:].isdigit() for text in texts]
+    return [
+        text + " " * ((longest - tail) * is_number) for text, tail, is_number in zip(texts, tails, numbers, strict=True)
+    ]

@@ -87,7 +87,8 @@ def _table(head: Cells, rows: Iterable[Cells]) -> str:
 
 def _origin(result: Result) -> str:
     sources = ", ".join(
-        f"{code(source.path, None)} ({source.format}, {counted(source.rollouts, 'rollout')})" for source in result.inputs[:3]
+        f"{code(source.path, None)} ({source.format}, {counted(source.rollouts, 'rollout')})"
+        for source in result.inputs[:3]
     )
     more = f" and {counted(len(result.inputs) - 3, 'file')} more" if len(result.inputs) > 3 else ""
     settings = f"dialect {code(result.dialect)}, missing {code(result.missing)}, seed {result.seed}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calipers.metrics.cards import asked_card
 from calipers.metrics.cards.card import filled
@@ -32,6 +32,7 @@ Line = list[Piece]
 PLAIN_WIDTH = 100
 _BETWEEN = "  "
 _INDENT = "  "
+_WIDEST_NAME = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,31 +141,50 @@ class _Column:
 
 
 def _table(rows: Sequence[Row], heading: str, confidence: str, columns: int, *, charts: bool = True) -> Iterator[Line]:
-    """A table of estimates; how many tasks and samples each had goes under it where a line is too short."""
+    """A table of estimates. A long name stands on a line of its own; where a line has no room for how
+    many tasks and samples there were, that goes under it, and where it has none for pictures, they go.
+    """
+    rows = [part for row in rows for part in _split(row)]
     found = [row.estimate for row in rows]
     pairs = [(estimate, decimals(estimate) if estimate else 0) for estimate in found]
+    names = _Column(heading, [row.name if row.estimate else "" for row in rows], "name")
+    pictures = _Column(chart.AXIS, [chart.bar(e) if e and charts else "" for e in found], "chart")
     counts = _Column("n", [size(e) if e else "" for e in found])
-    names, *others = [
-        _Column(heading, [row.name for row in rows], "name"),
+    others = [
         _Column("value", on_the_point([figure(e.value, p) if e else "" for e, p in pairs]), "value", right=True),
         _Column("± stderr", on_the_point([figure(e.stderr, p) if e else "" for e, p in pairs]), right=True),
         _Column(f"{confidence} interval", [ends(e.interval, p) if e else "" for e, p in pairs]),
-        _Column(chart.AXIS, [chart.bar(e) if e and charts else "" for e in found], "chart"),
+        pictures,
         _Column("unit", [row.unit for row in rows]),
         counts,
     ]
     shown = [names, *(column for column in others if any(map(str.strip, column.cells)))]
-    short = sum(column.width + len(_BETWEEN) for column in shown) - len(_BETWEEN) > columns
-    if short:
-        shown = [column for column in shown if column is not counts]
+    for least in (counts, pictures):
+        if sum(column.width + len(_BETWEEN) for column in shown) - len(_BETWEEN) > columns:
+            shown = [column for column in shown if column is not least]
     heads = "".join(column.piece(column.head)[0] for column in shown).removesuffix(_BETWEEN)
     yield [(heads, "head")]
     yield [("─" * width(heads), "rule")]
+    uncounted = counts not in shown
+    alike = len({*filter(None, counts.cells)}) == 1 < len(rows)
     for number, row in enumerate(rows):
+        if row.estimate is None:
+            yield [(row.name, "name")]
+            continue
         yield [column.piece(column.cells[number]) for column in shown]
         indent = " " * (len(row.name) - len(row.name.lstrip())) + _INDENT
-        notes = [*row.notes, counts.cells[number]] if row.estimate and short else row.notes
+        notes = [*row.notes, counts.cells[number]] if uncounted and not alike else row.notes
         yield from _wrapped("; ".join(notes), columns, indent, "note")
+    if uncounted and alike:
+        yield from _wrapped(f"each from {next(filter(None, counts.cells))}", columns, _INDENT, "note")
+
+
+def _split(row: Row) -> list[Row]:
+    """A row whose name would push the figures aside, as a line with the name and one with the figures."""
+    if row.estimate is None or width(row.name) <= _WIDEST_NAME:
+        return [row]
+    indent = " " * (len(row.name) - len(row.name.lstrip()))
+    return [Row(row.name), replace(row, name=indent)]
 
 
 def _origin(result: Result, columns: int) -> Iterator[Line]:

@@ -1,9 +1,11 @@
-"""Text that a model or a file may have written, made safe to show: no control, escape or bidi characters."""
+"""Text made fit for where it is shown: nothing harmful in it, and no signs the terminal does not know."""
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
+from typing import TextIO
 
 LONGEST = 60
 """Characters of a name in a table; the rest is cut off."""
@@ -11,7 +13,7 @@ LONGEST = 60
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 _JOINERS = "\u200c\u200d"  # letters and emoji that need them are no trick
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
-_ASCII = str.maketrans("├┤─●·↑↓–…±≥" + BROKEN, "||-o.^v-~~>?")
+_ASCII = str.maketrans("├┤─●·↑↓–…±" + BROKEN, "||-o.^v-~ ?")
 
 
 def clean(text: str, longest: int | None = LONGEST) -> str:
@@ -62,6 +64,11 @@ def plain(text: str) -> str:
     '|-o| ^'
     """
     return text.translate(_ASCII).encode("ascii", "replace").decode()
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that can do more than print."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def width(text: str) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING, TextIO
 
 from calipers.reports.page import PLAIN_WIDTH, Line, page
 from calipers.reports.result import Result
-from calipers.reports.safe import plain
+from calipers.reports.safe import is_terminal, plain
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -39,11 +38,6 @@ def show(result: Result, stream: TextIO) -> None:
         _show_coloured(result, stream)
     else:
         stream.write(_encodable(render(result, ascii_only=ascii_only), stream))
-
-
-def is_terminal(stream: TextIO) -> bool:
-    """Whether a stream is a terminal that can do more than print."""
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def _show_coloured(result: Result, stream: TextIO) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.sums import exact_sum
+from calipers.rollouts.sums import CHUNK, exact_sum
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,14 +33,20 @@ class Groups:
         """How many rows of each task the mask marks, [T]."""
         if mask.all():
             return np.diff(self.starts)
-        counts: Ints = self._add(mask).astype(np.int64)
+        counts: Ints = _add(self.starts, mask).astype(np.int64)
         return counts
 
     def sum(self, column: Column) -> Floats:
         """The exact sum of each task's given values, [T]; 0 for a task without any."""
         values = column.values if column.given.all() else np.where(column.given, column.values, 0.0)
         most = int(np.diff(self.starts).max(initial=0))
-        return exact_sum(values, most, self._add)
+        step = max(1, CHUNK // max(most, 1))  # tasks at a time; each task's sum stands for itself
+        sums = np.empty(self.size)
+        for first in range(0, self.size, step):
+            starts = self.starts[first : first + step + 1]
+            rows = values[starts[0] : starts[-1]]
+            sums[first : first + step] = exact_sum(rows, most, partial(_add, starts - starts[0]))
+        return sums
 
     def rank(self, mask: Bools) -> Ints:
         """For each marked row its place among the marked rows of its task, from 0; -1 elsewhere.
@@ -64,11 +71,12 @@ class Groups:
             found.append((tasks, kept[starts[tasks][:, None] + np.arange(n)]))
         return found
 
-    def _add(self, values: Bools | Floats) -> Floats:
-        """Plain sums per task, [T]: exact for counts, and for values on one grid."""
-        sums = np.zeros(self.size)
-        filled = self.starts[:-1] < self.starts[1:]  # reduceat knows no empty stretches
-        if filled.any():
-            kind = np.int64 if values.dtype == bool else np.float64
-            sums[filled] = np.add.reduceat(values, self.starts[:-1][filled], dtype=kind)
-        return sums
+
+def _add(starts: Ints, values: Bools | Floats) -> Floats:
+    """Plain sums of the stretches that begin at ``starts``, the last of which is the end."""
+    sums = np.zeros(len(starts) - 1)
+    filled = starts[:-1] < starts[1:]  # reduceat knows no empty stretches
+    if filled.any():
+        kind = np.int64 if values.dtype == bool else np.float64
+        sums[filled] = np.add.reduceat(values, starts[:-1][filled], dtype=kind)
+    return sums

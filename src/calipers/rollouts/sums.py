@@ -4,7 +4,7 @@ A float sum depends on the order of its terms. Here every value is split by fold
 subtracting a large ``sigma`` leaves the part of it that lies on a coarse grid. Numbers on one grid
 add up without rounding, so their sum is exact in any order; what the fold left over is folded
 again, until nothing is left (two folds in practice). The float sum of two exact fold sums is the
-correctly rounded total; more folds go through `math.fsum`.
+correctly rounded total; more of them go through `math.fsum`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
 
+CHUNK = 1 << 15  # values; what is folded at a time stays in the processor's cache
 _HUGE = 2.0**1000  # above this, sigma itself would overflow: scale down by a power of two first
+Add = Callable[[Floats], Floats]
+"""Plain sums of a fold: over everything, or per task."""
 
 
 def sum_by(code: Ints, values: Floats, size: int) -> Floats:
@@ -25,9 +28,7 @@ def sum_by(code: Ints, values: Floats, size: int) -> Floats:
     NaN and infinities spread as in ordinary addition, inside their own code only.
     """
     most = int(np.bincount(code, minlength=1).max()) if len(code) else 0
-    return exact_sum(
-        values, most, lambda part: np.bincount(code, weights=part, minlength=size).astype(np.float64, copy=False)
-    )
+    return exact_sum(values, most, lambda part: np.bincount(code, part, size).astype(np.float64, copy=False))
 
 
 def total(values: Floats) -> Floats:
@@ -36,29 +37,20 @@ def total(values: Floats) -> Floats:
     >>> float(total(np.array([1e16, 1.0, -1e16])))
     1.0
     """
-    return exact_sum(values, values.shape[-1], lambda part: np.asarray(part.sum(axis=-1)))
+    if values.ndim == 1 and values.size > CHUNK and np.abs(values).max() <= _HUGE:
+        chunks = [values[start : start + CHUNK] for start in range(0, values.size, CHUNK)]
+        return np.asarray(math.fsum(float(part) for chunk in chunks for part in _folds(chunk, CHUNK, _add_last)) + 0.0)
+    return exact_sum(values, values.shape[-1], _add_last)
 
 
-def exact_sum(values: Floats, most: int, add: Callable[[Floats], Floats]) -> Floats:
+def exact_sum(values: Floats, most: int, add: Add) -> Floats:
     """Fold ``values``, ``add`` up each fold (at most ``most`` terms a sum), join the fold sums."""
-    if values.size == 0:
-        return add(values) + 0.0
-    biggest = float(np.abs(values).max())
+    biggest = float(np.abs(values).max(initial=0.0))
     if not math.isfinite(biggest):
         return _with_infinities(values, most, add)
     if biggest > _HUGE:
         return np.ldexp(exact_sum(np.ldexp(values, -64), most, add), 64)
-    if biggest == 0.0:
-        return add(values) + 0.0
-    bits = max(most - 1, 1).bit_length() + 1
-    folds: list[Floats] = []
-    rest = values
-    while biggest > 0.0:
-        sigma = math.ldexp(1.5, math.frexp(biggest)[1] + bits)
-        high = (rest + sigma) - sigma
-        rest = rest - high
-        folds.append(add(high))
-        biggest = float(np.abs(rest).max())
+    folds = _folds(values, most, add)
     if len(folds) <= 2:
         return sum(folds[1:], start=folds[0]) + 0.0
     stacked = np.stack(folds, axis=-1).reshape(-1, len(folds))
@@ -66,7 +58,28 @@ def exact_sum(values: Floats, most: int, add: Callable[[Floats], Floats]) -> Flo
     return joined.reshape(folds[0].shape) + 0.0
 
 
-def _with_infinities(values: Floats, most: int, add: Callable[[Floats], Floats]) -> Floats:
+def _folds(values: Floats, most: int, add: Add) -> list[Floats]:
+    """Sums of finite values, each of them exact, that add up to the true sum."""
+    biggest = float(np.abs(values).max(initial=0.0))
+    if biggest == 0.0:
+        return [add(values)]
+    bits = max(most - 1, 1).bit_length() + 1
+    folds = []
+    rest = values
+    while biggest > 0.0:
+        sigma = math.ldexp(1.5, math.frexp(biggest)[1] + bits)
+        high = (rest + sigma) - sigma
+        rest = rest - high
+        folds.append(add(high))
+        biggest = float(np.abs(rest).max())
+    return folds
+
+
+def _add_last(values: Floats) -> Floats:
+    return np.asarray(values.sum(axis=-1))
+
+
+def _with_infinities(values: Floats, most: int, add: Add) -> Floats:
     """Sum the finite part exactly; NaN and infinities only decide the sums they belong to."""
     finite = np.isfinite(values)
     with np.errstate(invalid="ignore"):  # inf - inf is NaN, as it should be

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from calipers.stats.interval import ONE_TASK, Interval
+from calipers.rollouts.column import Ints
+from calipers.stats.interval import ONE_CLUSTER, ONE_TASK, Interval
 
 MOST_CALLS = 1_000
 FEWEST_CALLS = 200
@@ -19,24 +20,29 @@ def bootstrap(
     tasks: Sequence[Sequence[float]],
     confidence: float,
     seed: int,
+    clusters: Ints | None = None,
 ) -> Interval:
     """Percentile interval of an opaque metric: whole tasks are drawn again, with replacement.
+
+    With ``clusters``, [T], whole clusters are drawn.
 
     At most 1,000 calls and 2*10^7 rewards in all; no interval when fewer than 200 calls fit, or when
     a draw fails. The standard error is the standard deviation of the draws.
     """
-    if len(tasks) < 2:
-        return Interval(None, None, None, ONE_TASK)
+    of = np.arange(len(tasks)) if clusters is None else np.unique(clusters, return_inverse=True)[1]
+    units = [np.flatnonzero(of == unit).tolist() for unit in range(int(of.max(initial=-1)) + 1)]
+    if len(units) < 2:
+        return Interval(None, None, None, ONE_TASK if len(tasks) < 2 else ONE_CLUSTER)
     calls = min(MOST_CALLS, MOST_REWARDS // max(1, sum(map(len, tasks))))
     if calls < FEWEST_CALLS:
         return Interval(None, None, None, f"too many rewards to draw {FEWEST_CALLS} times")
     # raw 64-bit output: numpy may change how it makes integers of it, but not the output itself
-    raw = np.random.PCG64(seed).random_raw(calls * len(tasks))
-    drawn = (raw % np.uint64(len(tasks))).astype(np.int64).reshape(calls, len(tasks))
+    raw = np.random.PCG64(seed).random_raw(calls * len(units))
+    drawn = (raw % np.uint64(len(units))).astype(np.int64).reshape(calls, len(units))
     found = np.empty(calls)
     for number, rows in enumerate(drawn.tolist()):
         try:
-            found[number] = compute([tasks[row] for row in rows])
+            found[number] = compute([tasks[task] for row in rows for task in units[row]])
         except Exception as error:
             return Interval(None, None, None, f"the metric failed on a bootstrap draw: {error}")
     if not np.isfinite(found).all():

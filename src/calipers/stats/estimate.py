@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from calipers.errors import PluginError
 from calipers.metrics.aggregate import mean, pooled
 from calipers.metrics.metric import Metric, Opaque
 from calipers.rollouts.column import Column, Floats, Ints
@@ -68,9 +67,9 @@ def estimate(
         column.filled(0.0) if settings.zero and name == "reward" else column
         for name, column in zip(metric.reads, columns, strict=True)
     ]
-    wanted = {key: params[key] for key in ("k", "threshold") if key in metric.params}
-    reduce = partial(metric.reduce, by=settings.by, **wanted)
-    aggregate = partial(metric.aggregate, **{key: params[key] for key in ("q",) if key in metric.params})
+    reducing = {key: params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
+    reduce = partial(metric.reduce, by=settings.by, **reducing)
+    aggregate = partial(metric.aggregate, **{key: params[key] for key in metric.aggregated})
     reduced = reduce(*counted)
     value = float(aggregate(reduced.kept())) if reduced.given.any() else settings.undefined
     odd = _odd(value, metric.reads[0], counted)
@@ -143,14 +142,11 @@ def _opaque(metric: Opaque, rewards: Column, settings: Settings, sign: Callable[
     rewards = rewards.filled(0.0) if settings.zero else rewards
     counts = settings.by.count(rewards.given)
     tasks = [part.tolist() for part in np.split(rewards.kept(), np.cumsum(counts)[:-1])] if len(counts) else []
-    try:
-        value = float(metric.compute(tasks))
-    except Exception as error:
-        raise PluginError(f"metric {metric.name!r} failed: {type(error).__name__}: {error}") from error
+    value = float(metric.compute(tasks))
     odd = _odd(value, "reward", [rewards])
     how = Interval(None, None, None, odd)
     if odd is None:
-        how = bootstrap(metric.compute, tasks, settings.confidence, settings.seed)
+        how = bootstrap(metric.compute, tasks, settings.confidence, settings.seed, settings.clusters)
     filled = int(np.count_nonzero(counts))
     return Estimate(
         value=value + 0.0,

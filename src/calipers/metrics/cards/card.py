@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -73,9 +74,11 @@ class Card:
 def filled(text: str, k: int | None) -> str:
     """The text with the k that was asked for, or the letter.
 
-    >>> filled("pass@{k}", 3), filled("pass@{k}", None)
-    ('pass@3', 'pass@k')
+    >>> filled("pass@{k}", 3), filled("pass@{k}", None), filled("the first {k} samples", 1)
+    ('pass@3', 'pass@k', 'the first 1 sample')
     """
+    if k == 1:
+        text = re.sub(r"(\{k\} (?:fresh )?sample)s\b", r"\1", text)
     return text.replace("{k}", "k" if k is None else str(k))
 
 

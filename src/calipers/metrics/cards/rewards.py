@@ -98,7 +98,7 @@ SOLVED_RATE = Card(
 PASS_AT_K = Card(
     name="pass@{k}",
     short="unbiased: the Codex estimator over all samples",
-    one_line="The chance that {k} samples of a task include at least one pass, averaged over tasks.",
+    one_line="The chance of at least one pass in {k} samples of a task, averaged over tasks.",
     estimates="How often at least one of {k} fresh samples would pass, for one more task like these. Unbiased: all n "
     "samples are used, and their order does not matter.",
     formula="(1/T) sum_t (1 - C(n_t - c_t, {k}) / C(n_t, {k})) for c_t passes in n_t samples",
@@ -127,8 +127,8 @@ PASS_AT_K = Card(
 
 PASS_HAT_K = Card(
     name="pass^{k}",
-    short="unbiased: the chance that {k} samples all pass",
-    one_line="The chance that {k} samples of a task all pass, averaged over tasks.",
+    short="unbiased: the chance of no failure in {k} samples",
+    one_line="The chance of no failure in {k} samples of a task, averaged over tasks.",
     estimates="How often all of {k} fresh samples would pass, for one more task like these: how reliable the model is.",
     formula="(1/T) sum_t C(c_t, {k}) / C(n_t, {k}) for c_t passes in n_t samples",
     source="Yao et al. 2024, tau-bench, arXiv:2406.12045",

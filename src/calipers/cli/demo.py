@@ -1,0 +1,98 @@
+"""``calipers demo``: a tour on bundled rollouts. What it shows are the commands themselves."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+import click
+
+from calipers.cli.group import verbose
+from calipers.cli.output import Target, standard_output
+from calipers.errors import InputError
+from calipers.reports.safe import is_terminal
+
+ROLLOUTS, REWARDS, RESULT = "arith.jsonl", "rewards.json", "result.json"
+METRICS = ("mean_reward", "pass@3", "pass^3", "mean(column=f1)")
+WIDTH = 85  # of a line of a command, about
+
+
+@click.command()
+@click.option("--out", metavar="DIR", default="demo", show_default=True, help="Where the demo puts its files.")
+@verbose
+def demo(out: str) -> None:
+    """Tour Calipers on 40 sums, tried 8 times each by a model that never existed. Offline."""
+    examples = files("calipers") / "examples"
+    copies = {name: os.path.join(out, name) for name in (ROLLOUTS, REWARDS)}
+    result = os.path.join(out, RESULT)
+    if os.path.lexists(result) and not os.path.lexists(copies[ROLLOUTS]):
+        raise _taken(result)
+    _make_folder(out)
+    for name, path in copies.items():
+        _copy(examples / name, path)
+
+    _say(f"320 rollouts, made up for this tour, are in {out}: 40 sums, each tried 8 times.\n")
+    _say("One word, two numbers. EvSys keeps a list of rewards for each task and looks at the first 3:")
+    _run("score", copies[REWARDS], "--metric", "pass@3", "--dialect", "evsys")
+    _say("The unbiased estimator uses every sample of the same file:")
+    _run("score", copies[REWARDS], "--metric", "pass@3")
+    _say("Where does the model fail? The same sums with outcomes and usage, broken down:")
+    asked = [word for metric in METRICS for word in ("--metric", metric)]
+    _run("score", copies[ROLLOUTS], *asked, "--by", "difficulty", "--out", result)
+    _say(f"The result, with every digit, is in {result}.")
+
+
+def _say(text: str, colour: str | None = None) -> None:
+    with standard_output() as stream:
+        plain = os.environ.get("NO_COLOR") or not is_terminal(stream)
+        stream.write((text if plain else click.style(text, fg=colour, bold=colour is None)) + "\n")
+
+
+def _run(*words: str) -> None:
+    """Print a command as a shell would read it, and run it."""
+    from calipers.cli import call
+
+    _say(f"$ {_shell(words)}", "green")
+    _say("")
+    call(words)
+    _say("")
+
+
+def _shell(words: Sequence[str]) -> str:
+    """A command as one would type it, a long one over several lines that break before an option."""
+    lines = ["calipers"]
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        needed = len(word) + (len(following) if word.startswith("--") else 0)
+        if word.startswith("--") and len(lines[-1]) + needed > WIDTH:
+            lines.append("   ")
+        lines[-1] += f" {shlex.quote(word)}"
+    return " \\\n".join(lines)
+
+
+def _make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise InputError.at(path, f"cannot be made a folder ({error.strerror})", "choose another --out") from None
+
+
+def _copy(example: Traversable, path: str) -> None:
+    """Put an example beside the result, unless a file of another content is in its place."""
+    content = example.read_bytes()
+    if os.path.lexists(path):
+        try:
+            with open(path, "rb") as file:
+                same = file.read() == content
+        except OSError:
+            same = False
+        if not same:
+            raise _taken(path)
+        return
+    Target(path).write(content)
+
+
+def _taken(path: str) -> InputError:
+    return InputError.at(path, "is there already and is not the demo's", "choose another --out")

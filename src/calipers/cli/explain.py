@@ -1,0 +1,84 @@
+"""``calipers explain``: what a word means, here or in a dialect."""
+
+from __future__ import annotations
+
+import textwrap
+
+import click
+
+from calipers.cli import glossary
+from calipers.cli.group import verbose
+from calipers.cli.output import write
+from calipers.errors import UnknownName
+from calipers.metrics.cards import CARDS, card_for
+from calipers.metrics.cards.card import WIDTH, filled
+from calipers.names import METRICS
+
+_LABEL = 13
+
+
+@click.command()
+@click.argument("name", metavar="NAME")
+@click.option("--dialect", metavar="NAME", default="native", help="In whose sense the word is meant.")
+@verbose
+def explain(name: str, dialect: str) -> None:
+    """Say what NAME means: a metric (pass@3, mean_reward), an outcome (refused) or a dialect (evsys)."""
+    if dialect not in glossary.DIALECTS:
+        raise UnknownName.of("dialect", dialect, glossary.DIALECTS)
+    words = glossary.DIALECTS[dialect].words
+    write(_metric(name) if words is None else _word(name, dialect, words.get(name)))
+
+
+def _metric(name: str) -> str:
+    """What a word means natively: a metric first, then an outcome, then a dialect."""
+    bare = name.partition("(")[0].strip()
+    if METRICS.match(bare) or bare in CARDS:
+        card, k = card_for(name)
+        return card.to_text(k)
+    if name in glossary.OUTCOMES:
+        return _outcome(name, glossary.OUTCOMES[name])
+    if name in glossary.DIALECTS:
+        return _dialect(name, glossary.DIALECTS[name])
+    if bare in METRICS.plugins():
+        return f"{bare}\nA metric of an installed plugin; what it means, its own documentation says.\n"
+    raise UnknownName.of("metric, outcome or dialect", name, [*METRICS.names(), *glossary.OUTCOMES, *glossary.DIALECTS])
+
+
+def _word(name: str, dialect: str, ours: str | None) -> str:
+    """What a word means in another system's dialect: one of our own metrics, and its card."""
+    if ours is None:
+        words = glossary.DIALECTS[dialect].words or {}
+        native = "it is a native name: leave out --dialect" if METRICS.match(name.partition("(")[0].strip()) else ""
+        raise UnknownName.of(f"{dialect} metric", name, words, native)
+    card, k = card_for(ours)
+    said = f"In {dialect}, {name} is our {ours}." if name != ours else f"In {dialect}, {name} is our own {name}."
+    return f"{said}\n\n{card.to_text(k)}"
+
+
+def _outcome(word: str, outcome: glossary.Outcome) -> str:
+    lines = [word, outcome.one_line, "", _line("contributes", outcome.contributes), _line("set by", outcome.set_by)]
+    return "\n".join(lines) + "\n"
+
+
+def _dialect(name: str, speech: glossary.Speech) -> str:
+    lines = [
+        name,
+        speech.one_line,
+        "",
+        _line("by default", ", ".join(speech.default)),
+        _line("gaps", speech.gaps),
+        _line("on nothing", speech.nothing),
+        _line("slices", speech.slices),
+    ]
+    if speech.words is None:
+        return "\n".join([*lines, _line("words", "see calipers list metrics")]) + "\n"
+    widest, ours = max(map(len, speech.words)), max(map(len, speech.words.values()))
+    lines += ["", "what its words mean here"]
+    for word, meant in speech.words.items():
+        card, k = card_for(meant)
+        lines.append(f"  {word:<{widest}}  {meant:<{ours}}  {filled(card.short, k)}")
+    return "\n".join(lines) + "\n"
+
+
+def _line(label: str, text: str) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent=f"{label:<{_LABEL}}", subsequent_indent=" " * _LABEL)

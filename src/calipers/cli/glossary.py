@@ -1,0 +1,87 @@
+"""The words that are no metrics, in plain English: outcomes, formats and dialects.
+
+Written out here, so that asking what a word means loads nothing; tests compare it with what is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_ZERO = "0, unless a verifier gave a reward: this is the model's own doing"
+_NOT_ITS_FAULT = "a gap: the grading failed, not the model"
+_UNKNOWN = "a gap: nobody knows what the model would have done"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a planned rollout."""
+
+    one_line: str
+    contributes: str
+    set_by: str
+
+
+OUTCOMES: Final[Mapping[str, Outcome]] = {
+    "scored": Outcome("A verifier gave it a reward.", "its reward", "the verifier"),
+    "refused": Outcome("The model declined to answer.", _ZERO, "the client or the agent"),
+    "truncated": Outcome("The answer stopped at the limit of tokens.", _ZERO, "the client or the agent"),
+    "empty": Outcome("The model answered with nothing.", _ZERO, "the client or the agent"),
+    "timed_out": Outcome("The model or agent used up its own limit of time.", _ZERO, "the client or the agent"),
+    "unparsed": Outcome("A filter found no answer in the completion.", _ZERO, "the filter"),
+    "filter_timeout": Outcome("A filter took too long to look for the answer.", _NOT_ITS_FAULT, "the filter"),
+    "verifier_failed": Outcome("The verifier broke down.", _NOT_ITS_FAULT, "the verifier"),
+    "judge_failed": Outcome("The model that judges gave no usable verdict.", _NOT_ITS_FAULT, "the verifier"),
+    "client_failed": Outcome("No completion came back from the model's server.", _UNKNOWN, "the client"),
+    "cancelled": Outcome("The run was stopped before it was done.", _UNKNOWN, "the run"),
+    "not_run": Outcome("It was planned and never started.", _UNKNOWN, "the run"),
+    "missing": Outcome("There is no reward, and no reason given.", _UNKNOWN, "the reader"),
+}
+
+FORMATS: Final[Mapping[str, str]] = {
+    "native": "JSON Lines of our own record: task, sample, reward, outcome, usage, metadata.",
+    "jsonl": "Any JSON Lines, its keys named by --columns task=id,reward=score.",
+    "evsys_predictions": "EvSys' prediction rows: JSON Lines with task_id and sample_idx.",
+    "evsys_rewards": "EvSys' rewards: a JSON list with a list of rewards for each task.",
+    "csv": "CSV with a header line.",
+    "parquet": "Parquet, a row for each rollout.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """What a dialect's words mean here."""
+
+    one_line: str
+    default: tuple[str, ...]
+    gaps: str
+    nothing: str
+    slices: str
+    words: Mapping[str, str] | None = None  # its names -> ours; None: all of ours
+
+
+DIALECTS: Final[Mapping[str, Speech]] = {
+    "native": Speech(
+        one_line="Our own names and rules: every metric there is, with parameters.",
+        default=("mean_reward", "pass_rate"),
+        gaps="leave the estimate",
+        nothing="no value, and a why",
+        slices="named by their JSON: true, 1, easy; __missing__ where there is none",
+    ),
+    "evsys": Speech(
+        one_line="EvSys' six names and its numbers: the first k samples by order, 0.0 for nothing.",
+        default=("mean_reward", "pass_rate"),
+        gaps="leave the estimate, as EvSys drops failed rollouts",
+        nothing="0.0",
+        slices="named by Python's str: True, None; __missing__ where there is none",
+        words={
+            "avg": "mean_reward",
+            "mean_reward": "mean_reward",
+            "pass@1": "any_of_first_1",
+            "pass@3": "any_of_first_3",
+            "pass^3": "all_of_first_3",
+            "pass_rate": "pass_rate",
+        },
+    ),
+}

@@ -1,0 +1,63 @@
+"""The command as a user runs it: another process, in an empty folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+ARITH = str(files("calipers") / "examples" / "arith.jsonl")
+G01 = [[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]]
+MAIN = "from calipers.cli import main; main()"
+SECONDS = 120
+
+
+def calipers(
+    *arguments: str, cwd: Path, stdin: str | bytes = b"", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end; text in, text out."""
+    done = subprocess.run(
+        [sys.executable, "-c", MAIN, *arguments],
+        cwd=cwd,
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
+        env={**os.environ, **environment},
+        timeout=SECONDS,
+        check=False,
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def refused(*arguments: str, cwd: Path, code: int = 2, **more: Any) -> str:
+    """The one line that a command says when it refuses; nothing else is printed, nothing is written."""
+    before = sorted(cwd.rglob("*"))
+    done = calipers(*arguments, cwd=cwd, **more)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    assert done.stderr.endswith("\n")
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(cwd.rglob("*")) == before
+    return done.stderr.rstrip("\n")
+
+
+def scored(*arguments: str, cwd: Path, **more: Any) -> Any:
+    """The result document of ``calipers score``."""
+    done = calipers("score", *arguments, "--format", "json", cwd=cwd, **more)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def rewards(folder: Path, tasks: list[list[float | None]] | None = None, name: str = "rewards.json") -> str:
+    """A file of rewards in a folder; its name."""
+    (folder / name).write_text(json.dumps(G01 if tasks is None else tasks))
+    return name
+
+
+def lines(folder: Path, *rows: dict[str, Any], name: str = "rollouts.jsonl") -> str:
+    """A file of records in a folder; its name."""
+    (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return name

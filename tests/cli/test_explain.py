@@ -1,0 +1,70 @@
+import pytest
+
+from calipers.cli import glossary, run
+from calipers.metrics.cards import CARDS
+
+
+def explained(capsys, *arguments):
+    assert run(["explain", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "said"),
+    [
+        ("pass@3", "pass@3", "C(n_t, 3)"),
+        ("pass@{k}", "pass@k", "C(n_t, k)"),
+        ("pass^2", "pass^2", "arXiv:2406.12045"),
+        ("mean_reward", "mean_reward", "arXiv:2411.00640"),
+        ("percentile", "percentile", "type 7"),
+        ("percentile(column=latency_s, q=95)", "percentile", "type 7"),
+        ("refused", "refused", "contributes  0, unless a verifier gave a reward"),
+        ("judge_failed", "judge_failed", "contributes  a gap"),
+        ("evsys", "evsys", "pass@3       any_of_first_3"),
+        ("native", "native", "calipers list metrics"),
+    ],
+)
+def test_a_word(capsys, name, first, said):
+    text = explained(capsys, name)
+    assert text.splitlines()[0] == first
+    assert said in text
+
+
+@pytest.mark.parametrize("name", [entry.replace("{k}", "2") for entry in CARDS])
+def test_every_metric_has_its_card(capsys, name):
+    text = explained(capsys, name)
+    assert "{k}" not in text
+    assert all(label in text for label in ("estimates", "formula", "source", "on nothing", "on gaps", "interval"))
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("pass@3", "In evsys, pass@3 is our any_of_first_3.\n\nany_of_first_3\n"),
+        ("avg", "In evsys, avg is our mean_reward.\n\nmean_reward\n"),
+        ("pass_rate", "In evsys, pass_rate is our own pass_rate.\n\npass_rate\n"),
+    ],
+)
+def test_a_word_of_a_dialect(capsys, name, said):
+    assert explained(capsys, name, "--dialect", "evsys").startswith(said)
+
+
+@pytest.mark.parametrize("name", glossary.OUTCOMES)
+def test_every_outcome(capsys, name):
+    assert explained(capsys, name).startswith(f"{name}\n{glossary.OUTCOMES[name].one_line}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pas@3"], "no metric, outcome or dialect named 'pas@3'; did you mean 'pass@{k}'"),
+        (["pass@0"], "metric 'pass@0': k is 0; expected a positive integer"),
+        (["refusd"], "no metric, outcome or dialect named 'refusd'; did you mean 'refused'?"),
+        (["pass@5", "--dialect", "evsys"], "no evsys metric named 'pass@5'; it is a native name: leave out --dialect"),
+        (["pass@3", "--dialect", "evsyz"], "no dialect named 'evsyz'; did you mean 'evsys'?"),
+    ],
+)
+def test_a_word_nobody_knows(capsys, arguments, said):
+    assert run(["explain", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(said)

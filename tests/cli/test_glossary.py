@@ -1,0 +1,35 @@
+"""The glossary is written out so that it costs nothing to read; here it is compared with what is."""
+
+import pytest
+
+from calipers.cli import glossary
+from calipers.names import DIALECTS
+from calipers.readers.read import FORMATS
+from calipers.rollouts.record import FIRST_GAP, OUTCOMES
+
+
+def test_every_outcome_in_its_order():
+    assert tuple(glossary.OUTCOMES) == OUTCOMES
+
+
+def test_which_outcomes_leave_a_gap():
+    gaps = [word for word, outcome in glossary.OUTCOMES.items() if outcome.contributes.startswith("a gap")]
+    assert gaps == list(OUTCOMES[FIRST_GAP:])
+
+
+def test_every_format():
+    assert tuple(glossary.FORMATS) == FORMATS
+
+
+def test_every_dialect():
+    assert glossary.DIALECTS.keys() == DIALECTS.entries.keys()
+
+
+@pytest.mark.parametrize(("name", "speech"), glossary.DIALECTS.items())
+def test_a_dialect_as_it_is(name, speech):
+    dialect = DIALECTS.load(name)
+    assert speech.words == dialect.metrics
+    assert speech.default == dialect.default
+    assert speech.gaps.startswith({"gap": "leave the estimate", "zero": "count 0"}[dialect.missing])
+    assert speech.nothing == ("no value, and a why" if dialect.undefined is None else str(dialect.undefined))
+    assert dialect.label(True) in speech.slices

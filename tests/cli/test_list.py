@@ -1,0 +1,44 @@
+import pytest
+from click.testing import CliRunner
+
+from calipers.cli import glossary, run
+from calipers.cli.list import KINDS, list_names
+from calipers.names import METRICS
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_a_name_and_a_line_each(what):
+    done = CliRunner().invoke(list_names, [what])
+    assert done.exit_code == 0
+    names = [line.split("  ")[0] for line in done.output.splitlines()]
+    assert names == list(KINDS[what]())
+    starts = {
+        line.index("  ") + len(line[line.index("  ") :]) - len(line[line.index("  ") :].lstrip())
+        for line in done.output.splitlines()
+    }
+    assert len(starts) == 1  # one column under another
+
+
+def test_every_metric_is_listed():
+    assert set(METRICS.entries) <= KINDS["metrics"]().keys()
+
+
+def test_a_plugins_metric_is_listed_by_its_name(monkeypatch):
+    monkeypatch.setitem(METRICS.added, "worst_task", object())
+    assert KINDS["metrics"]()["worst_task"] == "Brought by an installed plugin."
+
+
+def test_every_outcome_is_listed():
+    assert KINDS["outcomes"]().keys() == glossary.OUTCOMES.keys()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["list"], "list what? expected metrics, dialects, formats, outcomes\n"),
+        (["list", "metric"], "no list named 'metric'; did you mean 'metrics'?\n"),
+    ],
+)
+def test_what_cannot_be_listed(capsys, arguments, said):
+    assert run(arguments) == 2
+    assert capsys.readouterr().err == said

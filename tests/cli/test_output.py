@@ -1,0 +1,95 @@
+import io
+import json
+import os
+import stat
+import sys
+
+import pytest
+from making import rollouts
+
+import calipers
+from calipers.cli.output import Target, document, show, standard_output, write
+from calipers.errors import InputError
+
+
+def test_the_file_is_replaced_in_one_step(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text("before")
+    Target(str(path)).write(b"after")
+    assert path.read_text() == "after"
+    assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_new_file_has_the_rights_that_any_file_gets(tmp_path):
+    (tmp_path / "other").touch()
+    Target(str(tmp_path / "result.json")).write(b"{}")
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "real.json").touch()
+    (tmp_path / "link.json").symlink_to("real.json")
+    Target(str(tmp_path / "link.json")).write(b"{}")
+    assert (tmp_path / "link.json").is_symlink()
+    assert (tmp_path / "real.json").read_bytes() == b"{}"
+
+
+def test_a_device_is_written_to_not_replaced():
+    Target(os.devnull).write(b"{}")
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+def test_what_cannot_be_written_leaves_nothing_behind(tmp_path):
+    target = Target(str(tmp_path / "result.json"))
+    (tmp_path / "result.json").mkdir()  # somebody was quicker
+    with pytest.raises(InputError, match=r"result\.json: cannot be written \(.+\)"):
+        target.write(b"{}")
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+@pytest.mark.parametrize(
+    ("path", "wrong"),
+    [
+        ("", "is a directory"),
+        ("no/result.json", "there is no folder 'no'"),
+        ("-", "'-' is no file"),
+        ("in.jsonl", "is one of the files to be scored"),
+        ("./in.jsonl", "is one of the files to be scored"),
+    ],
+)
+def test_where_no_result_can_go(tmp_path, monkeypatch, path, wrong):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=wrong):
+        Target(path, ["-", "in.jsonl"])
+
+
+def test_a_program_gets_utf8_whatever_the_terminal_speaks(monkeypatch):
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    write("é\n")
+    assert raw.getvalue() == "é\n".encode()
+
+
+def test_a_closed_output_is_said(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(InputError, match="standard output: is closed"), standard_output():
+        pass
+
+
+def test_json_hides_no_escapes_and_loses_nothing():
+    result = calipers.score(rollouts({"task": "a", "reward": 1, "model": "x\x9b2J\u202e\u200f🙂"}))
+    text = document(result)
+    assert "\x9b" not in text
+    assert "\u202e" not in text
+    assert "🙂" in text
+    assert json.loads(text) == json.loads(result.to_json())
+
+
+@pytest.mark.parametrize(
+    ("shape", "start"),
+    [("table", "1 task; 2 planned"), ("json", "{\n"), ("csv", "dataset,model,agent,"), ("md", "1 task; 2 planned")],
+)
+def test_every_shape(capsys, shape, start):
+    show(calipers.score([[1, 0]]), shape)
+    assert capsys.readouterr().out.startswith(start)

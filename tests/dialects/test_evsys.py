@@ -1,0 +1,166 @@
+"""EvSys' own numbers: the golden cases of its metrics, by both doors, and what Calipers says instead."""
+
+import json
+import math
+
+import pytest
+
+import calipers
+from calipers.compat.evsys.registry import get_metric
+from calipers.dialects.evsys import EVSYS
+from calipers.errors import InputError, UnknownName
+
+NAN = math.nan
+NAMES = ["mean_reward", "pass_rate", "pass@1", "pass@3", "pass^3"]
+
+GOLDEN = {
+    "G01": ([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], [0.5, 0.5, 0.75, 0.75, 0.25]),
+    "G02": ([], [0, 0, 0, 0, 0]),
+    "G03": ([[]], [0, 0, 0, 0, 0]),
+    "G04": ([[1], [], [0]], [0.5, 0.5, 0.5, 0.5, 0.5]),
+    "G05": ([[1], [0]], [0.5, 0.5, 0.5, 0.5, 0.5]),  # fewer than k
+    "G06": ([[0.5, 0.5], [1, 1]], [0.75, 0.5, 0.5, 0.5, 0.5]),
+    "G07": ([[0.9999999]], [0.9999999, 0, 0, 0, 0]),  # no tolerance
+    "G08": ([[2, 0]], [1.0, 0.5, 1, 1, 0]),
+    "G09": ([[0, 0, 0, 1], [1, 1, 1, 0]], [0.5, 0.5, 0.5, 0.5, 0.5]),  # the fourth sample counts in the first two only
+    "G10": ([[1, 1], [0]], [0.5, 0.6666666666666666, 0.5, 0.5, 0.5]),
+    "G11": ([[1, 1, 1, 1], [0]], [0.5, 0.8, 0.5, 0.5, 0.5]),
+    "G12": ([[-1, 1]], [0.0, 0.5, 0, 1, 0]),
+    "G13": ([[NAN, 1]], [NAN, 0.5, 0, 1, 0]),
+    "G14": ([[1, 1], [1, 0]], [0.75, 0.75, 1, 1, 0.5]),
+    "G15": ([[0.3, 0.3, 0.3], [0.7]], [0.5, 0, 0, 0, 0]),
+}
+
+# What Calipers itself says: pass@k and pass^k are estimated without bias from all samples, a task with
+# fewer than k samples has no value, and nothing is None. The other two columns agree.
+NATIVE = {
+    "G01": [0.5, 0.75, 0.25],
+    "G02": [None, None, None],
+    "G03": [None, None, None],
+    "G04": [0.5, None, None],
+    "G05": [0.5, None, None],
+    "G06": [0.5, None, None],
+    "G07": [0, None, None],
+    "G08": [0.5, None, None],
+    "G09": [0.5, 0.875, 0.125],
+    "G10": [0.5, None, None],
+    "G11": [0.5, 1, 1],  # the task of one sample is undefined, and counted as such
+    "G12": [0.5, None, None],
+    "G13": [0.5, None, None],
+    "G14": [0.75, None, None],
+    "G15": [0, 0, 0],
+}
+
+cases = pytest.mark.parametrize("case", GOLDEN)
+
+
+def same(values):
+    return pytest.approx(values, rel=0, abs=1e-12, nan_ok=True)
+
+
+@cases
+def test_the_dialect_gives_evsys_numbers(case):
+    rewards, expected = GOLDEN[case]
+    result = calipers.score(rewards, [*NAMES, "avg"], dialect="evsys")
+    assert [result[name].value for name in NAMES] == same(expected)
+    assert result["avg"].value == same(expected[0])
+
+
+@cases
+def test_the_classes_give_evsys_numbers(case):
+    rewards, expected = GOLDEN[case]
+    assert [get_metric(name)().compute(rewards) for name in NAMES] == same(expected)
+    assert get_metric("avg")().compute(rewards) == same(expected[0])
+
+
+@cases
+def test_both_doors_agree_to_the_last_digit(case):
+    rewards, _ = GOLDEN[case]
+    result = calipers.score(rewards, NAMES, dialect="evsys")
+    assert [str(result[name].value) for name in NAMES] == [str(get_metric(name)().compute(rewards)) for name in NAMES]
+
+
+@cases
+def test_the_native_numbers_beside_them(case):
+    rewards, expected = GOLDEN[case]
+    result = calipers.score(rewards, NAMES)
+    plain = [result[name].value for name in NAMES[:2]]
+    assert plain == (same(expected[:2]) if any(rewards) else [None, None])
+    for name, value in zip(NAMES[2:], NATIVE[case], strict=True):
+        assert result[name].value == (None if value is None else same(value))
+        assert (result[name].why is None) or result[name].interval is None
+
+
+@pytest.mark.parametrize(
+    ("rewards", "name", "value", "why"),
+    [
+        ([[NAN, 1]], "mean_reward", None, "1 reward is NaN"),
+        ([[NAN, 1], [NAN, NAN]], "mean_reward", None, "3 rewards are NaN"),
+        ([], "mean_reward", 0.0, "no task has a value"),
+        ([[]], "pass@3", 0.0, "no task has a value"),
+    ],
+)
+def test_what_stands_in_the_json(rewards, name, value, why):
+    result = calipers.score(rewards, name, dialect="evsys")
+    found = json.loads(result.to_json())["groups"][0]["metrics"][name]
+    assert (found["value"], found["why"], found["interval"]) == (value, why, None)
+
+
+def test_one_string_is_one_metric():  # G45: EvSys looks up 'a', 'v' and 'g'
+    assert list(calipers.score([[1], [0]], "avg", dialect="evsys").groups[0].metrics) == ["avg"]
+    with pytest.raises(UnknownName, match=r"^no metric named 'avg'; it is a name of --dialect evsys$"):
+        calipers.score([[1], [0]], "avg")
+
+
+@pytest.mark.parametrize("nothing", [None, [], ()])
+def test_nothing_asked_for_is_the_default(nothing):  # G45
+    result = calipers.score([[1], [0]], nothing, dialect="evsys")
+    assert {name: found.value for name, found in result.groups[0].metrics.items()} == {
+        "mean_reward": 0.5,
+        "pass_rate": 0.5,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "pass@5",
+            "no evsys metric named 'pass@5'; it is a native name: did you mean 'pass@3' or 'pass^3', or --dialect",
+        ),
+        ("pas_rate", "no evsys metric named 'pas_rate'; did you mean 'pass_rate'?"),
+        ("solved_rate", "no evsys metric named 'solved_rate'; it is a native name: "),
+        ("percentile", "no evsys metric named 'percentile'; it is a native name: use --dialect native"),
+        ("zzz", "no evsys metric named 'zzz'; known: avg, mean_reward, pass@1, pass@3, pass^3, pass_rate"),
+        (
+            "pass@3(threshold=0.5)",
+            "metric 'pass@3(threshold=0.5)': evsys's metrics take no parameters; expected pass@3",
+        ),
+    ],
+)
+def test_an_unknown_metric_is_an_error_before_anything_is_read(name, said):  # G44
+    with pytest.raises(InputError) as caught:
+        calipers.score("no_such_file.json", ["avg", name], dialect="evsys")
+    assert str(caught.value).startswith(said)
+
+
+def test_a_number_says_which_definition_made_it():
+    result = calipers.score([[1, 0]], ["pass@3"], dialect="evsys")
+    assert result["pass@3"].signature.startswith("any_of_first_{k}|k:3|")
+    assert "|dialect:evsys|" in result["pass@3"].signature
+
+
+def test_slices_are_named_as_evsys_names_them(tmp_path):
+    path = tmp_path / "rollouts.jsonl"
+    values = [None, 1, 1.0, "1", [1, "a"], True]
+    rows = [{"task": str(n), "reward": 1, "metadata": {"key": value}} for n, value in enumerate(values)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"task": "x", "reward": 0}]))
+    (group,) = calipers.score(path, "avg", by="key", dialect="evsys").groups
+    counts = {name: part.ledger.tasks for name, part in group.breakdowns["key"].items()}
+    assert counts == {"None": 1, "1": 2, "1.0": 1, "[1, 'a']": 1, "True": 1, "__missing__": 1}
+
+
+def test_the_table_names_what_exists():
+    assert sorted(EVSYS.metrics) == ["avg", "mean_reward", "pass@1", "pass@3", "pass^3", "pass_rate"]
+    for name in EVSYS.metrics:
+        assert calipers.score([[1]], name, dialect="evsys")[name].value == 1.0
