@@ -24,7 +24,7 @@ from calipers.rollouts.table import Rollouts, assemble
 FORMATS = ("native", "jsonl", "evsys_predictions", "evsys_rewards", "csv", "parquet")
 NOTHING: Mapping[str, str] = MappingProxyType({})
 BLANKS = b" \t\r\n"
-CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that no text holds
+CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that no header holds
 
 Progress = Callable[[int, int], None]  # bytes read, bytes in all (0 when nobody knows)
 
@@ -83,7 +83,7 @@ def found_format(source: Source, columns: Mapping[str, str] = NOTHING) -> str:
     if not start:
         raise InputError.at(source.path, "no rollouts", "expected at least one")
     is_json = start[:1] in b"[{"
-    if b"\0" in start if is_json else not CONTROLS.isdisjoint(source.head):
+    if b"\0" in (start if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(start)):
         right = "expected JSON Lines, a JSON list of lists, CSV or Parquet"
         raise InputError.at(source.path, "is not a file of rollouts", right)
     if not is_json:

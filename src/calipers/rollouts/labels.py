@@ -10,7 +10,7 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Labels
-from calipers.rollouts.record import ABSENT, GROUP
+from calipers.rollouts.record import ABSENT, GROUP, label
 from calipers.rollouts.table import Rollouts
 
 
@@ -35,7 +35,7 @@ def has(rollouts: Rollouts, key: str) -> bool:
 
 def clusters(rollouts: Rollouts, key: str) -> Ints:
     """The cluster of each task, [T]. InputError unless every task has exactly one."""
-    code, names = slices(rollouts, key, str)
+    code, names = slices(rollouts, key, label)
     tasks = len(rollouts.tasks)
     lowest, highest = np.full(tasks, len(names)), np.full(tasks, -1)
     np.minimum.at(lowest, rollouts.task, code)

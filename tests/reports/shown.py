@@ -1,0 +1,58 @@
+"""Results made by hand, for tests of what is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calipers.readers.read import Input
+from calipers.reports.result import Group, Result, Slice
+from calipers.rollouts.ledger import Ledger
+from calipers.stats.estimate import Estimate
+
+HOSTILE = "evil\x1b[31m\x07\x9b2J\u202e\u2066\nline\ttab\x7f"
+HARMFUL = "\x1b\x07\x9b\u202e\u2066\x7f\r"
+
+
+def estimate(value: float | None = 0.75, **more: Any) -> Estimate:
+    """An estimate of pass@3 with everything in it."""
+    fields: dict[str, Any] = {
+        "stderr": 0.25,
+        "interval": (0.3, 0.95),
+        "method": "wilson",
+        "tasks": 4,
+        "samples": 12,
+        "undefined_tasks": 0,
+        "bounds": None,
+        "higher_is_better": True,
+        "why": None,
+        "signature": "pass@{k}|k:3|threshold:1.0|dialect:native",
+    }
+    return Estimate(value=value, **{**fields, **more})
+
+
+def ledger(**more: Any) -> Ledger:
+    """Twelve rollouts of four tasks, two of which are gaps."""
+    outcomes = {"scored": 9, "refused": 1, "client_failed": 2}
+    fields = {"planned": 12, "planned_from": "rows", "tasks": 4, "scored": 9, "gaps": 2, "attempts": 12}
+    return Ledger(**{**fields, "outcomes": outcomes, **more})
+
+
+def group(metrics: dict[str, Estimate] | None = None, **more: Any) -> Group:
+    """A group with one metric."""
+    return Group(**{"ledger": ledger(), "metrics": metrics or {"pass@3": estimate()}, **more})
+
+
+def result(*groups: Group, **more: Any) -> Result:
+    """A result of some groups."""
+    fields: dict[str, Any] = {"dialect": "native", "missing": "gap", "confidence": 0.95, "seed": 0}
+    inputs = [Input("rollouts.jsonl", "native", "0" * 64, 12)]
+    return Result(**{**fields, "inputs": inputs, "groups": groups or [group()], **more})
+
+
+def hostile() -> Result:
+    """A result in which every name that a file can choose is an attack."""
+    parts = {HOSTILE: Slice(ledger(), {"pass@3": estimate(), HOSTILE: estimate()})}
+    names = {"dataset": HOSTILE, "model": HOSTILE, "agent": HOSTILE}
+    metrics = {"pass@3": estimate(), HOSTILE: estimate()}
+    made = group(metrics, breakdowns={HOSTILE: parts}, economics=metrics, totals={HOSTILE: 1.0}, **names)
+    return result(made, inputs=[Input(HOSTILE, "native", "0" * 64, 12)])

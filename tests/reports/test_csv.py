@@ -1,0 +1,52 @@
+import csv
+import io
+
+import pytest
+from reports.shown import HARMFUL, estimate, group, hostile, ledger, result
+
+import calipers
+from calipers.reports.csv import FIELDS, cell, render
+from calipers.reports.result import Slice
+
+
+def rows(made):
+    return list(csv.DictReader(io.StringIO(render(made))))
+
+
+def test_a_row_for_every_number():
+    parts = {"easy": Slice(ledger(), {"pass@3": estimate()})}
+    whole, part = rows(result(group(model="m", breakdowns={"level": parts})))
+    assert (whole["model"], whole["by"], whole["slice"], whole["metric"]) == ("m", "", "", "pass@3")
+    assert (part["by"], part["slice"], part["low"], part["high"]) == ("level", "easy", "0.3", "0.95")
+
+
+def test_the_columns_are_those_of_the_result():
+    made = calipers.score([[1, 0], [0, 1]])
+    assert tuple(made.rows()[0]) == FIELDS or {*made.rows()[0]} == {*FIELDS}
+    assert render(made).splitlines()[0] == ",".join(FIELDS)
+
+
+def test_every_digit_is_there():
+    made = calipers.score([[1, 0, 0], [1, 1, 1]])
+    assert [float(row["value"]) for row in rows(made)] == [made["mean_reward"].value, made["pass_rate"].value]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("=1+1", "'=1+1"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("+1", "+1"),  # a number is what it says
+        ("-x", "'-x"),
+        ("easy", "easy"),
+        (0.1, 0.1),
+        (False, "false"),
+        (None, ""),
+    ],
+)
+def test_a_cell(value, expected):
+    assert cell(value) == expected
+
+
+def test_nothing_a_file_says_reaches_the_terminal():
+    assert [character for character in HARMFUL if character in render(hostile())] == []

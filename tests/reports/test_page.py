@@ -1,0 +1,96 @@
+import pytest
+from reports.shown import estimate, group, ledger, result
+
+from calipers.readers.read import Input
+from calipers.reports.page import described, page, title
+from calipers.reports.result import Slice
+
+
+def lines(made, columns=100):
+    return ["".join(text for text, _ in line).rstrip() for line in page(made, columns)]
+
+
+@pytest.mark.parametrize(
+    ("signature", "expected"),
+    [
+        ("pass@{k}|k:3|dialect:native", "unbiased: the Codex estimator over all samples"),
+        ("any_of_first_{k}|k:3|dialect:evsys", "any pass among the first 3 samples, in order"),
+        ("any_of_first_{k}|k:1|dialect:evsys", "any pass among the first 1 sample, in order"),
+        ("worst_task|dialect:evsys", "a plugin's own function of all rewards"),
+    ],
+)
+def test_a_number_is_described_by_its_estimator_not_by_its_name(signature, expected):
+    assert described(estimate(signature=signature)) == expected
+
+
+def test_groups_are_named_when_there_are_several():
+    one, two = group(model="m"), group()
+    assert title(two, result(two)) == ""
+    assert [title(part, result(one, two)) for part in (one, two)] == ["m", "(unnamed)"]
+
+
+def test_slices_stand_under_one_another():
+    parts = {value: Slice(ledger(), {"pass@3": estimate()}) for value in ("easy", "hard")}
+    text = lines(result(group(breakdowns={"level": parts})))
+    start = text.index("by level")
+    assert text[start + 1] == "  easy: 12 planned = 9 scored + 1 refused + 2 client_failed; 2 gaps, left out"
+    assert [line.split()[0] for line in text[start + 6 : start + 9]] == ["pass@3", "easy", "hard"]
+
+
+@pytest.mark.parametrize("key", ["value", "n", "unit", "± stderr", "metric"])
+def test_a_key_may_be_called_like_a_column(key):
+    parts = {"easy": Slice(ledger(), {"pass@3": estimate()})}
+    text = lines(result(group(breakdowns={key: parts})))
+    assert text[text.index(f"by {key}") + 3].split("  ")[0] == key
+
+
+def test_a_long_name_does_not_push_the_figures_aside():
+    name = "percentile(column=latency_s, q=95)"
+    text = lines(result(group({name: estimate(), "pass@3": estimate()})))
+    row = text.index(f"{name} ↑")
+    assert text[row + 1].startswith(" " * 10 + "0.7500")
+
+
+def test_a_narrow_terminal_loses_pictures_before_figures():
+    assert "4 tasks, 12 samples" in lines(result(), 100)[4]
+    narrow = lines(result(), 70)
+    assert narrow[4].endswith("·")
+    assert narrow[5].endswith("; 4 tasks, 12 samples")
+    assert lines(result(), 50)[4].endswith("[0.3000, 0.9500]")
+
+
+def test_counts_that_are_alike_are_said_once():
+    text = lines(result(group({"pass@3": estimate(), "pass@2": estimate()})), 70)
+    assert sum("4 tasks, 12 samples" in line for line in text) == 1
+    assert "  each from 4 tasks, 12 samples" in text
+
+
+def test_economics_and_totals():
+    cost = estimate(
+        0.00012, stderr=0.00001, interval=(0.0001, 0.00014), higher_is_better=False, signature="cost_per_task|seed:0"
+    )
+    slow = estimate(3.5, stderr=None, interval=None, why="no interval is computed", signature="latency_p90|seed:0")
+    made = group(
+        economics={"cost_per_task": cost, "latency_p90": slow}, totals={"cost_usd": 0.0144, "output_tokens": 1e6}
+    )
+    text = lines(result(made))
+    start = next(number for number, line in enumerate(text) if line.startswith("economics"))
+    assert text[start + 2].split()[:5] == ["cost_per_task", "↓", "0.0001200", "0.0000100", "[0.0001000,"]
+    assert "├" not in text[start + 2]  # money has no line from 0 to 1
+    assert text[start + 4] == "  latency_p90: no interval is computed"
+    assert text[start + 5] == "total: 0.0144 cost_usd, 1,000,000 output_tokens"
+
+
+def test_many_inputs_are_not_all_named():
+    inputs = [Input(f"{n}.jsonl", "native", "0" * 64, 1) for n in range(5)]
+    assert lines(result(inputs=inputs))[-5:-1] == [
+        "0.jsonl: native, 1 rollout",
+        "1.jsonl: native, 1 rollout",
+        "2.jsonl: native, 1 rollout",
+        "and 2 files more",
+    ]
+
+
+def test_attempts_that_were_replaced_are_said():
+    text = lines(result(group(ledger=ledger(attempts=15)), missing="zero"))
+    assert text[0].endswith("; 2 gaps, counted as 0; 3 earlier attempts not counted")

@@ -1,0 +1,113 @@
+import fcntl
+import io
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from importlib.resources import files
+
+import pytest
+from reports.shown import HARMFUL, estimate, group, hostile, result
+
+import calipers
+from calipers.reports.text import render, show
+
+ARITH = str(files("calipers") / "examples" / "arith.jsonl")
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+SECONDS = 120
+PROGRAM = "from calipers.cli import main; main()"
+
+
+def on_a_terminal(columns, *arguments, **environment):
+    """What the command prints to a terminal of so many columns, escapes and all."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    kept = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        stdout=slave,
+        stderr=subprocess.PIPE,
+        env={**kept, "TERM": "xterm-256color", **environment},
+    )
+    os.close(slave)
+    printed = b""
+    try:
+        while more := os.read(master, 1 << 16):
+            printed += more
+    except OSError:  # Linux says so when the last writer is gone
+        pass
+    os.close(master)
+    assert process.communicate(timeout=SECONDS)[1] == b""
+    assert process.returncode == 0
+    return printed.decode().replace("\r\n", "\n")
+
+
+def test_a_terminal_shows_the_same_in_colour():
+    arguments = ("score", ARITH, "--by", "difficulty", "--metric", "pass@3", "--metric", "mean(column=f1)")
+    coloured = on_a_terminal(100, *arguments)
+    assert "\x1b[1;36m" in coloured
+    plain = render(calipers.score(ARITH, ["pass@3", "mean(column=f1)"], by="difficulty"))
+    assert ANSI.sub("", coloured) == plain
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_terminal_is_not_overrun(columns):
+    shown = ANSI.sub("", on_a_terminal(columns, "score", ARITH, "--by", "difficulty"))
+    inputs = [line for line in shown.splitlines() if line.startswith(ARITH)]
+    assert [line for line in shown.splitlines() if len(line) > columns and line not in inputs] == []
+
+
+def test_no_color_means_none():
+    assert "\x1b[36m" not in on_a_terminal(100, "score", ARITH, NO_COLOR="1")
+
+
+def test_a_dumb_terminal_gets_plain_lines():
+    assert "\x1b" not in on_a_terminal(100, "score", ARITH, TERM="dumb")
+
+
+def test_the_whole_page():
+    bounded = estimate(bounds=(0.7, 0.8), undefined_tasks=1)
+    lonely = estimate(1.0, stderr=None, interval=None, method=None, why="one task says nothing about others")
+    made = group({"pass@3": bounded, "pass@1": lonely}, dataset="sums", model="m")
+    assert render(result(made)).splitlines() == [
+        "sums · m",
+        "4 tasks; 12 planned = 9 scored + 1 refused + 2 client_failed; 2 gaps, left out",
+        "",
+        "metric     value  ± stderr  95 % interval     0                   1  n",
+        "─────────────────────────────────────────────────────────────────────────────────────",
+        "pass@3 ↑  0.7500    0.2500  [0.3000, 0.9500]  ······├────────●───┤·  4 tasks, 12 samples",
+        "  unbiased: the Codex estimator over all samples; 1 task undefined; 0.7000 to 0.8000 whatever the",
+        "    gaps hold",
+        "pass@1 ↑  1.0000         –                                           4 tasks, 12 samples",
+        "  unbiased: the Codex estimator over all samples; no interval: one task says nothing about others",
+        "",
+        "rollouts.jsonl: native, 12 rollouts",
+        f"dialect native, missing gap, seed 0, digest {result(made).digest[:23]}…",
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_stream_without_our_signs_gets_their_likes(encoding):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    show(result(group(model="größe 🙂")), stream)
+    stream.flush()
+    text = stream.buffer.getvalue().decode("ascii")
+    assert "......|--------o---|." in text
+    assert "pass@3 ^" in text
+
+
+def test_utf8_keeps_them():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="UTF-8")
+    show(result(group(model="größe 🙂")), stream)
+    stream.flush()
+    assert "größe 🙂" in stream.buffer.getvalue().decode()
+
+
+def test_nothing_a_file_says_reaches_the_terminal():
+    text = render(hostile())
+    assert "evil\ufffd[31m" in text
+    assert [character for character in HARMFUL if character in text] == []
+    assert "\nline" not in text  # a name has no lines of its own

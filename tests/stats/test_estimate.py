@@ -1,0 +1,220 @@
+import math
+
+import numpy as np
+import pytest
+from making import GAP, rewards, rollouts
+
+import calipers
+from calipers.errors import PluginError
+from calipers.metrics.aggregate import mean
+from calipers.metrics.metric import Metric
+from calipers.metrics.reduce import task_mean
+from calipers.names import METRICS
+from calipers.rollouts.column import Column
+from calipers.rollouts.record import OUTCOMES
+
+
+def scaled(column, by, alpha):
+    means = task_mean(column, by)
+    return Column(alpha * means.values, means.given)
+
+
+def failing(column, by):
+    raise ZeroDivisionError("no luck")
+
+
+@pytest.fixture
+def plugin():
+    added = []
+
+    def add(name, thing):
+        METRICS.add(name, thing)
+        added.append(name)
+
+    yield add
+    for name in added:
+        METRICS.discard(name)
+
+
+class Worst:
+    def compute(self, tasks):
+        return min(sum(task) / len(task) for task in tasks)
+
+
+def score(tasks, *metrics, **options):
+    return calipers.score(tasks, list(metrics), **options)
+
+
+def planned(right, scored, of):
+    """One sample of each of ``of`` tasks: right, wrong, or never run."""
+    done = [{"task": f"t{n}", "reward": int(n < right)} for n in range(scored)]
+    return rollouts(*done, *({"task": f"t{n}", "outcome": "not_run"} for n in range(scored, of)))
+
+
+def test_what_is_missing_is_dropped_zeroed_or_bounded():
+    table = planned(right=80, scored=90, of=100)
+    dropped, zeroed = (
+        calipers.score(table, "mean_reward", missing=policy)["mean_reward"] for policy in ("gap", "zero")
+    )
+    assert dropped.value == pytest.approx(0.8889, abs=1e-4)
+    assert zeroed.value == 0.8
+    assert dropped.bounds == zeroed.bounds == (0.8, 0.9)
+    assert (dropped.samples, dropped.undefined_tasks) == (90, 10)
+    assert (zeroed.samples, zeroed.undefined_tasks) == (100, 0)
+
+
+def test_missing_fail_refuses_any_gap():
+    with pytest.raises(calipers.Incomplete, match="10 of 100 rollouts are gaps"):
+        calipers.score(planned(80, 90, 100), missing="fail")
+    assert calipers.score(planned(80, 100, 100), missing="fail")["mean_reward"].value == 0.8
+
+
+@pytest.mark.parametrize(
+    ("tasks", "bounds"),
+    [
+        ([[1, 0], [1, 1]], None),  # no gap
+        ([[1, GAP], [0, 0]], (0.25, 0.5)),
+        ([[2, GAP], [0, 0]], None),  # a reward outside [0, 1]: nobody knows how far a gap could reach
+        ([[-1, GAP], [0, 0]], None),
+        ([[GAP], [GAP]], (0.0, 1.0)),
+    ],
+)
+def test_bounds_need_a_gap_and_rewards_between_0_and_1(tasks, bounds):
+    assert score(tasks, "mean_reward")["mean_reward"].bounds == bounds
+
+
+def test_bounds_of_pass_at_k_count_the_gaps_as_samples():
+    found = score([[1, GAP, GAP], [0, 0, 0]], "pass@2")["pass@2"]
+    assert found.value == 0.0  # the first task has one sample: undefined
+    assert found.bounds == pytest.approx((1 / 3, 0.5))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_number_that_is_none_says_why_and_json_holds_null(value):
+    result = score([[value, 1], [0]], "mean_reward", "pass_rate")
+    assert not math.isfinite(result["mean_reward"].value)
+    document = result.to_dict()["groups"][0]["metrics"]["mean_reward"]
+    assert document["value"] is None
+    assert document["why"] == f"1 reward is {'NaN' if math.isnan(value) else 'infinite'}"
+    assert result["pass_rate"].value == (1 / 3 if math.isnan(value) else 2 / 3)  # NaN reaches no threshold
+
+
+def test_tasks_without_samples_are_counted_not_scored():
+    found = score([[1], [], [0]], "mean_reward")["mean_reward"]
+    assert (found.value, found.tasks, found.undefined_tasks) == (0.5, 2, 1)
+
+
+def test_no_tasks_at_all_is_a_result_without_numbers():
+    result = score([], "mean_reward", "pass@2")
+    assert [found.value for found in result.groups[0].metrics.values()] == [None, None]
+    assert result.groups[0].ledger.planned == 0
+    assert result["pass@2"].why == "no task has a value"
+
+
+def test_repeats_are_averaged_within_a_task_first():
+    once, often = score([[1], [0], [1]], "mean_reward"), score([[1] * 16, [0] * 16, [1] * 16], "mean_reward")
+    assert once["mean_reward"].interval == often["mean_reward"].interval
+
+
+def test_a_plugins_parameters_reach_its_reduction(plugin):
+    plugin("scaled", Metric("scaled", scaled, mean, params={"alpha": 1.0}))
+    result = score([[1, 1], [1]], "scaled", "scaled(alpha=0.25)")
+    assert [found.value for found in result.groups[0].metrics.values()] == [1.0, 0.25]
+
+
+def test_a_plugin_that_fails_is_named_and_no_bug_of_ours(plugin):
+    plugin("failing", Metric("failing", failing, mean))
+    with pytest.raises(PluginError, match="metric 'failing' failed: ZeroDivisionError: no luck"):
+        score([[1]], "failing")
+
+
+def test_an_opaque_metric_is_drawn_by_clusters(plugin):
+    plugin("worst", Worst)
+    rows = [
+        {"task": f"t{n}", "reward": (n % 7) / 10 + (n // 10) / 100, "metadata": {"book": n // 10}} for n in range(40)
+    ]
+    table = rollouts(*rows, labels=["book"])
+    plain, clustered = (calipers.score(table, "worst", cluster=key)["worst"] for key in (None, "book"))
+    assert plain.value == clustered.value == 0.0
+    assert plain.interval != clustered.interval
+    assert "cluster:book" in clustered.signature
+
+
+def test_a_signature_names_all_that_made_the_number():
+    found = score([[1, 0], [1, 1]], "pass@2(threshold=0.5)", seed=7, missing="zero", confidence=0.9)
+    (estimate,) = found.groups[0].metrics.values()
+    assert estimate.signature == (
+        "pass@{k}|k:2|reward:reward|threshold:0.5|dialect:native|missing:zero|confidence:0.9"
+        "|interval:wilson|cluster:none|seed:7|definitions:1"
+    )
+
+
+def test_several_reward_keys_are_reported_each_unless_one_is_picked():
+    rows = [{"task": task, "rewards": {"right": n, "terse": n / 2}} for n, task in enumerate("ab")]
+    table = rollouts(*rows)
+    assert list(calipers.score(table, ["mean_reward", "pass@1(threshold=0.5)"]).groups[0].metrics) == [
+        "mean_reward(reward=right)",
+        "mean_reward(reward=terse)",
+        "pass@1(threshold=0.5, reward=right)",
+        "pass@1(threshold=0.5, reward=terse)",
+    ]
+    assert calipers.score(table, "mean_reward", reward="terse")["mean_reward"].value == 0.25
+    assert calipers.score(table, "mean_reward(reward=right)")["mean_reward(reward=right)"].value == 0.5
+    with pytest.raises(calipers.InputError, match="no reward named 'tersee'; did you mean 'terse'"):
+        calipers.score(table, "mean_reward", reward="tersee")
+
+
+def test_a_reward_key_of_its_own_is_the_reward():
+    table = rollouts({"task": "a", "rewards": {"accuracy": 1}}, {"task": "b", "rewards": {"accuracy": 0}})
+    assert calipers.score(table, "mean_reward")["mean_reward"].value == 0.5
+
+
+@pytest.mark.parametrize("confidence", [0, 1, -0.1, 1.5, math.nan])
+def test_a_confidence_that_means_nothing_is_refused(confidence):
+    with pytest.raises(calipers.InputError, match="expected a number between 0 and 1"):
+        score([[1], [0]], "mean_reward", confidence=confidence)
+
+
+def test_every_outcome_is_known_to_the_ledger():
+    table = rollouts(*({"task": word, "outcome": word, "reward": 1} for word in OUTCOMES))
+    assert calipers.score(table).groups[0].ledger.outcomes == dict.fromkeys(OUTCOMES, 1)
+
+
+def test_slices_are_sorted_and_the_absent_have_a_name():
+    rows = [
+        {"task": f"t{n}", "reward": n % 2, "metadata": {"level": level}} for n, level in enumerate(["b", "a", "b", 2])
+    ]
+    result = calipers.score(rollouts(*rows, {"task": "x", "reward": 1}, labels=["level"]), by="level")
+    cut = result.groups[0].breakdowns["level"]
+    assert list(cut) == ["2", "__missing__", "a", "b"]
+    assert cut["b"]["mean_reward"].value == 0.0
+    assert sum(part.ledger.planned for part in cut.values()) == 5
+
+
+def test_a_key_nobody_has_is_noted():
+    result = calipers.score([[1], [0]], by="levle")
+    assert list(result.groups[0].breakdowns["levle"]) == ["__missing__"]
+    assert "no rollout has 'levle'" in result.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("books", "message"),
+    [
+        ([[1, 2], [1, 1]], "task 'a' has several values of 'book'"),
+        ([[1, 1], [None, None]], "task 'b' has no 'book'"),
+    ],
+)
+def test_a_task_belongs_to_exactly_one_cluster(books, message):
+    rows = [
+        {"task": task, "sample": sample, "reward": 1, "metadata": {"book": book}}
+        for task, of_task in zip("ab", books)
+        for sample, book in enumerate(of_task)
+    ]
+    with pytest.raises(calipers.InputError, match=message):
+        calipers.score(rollouts(*rows, labels=["book"]), cluster="book")
+
+
+def test_columns_and_groups_stay_out_of_each_others_way():
+    column, by = rewards([1, GAP], [0.5])
+    assert np.array_equal(by.code, [0, 0, 1])
+    assert column.kept().tolist() == [1, 0.5]
