@@ -53,7 +53,7 @@ def test_rewards_are_numbered_by_their_place(tmp_path, text, expected):
         ("[[1],[],[[2]]]", ": task 2 sample 0 is [2]; expected a number"),
         ("[[NaN,{}]]", ": task 0 sample 1 is {}; expected a number"),
         ("[[1e400]]", ': task 0 sample 0 is "1e400"; expected a number'),  # out of range, unlike Infinity
-        ("[[0,1" + "0" * 400 + "]]", ": task 0 sample 1 is 1000"),
+        ("[[0,1" + "0" * 400 + "]]", ': task 0 sample 1 is "1000'),
         ("[[0,1" + "0" * 5000 + "]]", ': task 0 sample 1 is "1000'),
         ("[[1],2]", ": task 1 is 2; expected a list with a list of rewards for each task"),
         ("[1,2]\n[3]", ":2: not JSON (Extra data"),

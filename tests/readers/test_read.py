@@ -3,6 +3,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -127,7 +128,7 @@ def test_the_same_file_twice_is_refused_and_both_places_named(tmp_path, kind):
 
 def test_an_unknown_role_names_the_nearest(tmp_path):
     path = written(tmp_path, EXAMPLES["native"])
-    with pytest.raises(UnknownName, match="no role for --columns named 'rewrd'; did you mean 'reward' or 'rewards'?"):
+    with pytest.raises(UnknownName, match="^no role for --columns named 'rewrd'; did you mean 'reward'"):
         read([path], columns={"rewrd": "score"})
 
 
@@ -157,7 +158,7 @@ def test_a_name_that_one_of_the_files_has_is_enough(tmp_path):
         ("a", 3),
         ("b", 0),
     ]
-    assert refused(*paths, columns={"sample": "m"}).startswith(" and 1 more: no row has 'm'") is False
+    assert refused(*paths, columns={"sample": "m"}).startswith(": no row has 'm', nor has one in 1 more files")
 
 
 def test_a_key_given_away_means_nothing_else(tmp_path):
@@ -192,11 +193,10 @@ def test_garbage_collection_is_left_as_it_was(tmp_path, enabled):
 
 def test_progress_rises_to_the_size_of_all_files(tmp_path):
     paths = [written(tmp_path, content, kind) for kind, content in EXAMPLES.items() if kind in ("native", "csv")]
-    paths[1] = written(tmp_path, gzip.compress(EXAMPLES["csv"].replace(b"a,1", b"b,1") * 1), "csv.gz")
+    paths[1] = written(tmp_path, gzip.compress(b"task\nb\n"), "csv.gz")
     told = []
     read(paths, progress=lambda *so_far: told.append(so_far))
-    total = told[0][1]
-    assert total == sum(len(open(path, "rb").read()) for path in paths)
+    total = sum(map(os.path.getsize, paths))
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert told[-1] == (total, total)
 

@@ -52,11 +52,11 @@ def test_a_long_name_does_not_push_the_figures_aside():
 
 
 def test_a_narrow_terminal_loses_pictures_before_figures():
-    assert "4 tasks, 12 samples" in lines(result(), 100)[4]
-    narrow = lines(result(), 70)
-    assert narrow[4].endswith("·")
+    assert lines(result(), 100)[4].endswith("┤·  4 tasks, 12 samples")
+    narrow = lines(result(), 75)
+    assert narrow[4].endswith("┤·")
     assert narrow[5].endswith("; 4 tasks, 12 samples")
-    assert lines(result(), 50)[4].endswith("[0.3000, 0.9500]")
+    assert lines(result(), 60)[5].endswith("[0.3000, 0.9500]")
 
 
 def test_counts_that_are_alike_are_said_once():
@@ -92,5 +92,5 @@ def test_many_inputs_are_not_all_named():
 
 
 def test_attempts_that_were_replaced_are_said():
-    text = lines(result(group(ledger=ledger(attempts=15)), missing="zero"))
+    text = lines(result(group(ledger=ledger(attempts=15)), missing="zero"), 200)
     assert text[0].endswith("; 2 gaps, counted as 0; 3 earlier attempts not counted")

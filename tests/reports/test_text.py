@@ -77,7 +77,7 @@ def test_the_whole_page():
         "4 tasks; 12 planned = 9 scored + 1 refused + 2 client_failed; 2 gaps, left out",
         "",
         "metric     value  ± stderr  95 % interval     0                   1  n",
-        "─────────────────────────────────────────────────────────────────────────────────────",
+        "─" * 88,
         "pass@3 ↑  0.7500    0.2500  [0.3000, 0.9500]  ······├────────●───┤·  4 tasks, 12 samples",
         "  unbiased: the Codex estimator over all samples; 1 task undefined; 0.7000 to 0.8000 whatever the",
         "    gaps hold",

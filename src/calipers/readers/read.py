@@ -70,6 +70,8 @@ def read(
                 seen.append((source, kind, sum(map(len, found))))
                 done += source.size
                 parts += found
+                if progress is not None:
+                    progress(done, total)
         _check_named(columns, paths, parts)
         rollouts = assemble(parts)
         return rollouts, [Input(source.path, kind, source.sha256(), rows) for source, kind, rows in seen]
@@ -125,7 +127,7 @@ def _read(
 
 
 def _told(progress: Progress | None, done: int, size: int, total: int) -> native.Progress:
-    """A reader's "so many more bytes" as "so many of all"; packed bytes count when they are all unpacked."""
+    """A reader's "so many more bytes" as "so many of all", at most the size of its file until the next."""
     read = 0
 
     def tell(more: int) -> None:
@@ -154,8 +156,8 @@ def _check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequen
     met = frozenset[str]().union(*(part.named for part in parts))
     for role, key in columns.items():
         if key not in met:
-            where = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-            raise InputError.at(where, f"no row has {key!r}", f"expected it as {role} (--columns {role}={key})")
+            wrong = f"no row has {key!r}" + (f", nor has one in {len(paths) - 1} more files" if len(paths) > 1 else "")
+            raise InputError.at(paths[0], wrong, f"expected it as {role} (--columns {role}={key})")
 
 
 def _size(path: str) -> int:

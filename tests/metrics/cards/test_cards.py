@@ -57,7 +57,7 @@ def test_the_card_of_a_name(asked, entry, k):
 
 
 def test_names_without_a_card():
-    with pytest.raises(UnknownName, match="did you mean 'pass@{k}'"):
+    with pytest.raises(UnknownName, match=r"did you mean 'pass@\{k\}'"):
         card_for("pas@3")
     with pytest.raises(InputError, match="k is 0"):
         card_for("pass@0")
