@@ -13,7 +13,7 @@ from bench.startup import BARE, TARGETS, StartUp
 INTRO = """# Benchmarks
 
 How long Calipers takes, beside the tools one would use in its place. This page is written by `make bench`
-and holds no figure that was not measured in that one run. To repeat it: `make bench`. A peer that needs a Python
+and holds no time that was not measured in that one run. To repeat it: `make bench`. A peer that needs a Python
 of its own is given an environment under `.bench/envs`, and is left out, with a line saying so, where that Python is
 not installed.
 

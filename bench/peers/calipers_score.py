@@ -11,8 +11,9 @@ PEER = Peer("calipers_score", "`calipers.score`", packages=("calipers", "numpy",
 
 def prepare(path: str, metrics: list[str]) -> Work:
     """Ask for all metrics in one call."""
-    from calipers.pipeline import score
+    import calipers
 
+    score = calipers.score  # resolving the name imports the pipeline
     return lambda: (score(path, metrics), metrics)
 
 

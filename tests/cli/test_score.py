@@ -186,6 +186,22 @@ def test_a_plugin_brings_a_metric(tmp_path):
     assert "a plugin's own function of all rewards" in done.stdout
 
 
+def test_what_a_plugin_prints_is_no_data(tmp_path):
+    (tmp_path / "loud.py").write_text(
+        "from evsys_sdk.registry import register_metric\n"
+        "print('hello')\n"
+        "@register_metric('loud')\n"
+        "class Loud:\n"
+        "    def compute(self, task_rewards):\n"
+        "        print('again')\n"
+        "        return 0.0\n"
+    )
+    arguments = ("--plugin", "loud.py", "--metric", "loud", "--format", "json")
+    done = calipers("score", rewards(tmp_path), *arguments, cwd=tmp_path)
+    assert json.loads(done.stdout)["groups"][0]["metrics"]["loud"]["value"] == 0
+    assert done.stderr.startswith("hello\nagain\n")
+
+
 def test_a_plugin_that_ends_the_process_does_not_end_it_silently(tmp_path):
     (tmp_path / "quits.py").write_text(
         "from evsys_sdk.registry import register_metric\n"

@@ -203,7 +203,10 @@ def test_nothing_is_lost_that_first_appears_in_the_last_of_100_000_rows(tmp_path
     found = table(tmp_path, *lines, LATE)
     assert len(found) == 100_000
     numbers = {"reward reward": 1.0, "f1": 0.5, "reward style": 2.0, "cost_usd": 3.0}
-    assert seen(found)[-1] == {"task": "late", "sample": 0, "outcome": "refused", "model": "m"} | numbers
+    assert (
+        seen(found.where(found.task == len(found.tasks) - 1))[0]
+        == {"task": "late", "sample": 0, "outcome": "refused", "model": "m"} | numbers
+    )
     assert int(found.rewards["reward"].given.sum()) == 100_000
 
 

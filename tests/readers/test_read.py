@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from readers.given import refused, seen, written
 
@@ -128,7 +128,7 @@ def test_the_same_file_twice_is_refused_and_both_places_named(tmp_path, kind):
 
 def test_an_unknown_role_names_the_nearest(tmp_path):
     path = written(tmp_path, EXAMPLES["native"])
-    with pytest.raises(UnknownName, match="^no role for --columns named 'rewrd'; did you mean 'reward'"):
+    with pytest.raises(UnknownName, match=r"^no role for --columns named 'rewrd'; did you mean 'reward'"):
         read([path], columns={"rewrd": "score"})
 
 
@@ -242,6 +242,7 @@ def test_order_and_split_of_files_do_not_matter(tmp_path_factory, rows, data):
     assert seen(split) == seen(whole)
 
 
+@settings(max_examples=60)
 @given(records())
 def test_the_same_rollouts_in_every_format(tmp_path_factory, rows):
     folder = tmp_path_factory.getbasetemp()

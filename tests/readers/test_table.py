@@ -167,19 +167,19 @@ def test_a_column_is_of_numbers_when_every_cell_is(tmp_path, cells, numbers):
     assert [row.get("label x", "") for row in rows] == cells  # reachable as it was written, either way
 
 
-def test_a_column_turns_to_text_and_numbers_to_odd_ones_late(tmp_path):
-    text = "task,x\n" + "".join(f"{n},1\n" for n in range(2_000_000))
+def test_a_column_turns_out_to_be_text_or_to_hold_a_nan_late(tmp_path):
+    text = "task,x,pad\n" + "".join(f"{n},1,{'x' * 200}\n" for n in range(100_000))
     assert len(text) > 2 * csv_text.CHUNK
-    found, _ = read([written(tmp_path, text + "a,word\n")])
+    found, _ = read([written(tmp_path, text + "a,word,\n")])
     assert "x" not in found.columns
-    assert refused(written(tmp_path, text + "a,NaN\n")).startswith(':2000002: x is "NaN"')
+    assert refused(written(tmp_path, text + "a,NaN,\n")).startswith(':100002: x is "NaN"')
 
 
 @given(st.lists(st.tuples(st.text(), st.floats(allow_nan=False, allow_infinity=False)), min_size=1, max_size=20))
 def test_what_python_writes_as_csv_is_read_back(tmp_path_factory, rows):
     file = io.StringIO(newline="")
     writer = csv.writer(file, quoting=csv.QUOTE_ALL)
-    kept = [(text.replace("\0", "").encode(errors="ignore").decode(), number) for text, number in rows]
+    kept = [("text " + text.replace("\0", "").encode(errors="ignore").decode(), number) for text, number in rows]
     writer.writerows([("task", "reward", "note"), *((n, number, text) for n, (text, number) in enumerate(kept))])
     found = rows_of(tmp_path_factory.getbasetemp(), file.getvalue(), labels=["note"])
     assert [(row.get("label note", ""), row["reward reward"]) for row in found] == kept
@@ -277,7 +277,7 @@ def test_every_kind_of_column_finds_its_place(tmp_path):
 
 @pytest.mark.parametrize("kind", [pl.String, pl.Int64, pl.UInt32, pl.Categorical])
 def test_ids_hold_across_batches_in_any_order(tmp_path, kind):
-    rows = 600_000  # more than two batches
+    rows = 300_000  # more than a batch
     order = pl.int_range(rows, eager=True).shuffle(seed=0)
     task = (order // 4 * 7).cast(pl.String).cast(kind) if kind != pl.UInt32 else (order // 4 * 7).cast(kind)
     frame = pl.DataFrame(

@@ -32,6 +32,10 @@ def test_a_page():
     ]
 
 
+def test_no_slices_are_said():
+    assert "\nby `level`: no rollouts\n" in render(result(group(breakdowns={"level": {}})))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

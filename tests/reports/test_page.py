@@ -15,7 +15,7 @@ def lines(made, columns=100):
     [
         ("pass@{k}|k:3|dialect:native", "unbiased: the Codex estimator over all samples"),
         ("any_of_first_{k}|k:3|dialect:evsys", "any pass among the first 3 samples, in order"),
-        ("any_of_first_{k}|k:1|dialect:evsys", "any pass among the first 1 sample, in order"),
+        ("any_of_first_{k}|k:1|dialect:evsys", "any pass among the first sample, in order"),
         ("worst_task|dialect:evsys", "a plugin's own function of all rewards"),
     ],
 )
@@ -37,6 +37,10 @@ def test_slices_stand_under_one_another():
     assert [line.split()[0] for line in text[start + 6 : start + 9]] == ["pass@3", "easy", "hard"]
 
 
+def test_no_slices_are_said():
+    assert "by level: no rollouts" in lines(result(group(breakdowns={"level": {}})))
+
+
 @pytest.mark.parametrize("key", ["value", "n", "unit", "± stderr", "metric"])
 def test_a_key_may_be_called_like_a_column(key):
     parts = {"easy": Slice(ledger(), {"pass@3": estimate()})}
@@ -51,12 +55,19 @@ def test_a_long_name_does_not_push_the_figures_aside():
     assert text[row + 1].startswith(" " * 10 + "0.7500")
 
 
-def test_a_narrow_terminal_loses_pictures_before_figures():
-    assert lines(result(), 100)[4].endswith("┤·  4 tasks, 12 samples")
-    narrow = lines(result(), 75)
-    assert narrow[4].endswith("┤·")
-    assert narrow[5].endswith("; 4 tasks, 12 samples")
-    assert lines(result(), 60)[5].endswith("[0.3000, 0.9500]")
+@pytest.mark.parametrize(
+    ("columns", "row", "note"),
+    [
+        (100, "┤·  4 tasks, 12 samples", "over all samples"),
+        (75, "┤·", "over all samples; 4 tasks, 12 samples"),
+        (60, "[0.3000, 0.9500]", "over all samples; 4 tasks,"),
+    ],
+)
+def test_a_narrow_terminal_loses_pictures_before_figures(columns, row, note):
+    text = lines(result(), columns)
+    number = next(number for number, line in enumerate(text) if line.startswith("pass@3"))
+    assert text[number].endswith(row)
+    assert text[number + 1].endswith(note)
 
 
 def test_counts_that_are_alike_are_said_once():

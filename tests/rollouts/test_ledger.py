@@ -41,3 +41,11 @@ def test_a_reward_alone_is_scored_and_nothing_alone_is_missing():
 def test_a_reward_key_some_rollouts_lack_is_a_gap_there():
     table = rollouts({"task": "a", "rewards": {"f": 1, "g": 0.25}}, {"task": "b", "rewards": {"f": 0}})
     assert contributed(table, "g").given.tolist() == [True, False]
+
+
+def test_attempts_are_counted_where_they_were_made():
+    rows = [{"task": task, "sample": s, "model": m, "reward": 1} for task in "ab" for s in range(2) for m in ("m", "n")]
+    again = [{"task": "b", "sample": 1, "model": "n", "reward": 0, "attempt": n} for n in (2, 3)]
+    first, second = rollouts(*rows, *again).groups()
+    assert (Ledger.of(first).attempts, Ledger.of(second).attempts) == (4, 6)
+    assert Ledger.of(second.where(second.task == 0)).attempts == 2

@@ -30,7 +30,7 @@ def test_the_highest_attempt_counts_and_all_are_counted():
         {"task": "b", "reward": 1},
     )
     assert len(table) == 2
-    assert table.attempts == 4
+    assert table.tries.tolist() == [3, 1]
     assert table.rewards["reward"].given.tolist() == [False, True]
 
 

@@ -218,3 +218,8 @@ def test_columns_and_groups_stay_out_of_each_others_way():
     column, by = rewards([1, GAP], [0.5])
     assert np.array_equal(by.code, [0, 0, 1])
     assert column.kept().tolist() == [1, 0.5]
+
+
+def test_only_samples_of_tasks_with_a_value_enter():
+    found = score([[1, 1, 1], [1], [0, 0, 0]], "pass@3")["pass@3"]
+    assert (found.tasks, found.samples, found.undefined_tasks) == (2, 6, 1)

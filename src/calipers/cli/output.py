@@ -114,7 +114,7 @@ class Target:
 
     def _replace(self, content: bytes) -> None:
         folder, name = os.path.split(self._real)
-        beside = os.path.join(folder, f".{name[:100]}.{os.getpid()}.part")
+        beside = os.path.join(folder, f".{name[:100]}.{os.urandom(4).hex()}.part")
         try:
             with open(beside, "xb") as file:
                 file.write(content)

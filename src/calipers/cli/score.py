@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from typing import Any
 
 import click
@@ -67,16 +69,15 @@ def score(
     """
     target = Target(out, paths) if out is not None else None
     names = roles(columns)
-    for plugin in plugins:
-        from calipers.compat import load_plugin
+    with redirect_stdout(sys.stderr), Progress() as progress:  # what a plugin prints is no data of ours
+        for plugin in plugins:
+            from calipers.compat import load_plugin
 
-        load_plugin(plugin)
-    import calipers
+            load_plugin(plugin)
+        import calipers
 
-    with Progress() as progress:
-        result = calipers.score(
-            paths, metrics or None, columns=names, progress=progress if progress.wanted else None, **settings
-        )
+        told = progress if progress.wanted else None
+        result = calipers.score(paths, metrics or None, columns=names, progress=told, **settings)
     if target:
         target.write(document(result).encode())
     show(result, shape)

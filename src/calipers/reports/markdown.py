@@ -42,6 +42,9 @@ def _group(group: Group, result: Result) -> Iterator[str]:
         ((_metric(name, e), *_figures(e), _prose([described(e), *remarks(e)])) for name, e in group.metrics.items()),
     )
     for key, cut in group.breakdowns.items():
+        if not cut:
+            yield f"by {code(key)}: no rollouts"
+            continue
         yield "\n".join(
             f"- {code(value)}: {_prose([account(part.ledger, result.missing)])}" for value, part in cut.items()
         )
@@ -59,7 +62,7 @@ def _group(group: Group, result: Result) -> Iterator[str]:
 
 
 def _slices(cut: Mapping[str, Slice]) -> Iterator[Cells]:
-    for name in next(iter(cut.values())).metrics if cut else ():
+    for name in next(iter(cut.values())).metrics:
         for value, part in cut.items():
             yield (code(value), _metric(name, part[name]), *_figures(part[name]), _prose(remarks(part[name])))
 

@@ -89,12 +89,14 @@ def _group(group: Group, result: Result, columns: int) -> Iterator[Line]:
 def _breakdown(key: str, cut: Mapping[str, Slice], result: Result, columns: int) -> Iterator[Line]:
     """A metric at a time, its slices under one another, so that their intervals can be compared."""
     yield []
-    yield [(f"by {clean(key)}", "heading")]
+    yield [(f"by {clean(key)}{'' if cut else ': no rollouts'}", "heading")]
+    if not cut:
+        return
     for value, part in cut.items():
         yield from _wrapped(f"{clean(value)}: {account(part.ledger, result.missing)}", columns, _INDENT, "ledger")
     yield []
     rows = []
-    for name in next(iter(cut.values())).metrics if cut else ():
+    for name in next(iter(cut.values())).metrics:
         slices = {value: part[name] for value, part in cut.items()}
         rows.append(Row(named(name, next(iter(slices.values())))))
         for value, estimate in slices.items():

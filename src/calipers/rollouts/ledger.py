@@ -37,7 +37,7 @@ class Ledger:
             tasks=len(rollouts.tasks),
             scored=counts[SCORED],
             gaps=sum(counts[FIRST_GAP:]),
-            attempts=rollouts.attempts,
+            attempts=len(rollouts) if rollouts.tries is None else int(rollouts.tries.sum()),
             outcomes={word: n for word, n in zip(OUTCOMES, counts, strict=False) if n},
         )
         if sum(ledger.outcomes.values()) != ledger.planned:

@@ -31,7 +31,7 @@ class Rollouts:
     rewards: dict[str, Column]
     columns: dict[str, Column]
     labels: dict[str, Labels]
-    attempts: int = 0  # rows read, with the attempts that later ones replaced
+    tries: Ints | None = None  # [R] attempts read of each, the replaced ones too; None: one each
     planned_from: str = "rows"
 
     def __len__(self) -> int:
@@ -57,7 +57,6 @@ class Rollouts:
                 tasks=self.tasks[first:last],
                 owner=np.zeros(last - first, dtype=np.int64),
                 task=self.task[rows] - first,
-                attempts=int(end - start),
             )
 
     def where(self, mask: Bools) -> Rollouts:
@@ -74,6 +73,7 @@ class Rollouts:
             rewards={name: column.take(rows) for name, column in self.rewards.items()},
             columns={name: column.take(rows) for name, column in self.columns.items()},
             labels={name: values.take(rows) for name, values in self.labels.items()},
+            tries=None if self.tries is None else self.tries[rows],
         )
 
 
@@ -89,13 +89,13 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
     labels = _join_labels(parts)
     keys, group = _group_keys(labels, len(task))
     tasks, owner, unit = _units(ids, task, keys, group)
-    rows = _sorted_rows(parts, unit, sample, attempt)
+    rows, tries = _sorted_rows(parts, unit, sample, attempt)
     rewards = _join_columns([(len(part), part.rewards) for part in parts])
     outcome = _outcomes(parts, rewards)
     columns = _join_columns([(len(part), part.columns) for part in parts])
-    table = Rollouts(keys, tasks, owner, unit, sample, outcome, rewards, columns, labels, len(task))
+    table = Rollouts(keys, tasks, owner, unit, sample, outcome, rewards, columns, labels)
     if rows is not None:
-        table = replace(table._take(rows), task=unit[rows])
+        table = replace(table._take(rows), task=unit[rows], tries=tries)
     return replace(table, planned_from=parts[0].planned_from)
 
 
@@ -106,16 +106,19 @@ def _join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[
     index: dict[tuple[type, Any], int] = {}
     joined = []
     for values, code in zip(lists, codes, strict=True):
-        # the type belongs to the key: 1, 1.0 and True are equal in Python but not in JSON
-        keys = [(type(value), value if value.__hash__ else label(value)) for value in values]
+        keys = [_as_json(value) for value in values]
         table = np.array([index.setdefault(key, len(index)) for key in keys] + [-1], dtype=np.int64)
         joined.append(table[code])
     distinct: list[Any] = [None] * len(index)
     for values in lists:
         for value in values:
-            key = (type(value), value if value.__hash__ else label(value))
-            distinct[index[key]] = value
+            distinct[index[_as_json(value)]] = value
     return distinct, np.concatenate(joined)
+
+
+def _as_json(value: Any) -> tuple[type, Any]:
+    """What tells JSON values apart: 1, 1.0 and True, 0.0 and -0.0 are equal in Python but not there."""
+    return type(value), value if isinstance(value, str) else label(value)
 
 
 def _join_labels(parts: Sequence[Part]) -> dict[str, Labels]:
@@ -162,11 +165,14 @@ def _id_order(task: str) -> tuple[int, int, str]:
     return (0, int(task), task) if task.isdecimal() and len(task) < 19 else (1, 0, task)
 
 
-def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints, attempt: Ints) -> Ints | None:
-    """The rows to keep, sorted by (task, sample), the highest attempt of each; None for all as they are."""
+def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints, attempt: Ints) -> tuple[Ints | None, Ints | None]:
+    """The rows to keep, by (task, sample), the highest attempt of each, and how many attempts each had.
+
+    None for all rows as they are, and None for one attempt each.
+    """
     later = unit[1:] > unit[:-1]
     if bool((later | ((unit[1:] == unit[:-1]) & (sample[1:] > sample[:-1]))).all()):
-        return None
+        return None, None
     rows = np.lexsort((attempt, sample, unit))
     same = (unit[rows][1:] == unit[rows][:-1]) & (sample[rows][1:] == sample[rows][:-1])
     twice = same & (attempt[rows][1:] == attempt[rows][:-1])
@@ -181,8 +187,10 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints, attempt: Ints)
             f"task {task!r} sample {number} attempt {int(attempt[one])} stands twice, first at {place(parts, one)}",
             "give each try its own sample number, or each retry a higher attempt",
         )
-    kept: Ints = rows[np.append(~same, True)]
-    return kept
+    if not same.any():
+        return rows, None
+    last = np.flatnonzero(np.append(~same, True))
+    return rows[last], np.diff(last, prepend=-1)
 
 
 def _join_columns(parts: Sequence[tuple[int, dict[str, Column]]]) -> dict[str, Column]:

@@ -74,14 +74,15 @@ def estimate(
     value = float(aggregate(reduced.kept())) if reduced.given.any() else settings.undefined
     odd = _odd(value, metric.reads[0], counted)
     how = Interval(None, None, None, odd) if odd else _how_sure(metric, counted[0], reduced, settings)
-    tasks = int(np.count_nonzero(settings.by.count(reduced.given) if metric.rows else reduced.given))
+    entered = reduced.given if metric.rows else counted[0].given & reduced.given[settings.by.code]
+    tasks = int(np.count_nonzero(settings.by.count(entered)))
     return Estimate(
         value=None if value is None or odd == UNDEFINED else value + 0.0,  # -0.0 becomes 0.0
         stderr=how.stderr,
         interval=how.ends,
         method=how.method,
         tasks=tasks,
-        samples=int(np.count_nonzero(counted[0].given)),
+        samples=int(np.count_nonzero(entered)),
         undefined_tasks=settings.by.size - tasks,
         bounds=_bounds(reduce, aggregate, columns[0]) if metric.reads == ("reward",) else None,
         higher_is_better=metric.higher_is_better,

@@ -75,10 +75,10 @@ def filled(text: str, k: int | None) -> str:
     """The text with the k that was asked for, or the letter.
 
     >>> filled("pass@{k}", 3), filled("pass@{k}", None), filled("the first {k} samples", 1)
-    ('pass@3', 'pass@k', 'the first 1 sample')
+    ('pass@3', 'pass@k', 'the first sample')
     """
     if k == 1:
-        text = re.sub(r"(\{k\} (?:fresh )?sample)s\b", r"\1", text)
+        text = re.sub(r"(\{k\} (?:fresh )?sample)s\b", r"\1", text.replace("first {k} samples", "first sample"))
     return text.replace("{k}", "k" if k is None else str(k))
 
 

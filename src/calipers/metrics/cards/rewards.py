@@ -12,7 +12,7 @@ GAPS = (
 )
 TASKS_ARE_UNITS = "Samples of one task are averaged first; they never count as separate tasks."
 WILSON = (
-    f"Wilson's interval with an effective number of tasks and a t quantile. It is exactly Wilson's when every "
+    f"Wilson's interval (1927) with an effective number of tasks and a t quantile. It is exactly Wilson's when every "
     f"task's value is 0 or 1 (method wilson, otherwise wilson_t), never has zero width and never leaves [0, 1]. "
     f"{TASKS_ARE_UNITS} One task gives no interval. With --cluster the units are the clusters."
 )
@@ -51,7 +51,8 @@ PASS_RATE = Card(
     one_line="Passing samples over all samples, pooled over tasks.",
     estimates="The chance that one sample passes, a task weighing as much as it has samples.",
     formula="sum_t c_t / sum_t n_t for c_t passes in n_t samples",
-    source="EvSys, Metrics page; the standard error of a ratio as in Miller 2024, arXiv:2411.00640",
+    source="EvSys, Metrics page; its standard error is the clustered one of Miller 2024, arXiv:2411.00640, the "
+    "clusters being the tasks",
     nothing=NOTHING,
     gaps=GAPS,
     one_sample="The share of tasks that pass.",

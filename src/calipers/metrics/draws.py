@@ -1,0 +1,57 @@
+"""Generalised pass metrics: at least a share tau of k drawn samples must pass."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil, comb
+
+from calipers.metrics.aggregate import mean
+from calipers.metrics.metric import PASS_THRESHOLD, UNIT, Metric
+from calipers.metrics.reduce import by_counts, pass_counts
+from calipers.rollouts.column import Column
+from calipers.rollouts.groups import Groups
+
+
+def gpass_at_k(rewards: Column, by: Groups, k: int, tau: float, threshold: float) -> Column:
+    """Chance that at least ``ceil(tau k)`` of k samples drawn without replacement pass, per task, [T].
+
+    The tail of the hypergeometric distribution (Liu et al. 2024); a gap where a task has fewer than
+    k samples.
+    """
+    n, c = pass_counts(rewards, by, threshold)
+    least = needed(tau, k)
+    return by_counts(n, c, lambda n, c: at_least(least, n, c, k), at_least=k)
+
+
+def mgpass_at_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column:
+    """Mean of G-Pass@k over tau from one half to one, per task, [T].
+
+    ``(2/k) sum of P(at least i pass)`` over i from ``ceil(k/2) + 1`` to k.
+    """
+    n, c = pass_counts(rewards, by, threshold)
+    levels = range(ceil(k / 2) + 1, k + 1)
+    return by_counts(n, c, lambda n, c: float(sum(_tail(i, n, c, k) for i in levels) * Fraction(2, k)), at_least=k)
+
+
+def needed(tau: float, k: int) -> int:
+    """How many of k samples must pass: at least one, and at least the share tau, which is read as a decimal.
+
+    >>> needed(0.55, 100), needed(0.14, 50), needed(0.28, 25)  # as binary floats: 56, 8 and 8
+    (55, 7, 7)
+    """
+    return max(1, ceil(Fraction(repr(tau)) * k))
+
+
+def at_least(least: int, n: int, c: int, k: int) -> float:
+    """Chance of at least ``least`` passes among k of n samples, c of which pass, rounded once."""
+    return float(_tail(least, n, c, k))
+
+
+def _tail(least: int, n: int, c: int, k: int) -> Fraction:
+    return Fraction(sum(comb(c, i) * comb(n - c, k - i) for i in range(least, min(c, k) + 1)), comb(n, k))
+
+
+GPASS_AT_K = Metric(
+    "gpass@{k}", gpass_at_k, mean, params={"k": int, "tau": 0.5, "threshold": PASS_THRESHOLD}, range=UNIT
+)
+MGPASS_AT_K = Metric("mgpass@{k}", mgpass_at_k, mean, params={"k": int, "threshold": PASS_THRESHOLD}, range=UNIT)
