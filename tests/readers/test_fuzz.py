@@ -84,7 +84,7 @@ def test_what_is_mutated_is_good(tmp_path):
 
 
 @pytest.mark.parametrize("name", GOOD)
-@settings(max_examples=3000)
+@settings(max_examples=250)
 @given(changes=st.lists(EDIT, min_size=1, max_size=4))
 def test_a_damaged_file_is_read_or_refused(tmp_path_factory, name, changes):
     path = written(tmp_path_factory.getbasetemp(), mutated(GOOD[name], changes), "damaged")
@@ -95,7 +95,7 @@ def test_a_damaged_file_is_read_or_refused(tmp_path_factory, name, changes):
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=3000)
+@settings(max_examples=150)
 @given(content=ANY_BYTES)
 @example(content=b"")
 @example(content=b"\n\n")
@@ -106,7 +106,7 @@ def test_each_reader_reads_or_refuses_any_bytes(tmp_path_factory, name, content)
         assemble(parts) if parts else None
 
 
-@settings(max_examples=3000)
+@settings(max_examples=150)
 @given(content=ANY_BYTES)
 def test_the_door_reads_or_refuses_any_bytes(tmp_path_factory, content):
     path = written(tmp_path_factory.getbasetemp(), content, "any")
@@ -115,7 +115,7 @@ def test_the_door_reads_or_refuses_any_bytes(tmp_path_factory, content):
 
 
 @pytest.mark.parametrize("name", ["native", "csv", "parquet", "evsys_predictions"])
-@settings(max_examples=3000)
+@settings(max_examples=100)
 @given(columns=NAMES)
 def test_any_names_for_the_roles_are_taken_or_refused(tmp_path_factory, name, columns):
     path = written(tmp_path_factory.getbasetemp(), GOOD[name], "named")

@@ -63,6 +63,8 @@ def divide(monkeypatch, processes=3):
         ('{"task":\n"b"}', "not JSON (Expecting value"),
         ('{"task":"b"}\x0c', "two values on one line"),  # a form feed is no blank in JSON
         ("\x0b", "not JSON (Expecting value"),
+        ('{"task":"b","a\\"b":1}', 'key "a\\"b" holds a quote, a backslash or a control character'),
+        ('{"task":"b","rewards":{"\\u0007":1}}', 'key "\\u0007" holds a quote, a backslash or a control character'),
         ('{"task":"b","reward":1,"rewards":{"reward":0}}', "reward stands twice in one row; expected it once"),
         ('{"task":"b","latency_s":1,"usage":{"latency_s":1}}', "latency_s stands twice in one row"),
         ('{"task":"a","reward":0}', "task 'a' sample 0 attempt 1 stands twice, first at "),
@@ -155,6 +157,18 @@ def test_integers_are_tasks_and_equal_to_their_text(tmp_path):
     assert list(found.tasks) == ["7", str(2**70)]
     text = refused(written(tmp_path, '{"task":7}\n{"task":"7"}'))
     assert text.startswith(":2: task '7' sample 0 attempt 1 stands twice, first at ")
+
+
+def test_a_key_may_be_called_anything_plain(tmp_path):
+    keys = ["", " ", "f0", "__init__", "é日", "a.b", "class", "'", "x" * 1000]
+    line = json.dumps({"task": "a", "rewards": dict.fromkeys(keys, 2), **dict.fromkeys(keys, 1)})
+    found = table(tmp_path, line)
+    assert sorted(found.columns) == sorted(found.rewards) == sorted(keys)
+
+
+def test_metadata_may_have_any_keys(tmp_path):
+    line = json.dumps({"task": "a", "metadata": {'"': 1, "\\": {"\n": 2}, "k": 3}})
+    assert seen(table(tmp_path, line, labels=["k"]))[0]["label metadata.k"] == "3"
 
 
 def test_labels_that_are_equal_in_python_are_told_apart_as_json_tells_them(tmp_path):

@@ -161,6 +161,12 @@ def test_a_name_that_one_of_the_files_has_is_enough(tmp_path):
     assert refused(*paths, columns={"sample": "m"}).startswith(": no row has 'm', nor has one in 1 more files")
 
 
+def test_a_key_that_no_reader_can_look_for_is_refused(tmp_path):
+    for asked in ({"labels": ['a"b']}, {"columns": {"reward": "a\\b"}}):
+        with pytest.raises(InputError, match="holds a quote, a backslash or a control character"):
+            read([written(tmp_path, EXAMPLES["native"])], **asked)
+
+
 def test_a_key_given_away_means_nothing_else(tmp_path):
     path = written(tmp_path, '{"prompt":"a","score":1,"task":5,"reward":7}')
     table, _ = read([path], columns={"task": "prompt", "reward": "score"})

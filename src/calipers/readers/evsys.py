@@ -93,8 +93,8 @@ def read_predictions(
     source.head = source.head.removeprefix(BOM)
     reader = JsonLines(source.path, {**NAMES, **names}, labels)
     try:
-        for block in line_blocks(source.read):
-            reader.read(b"\n".join([_record(line) for line in block.split(b"\n")]))
+        for block in line_blocks(source.readinto):
+            reader.read(b"\n".join([_record(line) for line in bytes(block).split(b"\n")]))
             progress(len(block))
         return [reader.finish()]
     except LongLine:

@@ -77,6 +77,18 @@ class Source:
             return found
         return self._unpacked(size)
 
+    def readinto(self, room: memoryview) -> int:
+        """Fill the room with more unpacked bytes, or a part of it; how many they are."""
+        if self.head or self.packing or not self._lasting:
+            found = self.read(len(room))
+            room[: len(found)] = found
+            return len(found)
+        try:
+            size: int = self._raw.readinto(room)
+        except OSError as error:
+            raise InputError.at(self.path, f"cannot be read ({error})") from None
+        return size
+
     def everything(self, most: int) -> bytes:
         """All of it at once, for formats that cannot be streamed; InputError beyond ``most`` bytes."""
         pieces = [self.read(BLOCK)]
@@ -138,26 +150,28 @@ class Source:
         return found
 
 
-def line_blocks(read: Callable[[int], bytes], left: int = sys.maxsize) -> Iterator[bytes]:
+def line_blocks(readinto: Callable[[memoryview], int | None], left: int = sys.maxsize) -> Iterator[memoryview]:
     """Blocks of whole lines out of the next ``left`` bytes; the last may lack its newline.
 
-    LongLine, once all lines before it are out, for a line that no rollout needs.
+    All blocks share one room: each is gone when the next is asked for. LongLine, once all lines
+    before it are out, for a line that no rollout needs.
     """
-    carry = b""
-    while left > 0 and (more := read(min(max(BLOCK, len(carry)), left))):
-        left -= len(more)
-        cut = more.rfind(b"\n") + 1
-        if cut:
-            if len(carry) + more.find(b"\n") > LONGEST_LINE:
-                raise LongLine
-            yield carry + more[:cut]
-            carry = more[cut:]
-        else:
-            carry += more
-        if len(carry) > LONGEST_LINE:
+    room = bytearray(BLOCK)
+    held = 0  # bytes of a line whose end is not read yet, at the start of the room
+    while left > 0 and (size := readinto(memoryview(room)[held : held + left])):
+        left -= size
+        end = held + size
+        cut = room.rfind(b"\n", held, end) + 1
+        if (room.find(b"\n", held, end) if cut else end) > LONGEST_LINE:
             raise LongLine
-    if carry:
-        yield carry
+        if cut:
+            yield memoryview(room)[:cut]
+            room[: end - cut] = room[cut:end]
+        held = end - cut
+        if held == len(room):
+            room = room + bytes(len(room))
+    if held:
+        yield memoryview(room)[:held]
 
 
 def next_line(path: str, offset: int) -> int:

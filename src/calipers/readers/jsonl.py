@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from calipers.errors import InputError
 from calipers.readers.gather import BadRow, Gather
-from calipers.readers.schema import MOST_COLUMNS, NOTHING, Schema
+from calipers.readers.schema import MOST_COLUMNS, NOTHING, Schema, odd_key
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import CODE, GROUP, UNSTATED, fault
 
-_RETURN, _OPEN, _CLOSE = b"\r{}"
+Block = bytes | memoryview
+_NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
+_LAST_ASCII = 127
 _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -43,11 +45,11 @@ class JsonLines:
         self._schema = Schema(names, labels)
         self._gather = Gather()
 
-    def read(self, block: bytes) -> None:
+    def read(self, block: Block) -> None:
         """Take in one block of whole lines; LineError for the first that is no rollout."""
-        rows = self._decode(block)
         octets = np.frombuffer(block, dtype=np.uint8)
-        ends = np.flatnonzero(octets == 10)
+        rows = self._decode(block, octets)
+        ends = np.flatnonzero(octets == _NEWLINE)
         if rows:
             self._note_places(block, rows, octets, ends)
             columns = zip(*map(astuple, rows), strict=True)
@@ -65,24 +67,24 @@ class JsonLines:
             raise LineError(int(self._places.of(row).rpartition(":")[2]), wrong, right) from None
         return replace(part, named=frozenset(self._names.values()) & self._schema.keys())
 
-    def _decode(self, block: bytes) -> list[Any]:
+    def _decode(self, block: Block, octets: NDArray[np.uint8]) -> list[Any]:
         while True:
             try:
-                if not block.isascii():
-                    block.decode()
+                if octets.max(initial=0) > _LAST_ASCII:
+                    bytes(block).decode()
                 rows: list[Any] = self._schema.decoder.decode_lines(block)
                 return rows
             except _BAD:
                 if not self._learn(block):  # each line is as deep as can be, and a list of them deeper
                     return [self._schema.decoder.decode(line) for _, line in self._filled(block)]
 
-    def _filled(self, block: bytes) -> Iterator[tuple[int, bytes]]:
+    def _filled(self, block: Block) -> Iterator[tuple[int, bytes]]:
         """The lines that are not blank, with their numbers."""
-        for number, line in enumerate(block.split(b"\n"), self.lines + 1):
+        for number, line in enumerate(bytes(block).split(b"\n"), self.lines + 1):
             if line.strip(b" \t\r"):
                 yield number, line
 
-    def _learn(self, block: bytes) -> bool:
+    def _learn(self, block: Block) -> bool:
         """Widen the schema to the lines that do not fit it, if any; LineError for one that never can."""
         schema, widened = self._schema, False
         for number, line in self._filled(block):
@@ -103,13 +105,16 @@ class JsonLines:
             widened = True
         return widened
 
-    def _note_places(self, block: bytes, rows: Sequence[Any], octets: NDArray[np.uint8], ends: Ints) -> None:
+    def _note_places(self, block: Block, rows: Sequence[Any], octets: NDArray[np.uint8], ends: Ints) -> None:
         """Remember the line of each row. The decoder takes two objects on a line, and one on two."""
-        before = np.where(octets[ends - 1] == _RETURN, octets[ends - 2], octets[ends - 1])
-        after = octets[ends[ends < len(octets) - 1] + 1]
+        whole = octets[-1] == _NEWLINE
+        before = octets[ends - 1]
+        if _RETURN in before[-1:]:
+            before = np.where(before == _RETURN, octets[ends - 2], before)
+        after = octets[(ends[:-1] if whole else ends) + 1]
         # inside an object no newline stands between } and {, so here each one parts two objects
-        parted = octets[0] == _OPEN and bool((before == _CLOSE).all() and (after == _OPEN).all())
-        if parted and len(rows) == len(ends) + (not block.endswith(b"\n")):
+        parted = octets[0] == _OPEN and (before == _CLOSE).all() and (after == _OPEN).all()
+        if parted and len(rows) == len(ends) + (not whole):
             self._places.add(self._gather.rows, self.lines + 1)
             return
         self._learn(block)  # raises where a line is not exactly one object
@@ -162,7 +167,7 @@ def _faults(line: bytes, names: Mapping[str, str]) -> tuple[str, str]:
     """What is wrong with a line that no schema can hold, and what would be right."""
     try:
         row = json.loads(line.decode(), parse_constant=_no_constant)
-        found = fault(row, names)
+        found = fault(row, names) or _odd(row, names)
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         return f"byte {error.start + 1} of the line is not UTF-8", "expected UTF-8 text"
@@ -179,6 +184,14 @@ def _faults(line: bytes, names: Mapping[str, str]) -> tuple[str, str]:
     except ValueError:  # an integer of thousands of digits
         found = None
     return found or ("a number is out of range", "expected at most 1.8e308 in size")
+
+
+def _odd(row: dict[str, Any], names: Mapping[str, str]) -> tuple[str, str] | None:
+    inside = [row.get(names.get(role, role)) or {} for role in ("rewards", "usage")]
+    key = odd_key(name for held in (row, *inside) for name in held)
+    if key is None:
+        return None
+    return f"key {json.dumps(key)} holds a quote, a backslash or a control character", "expected a plain key"
 
 
 class _Constant(Exception):

@@ -32,14 +32,14 @@ def read(source: Source, names: Mapping[str, str], labels: Collection[str], prog
     source.head = source.head.removeprefix(BOM)
     reader = JsonLines(source.path, names, labels)
     try:
-        return [_drive(reader, source.read, sys.maxsize, progress)]
+        return [_drive(reader, source.readinto, sys.maxsize, progress)]
     except LineError as error:
         raise error.at(source.path) from None
 
 
-def _drive(reader: JsonLines, read: Callable[[int], bytes], left: int, progress: Progress) -> Part:
+def _drive(reader: JsonLines, readinto: Callable[[memoryview], int | None], left: int, progress: Progress) -> Part:
     try:
-        for block in line_blocks(read, left):
+        for block in line_blocks(readinto, left):
             reader.read(block)
             progress(len(block))
     except LongLine:
@@ -68,7 +68,7 @@ def _divided(
     found: list[tuple[Part | LineError, int]] = []
     reader = JsonLines(source.path, names, labels)
     try:
-        found.append((_drive(reader, source.read, ranges[0][1] - bom, progress), reader.lines))
+        found.append((_drive(reader, source.readinto, ranges[0][1] - bom, progress), reader.lines))
         found += [child.result(progress) for child in children]
     except LineError as error:
         raise error.at(source.path) from None
@@ -128,7 +128,7 @@ def read_range(
     with open(path, "rb", buffering=0) as file:
         file.seek(start)
         try:
-            return _drive(reader, file.read, end - start, lambda _: None), reader.lines
+            return _drive(reader, file.readinto, end - start, lambda _: None), reader.lines
         except LineError as error:
             return error, reader.lines
 

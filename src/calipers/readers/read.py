@@ -17,6 +17,7 @@ import msgspec
 from calipers.errors import InputError, UnknownName
 from calipers.readers import evsys, native, table
 from calipers.readers.files import BOM, LONGEST_LINE, Source
+from calipers.readers.schema import odd_key
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Rollouts, assemble
@@ -54,6 +55,8 @@ def read(
     values are to be kept, for slices and clusters. InputError for the first thing that is wrong.
     """
     _check_columns(columns)
+    if (odd := odd_key([*labels, *columns.values()])) is not None:
+        raise InputError(f"{odd!r} holds a quote, a backslash or a control character; expected a plain key")
     if not paths:
         raise InputError("no files; expected at least one file of rollouts")
     done, total = 0, sum(map(_size, paths))

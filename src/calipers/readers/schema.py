@@ -7,7 +7,7 @@ Then that row teaches the schema what it lacked, and its block is decoded again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -58,9 +58,12 @@ class Schema:
         self.rebuild()
 
     def learn(self, line: bytes) -> bool:
-        """Widen the schema to fit one line; False when it knew all of it already."""
-        before = self._size()
-        for key, raw in _ROWS.decode(line).items():
+        """Widen the schema to fit one line; False when it knew all of it already, or cannot."""
+        before, row = self._size(), _ROWS.decode(line)
+        inside = {key: list(_ROWS.decode(raw)) for key, raw in row.items() if self._opens(key, raw)}
+        if odd_key([*row, *(name for names in inside.values() for name in names)]) is not None:
+            return False
+        for key, raw in row.items():
             role = self.roles.get(key)
             if role is None:
                 kinds = self.extra.setdefault(key, set())
@@ -69,10 +72,14 @@ class Schema:
                     kinds.add(kind)
                 continue
             self.seen.add(role)
-            if role in self.inside and _kind(raw) == "object":
+            if key in inside:
                 known = self.inside[role]
-                known.extend(name for name in _ROWS.decode(raw) if name not in known)
+                known.extend(name for name in inside[key] if name not in known)
         return self._size() > before
+
+    def _opens(self, key: str, raw: Raw) -> bool:
+        """Whether a key holds an object of numbers."""
+        return self.roles.get(key) in self.inside and _kind(raw) == "object"
 
     def _size(self) -> int:
         kinds = sum(len(kinds) + 1 for kinds in self.extra.values())
@@ -145,6 +152,11 @@ def _numbers_struct(name: str, keys: list[str]) -> Any:
     fields: list[Any] = [(f"f{i}", float | bool | None, None) for i in range(len(keys))]
     rename = {f"f{i}": key for i, key in enumerate(keys)}
     return msgspec.defstruct(name, fields, rename=rename, forbid_unknown_fields=True, gc=False)
+
+
+def odd_key(keys: Iterable[str]) -> str | None:
+    """The first key that no field of a struct can be called by, if any."""
+    return next((key for key in keys if '"' in key or "\\" in key or min(key, default=" ") < " "), None)
 
 
 def _kind(raw: Raw) -> str:
