@@ -37,7 +37,8 @@ def _read(layout: str, rows: int, target: Target) -> Job:
         target=target,
         note=(
             f"Calipers reads and computes {len(ALL_METRICS)} metrics, and intervals for those that have one: "
-            f"mean_reward, pass@1 to pass@{SAMPLES}, and {', '.join(STATISTICS)} of {len(COLUMNS)} columns. polars only reads."
+            f"mean_reward, pass@1 to pass@{SAMPLES}, and {', '.join(STATISTICS)} of {len(COLUMNS)} columns. "
+            "polars only reads."
         ),
     )
 

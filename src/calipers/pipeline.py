@@ -20,14 +20,13 @@ from typing import Any
 
 from calipers.dialects.dialect import NATIVE, Asked, resolve
 from calipers.errors import Incomplete, PluginError, UnknownName
-from calipers.metrics.metric import Metric
 from calipers.plan import Plan, make_plan
 from calipers.readers.evsys import from_rewards
 from calipers.readers.read import Input
 from calipers.readers.read import read as read_files
 from calipers.reports.result import Group, Result, Slice
 from calipers.rollouts.column import Column
-from calipers.rollouts.labels import clusters, has, slices
+from calipers.rollouts.labels import answers, clusters, has, slices
 from calipers.rollouts.ledger import Ledger, contributed
 from calipers.rollouts.record import USAGE
 from calipers.rollouts.sums import total
@@ -127,8 +126,7 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
     )
 
     def answer(one: Asked) -> Estimate | None:
-        reads = one.metric.reads if isinstance(one.metric, Metric) else ("reward",)
-        columns = [_column(part, name, one.params) for name in reads]
+        columns = [_column(part, name, one.params) for name in one.metric.reads]
         try:
             return estimate(one.metric, one.params, columns, settings, partial(_signature, one, plan))
         except Exception as error:
@@ -152,6 +150,8 @@ def _column(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
     """What a metric reads: the reward that was picked, the column asked for, or one by its name."""
     if name == "reward":
         return contributed(part, params.get("reward") or "reward")
+    if name == "answer":
+        return answers(part)
     wanted = params["column"] if name == "column" else name
     if wanted in part.columns:
         return part.columns[wanted]
@@ -164,7 +164,7 @@ def _column(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
 
 def _per_reward(asked: Asked, rollouts: Rollouts, chosen: str | None) -> list[Asked]:
     """The reward key a metric reads: the one chosen, `reward`, the only one, or each in turn."""
-    if isinstance(asked.metric, Metric) and "reward" not in asked.metric.reads:
+    if "reward" not in asked.metric.reads:
         return [asked]
     keys = sorted(rollouts.rewards)
     wanted = asked.params.get("reward") or chosen

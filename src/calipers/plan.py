@@ -29,7 +29,8 @@ class Plan:
     @property
     def labels(self) -> tuple[str, ...]:
         """The label paths the readers must keep."""
-        return tuple(sorted({*self.by, *([self.cluster] if self.cluster else [])}))
+        read = {"answer"} if any("answer" in one.metric.reads for one in self.asked) else set[str]()
+        return tuple(sorted({*self.by, *([self.cluster] if self.cluster else []), *read}))
 
 
 def make_plan(

@@ -29,7 +29,7 @@ def breaks(entry):
 def record(task, sample, reward, cost):
     outcome = {} if reward is not None else {"outcome": "verifier_failed"}
     usage = {"cost_usd": cost, "latency_s": cost, "output_tokens": cost}
-    return {"task": task, "sample": sample, "reward": reward, "usage": usage, **outcome}
+    return {"task": task, "sample": sample, "reward": reward, "answer": reward, "usage": usage, **outcome}
 
 
 REWARDS = st.one_of(st.none(), st.sampled_from([0, 1, 0.5, 0.1, 0.7]))
@@ -45,7 +45,7 @@ def records(tasks):
 
 
 def found(entry, rows):
-    return calipers.score(rollouts(*rows), asked(entry))[asked(entry)]
+    return calipers.score(rollouts(*rows, labels=["answer"]), asked(entry))[asked(entry)]
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -98,7 +98,7 @@ def test_nothing_gives_a_gap_with_a_reason(entry):
         rows.append({"task": "c", "outcome": "not_run", "usage": {"cost_usd": 1}})
         table = rollouts(*rows).where([True, True, False])
     else:
-        table = rollouts(*rows)
+        table = rollouts(*rows, {"task": "d", "answer": 1, "reward": 1}, labels=["answer"]).where([True, True, False])
     estimate = calipers.score(table, asked(entry))[asked(entry)]
     assert estimate.value is None
     assert estimate.interval is None
@@ -109,7 +109,7 @@ def test_nothing_gives_a_gap_with_a_reason(entry):
 @settings(max_examples=10)
 @given(tasks=TASKS)
 def test_every_answer_is_strict_json_within_its_interval_or_says_why(entry, tasks):
-    result = calipers.score(rollouts(*records(tasks)), asked(entry))
+    result = calipers.score(rollouts(*records(tasks), labels=["answer"]), asked(entry))
     estimate = json.loads(result.to_json())["groups"][0]["metrics"][asked(entry)]
     assert (estimate["value"] is None) <= bool(estimate["why"])
     assert (estimate["interval"] is None) == bool(estimate["why"])

@@ -49,3 +49,4 @@ class Opaque:
 
     name: str
     compute: Callable[[Sequence[Sequence[float]]], float]
+    reads: tuple[str, ...] = ("reward",)

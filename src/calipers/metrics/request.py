@@ -95,6 +95,8 @@ def _typed(request: Request, key: str, value: str | float, kind: type) -> str | 
         return value if isinstance(value, str) else f"{value:g}"
     if not isinstance(value, (int, float)) or value != value or abs(value) == float("inf"):
         raise InputError(f"metric {request.text!r}: {key} is {value!r}; expected a number")
+    if key == "tau" and not 0 < value <= 1:
+        raise InputError(f"metric {request.text!r}: tau is {value:g}; expected a share above 0, at most 1")
     if key == "q" and not 0 <= value <= 100:
         raise InputError(f"metric {request.text!r}: q is {value:g}; expected 0 to 100")
     return float(value)

@@ -44,7 +44,9 @@ def _ballots(rewards: Column, answers: Column, by: Groups) -> tuple[Ints, Ints, 
     pair, code = np.unique(by.code[voting] * kinds + answers.values[voting].astype(np.int64), return_inverse=True)
     votes = np.bincount(code, minlength=len(pair))
     worth = sum_by(code, rewards.values[voting], len(pair)) / np.maximum(votes, 1)
-    return pair // kinds, votes, worth
+    task = pair // kinds
+    order = np.lexsort((worth, votes, task))  # not by the numbers of the answers, which the row order gave
+    return task[order], votes[order], worth[order]
 
 
 def _expected(votes: Ints, worth: Floats, silent: Ints, k: int) -> Floats:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.rollouts.column import Ints
+from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.part import Labels
 from calipers.rollouts.record import ABSENT, GROUP, label
 from calipers.rollouts.table import Rollouts
@@ -47,6 +48,20 @@ def clusters(rollouts: Rollouts, key: str) -> Ints:
             wrong = f"task {rollouts.tasks[task]!r} has several values of {key!r}"
         raise InputError(f"--cluster {key}: {wrong}; expected one cluster for each task")
     return lowest
+
+
+def answers(rollouts: Rollouts) -> Column:
+    """The answers of rollouts as numbers, equal where they are equal as JSON, [R]; null is no answer.
+
+    InputError when the rollouts never had any: then there is nothing to vote on.
+    """
+    held = rollouts.labels.get("answer")
+    if held is None:
+        raise InputError("no rollout has an answer; expected the key 'answer' (--columns answer=KEY) for a vote")
+    number: dict[str, int] = {}
+    codes = [-1 if value is None else number.setdefault(json.dumps(value), len(number)) for value in held.values]
+    code = np.array([*codes, -1])[held.code]
+    return Column(np.maximum(code, 0).astype(np.float64), code >= 0)
 
 
 def _held(rollouts: Rollouts, key: str) -> Labels:

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from calipers.metrics.aggregate import mean, pooled
+from calipers.metrics.bayes import posterior, posterior_variance
 from calipers.metrics.metric import Metric, Opaque
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.stats.bootstrap import bootstrap
-from calipers.stats.interval import Interval, interval
+from calipers.stats.interval import Interval, credible, interval
 
 NO_TASKS = "no task has a value"
 UNDEFINED = "undefined for these values"
@@ -109,6 +110,8 @@ def _how_sure(metric: Metric, source: Column, reduced: Column, settings: Setting
     """The interval of a weighted mean of task values: each task alike, or by its samples."""
     if not reduced.given.any():
         return Interval(None, None, None, NO_TASKS)
+    if metric.aggregate is posterior:
+        return credible(posterior(reduced.kept()).item(), posterior_variance(reduced.kept()), settings.confidence)
     if metric.aggregate is mean:
         values, weights = reduced.kept(), np.ones(int(reduced.given.sum()))
     elif metric.aggregate is pooled:

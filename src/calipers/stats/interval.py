@@ -71,6 +71,16 @@ def interval(
     return Interval(stderr, (low + (high - low) * lower, low + (high - low) * upper), method)
 
 
+def credible(mean: float, variance: float, confidence: float) -> Interval:
+    """The central interval of a posterior on [0, 1]: of the beta distribution with its mean and variance."""
+    from scipy.special import betaincinv
+
+    size = mean * (1 - mean) / variance - 1
+    tail = (1 - confidence) / 2
+    low, high = (float(betaincinv(mean * size, (1 - mean) * size, q)) for q in (tail, 1 - tail))
+    return Interval(math.sqrt(variance), (low, high), "posterior")
+
+
 def effective_tasks(spread: Spread) -> float:
     """How many 0/1 tasks would carry as much information as these values (at least 1).
 

@@ -1,0 +1,79 @@
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from making import GAP, rewards, rollouts
+
+import calipers
+from calipers.metrics.votes import maj_at_k
+from calipers.rollouts.column import Column
+
+
+def votes(answers, worth):
+    """One task whose samples gave these answers, each worth what the mapping says; None is silence."""
+    column, by = rewards([worth.get(answer, 0) for answer in answers])
+    code = [ord(answer) - ord("A") if answer else 0 for answer in answers]
+    return column, Column.of(code, [answer is not None for answer in answers]), by
+
+
+def expected(answers, worth, k):
+    """By hand: every subset, every winner."""
+    found = []
+    for subset in combinations(answers, k):
+        ballots = Counter(answer for answer in subset if answer)
+        best = [answer for answer, count in ballots.items() if count == max(ballots.values())]
+        found.append(sum(worth.get(answer, 0) for answer in best) / len(best) if best else 0)
+    return sum(found) / len(found)
+
+
+@pytest.mark.parametrize(
+    ("answers", "by_k"),
+    [
+        ("AAAABBBC", {1: 0.5, 2: 0.5, 3: 0.571429, 5: 0.660714, 8: 1}),
+        ("AAABBBBC", {1: 0.375, 2: 0.375, 3: 0.357143, 5: 0.339286, 8: 0}),  # the majority is wrong: more votes hurt
+    ],
+)
+def test_expectation_over_all_subsets_with_ties_shared(answers, by_k):
+    for k, value in by_k.items():
+        assert maj_at_k(*votes(answers, {"A": 1}), k=k).values[0] == pytest.approx(value, abs=1e-6)
+
+
+@given(
+    st.lists(st.sampled_from(["A", "B", "C", "D", None]), min_size=1, max_size=8),
+    st.fixed_dictionaries({letter: st.sampled_from([0, 0.25, 1]) for letter in "ABCD"}),
+    st.integers(1, 8),
+)
+def test_it_is_what_all_subsets_say(answers, worth, k):
+    column = maj_at_k(*votes(answers, worth), k=k)
+    assert column.given.tolist() == [k <= len(answers)]
+    if column.given[0]:
+        assert column.values[0] == pytest.approx(expected(answers, worth, k), abs=1e-12)
+
+
+def test_an_answer_is_worth_the_mean_reward_of_its_samples():
+    column, by = rewards([1, 0, 1])
+    assert maj_at_k(column, Column.of([0, 0, 0]), by, k=3).values[0] == pytest.approx(2 / 3)
+
+
+def test_large_tasks_keep_their_digits():
+    answers = Column.of(np.arange(256) % 2)
+    column, by = rewards([1.0, 0.0] * 128)
+    assert maj_at_k(column, answers, by, k=255).values[0] == pytest.approx(0.5, abs=1e-12)
+
+
+def test_votes_come_from_the_records_answers():
+    rows = [
+        {"task": "a", "sample": s, "reward": r, "answer": a} for s, (a, r) in enumerate(zip(["x", "x", "y"], [1, 1, 0]))
+    ]
+    table = rollouts(*rows, {"task": "b", "reward": 0, "answer": None}, labels=["answer"])
+    found = calipers.score(table, ["maj@1", "maj@3"])
+    assert found["maj@1"].value == pytest.approx(1 / 3)  # (2/3 + 0) / 2: silence is worth nothing
+    assert (found["maj@3"].value, found["maj@3"].undefined_tasks) == (1.0, 1)
+
+
+def test_without_any_answer_there_is_nothing_to_vote_on():
+    with pytest.raises(calipers.InputError, match="no rollout has an answer"):
+        calipers.score([[1, 0], [GAP]], "maj@1")
