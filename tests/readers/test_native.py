@@ -40,6 +40,11 @@ def divide(monkeypatch, processes=3):
         ('{"task":"b","reward":[1]}', "reward is [1]; expected a number or null"),
         ('{"task":"b","rewards":[1]}', "rewards is [1]; expected an object of numbers"),
         ('{"task":"b","rewards":{"x":"1"}}', 'rewards.x is "1"; expected a number or null'),
+        (
+            '{"a\\nb":1}',
+            "no key 'task'; name it with --columns task=KEY (keys here: \"a\\nb\")",
+        ),  # an error is one line
+        ('{"task":"b","rewards":{"a\\nb":"1"}}', 'rewards."a\\nb" is "1"'),
         ('{"task":"b","usage":{"latency_s":"1"}}', 'usage.latency_s is "1"; expected a number or null'),
         ('{"task":"b","sample":-1}', "sample is -1; expected an integer >= 0"),
         ('{"task":"b","sample":1.0}', "sample is 1.0; expected an integer >= 0"),

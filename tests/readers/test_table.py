@@ -67,6 +67,9 @@ def parquet(frame: dict | pl.DataFrame, **options) -> bytes:
         ('task,reward\n"a"b,1\n', ":2: a quote inside a cell"),
         ("task,reward\na,1\rb,1\n", ":2: a carriage return inside a line"),
         ("task,reward\ra,1\r", ":1: a carriage return inside a line"),
+        ('"a\n",b\nx,1\n', ":1: no column 'task'; name it with --columns task=KEY (columns here: a, b)"),
+        ('"a\nb"\nx\n', ":1: no column 'task'; name it with --columns task=KEY (columns here: \"a\\nb\")"),
+        ('task,"rewards.a\nb"\nx,high\n', ':3: "rewards.a\\nb" is "high"'),  # an error is one line
         ("task,reward\n", ": no rollouts; expected at least one"),
         ("task;reward\na;1\n", ":1: no column 'task'; name it with --columns task=KEY (columns here: task;reward)"),
         ("hello world\n", ":1: no column 'task'"),

@@ -113,7 +113,8 @@ class Frames:
         if row is not None and bad[row]:
             value = "missing" if batch[row] is None else shown(batch[row])
             right = right or RIGHT[meaning.what].format(key=meaning.key)
-            raise InputError.at(self.places.of(self.rows + row), f"{meaning.key} is {value}", f"expected {right}")
+            wrong = f"{named(meaning.key)} is {value}"
+            raise InputError.at(self.places.of(self.rows + row), wrong, f"expected {right}")
 
     def _whole(self, meaning: Meaning, batch: pl.Series) -> pl.Series:
         import polars as pl
@@ -172,9 +173,8 @@ class Frames:
             other = columns[name]
             twice = np.flatnonzero(other.given & column.given)
             if len(twice):
-                raise InputError.at(
-                    self.places.of(int(twice[0])), f"{name} stands twice in one row", "expected it once"
-                )
+                wrong = f"{named(name)} stands twice in one row"
+                raise InputError.at(self.places.of(int(twice[0])), wrong, "expected it once")
             values = np.where(other.given, other.values, column.values)
             column = Column(values, other.given | column.given)
         columns[name] = column
@@ -213,6 +213,11 @@ def _coded_integers(values: Any) -> Labels:
         return Labels((np.cumsum(there) - 1)[offset], [int(lowest) + step for step in distinct.tolist()])
     found, code = np.unique(values, return_inverse=True)
     return Labels(code.astype(np.int64, copy=False), found.tolist())
+
+
+def named(key: str) -> str:
+    """A key as an error shows it: as it is, if that is one plain line."""
+    return key if key.isprintable() else shown(key)
 
 
 def shown(value: Any) -> str:

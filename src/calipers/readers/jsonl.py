@@ -70,7 +70,7 @@ class JsonLines:
     def _decode(self, block: Block, octets: NDArray[np.uint8]) -> list[Any]:
         while True:
             try:
-                if octets.max(initial=0) > _LAST_ASCII:
+                if self._schema.skips and octets.max(initial=0) > _LAST_ASCII:
                     bytes(block).decode()
                 rows: list[Any] = self._schema.decoder.decode_lines(block)
                 return rows

@@ -34,7 +34,6 @@ _ROLE_TYPES: Mapping[str, tuple[Any, Any]] = {  # role -> (type, default)
     "outcome": (Outcome | None, None),
     "reward": (float | bool | None, None),
     "answer": (float | bool | str | _List | None, None),
-    **dict.fromkeys(TEXTS, (str | _List | None, None)),
     "error": (str | _Object | None, None),
     **dict.fromkeys(GROUP, (str | None, None)),
 }
@@ -53,6 +52,7 @@ class Schema:
         self.numbers = {key: name for name, key in names.items() if name not in ROLES}  # key -> column
         self.labels = sorted(labels)
         self.seen: set[str] = set()  # roles that occur
+        self.texts: dict[str, set[str]] = {role: set() for role in TEXTS}  # kinds of value
         self.inside: dict[str, list[str]] = {"rewards": [], "usage": []}
         self.extra: dict[str, set[str]] = {}  # other keys -> kinds of value
         self.rebuild()
@@ -72,6 +72,8 @@ class Schema:
                     kinds.add(kind)
                 continue
             self.seen.add(role)
+            if role in TEXTS and _kind(raw) in ("text", "list"):
+                self.texts[role].add(_kind(raw))
             if key in inside:
                 known = self.inside[role]
                 known.extend(name for name in inside[key] if name not in known)
@@ -83,7 +85,7 @@ class Schema:
 
     def _size(self) -> int:
         kinds = sum(len(kinds) + 1 for kinds in self.extra.values())
-        return len(self.seen) + kinds + sum(map(len, self.inside.values()))
+        return len(self.seen) + kinds + sum(map(len, (*self.inside.values(), *self.texts.values())))
 
     def keys(self) -> frozenset[str]:
         """The keys that occur."""
@@ -114,6 +116,8 @@ class Schema:
                 add(role, role, key_of[role], _numbers_struct(role, self.inside[role]) | None, None)
             elif role == "metadata":
                 add("metadata", role, key_of[role], self._metadata(), None)
+            elif role in TEXTS:
+                add(role, role, key_of[role], _union(self.texts[role]), None)
             else:
                 kind, default = _ROLE_TYPES[role]
                 add(role, role, key_of[role], kind, default)
@@ -124,12 +128,7 @@ class Schema:
             elif kinds == {"number"}:
                 add("number", name, key, float | bool | None, None)
             else:
-                union: Any = None
-                for kind in sorted(kinds):
-                    # beside an object a list cannot be a struct: they would have to be tagged
-                    part = list[Raw] if kind == "list" and "object" in kinds else _KINDS[kind]
-                    union = part | union if union is not None else part | None
-                add("mixed" if "number" in kinds else "other", name, key, union, None)
+                add("mixed" if "number" in kinds else "other", name, key, _union(kinds), None)
         row = msgspec.defstruct(
             "Row",
             [(name, kind) if default is msgspec.NODEFAULT else (name, kind, default) for name, kind, default in spec],
@@ -138,6 +137,9 @@ class Schema:
             gc=False,
         )
         self.decoder = msgspec.json.Decoder(row)
+        kinds = set[str]().union(*self.extra.values(), *self.texts.values())
+        unread = kinds & {"object", "list"} or self.seen & {"metadata", "error", "answer"} or self.labels
+        self.skips = bool(unread)  # whether some of a row is passed over, so that nobody looks at its bytes
 
     def _metadata(self) -> Any:
         """Skip metadata unread, but for the first step of each path somebody asked for."""
@@ -146,6 +148,16 @@ class Schema:
         fields: list[Any] = [(f"f{i}", Raw, NOTHING) for i in range(len(self.first_steps))]
         rename = {f"f{i}": step for i, step in enumerate(self.first_steps)}
         return msgspec.defstruct("Metadata", fields, rename=rename, gc=False) | None
+
+
+def _union(kinds: Collection[str]) -> Any:
+    """The type of a value that is of one of these kinds, or null."""
+    union: Any = None
+    for kind in sorted(kinds):
+        # beside an object a list cannot be a struct: they would have to be tagged
+        part = list[Raw] if kind == "list" and "object" in kinds else _KINDS[kind]
+        union = part | union if union is not None else part | None
+    return union
 
 
 def _numbers_struct(name: str, keys: list[str]) -> Any:

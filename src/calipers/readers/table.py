@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from calipers.errors import InputError
 from calipers.readers import csv_text
 from calipers.readers.files import LARGEST_WHOLE, Source
-from calipers.readers.frames import LEAST, Frames, Meaning, meanings, shown
+from calipers.readers.frames import LEAST, Frames, Meaning, meanings, named, shown
 from calipers.readers.jsonl import LineError
 from calipers.readers.native import Progress
 from calipers.rollouts.part import Part, Places
@@ -131,7 +131,7 @@ class _Csv:
         for meaning, (row, cell) in self._odd.items():
             if meaning not in self._texts:
                 place = self._frames.places.of(row)
-                raise InputError.at(place, f"{meaning.key} is {shown(cell)}", f"expected {_FINITE}")
+                raise InputError.at(place, f"{named(meaning.key)} is {shown(cell)}", f"expected {_FINITE}")
         return self._frames.finish(self._named)
 
 
@@ -142,7 +142,7 @@ def _check_keys(place: str, keys: list[str], names: Mapping[str, str]) -> None:
             raise InputError.at(place, f"column {key!r} stands twice", "expected each column once")
     task = names.get("task", "task")
     if task not in keys:
-        here = ", ".join(keys)
+        here = ", ".join(map(named, keys))
         here = here if len(here) <= 300 else here[:297] + "..."
         raise InputError.at(place, f"no column {task!r}", f"name it with --columns task=KEY (columns here: {here})")
 

@@ -44,6 +44,9 @@ class Column:
 
     def take(self, rows: slice | Ints | Bools) -> Column:
         """The same column over some of its rows."""
+        if isinstance(rows, np.ndarray) and rows.dtype != bool:  # several times as fast as indexing
+            given = np.ones(len(rows), dtype=bool) if self.given.all() else self.given.take(rows)
+            return Column(self.values.take(rows), given)
         return Column(self.values[rows], self.given[rows])
 
     def filled(self, value: float) -> Column:

@@ -84,7 +84,8 @@ def fault(row: Any, names: Mapping[str, str]) -> tuple[str, str] | None:
     for role in ("rewards", "usage"):
         for key, value in (row.get(keys.get(role)) or {}).items():
             if not (value is None or _number(value)):
-                return f"{role}.{key} is {_show(value)}", "expected a number or null"
+                name = f"{role}.{key if key.isprintable() else _show(key)}"
+                return f"{name} is {_show(value)}", "expected a number or null"
     for name in USAGE:
         key = names.get(name, name)
         if name in names and key in row and not (row[key] is None or _number(row[key])):
@@ -128,5 +129,5 @@ def _show(value: Any) -> str:
 
 
 def _advice(row: Mapping[str, Any]) -> str:
-    keys = ", ".join(list(row)[:8]) or "none"
+    keys = ", ".join(key if key.isprintable() else _show(key) for key in list(row)[:8]) or "none"
     return f"name it with --columns task=KEY (keys here: {keys[:120]})"

@@ -116,9 +116,9 @@ def _join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[
     return distinct, np.concatenate(joined)
 
 
-def _as_json(value: Any) -> tuple[type, Any]:
+def _as_json(value: Any) -> Any:
     """What tells JSON values apart: 1, 1.0 and True, 0.0 and -0.0 are equal in Python but not there."""
-    return type(value), value if isinstance(value, str) else label(value)
+    return value if type(value) is str else (type(value), label(value))
 
 
 def _join_labels(parts: Sequence[Part]) -> dict[str, Labels]:
@@ -170,12 +170,12 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints, attempt: Ints)
 
     None for all rows as they are, and None for one attempt each.
     """
-    later = unit[1:] > unit[:-1]
-    if bool((later | ((unit[1:] == unit[:-1]) & (sample[1:] > sample[:-1]))).all()):
+    rollout = _ranked(unit, sample)  # one number for each (task, sample), in their order
+    if bool((rollout[1:] > rollout[:-1]).all()):
         return None, None
-    rows = np.lexsort((attempt, sample, unit))
-    same = (unit[rows][1:] == unit[rows][:-1]) & (sample[rows][1:] == sample[rows][:-1])
-    twice = same & (attempt[rows][1:] == attempt[rows][:-1])
+    rows = np.argsort(_ranked(rollout, attempt), kind="stable")  # cheap where rows are nearly in order
+    same = np.diff(rollout[rows]) == 0
+    twice = same & (np.diff(attempt[rows]) == 0)
     if twice.any():
         # of all that stand twice, report the one found first in the files
         second = rows[1:][twice]
@@ -191,6 +191,14 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints, attempt: Ints)
         return rows, None
     last = np.flatnonzero(np.append(~same, True))
     return rows[last], np.diff(last, prepend=-1)
+
+
+def _ranked(first: Ints, second: Ints) -> Ints:
+    """Numbers that sort as the pairs do, and are equal where the pairs are."""
+    width = int(second.max(initial=0)) + 1
+    if int(first.max(initial=0)) < 2**62 // width:
+        return first * width + second
+    return np.unique(np.stack([first, second]), axis=1, return_inverse=True)[1].reshape(-1)
 
 
 def _join_columns(parts: Sequence[tuple[int, dict[str, Column]]]) -> dict[str, Column]:
