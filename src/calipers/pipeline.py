@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -36,8 +35,6 @@ from calipers.stats.estimate import Estimate, Settings, estimate
 Path = str | os.PathLike[str]
 Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
-
-WORTH_THREADS = 100_000  # rollouts; numpy works outside the interpreter's lock
 
 DEFINITIONS = 1
 """Stands in every signature, and rises when a number changes its meaning; no package version does."""
@@ -138,12 +135,7 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
             warnings.warn(f"metric {one.text!r} is left out: {failure}", stacklevel=5)
             return None
 
-    if len(part) < WORTH_THREADS or any(one.foreign for one in asked):
-        answers = list(map(answer, asked))  # somebody's own function is called from one thread only
-    else:
-        with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
-            answers = list(pool.map(answer, asked))
-    return Slice(Ledger.of(part), {one.text: found for one, found in zip(asked, answers, strict=True) if found})
+    return Slice(Ledger.of(part), {one.text: found for one in asked if (found := answer(one))})
 
 
 def _column(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:

@@ -103,16 +103,17 @@ def _join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[
     """One list of distinct values and one code per row, from one of each per part."""
     if len(lists) == 1:
         return list(lists[0]), codes[0]
-    index: dict[tuple[type, Any], int] = {}
+    index: dict[Any, int] = {}
+    distinct: list[Any] = []
     joined = []
     for values, code in zip(lists, codes, strict=True):
-        keys = [_as_json(value) for value in values]
-        table = np.array([index.setdefault(key, len(index)) for key in keys] + [-1], dtype=np.int64)
-        joined.append(table[code])
-    distinct: list[Any] = [None] * len(index)
-    for values in lists:
+        table = []
         for value in values:
-            distinct[index[_as_json(value)]] = value
+            number = index.setdefault(_as_json(value), len(index))
+            table.append(number)
+            if number == len(distinct):
+                distinct.append(value)
+        joined.append(np.array([*table, -1], dtype=np.int64)[code])
     return distinct, np.concatenate(joined)
 
 
@@ -173,7 +174,8 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints, attempt: Ints)
     rollout = _ranked(unit, sample)  # one number for each (task, sample), in their order
     if bool((rollout[1:] > rollout[:-1]).all()):
         return None, None
-    rows = np.argsort(_ranked(rollout, attempt), kind="stable")  # cheap where rows are nearly in order
+    retried = int(attempt.max(initial=1)) > 1
+    rows = np.argsort(_ranked(rollout, attempt) if retried else rollout, kind="stable")  # cheap where nearly sorted
     same = np.diff(rollout[rows]) == 0
     twice = same & (np.diff(attempt[rows]) == 0)
     if twice.any():
