@@ -2,6 +2,9 @@ import pytest
 from making import rollouts
 
 from calipers.errors import InputError
+from calipers.readers.evsys import from_rewards
+from calipers.readers.jsonl import JsonLines
+from calipers.rollouts.table import assemble
 
 
 def rows(table, key="reward"):
@@ -68,3 +71,13 @@ def test_where_keeps_only_the_tasks_of_the_rows_it_keeps():
     table = rollouts(*({"task": task, "sample": s, "reward": s} for task in "abc" for s in range(2)))
     some = table.where((table.task != 1) & (table.sample == 1))
     assert rows(some) == [("a", 1, 1), ("c", 1, 1)]
+
+
+def test_a_task_without_rollouts_is_kept_beside_other_groups():
+    named = JsonLines("m.jsonl", {}, ())
+    named.read(b'{"task": "a", "model": "m", "reward": 1}\n')
+    table = assemble([from_rewards([[1], [], [0]]), named.finish()])
+    assert [list(part.tasks) for part in table.groups()] == [["0", "1", "2"], ["a"]]
+    first, second = table.groups()
+    assert rows(first) == [("0", 0, 1), ("2", 0, 0)]
+    assert rows(second) == [("a", 0, 1)]

@@ -15,6 +15,10 @@ from calipers.rollouts.part import Labels, Part
 from calipers.rollouts.record import GROUP, MISSING, SCORED, UNSTATED, label
 
 
+NAMELESS = (None, None, None)
+"""The group of rollouts that name no agent, no model and no dataset."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rollouts:
     """Rollouts of one or more groups (agent, model, dataset), a row per planned (task, sample).
@@ -137,7 +141,7 @@ def _group_keys(labels: dict[str, Labels], rows: int) -> tuple[list[tuple[str | 
     """The distinct (agent, model, dataset), sorted by (dataset, model, agent), and each row's."""
     found = [labels.pop(name, None) for name in GROUP]
     if rows == 0 or not any(found):
-        return [(None, None, None)], np.zeros(rows, dtype=np.int64)
+        return [NAMELESS], np.zeros(rows, dtype=np.int64)
     codes = np.stack([column.code if column else np.full(rows, -1) for column in found], axis=1)
     distinct, code = np.unique(codes, axis=0, return_inverse=True)
     keys = [
@@ -158,6 +162,11 @@ def _units(ids: Sequence[str], task: Ints, keys: Sequence[Any], group: Ints) -> 
     if len(keys) == 1:
         return [ids[i] for i in order], np.zeros(len(ids), dtype=np.int64), place[task]
     pair, code = np.unique(group * len(ids) + place[task], return_inverse=True)
+    nameless = keys.index(NAMELESS) if NAMELESS in keys else 0  # where tasks without rollouts belong
+    idle = np.setdiff1d(np.arange(len(ids)), pair % len(ids)) + nameless * len(ids)
+    if len(idle):
+        every = np.union1d(pair, idle)
+        pair, code = every, np.searchsorted(every, pair)[code]
     return [ids[order[i]] for i in (pair % len(ids)).tolist()], pair // len(ids), code
 
 
