@@ -14,7 +14,6 @@ from calipers.rollouts.groups import Groups
 from calipers.rollouts.part import Labels, Part
 from calipers.rollouts.record import GROUP, MISSING, SCORED, UNSTATED, label
 
-
 NAMELESS = (None, None, None)
 """The group of rollouts that name no agent, no model and no dataset."""
 
