@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.stats.interval import _spread, effective_tasks, interval
+from calipers.stats.interval import MANY, _spread, _t_quantile, effective_tasks, interval
 
 CLUSTERS = [0, 0, 0, 1, 1, 2, 2, 2, 3, 3]
 SCORES = [1, 1, 0, 0, 0, 1, 1, 1, 0, 1]
@@ -115,3 +115,11 @@ def test_swapping_pass_and_fail_mirrors_the_interval(values):
 def test_all_passes_end_exactly_at_one(tasks):
     assert of([1] * tasks).ends[1] == 1.0
     assert of([0] * tasks).ends[0] == 0.0
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.95, 0.99, 0.999])
+@pytest.mark.parametrize("freedom", [MANY, 5_000.5, 62_499, 1e7, 1e12])
+def test_the_expansion_of_the_t_quantile_has_all_its_digits(confidence, freedom):
+    from scipy.special import stdtrit
+
+    assert _t_quantile(confidence, freedom) == pytest.approx(stdtrit(freedom, (1 + confidence) / 2), rel=2e-14)

@@ -155,7 +155,8 @@ def _group_keys(labels: dict[str, Labels], rows: int) -> tuple[list[tuple[str | 
 
 def _units(ids: Sequence[str], task: Ints, keys: Sequence[Any], group: Ints) -> tuple[list[str], Ints, Ints]:
     """Tasks as (group, id), groups in their order, ids in theirs: (ids, owners, code per row)."""
-    order = sorted(range(len(ids)), key=lambda i: _id_order(ids[i]))
+    plain = not any(map(str.isdecimal, ids))  # no numbers among them: text sorts as it is
+    order = sorted(range(len(ids)), key=ids.__getitem__ if plain else lambda i: _id_order(ids[i]))
     place = np.empty(len(ids), dtype=np.int64)
     place[order] = np.arange(len(ids))
     if len(keys) == 1:

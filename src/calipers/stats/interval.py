@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from calipers.rollouts.sums import sum_by, total
 ONE_TASK = "one task says nothing about others"
 ONE_CLUSTER = "one cluster says nothing about others"
 NO_SPREAD = "no spread and no known range"
+MANY = 2_000  # degrees of freedom from which the expansion of the t quantile has all its digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +129,24 @@ def _unbounded(spread: Spread, stderr: float, confidence: float) -> Interval:
 
 
 def _normal_quantile(confidence: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + confidence) / 2))
+    return NormalDist().inv_cdf((1 + confidence) / 2)
 
 
 def _t_quantile(confidence: float, freedom: float) -> float:
-    from scipy.special import stdtrit
+    """The quantile of Student's t. For many degrees of freedom its expansion around the normal one.
 
-    return float(stdtrit(freedom, (1 + confidence) / 2))
+    Abramowitz and Stegun 26.7.5: the first term left out is of order freedom^-5, below the last digit
+    here. It spares most scorings the loading of scipy, a fifth of a second.
+    """
+    if freedom < MANY:
+        from scipy.special import stdtrit
+
+        return float(stdtrit(freedom, (1 + confidence) / 2))
+    z = _normal_quantile(confidence)
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return z + sum(term / freedom ** (power + 1) for power, term in enumerate(terms))
