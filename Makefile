@@ -79,7 +79,7 @@ docs: $(READY) ## write the generated pages anew
 	@$(BIN)/python scripts/docs.py
 
 bench: $(READY) ## measure, and write the figures down
-	@$(BIN)/python bench/run.py --write
+	@$(FIND); CALIPERS_BENCH_PYTHON312=$${CALIPERS_BENCH_PYTHON312:-$$(find 3.12)} $(BIN)/python bench/run.py --write
 
 test-interpreters: $(READY) ## the same digest from every other Python at hand
 	@$(FIND); own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \

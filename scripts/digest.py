@@ -26,6 +26,7 @@ def records() -> list[dict[str, Any]]:
             row: dict[str, Any] = {"task": f"t{task}", "sample": sample, "reward": draw.random() ** 0.3}
             if draw.random() < 0.1:
                 row = {**row, "reward": None, "outcome": draw.choice(["refused", "client_failed", "judge_failed"])}
+            row["answer"] = draw.choice(["1/2", 0.5, None, True])
             row["usage"] = {"cost_usd": draw.expovariate(7), "latency_s": draw.lognormvariate(0, 2)}
             row["metadata"] = {"level": draw.choice(["easy", "hard", None]), "source": {"book": task % 20}}
             if task > 250:
