@@ -223,3 +223,8 @@ def test_columns_and_groups_stay_out_of_each_others_way():
 def test_only_samples_of_tasks_with_a_value_enter():
     found = score([[1, 1, 1], [1], [0, 0, 0]], "pass@3")["pass@3"]
     assert (found.tasks, found.samples, found.undefined_tasks) == (2, 6, 1)
+
+
+def test_samples_beyond_the_first_k_do_not_enter():
+    found = score([[1, 1, 0], [1]], "pass@1", dialect="evsys")["pass@1"]
+    assert (found.tasks, found.samples) == (2, 2)

@@ -34,6 +34,7 @@ class Metric:
     aggregate: Aggregate
     reads: tuple[str, ...] = ("reward",)  # "reward", "column" (the one asked for), or a column's name
     params: Mapping[str, Any] = field(default_factory=dict)  # name -> default, or its type where there is none
+    uses: Callable[[Column, Any, int], Column] | None = None  # (column, by, k) -> what it looks at, if not at all
     aggregated: tuple[str, ...] = ()  # the parameters that `aggregate` takes; `reduce` takes the others
     range: tuple[float, float] | None = None
     of_rewards: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import comb
 
 import numpy as np
@@ -89,9 +90,6 @@ SOLVED_RATE = Metric("solved_rate", reduce=solved, aggregate=mean, params=_THRES
 PASS_AT_K = Metric("pass@{k}", reduce=pass_at_k, aggregate=mean, params=_K, range=UNIT)
 PASS_HAT_K = Metric("pass^{k}", reduce=pass_hat_k, aggregate=mean, params=_K, range=UNIT)
 MAX_AT_K = Metric("max@{k}", reduce=max_at_k, aggregate=mean, params={"k": int}, of_rewards=True)
-ANY_OF_FIRST_K = Metric(
-    "any_of_first_{k}", any_of_first_k, mean, params=_K, range=UNIT, breaks=frozenset({"sample order"})
-)
-ALL_OF_FIRST_K = Metric(
-    "all_of_first_{k}", all_of_first_k, mean, params=_K, range=UNIT, breaks=frozenset({"sample order"})
-)
+_FIRST = partial(Metric, aggregate=mean, params=_K, range=UNIT, uses=_first, breaks=frozenset({"sample order"}))
+ANY_OF_FIRST_K = _FIRST("any_of_first_{k}", reduce=any_of_first_k)
+ALL_OF_FIRST_K = _FIRST("all_of_first_{k}", reduce=all_of_first_k)

@@ -178,7 +178,7 @@ def _faults(line: bytes, names: Mapping[str, str]) -> tuple[str, str]:
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             return "two values on one line", "expected one JSON object a line"
-        return f"not JSON ({error.msg} at column {error.colno})", "expected one JSON object a line"
+        return f"not JSON ({error.msg.removesuffix(' at')} at column {error.colno})", "expected one JSON object a line"
     except _Constant as error:
         return f"{error} is not JSON", "expected a finite number or null"
     except ValueError:  # an integer of thousands of digits

@@ -75,7 +75,8 @@ def estimate(
     value = float(aggregate(reduced.kept())) if reduced.given.any() else settings.undefined
     odd = _odd(value, metric.reads[0], counted)
     how = Interval(None, None, None, odd) if odd else _how_sure(metric, counted[0], reduced, settings)
-    entered = reduced.given if metric.rows else counted[0].given & reduced.given[settings.by.code]
+    looked_at = metric.uses(counted[0], settings.by, params["k"]) if metric.uses else counted[0]
+    entered = reduced.given if metric.rows else looked_at.given & reduced.given[settings.by.code]
     tasks = int(np.count_nonzero(settings.by.count(entered)))
     return Estimate(
         value=None if value is None or odd == UNDEFINED else value + 0.0,  # -0.0 becomes 0.0
