@@ -12,7 +12,7 @@ from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import sum_by
 
-_CELLS = 1 << 21  # numbers in one table of ways: 16 MB
+_CELLS = 1 << 19  # numbers in one table of ways: 4 MB, which a processor keeps at hand
 
 
 def maj_at_k(rewards: Column, answers: Column, by: Groups, k: int) -> Column:

@@ -1,0 +1,110 @@
+"""The default interval for many replicates at once: the twin that ``make bench-statistics`` simulates with.
+
+It follows `calipers.stats.interval` step by step, over arrays of replicates in place of one set of tasks.
+tests/stats/test_coverage.py holds the two together to twelve digits, so what is measured here is what ships.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv, ndtri, stdtrit
+from scipy.stats import binom
+
+from calipers.stats.interval import interval
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Ends: TypeAlias = tuple[Floats, Floats]
+"""Lower and upper ends, [R] each."""
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Spreads:
+    """What the rule needs of every replicate, [R] each; as `calipers.stats.interval.Spread`."""
+
+    mean: Floats
+    variance: Floats
+    effective_units: Floats
+    doubt: float
+
+
+def of_tallies(tallies: Ints, values: Floats, weights: Floats) -> Spreads:
+    """Replicates in which ``tallies`` [R, C] tasks have the values [C] and weights [C]; two tasks or more each."""
+    whole = tallies @ weights
+    mean = (tallies @ (weights * values)) / whole
+    tasks = tallies.sum(axis=1)
+    pulls = (tallies * (weights * (values - mean[:, None])) ** 2).sum(axis=1) / whole**2
+    return Spreads(mean, tasks / (tasks - 1) * pulls, whole**2 / (tallies @ weights**2), 1.0)
+
+
+def of_clusters(sums: Floats, sizes: Ints) -> Spreads:
+    """Replicates whose clusters of ``sizes`` [G] tasks have values that add up to ``sums`` [R, G].
+
+    Clusters of one task each are plain tasks.
+    """
+    units, tasks = len(sizes), int(sizes.sum())
+    mean = sums.sum(axis=1) / tasks
+    pulls = (((sums - sizes * mean[:, None]) / tasks) ** 2).sum(axis=1)
+    effective = tasks**2 / float((sizes**2).sum())
+    doubt = (1 + effective / tasks) / 2
+    return Spreads(mean, units / (units - 1) * pulls, np.full(len(sums), effective), doubt)
+
+
+def default_ends(spreads: Spreads, confidence: float = CONFIDENCE) -> Ends:
+    """The default interval of values on [0, 1]."""
+    m, units = spreads.mean, spreads.effective_units
+    possible = np.maximum(m * (1 - m), 0.0)
+    above = possible + spreads.variance + 1 / (4 * units)
+    n = np.maximum(1.0, above / (spreads.variance + spreads.doubt / (4 * units**2)))
+    steady = units / n
+    normal = steady >= 1 - 1e-9
+    freedom = np.maximum(1.0, (units - 1) / np.where(normal, 1.0, 1 - steady))
+    q = np.where(normal, ndtri((1 + confidence) / 2), stdtrit(freedom, (1 + confidence) / 2))
+    centre = (m + q**2 / (2 * n)) / (1 + q**2 / n)
+    half = q / (1 + q**2 / n) * np.sqrt(possible / n + q**2 / (4 * n**2))
+    low = np.where(m <= 0, 0.0, np.clip(centre - half, 0.0, m))
+    high = np.where(m >= 1, 1.0, np.clip(centre + half, m, 1.0))
+    return low, high
+
+
+def t_ends(spreads: Spreads, confidence: float = CONFIDENCE) -> Ends:
+    """The interval of values without a known range."""
+    freedom = np.maximum(1.0, spreads.effective_units - 1)
+    half = stdtrit(freedom, (1 + confidence) / 2) * np.sqrt(spreads.variance)
+    return spreads.mean - half, spreads.mean + half
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Coverage and mean width of an interval over T tasks worth 0 or 1, without simulation."""
+
+    coverage: float
+    width: float
+
+
+def known_default(tasks: int, truth: float) -> Known:
+    """The default interval: the product's own function, asked for every possible number of passes."""
+    ones = np.ones(tasks)
+    found = [interval(np.arange(tasks) < passes, ones, CONFIDENCE, (0.0, 1.0)).ends for passes in range(tasks + 1)]
+    low, high = np.array([ends for ends in found if ends]).T
+    return _known(low, high, tasks, truth)
+
+
+def known_exact(tasks: int, truth: float) -> Known:
+    """Clopper and Pearson's interval, never below its level and wider for it."""
+    passes, tail = np.arange(tasks + 1), (1 - CONFIDENCE) / 2
+    low, high = np.zeros(tasks + 1), np.ones(tasks + 1)
+    low[1:] = betaincinv(passes[1:], tasks - passes[1:] + 1, tail)
+    high[:-1] = betaincinv(passes[:-1] + 1, tasks - passes[:-1], 1 - tail)
+    return _known(low, high, tasks, truth)
+
+
+def _known(low: Floats, high: Floats, tasks: int, truth: float) -> Known:
+    chance = binom.pmf(np.arange(tasks + 1), tasks, truth)
+    return Known(float(chance @ ((low <= truth) & (truth <= high))), float(chance @ (high - low)))
