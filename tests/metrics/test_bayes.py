@@ -45,3 +45,26 @@ def test_a_sure_thing_is_never_certain():
 def test_rewards_that_are_no_rubric_have_no_posterior(tasks):
     found = calipers.score(tasks, "bayes_mean")["bayes_mean"]
     assert (found.value, found.why) == (None, "no task has a value")
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(10, 3, 5), (1, 0, 1), (1, 1, 2), (4, 4, 3), (7, 2, 20)])
+def test_the_variance_of_a_posterior_is_its_integral(n, c, k):
+    from scipy.integrate import quad
+    from scipy.special import beta
+
+    def moment(power):
+        return quad(lambda p: (1 - (1 - p) ** k) ** power * p**c * (1 - p) ** (n - c) / beta(c + 1, n - c + 1), 0, 1)[0]
+
+    column = posterior_pass_at_k(*rewards([1] * c + [0] * (n - c), []), k=k, threshold=1.0)
+    assert column.given.tolist() == [True, False]
+    assert column.values[0] == pytest.approx([moment(1), moment(2) - moment(1) ** 2], abs=1e-10)
+
+
+def test_the_credible_interval_is_that_of_a_beta_with_the_same_moments():
+    from scipy.special import betaincinv
+
+    found = calipers.score([[0, 1, 1, 0, 1]], "bayes_mean")["bayes_mean"]  # one task: Beta(4, 3) itself
+    assert found.stderr == pytest.approx(math.sqrt(4 * 3 / (49 * 8)))
+    assert found.interval == pytest.approx(tuple(betaincinv(4, 3, [0.025, 0.975])), abs=1e-9)
+    narrower = calipers.score([[0, 1, 1, 0, 1]], "bayes_mean", confidence=0.5)["bayes_mean"].interval
+    assert found.interval[0] < narrower[0] < narrower[1] < found.interval[1]

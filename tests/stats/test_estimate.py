@@ -228,3 +228,64 @@ def test_only_samples_of_tasks_with_a_value_enter():
 def test_samples_beyond_the_first_k_do_not_enter():
     found = score([[1, 1, 0], [1]], "pass@1", dialect="evsys")["pass@1"]
     assert (found.tasks, found.samples) == (2, 2)
+
+
+def test_a_pooled_rate_weighs_tasks_by_their_samples():
+    counts = [(3, 3), (1, 2), (0, 4), (2, 2), (5, 8), (1, 1)]
+    tasks = [[1] * passes + [0] * (n - passes) for passes, n in counts]
+    result = score(tasks, "pass_rate", "mean_reward")
+    assert result["pass_rate"].value == 0.6
+    assert result["pass_rate"].stderr == pytest.approx(0.155692, abs=1e-6)
+    assert result["pass_rate"].interval == pytest.approx((0.238751, 0.877662), abs=1e-6)
+    assert result["mean_reward"].interval == pytest.approx((0.342647, 0.902774), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("passes", "metric", "value", "ends"),
+    [
+        ([0, 1, 1, 2, 3, 4, 4, 4], "mean_reward", 0.59375, (0.316716, 0.821696)),
+        ([0, 1, 1, 2, 3, 4, 4, 4], "pass@2", 0.729167, (0.430554, 0.905543)),
+        ([0, 1, 1, 2, 3, 4, 4, 4], "pass^2", 0.458333, (0.197877, 0.743741)),
+        ([0, 1, 1, 2, 3, 4, 4, 4], "pass@4", 0.875, (0.529112, 0.977583)),
+    ],
+)
+def test_worked_examples_from_samples(passes, metric, value, ends):
+    found = score([[1] * c + [0] * (4 - c) for c in passes], metric)[metric]
+    assert found.value == pytest.approx(value, abs=1e-6)
+    assert found.interval == pytest.approx(ends, abs=1e-6)
+    assert found.higher_is_better is True
+
+
+@pytest.mark.parametrize(("metric", "why"), [("max(column=reward)", "extremes"), ("sum(column=reward)", "a sum")])
+def test_a_statistic_without_an_interval_says_why(metric, why):
+    found = score([[1, 0.5], [0]], metric)[metric]
+    assert (found.interval, found.stderr, found.method, found.higher_is_better) == (None, None, None, None)
+    assert why in found.why
+
+
+def test_rewards_outside_the_unit_range_get_the_t_interval():
+    assert score([[2], [0], [5]], "mean_reward")["mean_reward"].method == "t"
+    assert score([[1], [0], [0.5]], "mean_reward")["mean_reward"].method == "wilson_t"
+    assert score([[1], [0], [1]], "mean_reward")["mean_reward"].method == "wilson"
+    assert score([[1], [0], [1]], "mean(column=reward)")["mean(column=reward)"].method == "wilson"
+
+
+def test_an_opaque_metric_answers_like_any_other(plugin):
+    plugin("worst", Worst)
+    tasks = [[1, 0.5], [], [0.25, GAP], [1]]
+    lists = [[1, 0.5], [0.25], [1]]
+    seen = []
+    plugin("spy", type("Spy", (), {"compute": lambda self, tasks: float(seen.append(tasks) or len(tasks))}))
+    found = score(tasks, "spy", missing="zero")["spy"]
+    assert seen[0] == [[1, 0.5], [], [0.25, 0.0], [1]]  # --missing zero fills the gap
+    assert (found.tasks, found.samples, found.undefined_tasks) == (3, 5, 1)
+    found = score(lists, "worst")["worst"]
+    assert (found.value, found.method, found.higher_is_better) == (0.25, "bootstrap", None)
+    assert found.interval[0] == 0.25
+    assert "interval:bootstrap" in found.signature
+    plugin("nan", type("Nan", (), {"compute": lambda self, tasks: math.nan}))
+    assert score(lists, "nan")["nan"].why == "undefined for these values"
+
+
+def test_zero_is_never_negative():
+    assert math.copysign(1, score([[-0.0]], "mean_reward")["mean_reward"].value) == 1

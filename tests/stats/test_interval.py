@@ -123,3 +123,12 @@ def test_the_expansion_of_the_t_quantile_has_all_its_digits(confidence, freedom)
     from scipy.special import stdtrit
 
     assert _t_quantile(confidence, freedom) == pytest.approx(stdtrit(freedom, (1 + confidence) / 2), rel=2e-14)
+
+
+def test_without_a_range_it_is_the_t_interval_over_tasks():
+    found = of([3, 5.5, 4, 7.5, -1], limits=None)
+    assert (found.method, found.why) == ("t", None)
+    assert found.stderr == pytest.approx(1.419507, abs=1e-6)
+    two = of([1.0, 2.0], limits=None)
+    assert two.ends == pytest.approx((1.5 - 12.706205 * 0.5, 1.5 + 12.706205 * 0.5), abs=1e-5)
+    assert of([2, 2, 2], limits=None).stderr == 0.0
