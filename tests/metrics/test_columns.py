@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from making import rollouts
 
 import calipers
-from calipers.metrics.aggregate import percentile, spread
+from calipers.metrics.aggregate import largest, mean, median, percentile, pooled, smallest, spread
 
 
 @pytest.mark.parametrize(("q", "expected"), [(50, 10.5), (90, 18.1), (95, 19.05), (99, 19.81), (0, 1), (100, 20)])
@@ -53,3 +53,18 @@ def test_statistics_are_pooled_over_rollouts_and_leave_gaps_out():
 def test_a_column_nobody_has_is_an_error_with_the_nearest_name():
     with pytest.raises(calipers.InputError, match="no column of numbers named 'f2'; did you mean 'f1'"):
         calipers.score(rollouts({"task": "a", "reward": 1, "f1": 1}), "mean(column=f2)")
+
+
+def test_aggregates_work_along_the_last_axis():
+    rows = np.array([[1.0, 3.0, 8.0], [2.0, 2.0, 5.0]])
+    assert largest(rows).tolist() == [8, 5]
+    assert smallest(rows).tolist() == [1, 2]
+    assert median(rows).tolist() == [3, 2]
+    assert percentile(rows, q=50).tolist() == [3, 2]
+    assert mean(rows).tolist() == [4, 3]
+    assert spread(rows).tolist() == [
+        pytest.approx(statistics.stdev([1, 3, 8])),
+        pytest.approx(statistics.stdev([2, 2, 5])),
+    ]
+    assert np.isnan(spread(np.ones((2, 1)))).tolist() == [True, True]
+    assert pooled(np.array([[[1.0, 2.0], [3.0, 2.0]], [[0.0, 1.0], [1.0, 3.0]]])).tolist() == [1.0, 0.25]

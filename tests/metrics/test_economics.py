@@ -45,3 +45,14 @@ def test_economics_do_not_enter_the_digest():
     fast, slow = (calipers.score(rollouts(usage("a", latency_s=seconds))) for seconds in (1, 2))
     assert fast.digest == slow.digest
     assert fast.groups[0].economics["time_per_task"].value == pytest.approx(1)
+
+
+def test_cost_per_solved_of_two_solved_tasks_and_one_without_a_price():
+    table = rollouts(usage("a", 0, 1, cost_usd=1), usage("b", 0, 1, cost_usd=5), {"task": "c", "reward": 1})
+    found = calipers.score(table, "cost_per_solved")["cost_per_solved"]
+    assert (found.value, found.tasks, found.undefined_tasks) == (3, 2, 1)
+
+
+def test_tokens_of_one_side_only_are_those_tokens():
+    table = rollouts(usage("a", output_tokens=7), usage("b", input_tokens=3))
+    assert calipers.score(table, "tokens_per_task")["tokens_per_task"].value == 5

@@ -61,3 +61,21 @@ def test_k_is_any_positive_integer(k):
     found = calipers.score(TABLE, f"pass@{k}(threshold=0.75)")[f"pass@{k}(threshold=0.75)"]
     assert found.value == (None if k > 4 else pytest.approx(k / 4))
     assert found.undefined_tasks == (k > 4)
+
+
+@pytest.mark.parametrize(
+    "asked", ["percentile(column=reward, q=0)", "percentile(column=reward, q=100)", "gpass@2(tau=1)"]
+)
+def test_the_ends_of_a_parameters_range_belong_to_it(asked):
+    assert calipers.score(TABLE, asked)[asked].value is not None
+
+
+def test_a_mapping_without_parameters_is_its_name_and_a_column_may_be_a_number():
+    table = rollouts({"task": "a", "reward": 1, "7": 0.5}, {"task": "b", "reward": 0, "7": 1})
+    result = calipers.score(table, [{"metric": "mean_reward"}, "mean(column=7)"])
+    assert (result["mean_reward"].value, result["mean(column=7)"].value) == (0.5, 0.75)
+
+
+def test_a_column_has_no_reward_key():
+    with pytest.raises(InputError, match="no parameter of mean named 'reward'"):
+        calipers.score(TABLE, "mean(column=reward, reward=x)")

@@ -77,3 +77,15 @@ def test_votes_come_from_the_records_answers():
 def test_without_any_answer_there_is_nothing_to_vote_on():
     with pytest.raises(calipers.InputError, match="no rollout has an answer"):
         calipers.score([[1, 0], [GAP]], "maj@1")
+
+
+def test_tasks_are_counted_apart_however_many_share_a_block():
+    tasks = ["AAB", "ABB", "ABC", "BBA", "AA", "B"]
+    column, by = rewards(*([int(answer == "A") for answer in task] for task in tasks))
+    answers = Column.of([ord(answer) - ord("A") for task in tasks for answer in task])
+    for k in (1, 2, 3):
+        found = maj_at_k(column, answers, by, k=k)
+        by_hand = [expected(task, {"A": 1}, k) if k <= len(task) else None for task in tasks]
+        assert [v if there else None for v, there in zip(found.values, found.given)] == [
+            value if value is None else pytest.approx(value) for value in by_hand
+        ]

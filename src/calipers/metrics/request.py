@@ -66,7 +66,7 @@ def settle(request: Request, metric: Metric, k: int | None) -> dict[str, Any]:
     """
     given = dict(request.params)
     known = dict(metric.params)
-    if "reward" in metric.reads or "column" in metric.reads:
+    if "reward" in metric.reads:
         known["reward"] = ""
     settled: dict[str, Any] = {}
     for key in given:
