@@ -31,7 +31,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test check check-format check-lint check-types check-imports check-docs format docs bench \
-	test-interpreters constraints clean
+	bench-statistics test-interpreters constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -80,6 +80,9 @@ docs: $(READY) ## write the generated pages anew
 
 bench: $(READY) ## measure, and write the figures down
 	@$(FIND); CALIPERS_BENCH_PYTHON312=$${CALIPERS_BENCH_PYTHON312:-$$(find 3.12)} $(BIN)/python bench/run.py --write
+
+bench-statistics: $(READY) ## try the default interval in 2,310 worlds, and write down what it covers
+	@$(BIN)/python bench/statistics_run.py --write
 
 test-interpreters: $(READY) ## the same digest from every other Python at hand
 	@$(FIND); own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import betabinom, binom
 
-from bench.statistics_rule import CONFIDENCE, Floats, Ints, Spreads, default_ends, of_clusters, of_tallies, t_ends
+from bench.statistics_rule import CONFIDENCE, Floats, Ints, Spreads, default_ends, of_clusters, of_tallies
 
 Bools: TypeAlias = NDArray[np.bool_]
 
@@ -26,10 +26,6 @@ UNEVEN = "1 to 8"
 SAMPLES: dict[str, tuple[int, ...]] = {"1": (1,), "4": (4,), "16": (16,), UNEVEN: tuple(range(1, 9))}
 CHANCES = (None, 4.0, 0.5)  # a + b of the beta law of the tasks' chances; None: all tasks alike
 FINE = (4.0, 50.0)  # a + b of the beta law of one task's real rewards
-CLUSTERS = (5, 10, 20, 50)
-MEAN_SIZE, LARGEST = 10, 22  # tasks in an even cluster; in the largest of the uneven ones
-ICCS = (0.0, 0.2, 0.5)
-WITHIN = 0.2  # share of a task's chance in the variance that its cluster leaves over
 POPULATION = 1 << 16  # tasks that stand for endlessly many, where a law has no closed form
 
 
@@ -121,22 +117,6 @@ def real_cells(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
                         yield judged(world, truth, deviation / sqrt(units), spreads)
 
 
-def cluster_cells(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """Tasks in clusters that share a chance; binary rewards."""
-    for units in CLUSTERS:
-        for kind in ("even clusters", "uneven clusters"):
-            sizes = cluster_sizes(units, kind)
-            for mean in MEANS:
-                for samples in (1, 4):
-                    for icc in ICCS:
-                        sums = cluster_sums(sizes, mean, samples, icc, replicates, rng)
-                        world = World(kind, "mean_reward", units, mean, str(samples), icc)
-                        value = mean * (1 - mean) * (WITHIN + (1 - WITHIN) / samples) * (1 - between(samples, icc))
-                        shared = mean * (1 - mean) * between(samples, icc)
-                        variance = (shared * float((sizes**2).sum()) + value * sizes.sum()) / float(sizes.sum()) ** 2
-                        yield judged(world, mean, sqrt(variance), of_clusters(sums, sizes))
-
-
 def judged(world: World, truth: float, stderr: float, spreads: Spreads) -> Cell:
     """The cell of a world, given its true value, its true standard error and its replicates."""
     low, high = default_ends(spreads)
@@ -161,10 +141,7 @@ def outcomes(counts: tuple[int, ...], mean: float, chance: float | None) -> tupl
     """Samples, passes and the chance of every outcome of a task, [C] each."""
     n = np.concatenate([np.full(count + 1, count) for count in counts])
     c = np.concatenate([np.arange(count + 1) for count in counts])
-    if chance is None:
-        law = binom.pmf(c, n, mean)
-    else:
-        law = betabinom.pmf(c, n, mean * chance, (1 - mean) * chance)
+    law = np.asarray(binom.pmf(c, n, mean) if chance is None else betabinom.pmf(c, n, *_ab(mean, chance)))
     return n, c, law / law.sum()
 
 
@@ -179,79 +156,12 @@ def law_of(metric: str, n: Ints, c: Ints, probability: Floats) -> Law:
     return Law(probability, 1 - share if failing else share, np.ones(len(n)), n >= k)
 
 
+def _ab(mean: float, size: float) -> tuple[float, float]:
+    return mean * size, (1 - mean) * size
+
+
 def real_population(mean: float, chance: float | None, fine: float, rng: np.random.Generator) -> Floats:
     """Rewards of a whole population, [tasks, 16]."""
-    if chance is None:
-        chances = np.full(POPULATION, mean)
-    else:
-        chances = rng.beta(mean * chance, (1 - mean) * chance, size=POPULATION)
-    chances = np.clip(chances, 1e-12, 1 - 1e-12)[:, None]  # a beta law needs both its numbers above 0
+    drawn = np.full(POPULATION, mean) if chance is None else rng.beta(*_ab(mean, chance), size=POPULATION)
+    chances = np.clip(drawn, 1e-12, 1 - 1e-12)[:, None]  # a beta law needs both its numbers above 0
     return rng.beta(fine * chances, fine * (1 - chances), size=(POPULATION, 16))
-
-
-def cluster_sizes(units: int, kind: str) -> Ints:
-    """Tasks per cluster: ten each, or evenly spread from 1 to 22."""
-    if kind == "even clusters":
-        return np.full(units, MEAN_SIZE)
-    return np.rint(np.linspace(1, LARGEST, units)).astype(np.int64)
-
-
-def between(samples: int, icc: float) -> float:
-    """Share of a cluster's chance in the variance of a sample, for that ICC of the task values."""
-    within = WITHIN + (1 - WITHIN) / samples
-    return icc * within / (1 - icc + icc * within)
-
-
-def cluster_sums(
-    sizes: Ints, mean: float, samples: int, icc: float, replicates: int, rng: np.random.Generator
-) -> Floats:
-    """Sums of the task values in each cluster, [R, G]: cluster chance, task chance, passes."""
-    share, shape = between(samples, icc), (replicates, len(sizes))
-    chances = np.full(shape, mean) if share == 0 else _beta(np.full(shape, mean), 1 / share - 1, rng)
-    if samples == 1:  # the chance of a task and its only sample are one coin
-        return rng.binomial(sizes, chances).astype(np.float64)
-    by_task = _beta(np.repeat(chances, sizes, axis=1), 1 / WITHIN - 1, rng)
-    values = rng.binomial(samples, by_task) / samples
-    return np.add.reduceat(values, np.concatenate([[0], np.cumsum(sizes)[:-1]]), axis=1)
-
-
-def _beta(mean: Floats, size: float, rng: np.random.Generator) -> Floats:
-    mean = np.clip(mean, 1e-12, 1 - 1e-12)
-    return rng.beta(mean * size, (1 - mean) * size)
-
-
-def unbounded_coverage(law: str, units: int, replicates: int, rng: np.random.Generator) -> float:
-    """Coverage of the t interval for rewards without a range, with a long right tail."""
-    covered, done = 0, 0
-    while done < replicates:
-        batch = min(replicates - done, 4_000)
-        exponential = law == "exponential"
-        shape = (batch, units)
-        drawn = rng.standard_exponential(shape) if exponential else np.exp(rng.standard_normal(shape))
-        low, high = t_ends(of_clusters(drawn, np.ones(units, dtype=np.int64)))
-        truth = 1.0 if exponential else float(np.exp(0.5))
-        covered += int(((low <= truth) & (truth <= high)).sum())
-        done += batch
-    return covered / replicates
-
-
-def following_cells(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """pass_rate when easy tasks are sampled more: 1 sample, and 7 more with the task's own chance each."""
-    counts, chance = SAMPLES[UNEVEN], 0.5
-    n = np.concatenate([np.full(count + 1, count) for count in counts])
-    c = np.concatenate([np.arange(count + 1) for count in counts])
-    most = max(counts)
-    for units in TASKS:
-        for mean in MEANS:
-            # n - 1 passes of 7 and c passes of n are draws with one chance: together n - 1 + c of 7 + n
-            a, b = mean * chance, (1 - mean) * chance
-            together = betabinom.pmf(n - 1 + c, most - 1 + n, a, b)
-            ways = [
-                comb(most - 1, m - 1) * comb(m, p) / comb(most - 1 + m, m - 1 + p)
-                for m, p in zip(n.tolist(), c.tolist(), strict=True)
-            ]
-            probability = together * np.array(ways)
-            law = law_of("pass_rate", n, c, probability / probability.sum())
-            tallies = rng.multinomial(units, law.chance, size=replicates)
-            world = World("following", "pass_rate", units, mean, UNEVEN, chance)
-            yield judged(world, law.truth, law.deviation / sqrt(units), law.spreads(tallies))

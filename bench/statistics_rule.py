@@ -91,9 +91,16 @@ class Known:
 def known_default(tasks: int, truth: float) -> Known:
     """The default interval: the product's own function, asked for every possible number of passes."""
     ones = np.ones(tasks)
-    found = [interval(np.arange(tasks) < passes, ones, CONFIDENCE, (0.0, 1.0)).ends for passes in range(tasks + 1)]
+    values = np.tri(tasks + 1, tasks, -1)  # as many ones in a row as its number
+    found = [interval(row, ones, CONFIDENCE, (0.0, 1.0)).ends for row in values]
     low, high = np.array([ends for ends in found if ends]).T
     return _known(low, high, tasks, truth)
+
+
+def lower_end(passes: int, tasks: int) -> float:
+    """Where the default interval begins after so many passes."""
+    ends = interval((np.arange(tasks) < passes).astype(np.float64), np.ones(tasks), CONFIDENCE, (0.0, 1.0)).ends
+    return ends[0] if ends else 0.0
 
 
 def known_exact(tasks: int, truth: float) -> Known:

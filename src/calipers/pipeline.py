@@ -19,6 +19,9 @@ from typing import Any
 
 from calipers.dialects.dialect import NATIVE, Asked, resolve
 from calipers.errors import Incomplete, PluginError, UnknownName
+from calipers.metrics.aggregate import mean, pooled
+from calipers.metrics.metric import Metric
+from calipers.metrics.rewards import MEAN_REWARD
 from calipers.plan import Plan, make_plan
 from calipers.readers.evsys import from_rewards
 from calipers.readers.read import Input
@@ -30,7 +33,10 @@ from calipers.rollouts.ledger import Ledger, contributed
 from calipers.rollouts.record import USAGE
 from calipers.rollouts.sums import total
 from calipers.rollouts.table import Rollouts, assemble
+from calipers.stats.cards import DEFAULT
 from calipers.stats.estimate import Estimate, Settings, estimate
+from calipers.stats.suite import Member, suites
+from calipers.stats.variance import Split, Unsplit, split
 
 Path = str | os.PathLike[str]
 Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts
@@ -52,6 +58,7 @@ def score(
     columns: Mapping[str, str] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
+    interval: str | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Turn rollouts into numbers: files, lists of rewards, or a table that was read before.
@@ -68,6 +75,7 @@ def score(
         reward=reward,
         confidence=confidence,
         seed=seed,
+        interval=interval,
     )
     rollouts, inputs = _read(source, columns or {}, plan.labels, progress)
     return replace(score_rollouts(rollouts, plan), inputs=inputs)
@@ -82,8 +90,10 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     """Score a table as planned."""
     asked = [variant for one in plan.asked for variant in _per_reward(one, rollouts, plan.reward)]
     groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
+    means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.aggregate in (mean, pooled)]
+    over = suites([Member(group.agent, group.model, group.dataset, group.metrics) for group in groups], means)
     notes = [f"no rollout has {key!r}: all of them are in __missing__" for key in plan.by if not has(rollouts, key)]
-    return Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes)
+    return Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over)
 
 
 def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
@@ -106,9 +116,22 @@ def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
         model,
         dataset,
         breakdowns,
-        economics=_score_slice(part, plan, economics).metrics,
+        economics=_score_slice(part, replace(plan, interval=DEFAULT), economics).metrics,  # nobody asked for them
         totals={name: float(total(column.kept())) for name, column in used.items()},
+        variance=_variance(part, plan, asked),
     )
+
+
+def _variance(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> dict[str, Split | Unsplit]:
+    """What the variance of the mean reward is made of, by the reward it reads."""
+    readers = [one for one in asked if one.metric is MEAN_REWARD]
+    readers = readers or _per_reward(resolve("mean_reward", NATIVE), part, plan.reward)
+    units = clusters(part, plan.cluster) if plan.cluster else None
+    found = {}
+    for key in dict.fromkeys(one.params["reward"] for one in readers):
+        column = contributed(part, key)
+        found[key] = split(column.filled(0.0) if plan.missing == "zero" else column, part.by_task, units)
+    return found
 
 
 def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
@@ -120,6 +143,7 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
         zero=plan.missing == "zero",
         undefined=plan.dialect.undefined,
         clusters=clusters(part, plan.cluster) if plan.cluster else None,
+        interval=plan.interval,
     )
 
     def answer(one: Asked) -> Estimate | None:

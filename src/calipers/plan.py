@@ -11,6 +11,7 @@ from calipers.dialects.dialect import Asked, Dialect, resolve
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.names import DIALECTS
 from calipers.rollouts.ledger import Missing
+from calipers.stats.cards import DEFAULT, canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Plan:
     reward: str | None = None
     confidence: float = 0.95
     seed: int = 0
+    interval: str = "default"
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -43,6 +45,7 @@ def make_plan(
     reward: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
+    interval: str | None = None,
 ) -> Plan:
     """Resolve and check everything a scoring is asked to do; InputError for what cannot be done."""
     speech = _dialect(dialect or "native")
@@ -52,6 +55,7 @@ def make_plan(
         raise InputError(f"confidence is {confidence}; expected a number between 0 and 1, such as 0.95")
     if seed < 0:
         raise InputError(f"seed is {seed}; expected an integer >= 0")
+    known = canonical(interval or DEFAULT)
     wanted = [metrics] if isinstance(metrics, (str, Mapping)) else list(metrics or speech.default)
     asked = {found.text: found for found in _resolved(wanted, speech)}
     return Plan(
@@ -63,6 +67,7 @@ def make_plan(
         reward=reward,
         confidence=confidence,
         seed=seed,
+        interval=known,
     )
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from calipers.cli import glossary, run
 from calipers.metrics.cards import CARDS
+from calipers.stats.cards import INTERVALS
 
 
 def explained(capsys, *arguments):
@@ -18,6 +19,9 @@ def explained(capsys, *arguments):
         ("mean_reward", "mean_reward", "arXiv:2411.00640"),
         ("percentile", "percentile", "type 7"),
         ("percentile(column=latency_s, q=95)", "percentile", "type 7"),
+        ("wilson", "wilson", "when         Always for values of 0 and 1"),
+        ("exact", "clopper-pearson", "at 0 %       From exactly 0: 0 of 30 gives 0 to 0.1157."),
+        ("default", "wilson_t", "on request   no name of --interval: it comes by itself"),
         ("refused", "refused", "contributes  0, unless a verifier gave a reward"),
         ("judge_failed", "judge_failed", "contributes  a gap"),
         ("evsys", "evsys", "pass@3       any_of_first_3"),
@@ -35,6 +39,14 @@ def test_every_metric_has_its_card(capsys, name):
     text = explained(capsys, name)
     assert "{k}" not in text
     assert all(label in text for label in ("estimates", "formula", "source", "on nothing", "on gaps", "interval"))
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("name", INTERVALS)
+def test_every_interval_has_its_card(capsys, name):
+    text = explained(capsys, name)
+    assert text.startswith(f"{name}\n{INTERVALS[name].one_line}\n")
+    assert all(label in text for label in ("formula", "source", "when", "at 0 %", "at 100 %", "one task"))
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -58,9 +70,10 @@ def test_every_outcome(capsys, name):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["pas@3"], "no metric, outcome or dialect named 'pas@3'; did you mean 'pass@{k}'"),
+        (["pas@3"], "no metric, interval, outcome or dialect named 'pas@3'; did you mean 'pass@{k}'"),
+        (["wilsn"], "no metric, interval, outcome or dialect named 'wilsn'; did you mean 'wilson'"),
         (["pass@0"], "metric 'pass@0': k is 0; expected a positive integer"),
-        (["refusd"], "no metric, outcome or dialect named 'refusd'; did you mean 'refused'?"),
+        (["refusd"], "no metric, interval, outcome or dialect named 'refusd'; did you mean 'refused'?"),
         (["pass@5", "--dialect", "evsys"], "no evsys metric named 'pass@5'; it is a native name: leave out --dialect"),
         (["pass@3", "--dialect", "evsyz"], "no dialect named 'evsyz'; did you mean 'evsys'?"),
     ],

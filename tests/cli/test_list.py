@@ -35,7 +35,7 @@ def test_every_outcome_is_listed():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["list"], "list what? expected metrics, dialects, formats, outcomes\n"),
+        (["list"], "list what? expected metrics, intervals, dialects, formats, outcomes\n"),
         (["list", "metric"], "no list named 'metric'; did you mean 'metrics'?\n"),
     ],
 )

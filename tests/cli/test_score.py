@@ -44,6 +44,7 @@ def test_each_number_says_which_it_is(tmp_path, dialect, said):
         (["--metric", "pas@3"], "no metric named 'pas@3'; did you mean 'pass@{k}'"),
         (["--metric", "pass@0"], "metric 'pass@0': k is 0; expected a positive integer"),
         (["--dialect", "evsyz"], "no dialect named 'evsyz'; did you mean 'evsys'?"),
+        (["--interval", "wilsn"], "no interval named 'wilsn'; did you mean 'wilson'?"),
         (["--columns", "task"], "--columns: 'task' cannot be read; expected ROLE=KEY, such as task=id"),
         (["--columns", "tsak=a"], "no role for --columns named 'tsak'; did you mean 'task'?"),
         (["--metrc", "pass@3"], "no option '--metrc'; did you mean '--metric'?"),
@@ -121,7 +122,7 @@ def test_the_result_file_is_what_json_prints(tmp_path):
 
 def test_the_document_has_every_key_and_proves_its_digest(tmp_path):
     document = scored(ARITH, "--metric", "pass@3", "--by", "difficulty", cwd=tmp_path)
-    keys = ("schema", "calipers", "dialect", "missing", "confidence", "seed", "inputs", "groups", "digest")
+    keys = ("schema", "calipers", "dialect", "missing", "confidence", "seed", "inputs", "groups", "suites", "digest")
     assert tuple(document) == keys
     (group,) = document["groups"]
     assert {"agent", "model", "dataset", "ledger", "metrics", "breakdowns", "economics"} <= group.keys()

@@ -8,6 +8,8 @@ from calipers.readers.read import Input
 from calipers.reports.result import Group, Result, Slice
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.estimate import Estimate
+from calipers.stats.suite import Means, Suite
+from calipers.stats.variance import Split
 
 HOSTILE = "evil\x1b[31m\x07\x9b2J\u202e\u2066\nline\ttab\x7f"
 HARMFUL = "\x1b\x07\x9b\u202e\u2066\x7f\r"
@@ -53,6 +55,11 @@ def hostile() -> Result:
     """A result in which every name that a file can choose is an attack."""
     parts = {HOSTILE: Slice(ledger(), {"pass@3": estimate(), HOSTILE: estimate()})}
     names = {"dataset": HOSTILE, "model": HOSTILE, "agent": HOSTILE}
-    metrics = {"pass@3": estimate(), HOSTILE: estimate()}
-    made = group(metrics, breakdowns={HOSTILE: parts}, economics=metrics, totals={HOSTILE: 1.0}, **names)
-    return result(made, inputs=[Input(HOSTILE, "native", "0" * 64, 12)])
+    mean = estimate(signature="mean_reward|reward:reward")
+    metrics = {"pass@3": estimate(), HOSTILE: estimate(), "mean_reward": mean}
+    divided = {HOSTILE: Split(1, 1, 2), "reward": Split(1, 0, 2)}
+    rest = {"breakdowns": {HOSTILE: parts}, "economics": metrics, "totals": {HOSTILE: 1.0}, "variance": divided}
+    made = group(metrics, **rest, **names)
+    why = f"no value on {HOSTILE!r}"
+    over = Suite(HOSTILE, HOSTILE, [HOSTILE, "b"], {HOSTILE: Means(estimate(), estimate(None, why=why))})
+    return result(made, inputs=[Input(HOSTILE, "native", "0" * 64, 12)], suites=[over])

@@ -5,6 +5,8 @@ from reports.shown import HARMFUL, estimate, group, hostile, ledger, result
 
 from calipers.reports.markdown import code, render
 from calipers.reports.result import Slice
+from calipers.stats.suite import Means, Suite
+from calipers.stats.variance import Split
 
 
 def test_a_page():
@@ -29,6 +31,29 @@ def test_a_page():
         "total: 0.5000 `cost_usd`",
         "",
         f"`rollouts.jsonl` (native, 12 rollouts); dialect `native`, missing `gap`, seed 0, digest `{made.digest[:23]}`",
+    ]
+
+
+def test_means_over_datasets_and_advice():
+    mean = estimate(signature="mean_reward|seed:0")
+    absent = estimate(None, stderr=None, interval=None, why="no value on 'b|c'")
+    over = Suite(None, "m", ["a", "b|c"], {"pass@3": Means(estimate(), absent)})
+    made = group({"mean_reward": mean}, variance={"x": Split(1, 1, 2), "y": Split(1, 1, 2)})
+    text = render(result(made, suites=[over])).splitlines()
+    assert text[-16:-3] == [
+        f"mean reward (`x`): {Split(1, 1, 2).advice}",
+        "",
+        f"mean reward (`y`): {Split(1, 1, 2).advice}",
+        "",
+        "### `2 datasets · m`",
+        "",
+        "`a`, `b\\|c`",
+        "",
+        "| over datasets | metric | value | ± stderr | 95 % interval | n |  |",
+        "| --- | --- | ---: | ---: | --- | --- | --- |",
+        "| macro | `pass@3` ↑ | 0.7500 | 0.2500 | [0.3000, 0.9500] | 4 tasks, 12 samples |  |",
+        "| micro | `pass@3` ↑ | – | – |  | 4 tasks, 12 samples | `no value on 'b\\|c'` |",
+        "",
     ]
 
 
@@ -59,7 +84,11 @@ def test_nothing_a_file_says_is_rendered():
     assert [character for character in HARMFUL if character in text] == []
     bare = re.sub(r"`[^`\n]*`", "", text)  # what stands outside of code
     assert "evil" not in bare
-    assert all(line.startswith(("#", "|", "-", "4 tasks", "total", "`")) for line in text.splitlines() if line)
+    assert all(
+        line.startswith(("#", "|", "-", "4 tasks", "total", "mean reward", "macro", "`"))
+        for line in text.splitlines()
+        if line
+    )
 
 
 def test_every_row_has_as_many_cells():

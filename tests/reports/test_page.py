@@ -4,6 +4,8 @@ from reports.shown import estimate, group, ledger, result
 from calipers.readers.read import Input
 from calipers.reports.page import described, page, title
 from calipers.reports.result import Slice
+from calipers.stats.suite import Means, Suite
+from calipers.stats.variance import Split, Unsplit
 
 
 def lines(made, columns=100):
@@ -90,6 +92,44 @@ def test_economics_and_totals():
     assert "├" not in text[start + 2]  # money has no line from 0 to 1
     assert text[start + 4] == "  latency_p90: no interval is computed"
     assert text[start + 5] == "total: 0.0144 cost_usd, 1,000,000 output_tokens"
+
+
+def test_what_would_narrow_the_interval_is_said_under_the_table():
+    mean = estimate(signature="mean_reward|reward:a")
+    split = Split(0.77, 0.92, 4)
+    text = lines(result(group({"avg": mean}, variance={"a": split})), 200)
+    assert text[-4] == f"mean reward: {split.advice}"
+    text = lines(result(group({"avg": mean}, variance={"a": split, "b": Unsplit("one task"), "c": split})), 200)
+    assert text[-5:-3] == [f"mean reward (a): {split.advice}", f"mean reward (c): {split.advice}"]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        group(variance={"reward": Split(1, 1, 2)}),  # pass@3 alone: not the number it is about
+        group({"avg": estimate(signature="mean_reward|seed:0")}, variance={"reward": Unsplit("one task")}),
+    ],
+)
+def test_no_advice_where_there_is_none_to_give(made):
+    assert not any(line.startswith("mean reward") for line in lines(result(made)))
+
+
+def test_means_over_datasets_stand_under_the_groups():
+    absent = estimate(None, stderr=None, interval=None, why="no value on 'b': no task has a value")
+    over = Suite("x", "m", ["a", "b"], {"pass@3": Means(estimate(), absent)})
+    text = lines(result(group(dataset="a"), group(dataset="b"), suites=[over]))
+    start = text.index("2 datasets · m · x")
+    assert text[start + 1 : start + 3] == ["a, b", ""]
+    assert [line.split()[:2] for line in text[start + 3 : start + 8 : 2]] == [
+        ["over", "datasets"],
+        ["pass@3", "↑"],
+        ["micro", "–"],
+    ]
+    assert text[start + 6].split()[:3] == ["macro", "0.7500", "0.2500"]
+    assert text[start + 8 : start + 10] == [
+        "    no value on 'b': no task has a value",
+        "macro: every dataset counts alike; micro: every task does",
+    ]
 
 
 def test_many_inputs_are_not_all_named():

@@ -1,5 +1,11 @@
-from calipers.stats.bootstrap import bootstrap
+import math
 
+import numpy as np
+import pytest
+
+from calipers.stats.bootstrap import BLOCK, DRAWS, SLICE, bca_ends, bootstrap, draw, percentile_ends
+
+VALUES, WEIGHTS = [0.1, 0.25, 0.7, 1.0, 0.3], [1, 2, 3, 1, 1]
 TASKS = [[1.0, 0.0], [1.0], [0.0, 0.0], [1.0, 1.0], [0.5], [0.0]]
 
 
@@ -35,3 +41,104 @@ def test_no_interval_says_why():
     assert "nothing passed" in bootstrap(picky, TASKS, 0.95, 0).why
     assert bootstrap(lambda tasks: 1.0, TASKS, 0.95, 0).ends is None
     assert "too many rewards" in bootstrap(mean, [[0.0] * 100_000] * 2, 0.95, 0).why
+
+
+def draws(values, weights=None, seed=0):
+    values = np.array(values, dtype=float)
+    weights = np.ones(len(values)) if weights is None else np.array(weights, dtype=float)
+    return draw(values * weights, weights, seed)
+
+
+def test_the_standard_error_of_70_of_100_is_not_divided_by_the_root_of_the_draws():
+    assert draws([1] * 70 + [0] * 30).stderr == pytest.approx(0.046, abs=0.0005)  # over sqrt(1000): 0.0015
+
+
+def test_the_draws_are_those_of_the_binomial():
+    found = draws([1] * 8 + [0] * 2).found * 10
+    assert np.array_equal(found, np.rint(found))
+    shares = np.bincount(found.astype(int), minlength=11) / DRAWS
+    expected = [math.comb(10, k) * 0.8**k * 0.2 ** (10 - k) for k in range(11)]
+    assert shares == pytest.approx(expected, abs=0.015)  # three standard errors of a share
+
+
+@pytest.mark.parametrize("units", [2, 3, 1319, SLICE + 1])  # odd: half a word is left over; more than one slice
+def test_every_unit_is_drawn_alike(units):
+    rng = np.random.default_rng(5)
+    values = rng.random(units) if units < SLICE else rng.random(units) < 0.5
+    found = draws(values)
+    assert found.value == pytest.approx(np.mean(values), rel=1e-12)
+    assert np.mean(found.found) == pytest.approx(found.value, abs=4 * np.std(values) / math.sqrt(units * DRAWS))
+    assert found.stderr == pytest.approx(np.std(values) / math.sqrt(units), rel=0.04)
+
+
+def test_the_same_seed_gives_these_very_draws():
+    found = draws(VALUES, WEIGHTS)
+    assert percentile_ends(found, 0.95) == (0.21428571428571427, 0.7428571428571428)
+    assert bca_ends(found, 0.95) == pytest.approx((0.21666666666666667, 0.7545454545454544), abs=1e-12)
+    assert draws(VALUES, WEIGHTS, seed=1).stderr != found.stderr
+
+
+def test_the_draws_are_what_plain_integers_say():
+    units = sorted((value * weight, weight) for value, weight in zip(VALUES, WEIGHTS))
+    ratios = []
+    for child in np.random.SeedSequence(0).spawn(DRAWS // BLOCK):
+        raw = np.random.PCG64(child).random_raw(BLOCK * 3).tolist()  # three words hold five numbers
+        halves = [half for word in raw for half in (word & 0xFFFFFFFF, word >> 32)]
+        for start in range(0, len(halves), 6):
+            drawn = [units[half * 5 >> 32] for half in halves[start : start + 5]]
+            ratios.append(math.fsum(above for above, _ in drawn) / sum(below for _, below in drawn))
+    assert draws(VALUES, WEIGHTS).found == pytest.approx(sorted(ratios), rel=1e-13)
+
+
+def test_the_order_of_tasks_does_not_matter():
+    mixed = [3, 0, 4, 1, 2]
+    again = draws([VALUES[n] for n in mixed], [WEIGHTS[n] for n in mixed])
+    assert np.array_equal(draws(VALUES, WEIGHTS).found, again.found)
+
+
+def test_a_block_is_the_same_in_slices_of_any_size(monkeypatch):
+    whole = draws(range(700)).found
+    monkeypatch.setattr("calipers.stats.bootstrap.SLICE", 1500)
+    assert np.array_equal(whole, draws(range(700)).found)
+
+
+def test_a_ratio_of_sums_is_drawn_with_its_weights():
+    found = draws([1, 0], [9, 1])
+    shares = np.unique(found.found, return_counts=True)
+    assert shares[0].tolist() == [0.0, 0.9, 1.0]
+    assert shares[1] / DRAWS == pytest.approx([0.25, 0.5, 0.25], abs=0.02)
+
+
+def test_bca_follows_the_skew():
+    costs = [1.0] * 25 + [2.0] * 10 + [20.0] * 3 + [60.0]
+    found = draws(costs)
+    plain, moved = percentile_ends(found, 0.95), bca_ends(found, 0.95)
+    assert plain[0] < moved[0]
+    assert plain[1] < moved[1]
+
+
+def test_bca_agrees_with_scipy():
+    from scipy.stats import bootstrap as peer
+
+    values = np.random.default_rng(2).lognormal(size=60)
+    theirs = peer((values,), np.mean, method="BCa", n_resamples=DRAWS, rng=np.random.default_rng(3))
+    ours = draws(values)
+    assert bca_ends(ours, 0.95) == pytest.approx(tuple(theirs.confidence_interval), rel=0.03)
+    assert ours.stderr == pytest.approx(theirs.standard_error, rel=0.03)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-9, 1.0, 1e12, 1e250])
+def test_any_scale_will_do(scale):
+    values = np.array(VALUES)
+    assert draws(values * scale).found / scale == pytest.approx(draws(values).found, rel=1e-9)
+
+
+def test_ten_thousand_draws_take_little_memory():
+    import tracemalloc
+
+    values = np.random.default_rng(0).random(50_000)
+    tracemalloc.start()
+    draws(values)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6  # all draws at once would be 4 GB

@@ -13,6 +13,7 @@ from calipers.errors import UnknownName
 from calipers.metrics.cards import CARDS, card_for
 from calipers.metrics.cards.card import WIDTH, filled
 from calipers.names import METRICS
+from calipers.stats.cards import EXPLAINED, INTERVALS, MethodCard
 
 _LABEL = 13
 
@@ -22,7 +23,7 @@ _LABEL = 13
 @click.option("--dialect", metavar="NAME", default="native", help="In whose sense the word is meant.")
 @verbose
 def explain(name: str, dialect: str) -> None:
-    """Say what NAME means: a metric (pass@3, mean_reward), an outcome (refused) or a dialect (evsys)."""
+    """Say what NAME means: a metric (pass@3), an interval (wilson), an outcome (refused) or a dialect (evsys)."""
     if dialect not in glossary.DIALECTS:
         raise UnknownName.of("dialect", dialect, glossary.DIALECTS)
     words = glossary.DIALECTS[dialect].words
@@ -30,18 +31,22 @@ def explain(name: str, dialect: str) -> None:
 
 
 def _metric(name: str) -> str:
-    """What a word means natively: a metric first, then an outcome, then a dialect."""
+    """What a word means natively: a metric first, then an interval, an outcome, a dialect."""
     bare = name.partition("(")[0].strip()
     if METRICS.match(bare) or bare in CARDS:
         card, k = card_for(name)
         return card.to_text(k)
+    method = EXPLAINED.get(name, name)
+    if method in INTERVALS:
+        return _interval(method, INTERVALS[method])
     if name in glossary.OUTCOMES:
         return _outcome(name, glossary.OUTCOMES[name])
     if name in glossary.DIALECTS:
         return _dialect(name, glossary.DIALECTS[name])
     if bare in METRICS.plugins():
         return f"{bare}\nA metric of an installed plugin; what it means, its own documentation says.\n"
-    raise UnknownName.of("metric, outcome or dialect", name, [*METRICS.names(), *glossary.OUTCOMES, *glossary.DIALECTS])
+    known = [*METRICS.names(), *INTERVALS, *EXPLAINED, *glossary.OUTCOMES, *glossary.DIALECTS]
+    raise UnknownName.of("metric, interval, outcome or dialect", name, known)
 
 
 def _word(name: str, dialect: str, ours: str | None) -> str:
@@ -53,6 +58,11 @@ def _word(name: str, dialect: str, ours: str | None) -> str:
     card, k = card_for(ours)
     said = f"In {dialect}, {name} is our {ours}." if name != ours else f"In {dialect}, {name} is our own {name}."
     return f"{said}\n\n{card.to_text(k)}"
+
+
+def _interval(name: str, card: MethodCard) -> str:
+    lines = [name, card.one_line, "", *(_line(label, text) for label, text in card.parts())]
+    return "\n".join(lines) + "\n"
 
 
 def _outcome(word: str, outcome: glossary.Outcome) -> str:

@@ -14,6 +14,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.metrics.cards import CARDS
 from calipers.names import METRICS
 from calipers.reports.safe import clean
+from calipers.stats.cards import INTERVALS
 
 
 def metrics() -> dict[str, str]:
@@ -24,6 +25,7 @@ def metrics() -> dict[str, str]:
 
 KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
     "metrics": metrics,
+    "intervals": lambda: {name: card.one_line for name, card in INTERVALS.items()},
     "dialects": lambda: {name: speech.one_line for name, speech in glossary.DIALECTS.items()},
     "formats": lambda: glossary.FORMATS,
     "outcomes": lambda: {word: outcome.one_line for word, outcome in glossary.OUTCOMES.items()},
@@ -34,7 +36,7 @@ KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
 @click.argument("what", metavar="WHAT", required=False)
 @verbose
 def list_names(what: str | None) -> None:
-    """List what there is. WHAT is metrics, dialects, formats or outcomes."""
+    """List what there is. WHAT is metrics, intervals, dialects, formats or outcomes."""
     if what is None:
         raise InputError(f"list what? expected {', '.join(KINDS)}")
     if what not in KINDS:

@@ -13,6 +13,7 @@ from calipers.cli.output import Target, document, notes, show
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
 from calipers.names import DIALECTS
+from calipers.stats.cards import asked_names
 
 FORMATS = ("table", "json", "csv", "md")
 
@@ -43,6 +44,11 @@ FORMATS = ("table", "json", "csv", "md")
     "--missing",
     type=click.Choice(["gap", "zero", "fail"]),
     help="What becomes of rollouts without a number: left out, counted 0, or exit 3. Without it: the dialect's rule.",
+)
+@click.option(
+    "--interval",
+    metavar="NAME",
+    help=f"How sure a mean is: {', '.join(asked_names())}; calipers explain NAME says more.  [default: default]",
 )
 @click.option("--confidence", metavar="SHARE", type=float, default=0.95, show_default=True, help="Of the intervals.")
 @click.option("--seed", metavar="N", type=int, default=0, show_default=True, help="Of resampling.")

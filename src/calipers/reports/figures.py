@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.estimate import Estimate
+from calipers.stats.suite import Suite
+from calipers.stats.variance import Split, Unsplit
 
 NONE = "–"
 _POLICY = {"gap": "left out", "zero": "counted as 0", "fail": "not allowed"}
@@ -94,6 +96,20 @@ def whole_account(ledger: Ledger, missing: str) -> str:
     if ledger.attempts > ledger.planned:
         said.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} not counted")
     return "; ".join(said)
+
+
+def advice(metrics: Mapping[str, Estimate], variance: Mapping[str, Split | Unsplit]) -> list[tuple[str, str]]:
+    """What would narrow the interval of a mean reward that is shown, after the reward's key if there are several."""
+    if not any(estimate.signature.startswith("mean_reward|") for estimate in metrics.values()):
+        return []
+    return [
+        (key if len(variance) > 1 else "", split.advice) for key, split in variance.items() if isinstance(split, Split)
+    ]
+
+
+def over(suite: Suite) -> str:
+    """What a suite is called: ``2 datasets · model · agent``."""
+    return " · ".join([counted(len(suite.datasets), "dataset"), *filter(None, (suite.model, suite.agent))])
 
 
 def percent(share: float) -> str:

@@ -5,11 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from calipers.reports.figures import account, counted, decimals, ends, figure, percent, remarks, size, whole_account
+from calipers.reports.figures import (
+    account,
+    advice,
+    counted,
+    decimals,
+    ends,
+    figure,
+    over,
+    percent,
+    reason,
+    remarks,
+    size,
+    whole_account,
+)
 from calipers.reports.page import described, named, title, total
 from calipers.reports.result import Group, Result, Slice
 from calipers.reports.safe import LONGEST, clean
 from calipers.stats.estimate import Estimate
+from calipers.stats.suite import Suite
 
 Cells = tuple[str, ...]
 
@@ -17,6 +31,7 @@ Cells = tuple[str, ...]
 def render(result: Result) -> str:
     """The result as a page of Markdown, ready for a pull request or a job summary."""
     blocks = [block for group in result.groups for block in _group(group, result)]
+    blocks += [block for suite in result.suites for block in _suite(suite, result)]
     return "\n\n".join([*blocks, _origin(result)]) + "\n"
 
 
@@ -41,6 +56,8 @@ def _group(group: Group, result: Result) -> Iterator[str]:
         ("metric", "value", "± stderr", interval, "n", "what it is"),
         ((_metric(name, e), *_figures(e), _prose([described(e), *remarks(e)])) for name, e in group.metrics.items()),
     )
+    for key, said in advice(group.metrics, group.variance):
+        yield f"mean reward{key and f' ({code(key)})'}: {said}"
     for key, cut in group.breakdowns.items():
         if not cut:
             yield f"by {code(key)}: no rollouts"
@@ -59,6 +76,24 @@ def _group(group: Group, result: Result) -> Iterator[str]:
         )
     if group.totals:
         yield "total: " + ", ".join(f"{total(amount)} {code(name)}" for name, amount in group.totals.items())
+
+
+def _suite(suite: Suite, result: Result) -> Iterator[str]:
+    yield f"### {code(over(suite), None)}"
+    yield ", ".join(map(code, suite.datasets))
+    yield _table(
+        ("over datasets", "metric", "value", "± stderr", f"{percent(result.confidence)} interval", "n", ""),
+        (
+            (kind, _metric(name, estimate), *_figures(estimate), _reasons(estimate))
+            for name, means in suite.metrics.items()
+            for kind, estimate in (("macro", means.macro), ("micro", means.micro))
+        ),
+    )
+    yield "macro: every dataset counts alike; micro: every task does"
+
+
+def _reasons(estimate: Estimate) -> str:
+    return " ".join(code(said, None) for said in reason(estimate))  # it names a dataset
 
 
 def _slices(cut: Mapping[str, Slice]) -> Iterator[Cells]:

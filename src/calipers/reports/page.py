@@ -11,11 +11,13 @@ from calipers.metrics.cards.card import filled
 from calipers.reports import chart
 from calipers.reports.figures import (
     account,
+    advice,
     counted,
     decimals,
     ends,
     figure,
     on_the_point,
+    over,
     percent,
     reason,
     remarks,
@@ -25,6 +27,7 @@ from calipers.reports.figures import (
 from calipers.reports.result import Group, Result, Slice
 from calipers.reports.safe import clean, width
 from calipers.stats.estimate import Estimate
+from calipers.stats.suite import Suite
 
 Piece = tuple[str, str]  # text, style
 Line = list[Piece]
@@ -50,6 +53,8 @@ def page(result: Result, columns: int = PLAIN_WIDTH) -> list[Line]:
     lines: list[Line] = []
     for group in result.groups:
         lines += _group(group, result, columns)
+    for suite in result.suites:
+        lines += _suite(suite, result, columns)
     return [*lines, *_origin(result, columns)]
 
 
@@ -79,6 +84,8 @@ def _group(group: Group, result: Result, columns: int) -> Iterator[Line]:
     yield []
     rows = [Row(named(name, e), e, [described(e), *remarks(e)]) for name, e in group.metrics.items()]
     yield from _table(rows, "metric", percent(result.confidence), columns)
+    for key, said in advice(group.metrics, group.variance):
+        yield from _wrapped(f"mean reward{key and f' ({clean(key)})'}: {said}", columns, "", "note")
     for key, cut in group.breakdowns.items():
         yield from _breakdown(key, cut, result, columns)
     if group.economics or group.totals:
@@ -103,6 +110,21 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result, columns: int)
             undefined = [f"{counted(estimate.undefined_tasks, 'task')} undefined"] if estimate.undefined_tasks else []
             rows.append(Row(_INDENT + clean(value), estimate, [*undefined, *reason(estimate)]))
     yield from _table(rows, clean(key), percent(result.confidence), columns)
+
+
+def _suite(suite: Suite, result: Result, columns: int) -> Iterator[Line]:
+    """The means over datasets, a metric at a time."""
+    yield [(clean(over(suite), 200), "title")]
+    yield from _wrapped(", ".join(map(clean, suite.datasets)), columns, "", "ledger")
+    yield []
+    rows = []
+    for name, means in suite.metrics.items():
+        rows.append(Row(named(name, means.macro)))
+        for kind, estimate in (("macro", means.macro), ("micro", means.micro)):
+            rows.append(Row(_INDENT + kind, estimate, reason(estimate)))
+    yield from _table(rows, "over datasets", percent(result.confidence), columns)
+    yield [("macro: every dataset counts alike; micro: every task does", "note")]
+    yield []
 
 
 def _economics(group: Group, result: Result, columns: int) -> Iterator[Line]:

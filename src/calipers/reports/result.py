@@ -13,6 +13,8 @@ from calipers.errors import UnknownName
 from calipers.readers.read import Input
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.estimate import Estimate
+from calipers.stats.suite import Suite
+from calipers.stats.variance import Split, Unsplit
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,6 +45,7 @@ class Group(Slice):
     breakdowns: Mapping[str, Mapping[str, Slice]] = field(default_factory=dict)  # key -> value -> slice
     economics: Mapping[str, Estimate] = field(default_factory=dict)
     totals: Mapping[str, float] = field(default_factory=dict)  # usage column -> sum
+    variance: Mapping[str, Split | Unsplit] = field(default_factory=dict)  # reward -> what its variance is made of
 
     @property
     def title(self) -> str:
@@ -61,6 +64,7 @@ class Result:
     inputs: Sequence[Input]
     groups: Sequence[Group]
     notes: Sequence[str] = ()  # for the reader; no part of the JSON
+    suites: Sequence[Suite] = ()  # means over datasets; no part of the digest
 
     def __getitem__(self, name: str) -> Estimate:
         if len(self.groups) != 1:
@@ -88,6 +92,7 @@ class Result:
             "seed": self.seed,
             "inputs": [asdict(source) for source in self.inputs],
             "groups": [_group(group) for group in self.groups],
+            "suites": [_suite(suite) for suite in self.suites],
             "digest": self.digest,
         }
 
@@ -132,6 +137,24 @@ def _group(group: Group) -> dict[str, Any]:
             **{name: _estimate(estimate) for name, estimate in group.economics.items()},
             "total": {name: _finite(amount) for name, amount in group.totals.items()},
         },
+        "variance": _variance(group.variance),
+    }
+
+
+def _suite(suite: Suite) -> dict[str, Any]:
+    metrics = {
+        name: {"macro": _estimate(mean.macro), "micro": _estimate(mean.micro)} for name, mean in suite.metrics.items()
+    }
+    return {"agent": suite.agent, "model": suite.model, "datasets": list(suite.datasets), "metrics": metrics}
+
+
+def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
+    """The parts of each reward's variance, numbers only: words would make the digest depend on them."""
+    return {
+        key: {"tasks": part.tasks, "sampling": part.sampling, "samples_per_task": part.samples_per_task}
+        if isinstance(part, Split)
+        else None
+        for key, part in splits.items()
     }
 
 

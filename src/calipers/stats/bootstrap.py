@@ -1,18 +1,97 @@
-"""The seeded bootstrap over tasks, for metrics nobody can look into."""
+"""The seeded bootstrap: whole tasks, or whole clusters, drawn again with replacement.
+
+For a ratio of sums (every mean, every pooled rate) 10,000 draws are a gather and a sum of integers;
+a metric that nobody can look into is computed anew on at most 1,000 draws. Indices come from the raw
+64-bit output of PCG64, which no version of numpy may change, and sums of integers have no rounding
+that could depend on their order: one seed, one answer, on every machine.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
-from calipers.rollouts.column import Ints
+from calipers.rollouts.column import Floats, Ints
+from calipers.rollouts.sums import total
 from calipers.stats.interval import ONE_CLUSTER, ONE_TASK, Interval
+
+DRAWS = 10_000
+BLOCK = 100  # draws that share a generator, so that blocks may be drawn in any order
+SLICE = 1 << 16  # units drawn at a time: what is held stays in the processor's cache
 
 MOST_CALLS = 1_000
 FEWEST_CALLS = 200
 MOST_REWARDS = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """A ratio of sums over units, and the same ratio on every draw of them."""
+
+    value: float
+    found: Floats  # [DRAWS], sorted
+    sums: Floats  # [G] numerators of the units
+    weights: Floats  # [G] denominators
+
+    @property
+    def stderr(self) -> float:
+        """The standard deviation of the draws; dividing it by the root of their number would be wrong."""
+        return _deviation(self.found)
+
+
+def draw(sums: Floats, weights: Floats, seed: int) -> Draws:
+    """``sum of sums / sum of weights`` on DRAWS samples of the G units, each drawn with replacement.
+
+    Units are put in order first, so that the order of tasks does not matter. A unit's chance differs
+    from 1/G by less than one part in 2^32/G, as 32 bits choose it.
+    """
+    order = np.lexsort((weights, sums))
+    sums, weights = sums[order], weights[order]
+    above, up = _integers(sums)
+    below, down = _integers(weights)
+    alike = bool((below == below[0]).all())
+    found = np.empty(DRAWS)
+    for number, child in enumerate(np.random.SeedSequence(seed).spawn(DRAWS // BLOCK)):
+        start = number * BLOCK
+        found[start : start + BLOCK] = _block(np.random.PCG64(child), above, None if alike else below)
+    if alike:
+        found /= float(below[0]) * len(below)
+    value = float(above.sum()) / float(below.sum())
+    shift = down - up
+    return Draws(math.ldexp(value, shift), np.sort(np.ldexp(found, shift)), sums, weights)
+
+
+def percentile_ends(draws: Draws, confidence: float) -> tuple[float, float]:
+    """The ends between which the middle ``confidence`` of the draws lie."""
+    tail = (1 - confidence) / 2
+    return _quantile(draws.found, tail), _quantile(draws.found, 1 - tail)
+
+
+def bca_ends(draws: Draws, confidence: float) -> tuple[float, float] | None:
+    """The same, with levels moved for bias and skewness (Efron 1987); None where they move out of sight.
+
+    Bias: the share of draws below the value, those equal to it counted half. Skewness: the jackknife's.
+    """
+    below, upto = (int(np.searchsorted(draws.found, draws.value, side)) for side in ("left", "right"))
+    share = (below + upto) / (2 * len(draws.found))
+    left = (total(draws.sums) - draws.sums) / (total(draws.weights) - draws.weights)  # each unit left out once
+    pull = float(total(left)) / len(left) - left
+    size = float(total(pull * pull))
+    if not 0 < share < 1 or size == 0:
+        return None
+    normal = NormalDist()
+    bias, skew = normal.inv_cdf(share), float(total(pull**3)) / (6 * size**1.5)
+    levels = []
+    for tail in ((1 - confidence) / 2, (1 + confidence) / 2):
+        moved = bias + normal.inv_cdf(tail)
+        if 1 - skew * moved <= 0:
+            return None
+        levels.append(normal.cdf(bias + moved / (1 - skew * moved)))
+    return _quantile(draws.found, levels[0]), _quantile(draws.found, levels[1])
 
 
 def bootstrap(
@@ -47,10 +126,49 @@ def bootstrap(
             return Interval(None, None, None, f"the metric failed on a bootstrap draw: {error}")
     if not np.isfinite(found).all():
         return Interval(None, None, None, "the metric is not a number on some bootstrap draws")
-    centre = math.fsum(found) / calls
-    stderr = math.sqrt(math.fsum((found - centre) ** 2) / (calls - 1))
+    stderr = _deviation(found)
     if stderr == 0:
         return Interval(0.0, None, None, "every bootstrap draw gives the same number")
     tail = 50 * (1 - confidence)
     low, high = np.percentile(found, [tail, 100 - tail]).tolist()
     return Interval(stderr, (low, high), "bootstrap")
+
+
+def _block(source: np.random.PCG64, above: Ints, below: Ints | None) -> Floats:
+    """The sums, or the ratios of sums, of BLOCK draws."""
+    units = len(above)
+    words = (units + 1) // 2  # each gives two numbers of 32 bits
+    rows = max(1, SLICE // units)
+    found = np.empty(BLOCK)
+    for start in range(0, BLOCK, rows):
+        some = min(rows, BLOCK - start)
+        raw = source.random_raw(some * words).astype("<u8", copy=False).view("<u4").reshape(some, 2 * words)
+        chosen = raw[:, :units].astype(np.uint64)
+        chosen *= np.uint64(units)  # multiply and shift: a number below 2^32 becomes one below G
+        chosen >>= np.uint64(32)
+        index = chosen.view(np.int64)
+        part = above.take(index, mode="clip").sum(axis=1).astype(np.float64)
+        if below is not None:
+            part /= below.take(index, mode="clip").sum(axis=1)
+        found[start : start + some] = part
+    return found
+
+
+def _integers(values: Floats) -> tuple[Ints, int]:
+    """The values times two to some power, as integers of which G add up below 2^62, and that power."""
+    biggest = float(np.abs(values).max())
+    power = 61 - math.frexp(biggest)[1] - len(values).bit_length()
+    return np.rint(np.ldexp(values, power)).astype(np.int64), power
+
+
+def _quantile(found: Floats, level: float) -> float:
+    """The quantile of sorted draws, by linear interpolation between two of them."""
+    place = level * (len(found) - 1)
+    first = min(int(place), len(found) - 2)
+    low, high = found[first : first + 2].tolist()
+    return float(low + (place - first) * (high - low))
+
+
+def _deviation(found: Floats) -> float:
+    centre = math.fsum(found) / len(found)
+    return math.sqrt(math.fsum((found - centre) ** 2) / (len(found) - 1))

@@ -15,7 +15,8 @@ from calipers.metrics.metric import Metric, Opaque
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.stats.bootstrap import bootstrap
-from calipers.stats.interval import Interval, credible, interval
+from calipers.stats.interval import Interval, credible
+from calipers.stats.methods import Weighted, named_interval
 
 NO_TASKS = "no task has a value"
 UNDEFINED = "undefined for these values"
@@ -48,6 +49,7 @@ class Settings:
     zero: bool = False  # a gap counts 0 (--missing zero)
     undefined: float | None = None  # what a metric over no tasks becomes
     clusters: Ints | None = None  # [T]
+    interval: str = "default"  # or a name of `stats.methods`, for every weighted mean of task values
 
 
 def estimate(
@@ -122,7 +124,8 @@ def _how_sure(metric: Metric, source: Column, reduced: Column, settings: Setting
         return Interval(None, None, None, metric.no_interval or "no interval is known for this aggregate")
     limits = metric.range or ((0.0, 1.0) if metric.of_rewards and _within_unit(source) else None)
     clusters = None if settings.clusters is None else settings.clusters[reduced.given]
-    return interval(values, weights, settings.confidence, limits, clusters)
+    asked = Weighted(values, weights, limits, clusters, settings.confidence, settings.seed)
+    return named_interval(settings.interval, asked)
 
 
 def _within_unit(column: Column) -> bool:

@@ -56,21 +56,38 @@ def interval(
     the unit each task belongs to. One task or one cluster gives no interval.
     """
     low, high = limits if limits else (0.0, 1.0)
-    spread = _spread((values - low) / (high - low), weights, clusters)
+    spread = spread_of(values, weights, limits, clusters)
     if spread.units < 2:
         return Interval(None, None, None, ONE_TASK if clusters is None or len(values) < 2 else ONE_CLUSTER)
     stderr = (high - low) * math.sqrt(spread.variance)
     if limits is None:
         return _unbounded(spread, stderr, confidence)
-    effective = effective_tasks(spread)
-    steady = spread.effective_units / effective  # r: 1 when all values are 0 or 1
-    if steady >= 1 - 1e-9:
-        method, quantile = "wilson", _normal_quantile(confidence)
-    else:
-        freedom = max(1.0, (spread.effective_units - 1) / (1 - steady))
-        method, quantile = "wilson_t", _t_quantile(confidence, freedom)
+    effective, quantile, method = _strength(spread, confidence)
     lower, upper = _wilson(spread.mean, effective, quantile)
     return Interval(stderr, (low + (high - low) * lower, low + (high - low) * upper), method)
+
+
+def spread_of(
+    values: Floats, weights: Floats, limits: tuple[float, float] | None = None, clusters: Ints | None = None
+) -> Spread:
+    """What the interval needs of weighted task values, [T]; on their own scale where no range is known."""
+    low, high = limits if limits else (0.0, 1.0)
+    return _spread((values - low) / (high - low), weights, clusters)
+
+
+def binomial_size(spread: Spread, confidence: float) -> float:
+    """The number of 0/1 tasks, n', on which a normal quantile says what the t quantile says here.
+
+    ``n_eff (z/q)^2``: an interval made for counts of passes, taken on m n' passes of n', is as wide as
+    the spread of the values asks for. It is the number of tasks itself when every value is 0 or 1.
+    """
+    effective, quantile, _ = _strength(spread, confidence)
+    return effective * (_normal_quantile(confidence) / quantile) ** 2
+
+
+def t_half_width(spread: Spread, confidence: float) -> float:
+    """Half the width of the t interval, ``t(U - 1) se`` with at least one degree of freedom."""
+    return _t_quantile(confidence, max(1.0, spread.effective_units - 1)) * math.sqrt(spread.variance)
 
 
 def credible(mean: float, variance: float, confidence: float) -> Interval:
@@ -92,6 +109,16 @@ def effective_tasks(spread: Spread) -> float:
     m, units = spread.mean, spread.effective_units
     above = m * (1 - m) + spread.variance + 1 / (4 * units)
     return max(1.0, above / (spread.variance + spread.doubt / (4 * units * units)))
+
+
+def _strength(spread: Spread, confidence: float) -> tuple[float, float, str]:
+    """The effective number of tasks, the quantile that goes with it, and the name of the pair."""
+    effective = effective_tasks(spread)
+    steady = spread.effective_units / effective  # r: 1 when all values are 0 or 1
+    if steady >= 1 - 1e-9:
+        return effective, _normal_quantile(confidence), "wilson"
+    freedom = max(1.0, (spread.effective_units - 1) / (1 - steady))
+    return effective, _t_quantile(confidence, freedom), "wilson_t"
 
 
 def _spread(values: Floats, weights: Floats, clusters: Ints | None) -> Spread:

@@ -1,0 +1,231 @@
+"""What the simulation found, as Markdown: on the terminal and in docs/statistics.md."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from bench.statistics_clusters import CLUSTERS, ICCS, LARGEST, MEAN_SIZE
+from bench.statistics_grid import TASKS, Cell
+from bench.statistics_rule import known_default, known_exact, lower_end
+
+MANY_TASKS = 30
+MANY_CLUSTERS = 20
+PROMISED = 0.9
+ROWS: dict[str, Callable[[Cell], bool]] = {
+    "mean_reward, rewards of 0 and 1": lambda cell: _is(cell, "binary", "mean_reward"),
+    "pass_rate, 1 to 8 samples": lambda cell: _is(cell, "binary", "pass_rate"),
+    "pass@2, pass^2": lambda cell: _is(cell, "binary", "pass@2", "pass^2"),
+    "pass@4, pass^4": lambda cell: _is(cell, "binary", "pass@4", "pass^4"),
+    "mean_reward, real rewards": lambda cell: _is(cell, "real", "mean_reward"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Everything one run of the bench found."""
+
+    cells: Sequence[Cell]  # the grid
+    following: Sequence[Cell]  # pass_rate with more samples of easy tasks
+    unbounded: Mapping[str, Sequence[float]]  # coverage of t per T, by law
+    replicates: Mapping[str, int]
+    seed: int
+
+
+def text(found: Found) -> str:
+    """All of it, in the order in which it is read."""
+    return "\n".join(
+        [_head(found), _totals(found), _by_tasks(found), _by_clusters(found), _below(found), _limits(found)]
+    )
+
+
+def replaced(page: str, part: str) -> str:
+    """The page with ``part`` between its coverage markers."""
+    head, opening, rest = page.partition("<!-- coverage -->\n")
+    _, closing, tail = rest.partition("<!-- /coverage -->")
+    if not (opening and closing):
+        raise SystemExit(
+            "docs/statistics.md: no place for the table; expected <!-- coverage --> ... <!-- /coverage -->"
+        )
+    return f"{head}{opening}{part}{closing}{tail}"
+
+
+def _head(found: Found) -> str:
+    intervals = sum(cell.replicates for cell in found.cells)
+    empty, outside = sum(cell.zero_width for cell in found.cells), sum(cell.outside for cell in found.cells)
+    replicates = found.replicates
+    return _filled(
+        f"Written by `make bench-statistics`: {len(found.cells):,} cells, seed {found.seed}, {replicates['binary']:,} "
+        f"replicates a cell for rewards of 0 and 1, {replicates['real']:,} for real rewards and "
+        f"{replicates['clusters']:,} for clusters. Of {intervals:,} intervals {empty:,} have no width, and {outside:,} "
+        "leave the range or miss their own value. Coverage in per cent, 95 being the aim:\n"
+    )
+
+
+def _totals(found: Found) -> str:
+    lines = ["| | cells | mean | worst | cells below 90 |", "|---|---|---|---|---|"]
+    kinds = {
+        "rewards of 0 and 1": ("T", MANY_TASKS, [cell for cell in found.cells if cell.world.kind == "binary"]),
+        "real rewards": ("T", MANY_TASKS, [cell for cell in found.cells if cell.world.kind == "real"]),
+        "clusters": ("G", MANY_CLUSTERS, [cell for cell in found.cells if "clusters" in cell.world.kind]),
+    }
+    for name, (letter, many, cells) in kinds.items():
+        few = [cell for cell in cells if cell.world.units < many]
+        enough = [cell for cell in cells if cell.world.units >= many]
+        for sign, chosen in ((">=", enough), ("<", few)):
+            covered = [cell.coverage for cell in chosen]
+            below = sum(coverage < PROMISED for coverage in covered)
+            size = f"{len(chosen):,} | {_percent(fmean(covered))} | {_percent(min(covered))}"
+            lines.append(f"| {name}, {letter} {sign} {many} | {size} | {below} |")
+    return "\n".join(lines) + "\n"
+
+
+def _by_tasks(found: Found) -> str:
+    lines = [
+        "Mean / worst coverage by the number of tasks; width is the median over cells, 1 being the width of an oracle"
+    ]
+    lines += ["who knows the true standard error:", "", f"| | {' | '.join(f'T = {units}' for units in TASKS)} |"]
+    lines.append("|---" * (len(TASKS) + 1) + "|")
+    for name, belongs in ROWS.items():
+        chosen = [[cell.coverage for cell in found.cells if belongs(cell) and cell.world.units == t] for t in TASKS]
+        lines.append(_line(name, (f"{_percent(fmean(some))} / {_percent(min(some))}" for some in chosen)))
+    for kind, name in (("binary", "width, rewards of 0 and 1"), ("real", "width, real rewards")):
+        widths = [[c.width for c in found.cells if c.world.kind == kind and c.world.units == t] for t in TASKS]
+        lines.append(_line(name, (f"{median(some):.2f}" for some in widths)))
+    return "\n".join(lines) + "\n"
+
+
+def _by_clusters(found: Found) -> str:
+    lines = [
+        f"The same by the number of clusters, of {MEAN_SIZE} tasks each; in brackets, of 1 to {LARGEST} tasks:",
+        "",
+    ]
+    lines += [f"| | {' | '.join(f'G = {units}' for units in CLUSTERS)} |", "|---" * (len(CLUSTERS) + 1) + "|"]
+    for icc in ICCS:
+        shown = []
+        for units in CLUSTERS:
+            even, uneven = (
+                [
+                    cell.coverage
+                    for cell in found.cells
+                    if cell.world.kind == kind and cell.world.units == units and cell.world.chance == icc
+                ]
+                for kind in ("even clusters", "uneven clusters")
+            )
+            shown.append(
+                f"{_percent(fmean(even))} / {_percent(min(even))} ({_percent(fmean(uneven))} / {_percent(min(uneven))})"
+            )
+        lines.append(_line(f"ICC {icc:g}", shown))
+    return "\n".join(lines) + "\n"
+
+
+def _below(found: Found) -> str:
+    plain = [cell for cell in found.cells if cell.world.kind in ("binary", "real") and cell.world.units >= MANY_TASKS]
+    below = [cell for cell in plain if cell.coverage < PROMISED]
+    lines = [f"With 30 tasks or more, {len(below)} of {len(plain):,} cells lie below 90:", ""]
+    lines += ["| cell | true value | measured | worked out | Clopper-Pearson |", "|---|---|---|---|---|"]
+    for cell in below:
+        world = cell.world
+        spread = "all tasks alike" if world.chance is None else f"a + b = {world.chance:g}"
+        name = f"{world.metric}, {world.samples} samples, mean {world.mean:g}, {spread}, T = {world.units}"
+        known = ["-", "-"]
+        if world.kind == "binary" and world.samples in ("1", world.metric[-1]):
+            rules = (known_default, known_exact)
+            known = [_percent(rule(world.units, cell.truth).coverage) for rule in rules]
+        lines.append(_line(name, [f"{cell.truth:.5f}", _percent(cell.coverage), *known]))
+    return "\n".join(lines) + f"\n\n{_why_below()}\n"
+
+
+def _why_below() -> str:
+    one, two = (lower_end(passes, tasks) for passes, tasks in ((1, 30), (2, 100)))
+    return _filled(
+        "Four samples give pass^4 and pass@4 values of 0 and 1, and for those the rule is Wilson's. Its lower end is "
+        f"{one:.5f} after one pass in 30 tasks and {two:.5f} after two in 100, both just above the true value. Whatever "
+        "equals Wilson's interval on such values covers exactly this. Clopper and Pearson's does not dip, and is wider."
+    )
+
+
+def _limits(found: Found) -> str:
+    points = [*_few_tasks(), _narrow(found), _follows(found), _for_nothing(found)]
+    return "\n".join(
+        ["### What cannot be had", "", *(_filled(f"- {point}", "  ") for point in points), _unbounded(found)]
+    )
+
+
+def _few_tasks() -> list[str]:
+    points = []
+    for truth in (0.02, 0.033):
+        default, exact = known_default(5, truth), known_exact(5, truth)
+        points.append(
+            f"**Five tasks and a true value of {truth:g}**: {_percent(default.coverage)} % at a mean width of "
+            f"{default.width:.2f}. Clopper and Pearson's interval covers {_percent(exact.coverage)} % there, at a width "
+            f"of {exact.width:.2f}."
+        )
+    return points
+
+
+def _narrow(found: Found) -> str:
+    many = [cell for cell in found.cells if cell.world.kind == "binary" and cell.world.units >= MANY_TASKS]
+    spans = ((0, 1), (1, 3), (5, float("inf")))
+    never, hardly, often = (median(cell.width for cell in many if low <= cell.rare < high) for low, high in spans)
+    return (
+        f"**A narrow interval next to 0 or 1.** From {MANY_TASKS} tasks on, the median width is {often:.2f} times the "
+        f"oracle's where at least 5 passes and 5 failures are expected, {hardly:.2f} times where 1 to 3 of the rarer "
+        f"kind are, and {never:.1f} times where fewer than 1 is: data without a single one are common there and prove "
+        "little."
+    )
+
+
+def _follows(found: Found) -> str:
+    return (
+        "**pass_rate when the number of samples follows difficulty.** With 1 to 8 samples, more of them on easy tasks "
+        f"(a + b = {found.following[0].world.chance:g}), the worst cell covers {_worst(found)}. Heavy tasks that were "
+        "not drawn leave no trace. `mean_reward` gives each task the same weight."
+    )
+
+
+def _for_nothing(found: Found) -> str:
+    zero = [cell.coverage for cell in found.cells if "clusters" in cell.world.kind and cell.world.chance == 0]
+    return (
+        f"**Clusters for nothing.** Where clusters share nothing (ICC 0), coverage is {_percent(fmean(zero))} % on "
+        "average, more than was asked for: few clusters cannot show that each is more than one piece."
+    )
+
+
+def _unbounded(found: Found) -> str:
+    said = (
+        "- **Rewards without a range.** No interval is right for every law (Bahadur and Savage 1956). For rewards with "
+        "a long tail the t interval covers, in per cent:\n"
+    )
+    lines = [_filled(said, "  "), f"| | {' | '.join(f'T = {units}' for units in TASKS)} |"]
+    lines.append("|---" * (len(TASKS) + 1) + "|")
+    lines += [_line(law, map(_percent, covered)) for law, covered in found.unbounded.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _worst(found: Found) -> str:
+    said = []
+    for units in TASKS[1:-1]:
+        worst = min(cell.coverage for cell in found.following if cell.world.units == units)
+        said.append(f"{_percent(worst)} % at T = {units}")
+    return ", ".join(said)
+
+
+def _is(cell: Cell, kind: str, *metrics: str) -> bool:
+    return cell.world.kind == kind and cell.world.metric in metrics
+
+
+def _line(name: str, shown: Iterable[str]) -> str:
+    return f"| {name} | {' | '.join(shown)} |"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _filled(said: str, indent: str = "") -> str:
+    """Prose in lines of the house's length; a line break at the end stays and leaves an empty line."""
+    lines = textwrap.fill(said, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines + "\n" * said.endswith("\n")

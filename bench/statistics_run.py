@@ -1,0 +1,76 @@
+"""``make bench-statistics``: does the default interval cover what it says? ``--write`` puts it into docs/statistics.md.
+
+The file is not called statistics.py: a script's folder comes first when Python looks for a module, and the bench
+would find it in place of the standard library's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+
+from bench.data import ROOT
+from bench.statistics_clusters import cluster_cells
+from bench.statistics_grid import TASKS, binary_cells, real_cells
+from bench.statistics_limits import following_cells, unbounded_coverage
+from bench.statistics_report import Found, replaced, text
+
+PAGE = ROOT / "docs" / "statistics.md"
+REPLICATES = {"binary": 40_000, "real": 10_000, "clusters": 10_000}
+LAWS = ("exponential", "log-normal")
+QUICK = 10  # --quick divides the replicates by it
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the whole grid and print what it found."""
+    asked = _parse(arguments)
+    found = simulated({name: count // (QUICK if asked.quick else 1) for name, count in REPLICATES.items()}, asked.seed)
+    print(text(found))
+    if asked.write:
+        PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), text(found)), encoding="utf-8")
+    faults = sum(cell.zero_width + cell.outside for cell in found.cells)
+    return 1 if faults else 0
+
+
+def simulated(replicates: dict[str, int], seed: int) -> Found:
+    """The grid and its limits; each part draws from a stream of its own."""
+    binary, real, clusters, following, unbounded = (
+        np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(5)
+    )
+    start, cells = time.perf_counter(), []
+    for part in (
+        binary_cells(replicates["binary"], binary),
+        real_cells(replicates["real"], real),
+        cluster_cells(replicates["clusters"], clusters),
+    ):
+        cells += list(part)
+        print(f"{len(cells):,} cells after {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+    return Found(
+        cells,
+        list(following_cells(replicates["binary"], following)),
+        {law: [unbounded_coverage(law, units, replicates["real"], unbounded) for units in TASKS] for law in LAWS},
+        replicates,
+        seed,
+    )
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench/statistics_run.py", description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the replicates")
+    parser.add_argument("--seed", type=int, default=20, help="of all draws (default: %(default)s)")
+    asked = parser.parse_args(arguments)
+    if asked.write and asked.quick:
+        parser.error("--write needs a whole run: leave --quick away")
+    return asked
+
+
+if __name__ == "__main__":
+    sys.exit(main())

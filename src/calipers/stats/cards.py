@@ -1,0 +1,176 @@
+"""Cards: what each interval is, in plain words, without loading any arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from calipers.errors import UnknownName
+
+DEFAULT: Final = "default"
+ALIASES: Final[Mapping[str, str]] = {"exact": "clopper-pearson"}
+EXPLAINED: Final[Mapping[str, str]] = {**ALIASES, DEFAULT: "wilson_t"}  # other words -> the card that answers them
+
+_ONE = "No interval: one task, or one cluster, says nothing about others."
+_GRID = "Measured at 95 % on simulated 0/1 samples"
+_COUNTS = (
+    "x = m n' passes of n' = n_eff (z/q)^2 tasks, n_eff and q as for wilson_t: when every task's value is 0 or 1, "
+    "simply the number of passes and the number of tasks"
+)
+_RANGE = "Needs a known range, as 0 to 1 for passes; without one there is no interval and a why."
+_SPREAD = "No interval when all task values agree, and a why: it would have no width."
+
+
+@dataclass(frozen=True, slots=True)
+class MethodCard:
+    """What a reader should know of an interval before believing it."""
+
+    one_line: str
+    formula: str
+    source: str
+    use: str  # when to use it
+    none: str  # at 0 %
+    full: str  # at 100 %
+    one_task: str = _ONE
+    mind: str = ""
+    coverage: str = ""  # only what was measured
+    on_request: bool = True  # whether --interval takes the name
+
+    def parts(self) -> list[tuple[str, str]]:
+        """The labelled texts in the order they are shown."""
+        labelled = [
+            ("formula", self.formula),
+            ("source", self.source),
+            ("when", self.use),
+            ("at 0 %", self.none),
+            ("at 100 %", self.full),
+            ("one task", self.one_task),
+            ("mind", self.mind),
+            ("coverage", self.coverage),
+            ("on request", "" if self.on_request else "no name of --interval: it comes by itself"),
+        ]
+        return [(label, text) for label, text in labelled if text]
+
+
+INTERVALS: Final[Mapping[str, MethodCard]] = {
+    "wilson": MethodCard(
+        one_line="Wilson's score interval: every rate that the observed one would not contradict.",
+        formula="(m + z^2/2n +- z sqrt(m(1-m)/n + z^2/4n^2)) / (1 + z^2/n), n the number of tasks",
+        source="Wilson 1927, Probable inference, the law of succession, and statistical inference, JASA 22",
+        use="Always for values of 0 and 1: it is the default there. Asked for by name, it is the default's closed "
+        "form, which is called wilson_t when values lie between 0 and 1.",
+        none="From exactly 0: 0 of 30 gives 0 to 0.1135.",
+        full="To exactly 1: 30 of 30 gives 0.8865 to 1.",
+        mind=_RANGE,
+        coverage=f"{_GRID}, the default covers 95.9 % on average and 84.7 % at worst with 30 tasks or more, 97.0 % and "
+        "84.0 % with fewer. At its worst it expects 0.17 passes on all tasks together; clopper-pearson covers 98 % "
+        "there.",
+    ),
+    "wilson_t": MethodCard(
+        one_line="Wilson's interval with an effective number of tasks and a t quantile: the default on a known range.",
+        formula="wilson with n = n_eff = (m(1-m) + se^2 + 1/4U) / (se^2 + d/4U^2) and t(nu), nu = (U-1)/(1 - U/n_eff), "
+        "for z; U the effective number of tasks or clusters, d = 1 without clusters",
+        source="Wilson 1927 for the form; the effective number of tasks is ours, chosen by simulation",
+        use="Task values between 0 and 1, clusters, weights: what the default is called there. It becomes wilson as "
+        "the values approach 0 and 1.",
+        none="From exactly 0, as wide as if each task had been sampled once: 16 of 16 failed on 30 tasks is 0 of 30, "
+        "not 0 of 480.",
+        full="To exactly 1, likewise.",
+        mind="Values that agree on few tasks still get about +-1/T; ask for t if the range is not to count.",
+        coverage=f"{_GRID}, 95.9 % on average and 84.7 % at worst with 30 tasks or more; on real-valued rewards 93.7 % "
+        "at worst; with 20 clusters or more 97.0 % on average, 92.0 % at worst.",
+        on_request=False,
+    ),
+    "t": MethodCard(
+        one_line="Student's interval: the mean, plus and minus a t quantile of standard errors.",
+        formula="m +- t(U-1) se, se^2 = G/(G-1) sum_g e_g^2 over tasks or clusters, clipped where a range is known",
+        source="Student 1908, The probable error of a mean, Biometrika 6; clusters: Miller 2024, arXiv:2411.00640",
+        use="Rewards without a known range, where it is the default; many tasks and a mean far from the ends.",
+        none=_SPREAD,
+        full=_SPREAD,
+        mind="Near 0 % and 100 % the rare failure that would widen it is not in the data.",
+        coverage=f"{_GRID}, 83.9 % on average and 0 % at worst with 30 tasks or more. Unbounded rewards, 10, 100 and "
+        "1000 tasks: exponential 90.1, 94.3, 95.0 %; log-normal 83.6, 91.4, 94.1 %.",
+    ),
+    "clopper-pearson": MethodCard(
+        one_line="The exact interval, also called exact: never covers less than it says, for values of 0 and 1.",
+        formula=f"BetaInv(a/2; x, n'-x+1) to BetaInv(1-a/2; x+1, n'-x), a = 1 - confidence; {_COUNTS}",
+        source="Clopper and Pearson 1934, The use of confidence or fiducial limits, Biometrika 26",
+        use="When covering too seldom is worse than being wide: gates, safety, very few tasks, rates near 0 and 1.",
+        none="From exactly 0: 0 of 30 gives 0 to 0.1157.",
+        full="To exactly 1: 30 of 30 gives 0.8843 to 1.",
+        mind=_RANGE,
+        coverage=f"{_GRID}, 97.1 % on average and 93.8 % at worst with 30 tasks or more, 99.4 % and 95.8 % with fewer; "
+        "away from the ends 1.06 times as wide as if the true standard error were known.",
+    ),
+    "jeffreys": MethodCard(
+        one_line="The central posterior interval of a rate under Jeffreys' prior, Beta(1/2, 1/2).",
+        formula=f"BetaInv(a/2; x+1/2, n'-x+1/2) to BetaInv(1-a/2; x+1/2, n'-x+1/2), a = 1 - confidence; {_COUNTS}",
+        source="Brown, Cai and DasGupta 2001, Interval estimation for a binomial proportion, Statistical Science 16",
+        use="A Bayesian reading with little prior; shorter than clopper-pearson.",
+        none="The lower end is set to 0, as its source does: 0 of 30 gives 0 to 0.0797.",
+        full="The upper end is set to 1: 30 of 30 gives 0.9203 to 1.",
+        mind=f"{_RANGE} An end that would leave out the value itself is moved to it.",
+    ),
+    "beta": MethodCard(
+        one_line="The central posterior interval of a rate under a uniform prior, Beta(1, 1).",
+        formula=f"BetaInv(a/2; x+1, n'-x+1) to BetaInv(1-a/2; x+1, n'-x+1), a = 1 - confidence; {_COUNTS}",
+        source="Bowyer, Aitchison and Ivanova 2025, Don't use the CLT in LLM evals, arXiv:2503.01747",
+        use="A Bayesian reading on few tasks, when every rate was as likely as any other beforehand.",
+        none="Leaves out 0, which the prior holds impossible: 0 of 30 gives 0.0008 to 0.1122.",
+        full="Leaves out 1: 30 of 30 gives 0.8878 to 0.9992.",
+        mind=f"{_RANGE} It is an interval around the posterior, not around the value shown beside it.",
+    ),
+    "bootstrap": MethodCard(
+        one_line="The percentile bootstrap: the middle of the same number on tasks drawn again.",
+        formula="the a/2 and 1-a/2 quantiles of 10,000 draws of all tasks, or all clusters, with replacement, "
+        "a = 1 - confidence; stderr is the standard deviation of the draws",
+        source="Efron 1979, Bootstrap methods: another look at the jackknife, Annals of Statistics 7",
+        use="Many tasks and no known range; the only way for a metric that nobody can look into, where at most 1,000 "
+        "draws are made.",
+        none=_SPREAD,
+        full=_SPREAD,
+        mind="The same seed gives the same ends. What is rare is seldom among few tasks, and never drawn from them.",
+        coverage=f"{_GRID}, 86.3 % on average and 0 % at worst with 30 tasks or more, 58.6 % on average with fewer.",
+    ),
+    "bca": MethodCard(
+        one_line="The bootstrap, its levels moved for bias and skewness.",
+        formula="quantiles at Phi(b + (b + z)/(1 - s(b + z))) for z = -+z(a/2): b from the share of draws below the "
+        "value, s = sum d^3 / (6 (sum d^2)^1.5) from leaving each task out once",
+        source="Efron 1987, Better bootstrap confidence intervals, JASA 82",
+        use="Skewed values without a known range, such as costs and times, on many tasks.",
+        none=_SPREAD,
+        full=_SPREAD,
+        mind="No interval, and a why, where the correction leaves the draws.",
+        coverage=f"{_GRID}, 87.3 % on average and 0 % at worst with 30 tasks or more, 60.1 % on average with fewer.",
+    ),
+    "posterior": MethodCard(
+        one_line="The central interval of a posterior over these very tasks, sampled again.",
+        formula="quantiles of the beta distribution that has the posterior's mean and variance",
+        source="Hariri et al. 2026, Don't pass@k: a Bayesian framework, arXiv:2510.04265",
+        use="What bayes_mean and bayes_pass@k carry. It says nothing of other tasks; mean_reward and pass@k do.",
+        none="Above 0, which the prior holds impossible.",
+        full="Below 1, likewise.",
+        one_task="Defined: the samples of one task say something about that task.",
+        on_request=False,
+    ),
+}
+"""Name of a method, as it stands in a result -> its card."""
+
+
+def canonical(name: str) -> str:
+    """The method that ``--interval`` means by a name; UnknownName where there is none.
+
+    >>> canonical("exact"), canonical("default")
+    ('clopper-pearson', 'default')
+    """
+    found = ALIASES.get(name, name)
+    if found != DEFAULT and not (found in INTERVALS and INTERVALS[found].on_request):
+        raise UnknownName.of("interval", name, asked_names())
+    return found
+
+
+def asked_names() -> list[str]:
+    """Every name that ``--interval`` takes."""
+    return [DEFAULT, *(name for name, card in INTERVALS.items() if card.on_request), *ALIASES]

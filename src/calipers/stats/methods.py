@@ -1,0 +1,164 @@
+"""Intervals on request, each under its name, for any weighted mean of task values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from calipers.rollouts.column import Floats, Ints
+from calipers.rollouts.sums import sum_by, total
+from calipers.stats.bootstrap import Draws, bca_ends, draw, percentile_ends
+from calipers.stats.interval import (
+    ONE_CLUSTER,
+    ONE_TASK,
+    Interval,
+    Spread,
+    binomial_size,
+    interval,
+    spread_of,
+    t_half_width,
+)
+
+Ends = tuple[float, float]
+NOISE = 1e-14  # a spread below this share of the largest value is the rounding of the values themselves
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """A weighted mean of task values, and how sure one wants to be of it."""
+
+    values: Floats  # [T]
+    weights: Floats  # [T]
+    limits: Ends | None = None  # the range the values cannot leave
+    clusters: Ints | None = None  # [T] the unit each task belongs to
+    confidence: float = 0.95
+    seed: int = 0
+
+    @property
+    def scale(self) -> Ends:
+        """The range; [0, 1] stands for the values' own scale where none is known."""
+        return self.limits or (0.0, 1.0)
+
+
+Method = Callable[[str, Weighted, Spread], Interval]
+"""``method(name, asked, spread)``: asked only where there are two units or more."""
+
+
+def named_interval(name: str, asked: Weighted) -> Interval:
+    """The interval called ``name``, or why there is none; "default" is the default rule.
+
+    One task, or one cluster, gives none, whatever the method.
+    """
+    if name == "default":
+        return _default(asked)
+    spread = spread_of(asked.values, asked.weights, asked.limits, asked.clusters)
+    if spread.units < 2:
+        alone = asked.clusters is None or len(asked.values) < 2
+        return Interval(None, None, None, ONE_TASK if alone else ONE_CLUSTER)
+    return METHODS[name](name, asked, spread)
+
+
+def _default(asked: Weighted) -> Interval:
+    return interval(asked.values, asked.weights, asked.confidence, asked.limits, asked.clusters)
+
+
+def _wilson(name: str, asked: Weighted, spread: Spread) -> Interval:
+    """The closed form of the default rule, and nothing in its place where there is no range."""
+    return _no_range(name, asked, spread) if asked.limits is None else _default(asked)
+
+
+def _t(name: str, asked: Weighted, spread: Spread) -> Interval:
+    """``m +- t(U - 1) se``, clipped to the range where one is known."""
+    half = t_half_width(spread, asked.confidence)
+    low, high = spread.mean - half, spread.mean + half
+    if _agree(asked, spread) or low >= high:
+        return _no_spread(name, asked)
+    if asked.limits is not None:
+        low, high = max(low, 0.0), min(high, 1.0)
+    return _scaled(name, asked, spread, (low, high))
+
+
+def _beta(name: str, asked: Weighted, spread: Spread, own: float, other: float) -> Interval:
+    """Quantiles of two beta distributions on x = m n' passes of n' tasks.
+
+    The lower end is that of ``Beta(x + own, n' - x + other)``, the upper end its mirror image.
+    """
+    if asked.limits is None:
+        return _no_range(name, asked, spread)
+    tasks, m, tail = binomial_size(spread, asked.confidence), spread.mean, (1 - asked.confidence) / 2
+    passes, fails = max(m, 0.0) * tasks, max(1 - m, 0.0) * tasks
+    low = _beta_quantile(passes + own, fails + other, tail)
+    high = 1 - _beta_quantile(fails + own, passes + other, tail)
+    if name != "beta":  # the posterior of a uniform prior leaves out 0 and 1, and is to be read so
+        low, high = min(low, m), max(high, m)
+    return _scaled(name, asked, spread, (low, high))
+
+
+def _bootstrap(name: str, asked: Weighted, spread: Spread, ends: Callable[[Draws, float], Ends | None]) -> Interval:
+    """The mean again on tasks, or clusters, drawn with replacement; the error is the spread of the draws."""
+    if _agree(asked, spread):
+        return _no_spread(name, asked)
+    weights, sums = asked.weights, asked.weights * asked.values
+    value = float(total(sums) / total(weights))
+    if asked.clusters is not None:
+        size = int(asked.clusters.max()) + 1
+        weights, sums = (sum_by(asked.clusters, column, size) for column in (weights, sums))
+    draws = draw(sums[weights > 0], weights[weights > 0], asked.seed)
+    found = ends(draws, asked.confidence)
+    if found is None:
+        return Interval(draws.stderr, None, None, f"the draws are too skewed for {name}")
+    least, most = float(asked.values.min()), float(asked.values.max())
+    low, high = min(max(found[0], least), value), max(min(found[1], most), value)
+    if low >= high:
+        return Interval(draws.stderr, None, None, "the draws agree at this confidence")
+    return Interval(draws.stderr, (low, high), name)
+
+
+def _beta_quantile(a: float, b: float, tail: float) -> float:
+    from scipy.special import betaincinv
+
+    return float(betaincinv(a, b, tail)) if a > 0 else 0.0
+
+
+def _agree(asked: Weighted, spread: Spread) -> bool:
+    """Whether the units show no spread beyond the rounding of their values."""
+    low, high = asked.scale
+    largest = float(np.abs((asked.values - low) / (high - low)).max())
+    return math.sqrt(spread.variance * spread.effective_units) <= NOISE * largest
+
+
+def _stderr(asked: Weighted, spread: Spread) -> float:
+    low, high = asked.scale
+    return (high - low) * math.sqrt(spread.variance)
+
+
+def _scaled(name: str, asked: Weighted, spread: Spread, ends: Ends) -> Interval:
+    """Ends found where the range is [0, 1], mapped back."""
+    low, high = asked.scale
+    return Interval(_stderr(asked, spread), (low + (high - low) * ends[0], low + (high - low) * ends[1]), name)
+
+
+def _no_range(name: str, asked: Weighted, spread: Spread) -> Interval:
+    return Interval(_stderr(asked, spread), None, None, f"{name} needs a known range; t, bootstrap and bca do not")
+
+
+def _no_spread(name: str, asked: Weighted) -> Interval:
+    units = "task values" if asked.clusters is None else "clusters"
+    return Interval(0.0, None, None, f"all {units} agree, and {name} has no width without spread")
+
+
+METHODS: Final[Mapping[str, Method]] = {
+    "wilson": _wilson,
+    "t": _t,
+    "clopper-pearson": partial(_beta, own=0.0, other=1.0),
+    "jeffreys": partial(_beta, own=0.5, other=0.5),
+    "beta": partial(_beta, own=1.0, other=1.0),
+    "bootstrap": partial(_bootstrap, ends=percentile_ends),
+    "bca": partial(_bootstrap, ends=bca_ends),
+}
+"""Every method that can be asked for; `stats.cards` says what each is."""

@@ -1,0 +1,155 @@
+"""A suite: the same metric on several datasets, as one mean over datasets and one over all their tasks.
+
+The datasets are independent of each other, so the squared standard errors add up, each with the square
+of its weight: a mean in which every dataset counts alike is as unsure as its smallest dataset makes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from calipers.stats.estimate import Estimate
+
+METHOD = "mover"
+"""What the interval of a mean over datasets is called: the method of variance estimates recovery."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """One metric over the datasets of a suite."""
+
+    macro: Estimate  # every dataset counts alike
+    micro: Estimate  # every task counts alike
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The datasets that one agent and model were scored on, and the means over them by metric."""
+
+    agent: str | None
+    model: str | None
+    datasets: Sequence[str]
+    metrics: Mapping[str, Means]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One dataset's estimates, and whose they are."""
+
+    agent: str | None
+    model: str | None
+    dataset: str | None
+    metrics: Mapping[str, Estimate]
+
+
+def suites(members: Iterable[Member], names: Sequence[str]) -> list[Suite]:
+    """A suite for every (agent, model) that was scored on two named datasets or more.
+
+    ``names`` are the metrics that are means over tasks; of no other is a mean over datasets taken.
+    """
+    found: dict[tuple[str | None, str | None], dict[str, Mapping[str, Estimate]]] = {}
+    for member in members:
+        if member.dataset is not None:
+            found.setdefault((member.agent, member.model), {})[member.dataset] = member.metrics
+    return [
+        Suite(*who, list(datasets), {name: means(of) for name in names if any((of := _of(name, datasets)).values())})
+        for who, datasets in found.items()
+        if len(datasets) > 1
+    ]
+
+
+def means(datasets: Mapping[str, Estimate | None]) -> Means:
+    """One metric's mean over datasets and over their tasks, of its estimate on each.
+
+    ``macro = sum(v_i) / G`` with the standard error ``sqrt(sum(SE_i^2)) / G`` over G datasets, and
+    ``micro = sum(n_i v_i) / N`` with ``sqrt(sum((n_i SE_i)^2)) / N`` over n_i tasks in each, N in all.
+    A dataset without a value leaves none; one without a standard error or an interval leaves none of
+    those; `why` names the dataset.
+    """
+    tasks = {dataset: found.tasks if found else 0 for dataset, found in datasets.items()}
+    return Means(_mean("macro", datasets, dict.fromkeys(datasets, 1)), _mean("micro", datasets, tasks))
+
+
+def _of(name: str, datasets: Mapping[str, Mapping[str, Estimate]]) -> dict[str, Estimate | None]:
+    return {dataset: metrics.get(name) for dataset, metrics in datasets.items()}
+
+
+def _mean(kind: str, datasets: Mapping[str, Estimate | None], weights: Mapping[str, int]) -> Estimate:
+    parts = [(weights[dataset], found) for dataset, found in datasets.items() if found]
+    whole = sum(weights.values())
+    values = [(weight, value) for weight, found in parts if (value := _value(found)) is not None]
+    errors = [(weight, found.stderr) for weight, found in parts if found.stderr is not None]
+    complete = len(values) == len(datasets) and whole > 0
+    sure = complete and len(errors) == len(datasets)
+    ends = _interval(parts, whole) if sure else None
+    first = parts[0][1]
+    return Estimate(
+        value=_weighted(values) / whole if complete else None,
+        stderr=_added(errors) / whole if sure else None,
+        interval=ends,
+        method=METHOD if ends else None,
+        tasks=sum(found.tasks for _, found in parts),
+        samples=sum(found.samples for _, found in parts),
+        undefined_tasks=sum(found.undefined_tasks for _, found in parts),
+        bounds=None,
+        higher_is_better=first.higher_is_better,
+        why=_absent(datasets),
+        signature=_signature(kind, len(datasets), first.signature, METHOD if ends else "none"),
+    )
+
+
+def _interval(parts: Sequence[tuple[int, Estimate]], whole: int) -> tuple[float, float] | None:
+    """The interval of a weighted mean from those of its parts, by the recovery of their variances.
+
+    ``value - sqrt(sum((w_i (v_i - low_i))^2))`` and likewise above (Zou and Donner 2008). It keeps
+    what the parts' intervals know: it is wide on the side where they are, has no zero width because
+    values merely agree, and stays in their range.
+    """
+    below, above, middle = [], [], []
+    for weight, found in parts:
+        value = _value(found)
+        if value is None or found.interval is None:
+            return None
+        low, high = found.interval
+        middle.append((weight, value))
+        below.append((weight, low, value - low))
+        above.append((weight, high, high - value))
+    # the ends of the parts bound the exact numbers; here they bound the last digits too
+    lower = max(_weighted(middle) - _added([(w, gap) for w, _, gap in below]), _weighted([(w, e) for w, e, _ in below]))
+    upper = min(_weighted(middle) + _added([(w, gap) for w, _, gap in above]), _weighted([(w, e) for w, e, _ in above]))
+    return lower / whole, upper / whole
+
+
+def _absent(datasets: Mapping[str, Estimate | None]) -> str | None:
+    """Which dataset leaves the mean without a value, or without an interval, and why."""
+    for dataset, found in datasets.items():
+        if not found or _value(found) is None:
+            return f"no value on {dataset!r}{_because(found)}"
+    for dataset, found in datasets.items():
+        if found and not found.interval:
+            return f"no interval on {dataset!r}{_because(found)}"
+    return None
+
+
+def _because(found: Estimate | None) -> str:
+    return f": {found.why}" if found and found.why else ""
+
+
+def _value(found: Estimate) -> float | None:
+    return found.value if found.value is not None and math.isfinite(found.value) else None
+
+
+def _weighted(terms: Sequence[tuple[int, float]]) -> float:
+    return sum(weight * value for weight, value in terms)
+
+
+def _added(terms: Sequence[tuple[int, float]]) -> float:
+    """The root of the sum of squares."""
+    return math.hypot(*(weight * error for weight, error in terms))
+
+
+def _signature(kind: str, datasets: int, member: str, method: str) -> str:
+    parts = [f"interval:{method}" if part.startswith("interval:") else part for part in member.split("|")]
+    return "|".join([kind, f"datasets:{datasets}", *parts])

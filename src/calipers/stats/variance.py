@@ -1,0 +1,141 @@
+"""Where the variance of a mean reward comes from: from the choice of tasks, or from sampling each anew.
+
+The mean over T tasks of the means of K samples has the variance ``(Var(x) + E[sigma^2] / K) / T``:
+x is what a task would give with endlessly many samples, sigma^2 the variance of one sample of it
+(Miller 2024, section 3). More samples shrink the second term alone, more tasks shrink both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from calipers.rollouts.column import Column, Floats, Ints
+from calipers.rollouts.groups import Groups
+from calipers.rollouts.sums import sum_by, total
+from calipers.stats.estimate import NO_TASKS
+from calipers.stats.interval import ONE_CLUSTER, ONE_TASK
+
+NO_REPEATS = "no task has two samples"
+NOT_FINITE = "the variance of these rewards is not a finite number"
+ALL_ALIKE = "all rewards are alike: there is no variance to divide"
+AT_A_TIME = 1 << 18  # rows
+TWICE = 1 - math.sqrt(1 / 2)
+"""How much narrower the interval becomes with twice the tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The variance of a task's mean reward in its two parts.
+
+    ``samples_per_task`` is the K that makes the parts add up: the number of samples itself when all
+    tasks have the same.
+    """
+
+    tasks: float  # Var(x), between tasks; 0 when sampling explains all
+    sampling: float  # E[sigma^2], of one sample
+    samples_per_task: float  # K
+
+    def variance(self, samples: float) -> float:
+        """The variance of a task's mean over so many samples, ``Var(x) + E[sigma^2] / K``.
+
+        >>> Split(1 / 12, 1 / 6, 1).variance(2)  # a chance of success that is uniform on [0, 1]
+        0.16666666666666666
+        """
+        return self.tasks + self.sampling / samples
+
+    @property
+    def share(self) -> float:
+        """The part of the squared standard error that endlessly many samples would remove, 0 to 1."""
+        noise = self.sampling / self.samples_per_task
+        return noise / (self.tasks + noise) if noise else 0.0
+
+    @property
+    def advice(self) -> str:
+        """What more samples could do for the interval, and what twice the tasks would do.
+
+        >>> Split(0.77, 0.92, 4).advice.partition(": ")[2]
+        'more samples per task can narrow the interval by at most 12 %, twice the tasks by 29 %'
+        """
+        if not self.tasks and not self.sampling:
+            return ALL_ALIKE
+        narrower = 1 - math.sqrt(1 - self.share)
+        return (
+            f"sampling noise is {_percent(self.share)} of the variance: more samples per task can narrow "
+            f"the interval by at most {_percent(narrower)}, twice the tasks by {_percent(TWICE)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unsplit:
+    """Why the variance cannot be divided."""
+
+    why: str
+
+
+def split(column: Column, by: Groups, clusters: Ints | None = None) -> Split | Unsplit:
+    """Divide the variance of the task means of a column, [R], by what causes it.
+
+    ``E[sigma^2]`` is the mean of the variances within tasks, n - 1, over tasks with two samples or
+    more. The variance of the task means, n - 1 over tasks (or over ``clusters``, [T]), less what
+    sampling adds to it, the mean of sigma^2 / n, is ``Var(x)``, never below 0. A task with one sample
+    is taken to have the mean sigma^2. Gaps are no samples, and a task of gaps is no task.
+    """
+    n = by.count(column.given)
+    there, repeated = n > 0, n > 1
+    tasks = int(there.sum())
+    if tasks < 2:
+        return Unsplit(ONE_TASK if tasks else NO_TASKS)
+    if not repeated.any():
+        return Unsplit(NO_REPEATS)
+    means, within = _moments(column, by, n)
+    sampling = float(total(within[repeated])) / int(repeated.sum())
+    noise = float(total(np.where(repeated, within, sampling)[there] / n[there])) / tasks
+    variance = _between(means[there], None if clusters is None else clusters[there])
+    if variance is None:
+        return Unsplit(ONE_CLUSTER)
+    if not (math.isfinite(noise) and math.isfinite(variance)):
+        return Unsplit(NOT_FINITE)
+    samples = sampling / noise if noise else tasks / float(total(1 / n[there]))
+    return Split(max(variance - noise, 0.0), sampling, samples)
+
+
+def _moments(column: Column, by: Groups, n: Ints) -> tuple[Floats, Floats]:
+    """The mean of each task's n given values and their variance, n - 1, [T] both.
+
+    Taken from each task's first value, so that values that agree have exactly no variance; some tasks
+    at a time, so that no second table of all rollouts is made. One value has the variance 0 here.
+    """
+    means, within = np.zeros(by.size), np.zeros(by.size)
+    step = max(1, AT_A_TIME // max(int(n.max(initial=0)), 1))
+    for start in range(0, by.size, step):
+        rows = slice(by.starts[start], by.starts[min(start + step, by.size)])
+        values = column.values[rows][column.given[rows]]
+        filled = start + np.flatnonzero(n[start : start + step])
+        count = n[filled]
+        part = Groups.of(np.repeat(np.arange(len(filled)), count), len(filled))
+        first = values[part.starts[:-1]]
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = values - first[part.code]
+            sums, squares = part.sum(Column.of(away)), part.sum(Column.of(away * away))
+            means[filled] = first + sums / count
+            within[filled] = np.maximum(squares - sums * sums / count, 0.0) / np.maximum(count - 1, 1)
+    return means, within
+
+
+def _between(means: Floats, clusters: Ints | None) -> float | None:
+    """T times the squared standard error of the mean over tasks, n - 1 over units; None for one cluster."""
+    units = len(means)
+    with np.errstate(over="ignore", invalid="ignore"):
+        pull = means - means[0]
+        pull = pull - total(pull) / len(means)
+        if clusters is not None:
+            units = len(np.unique(clusters))
+            pull = sum_by(clusters, pull, int(clusters.max()) + 1)
+        return None if units < 2 else float(total(pull * pull)) * units / (units - 1) / len(means)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
