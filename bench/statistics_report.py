@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from bench.statistics_clusters import CLUSTERS, ICCS, LARGEST, MEAN_SIZE
-from bench.statistics_grid import TASKS, Cell
+from bench.statistics_grid import CHANCES, FINE, MEANS, SAMPLES, TASKS, UNEVEN, Cell, metrics_of
 from bench.statistics_rule import known_default, known_exact, lower_end
 
 MANY_TASKS = 30
@@ -36,9 +36,8 @@ class Found:
 
 def text(found: Found) -> str:
     """All of it, in the order in which it is read."""
-    return "\n".join(
-        [_head(found), _totals(found), _by_tasks(found), _by_clusters(found), _below(found), _limits(found)]
-    )
+    parts = (_totals, _by_tasks, _by_clusters, _below, _limits)
+    return "\n".join([_grid(), _head(found), *(part(found) for part in parts)])
 
 
 def replaced(page: str, part: str) -> str:
@@ -52,6 +51,16 @@ def replaced(page: str, part: str) -> str:
     return f"{head}{opening}{part}{closing}{tail}"
 
 
+def _grid() -> str:
+    chances = " or ".join(f"{chance:g}" for chance in CHANCES if chance)
+    return _filled(
+        f"The worlds: T = {_listed(TASKS)} tasks; mean {_listed(MEANS)}; {_listed(SAMPLES)} samples a task; every task "
+        f"with the same chance, or chances from a beta law with a + b = {chances}; rewards of 0 and 1 under "
+        f"{_listed(metrics_of(UNEVEN))}, or real rewards (beta, a + b = {_listed(FINE)}; 1, 4, 16 samples) under "
+        f"mean_reward; and G = {_listed(CLUSTERS)} clusters with an ICC of {_listed(ICCS)} and 1 or 4 samples.\n"
+    )
+
+
 def _head(found: Found) -> str:
     intervals = sum(cell.replicates for cell in found.cells)
     empty, outside = sum(cell.zero_width for cell in found.cells), sum(cell.outside for cell in found.cells)
@@ -60,7 +69,8 @@ def _head(found: Found) -> str:
         f"Written by `make bench-statistics`: {len(found.cells):,} cells, seed {found.seed}, {replicates['binary']:,} "
         f"replicates a cell for rewards of 0 and 1, {replicates['real']:,} for real rewards and "
         f"{replicates['clusters']:,} for clusters. Of {intervals:,} intervals {empty:,} have no width, and {outside:,} "
-        "leave the range or miss their own value. Coverage in per cent, 95 being the aim:\n"
+        "leave the range or miss their own value. An evaluation with fewer than two defined tasks has no interval and "
+        "is not counted. Coverage in per cent, 95 being the aim:\n"
     )
 
 
@@ -129,7 +139,7 @@ def _below(found: Found) -> str:
     for cell in below:
         world = cell.world
         spread = "all tasks alike" if world.chance is None else f"a + b = {world.chance:g}"
-        name = f"{world.metric}, {world.samples} samples, mean {world.mean:g}, {spread}, T = {world.units}"
+        name = f"{world.metric}, {world.kind}, n = {world.samples}, mean {world.mean:g}, {spread}, T = {world.units}"
         known = ["-", "-"]
         if world.kind == "binary" and world.samples in ("1", world.metric[-1]):
             rules = (known_default, known_exact)
@@ -141,17 +151,17 @@ def _below(found: Found) -> str:
 def _why_below() -> str:
     one, two = (lower_end(passes, tasks) for passes, tasks in ((1, 30), (2, 100)))
     return _filled(
-        "Four samples give pass^4 and pass@4 values of 0 and 1, and for those the rule is Wilson's. Its lower end is "
-        f"{one:.5f} after one pass in 30 tasks and {two:.5f} after two in 100, both just above the true value. Whatever "
-        "equals Wilson's interval on such values covers exactly this. Clopper and Pearson's does not dip, and is wider."
+        "Four samples give pass^4 and its mirror image pass@4 values of 0 and 1, and for those the rule is Wilson's. "
+        f"Its lower end is {one:.5f} after one pass in 30 tasks and {two:.5f} after two in 100, both just above the true "
+        "value of pass^4. Whatever equals Wilson's interval on such values covers exactly this. Clopper and Pearson's "
+        "does not dip, and is wider."
     )
 
 
 def _limits(found: Found) -> str:
     points = [*_few_tasks(), _narrow(found), _follows(found), _for_nothing(found)]
-    return "\n".join(
-        ["### What cannot be had", "", *(_filled(f"- {point}", "  ") for point in points), _unbounded(found)]
-    )
+    lines = [_filled(f"- {point}", "  ") for point in points]
+    return "\n".join(["### What cannot be had", "", *lines, _unbounded(found)])
 
 
 def _few_tasks() -> list[str]:
@@ -160,8 +170,8 @@ def _few_tasks() -> list[str]:
         default, exact = known_default(5, truth), known_exact(5, truth)
         points.append(
             f"**Five tasks and a true value of {truth:g}**: {_percent(default.coverage)} % at a mean width of "
-            f"{default.width:.2f}. Clopper and Pearson's interval covers {_percent(exact.coverage)} % there, at a width "
-            f"of {exact.width:.2f}."
+            f"{default.width:.2f}. Clopper and Pearson's interval covers {_percent(exact.coverage)} % there, at a "
+            f"width of {exact.width:.2f}."
         )
     return points
 
@@ -217,6 +227,10 @@ def _is(cell: Cell, kind: str, *metrics: str) -> bool:
     return cell.world.kind == kind and cell.world.metric in metrics
 
 
+def _listed(things: Iterable[object]) -> str:
+    return ", ".join(f"{thing:g}" if isinstance(thing, float) else str(thing) for thing in things)
+
+
 def _line(name: str, shown: Iterable[str]) -> str:
     return f"| {name} | {' | '.join(shown)} |"
 
@@ -227,5 +241,6 @@ def _percent(share: float) -> str:
 
 def _filled(said: str, indent: str = "") -> str:
     """Prose in lines of the house's length; a line break at the end stays and leaves an empty line."""
-    lines = textwrap.fill(said, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-    return lines + "\n" * said.endswith("\n")
+    held = said.replace(" %", "\xa0%").replace(" = ", "\xa0=\xa0")  # these stay on one line
+    lines = textwrap.fill(held, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return lines.replace("\xa0", " ") + "\n" * said.endswith("\n")

@@ -31,6 +31,7 @@ QUICK = 10  # --quick divides the replicates by it
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the whole grid and print what it found."""
     asked = _parse(arguments)
+    replaced(PAGE.read_text(encoding="utf-8"), "")  # before the long wait: is there a place for it?
     found = simulated({name: count // (QUICK if asked.quick else 1) for name, count in REPLICATES.items()}, asked.seed)
     print(text(found))
     if asked.write:

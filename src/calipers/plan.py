@@ -26,7 +26,7 @@ class Plan:
     reward: str | None = None
     confidence: float = 0.95
     seed: int = 0
-    interval: str = "default"
+    interval: str = DEFAULT
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ def make_plan(
         raise InputError(f"confidence is {confidence}; expected a number between 0 and 1, such as 0.95")
     if seed < 0:
         raise InputError(f"seed is {seed}; expected an integer >= 0")
-    known = canonical(interval or DEFAULT)
+    method = canonical(DEFAULT if interval is None else interval)
     wanted = [metrics] if isinstance(metrics, (str, Mapping)) else list(metrics or speech.default)
     asked = {found.text: found for found in _resolved(wanted, speech)}
     return Plan(
@@ -67,7 +67,7 @@ def make_plan(
         reward=reward,
         confidence=confidence,
         seed=seed,
-        interval=known,
+        interval=method,
     )
 
 

@@ -137,6 +137,14 @@ def test_the_document_has_every_key_and_proves_its_digest(tmp_path):
     assert document["digest"] == "sha256:" + hashlib.sha256(canonical(kept)).hexdigest()
 
 
+def test_an_interval_by_name(tmp_path):
+    first, again = (scored(ARITH, "--interval", "exact", cwd=tmp_path) for _ in range(2))
+    (group,) = first["groups"]
+    assert {one["method"] for one in group["metrics"].values()} == {"clopper-pearson"}
+    assert group["economics"]["time_per_task"]["method"] == "t"  # nobody asked for it: it has no range
+    assert first["digest"] == again["digest"] != scored(ARITH, cwd=tmp_path)["digest"]
+
+
 def test_json_is_strict(tmp_path):
     (tmp_path / "nan.json").write_text("[[NaN, 1], [1, 0]]")
     done = calipers("score", "nan.json", "--format", "json", cwd=tmp_path)

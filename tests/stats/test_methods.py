@@ -93,6 +93,12 @@ def test_rewards_between_the_ends_narrow_the_beta_intervals():
     assert narrow[1] - narrow[0] < (wide[1] - wide[0]) / 3
 
 
+def test_whole_clusters_are_drawn_when_there_are_clusters():
+    values = [float(task % 20 < 7) for task in range(100)]  # task n lies in cluster n % 20, all alike in it
+    found = of("bootstrap", values, clusters=[task % 20 for task in range(100)])
+    assert found.stderr == pytest.approx(math.sqrt(0.35 * 0.65 / 20), rel=0.03)  # twenty units, not a hundred
+
+
 def test_a_range_is_mapped_back():
     for name in METHODS:
         unit, wide = of(name, [0, 0.25, 1, 1]), of(name, [-1, -0.5, 1, 1], limits=(-1.0, 1.0))
@@ -209,7 +215,7 @@ def test_unset_is_the_default(name):
 @pytest.mark.parametrize(
     ("metric", "method", "why"),
     [
-        ("median(column=reward)", None, "no interval is computed for a percentile of pooled rollouts"),
+        ("median(column=reward)", "woodruff", None),
         ("max(column=reward)", None, "the extremes of a sample say little about the extremes of its source"),
         ("bayes_mean", "posterior", None),  # a posterior over these tasks is no mean of task values
     ],

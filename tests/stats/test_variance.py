@@ -130,7 +130,9 @@ def test_the_document_holds_the_parts_of_the_reward_that_is_read():
     parts = {"tasks": pytest.approx(2 / 9 - 1 / 18), "sampling": pytest.approx(1 / 6), "samples_per_task": 3}
     assert found == {"reward": parts}  # numbers only: no words in the digest
     asked = {"metrics": "mean_reward(reward=other)"}
-    assert described(*records(reward=[1] * 6, other=[1, 0, 1, 0, 1, 0]), **asked)["other"]["sampling"] == pytest.approx(1 / 3)
+    assert described(*records(reward=[1] * 6, other=[1, 0, 1, 0, 1, 0]), **asked)["other"]["sampling"] == pytest.approx(
+        1 / 3
+    )
     assert described(*records(a=[1] * 6, b=[1, 0, 1, 0, 1, 0]), reward="b")["b"]["sampling"] == pytest.approx(1 / 3)
 
 

@@ -23,7 +23,6 @@ def total_of(values: Floats) -> Floats:
 _COLUMN = {"column": str}
 _EXTREME = "the extremes of a sample say little about the extremes of its source"
 _TOTAL = "a sum describes these rollouts; it estimates nothing beyond them"
-_QUANTILE = "no interval is computed for a percentile of pooled rollouts"
 _SPREAD = "no interval is computed for a standard deviation"
 
 MEAN = Metric("mean", task_sum_and_count, pooled, ("column",), _COLUMN, of_rewards=True, higher_is_better=None)
@@ -39,7 +38,7 @@ SUM = Metric(
 )
 MIN = Metric("min", each, smallest, ("column",), _COLUMN, rows=True, higher_is_better=None, no_interval=_EXTREME)
 MAX = Metric("max", each, largest, ("column",), _COLUMN, rows=True, higher_is_better=None, no_interval=_EXTREME)
-MEDIAN = Metric("median", each, median, ("column",), _COLUMN, rows=True, higher_is_better=None, no_interval=_QUANTILE)
+MEDIAN = Metric("median", each, median, ("column",), _COLUMN, rows=True, higher_is_better=None, quantile=50.0)
 STD = Metric(
     "std",
     each,
@@ -60,6 +59,6 @@ PERCENTILE = Metric(
     aggregated=("q",),
     rows=True,
     higher_is_better=None,
-    no_interval=_QUANTILE,
+    quantile="q",
     breaks=frozenset({"doubling"}),  # interpolation falls between other order statistics
 )

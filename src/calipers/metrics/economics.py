@@ -33,8 +33,6 @@ def cost_for_each(counts: Floats) -> Floats:
     return total(counts[..., 0]) / np.where(wins > 0, wins, np.nan)
 
 
-_QUANTILE = "no interval is computed for a percentile of pooled rollouts"
-_LATENCY = partial(Metric, reduce=each, reads=("latency_s",), rows=True, higher_is_better=False, no_interval=_QUANTILE)
 _PER_TASK = partial(Metric, aggregate=mean, higher_is_better=False)
 
 TIME_PER_TASK = _PER_TASK("time_per_task", reduce=task_mean, reads=("latency_s",))
@@ -49,6 +47,15 @@ COST_PER_SOLVED = Metric(
     higher_is_better=False,
     no_interval="no interval is computed for a ratio of totals that may divide by no pass",
 )
-LATENCY_P50 = _LATENCY("latency_p50", aggregate=partial(percentile, q=50.0))
-LATENCY_P90 = _LATENCY("latency_p90", aggregate=partial(percentile, q=90.0), breaks=frozenset({"doubling"}))
-LATENCY_P99 = _LATENCY("latency_p99", aggregate=partial(percentile, q=99.0), breaks=frozenset({"doubling"}))
+
+
+def _latency(q: float, breaks: frozenset[str] = frozenset()) -> Metric:
+    rule = partial(percentile, q=q)
+    return Metric(
+        f"latency_p{q:g}", each, rule, ("latency_s",), rows=True, quantile=q, higher_is_better=False, breaks=breaks
+    )
+
+
+LATENCY_P50 = _latency(50.0)
+LATENCY_P90 = _latency(90.0, breaks=frozenset({"doubling"}))
+LATENCY_P99 = _latency(99.0, breaks=frozenset({"doubling"}))

@@ -40,6 +40,7 @@ class Metric:
     of_rewards: bool = False
     rows: bool = False
     higher_is_better: bool | None = True
+    quantile: float | str | None = None  # which percentile it is, or the parameter that says so
     no_interval: str = ""  # why there is no interval, for a metric that can have none
     breaks: frozenset[str] = frozenset()  # the laws of tests/laws that do not hold for it
 

@@ -9,7 +9,11 @@ from calipers.metrics.cards.card import Card
 _ASK = "Ask with column=: the name of any numeric key, of a usage number, or of a reward."
 _NO_INTERVAL = "None is computed, and why says so: "
 _EXTREME = _NO_INTERVAL + "the extremes of a sample say little about the extremes of its source."
-_NO_MEAN = _NO_INTERVAL + "it is no mean of task values."
+WOODRUFF = (
+    "Woodruff's interval (1952, method woodruff): the share of rollouts at or below it is a pooled rate, and the "
+    "values at the ends of its default interval are the ends here. Samples of one task count together. One task gives "
+    "no interval, nor do equal values all around."
+)
 _HARBOR = "Over trials, a missing value counting 0."
 
 _card = partial(
@@ -46,7 +50,7 @@ MEDIAN = _card(
     one_line="The middle value of a column; of an even number of values, the mean of the two in the middle.",
     formula="percentile(column=..., q=50)",
     one_sample="The middle over tasks.",
-    interval=_NO_MEAN,
+    interval=WOODRUFF,
     others={
         "lm-eval": "The upper of the two middle values, when their number is even.",
         "NeMo Gym": "median/FIELD: the same.",
@@ -98,7 +102,7 @@ PERCENTILE = _card(
     formula="x_(j) + g (x_(j+1) - x_(j)) with j + g = 1 + (n - 1) q / 100 over the sorted values",
     source="The linear rule of Hyndman and Fan 1996 (their type 7), which numpy uses by default.",
     one_sample="The percentile over tasks.",
-    interval=_NO_MEAN,
+    interval=WOODRUFF,
     edges=(
         "Ask with column= and q=: percentile(column=latency_s, q=95).",
         "Other rules give other numbers on small data: of 1 to 20, p90 is 18.1 here and 19 by the upper rule.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from calipers.metrics.cards.card import Card
+from calipers.metrics.cards.columns import WOODRUFF
 
 _T_INTERVAL = (
     "The t interval over task values, since costs have no upper end. One task gives no interval; nor do values without "
@@ -84,7 +85,7 @@ def _latency(q: int, edge: str = "") -> Card:
         nothing="No value, and a why, when no rollout reports a latency.",
         gaps=_GAPS,
         one_sample="The percentile over tasks.",
-        interval=_NO_INTERVAL + "it is no mean of task values.",
+        interval=WOODRUFF,
         edges=(edge, _SHOWN) if edge else (_SHOWN,),
         unit="s",
     )

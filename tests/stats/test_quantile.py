@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+from making import GAP, rewards
+
+from calipers.rollouts.column import Column
+from calipers.rollouts.groups import Groups
+from calipers.stats.quantile import EXTREME, NO_SPREAD, quantile_interval
+
+
+def of(tasks, q=50, confidence=0.95, clusters=None):
+    return quantile_interval(*rewards(*tasks), q, confidence, clusters)
+
+
+def test_the_median_of_single_samples_is_between_two_order_statistics():
+    found = of([[float(n)] for n in range(1, 101)])
+    assert found.method == "woodruff"
+    assert found.ends == pytest.approx((41, 60), abs=1)  # the binomial interval of 50 in 100, as ranks
+
+
+@pytest.mark.parametrize(
+    ("tasks", "q", "why"),
+    [
+        ([[1.0], [2.0], [3.0]], 100, EXTREME),
+        ([[1.0], [2.0], [3.0]], 0, EXTREME),
+        ([[5.0, 5.0], [5.0]], 50, NO_SPREAD),
+        ([[1.0, 2.0, 3.0]], 50, "one task says nothing about others"),
+    ],
+)
+def test_no_interval_says_why(tasks, q, why):
+    assert (of(tasks, q).ends, of(tasks, q).why) == (None, why)
+
+
+def test_repeats_of_one_task_are_no_more_tasks():
+    once = of([[float(n)] for n in range(40)])
+    often = of([[float(n)] * 16 for n in range(40)])
+    assert often.ends[1] - often.ends[0] == pytest.approx(once.ends[1] - once.ends[0], abs=1.5)
+
+
+def test_gaps_are_no_values_and_clusters_are_the_units():
+    tasks = [[float(n), GAP] for n in range(60)]
+    assert of(tasks).ends == of([[float(n)] for n in range(60)]).ends
+    wide, plain = of(tasks, clusters=np.arange(60) // 10).ends, of(tasks).ends
+    assert wide[1] - wide[0] > plain[1] - plain[0]
+
+
+@pytest.mark.parametrize(("q", "truth"), [(50, 1.0), (90, 3.602)])  # of a log-normal with sigma 1, exactly exp(1.2816)
+def test_it_covers_what_it_promises(q, truth):
+    rng = np.random.default_rng(7)
+    tasks, samples, runs = 100, 3, 400
+    by = Groups.of(np.repeat(np.arange(tasks), samples), tasks)
+    covered = 0
+    for _ in range(runs):
+        centre = rng.normal(0, np.sqrt(0.5), tasks)
+        values = np.exp(np.repeat(centre, samples) + rng.normal(0, np.sqrt(0.5), tasks * samples))
+        low, high = quantile_interval(Column.of(values), by, q, 0.95, None).ends
+        covered += low <= truth <= high
+    assert 0.92 <= covered / runs <= 0.985  # nominal 0.95; one standard error of 400 runs is 0.011
