@@ -152,9 +152,9 @@ def _why_below() -> str:
     one, two = (lower_end(passes, tasks) for passes, tasks in ((1, 30), (2, 100)))
     return _filled(
         "Four samples give pass^4 and its mirror image pass@4 values of 0 and 1, and for those the rule is Wilson's. "
-        f"Its lower end is {one:.5f} after one pass in 30 tasks and {two:.5f} after two in 100, both just above the true "
-        "value of pass^4. Whatever equals Wilson's interval on such values covers exactly this. Clopper and Pearson's "
-        "does not dip, and is wider."
+        f"Its lower end is {one:.5f} after one pass in 30 tasks and {two:.5f} after two in 100, both just above the "
+        "true value of pass^4. Whatever equals Wilson's interval on such values covers exactly this. Clopper and "
+        "Pearson's does not dip, and is wider."
     )
 
 

@@ -65,7 +65,7 @@ def clusters(units, kind, mean, samples, icc):
         (lambda: binary("pass@2", 30, 0.9, "16", 4.0), 0.943),
         (lambda: binary("pass^4", 300, 0.5, "1 to 8", 0.5), 0.941),  # tasks with fewer than 4 samples leave
         (lambda: real(30, 0.02, 1, 0.5, 4.0), 0.937),  # skewed: most rewards near 0
-        (lambda: real(10, 0.5, 4, None, 50.0), 0.953),  # nearly no spread: the quarter terms decide
+        (lambda: real(10, 0.5, 4, None, 50.0), 0.953),  # hardly any spread
         (lambda: clusters(10, "even clusters", 0.5, 4, 0.5), 0.952),
         (lambda: clusters(20, "even clusters", 0.1, 1, 0.5), 0.931),
         (lambda: clusters(50, "uneven clusters", 0.98, 4, 0.5), 0.920),

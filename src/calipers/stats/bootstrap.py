@@ -21,7 +21,7 @@ from calipers.stats.interval import ONE_CLUSTER, ONE_TASK, Interval
 
 DRAWS = 10_000
 BLOCK = 100  # draws that share a generator, so that blocks may be drawn in any order
-SLICE = 1 << 16  # units drawn at a time: what is held stays in the processor's cache
+SLICE = 1 << 14  # units drawn at a time: what is held stays in the processor's cache
 
 MOST_CALLS = 1_000
 FEWEST_CALLS = 200
