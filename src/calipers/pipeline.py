@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from calipers.dialects.dialect import NATIVE, Asked, resolve
 from calipers.errors import Incomplete, PluginError, UnknownName
@@ -227,4 +227,4 @@ def _read(
     paths = [os.fspath(path) for path in source if isinstance(path, (str, os.PathLike))]
     if paths and len(paths) == len(source):
         return read_files(paths, columns=columns, labels=labels, progress=progress)
-    return assemble([from_rewards(source)]), []  # type: ignore[arg-type]  # whatever else: it checks
+    return assemble([from_rewards(cast(Sequence[Sequence[float]], source))]), []  # which checks what it is given

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from calipers.dialects.dialect import Asked, Dialect, resolve
 from calipers.errors import CalipersError, InputError, UnknownName
@@ -61,7 +61,7 @@ def make_plan(
     return Plan(
         asked=list(asked.values()),
         dialect=speech,
-        missing=missing or speech.missing,  # type: ignore[arg-type]  # checked above
+        missing=cast(Missing, missing or speech.missing),
         by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
         cluster=cluster,
         reward=reward,
