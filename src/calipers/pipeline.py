@@ -17,6 +17,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
+
 from calipers.dialects.dialect import NATIVE, Asked, resolve
 from calipers.errors import Incomplete, PluginError, UnknownName
 from calipers.metrics.aggregate import mean, pooled
@@ -89,7 +91,8 @@ def read(source: Source, *, columns: Mapping[str, str] | None = None, labels: Co
 def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     """Score a table as planned."""
     asked = [variant for one in plan.asked for variant in _per_reward(one, rollouts, plan.reward)]
-    groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
+    with np.errstate(over="ignore", invalid="ignore"):  # what is no number says so itself
+        groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
     means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.aggregate in (mean, pooled)]
     over = suites([Member(group.agent, group.model, group.dataset, group.metrics) for group in groups], means)
     notes = [f"no rollout has {key!r}: all of them are in __missing__" for key in plan.by if not has(rollouts, key)]

@@ -289,3 +289,13 @@ def test_an_opaque_metric_answers_like_any_other(plugin):
 
 def test_zero_is_never_negative():
     assert math.copysign(1, score([[-0.0]], "mean_reward")["mean_reward"].value) == 1
+
+
+@pytest.mark.parametrize("interval", ["default", "t", "bootstrap", "bca", "jeffreys"])
+def test_rewards_near_the_end_of_all_numbers_have_a_mean_and_no_interval(interval):
+    tasks = [[1e308, -1e308], [1e308], [5e307]]
+    result = score(tasks, "mean_reward", "std(column=reward)", interval=interval)
+    assert result["mean_reward"].value == pytest.approx(5e307)
+    assert result["mean_reward"].why == "the values are too large for their spread to be a number"
+    assert result["std(column=reward)"].value is None
+    assert "Infinity" not in result.to_json()

@@ -145,6 +145,27 @@ INTERVALS: Final[Mapping[str, MethodCard]] = {
         mind="No interval, and a why, where the correction leaves the draws.",
         coverage=f"{_GRID}, 87.3 % on average and 0 % at worst with 30 tasks or more, 60.1 % on average with fewer.",
     ),
+    "woodruff": MethodCard(
+        one_line="The interval of a percentile: the values at the ends of the interval of the share below it.",
+        formula="the q -+ w percentiles, w how far the default interval of the share of rollouts at or below the q-th "
+        "percentile reaches to either side; the share is a pooled rate, its units the tasks or clusters",
+        source="Woodruff 1952, Confidence intervals for medians and other position measures, JASA 47",
+        use="What median, percentile and the latencies carry.",
+        none="The 0th percentile has none: the extremes of a sample say little about those of its source.",
+        full="Nor has the 100th.",
+        mind="No interval where all values around the percentile are equal. No standard error is given.",
+        on_request=False,
+    ),
+    "mover": MethodCard(
+        one_line="The interval of a mean over datasets, recovered from the intervals of the datasets.",
+        formula="value - sqrt(sum (w_i (v_i - low_i))^2) and value + sqrt(sum (w_i (high_i - v_i))^2), weights w_i",
+        source="Zou and Donner 2008, Confidence limits about effect measures, Statistics in Medicine 27",
+        use="What the macro and micro means of a suite carry.",
+        none="As wide as the datasets' own intervals say, never without width.",
+        full="Likewise.",
+        one_task="No interval when one of the datasets has none; why names it.",
+        on_request=False,
+    ),
     "posterior": MethodCard(
         one_line="The central interval of a posterior over these very tasks, sampled again.",
         formula="quantiles of the beta distribution that has the posterior's mean and variance",

@@ -21,6 +21,8 @@ from calipers.stats.quantile import quantile_interval
 
 NO_TASKS = "no task has a value"
 UNDEFINED = "undefined for these values"
+TOO_LARGE = "the values are too large for their spread to be a number"
+HUGE = 1e150  # its square is still a number, and so are sums of many
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,8 @@ def _how_sure(
     else:
         return Interval(None, None, None, metric.no_interval or "no interval is known for this aggregate")
     limits = metric.range or ((0.0, 1.0) if metric.of_rewards and _within_unit(source) else None)
+    if limits is None and float(np.abs(values).max()) > HUGE:
+        return Interval(None, None, None, TOO_LARGE)
     clusters = None if settings.clusters is None else settings.clusters[reduced.given]
     asked = Weighted(values, weights, limits, clusters, settings.confidence, settings.seed)
     return named_interval(settings.interval, asked)
