@@ -79,7 +79,10 @@ def estimate(
     reduced = reduce(*counted)
     value = float(aggregate(reduced.kept())) if reduced.given.any() else settings.undefined
     odd = _odd(value, metric.reads[0], counted)
-    how = Interval(None, None, None, odd) if odd else _how_sure(metric, params, counted[0], reduced, settings)
+    if value is None or odd:
+        how = Interval(None, None, None, odd)
+    else:
+        how = _how_sure(metric, params, counted[0], reduced, value, settings)
     looked_at = metric.uses(counted[0], settings.by, params["k"]) if metric.uses else counted[0]
     entered = reduced.given if metric.rows else looked_at.given & reduced.given[settings.by.code]
     tasks = int(np.count_nonzero(settings.by.count(entered)))
@@ -113,14 +116,14 @@ def _odd(value: float | None, what: str, columns: Sequence[Column]) -> str | Non
 
 
 def _how_sure(
-    metric: Metric, params: Mapping[str, Any], source: Column, reduced: Column, settings: Settings
+    metric: Metric, params: Mapping[str, Any], source: Column, reduced: Column, value: float, settings: Settings
 ) -> Interval:
     """The interval of a weighted mean of task values, each task alike or by its samples; else the metric's own."""
     if not reduced.given.any():
         return Interval(None, None, None, NO_TASKS)
     if metric.quantile is not None:
         q = params[metric.quantile] if isinstance(metric.quantile, str) else metric.quantile
-        return quantile_interval(reduced, settings.by, q, settings.confidence, settings.clusters)
+        return quantile_interval(reduced, settings.by, q, value, settings.confidence, settings.clusters)
     if metric.aggregate is posterior:
         return credible(posterior(reduced.kept()).item(), posterior_variance(reduced.kept()), settings.confidence)
     if metric.aggregate is mean:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from calipers.metrics.aggregate import percentile
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.groups import Groups
 from calipers.stats.interval import Interval, interval
@@ -17,15 +16,16 @@ EXTREME = "the extremes of a sample say little about the extremes of its source"
 NO_SPREAD = "the values around the percentile are all equal"
 
 
-def quantile_interval(column: Column, by: Groups, q: float, confidence: float, clusters: Ints | None) -> Interval:
-    """The interval of the q-th percentile of the given values, [R]; samples of a task count together.
+def quantile_interval(
+    column: Column, by: Groups, q: float, at: float, confidence: float, clusters: Ints | None
+) -> Interval:
+    """The interval of the q-th percentile, ``at``, of the given values, [R]; samples of a task count together.
 
     None for the 0th and the 100th, for one task, and where all values around it are equal.
     """
     if not 0 < q < 100:
         return Interval(None, None, None, EXTREME)
     values = column.kept()
-    at = float(percentile(values, q))
     n = by.count(column.given)
     below = by.count(column.given & (column.values <= at))
     there = n > 0
@@ -40,7 +40,7 @@ def quantile_interval(column: Column, by: Groups, q: float, confidence: float, c
         return share
     rate = below.sum() / n.sum()  # ties lift it above q
     low, high = max(0.0, q / 100 - (rate - share.ends[0])), min(1.0, q / 100 + (share.ends[1] - rate))
-    ends = float(percentile(values, 100 * low)), float(percentile(values, 100 * high))
-    if not ends[0] < ends[1]:
+    first, last = np.percentile(values, [100 * low, 100 * high]).tolist()  # both from one partition
+    if not first < last:
         return Interval(None, None, None, NO_SPREAD)
-    return Interval(None, (min(ends[0], at), max(ends[1], at)), "woodruff")
+    return Interval(None, (min(first, at), max(last, at)), "woodruff")
