@@ -1,0 +1,64 @@
+"""Published and computed anchors of the estimators, where they are facts about the estimator itself."""
+
+import math
+from math import comb
+
+import numpy as np
+import pytest
+from making import rewards
+
+from calipers.metrics.bayes import _all_fail, posterior, posterior_mean, posterior_variance
+from calipers.metrics.rewards import any_of_first_k, pass_at_k
+from calipers.stats.interval import interval
+
+
+def binomial(n, p):
+    return [comb(n, c) * p**c * (1 - p) ** (n - c) for c in range(n + 1)]
+
+
+def test_the_first_k_have_the_right_mean_and_six_times_the_variance():
+    """n = 16, k = 4, p = 0.3: why extra samples are not thrown away."""
+    n, k, p = 16, 4, 0.3
+    truth = 1 - (1 - p) ** k
+    values = [pass_at_k(*rewards([1] * c + [0] * (n - c)), k=k, threshold=1.0).values[0] for c in range(n + 1)]
+    chances = binomial(n, p)
+    mean = math.fsum(w * v for w, v in zip(chances, values))
+    variance = math.fsum(w * (v - mean) ** 2 for w, v in zip(chances, values))
+    plug_in = math.fsum(w * (1 - (1 - c / n) ** k) for c, w in enumerate(chances))
+    assert mean == pytest.approx(truth, abs=1e-12)  # unbiased
+    assert truth * (1 - truth) / variance == pytest.approx(6.5, abs=0.05)  # any of the first k is one draw of 0 or 1
+    assert plug_in - truth == pytest.approx(-0.03817, abs=5e-6)  # 1 - (1 - c/n)^k is not
+    assert any_of_first_k(*rewards([0] * 12 + [1] * 4), k=k, threshold=1.0).values[0] == 0  # and depends on order
+
+
+def test_trials_known_beforehand_are_samples_like_any_other():
+    """Prior rows of a posterior (Hariri et al. 2026): levels 0, 1/2, 1."""
+    tasks = [[0, 0.5, 1, 1, 0.5, *(0, 1)], [0.5, 0.5, 0, 1, 1, *(0.5, 1)]]
+    moments = posterior_mean(*rewards(*tasks)).values
+    assert float(posterior(moments)) == pytest.approx(0.575, abs=1e-9)
+    assert math.sqrt(posterior_variance(moments)) == pytest.approx(0.084275, abs=1e-6)
+
+
+def test_ten_passes_of_ten_are_not_five_more_for_certain():
+    assert float(_all_fail(10, 0, 5)) == 0.6875  # mirrored: ten failures of ten, five more failures
+
+
+@pytest.mark.parametrize(("tasks", "coverage"), [(10, 0.930), (30, 0.974), (100, 0.936), (300, 0.958), (1000, 0.949)])
+def test_exact_coverage_at_nine_in_ten(tasks, coverage):
+    """Wilson's interval, which ours is on 0/1 values; Wald's covers 0.650 and 0.809 on 10 and 30 tasks."""
+    p, covered = 0.9, []
+    chances = np.exp(
+        [
+            math.lgamma(tasks + 1)
+            - math.lgamma(c + 1)
+            - math.lgamma(tasks - c + 1)
+            + c * math.log(p)
+            + (tasks - c) * math.log(1 - p)
+            for c in range(tasks + 1)
+        ]
+    )
+    for c, chance in enumerate(chances):
+        if chance > 1e-12:
+            low, high = interval(np.array([1.0] * c + [0.0] * (tasks - c)), np.ones(tasks), 0.95, (0.0, 1.0)).ends
+            covered.append(chance * (low <= p <= high))
+    assert math.fsum(covered) == pytest.approx(coverage, abs=6e-4)
