@@ -27,7 +27,7 @@ from calipers.metrics.rewards import MEAN_REWARD
 from calipers.plan import Plan, make_plan
 from calipers.readers.evsys import from_rewards
 from calipers.readers.read import Input
-from calipers.readers.read import read as read_files
+from calipers.readers.read import begin as begin_reading
 from calipers.reports.result import Group, Result, Slice
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import answers, clusters, has, slices
@@ -80,7 +80,7 @@ def score(
         interval=interval,
     )
     rollouts, inputs = _read(source, columns or {}, plan.labels, progress)
-    return replace(score_rollouts(rollouts, plan), inputs=inputs)
+    return replace(score_rollouts(rollouts, plan), inputs=inputs())
 
 
 def read(source: Source, *, columns: Mapping[str, str] | None = None, labels: Collection[str] = ()) -> Rollouts:
@@ -222,12 +222,12 @@ def _signature(asked: Asked, plan: Plan, method: str | None) -> str:
 
 def _read(
     source: Source, columns: Mapping[str, str], labels: Collection[str], progress: Progress | None
-) -> tuple[Rollouts, list[Input]]:
+) -> tuple[Rollouts, Callable[[], list[Input]]]:
     if isinstance(source, Rollouts):
-        return source, []
+        return source, list
     if isinstance(source, (str, os.PathLike)):
         source = [source]
     paths = [os.fspath(path) for path in source if isinstance(path, (str, os.PathLike))]
     if paths and len(paths) == len(source):
-        return read_files(paths, columns=columns, labels=labels, progress=progress)
-    return assemble([from_rewards(cast(Sequence[Sequence[float]], source))]), []  # which checks what it is given
+        return begin_reading(paths, columns=columns, labels=labels, progress=progress)
+    return assemble([from_rewards(cast(Sequence[Sequence[float]], source))]), list  # which checks what it is given

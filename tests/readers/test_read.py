@@ -17,7 +17,7 @@ from readers.given import refused, seen, written
 
 from calipers.errors import InputError, UnknownName
 from calipers.readers.files import LONGEST_LINE
-from calipers.readers.read import FORMATS, Input, read
+from calipers.readers.read import FORMATS, Input, begin, read
 
 
 def parquet(frame) -> bytes:
@@ -287,3 +287,12 @@ def test_the_same_rollouts_in_every_format(tmp_path_factory, rows):
     contents = [text_of(native).encode(), frame.write_csv().encode(), parquet(frame), parquet(nested)]
     tables = [seen(read([written(folder, content, "same")], labels=["k"])[0]) for content in contents]
     assert tables[0] == tables[1] == tables[2] == tables[3]
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path):
+    path = written(tmp_path, '{"task": "a", "reward": 1}\n')
+    _, inputs = begin([path])
+    with open(path, "a") as file:
+        file.write('{"task": "b", "reward": 1}\n')
+    with pytest.raises(InputError, match="changed while it was read"):
+        inputs()

@@ -11,6 +11,7 @@ import sys
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from calipers.errors import InputError
@@ -42,6 +43,7 @@ class Source:
         self._file: Any = _open(path)
         self._lasting = path != STDIN and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
         self.size = os.fstat(self._file.fileno()).st_size if self._lasting else 0
+        self._state = _state(path) if self._lasting else None
         # standard input or a pipe gives its bytes once: they are hashed as they pass
         passing = None if self._lasting else io.BufferedReader(_Hashed(self._file, self._hash), BLOCK)
         self._raw: io.BufferedReader[Any] = passing or self._file
@@ -101,21 +103,23 @@ class Source:
         return b"".join(pieces)
 
     def start_hashing(self) -> None:
-        """Hash the file beside the reading; hashing holds no lock, so it costs a core, not time."""
+        """Hash the file in the background: hashing holds no lock, so it costs a core that idles, not time."""
         if self._lasting:
             self._hashing = threading.Thread(target=self._hash_file, daemon=True)
             self._hashing.start()
 
     def sha256(self) -> str:
-        """The hash of the bytes as they lie on disk."""
+        """The hash of the bytes as they lie on disk; InputError when they changed since they were opened."""
         if self._hashing is None:
             self.start_hashing()
         if self._hashing is not None:
             self._hashing.join()
+            if self._state != _state(self.path):
+                raise InputError.at(self.path, "changed while it was read", "expected a file nobody writes to")
         return self._hash.hexdigest()
 
     def _hash_file(self) -> None:
-        with open(self.path, "rb", buffering=0) as file:
+        with suppress(OSError), open(self.path, "rb", buffering=0) as file:  # gone: `sha256` sees it too
             room = memoryview(bytearray(1 << 20))
             while size := file.readinto(room):
                 self._hash.update(room[:size])
@@ -184,6 +188,15 @@ def next_line(path: str, offset: int) -> int:
                 return offset + cut + 1
             offset += len(chunk)
     return offset
+
+
+def _state(path: str) -> tuple[int, ...] | None:
+    """What tells a file from what it was before somebody wrote to it; None when it is gone."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _open(path: str) -> Any:

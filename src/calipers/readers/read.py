@@ -54,6 +54,18 @@ def read(
     ``columns`` says what the files call a role (``{"task": "id"}``); ``labels`` are the keys whose
     values are to be kept, for slices and clusters. InputError for the first thing that is wrong.
     """
+    rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress)
+    return rollouts, inputs()
+
+
+def begin(
+    paths: Sequence[str],
+    *,
+    columns: Mapping[str, str] = NOTHING,
+    labels: Collection[str] = (),
+    progress: Progress | None = None,
+) -> tuple[Rollouts, Callable[[], list[Input]]]:
+    """As `read`, but the files are still being hashed: the second answer waits for that."""
     _check_columns(columns)
     if (odd := odd_key([*labels, *columns.values()])) is not None:
         raise InputError(f"{odd!r} holds a quote, a backslash or a control character; expected a plain key")
@@ -65,9 +77,9 @@ def read(
     with _uncollected():
         for path in paths:
             with Source(path) as source:
-                source.start_hashing()
                 kind = found_format(source, columns)
                 found = _read(source, kind, columns, labels, _told(progress, done, source.size, total))
+                source.start_hashing()  # not earlier: reading keeps every core busy, what follows does not
                 if not found:
                     raise InputError.at(path, "no rollouts", "expected at least one")
                 seen.append((source, kind, sum(map(len, found))))
@@ -77,7 +89,7 @@ def read(
                     progress(done, total)
         _check_named(columns, paths, parts)
         rollouts = assemble(parts)
-        return rollouts, [Input(source.path, kind, source.sha256(), rows) for source, kind, rows in seen]
+    return rollouts, lambda: [Input(source.path, kind, source.sha256(), rows) for source, kind, rows in seen]
 
 
 def found_format(source: Source, columns: Mapping[str, str] = NOTHING) -> str:
