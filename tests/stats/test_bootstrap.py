@@ -1,4 +1,5 @@
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -142,3 +143,30 @@ def test_ten_thousand_draws_take_little_memory():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 20e6  # all draws at once would be 4 GB
+
+
+def test_the_draws_of_an_opaque_metric_can_be_rebuilt_by_hand():
+    drawn = (np.random.PCG64(3).random_raw(1_000 * len(TASKS)) % np.uint64(len(TASKS))).reshape(1_000, -1)
+    values = [mean([TASKS[int(task)] for task in rows]) for rows in drawn]
+    found = bootstrap(mean, TASKS, 0.9, 3)
+    assert found.stderr == pytest.approx(statistics.stdev(values), rel=1e-12)
+    assert found.ends == pytest.approx(tuple(np.percentile(values, [5, 95])), rel=1e-12)
+    assert (found.method, found.why) == ("bootstrap", None)
+
+
+@pytest.mark.parametrize(
+    ("compute", "tasks", "clusters", "stderr", "why"),
+    [
+        (lambda tasks: 1.0, TASKS, None, 0.0, "every bootstrap draw gives the same number"),
+        (lambda tasks: math.nan, TASKS, None, None, "the metric is not a number on some bootstrap draws"),
+        (mean, TASKS[:2], np.array([7, 7]), None, "one cluster says nothing about others"),
+        (mean, [[0.0] * 50_001, [1.0] * 50_000], None, None, "too many rewards to draw 200 times"),
+    ],
+)
+def test_an_opaque_metric_without_an_interval_says_why(compute, tasks, clusters, stderr, why):
+    found = bootstrap(compute, tasks, 0.95, 0, clusters)
+    assert (found.stderr, found.ends, found.method, found.why) == (stderr, None, None, why)
+
+
+def test_two_hundred_calls_are_enough():
+    assert bootstrap(lambda tasks: tasks[0][0], [[0.0] * 50_000, [1.0] * 50_000], 0.95, 0).ends == (0.0, 1.0)
