@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -43,6 +44,9 @@ from calipers.stats.variance import Split, Unsplit, split
 Path = str | os.PathLike[str]
 Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
+
+WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock
+quietly = partial(np.errstate, over="ignore", invalid="ignore")  # what is no number says so itself
 
 DEFINITIONS = 1
 """Stands in every signature, and rises when a number changes its meaning; no package version does."""
@@ -91,7 +95,7 @@ def read(source: Source, *, columns: Mapping[str, str] | None = None, labels: Co
 def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     """Score a table as planned."""
     asked = [variant for one in plan.asked for variant in _per_reward(one, rollouts, plan.reward)]
-    with np.errstate(over="ignore", invalid="ignore"):  # what is no number says so itself
+    with quietly():
         groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
     means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.aggregate in (mean, pooled)]
     over = suites([Member(group.agent, group.model, group.dataset, group.metrics) for group in groups], means)
@@ -152,7 +156,8 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
     def answer(one: Asked) -> Estimate | None:
         columns = [_column(part, name, one.params) for name in one.metric.reads]
         try:
-            return estimate(one.metric, one.params, columns, settings, partial(_signature, one, plan))
+            with quietly():  # a thread has settings of its own
+                return estimate(one.metric, one.params, columns, settings, partial(_signature, one, plan))
         except Exception as error:
             if not one.foreign:
                 raise
@@ -162,7 +167,12 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
             warnings.warn(f"metric {one.text!r} is left out: {failure}", stacklevel=5)
             return None
 
-    return Slice(Ledger.of(part), {one.text: found for one in asked if (found := answer(one))})
+    if len(part) < WORTH_THREADS or any(one.foreign for one in asked):  # others' code: from one thread only
+        found = list(map(answer, asked))
+    else:
+        with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:
+            found = list(pool.map(answer, asked))
+    return Slice(Ledger.of(part), {one.text: each for one, each in zip(asked, found, strict=True) if each})
 
 
 def _column(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:

@@ -75,3 +75,11 @@ def test_the_version_and_the_files_are_not_in_the_digest(tmp_path):
         names.append(calipers.score(tmp_path / name))
     assert names[0].digest == names[1].digest
     assert calipers.__version__ not in names[0]["mean_reward"].signature
+
+
+def test_threads_change_nothing(monkeypatch):
+    tasks = [[(task * sample) % 7 / 7 for sample in range(1, 5)] for task in range(60)]
+    metrics = [*METRICS[:6], "median(column=reward)", "std(column=reward)"]
+    alone = calipers.score(tasks, metrics)
+    monkeypatch.setattr("calipers.pipeline.WORTH_THREADS", 1)
+    assert calipers.score(tasks, metrics).digest == alone.digest

@@ -16,7 +16,7 @@ import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
 
-CHUNK = 1 << 15  # values; what is folded at a time stays in the processor's cache
+CHUNK = 1 << 17  # values; what is folded at a time stays in the processor's cache
 _HUGE = 2.0**1000  # above this, sigma itself would overflow: scale down by a power of two first
 Add = Callable[[Floats], Floats]
 """Plain sums of a fold: over everything, or per task."""
