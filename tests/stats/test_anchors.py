@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from making import rewards
 
+from calipers.metrics.aggregate import percentile
 from calipers.metrics.bayes import _all_fail, posterior, posterior_mean, posterior_variance
 from calipers.metrics.rewards import any_of_first_k, pass_at_k
 from calipers.stats.interval import interval
@@ -62,3 +63,52 @@ def test_exact_coverage_at_nine_in_ten(tasks, coverage):
             low, high = interval(np.array([1.0] * c + [0.0] * (tasks - c)), np.ones(tasks), 0.95, (0.0, 1.0)).ends
             covered.append(chance * (low <= p <= high))
     assert math.fsum(covered) == pytest.approx(coverage, abs=6e-4)
+
+
+SCORES = [1, 1, 0, 0, 0, 1, 1, 1, 0, 1]
+CLUSTERS = [0, 0, 0, 1, 1, 2, 2, 2, 3, 3]
+
+
+def test_clustered_standard_errors():
+    """With the finite-cluster correction, and what it corrects; the intervals that others make of it."""
+    found = interval(np.array(SCORES, float), np.ones(10), 0.95, None, np.array(CLUSTERS))
+    assert found.stderr == pytest.approx(0.198662, abs=1e-6)
+    assert found.stderr * math.sqrt(3 / 4) == pytest.approx(0.172047, abs=1e-6)  # without the correction
+    by_z = (0.6 - 1.959964 * found.stderr, 0.6 + 1.959964 * found.stderr)
+    assert by_z == pytest.approx((0.2106, 0.9894), abs=1e-4)
+    by_t = (0.6 - 3.182446 * found.stderr, 0.6 + 3.182446 * found.stderr)  # 3 degrees of freedom
+    assert by_t == pytest.approx((-0.0322, 1.2322), abs=1e-4)
+    assert found.ends[0] < by_t[0]  # ours has U - 1 = 2.85: uneven clusters carry less
+    assert found.ends[1] > by_t[1]
+
+
+@pytest.mark.parametrize(
+    ("passes", "tasks", "by_z", "by_t"),
+    [
+        (8, 10, (0.5521, 1.0479), (0.4984, 1.1016)),
+        (24, 30, (0.656864, 0.943136), (0.648084, 0.951916)),
+        (144, 164, (0.827967, 0.928130), (0.827438, 0.928660)),
+        (450, 500, (0.873704, 0.926296), (0.873614, 0.926386)),
+    ],
+)
+def test_what_wald_and_t_would_say_and_where_they_leave_the_range(passes, tasks, by_z, by_t):
+    values = np.array([1.0] * passes + [0.0] * (tasks - passes))
+    rate = passes / tasks
+    half = 1.959964 * math.sqrt(rate * (1 - rate) / tasks)
+    assert (rate - half, rate + half) == pytest.approx(by_z, abs=1e-4)
+    assert interval(values, np.ones(tasks), 0.95, None).ends == pytest.approx(by_t, abs=1e-4)
+    low, high = interval(values, np.ones(tasks), 0.95, (0.0, 1.0)).ends
+    assert 0 < low < rate < high < 1
+
+
+@pytest.mark.parametrize(("q", "linear", "higher"), [(50, 10.5, 11), (90, 18.1, 19), (95, 19.05, 20), (99, 19.81, 20)])
+def test_a_percentile_is_a_matter_of_its_rule(q, linear, higher):
+    values = np.arange(1.0, 21.0)
+    assert float(percentile(values, q=q)) == pytest.approx(linear)  # ours, and the card says so
+    assert float(np.percentile(values, q, method="higher")) == higher
+
+
+def test_the_standard_error_of_a_share_two_ways():
+    found = interval(np.array(SCORES, float), np.ones(10), 0.95, (0.0, 1.0))
+    assert found.stderr == pytest.approx(0.163299, abs=1e-6)  # n - 1
+    assert found.stderr * math.sqrt(9 / 10) == pytest.approx(0.154919, abs=1e-6)  # sqrt(p (1 - p) / n)
