@@ -99,7 +99,8 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
         groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
     means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.aggregate in (mean, pooled)]
     over = suites([Member(group.agent, group.model, group.dataset, group.metrics) for group in groups], means)
-    notes = [f"no rollout has {key!r}: all of them are in __missing__" for key in plan.by if not has(rollouts, key)]
+    absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
+    notes = [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
     return Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over)
 
 
@@ -107,7 +108,8 @@ def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
     whole = _score_slice(part, plan, asked)
     if plan.missing == "fail" and whole.ledger.gaps:
         counts = ", ".join(f"{word} {count}" for word, count in whole.ledger.outcomes.items())
-        raise Incomplete(f"{whole.ledger.gaps} of {whole.ledger.planned} rollouts are gaps ({counts})")
+        gaps = f"{whole.ledger.gaps} of {whole.ledger.planned} rollouts are gaps ({counts})"
+        raise Incomplete(f"{gaps}; --missing gap leaves them out, --missing zero counts them 0")
     breakdowns = {}
     for key in plan.by:
         code, names = slices(part, key, plan.dialect.label)

@@ -299,3 +299,10 @@ def test_rewards_near_the_end_of_all_numbers_have_a_mean_and_no_interval(interva
     assert result["mean_reward"].why == "the values are too large for their spread to be a number"
     assert result["std(column=reward)"].value is None
     assert "Infinity" not in result.to_json()
+
+
+def test_a_key_that_only_some_groups_have_is_no_typing_error():
+    rows = [{"task": "a", "reward": 1}, {"task": "a", "model": "m", "reward": 0}]
+    result = calipers.score(rollouts(*rows), by="model")
+    assert result.notes == []
+    assert [list(group.breakdowns["model"]) for group in result.groups] == [["__missing__"], ["m"]]
