@@ -146,14 +146,15 @@ INTERVALS: Final[Mapping[str, MethodCard]] = {
         coverage=f"{_GRID}, 87.3 % on average and 0 % at worst with 30 tasks or more, 60.1 % on average with fewer.",
     ),
     "woodruff": MethodCard(
-        one_line="The interval of a percentile: the values at the ends of the interval of the share below it.",
-        formula="the q -+ w percentiles, w how far the default interval of the share of rollouts at or below the q-th "
-        "percentile reaches to either side; the share is a pooled rate, its units the tasks or clusters",
+        one_line="The interval of a percentile: every value whose share below it the data would not tell from q.",
+        formula="the percentiles at q -+ z sqrt(q (1-q) / n_eff), n_eff and the quantile z those of wilson_t for the "
+        "share of rollouts at or below the q-th percentile, a pooled rate whose units are the tasks or clusters",
         source="Woodruff 1952, Confidence intervals for medians and other position measures, JASA 47",
         use="What median, percentile and the latencies carry.",
         none="The 0th percentile has none: the extremes of a sample say little about those of its source.",
         full="Nor has the 100th.",
-        mind="No interval where all values around the percentile are equal. No standard error is given.",
+        mind="No interval where a level leaves the data (20 tasks cannot bound the 90th percentile), nor where all "
+        "values between them are equal. No standard error is given.",
         on_request=False,
     ),
     "mover": MethodCard(

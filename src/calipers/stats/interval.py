@@ -62,7 +62,7 @@ def interval(
     stderr = (high - low) * math.sqrt(spread.variance)
     if limits is None:
         return _unbounded(spread, stderr, confidence)
-    effective, quantile, method = _strength(spread, confidence)
+    effective, quantile, method = strength(spread, confidence)
     lower, upper = _wilson(spread.mean, effective, quantile)
     return Interval(stderr, (low + (high - low) * lower, low + (high - low) * upper), method)
 
@@ -81,7 +81,7 @@ def binomial_size(spread: Spread, confidence: float) -> float:
     ``n_eff (z/q)^2``: an interval made for counts of passes, taken on m n' passes of n', is as wide as
     the spread of the values asks for. It is the number of tasks itself when every value is 0 or 1.
     """
-    effective, quantile, _ = _strength(spread, confidence)
+    effective, quantile, _ = strength(spread, confidence)
     return effective * (_normal_quantile(confidence) / quantile) ** 2
 
 
@@ -111,7 +111,7 @@ def effective_tasks(spread: Spread) -> float:
     return max(1.0, above / (spread.variance + spread.doubt / (4 * units * units)))
 
 
-def _strength(spread: Spread, confidence: float) -> tuple[float, float, str]:
+def strength(spread: Spread, confidence: float) -> tuple[float, float, str]:
     """The effective number of tasks, the quantile that goes with it, and the name of the pair."""
     effective = effective_tasks(spread)
     steady = spread.effective_units / effective  # r: 1 when all values are 0 or 1

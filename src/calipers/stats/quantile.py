@@ -1,19 +1,23 @@
 """How sure a percentile of pooled rollouts is: Woodruff's interval (1952), with the task as the unit.
 
-The share of rollouts at or below the percentile is a pooled rate, and has the default interval of one.
-The values at the two ends of that interval are the interval of the percentile.
+The share of rollouts at or below a value is a pooled rate. The values whose share the data would not
+tell from q are the interval: those at the levels ``q -+ z sqrt(q (1 - q) / n)``, n the effective number
+of tasks behind that share. (Where q itself is in Wilson's interval of the share, inverted.)
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.groups import Groups
-from calipers.stats.interval import Interval, interval
+from calipers.stats.interval import ONE_CLUSTER, ONE_TASK, Interval, spread_of, strength
 
 EXTREME = "the extremes of a sample say little about the extremes of its source"
 NO_SPREAD = "the values around the percentile are all equal"
+TOO_FEW = "too few tasks: the percentile may lie beyond all that was seen"
 
 
 def quantile_interval(
@@ -21,7 +25,8 @@ def quantile_interval(
 ) -> Interval:
     """The interval of the q-th percentile, ``at``, of the given values, [R]; samples of a task count together.
 
-    None for the 0th and the 100th, for one task, and where all values around it are equal.
+    None for the 0th and the 100th, for one task, where the levels leave the data, and where all values
+    between them are equal.
     """
     if not 0 < q < 100:
         return Interval(None, None, None, EXTREME)
@@ -29,18 +34,15 @@ def quantile_interval(
     n = by.count(column.given)
     below = by.count(column.given & (column.values <= at))
     there = n > 0
-    share = interval(
-        below[there] / n[there],
-        n[there].astype(np.float64),
-        confidence,
-        (0.0, 1.0),
-        None if clusters is None else clusters[there],
-    )
-    if share.ends is None:
-        return share
-    rate = below.sum() / n.sum()  # ties lift it above q
-    low, high = max(0.0, q / 100 - (rate - share.ends[0])), min(1.0, q / 100 + (share.ends[1] - rate))
-    first, last = np.percentile(values, [100 * low, 100 * high]).tolist()  # both from one partition
+    units = None if clusters is None else clusters[there]
+    spread = spread_of(below[there] / n[there], n[there].astype(np.float64), (0.0, 1.0), units)
+    if spread.units < 2:
+        return Interval(None, None, None, ONE_TASK if clusters is None or int(there.sum()) < 2 else ONE_CLUSTER)
+    tasks, quantile, _ = strength(spread, confidence)
+    half = 100 * quantile * math.sqrt(q / 100 * (1 - q / 100) / tasks)
+    if q - half <= 0 or q + half >= 100:
+        return Interval(None, None, None, TOO_FEW)
+    first, last = np.percentile(values, [q - half, q + half]).tolist()  # both from one partition
     if not first < last:
         return Interval(None, None, None, NO_SPREAD)
     return Interval(None, (min(first, at), max(last, at)), "woodruff")

@@ -10,9 +10,9 @@ _ASK = "Ask with column=: the name of any numeric key, of a usage number, or of 
 _NO_INTERVAL = "None is computed, and why says so: "
 _EXTREME = _NO_INTERVAL + "the extremes of a sample say little about the extremes of its source."
 WOODRUFF = (
-    "Woodruff's interval (1952, method woodruff): the share of rollouts at or below it is a pooled rate, and the "
-    "values at the ends of its default interval are the ends here. Samples of one task count together. One task gives "
-    "no interval, nor do equal values all around."
+    "Woodruff's interval (1952, method woodruff): every value whose share of rollouts below it the data would not tell "
+    "from q. Samples of one task count together. None for one task, where too few tasks leave an end beyond all that "
+    "was seen, nor where all values around it are equal."
 )
 _HARBOR = "Over trials, a missing value counting 0."
 
