@@ -1,6 +1,7 @@
 import pytest
 from reports.shown import estimate, group, ledger, result
 
+import calipers
 from calipers.readers.read import Input
 from calipers.reports.page import described, page, title
 from calipers.reports.result import Slice
@@ -145,3 +146,9 @@ def test_many_inputs_are_not_all_named():
 def test_attempts_that_were_replaced_are_said():
     text = lines(result(group(ledger=ledger(attempts=15)), missing="zero"), 200)
     assert text[0].endswith("; 2 gaps, counted as 0; 3 earlier attempts not counted")
+
+
+@pytest.mark.parametrize(("k", "said"), [(4, False), (5, True)])
+def test_a_posterior_beyond_the_samples_is_called_an_extrapolation(k, said):
+    found = calipers.score([[1, 0, 0, 1], [0, 0, 1, 0]], f"bayes_pass@{k}")[f"bayes_pass@{k}"]
+    assert ("extrapolated beyond the samples" in described(found)) == said

@@ -170,3 +170,10 @@ def test_an_opaque_metric_without_an_interval_says_why(compute, tasks, clusters,
 
 def test_two_hundred_calls_are_enough():
     assert bootstrap(lambda tasks: tasks[0][0], [[0.0] * 50_000, [1.0] * 50_000], 0.95, 0).ends == (0.0, 1.0)
+
+
+def test_many_tasks_are_grouped_once_and_not_searched_for_each():
+    tasks = [[float(n % 2)] for n in range(30_000)]  # searching would compare 900 million pairs
+    clusters = np.arange(30_000) % 5
+    assert bootstrap(lambda some: some[0][0], tasks, 0.95, 0).method == "bootstrap"
+    assert bootstrap(lambda some: float(len(some)), tasks, 0.95, 0, clusters).why.startswith("every bootstrap draw")

@@ -132,3 +132,9 @@ def test_without_a_range_it_is_the_t_interval_over_tasks():
     two = of([1.0, 2.0], limits=None)
     assert two.ends == pytest.approx((1.5 - 12.706205 * 0.5, 1.5 + 12.706205 * 0.5), abs=1e-5)
     assert of([2, 2, 2], limits=None).stderr == 0.0
+
+
+@pytest.mark.parametrize(("value", "tasks"), [(0.1, 3), (1.1, 7), (7.3, 10), (1e-9, 6)])
+def test_equal_values_whose_mean_is_rounded_have_no_spread(value, tasks):
+    found = of([value] * tasks, limits=None)
+    assert (found.stderr, found.ends, found.why) == (0.0, None, "no spread and no known range")

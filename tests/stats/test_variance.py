@@ -104,7 +104,7 @@ def test_tasks_may_be_taken_some_at_a_time(monkeypatch, rows):
 )
 def test_advice(made, said):
     noise, narrower = said
-    expected = f"sampling noise is {noise}: more samples per task can narrow the interval {narrower}"
+    expected = f"sampling noise is an estimated {noise}: more samples per task can narrow the interval {narrower}"
     assert made.advice == expected
 
 

@@ -64,7 +64,8 @@ def described(estimate: Estimate) -> str:
     if found is None:
         return "a plugin's own function of all rewards"
     card, k = found
-    return filled(card.short, k)
+    beyond = card.name == "bayes_pass@{k}" and k is not None and k * estimate.tasks > estimate.samples
+    return filled(card.short, k) + (", extrapolated beyond the samples" if beyond else "")
 
 
 def named(name: str, estimate: Estimate) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.sums import total
-from calipers.stats.interval import ONE_CLUSTER, ONE_TASK, Interval
+from calipers.stats.interval import Interval, alone
 
 DRAWS = 10_000
 BLOCK = 100  # draws that share a generator, so that blocks may be drawn in any order
@@ -108,10 +108,9 @@ def bootstrap(
     At most 1,000 calls and 2*10^7 rewards in all; no interval when fewer than 200 calls fit, or when
     a draw fails. The standard error is the standard deviation of the draws.
     """
-    of = np.arange(len(tasks)) if clusters is None else np.unique(clusters, return_inverse=True)[1]
-    units = [np.flatnonzero(of == unit).tolist() for unit in range(int(of.max(initial=-1)) + 1)]
+    units = _units(len(tasks), clusters)
     if len(units) < 2:
-        return Interval(None, None, None, ONE_TASK if len(tasks) < 2 else ONE_CLUSTER)
+        return alone(len(tasks), clusters)
     calls = min(MOST_CALLS, MOST_REWARDS // max(1, sum(map(len, tasks))))
     if calls < FEWEST_CALLS:
         return Interval(None, None, None, f"too many rewards to draw {FEWEST_CALLS} times")
@@ -132,6 +131,15 @@ def bootstrap(
     tail = 50 * (1 - confidence)
     low, high = np.percentile(found, [tail, 100 - tail]).tolist()
     return Interval(stderr, (low, high), "bootstrap")
+
+
+def _units(tasks: int, clusters: Ints | None) -> list[list[int]]:
+    """What is drawn as one: the tasks of each cluster, or each task by itself."""
+    if clusters is None:
+        return [[task] for task in range(tasks)]
+    order = np.argsort(clusters, kind="stable")
+    starts = np.flatnonzero(np.diff(clusters[order])) + 1
+    return [part.tolist() for part in np.split(order, starts)]
 
 
 def _block(source: np.random.PCG64, above: Ints, below: Ints | None) -> Floats:

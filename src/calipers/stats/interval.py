@@ -19,6 +19,7 @@ from calipers.rollouts.sums import sum_by, total
 ONE_TASK = "one task says nothing about others"
 ONE_CLUSTER = "one cluster says nothing about others"
 NO_SPREAD = "no spread and no known range"
+NOISE = 1e-14  # a spread below this share of the largest value is the rounding of the values themselves
 MANY = 2_000  # degrees of freedom from which the expansion of the t quantile has all its digits
 
 
@@ -58,13 +59,23 @@ def interval(
     low, high = limits if limits else (0.0, 1.0)
     spread = spread_of(values, weights, limits, clusters)
     if spread.units < 2:
-        return Interval(None, None, None, ONE_TASK if clusters is None or len(values) < 2 else ONE_CLUSTER)
+        return alone(len(values), clusters)
     stderr = (high - low) * math.sqrt(spread.variance)
     if limits is None:
-        return _unbounded(spread, stderr, confidence)
+        return Interval(0.0, None, None, NO_SPREAD) if agree(values, spread) else _unbounded(spread, stderr, confidence)
     effective, quantile, method = strength(spread, confidence)
     lower, upper = _wilson(spread.mean, effective, quantile)
     return Interval(stderr, (low + (high - low) * lower, low + (high - low) * upper), method)
+
+
+def alone(tasks: int, clusters: Ints | None) -> Interval:
+    """No interval, for one task or one cluster."""
+    return Interval(None, None, None, ONE_TASK if clusters is None or tasks < 2 else ONE_CLUSTER)
+
+
+def agree(values: Floats, spread: Spread) -> bool:
+    """Whether the units show no spread beyond the rounding of their values, [T], on the spread's own scale."""
+    return math.sqrt(spread.variance * spread.effective_units) <= NOISE * float(np.abs(values).max())
 
 
 def spread_of(
@@ -149,8 +160,6 @@ def _wilson(mean: float, tasks: float, quantile: float) -> tuple[float, float]:
 
 
 def _unbounded(spread: Spread, stderr: float, confidence: float) -> Interval:
-    if spread.variance == 0:
-        return Interval(0.0, None, None, NO_SPREAD)
     half = _t_quantile(confidence, max(1.0, spread.effective_units - 1)) * stderr
     return Interval(stderr, (spread.mean - half, spread.mean + half), "t")
 

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import numpy as np
-
 from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.sums import sum_by, total
 from calipers.stats.bootstrap import Draws, bca_ends, draw, percentile_ends
 from calipers.stats.interval import (
-    ONE_CLUSTER,
-    ONE_TASK,
     Interval,
     Spread,
+    agree,
+    alone,
     binomial_size,
     interval,
     spread_of,
@@ -25,7 +23,6 @@ from calipers.stats.interval import (
 )
 
 Ends = tuple[float, float]
-NOISE = 1e-14  # a spread below this share of the largest value is the rounding of the values themselves
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +55,7 @@ def named_interval(name: str, asked: Weighted) -> Interval:
         return _default(asked)
     spread = spread_of(asked.values, asked.weights, asked.limits, asked.clusters)
     if spread.units < 2:
-        alone = asked.clusters is None or len(asked.values) < 2
-        return Interval(None, None, None, ONE_TASK if alone else ONE_CLUSTER)
+        return alone(len(asked.values), asked.clusters)
     return METHODS[name](name, asked, spread)
 
 
@@ -126,10 +122,8 @@ def _beta_quantile(a: float, b: float, tail: float) -> float:
 
 
 def _agree(asked: Weighted, spread: Spread) -> bool:
-    """Whether the units show no spread beyond the rounding of their values."""
     low, high = asked.scale
-    largest = float(np.abs((asked.values - low) / (high - low)).max())
-    return math.sqrt(spread.variance * spread.effective_units) <= NOISE * largest
+    return agree((asked.values - low) / (high - low), spread)
 
 
 def _stderr(asked: Weighted, spread: Spread) -> float:

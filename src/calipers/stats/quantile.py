@@ -13,7 +13,7 @@ import numpy as np
 
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.groups import Groups
-from calipers.stats.interval import ONE_CLUSTER, ONE_TASK, Interval, spread_of, strength
+from calipers.stats.interval import Interval, alone, spread_of, strength
 
 EXTREME = "the extremes of a sample say little about the extremes of its source"
 NO_SPREAD = "the values around the percentile are all equal"
@@ -37,7 +37,7 @@ def quantile_interval(
     units = None if clusters is None else clusters[there]
     spread = spread_of(below[there] / n[there], n[there].astype(np.float64), (0.0, 1.0), units)
     if spread.units < 2:
-        return Interval(None, None, None, ONE_TASK if clusters is None or int(there.sum()) < 2 else ONE_CLUSTER)
+        return alone(int(there.sum()), clusters)
     tasks, quantile, _ = strength(spread, confidence)
     half = 100 * quantile * math.sqrt(q / 100 * (1 - q / 100) / tasks)
     if q - half <= 0 or q + half >= 100:

@@ -63,7 +63,7 @@ class Split:
             return ALL_ALIKE
         narrower = 1 - math.sqrt(1 - self.share)
         return (
-            f"sampling noise is {_percent(self.share)} of the variance: more samples per task can narrow "
+            f"sampling noise is an estimated {_percent(self.share)} of the variance: more samples per task can narrow "
             f"the interval by at most {_percent(narrower)}, twice the tasks by {_percent(TWICE)}"
         )
 
