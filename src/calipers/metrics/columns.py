@@ -5,7 +5,7 @@ from __future__ import annotations
 from calipers.metrics.aggregate import largest, median, percentile, pooled, smallest, spread
 from calipers.metrics.metric import Metric
 from calipers.metrics.reduce import each, task_sum_and_count
-from calipers.rollouts.column import Column, Floats
+from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import total
 
@@ -13,11 +13,6 @@ from calipers.rollouts.sums import total
 def task_sum(column: Column, by: Groups) -> Column:
     """The sum of each task's given values, [T]; a gap where a task has none."""
     return Column(by.sum(column), by.count(column.given) > 0)
-
-
-def total_of(values: Floats) -> Floats:
-    """The exact sum, ``[..., T] -> [...]``."""
-    return total(values)
 
 
 _COLUMN = {"column": str}
@@ -29,7 +24,7 @@ MEAN = Metric("mean", task_sum_and_count, pooled, ("column",), _COLUMN, of_rewar
 SUM = Metric(
     "sum",
     task_sum,
-    total_of,
+    total,
     ("column",),
     _COLUMN,
     higher_is_better=None,
