@@ -138,3 +138,9 @@ def test_without_a_range_it_is_the_t_interval_over_tasks():
 def test_equal_values_whose_mean_is_rounded_have_no_spread(value, tasks):
     found = of([value] * tasks, limits=None)
     assert (found.stderr, found.ends, found.why) == (0.0, None, "no spread and no known range")
+
+
+def test_the_rounding_of_a_mean_is_no_standard_error():
+    found = of([0.1] * 3)
+    assert found.stderr == 0.0  # not 1e-17
+    assert found.ends == pytest.approx(of([0.125] * 3).ends, abs=0.05)

@@ -62,7 +62,7 @@ def interval(
         return alone(len(values), clusters)
     stderr = (high - low) * math.sqrt(spread.variance)
     if limits is None:
-        return Interval(0.0, None, None, NO_SPREAD) if agree(values, spread) else _unbounded(spread, stderr, confidence)
+        return _unbounded(spread, stderr, confidence)
     effective, quantile, method = strength(spread, confidence)
     lower, upper = _wilson(spread.mean, effective, quantile)
     return Interval(stderr, (low + (high - low) * lower, low + (high - low) * upper), method)
@@ -71,11 +71,6 @@ def interval(
 def alone(tasks: int, clusters: Ints | None) -> Interval:
     """No interval, for one task or one cluster."""
     return Interval(None, None, None, ONE_TASK if clusters is None or tasks < 2 else ONE_CLUSTER)
-
-
-def agree(values: Floats, spread: Spread) -> bool:
-    """Whether the units show no spread beyond the rounding of their values, [T], on the spread's own scale."""
-    return math.sqrt(spread.variance * spread.effective_units) <= NOISE * float(np.abs(values).max())
 
 
 def spread_of(
@@ -146,6 +141,8 @@ def _spread(values: Floats, weights: Floats, clusters: Ints | None) -> Spread:
     effective_units = 1 / float(total(unit_share * unit_share))
     effective_tasks = 1 / float(total(share * share))
     variance = units / max(units - 1, 1) * float(total(pull * pull))
+    if math.sqrt(variance * effective_units) <= NOISE * float(np.abs(values).max()):
+        variance = 0.0  # the values agree; what is left is the rounding of their mean
     return Spread(mean, variance, units, effective_units, (1 + effective_units / effective_tasks) / 2)
 
 
@@ -160,6 +157,8 @@ def _wilson(mean: float, tasks: float, quantile: float) -> tuple[float, float]:
 
 
 def _unbounded(spread: Spread, stderr: float, confidence: float) -> Interval:
+    if spread.variance == 0:
+        return Interval(0.0, None, None, NO_SPREAD)
     half = _t_quantile(confidence, max(1.0, spread.effective_units - 1)) * stderr
     return Interval(stderr, (spread.mean - half, spread.mean + half), "t")
 

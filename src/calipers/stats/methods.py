@@ -14,7 +14,6 @@ from calipers.stats.bootstrap import Draws, bca_ends, draw, percentile_ends
 from calipers.stats.interval import (
     Interval,
     Spread,
-    agree,
     alone,
     binomial_size,
     interval,
@@ -72,7 +71,7 @@ def _t(name: str, asked: Weighted, spread: Spread) -> Interval:
     """``m +- t(U - 1) se``, clipped to the range where one is known."""
     half = t_half_width(spread, asked.confidence)
     low, high = spread.mean - half, spread.mean + half
-    if _agree(asked, spread) or low >= high:
+    if spread.variance == 0 or low >= high:
         return _no_spread(name, asked)
     if asked.limits is not None:
         low, high = max(low, 0.0), min(high, 1.0)
@@ -97,7 +96,7 @@ def _beta(name: str, asked: Weighted, spread: Spread, own: float, other: float) 
 
 def _bootstrap(name: str, asked: Weighted, spread: Spread, ends: Callable[[Draws, float], Ends | None]) -> Interval:
     """The mean again on tasks, or clusters, drawn with replacement; the error is the spread of the draws."""
-    if _agree(asked, spread):
+    if spread.variance == 0:
         return _no_spread(name, asked)
     weights, sums = asked.weights, asked.weights * asked.values
     value = float(total(sums) / total(weights))
@@ -119,11 +118,6 @@ def _beta_quantile(a: float, b: float, tail: float) -> float:
     from scipy.special import betaincinv
 
     return float(betaincinv(a, b, tail)) if a > 0 else 0.0
-
-
-def _agree(asked: Weighted, spread: Spread) -> bool:
-    low, high = asked.scale
-    return agree((asked.values - low) / (high - low), spread)
 
 
 def _stderr(asked: Weighted, spread: Spread) -> float:
