@@ -6,6 +6,9 @@
     ├── InputError            the user's mistake: one line, no traceback, exit 2   (a ValueError)
     │   └── UnknownName       a name nobody registered; says the nearest           (a KeyError too)
     ├── PluginError           somebody else's code failed; says whose
+    ├── RunError              the world's fault: recorded on the rollout, which becomes a gap
+    │   ├── ClientError       no completion came back; says whether asking again could help
+    │   └── VerifierError     a completion could not be judged
     └── Incomplete            numbers were refused because rollouts are missing, exit 3
 
 Anything else that escapes is a bug of ours and keeps its traceback.
@@ -54,6 +57,36 @@ class UnknownName(InputError, KeyError):
 
 class PluginError(CalipersError):
     """Code named by the user, or an installed plugin, failed while it was used."""
+
+
+class RunError(CalipersError):
+    """What the world did to one rollout. Its text is written to the log: it may hold no secret."""
+
+
+class ClientError(RunError):
+    """A call that brought no completion."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        kind: str = "client",  # a short word for the log: http_429, connection, timeout, malformed, absent
+        retry: bool = False,  # asking again could help
+        wait: float | None = None,  # seconds the server asked us to wait
+        slow_down: bool = False,  # too many calls at once, says the server
+        hopeless: bool = False,  # no other call would fare better: wrong key, wrong address, wrong model
+    ) -> None:
+        super().__init__(message)
+        self.kind, self.retry, self.wait = kind, retry, wait
+        self.slow_down, self.hopeless = slow_down, hopeless
+
+
+class VerifierError(RunError):
+    """A verdict that could not be reached; ``outcome`` is the ledger's word for it."""
+
+    def __init__(self, message: str, *, outcome: str = "verifier_failed") -> None:
+        super().__init__(message)
+        self.outcome = outcome
 
 
 class Incomplete(CalipersError):

@@ -199,3 +199,27 @@ DIALECTS = Index(
         "evsys": "calipers.dialects.evsys:EVSYS",
     },
 )
+
+CLIENTS = Index(
+    "kind of model",
+    {
+        "openai": "calipers.run.clients.openai:connect",
+        "litellm": "calipers.run.clients.litellm:connect",
+        "replay": "calipers.run.clients.replay:connect",
+        "python": "calipers.run.clients.python:connect",
+    },
+    groups={"calipers.clients": ""},
+)
+
+VERIFIERS = Index(
+    "verifier",
+    {
+        "exact_match": "calipers.run.verifiers.text:EXACT_MATCH",
+        "contains": "calipers.run.verifiers.text:CONTAINS",
+        "regex_match": "calipers.run.verifiers.text:REGEX_MATCH",
+        "tool_calls_match": "calipers.run.verifiers.tools:TOOL_CALLS_MATCH",
+        "format_only": "calipers.run.verifiers.form:FORMAT_ONLY",
+        "numeric_match": "calipers.run.verifiers.numeric:NUMERIC_MATCH",
+    },
+    groups={"calipers.verifiers": ""},
+)

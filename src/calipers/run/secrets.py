@@ -1,0 +1,41 @@
+"""Keys in use: every byte that is written or shown goes through `Secrets.scrub` first."""
+
+from __future__ import annotations
+
+import json
+
+HIDDEN = "[secret]"
+SHORTEST = 6  # characters; anything shorter is no key, and would tear ordinary words apart
+
+
+class Secrets:
+    """The values that may appear in no log, error, plan or report."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._bytes: list[bytes] = []
+
+    def add(self, value: str | None) -> None:
+        """Remember a key; also in the form it has inside a JSON string."""
+        for form in {value or "", json.dumps(value or "")[1:-1]}:
+            if len(form) >= SHORTEST and form not in self._texts:
+                self._texts.append(form)
+                self._texts.sort(key=len, reverse=True)  # a key that holds another one goes first
+        self._bytes = [text.encode() for text in self._texts]
+
+    def scrub(self, text: str) -> str:
+        """The text without the keys.
+
+        >>> secrets = Secrets(); secrets.add("sk-12345678"); secrets.scrub("Bearer sk-12345678 refused")
+        'Bearer [secret] refused'
+        """
+        for value in self._texts:
+            text = text.replace(value, HIDDEN)
+        return text
+
+    def scrub_bytes(self, data: bytes) -> bytes:
+        """The bytes without the keys."""
+        for value in self._bytes:
+            if value in data:
+                data = data.replace(value, HIDDEN.encode())
+        return data

@@ -1,0 +1,38 @@
+"""A task: what is asked, and how an answer to it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Message = Mapping[str, Any]
+"""One turn of a chat: ``{"role": "user", "content": ...}``."""
+
+Prompt = str | Sequence[Message]
+"""What the model is given: text, which a chat model sees as one user turn, or the turns themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One question. Its verifier is a name; the code behind it is found when the run is planned."""
+
+    id: str
+    prompt: Prompt
+    verifier: str | None = None  # None: answers are kept, nobody judges them
+    target: Any = None  # what the verifier compares with: any JSON value
+    params: Mapping[str, Any] = field(default_factory=dict)  # of the verifier
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # for --by and --cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The tasks of one benchmark, in the order of their file."""
+
+    name: str
+    tasks: Sequence[Task]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    root: Path | None = None  # the directory it was read from
+    sha256: str = ""  # of the file of tasks; "" when there is none
+    notes: Sequence[str] = ()  # what its reader passed over, such as fields that mean nothing
