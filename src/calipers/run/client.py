@@ -30,8 +30,8 @@ class Request:
     @property
     def messages(self) -> list[Message]:
         """The prompt as the turns of a chat, the system's before them."""
-        turns = [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else list(self.prompt)
-        return [{"role": "system", "content": self.system}, *turns] if self.system else turns
+        turns: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
+        return [*turns, *([{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else self.prompt)]
 
 
 @dataclass(frozen=True, slots=True)
