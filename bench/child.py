@@ -30,7 +30,7 @@ def main(name: str, asked: str) -> None:
     found = {
         "seconds": seconds,
         "cpu": cpu,
-        "own_mb": _own_peak() / 1e3,
+        "own_mb": own_peak() / 1e3,
         "child_mb": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1.024 / 1e3,
         "numbers": dict(contestant.numbers(answer)),
         "python": platform.python_version(),
@@ -44,7 +44,7 @@ def _cpu() -> float:
     return sum(os.times()[:4])
 
 
-def _own_peak() -> float:
+def own_peak() -> float:
     """Peak memory of this process in kB (1,000 bytes).
 
     ``ru_maxrss`` is handed on by the process that started this one; Linux' own count is not.

@@ -94,10 +94,10 @@ def measure(job: Job, repeat: int) -> Outcome:
     for _ in range(repeat):
         for entry in (job.rival, *job.ours):
             if title(entry) in pythons:
-                take = _once(pythons[title(entry)], entry)
+                take = once(pythons[title(entry)], entry)
                 print(f"  {job.name}: {title(entry)} {take.seconds:.3f} s", file=sys.stderr, flush=True)
                 takes.setdefault(title(entry), []).append(take)
-    best = {name: _best(found) for name, found in takes.items()}
+    best = {name: best_of(found) for name, found in takes.items()}
     return Outcome(job, best, _compare(job, best), left_out)
 
 
@@ -106,7 +106,8 @@ def title(entry: Entry) -> str:
     return entry.title or entry.peer.title
 
 
-def _once(python: str, entry: Entry) -> Timing:
+def once(python: str, entry: Entry) -> Timing:
+    """One call of an entry, in a fresh process of that interpreter."""
     command = [python, "-P", str(CHILD), entry.peer.name, json.dumps(dict(entry.asked))]
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=clean_environment())
@@ -126,7 +127,7 @@ def _once(python: str, entry: Entry) -> Timing:
     )
 
 
-def _best(takes: Sequence[Timing]) -> Timing:
+def best_of(takes: Sequence[Timing]) -> Timing:
     """The least of each figure: noise only ever adds."""
     lightest = min(takes, key=lambda take: take.megabytes)
     return replace(

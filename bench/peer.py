@@ -25,9 +25,11 @@ class Peer:
     returns the call to time, and ``numbers(answer) -> Numbers``: what the call came to, under names
     that contestants share.
 
-    Without ``requirement`` it runs in the interpreter that runs the bench. With ``imports`` the
-    requirement is installed alone, and of what it depends on only these. The file is loaded by both
-    interpreters: above its functions it imports nothing but this page and the standard library.
+    Without ``requirement`` it runs in the interpreter that runs the bench; with one, or several apart
+    by spaces, in an environment of its own, made with that interpreter unless ``python`` names
+    another. With ``imports`` the requirement is installed alone, and of what it depends on only
+    these. The file is loaded by both interpreters: above its functions it imports nothing but this
+    page and the standard library.
     """
 
     name: str  # of its file, and of its environment
@@ -56,7 +58,7 @@ def interpreter(peer: Peer) -> str:
         print(f"making the environment of {peer.title}", file=sys.stderr, flush=True)
         _run([base, "-m", "venv", str(home)])
         alone = ["--no-deps"] if peer.imports else []
-        _run([str(python), "-m", "pip", "install", "--quiet", *alone, peer.requirement])
+        _run([str(python), "-m", "pip", "install", "--quiet", *alone, *peer.requirement.split()])
         if peer.imports:
             _run([str(python), "-m", "pip", "install", "--quiet", *peer.imports])
         stamp.write_text(wanted)
@@ -64,6 +66,8 @@ def interpreter(peer: Peer) -> str:
 
 
 def _find_python(version: str) -> str:
+    if not version:
+        return sys.executable
     variable = "CALIPERS_BENCH_PYTHON" + version.replace(".", "")
     for candidate in (os.environ.get(variable), sys.executable, shutil.which(f"python{version}")):
         if candidate and _version(candidate) == version:

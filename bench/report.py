@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bench.data import SAMPLES, WINDOW
+from bench.live import Found
+from bench.live_report import live_section
 from bench.measure import Outcome, Timing, title
 from bench.startup import BARE, TARGETS, StartUp
 
@@ -26,10 +28,15 @@ agree to nine digits. Seconds depend on the machine and on what else it does; ra
 """
 
 
-def page(outcomes: Sequence[Outcome], start_up: StartUp | None, repeat: int, cores: int, load: float) -> str:
+def page(
+    outcomes: Sequence[Outcome], live: Found | None, start_up: StartUp | None, repeat: int, cores: int, load: float
+) -> str:
     """The whole of docs/benchmarks.md."""
-    parts = [INTRO.format(repeat=repeat, samples=SAMPLES, window=WINDOW), _where(outcomes, cores, load)]
+    timings = {name: found for outcome in outcomes for name, found in outcome.best.items()}
+    timings |= {one.title: one.best for one in live.wholes} if live else {}
+    parts = [INTRO.format(repeat=repeat, samples=SAMPLES, window=WINDOW), _where(timings, cores, load)]
     parts += [section(outcome) for outcome in outcomes]
+    parts += [live_section(live)] if live else []
     parts += [start_up_section(start_up)] if start_up else []
     return "\n".join(parts)
 
@@ -64,16 +71,14 @@ def start_up_section(found: StartUp) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _where(outcomes: Sequence[Outcome], cores: int, load: float) -> str:
+def _where(timings: Mapping[str, Timing], cores: int, load: float) -> str:
     versions = {"Python": platform.python_version()}
-    for outcome in outcomes:
-        for found in outcome.best.values():
-            versions |= {name: version for name, version in found.versions.items() if name != "Python"}
+    for found in timings.values():
+        versions |= {name: version for name, version in found.versions.items() if name != "Python"}
     listed = ", ".join(f"{name} {version}" for name, version in versions.items())
     theirs = {
         f"{name} on Python {found.versions['Python']}"
-        for outcome in outcomes
-        for name, found in outcome.best.items()
+        for name, found in timings.items()
         if found.versions["Python"] != versions["Python"]
     }
     today = datetime.date.today().isoformat()

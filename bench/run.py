@@ -13,6 +13,8 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from bench import data, report
 from bench.jobs import jobs
+from bench.live import PARTS, measure_live
+from bench.live_report import live_section
 from bench.measure import Job, Outcome, hold_cores, measure
 from bench.startup import measure_start_up
 
@@ -35,12 +37,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _make_files(job)
         outcomes.append(measure(job, asked.repeat))
         print(report.section(outcomes[-1]), flush=True)
+    parts = [part for part in PARTS if part.startswith(asked.only)]
+    live = measure_live(parts, asked.repeat, quick=asked.quick) if parts else None
+    if live:
+        print(live_section(live), flush=True)
     start_up = measure_start_up(START_UP_TURNS) if START_UP.startswith(asked.only) else None
     if start_up:
         print(report.start_up_section(start_up))
     if asked.write:
         PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(report.page(outcomes, start_up, asked.repeat, cores, load), encoding="utf-8")
+        PAGE.write_text(report.page(outcomes, live, start_up, asked.repeat, cores, load), encoding="utf-8")
     return 0
 
 
@@ -50,7 +56,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a tenth of the data")
     parser.add_argument("--repeat", type=int, default=3, help="turns of each contestant (default: %(default)s)")
     parser.add_argument("--cores", type=int, default=2, help="cores to run on (default: %(default)s)")
-    parser.add_argument("--only", default="", metavar="PREFIX", help="flat, nested, nemo_gym or startup (default: all)")
+    parser.add_argument(
+        "--only", default="", metavar="PREFIX", help="flat, nested, nemo_gym, live or startup (default: all)"
+    )
     asked = parser.parse_args(arguments)
     if asked.write and (asked.quick or asked.only):
         parser.error("--write needs a whole run: leave --quick and --only away")

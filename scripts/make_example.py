@@ -2,9 +2,10 @@
 
     python scripts/make_example.py
 
-Writes ``arith.jsonl`` (our own record, with outcomes, usage and a second number) and ``rewards.json``
-(the same rewards as EvSys keeps them, a list for each task). The same bytes on every machine: only
-`random.Random.random` is used, whose stream Python keeps.
+Writes ``arith.jsonl`` (our own record, with outcomes, usage and a second number), ``rewards.json``
+(the same rewards as EvSys keeps them, a list for each task) and ``arith/`` (the benchmark itself, which
+``replay/arith.jsonl`` answers). The same bytes on every machine: only `random.Random.random` is used,
+whose stream Python keeps.
 """
 
 from __future__ import annotations
@@ -18,16 +19,25 @@ HOME = Path(__file__).parents[1] / "src" / "calipers" / "examples"
 SAMPLES = 8
 EACH = 20  # tasks of a difficulty
 WORTH_NOTHING = ("refused", "truncated", "unparsed")  # the model's own doing: counts 0
+METADATA = """name: arith
+version: 1
+description: 40 sums, half of them easy; made up for the tour
+"""
 LOST = ("verifier_failed", "client_failed")  # not the model's doing: a gap
 
 
 def main() -> None:
-    """Write both files."""
+    """Write all files."""
     dice = random.Random(2021)
-    rows = [row for task in _tasks(dice) for row in _samples(task, dice)]
+    tasks = _tasks(dice)
+    rows = [row for task in tasks for row in _samples(task, dice)]
     lines = [json.dumps(row, separators=(",", ":")) + "\n" for row in rows]
     (HOME / "arith.jsonl").write_text("".join(lines), encoding="utf-8")
     (HOME / "rewards.json").write_text(_rewards(rows), encoding="utf-8")
+    (HOME / "arith").mkdir(exist_ok=True)
+    questions = [json.dumps(_question(task), separators=(",", ":")) + "\n" for task in tasks]
+    (HOME / "arith" / "tasks.jsonl").write_text("".join(questions), encoding="utf-8")
+    (HOME / "arith" / "metadata.yaml").write_text(METADATA, encoding="utf-8")
 
 
 def _tasks(dice: random.Random) -> list[dict[str, Any]]:
@@ -41,6 +51,20 @@ def _tasks(dice: random.Random) -> list[dict[str, Any]]:
         skill = 0.75 * dice.random() ** 1.5
         tasks.append({"id": f"mul-{number:02}", "ask": f"{a} * {b}", "right": a * b, "level": "hard", "skill": skill})
     return tasks
+
+
+def _question(task: dict[str, Any]) -> dict[str, Any]:
+    verifier = {"kind": "in_process", "fn_name": "numeric_match", "expected": task["right"]}
+    return {
+        "task_id": task["id"],
+        "instruction": _prompt(task),
+        "verifier": {**verifier, "params": {"marker": "####"}},
+        "metadata": {"difficulty": task["level"]},
+    }
+
+
+def _prompt(task: dict[str, Any]) -> str:
+    return f"What is {task['ask']}? End with #### and the number."
 
 
 def _samples(task: dict[str, Any], dice: random.Random) -> list[dict[str, Any]]:
@@ -59,7 +83,7 @@ def _sample(task: dict[str, Any], number: int, dice: random.Random) -> dict[str,
         "dataset": "arith",
         "model": "tiny-calculator",
         "outcome": outcome,
-        "prompt": f"What is {task['ask']}? End with #### and the number.",
+        "prompt": _prompt(task),
         "metadata": {"difficulty": task["level"]},
     }
     if outcome == "client_failed":

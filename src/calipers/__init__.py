@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {  # public name -> the module it lives in
+    "Benchmark": "calipers.benchmark",
+    "BenchmarkScore": "calipers.benchmark",
     "CalipersError": "calipers.errors",
     "Column": "calipers.rollouts.column",
     "Estimate": "calipers.stats.estimate",
@@ -19,11 +21,15 @@ _HOME = {  # public name -> the module it lives in
     "Metric": "calipers.metrics.metric",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
+    "evaluate": "calipers.jobs.perform",
     "read": "calipers.pipeline",
+    "run_benchmark": "calipers.benchmark",
     "score": "calipers.pipeline",
 }
 
 __all__ = [
+    "Benchmark",
+    "BenchmarkScore",
     "CalipersError",
     "Column",
     "Estimate",
@@ -34,12 +40,16 @@ __all__ = [
     "Result",
     "Rollouts",
     "__version__",
+    "evaluate",
     "read",
+    "run_benchmark",
     "score",
 ]
 
 if TYPE_CHECKING:
+    from calipers.benchmark import Benchmark, BenchmarkScore, run_benchmark
     from calipers.errors import CalipersError, Incomplete, InputError
+    from calipers.jobs.perform import evaluate
     from calipers.metrics.metric import Metric
     from calipers.pipeline import read, score
     from calipers.reports.result import Result

@@ -9,6 +9,7 @@
     ├── RunError              the world's fault: recorded on the rollout, which becomes a gap
     │   ├── ClientError       no completion came back; says whether asking again could help
     │   └── VerifierError     a completion could not be judged
+    ├── LogError              what a run made cannot be written; what it made before stays, exit 3
     └── Incomplete            numbers were refused because rollouts are missing, exit 3
 
 Anything else that escapes is a bug of ours and keeps its traceback.
@@ -16,6 +17,7 @@ Anything else that escapes is a bug of ours and keeps its traceback.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 
 
@@ -87,6 +89,24 @@ class VerifierError(RunError):
     def __init__(self, message: str, *, outcome: str = "verifier_failed") -> None:
         super().__init__(message)
         self.outcome = outcome
+
+
+class LogError(CalipersError):
+    """What a run made cannot be written; what it made before stays."""
+
+    exit_code = 3
+
+    @classmethod
+    def of(cls, path: object, error: OSError) -> LogError:
+        """The error for a file that cannot be written, and what to do about it."""
+        full = "free some space and run the same command again"
+        remedies = {
+            errno.ENOSPC: full,
+            errno.EDQUOT: full,
+            errno.EFBIG: "raise the limit on the size of a file and run the same command again",
+        }
+        remedy = remedies.get(error.errno or 0, "see to the disk and run the same command again")
+        return cls(f"{path}: cannot be written ({error.strerror}); what was finished before is kept: {remedy}")
 
 
 class Incomplete(CalipersError):

@@ -197,6 +197,7 @@ DIALECTS = Index(
     {
         "native": "calipers.dialects.dialect:NATIVE",
         "evsys": "calipers.dialects.evsys:EVSYS",
+        "nemo_gym": "calipers.dialects.nemo_gym:NEMO_GYM",
     },
 )
 
@@ -221,5 +222,5 @@ VERIFIERS = Index(
         "format_only": "calipers.run.verifiers.form:FORMAT_ONLY",
         "numeric_match": "calipers.run.verifiers.numeric:NUMERIC_MATCH",
     },
-    groups={"calipers.verifiers": ""},
+    groups={"calipers.verifiers": "", "evsys_sdk.verifiers": "calipers.compat:borrowing"},
 )

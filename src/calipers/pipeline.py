@@ -83,6 +83,13 @@ def score(
         seed=seed,
         interval=interval,
     )
+    return score_plan(source, plan, columns, progress)
+
+
+def score_plan(
+    source: Source, plan: Plan, columns: Mapping[str, str] | None = None, progress: Progress | None = None
+) -> Result:
+    """As `score`, by a plan that is made already."""
     rollouts, inputs = _read(source, columns or {}, plan.labels, progress)
     return replace(score_rollouts(rollouts, plan), inputs=inputs())
 
@@ -100,7 +107,7 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.aggregate in (mean, pooled)]
     over = suites([Member(group.agent, group.model, group.dataset, group.metrics) for group in groups], means)
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
-    notes = [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
+    notes = [*rollouts.notes, *(f"no rollout has {key!r}: all of them are in __missing__" for key in absent)]
     return Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over)
 
 

@@ -9,14 +9,19 @@ import pytest
 from calipers import compat
 from calipers.compat import plugins
 from calipers.compat.evsys.registry import METRIC_REGISTRY
-from calipers.names import METRICS
+from calipers.compat.evsys.verifiers import VERIFIER_REGISTRY
+from calipers.names import METRICS, VERIFIERS
+from calipers.run.verifiers import functions
 
 
 @pytest.fixture(autouse=True)
 def _nothing_borrowed(monkeypatch):
-    monkeypatch.setattr(METRICS, "added", {})
-    monkeypatch.setattr(METRICS, "_broken", {})
-    monkeypatch.setattr(METRIC_REGISTRY, "_held", dict(METRIC_REGISTRY._held))
+    for index in (METRICS, VERIFIERS):
+        monkeypatch.setattr(index, "added", {})
+        monkeypatch.setattr(index, "_broken", {})
+    for registry in (METRIC_REGISTRY, VERIFIER_REGISTRY):
+        monkeypatch.setattr(registry, "_held", dict(registry._held))
+    monkeypatch.setattr(functions, "_registered", {})
     monkeypatch.setattr(plugins, "_loaded", {})
     before = set(sys.modules)
     yield

@@ -8,6 +8,7 @@ from compat.packages import put
 
 import calipers.compat
 from calipers.compat import activate, borrowing, deactivate
+from calipers.compat.lending import PARTS
 from calipers.names import METRICS
 
 REAL = """
@@ -85,11 +86,11 @@ def test_what_is_lent_are_modules_of_their_own_over_one_registry():
 @pytest.mark.parametrize(
     ("statement", "part"),
     [
-        ("import evsys_sdk.benchmark", "evsys_sdk.benchmark"),
-        ("from evsys_sdk import benchmark", "evsys_sdk.benchmark"),
-        ("from evsys_sdk.benchmark import Benchmark", "evsys_sdk.benchmark"),
-        ("from evsys_sdk.verifiers.fns import register_fn", "evsys_sdk.verifiers"),
-        ("import evsys_sdk.inference", "evsys_sdk.inference"),
+        ("import evsys_sdk.training", "evsys_sdk.training"),
+        ("from evsys_sdk import training", "evsys_sdk.training"),
+        ("from evsys_sdk.training import Trainer", "evsys_sdk.training"),
+        ("from evsys_sdk.verifiers.classes import FormatOnly", "evsys_sdk.verifiers.classes"),
+        ("import evsys_sdk.inference.openai", "evsys_sdk.inference.openai"),
         ("import evsys_sdk.metrics.advanced", "evsys_sdk.metrics.advanced"),
     ],
 )
@@ -97,7 +98,7 @@ def test_a_part_that_is_not_lent_says_which_are(statement, part):
     activate()
     with pytest.raises(ImportError) as caught:
         exec(statement, {})
-    lent = "evsys_sdk.metrics.basic, evsys_sdk.protocols, evsys_sdk.registry"
+    lent = ", ".join(name for name, home in PARTS.items() if home)
     assert str(caught.value) == f"Calipers lends {lent}, but not {part}; install evsys_sdk itself to have all of it"
 
 

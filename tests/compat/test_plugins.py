@@ -116,7 +116,7 @@ def test_evsys_may_use_a_native_name(plugin):
 @pytest.mark.parametrize(
     ("code", "error", "said"),
     [
-        ("x = 1\n", InputError, "plugin.py: it adds no metric; expected a class under @register_metric"),
+        ("x = 1\n", InputError, "plugin.py: it adds no metric and no verifier; expected a class under @register_"),
         ("", InputError, "plugin.py: it adds no metric"),
         ("x = (\n", InputError, "plugin.py:1: it is no Python: '(' was never closed; expected a Python file"),
         ('\n{"task": "a"\n', InputError, "plugin.py:2: it is no Python"),
@@ -126,13 +126,13 @@ def test_evsys_may_use_a_native_name(plugin):
         ("def f():\n    return 1 / 0\n\nf()\n", PluginError, "plugin.py:2: ZeroDivisionError: division by zero"),
         ("import json\n\njson.loads('')\n", PluginError, "plugin.py:3: JSONDecodeError"),  # not json's line
         ("import no_such_module\n", PluginError, "plugin.py:1: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("from evsys_sdk import benchmark\n", PluginError, "plugin.py:1: ModuleNotFoundError: Calipers lends"),
+        ("from evsys_sdk import training\n", PluginError, "plugin.py:1: ModuleNotFoundError: Calipers lends"),
         ("import sys\nsys.exit(3)\n", PluginError, "plugin.py:2: SystemExit: 3"),
         ("raise RuntimeError\n", PluginError, "plugin.py:1: RuntimeError"),
         (
             "from evsys_sdk.registry import register_metric\n@register_metric\nclass A:\n    name = 'a'\n",
             InputError,
-            "plugin.py: it adds no metric; .*parentheses",
+            "plugin.py: it adds no metric and no verifier; .*parentheses",
         ),
     ],
 )

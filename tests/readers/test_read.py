@@ -33,15 +33,16 @@ EXAMPLES = {
     "evsys_rewards": b"[[1]]",
     "csv": b"task,reward\na,1\n",
     "parquet": parquet({"task": ["a"], "reward": [1]}),
+    "nemo_gym": b'{"_ng_task_index":0,"_ng_rollout_index":0,"reward":1}\n',
 }
 
 
 def test_every_format_has_an_example():
-    assert tuple(EXAMPLES) == FORMATS
+    assert (*EXAMPLES, "run") == FORMATS  # a run is a directory, and has tests of its own
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", EXAMPLES)
 def test_content_says_what_a_file_is_and_its_name_does_not(tmp_path, kind, pack):
     content = pack(EXAMPLES[kind])
     path = written(tmp_path, content, "rollouts.xls")

@@ -65,7 +65,11 @@ def test_wrong_arguments_are_refused(capsys):
 
 def test_the_bundled_example_is_what_its_script_makes(tmp_path, monkeypatch):
     example = script("make_example")
-    bundled = {path.name: path.read_bytes() for path in example.HOME.iterdir()}
+    bundled = contents(example.HOME)
     monkeypatch.setattr(example, "HOME", tmp_path)
     example.main()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == bundled
+    assert contents(tmp_path) == bundled
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from calipers.dialects.nemo_gym_words import DEFAULT, WORDS
+
 _ZERO = "0, unless a verifier gave a reward: this is the model's own doing"
 _NOT_ITS_FAULT = "a gap: the grading failed, not the model"
 _UNKNOWN = "a gap: nobody knows what the model would have done"
@@ -46,6 +48,8 @@ FORMATS: Final[Mapping[str, str]] = {
     "evsys_rewards": "EvSys' rewards: a JSON list with a list of rewards for each task.",
     "csv": "CSV with a header line.",
     "parquet": "Parquet, a row for each rollout.",
+    "nemo_gym": "NeMo Gym's rollouts: JSON Lines with _ng_task_index and _ng_rollout_index.",
+    "run": "The directory of a run: its plan, its log, and what the plan still owes.",
 }
 
 
@@ -83,5 +87,13 @@ DIALECTS: Final[Mapping[str, Speech]] = {
             "pass^3": "all_of_first_3",
             "pass_rate": "pass_rate",
         },
+    ),
+    "nemo_gym": Speech(
+        one_line="NeMo Gym's five statistics of any numeric key, pooled over an agent's rollouts.",
+        default=DEFAULT,
+        gaps="leave the estimate, as NeMo Gym keeps failed attempts apart",
+        nothing="no value, and a why",
+        slices="named by their JSON: true, 1, easy; __missing__ where there is none",
+        words=WORDS,
     ),
 }

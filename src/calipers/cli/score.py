@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from calipers.cli.progress import Progress
 from calipers.errors import InputError
 from calipers.names import DIALECTS
 from calipers.stats.cards import asked_names
+
+if TYPE_CHECKING:
+    from calipers.cli.export import GymExport
 
 FORMATS = ("table", "json", "csv", "md")
 
@@ -59,6 +62,13 @@ FORMATS = ("table", "json", "csv", "md")
 @click.option(
     "--plugin", "plugins", metavar="FILE|MODULE", multiple=True, help="Python code that brings metrics; it is run."
 )
+@click.option(
+    "--export",
+    metavar="SYSTEM[=PATH]",
+    help="Write another system's own file, too: nemo_gym, beside the rollouts or at PATH.",
+)
+@click.option("--hooks", metavar="FILE:CLASS", help="A NeMo Gym resources server whose metrics go into its file.")
+@click.option("--force", is_flag=True, help="Let --export replace a file that is there already.")
 @verbose
 def score(
     paths: tuple[str, ...],
@@ -67,6 +77,9 @@ def score(
     plugins: tuple[str, ...],
     out: str | None,
     shape: str,
+    export: str | None,
+    hooks: str | None,
+    force: bool,
     **settings: Any,
 ) -> None:
     """Turn the rollouts in PATH... into numbers. No model is called.
@@ -75,6 +88,7 @@ def score(
     """
     target = Target(out, paths) if out is not None else None
     names = roles(columns)
+    writer = exporter(export, paths, hooks, force)
     with redirect_stdout(sys.stderr), Progress() as progress:  # what a plugin prints is no data of ours
         for plugin in plugins:
             from calipers.compat import load_plugin
@@ -83,11 +97,26 @@ def score(
         import calipers
 
         told = progress if progress.wanted else None
-        result = calipers.score(paths, metrics or None, columns=names, progress=told, **settings)
+        if writer:
+            result = writer.score(metrics or None, names, told, settings)
+        else:
+            result = calipers.score(paths, metrics or None, columns=names, progress=told, **settings)
     if target:
         target.write(document(result).encode())
     show(result, shape)
     notes(result)
+
+
+def exporter(export: str | None, paths: tuple[str, ...], hooks: str | None, force: bool) -> GymExport | None:
+    """What ``--export`` asks for, checked; None where nothing is to be exported."""
+    if export is None:
+        for option, given in (("--hooks", hooks is not None), ("--force", force)):
+            if given:
+                raise InputError.at(option, "nothing is exported", "expected --export nemo_gym beside it")
+        return None
+    from calipers.cli.export import GymExport
+
+    return GymExport(export, paths, force=force, hooks=hooks)
 
 
 def roles(texts: tuple[str, ...]) -> dict[str, str]:

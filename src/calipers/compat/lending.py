@@ -12,16 +12,20 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Final
 
-from calipers.names import METRICS
+from calipers.names import METRICS, VERIFIERS, Index
 
 PACKAGE: Final = "evsys_sdk"
 
-PARTS: Final = {  # what we lend -> where its names live; a package has none of its own
+PARTS: Final = {  # what we lend -> where its names live; a package need not have any
     "evsys_sdk": "",
+    "evsys_sdk.benchmark": "calipers.compat.evsys.benchmark",
+    "evsys_sdk.inference": "calipers.compat.evsys.inference",
     "evsys_sdk.metrics": "",
     "evsys_sdk.metrics.basic": "calipers.compat.evsys.basic",
     "evsys_sdk.protocols": "calipers.compat.evsys.protocols",
     "evsys_sdk.registry": "calipers.compat.evsys.registry",
+    "evsys_sdk.verifiers": "calipers.compat.evsys.verifiers",
+    "evsys_sdk.verifiers.fns": "calipers.compat.evsys.fns",
 }
 
 
@@ -39,7 +43,7 @@ class _Lender(MetaPathFinder, Loader):
             raise ModuleNotFoundError(
                 f"Calipers lends {there}, but not {fullname}; install evsys_sdk itself to have all of it"
             )
-        return ModuleSpec(fullname, self, is_package=not PARTS[fullname])
+        return ModuleSpec(fullname, self, is_package=True)  # so that Python asks here for what is below it, too
 
     def exec_module(self, module: ModuleType) -> None:
         if home := PARTS[module.__name__]:
@@ -90,24 +94,26 @@ def borrowing() -> Iterator[None]:
 
     What a module registered before it failed to load is taken back.
     """
-    before = set(METRICS.added)
+    before = {index.kind: set(index.added) for index in (METRICS, VERIFIERS)}
     lent = activate()
     try:
         yield
     except BaseException:
-        _take_back(set(METRICS.added) - before)
+        for index in (METRICS, VERIFIERS):
+            _take_back(index, set(index.added) - before[index.kind])
         raise
     if not lent:
         _adopt()
 
 
-def _take_back(names: set[str]) -> None:
-    gone = [name for name in names if getattr(METRICS.added[name], "__module__", "") not in sys.modules]
+def _take_back(index: Index, names: set[str]) -> None:
+    gone = [name for name in names if getattr(index.added[name], "__module__", "") not in sys.modules]
     if gone:
         from calipers.compat.evsys.registry import METRIC_REGISTRY
+        from calipers.compat.evsys.verifiers import VERIFIER_REGISTRY
 
         for name in gone:
-            METRIC_REGISTRY.unregister(name)
+            (METRIC_REGISTRY if index is METRICS else VERIFIER_REGISTRY).unregister(name)
 
 
 def _adopt() -> None:

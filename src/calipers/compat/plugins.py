@@ -1,4 +1,4 @@
-"""``--plugin FILE|MODULE``: code that the user names, run to add its metrics."""
+"""``--plugin FILE|MODULE``: code that the user names, run to add its metrics, verifiers and clients."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from types import CodeType, ModuleType
 
 from calipers.compat.lending import borrowing
 from calipers.errors import InputError, PluginError
-from calipers.names import METRICS
+from calipers.names import CLIENTS, METRICS, VERIFIERS
 
 _RIGHT = "expected a Python file or a module that can be imported"
-_EMPTY = 'expected a class under @register_metric("NAME"), parentheses and all, or a calipers.Metric in the module'
+_EMPTY = (
+    'expected a class under @register_metric("NAME"), parentheses and all, a calipers.Metric in the module, '
+    'or a verifier under @register_fn("NAME")'
+)
 
 _loaded: dict[str, tuple[str, frozenset[str]]] = {}  # file or module -> (the module's name, the metrics it added)
 
@@ -25,9 +28,10 @@ _loaded: dict[str, tuple[str, frozenset[str]]] = {}  # file or module -> (the mo
 def load_plugin(spec: str) -> list[str]:
     """Run a Python file, or import a module, and return the metrics it adds, sorted.
 
-    A class under EvSys' ``@register_metric`` adds itself; every `calipers.Metric` in the module is
-    added by its name. The same file again changes nothing; one that was edited replaces its metrics.
-    InputError for what is no plugin, PluginError with file and line for one that fails.
+    A class under EvSys' ``@register_metric`` adds itself, and so does a verifier under ``@register_fn``;
+    every `calipers.Metric` in the module is added by its name. The same file again changes nothing; one
+    that was edited replaces its metrics. InputError for what is no plugin, PluginError with file and
+    line for one that fails.
     """
     is_file = spec.endswith(".py") or os.sep in spec or Path(spec).is_file()
     place = str(Path(spec).resolve()) if is_file else spec
@@ -37,7 +41,7 @@ def load_plugin(spec: str) -> list[str]:
         if earlier == name and metrics <= METRICS.added.keys():
             return sorted(metrics)
         _forget(earlier)
-    before = set(METRICS.added)
+    before, others = set(METRICS.added), _others()
     with borrowing():
         try:
             module = _run(spec, name, code) if code else _import(spec)
@@ -47,10 +51,18 @@ def load_plugin(spec: str) -> list[str]:
                 sys.modules.pop(name, None)
             raise
     metrics = frozenset((METRICS.added.keys() - before) | _defined(module))
-    if not metrics:
-        raise InputError.at(spec, "it adds no metric", _EMPTY)
+    if not metrics and _others() == others:
+        raise InputError.at(spec, "it adds no metric and no verifier", _EMPTY)
     _loaded[place] = name, metrics
     return sorted(metrics)
+
+
+def _others() -> set[tuple[str, str, int]]:
+    """What was added beside metrics: verifiers and kinds of models, as (kind, name, object)."""
+    held = [(index.kind, index.added) for index in (VERIFIERS, CLIENTS)]
+    if functions := sys.modules.get("calipers.run.verifiers.functions"):  # EvSys' own table of verifiers
+        held.append(("function", functions.registered()))
+    return {(kind, name, id(thing)) for kind, added in held for name, thing in added.items()}
 
 
 def _compiled(spec: str, place: str) -> tuple[str, CodeType]:

@@ -15,14 +15,17 @@ from types import MappingProxyType
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.readers import evsys, native, table
+from calipers.readers import evsys, native, nemo_gym, run_folder, table
 from calipers.readers.files import BOM, LONGEST_LINE, Source
+from calipers.readers.nemo_gym_beside import has_companions
+from calipers.readers.run_folder import RunLog
+from calipers.readers.run_plan import LOG, is_run
 from calipers.readers.schema import odd_key
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Rollouts, assemble
 
-FORMATS = ("native", "jsonl", "evsys_predictions", "evsys_rewards", "csv", "parquet")
+FORMATS = ("native", "jsonl", "evsys_predictions", "evsys_rewards", "csv", "parquet", "nemo_gym", "run")
 NOTHING: Mapping[str, str] = MappingProxyType({})
 BLANKS = b" \t\r\n"
 CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that no header holds
@@ -39,7 +42,7 @@ class Input:
     path: str
     format: str  # one of FORMATS
     sha256: str  # of the bytes on disk
-    rollouts: int  # rows in it
+    rollouts: int  # rows in it; those that a plan owes are not
 
 
 def read(
@@ -64,25 +67,30 @@ def begin(
     columns: Mapping[str, str] = NOTHING,
     labels: Collection[str] = (),
     progress: Progress | None = None,
+    kept: list[Part] | None = None,
 ) -> tuple[Rollouts, Callable[[], list[Input]]]:
-    """As `read`, but the files are still being hashed: the second answer waits for that."""
+    """As `read`, but the files are still being hashed: the second answer waits for that.
+
+    ``kept`` gets the parts too, for who needs more of a file than rollouts.
+    """
     _check_columns(columns)
     if (odd := odd_key([*labels, *columns.values()])) is not None:
         raise InputError(f"{odd!r} holds a quote, a backslash or a control character; expected a plain key")
     if not paths:
         raise InputError("no files; expected at least one file of rollouts")
+    paths = nemo_gym.without_companions(paths)
     done, total = 0, sum(map(_size, paths))
-    parts: list[Part] = []
+    parts: list[Part] = [] if kept is None else kept
     seen = []
     with _uncollected():
         for path in paths:
-            with Source(path) as source:
+            with RunLog(path) if is_run(path) else Source(path) as source:
                 kind = found_format(source, columns)
                 found = _read(source, kind, columns, labels, _told(progress, done, source.size, total))
                 source.start_hashing()  # not earlier: reading keeps every core busy, what follows does not
                 if not found:
                     raise InputError.at(path, "no rollouts", "expected at least one")
-                seen.append((source, kind, sum(map(len, found))))
+                seen.append((source, kind, sum(len(part) for part in found if part.places.path == source.path)))
                 done += source.size
                 parts += found
                 if progress is not None:
@@ -94,10 +102,14 @@ def begin(
 
 def found_format(source: Source, columns: Mapping[str, str] = NOTHING) -> str:
     """What a source is made of, one of FORMATS; InputError when it is nothing we read."""
+    if isinstance(source, RunLog):
+        return "run"
     if source.head.startswith(b"PAR1"):
         return "parquet"
     start = _first_line(source)
     if not start:
+        if has_companions(source.path):
+            return "nemo_gym"
         raise InputError.at(source.path, "no rollouts", "expected at least one")
     is_json = start[:1] in b"[{"
     if b"\0" in (start if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(start)):
@@ -113,7 +125,9 @@ def _rows_format(line: bytes, columns: Mapping[str, str]) -> str:
     try:
         row = _ROW.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "native"
+        return "nemo_gym" if nemo_gym.is_row(line) else "native"
+    if "task" not in columns and nemo_gym.is_row(line) and not nemo_gym.INDICES.isdisjoint(row):
+        return "nemo_gym"
     if "task" not in columns and "task" not in row and "task_id" in row:
         return "evsys_predictions"
     return "jsonl" if columns and ("task" in columns or "task" not in row) else "native"
@@ -135,8 +149,12 @@ def _first_line(source: Source) -> bytes:
 def _read(
     source: Source, kind: str, columns: Mapping[str, str], labels: Collection[str], progress: native.Progress
 ) -> list[Part]:
+    if isinstance(source, RunLog):
+        return run_folder.read(source, columns, labels, progress)
     if kind == "evsys_rewards":
         return evsys.read_rewards(source, progress)
+    if kind == "nemo_gym":
+        return nemo_gym.read(source, columns, labels, progress)
     readers = {"evsys_predictions": evsys.read_predictions, "csv": table.read_csv, "parquet": table.read_parquet}
     return readers.get(kind, native.read)(source, columns, labels, progress)
 
@@ -177,7 +195,7 @@ def _check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequen
 
 def _size(path: str) -> int:
     try:
-        return os.path.getsize(path)
+        return os.path.getsize(os.path.join(path, LOG) if is_run(path) else path)
     except (OSError, ValueError):
         return 0
 

@@ -65,6 +65,7 @@ class Result:
     groups: Sequence[Group]
     notes: Sequence[str] = ()  # for the reader; no part of the JSON
     suites: Sequence[Suite] = ()  # means over datasets; no part of the digest
+    stopped: str | None = None  # the rule that ended the run before its plan did; no part of the digest
 
     def __getitem__(self, name: str) -> Estimate:
         if len(self.groups) != 1:
@@ -94,6 +95,7 @@ class Result:
             "groups": [_group(group) for group in self.groups],
             "suites": [_suite(suite) for suite in self.suites],
             "digest": self.digest,
+            **({"stopped": self.stopped} if self.stopped else {}),
         }
 
     def to_json(self) -> str:

@@ -63,6 +63,7 @@ class Part:
     labels: dict[str, Labels] = field(default_factory=dict)  # agent, model, dataset and what was asked for
     planned_from: str = "rows"  # what says which rollouts were planned
     named: frozenset[str] = frozenset()  # of the keys that --columns names, those some row has
+    notes: Sequence[str] = ()  # what the reader passed over, for the user
 
     def __len__(self) -> int:
         return len(self.task)

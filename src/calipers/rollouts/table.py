@@ -36,6 +36,7 @@ class Rollouts:
     labels: dict[str, Labels]
     tries: Ints | None = None  # [R] attempts read of each, the replaced ones too; None: one each
     planned_from: str = "rows"
+    notes: Sequence[str] = ()  # what the readers passed over, for the user
 
     def __len__(self) -> int:
         return len(self.task)
@@ -99,7 +100,8 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
     table = Rollouts(keys, tasks, owner, unit, sample, outcome, rewards, columns, labels)
     if rows is not None:
         table = replace(table._take(rows), task=unit[rows], tries=tries)
-    return replace(table, planned_from=parts[0].planned_from)
+    notes = [note for part in parts for note in part.notes]
+    return replace(table, planned_from=parts[0].planned_from, notes=notes)
 
 
 def _join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[list[Any], Ints]:

@@ -20,6 +20,7 @@ from calipers.stats.interval import (
     spread_of,
     t_half_width,
 )
+from calipers.stats.sequence import population
 
 Ends = tuple[float, float]
 
@@ -114,6 +115,17 @@ def _bootstrap(name: str, asked: Weighted, spread: Spread, ends: Callable[[Draws
     return Interval(draws.stderr, (low, high), name)
 
 
+def _sequence(name: str, asked: Weighted, spread: Spread) -> Interval:
+    """The beta mixture of tasks that count alike: valid whatever made their number, a stopping rule included."""
+    if asked.limits is None:
+        return _no_range(name, asked, spread)
+    if asked.clusters is not None or asked.weights.min() != asked.weights.max():
+        return Interval(_stderr(asked, spread), None, None, f"{name} needs tasks that count alike, and no clusters")
+    low, high = asked.limits
+    amount, tasks = float(total((asked.values - low) / (high - low))), len(asked.values)
+    return _scaled(name, asked, spread, population(min(max(amount, 0.0), float(tasks)), tasks, asked.confidence))
+
+
 def _beta_quantile(a: float, b: float, tail: float) -> float:
     from scipy.special import betaincinv
 
@@ -148,5 +160,6 @@ METHODS: Final[Mapping[str, Method]] = {
     "beta": partial(_beta, own=1.0, other=1.0),
     "bootstrap": partial(_bootstrap, ends=percentile_ends),
     "bca": partial(_bootstrap, ends=bca_ends),
+    "beta_mixture": _sequence,
 }
 """Every method that can be asked for; `stats.cards` says what each is."""

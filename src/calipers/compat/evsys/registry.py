@@ -6,6 +6,7 @@ packages are asked when a name is missing and when all names are listed, not at 
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,7 +16,12 @@ from calipers.compat.evsys.basic import Avg, MeanReward, PassAt1, PassAt3, PassH
 from calipers.errors import PluginError
 from calipers.names import METRICS, Index
 
-__all__ = ["Registry", "get_metric", "list_metrics", "register_metric", "schema_for"]
+_ELSEWHERE: Final = {  # kinds that live beside their own code, which imports this page
+    **dict.fromkeys(("get_inference", "list_inference", "register_inference"), "calipers.compat.evsys.inference"),
+    **dict.fromkeys(("get_verifier", "list_verifiers", "register_verifier"), "calipers.compat.evsys.verifiers"),
+}
+
+__all__ = ["Registry", "get_metric", "list_metrics", "register_metric", "schema_for", *_ELSEWHERE]
 
 C = TypeVar("C", bound=type)
 
@@ -113,3 +119,9 @@ def schema_for(kind: str, name: str) -> dict[str, Any]:
         raise KeyError(f"No registry of kind {kind!r}. Available: {METRIC_REGISTRY.kind}")
     METRIC_REGISTRY.get(name)
     return {"type": "object", "properties": {}}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_ELSEWHERE[name]), name)

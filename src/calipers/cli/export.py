@@ -1,0 +1,129 @@
+"""``--export``: the result as another system's own file, beside the rollouts or where the user says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from calipers.cli.output import Target
+from calipers.errors import InputError, UnknownName
+
+if TYPE_CHECKING:
+    from calipers.cli.progress import Progress
+    from calipers.dialects.nemo_gym_aggregate import Hooks
+    from calipers.reports.nemo_gym import Entry
+    from calipers.reports.result import Result
+    from calipers.rollouts.part import Part
+
+SYSTEMS: Final = ("nemo_gym",)
+
+
+class GymExport:
+    """NeMo Gym's ``<stem>_aggregate_metrics.json``: its place is checked before anything is read."""
+
+    def __init__(self, asked: str, paths: Sequence[str], *, force: bool, hooks: str | None) -> None:
+        system, named, path = asked.partition("=")
+        if system not in SYSTEMS:
+            raise UnknownName.of("system to export to", system, SYSTEMS)
+        if not named:
+            path = _default(paths)
+        elif not path:
+            raise InputError.at("--export", f"{asked!r} names no file", "expected nemo_gym, or nemo_gym=PATH")
+        Target(path, paths)  # whatever hinders --out hinders this file too
+        if os.path.exists(path) and not force:
+            raise InputError.at(path, "is there already", "--force replaces it")
+        self.path, self._paths, self._hooks = path, paths, hooks
+
+    def score(
+        self, metrics: Sequence[str] | None, columns: Mapping[str, str], progress: Progress | None, settings: Any
+    ) -> Result:
+        """Score the rollouts and write the file; both come from one reading."""
+        from calipers.pipeline import score_rollouts
+        from calipers.plan import make_plan
+        from calipers.readers.read import begin
+
+        hooks = self._loaded()
+        plan = make_plan(metrics, **settings)
+        kept: list[Part] = []
+        rollouts, inputs = begin(self._paths, columns=columns, labels=plan.labels, progress=progress, kept=kept)
+        result = score_rollouts(rollouts, plan)
+        del rollouts
+        notes = self._write(kept, hooks)
+        return replace(result, inputs=inputs(), notes=[*result.notes, *notes])
+
+    def _loaded(self) -> Hooks | None:
+        if self._hooks is None:
+            return None
+        from calipers.compat.nemo_gym.hooks import load_hooks
+
+        return load_hooks(self._hooks)
+
+    def _write(self, kept: list[Part], hooks: Hooks | None) -> list[str]:
+        """Write the file from the rows that were read, or with a server's hooks; what to tell of it."""
+        from calipers.dialects.nemo_gym_aggregate import aggregate_agents, by_agent, entries_of, one_table
+        from calipers.reports.nemo_gym import file_chunks
+
+        table = one_table(kept)
+        kept.clear()  # the table holds all that is needed, once
+        if hooks is None:
+            _replace(self.path, file_chunks(entries_of(table)))
+            return []
+        from calipers.readers.files import Source
+        from calipers.readers.nemo_gym import without_companions
+        from calipers.readers.nemo_gym_file import records
+
+        rows = []
+        for path in without_companions(self._paths):
+            with Source(path) as source:
+                rows += records(source)
+        entries = aggregate_agents(by_agent(rows), hooks)
+        _replace(self.path, file_chunks(entries))
+        return [_headline(entry) for entry in entries]
+
+
+def _headline(entry: Entry) -> str:
+    """An agent and its key metrics on one line.
+
+    >>> from calipers.reports.nemo_gym import Entry
+    >>> _headline(Entry("math", {}, {"pass@k": 2 / 3, "n": 3, "note": "x"}, []))
+    'math: pass@k 0.6667, n 3, note x'
+    """
+    shown = (f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in _pairs(entry))
+    return f"{entry.agent}: {', '.join(shown) or 'no key metrics'}"
+
+
+def _pairs(entry: Entry) -> list[tuple[str, Any]]:
+    return [pair for pair in entry.key_metrics.items() if isinstance(pair[1], (bool, int, float, str))]
+
+
+def _default(paths: Sequence[str]) -> str:
+    from calipers.readers.nemo_gym import without_companions
+    from calipers.reports.nemo_gym import beside
+
+    mains = without_companions(paths)
+    if len(mains) != 1 or mains[0] == "-":
+        wrong = "there is no one file to write beside"
+        raise InputError.at("--export nemo_gym", wrong, "name it, as in --export nemo_gym=metrics.json")
+    return beside(mains[0])
+
+
+def _replace(path: str, chunks: Iterable[bytes | memoryview]) -> None:
+    """Put the chunks in the file: it holds all of them, or what it held before."""
+    real = os.path.realpath(path)
+    folder, name = os.path.split(real)
+    part = os.path.join(folder, f".{name[:100]}.{os.urandom(4).hex()}.part")
+    try:
+        with open(part, "xb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, real)
+    except OSError as error:
+        raise InputError.at(path, f"cannot be written ({error.strerror})") from None
+    finally:
+        with suppress(OSError):
+            os.unlink(part)

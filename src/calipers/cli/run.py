@@ -1,0 +1,107 @@
+"""``calipers run``: a benchmark against a model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from calipers.cli.group import verbose
+from calipers.cli.output import notes, show
+from calipers.cli.run_options import asking, reaching, scoring
+from calipers.errors import CalipersError
+from calipers.reports.safe import clean
+
+if TYPE_CHECKING:
+    from calipers.jobs.job import Job
+    from calipers.jobs.perform import Report
+
+INCOMPLETE = 3
+FORMATS = ("table", "json", "csv", "md")
+
+
+@click.command()
+@click.argument("benchmarks", metavar="BENCHMARK...", nargs=-1, required=True)
+@click.option("--model", metavar="SPEC", multiple=True, help="kind/name, such as openai/gpt-4o-mini; may be repeated.")
+@asking
+@reaching
+@scoring
+@click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder.  [default: below runs/]")
+@click.option(
+    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
+)
+@click.option(
+    "--plugin",
+    "plugins",
+    metavar="FILE|MODULE",
+    multiple=True,
+    help="Python code that brings metrics or verifiers; it is run.",
+)
+@verbose
+@click.pass_context
+def run(
+    ctx: click.Context, /, benchmarks: tuple[str, ...], plugins: tuple[str, ...], shape: str, **settings: Any
+) -> None:
+    """Run each BENCHMARK against each model, judge and score what comes back.
+
+    A BENCHMARK is a directory with tasks.jsonl, a name in the store, or a YAML file that says it all.
+    The same command again goes on where the last one stopped.
+    """
+    given = {name: value for name, value in settings.items() if _was_given(ctx, name)}
+    with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
+        for plugin in plugins:
+            from calipers.compat import load_plugin
+
+            load_plugin(plugin)
+        from calipers.jobs.asked import jobs_of
+
+        jobs, told = jobs_of(benchmarks, given)
+        for note in told:
+            _note(note)
+        reports = list(_reports(jobs))
+    if not reports:
+        ctx.exit(2)  # each has said why
+    from calipers.jobs.perform import together
+
+    for result in together(reports):
+        show(result, shape)
+        notes(result)
+    for report in reports:
+        for note in report.notes:
+            _note(note)
+        if report.stopped:
+            more = "" if report.by_rule else "; the same command goes on"
+            _note(f"{report.folder}: stopped early: {report.stopped}{more}")
+        click.echo(f"{report.folder}/result.json", err=True)
+    if len(reports) < len(jobs) or not all(report.complete for report in reports):
+        ctx.exit(INCOMPLETE)
+
+
+def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
+    """Each job's report; of several, one that cannot run is passed over, and says why."""
+    from calipers.cli.watch import Watch
+    from calipers.jobs.perform import perform
+
+    for job in jobs:
+        try:
+            with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
+                report = perform(job, watch)
+            yield report
+        except CalipersError as error:
+            if len(jobs) == 1:
+                raise
+            _note(f"{job.benchmark} · {job.model}: {error}")
+
+
+def _was_given(ctx: click.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source not in (None, ParameterSource.DEFAULT)
+
+
+def _note(text: str) -> None:
+    click.echo(f"note: {clean(text, None)}", err=True)

@@ -1,0 +1,73 @@
+"""The options of ``calipers run``, in the groups of its help: what is asked, how it is reached, how it is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+
+def _options(*options: Any) -> Callable[[Any], Any]:
+    def decorate(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+asking = _options(
+    click.option(
+        "--samples",
+        "--epochs",
+        "--repeats",
+        "--num-repeats",
+        "--num-samples",
+        type=int,
+        metavar="N",
+        help="Samples of each task.  [default: 1]",
+    ),
+    click.option("--limit", type=int, metavar="N", help="Only the first N tasks."),
+    click.option("--max-tokens", type=int, metavar="N", help="Of one completion."),
+    click.option("--temperature", type=float, metavar="T", help="Without it: the server's own."),
+    click.option("--stop", metavar="TEXT", multiple=True, help="Text that ends a completion; may be repeated."),
+    click.option("--system-prompt", metavar="TEXT", help="A system turn before every prompt."),
+    click.option(
+        "--gen-kwargs", metavar="KEY=VALUE,...", help="More settings for the server: top_p=0.9,min_p=0.1, or JSON."
+    ),
+    click.option(
+        "--seed", type=int, metavar="N", help="Of the order of tasks, of the samples, of resampling.  [default: 0]"
+    ),
+)
+reaching = _options(
+    click.option("--base-url", metavar="URL", help="Of an OpenAI-compatible server.  [default: $OPENAI_BASE_URL]"),
+    click.option("--api", type=click.Choice(["chat", "completions"]), help="Which route of it.  [default: chat]"),
+    click.option(
+        "--concurrency", type=int, metavar="N", help="Calls in flight at most; fewer after a 429.  [default: 32]"
+    ),
+    click.option("--retries", type=int, metavar="N", help="Further tries of a call that failed.  [default: 8]"),
+    click.option("--timeout", type=float, metavar="S", help="Seconds for one call.  [default: 600]"),
+    click.option("--price", metavar="IN,OUT", help="Dollars for a million tokens, where the server names no cost."),
+    click.option("--max-cost", type=float, metavar="USD", help="Begin no more once so much is spent."),
+    click.option("--max-time", type=float, metavar="S", help="Begin no more after so many seconds."),
+    click.option("--until", metavar="RULE", help="Stop once sure enough: 'width(pass@1) < 0.05'."),
+    click.option("--retry-failed", is_flag=True, default=None, help="Try the gaps of the log again."),
+    click.option("--predict-only", is_flag=True, default=None, help="Keep the completions; judge nothing."),
+)
+scoring = _options(
+    click.option(
+        "--metric", "metrics", metavar="NAME", multiple=True, help="A metric, such as pass@3; may be repeated."
+    ),
+    click.option("--dialect", metavar="NAME", help="Whose names and rules hold.  [default: native]"),
+    click.option(
+        "--by", metavar="KEY", multiple=True, help="Break the numbers down by a metadata path; may be repeated."
+    ),
+    click.option("--cluster", metavar="KEY", help="Tasks that share this value are one unit of the interval."),
+    click.option("--reward", metavar="KEY", help="Which of several rewards counts."),
+    click.option(
+        "--missing", type=click.Choice(["gap", "zero", "fail"]), help="What a rollout without a number becomes."
+    ),
+    click.option("--interval", metavar="NAME", help="How sure a mean is; calipers explain NAME says more."),
+    click.option("--confidence", type=float, metavar="SHARE", help="Of the intervals.  [default: 0.95]"),
+)

@@ -1,0 +1,244 @@
+"""A run while it is going: a few live lines on a terminal, a plain line every ten seconds anywhere else.
+
+Only our own words and numbers are shown: no prompt, no completion, no text of a model.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, TextIO, cast
+
+from calipers.reports.safe import clean, is_terminal, plain
+from calipers.rollouts.record import OUTCOMES
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live as Display
+
+    from calipers.live import Live
+    from calipers.run.loop import Status
+
+REDRAW = 0.25  # seconds between two pictures on a terminal
+REPORT = 10.0  # seconds between two lines anywhere else
+SETTLING_IN = 1.0  # seconds before which a rate says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where a run stands."""
+
+    planned: int  # rollouts
+    done: int  # rollouts, those of an earlier start among them
+    outcomes: Mapping[str, int]  # outcome -> rollouts
+    spent: float | None  # dollars, None when nobody says what a call costs
+    elapsed: float  # seconds since this start
+    headline: Live | None = None
+    in_flight: int = 0
+    limit: int = 0  # calls that may be in flight now
+    waiting: str = ""  # what holds the run up, such as "rate limit: 12 s"
+
+
+class Watch:
+    """Shows the states it is told, no more often than anybody can read.
+
+    A state costs something to make: ask ``due`` first. The title says which of several runs it is.
+    """
+
+    def __init__(
+        self, title: str = "", stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._title = clean(title)
+        self._stream = _Stream(stream or sys.stderr)  # None where somebody closed it
+        self._drawn = self._stream.isatty()
+        self._every = REDRAW if self._drawn else REPORT
+        self._clock = clock
+        self._next = clock() if self._drawn else clock() + REPORT
+        self._first: State | None = None  # the rate counts from here: what an earlier start did took none of our time
+        self._last: State | None = None
+        self._shown: State | None = None
+        self._display: Display | None = None
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        begun = self._last is not None and (self._last.done or error is None)  # else the error says all there is
+        if self._last is not None and begun and (self._last is not self._shown or self._last.done < self._last.planned):
+            self._show(self._last, over=True)
+        if self._display is not None:
+            self._display.stop()
+
+    def due(self) -> bool:
+        """Whether another state is wanted: the very first, from which the rate counts, and one whenever it is time."""
+        return self._stream.alive and (self._first is None or self._clock() >= self._next)
+
+    def tick(self, state: State) -> None:
+        """Take in where the run stands, and show it if it is time to; the last one is shown at the end."""
+        self._first = self._first or state
+        self._last = state
+        if self.due():
+            self._show(state)
+            self._next = self._clock() + self._every
+
+    def show(self, status: Status, headline: Live | None) -> None:
+        """Take in where a run's loop stands."""
+        held = status.pace.held
+        waiting = f"the last calls, as {status.stopped}" if status.stopped else ""
+        self.tick(
+            State(
+                planned=status.planned,
+                done=status.done,
+                outcomes=dict(status.outcomes),
+                spent=status.spent,
+                elapsed=self._clock() - status.began,
+                headline=headline,
+                in_flight=status.pace.in_flight,
+                limit=status.pace.limit,
+                waiting=waiting or (f"rate limit: {math.ceil(held)} s" if held else ""),
+            )
+        )
+
+    def _show(self, state: State, over: bool = False) -> None:
+        self._shown = state
+        progress, rest = _progress(self._first or state, state, over), _rest(state, over)
+        if self._drawn:
+            self._draw(progress, rest, state)
+        else:
+            said = ", ".join(filter(None, (*progress, _headline(state.headline), *rest)))
+            self._stream.write(f"{self._title}: {said}\n" if self._title else f"{said}\n")
+            self._stream.flush()
+
+    def _draw(self, progress: Sequence[str], rest: Sequence[str], state: State) -> None:
+        from rich.console import Console
+        from rich.live import Live as Display
+
+        if self._display is None:
+            console = Console(file=cast(TextIO, self._stream), highlight=False, emoji=False, markup=False)
+            # standard output may be data on its way to a file: it is left alone
+            self._display = Display(console=console, auto_refresh=False, redirect_stdout=False)
+            self._display.start()
+        console = self._display.console
+        under = [_headline(state.headline), "  ".join(rest)]
+        picture = _picture(self._title, state.done / max(state.planned, 1), "  ".join(progress), under, console)
+        self._display.update(picture, refresh=True)
+
+
+class _Stream:
+    """A stream whose reader may leave: the run goes on, and what cannot be written is not missed.
+
+    rich, left alone with a closed pipe, would end the process and throw away its standard output.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self.encoding = getattr(stream, "encoding", None) or "ascii"
+
+    @property
+    def alive(self) -> bool:
+        """Whether anybody may still be reading."""
+        return self._stream is not None
+
+    def isatty(self) -> bool:
+        return self._stream is not None and is_terminal(self._stream)
+
+    def write(self, text: str) -> int:
+        self._do(lambda stream: stream.write(text.encode(self.encoding, "replace").decode(self.encoding)))
+        return len(text)
+
+    def flush(self) -> None:
+        self._do(lambda stream: stream.flush())
+
+    def _do(self, act: Callable[[TextIO], object]) -> None:
+        try:
+            if self._stream is not None:
+                act(self._stream)
+        except OSError:
+            self._stream = None
+
+
+def _picture(title: str, share: float, progress: str, under: Sequence[str], console: Console) -> RenderableType:
+    """The bar with its figures, the headline under it, and what else there is to know under that."""
+    from rich.console import Group
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    def line(text: str, style: str) -> Text:
+        shown = text if console.encoding.startswith("utf") else plain(text)
+        return Text(shown, style, no_wrap=True, overflow="ellipsis")
+
+    bar = Table.grid(padding=(0, 1), expand=False)
+    bar.add_row(ProgressBar(1.0, share, width=max(8, min(30, console.width - 50))), line(progress, "bold"))
+    above = [line(title, "bold")] if title else []
+    return Group(*above, bar, *(line(text, style) for text, style in zip(under, ("cyan", "dim"), strict=True) if text))
+
+
+def _progress(first: State, now: State, over: bool) -> list[str]:
+    """How far: rollouts done of those planned, how fast, how long yet, or how long it took."""
+    share = f" ({100 * now.done // now.planned} %)" if now.planned else ""
+    said = [f"{now.done:,}/{now.planned:,}{share}"]
+    speed = _speed(first, now)
+    if speed:
+        said.append(f"{60 * speed:.2g}/min" if speed < 1 else f"{speed:,.{1 if speed < 100 else 0}f}/s")
+    if over or now.done >= now.planned:
+        said.append(f"in {_clock_time(now.elapsed)}")
+    elif speed:
+        said.append(f"ETA {_clock_time((now.planned - now.done) / speed)}")
+    return said
+
+
+def _headline(live: Live | None) -> str:
+    """The metric that is followed: ``pass@1 0.62 [0.55, 0.69] valid at every look (210 of 500 tasks)``."""
+    if live is None:
+        return ""
+    name = clean(live.metric)
+    why = f" (no {'value yet' if live.value is None else 'interval'}: {clean(live.why, 200)})" if live.why else ""
+    if live.value is None:
+        return f"{name}{why}"
+    if live.interval is None:
+        return f"{name} {live.value:.4g}{why}"
+    low, high = live.interval
+    tasks = f"({live.settled:,} of {live.planned:,} tasks)"
+    if live.settled == live.planned:
+        return f"{name} {live.value:.4f} {tasks}"
+    places = 2 if high - low >= 0.1 else 3
+    return f"{name} {live.value:.{places}f} [{low:.{places}f}, {high:.{places}f}] valid at every look {tasks}"
+
+
+def _rest(state: State, over: bool) -> list[str]:
+    """Whatever else is known: what became of rollouts that were not scored, money, calls, and what is waited for."""
+    known = [word for word in OUTCOMES if state.outcomes.get(word)]
+    said = [f"{state.outcomes[word]:,} {word}" for word in known if word != "scored"]
+    if state.spent is not None:
+        said.append(f"${state.spent:,.2f}" if state.spent >= 1 or not state.spent else f"${state.spent:.4f}")
+    if over or state.done >= state.planned:
+        return said
+    if state.in_flight:
+        said.append(f"{state.in_flight:,} of {max(state.limit, state.in_flight):,} in flight")
+    if state.waiting:
+        said.insert(0, f"waiting: {clean(state.waiting)}")  # where no narrow terminal cuts it off
+    return said
+
+
+def _speed(first: State, now: State) -> float | None:
+    """Rollouts per second of this start; None before that says anything."""
+    seconds = now.elapsed - first.elapsed
+    return (now.done - first.done) / seconds if seconds >= SETTLING_IN and now.done > first.done else None
+
+
+def _clock_time(seconds: float) -> str:
+    """Whole seconds, rounded up, as a clock shows them.
+
+    >>> _clock_time(75), _clock_time(7383.2)
+    ('1:15', '2:03:04')
+    """
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

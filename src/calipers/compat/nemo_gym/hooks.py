@@ -1,0 +1,91 @@
+"""``--hooks FILE:CLASS``: a resources server's metrics for a file of rollouts, without a server."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from calipers.compat.nemo_gym.lending import activate
+from calipers.dialects.nemo_gym_aggregate import Hooks
+from calipers.errors import InputError, PluginError, UnknownName
+
+_RIGHT = "expected FILE:CLASS, such as app.py:MathServer"
+_NAMES = ("compute_metrics", "get_key_metrics")
+
+
+def load_hooks(spec: str) -> Hooks:
+    """Run a Python file and take the hooks of one of its classes; the code is yours, and runs in this process.
+
+    InputError for what is no such file or class, PluginError with file and line for one that fails.
+    """
+    path, colon, name = spec.rpartition(":")
+    if not colon or not path or not name:
+        raise InputError.at("--hooks", f"{spec!r} cannot be read", _RIGHT)
+    module = _run(path)
+    kind = getattr(module, name, None)
+    if not isinstance(kind, type):
+        classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+        raise UnknownName.of(f"class in {path}", name, classes)
+    if not any(callable(getattr(kind, hook, None)) for hook in _NAMES):
+        raise InputError.at(path, f"{name} has no hook", f"expected {' or '.join(_NAMES)}")
+    try:
+        server: Any = object.__new__(kind)  # not made with its configuration: there is none, and hooks need none
+    except TypeError as error:
+        raise PluginError(f"{path}: {name} cannot be made: {error}") from error
+    compute, choose = (_guarded(path, getattr(server, hook, None)) for hook in _NAMES)
+    return Hooks(compute, choose)
+
+
+def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    """A hook whose errors say where they happened."""
+    if hook is None:
+        return None
+    name = hook.__name__
+
+    def called(argument: Any) -> Any:
+        try:
+            found = hook(argument)
+        except Exception as error:
+            raise _failure(path, f"{name} failed", error) from error
+        if not isinstance(found, dict):
+            raise PluginError(f"{path}: {name} returned {type(found).__name__}; expected a dict")
+        return found
+
+    called.__name__ = name
+    return called
+
+
+def _run(path: str) -> ModuleType:
+    try:
+        source = Path(path).read_bytes()
+        code = compile(source, path, "exec", dont_inherit=True)
+    except OSError as error:
+        raise InputError.at(path, error.strerror or str(error), _RIGHT) from error
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno or 1}" if isinstance(error, SyntaxError) else ""
+        raise InputError.at(f"{path}{line}", f"it is no Python: {error}", _RIGHT) from error
+    name = f"calipers_hooks_{abs(hash(str(Path(path).resolve())))}"
+    found = importlib.util.spec_from_loader(name, loader=None, origin=path)
+    module = ModuleType(name) if found is None else importlib.util.module_from_spec(found)
+    module.__file__ = path
+    sys.modules[name] = module  # dataclasses and pickle look their module up there
+    activate()
+    try:
+        exec(code, vars(module))
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise _failure(path, "", error) from error
+    return module
+
+
+def _failure(path: str, what: str, error: BaseException) -> PluginError:
+    """What went wrong and where: the innermost line of the user's own file."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    place = f"{path}:{own[-1].lineno}" if own else path
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return PluginError(f"{place}: {what}: {said}" if what else f"{place}: {said}")

@@ -1,0 +1,210 @@
+"""A run's configuration file: our own keys, or EvSys' ``benchmark:`` section.
+
+Ours has the names of the command's options::
+
+    benchmark: data/arith        # or a list
+    model: openai/gpt-4o-mini    # or a list
+    samples: 4
+    metrics: [pass@1, {metric: pass@3, threshold: 0.5}]
+
+EvSys' section stands under ``benchmark`` or ``metadata.benchmark``, a mapping or a list of them, and
+means what it means there: its defaults, and the dialect evsys. An unknown key is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from types import UnionType
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from calipers.errors import CalipersError, InputError, UnknownName
+from calipers.jobs.job import Job
+from calipers.names import CLIENTS
+from calipers.run.client import Price
+
+Settings = dict[str, Any]
+"""Values of a `Job` by name; ``benchmark`` and ``model`` are lists."""
+
+EVSYS: Final = {  # a key of EvSys' section -> our setting
+    "metrics": "metrics",
+    "num_samples": "samples",
+    "max_tokens": "max_tokens",
+    "temperature": "temperature",
+    "limit": "limit",
+    "breakdown_keys": "by",
+    "n_concurrent": "concurrency",
+}
+APART: Final = ("path", "id", "name", "engine", "chat_template", "models", "model", "inference")  # read one by one
+IDLE: Final = ("run_every", "split", "tags")  # for training
+EVSYS_DEFAULTS: Final = {"dialect": "evsys", "max_tokens": 512, "temperature": 0.0, "concurrency": 8}
+OURS: Final = tuple(field.name for field in fields(Job) if field.name not in ("origins", "among"))
+LISTS: Final = ("benchmark", "model", "metrics", "stop", "by")
+
+
+def read_config(path: str) -> tuple[list[Settings], list[str]]:
+    """The runs a file asks for, as settings, and notes on what in it has no meaning here."""
+    import yaml
+
+    try:
+        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError.at(path, f"cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError.at(path, "is not UTF-8") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise _syntax(path, error) from None
+    if not isinstance(content, dict):
+        raise InputError.at(path, "is no mapping", "expected keys such as benchmark, model, samples")
+    section = content.get("benchmark")
+    inner = content.get("metadata")
+    if isinstance(section, dict) or (isinstance(section, list) and any(isinstance(one, dict) for one in section)):
+        others = {key: value for key, value in content.items() if key != "benchmark"}
+        return _evsys_runs(path, section, _ours(path, others))
+    if section is None and isinstance(inner, dict) and "benchmark" in inner:
+        runs, notes = _evsys_runs(path, inner["benchmark"], {})
+        rest = ", ".join(key for key in content if key != "metadata")
+        return runs, [*notes, *([f"{path}: {rest}: not used here"] if rest else [])]
+    return [_ours(path, content)], []
+
+
+def _ours(path: str, content: Mapping[Any, Any]) -> Settings:
+    found: Settings = {}
+    for key, value in content.items():
+        name = str(key).replace("-", "_")
+        if name not in OURS:
+            raise UnknownName(f"{path}: {UnknownName.of('setting', str(key), OURS)}")
+        found[name] = _value(f"{path}: {key}", name, value)
+    return found
+
+
+def _value(place: str, name: str, value: Any) -> Any:
+    """One value, checked, in the form that `Job` wants."""
+    if value is None:
+        return () if name in LISTS else None
+    if name in LISTS:
+        several = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, (str, dict) if name == "metrics" else str) for one in several):
+            raise InputError.at(place, f"is {_shown(value)}", "expected text or a list of texts")
+        return tuple(several)
+    if name == "price":
+        return price(place, value)
+    try:
+        found = msgspec.convert(value, str if name == "out" else _types()[name])
+    except msgspec.ValidationError:
+        raise InputError.at(place, f"is {_shown(value)}", f"expected {_meant(_types()[name])}") from None
+    return Path(found) if name == "out" else found
+
+
+def _meant(kind: Any) -> str:
+    """A type in words."""
+    words = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+    if kind in words:
+        return words[kind]
+    if get_origin(kind) is Literal:
+        return " or ".join(map(str, get_args(kind)))
+    return " or ".join(map(_meant, get_args(kind))) if get_origin(kind) is UnionType else "a mapping"
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(Job)
+
+
+def price(place: str, value: Any) -> Price:
+    """``in,out``, or a list of two: dollars for a million tokens.
+
+    >>> price("--price", "0.15,0.6")
+    Price(input=0.15, output=0.6)
+    """
+    sides = value.split(",") if isinstance(value, str) else value
+    try:
+        first, second = (float(side) for side in sides)
+    except (TypeError, ValueError):
+        first = second = -1.0
+    if not (0 <= first < float("inf") and 0 <= second < float("inf")):
+        raise InputError.at(place, f"is {_shown(value)}", "expected in,out in dollars per million tokens: 0.15,0.6")
+    return Price(first, second)
+
+
+def _evsys_runs(path: str, section: Any, shared: Settings) -> tuple[list[Settings], list[str]]:
+    runs, notes = [], []
+    for number, one in enumerate(section if isinstance(section, list) else [section]):
+        place = f"{path}: benchmark" + (f"[{number}]" if isinstance(section, list) else "")
+        if not isinstance(one, dict):
+            raise InputError.at(place, f"is {_shown(one)}", "expected a mapping with path, id or name")
+        run, told = _evsys_run(place, one)
+        runs.append({**EVSYS_DEFAULTS, **run, **shared})
+        notes += told
+    return runs, notes
+
+
+def _evsys_run(place: str, section: Mapping[Any, Any]) -> tuple[Settings, list[str]]:
+    known = (*APART, *EVSYS, *IDLE)
+    for key in section:
+        if key not in known:
+            raise UnknownName(f"{place}: {UnknownName.of('key', str(key), known)}")
+    where = next((str(section[key]) for key in ("path", "id", "name") if section.get(key)), None)
+    if where is None:
+        raise InputError.at(place, "names no benchmark", "expected path, id or name")
+    if str(section.get("engine") or "").lower() == "harbor":
+        raise CalipersError(f"{place}: engine is harbor; calipers run does not drive Harbor yet: leave engine out")
+    run = {ours: _value(f"{place}.{key}", ours, section[key]) for key, ours in EVSYS.items() if key in section}
+    run |= {"benchmark": (where,)} | dict(_chat(place, section.get("chat_template") or {}))
+    if models := _models(place, section):
+        run["model"] = models
+    if section.get("inference"):
+        run |= _inference(f"{place}.inference", section["inference"])
+    idle = [key for key in IDLE if section.get(key)]
+    return run, [f"{place}: {', '.join(idle)}: for training, not used here"] if idle else []
+
+
+def _chat(place: str, template: Any) -> Iterator[tuple[str, Any]]:
+    known = ("system_prompt", "user_template", "enable_thinking")
+    if not isinstance(template, dict) or any(key not in known for key in template):
+        raise InputError.at(f"{place}.chat_template", f"is {_shown(template)}", f"expected {', '.join(known)}")
+    yield from ((key, template[key]) for key in known[:2] if template.get(key) is not None)
+    if template.get("enable_thinking") is not None:
+        yield "gen_kwargs", {"chat_template_kwargs": {"enable_thinking": bool(template["enable_thinking"])}}
+
+
+def _models(place: str, section: Mapping[Any, Any]) -> tuple[str, ...]:
+    """EvSys names models as litellm does; a kind of ours in front is taken as ours."""
+    asked = section.get("models")
+    asked = section.get("model") if asked is None else asked
+    several: Sequence[Any] = [] if asked is None else asked if isinstance(asked, list) else [asked]
+    if not all(isinstance(one, str) and one for one in several):
+        raise InputError.at(f"{place}.models", f"is {_shown(asked)}", "expected a model's name or a list of them")
+    return tuple(one if one.partition("/")[0] in CLIENTS.entries else f"litellm/{one}" for one in several)
+
+
+def _inference(place: str, inference: Any) -> Settings:
+    """EvSys' ``{kind, params}`` as a model of ours."""
+    if not isinstance(inference, dict) or not isinstance(inference.get("kind"), str):
+        raise InputError.at(place, f"is {_shown(inference)}", "expected kind and params")
+    params = inference.get("params") or {}
+    if inference["kind"] == "mock":
+        return {"model": ("python/calipers.compat.evsys.inference:MockInference",)}
+    if inference["kind"] != "openai":
+        raise InputError.at(place, f"kind is {inference['kind']!r}", "expected openai or mock, or a model as kind/name")
+    known = {"base_url": "base_url", "timeout_s": "timeout", "system_prompt": "system_prompt"}
+    odd = [key for key in params if key not in {"model", "default_max_tokens", "default_temperature", *known}]
+    if odd:
+        raise InputError.at(place, f"no parameter named {odd[0]!r}", f"known: model, {', '.join(known)}")
+    run = {ours: _value(f"{place}.params.{key}", ours, params[key]) for key, ours in known.items() if key in params}
+    return {"model": (f"openai/{params.get('model', 'gpt-4o-mini')}",), **run}
+
+
+def _syntax(path: str, error: Exception) -> InputError:
+    mark = getattr(error, "problem_mark", None)
+    wrong = getattr(error, "problem", None) or str(error).partition("\n")[0]
+    return InputError.at(f"{path}:{mark.line + 1}" if mark else path, f"is no YAML ({wrong})")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,94 @@
+"""What one run is asked to do, every value decided and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from calipers.errors import InputError
+from calipers.run.client import Price
+
+Metrics = Sequence[str | Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One benchmark against one model. A value of None is the server's, or the dialect's, own."""
+
+    benchmark: str  # a path, an id or a name in the store
+    model: str  # kind/name
+    samples: int = 1
+    limit: int | None = None  # the first so many tasks
+    # what is asked
+    max_tokens: int | None = None
+    temperature: float | None = None
+    stop: tuple[str, ...] = ()
+    system_prompt: str | None = None
+    user_template: str = "{prompt}"
+    gen_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    # how it is reached
+    base_url: str | None = None
+    api: Literal["chat", "completions"] = "chat"
+    timeout: float = 600.0
+    price: Price | None = None
+    concurrency: int = 32
+    retries: int = 8
+    # when it ends
+    max_cost: float | None = None
+    max_time: float | None = None
+    until: str | None = None
+    retry_failed: bool = False
+    predict_only: bool = False
+    # how it is scored
+    metrics: Metrics = ()
+    dialect: str | None = None
+    by: tuple[str, ...] = ()
+    cluster: str | None = None
+    reward: str | None = None
+    missing: str | None = None
+    interval: str | None = None
+    confidence: float = 0.95
+    seed: int = 0
+    out: Path | None = None  # the run's folder, or with `among` the folder it stands in
+    among: bool = False  # one of several runs
+    origins: Mapping[str, str] = field(default_factory=dict)  # setting -> where its value was given
+
+    def __post_init__(self) -> None:
+        least = {"samples": 1, "limit": 0, "max_tokens": 1, "concurrency": 1, "retries": 0, "seed": 0}
+        for name, lowest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < lowest:
+                raise InputError.at(self.place(name), f"is {value}", f"expected an integer >= {lowest}")
+        for name in ("timeout", "max_cost", "max_time"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError.at(self.place(name), f"is {value:g}", "expected a number > 0")
+        if self.temperature is not None and not self.temperature >= 0:
+            raise InputError.at(self.place("temperature"), f"is {self.temperature}", "expected >= 0")
+        if "{prompt}" not in self.user_template:
+            raise InputError.at(
+                self.place("user_template"), "it has no {prompt}", "expected a text such as 'Q: {prompt}'"
+            )
+
+    def place(self, name: str) -> str:
+        """Where a setting was given, for an error: ``--samples``, or ``config.yaml: samples``."""
+        origin = self.origins.get(name, "")
+        return f"{origin}: {name}" if origin and origin != "command line" else f"--{name.replace('_', '-')}"
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """Every setting with its value and where it came from, as the run's plan keeps it."""
+        told = (one.name for one in fields(self) if one.name not in ("origins", "out", "among"))
+        return {
+            name: {"value": _plain(getattr(self, name)), "from": self.origins.get(name, "default")} for name in told
+        }
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON."""
+    if isinstance(value, Price):
+        return [value.input, value.output]
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, Mapping) else value

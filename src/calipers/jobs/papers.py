@@ -1,0 +1,94 @@
+"""What a run writes down about itself before it begins: its identity, and its plan."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from calipers.jobs.job import Job
+from calipers.tasks.task import Suite, Task
+
+
+def identity(job: Job, suite: Suite) -> dict[str, Any]:
+    """What makes two runs the same run: what is asked, of whom, and how it is judged.
+
+    Not how much of it (samples, limit), how fast (concurrency, retries), what is made of it
+    (metrics) or where the model is reached.
+    """
+    return {
+        "benchmark": suite.name,
+        "tasks": _content(suite.tasks),
+        "model": job.model,
+        "prompt": {"system": job.system_prompt, "template": job.user_template, "api": job.api},
+        "sampling": {
+            "max_tokens": job.max_tokens,
+            "temperature": job.temperature,
+            "stop": list(job.stop),
+            "extra": dict(job.gen_kwargs),
+            "seed": job.seed,
+        },
+        "judged": not job.predict_only,
+    }
+
+
+def plan(job: Job, suite: Suite, order: Sequence[Task]) -> dict[str, Any]:
+    """The plan of a run: every setting and where it came from, the tasks in their order, and what made them."""
+    return {
+        "dataset": suite.name,
+        "model": job.model,
+        "samples": job.samples,
+        "settings": job.settings(),
+        "versions": {
+            "python": sys.version.split()[0],
+            **{name: version(name) for name in ("aiohttp", "msgspec", "numpy")},
+        },
+        "git": _commit(),
+        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "inputs": list(_inputs(job, suite)),
+        "tasks": [{"task": task.id, **({"metadata": dict(task.metadata)} if task.metadata else {})} for task in order],
+    }
+
+
+def _content(tasks: Sequence[Task]) -> str:
+    """The hash of what the tasks say, whatever the order of their file."""
+    encode = msgspec.json.Encoder(order="sorted").encode
+    whole = sha256()
+    for line in sorted(encode(task) for task in tasks):
+        whole.update(line + b"\n")
+    return whole.hexdigest()
+
+
+def _inputs(job: Job, suite: Suite) -> list[Mapping[str, str]]:
+    """Every file the run reads, with its hash: the tasks, and a model that is a file."""
+    found: list[Mapping[str, str]] = []
+    if suite.sha256:
+        found.append({"path": str(suite.root or job.benchmark), "sha256": suite.sha256})
+    kind, _, rest = job.model.partition("/")
+    file = Path(rest.rpartition(":")[0] if kind == "python" else rest)
+    if kind in ("python", "replay") and file.is_file():
+        with file.open("rb") as opened:
+            found.append({"path": str(file), "sha256": _file_hash(opened)})
+    return found
+
+
+def _file_hash(opened: Any) -> str:
+    from hashlib import file_digest
+
+    return file_digest(opened, "sha256").hexdigest()
+
+
+def _commit() -> str | None:
+    """The commit of the project the run is started in, where there is one."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None

@@ -1,0 +1,247 @@
+"""A run from its benchmark to its result.
+
+::
+
+    benchmark ──► tasks, shuffled ──► what is owed ──► loop ──► log ──► score ──► result.json
+                        └── checked, named and hashed before the first call
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from calipers.errors import ClientError, InputError, UnknownName
+from calipers.jobs import papers
+from calipers.jobs.job import Job
+from calipers.jobs.observe import Screen, Watcher
+from calipers.live import METHOD as SEQUENCE
+from calipers.live import Headline, Until
+from calipers.pipeline import score_plan
+from calipers.plan import Plan, make_plan
+from calipers.reports.result import Result
+from calipers.reports.safe import safe_json
+from calipers.rollouts.record import FIRST_GAP, OUTCOMES
+from calipers.run.client import Connection, Request
+from calipers.run.folder import Folder
+from calipers.run.history import Past
+from calipers.run.identity import folder_name
+from calipers.run.loop import Limits, Loop, Status
+from calipers.run.models import connect
+from calipers.run.order import sample_seed, shuffled
+from calipers.run.rollout import Owed
+from calipers.run.secrets import Secrets
+from calipers.run.start import conduct
+from calipers.run.verifier import Verifier
+from calipers.run.verifiers.find import verifier
+from calipers.tasks.store import load_suite
+from calipers.tasks.task import Task
+
+GAPS = frozenset(OUTCOMES[FIRST_GAP:])
+RUNS = Path("runs")
+SETTINGS = tuple(field.name for field in fields(Job) if field.name not in ("benchmark", "model", "origins", "among"))
+
+History = Mapping[tuple[str, int], Past]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run left behind."""
+
+    folder: Path
+    scoring: Plan
+    result: Result
+    stopped: str  # why it ended before everything was done; "" when it did not
+    by_rule: bool  # it was --until that ended it
+    notes: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether it did what it was asked to: every planned rollout has a number, or its rule ended it."""
+        if self.by_rule:
+            return True
+        return not self.stopped and not any(group.ledger.gaps for group in self.result.groups)
+
+
+def evaluate(benchmark: str, model: str, **settings: Any) -> Result:
+    """Run a benchmark against a model, or go on with the run, and score it: ``calipers run`` from Python.
+
+    ``settings`` are those of `Job`, in the names of the command's options: ``samples=4``,
+    ``base_url=...``, ``metrics=["pass@3"]``. A gap is no error: the ledger of the result has it.
+    """
+    unknown = [name for name in settings if name not in SETTINGS]
+    if unknown:
+        raise UnknownName.of("setting of a run", unknown[0], SETTINGS)
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
+    return perform(Job(benchmark, model, **given)).result
+
+
+def perform(job: Job, screen: Screen | None = None) -> Report:
+    """Run a job, or go on with it, and score what is there.
+
+    InputError, before the first call, for whatever cannot work; ClientError when the first call
+    says that no other would fare better.
+    """
+    suite = load_suite(job.benchmark)
+    tasks = [replace(task, verifier=None) if job.predict_only else task for task in suite.tasks[: job.limit]]
+    if not tasks:
+        raise InputError.at(job.benchmark, "no tasks", "expected at least one")
+    scoring = _scoring(job)
+    until = Until.of(job.until, scoring) if job.until else None
+    if until and until.asked.text not in [one.text for one in scoring.asked]:
+        scoring = replace(scoring, asked=[*scoring.asked, until.asked])
+    judges, doubts = _judges(tasks, lenient=scoring.dialect.name == "evsys")
+    secrets = Secrets()
+    connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets)
+    client = connect(job.model, connection)
+    order = shuffled(tasks, job.seed)
+    identity = papers.identity(job, suite)
+    name = folder_name(suite.name, job.model, identity)
+    path = job.out if job.out and not job.among else (job.out or RUNS) / name
+    with Folder.open(path, identity, papers.plan(job, suite, order), secrets.scrub_bytes) as folder:
+        watcher = Watcher(_headline(scoring, until, order, job), until, screen)
+        status = _past(folder.history, order, job, watcher)
+        loop = Loop(
+            client,
+            judges,
+            Asker(job),
+            folder.log,
+            dataset=suite.name,
+            model=job.model,
+            status=status,
+            observer=watcher,
+            limits=Limits(job.concurrency, job.retries, job.max_cost, job.max_time),
+        )
+        status.stopped = watcher.look(status)  # it may be sure enough by what an earlier start did
+        rest = iter(()) if status.stopped else owed(order, folder.history, job)
+        try:
+            conduct(loop, client, folder.log, rest)
+        except ClientError as error:  # the very first call says that no other would fare better
+            folder.abandon()
+            advice = "no other call was sent: check --base-url, the key, and the model's name"
+            raise ClientError(f"{job.model}: {error}; {advice}", kind=error.kind, hopeless=True) from None
+        watcher.last(status)
+        result, scoring = _result(path, scoring, watcher)
+        folder.write("result.json", safe_json(result.to_json()).encode())
+    notes = (*suite.notes, *doubts, *folder.notes, *getattr(client, "notes", ()), *_advice(job))
+    return Report(path, scoring, result, status.stopped, bool(watcher.stopped), tuple(map(secrets.scrub, notes)))
+
+
+def _result(path: Path, scoring: Plan, watcher: Watcher) -> tuple[Result, Plan]:
+    """The result of a run, and how it was scored: one that its rule ended has intervals that allow for it."""
+    if not watcher.stopped:
+        return score_plan([str(path)], scoring), scoring
+    scoring = replace(scoring, interval=SEQUENCE)
+    found = score_plan([str(path)], scoring)
+    return replace(found, stopped=watcher.stopped, notes=[*found.notes, watcher.stopped]), scoring
+
+
+def together(reports: Sequence[Report]) -> list[Result]:
+    """The results of several runs: one for all that are scored alike, so that they share a table."""
+    if len(reports) == 1:
+        return [reports[0].result]
+    alike: list[tuple[Plan, list[str]]] = []
+    for report in reports:
+        paths = next((paths for plan, paths in alike if plan == report.scoring), None)
+        if paths is None:
+            alike.append((report.scoring, paths := []))
+        paths.append(str(report.folder))
+    return [score_plan(paths, plan) for plan, paths in alike]
+
+
+class Asker:
+    """Turns what is owed into a request."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def __call__(self, owed: Owed) -> Request:
+        """The request for a rollout."""
+        job, task = self._job, owed.task
+        prompt = task.prompt
+        return Request(
+            task.id,
+            owed.sample,
+            job.user_template.replace("{prompt}", prompt) if isinstance(prompt, str) else prompt,
+            job.system_prompt,
+            job.max_tokens,
+            job.temperature,
+            job.stop,
+            sample_seed(job.seed, task.id, owed.sample),
+            job.gen_kwargs,
+        )
+
+
+def owed(order: Sequence[Task], history: History, job: Job) -> Iterator[Owed]:
+    """What is still to be made: all that is not in the log, and the gaps in it if they are to be tried again."""
+    for position, task in enumerate(order):
+        for sample in range(job.samples):
+            past = history.get((task.id, sample))
+            if past is None:
+                yield Owed(position, task, sample)
+            elif job.retry_failed and past.outcome in GAPS:
+                yield Owed(position, task, sample, past.attempt + 1)
+
+
+def _past(history: History, order: Sequence[Task], job: Job, watcher: Watcher) -> Status:
+    """Where a run that goes on stands before it does."""
+    status = Status(planned=len(order) * job.samples)
+    for position, task in enumerate(order) if history else ():
+        for sample in range(job.samples):
+            past = history.get((task.id, sample))
+            if past is not None and not (job.retry_failed and past.outcome in GAPS):
+                status.outcomes[past.outcome] += 1
+                watcher.settled(position, sample, past.outcome, past.reward)
+    return status
+
+
+def _scoring(job: Job) -> Plan:
+    return make_plan(
+        job.metrics or None,
+        by=job.by,
+        cluster=job.cluster,
+        dialect=job.dialect,
+        missing=job.missing,
+        reward=job.reward,
+        confidence=job.confidence,
+        seed=job.seed,
+        interval=job.interval,
+    )
+
+
+def _judges(tasks: Sequence[Task], lenient: bool) -> tuple[Mapping[str, Verifier], list[str]]:
+    """Every verifier the tasks name, and doubts about what they are to judge.
+
+    A task that can never be judged is an InputError, here and not after the first call; EvSys judges
+    it all the same, so in its dialect it is a doubt.
+    """
+    judges = {name: verifier(name) for name in dict.fromkeys(task.verifier for task in tasks) if name is not None}
+    doubts = []
+    for task in tasks:
+        if task.verifier is not None:
+            try:
+                judges[task.verifier].check(task)
+            except InputError as error:
+                if not lenient:
+                    raise
+                doubts.append(str(error))
+    return judges, [*doubts[:3], *([f"and {len(doubts) - 3} more tasks like these"] if len(doubts) > 3 else [])]
+
+
+def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Job) -> Headline | None:
+    asked = until.asked if until else next(iter(scoring.asked), None)
+    if asked is None or job.predict_only:
+        return None
+    return Headline(asked, len(order), job.samples, scoring.confidence, scoring.missing)
+
+
+def _advice(job: Job) -> Iterator[str]:
+    if job.samples > 1 and job.temperature == 0:
+        yield (
+            f"{job.samples} samples at temperature 0 are mostly one answer repeated, "
+            "and pass@k then says little more than pass@1; set --temperature, or take one sample"
+        )

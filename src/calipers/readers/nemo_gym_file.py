@@ -1,0 +1,309 @@
+"""One NeMo Gym file of rollouts, or a range of its bytes: blocks of whole lines in, one `GymPart` out."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+from msgspec.structs import astuple
+from numpy.typing import NDArray
+
+from calipers.readers.files import BOM, Source, line_blocks
+from calipers.readers.gather import BadRow, Gather
+from calipers.readers.jsonl import Block, LineError
+from calipers.readers.nemo_gym_cells import REWARD
+from calipers.readers.nemo_gym_rows import ROLLOUT, GymRows, Keys, overlaid
+from calipers.readers.nemo_gym_schema import FAILURE, KILLED, Schema
+from calipers.readers.nemo_gym_taking import GymPart, Taking, keys_of, take_records
+from calipers.readers.schema import MOST_COLUMNS
+from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.part import Labels, Places
+from calipers.rollouts.record import CODE, UNSTATED
+
+_NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
+_LAST_ASCII = 127
+_DICT = msgspec.json.Decoder(dict[str, Any])
+_BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class GymLines:
+    """Blocks of whole lines in, one `GymPart` out.
+
+    ``names`` says what the file calls the reward and the answer; ``labels`` are the keys whose values
+    are kept. ``start`` is the byte of the file at which the first block begins; None where bytes pass
+    only once.
+    """
+
+    def __init__(self, path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> None:
+        self.lines = 0
+        self._path, self._names, self._labels = path, names, labels
+        self._places = Places(path)
+        self._raws = _raws(names, labels)
+        self._schema = Schema(set(self._raws.values()))
+        self._taking, self._gather = Taking(routed=True), Gather()
+        self._offset = start
+        self._blocks: list[tuple[int, int]] = []  # (first row, its block's first byte)
+
+    def read(self, block: Block) -> None:
+        """Take in one block of whole lines; LineError for the first that is no rollout."""
+        rows = self._taking.cells.rows
+        if self._offset is not None:
+            self._blocks.append((rows, self._offset))
+            self._offset += len(block)
+        octets = np.frombuffer(block, dtype=np.uint8)
+        ends = np.flatnonzero(octets == _NEWLINE)
+        found = self._structs(block, octets, ends)
+        if found is None:
+            self._take_slowly(block)
+        elif found:
+            self._places.add(rows, self.lines + 1)
+            columns = zip(*map(astuple, found), strict=True)
+            for (what, key), column in zip(self._schema.fields, columns, strict=True):
+                self._take(what, key, column, len(found))
+            self._taking.end_block(len(found))
+            self._gather.rows += len(found)
+        self.lines += len(ends)
+
+    def finish(self) -> GymPart:
+        """Everything read, as one part."""
+        try:
+            gym = self._taking.finish(self._key_orders)
+            gathered = self._gather.finish(self._places, self._labels)
+            for row in np.flatnonzero(gym.rollout < 0)[:1].tolist():
+                raise BadRow(row, f"{ROLLOUT} is {gym.rollout[row]}", "expected an integer >= 0")
+        except BadRow as error:
+            row, wrong, right = error.args
+            raise LineError(self._line(row), wrong, right) from None
+        tasks, task = _tasks(gym)
+        rewards = gym.top.get(self._names.get(REWARD, REWARD))
+        return GymPart(
+            places=self._places,
+            tasks=tasks,
+            task=task,
+            sample=gym.rollout,
+            attempt=np.ones(len(gym), dtype=np.int64),
+            outcome=self._outcomes(gym),
+            rewards={REWARD: Column(rewards.values, rewards.given)} if rewards and rewards.given.any() else {},
+            columns=_columns(gym),
+            labels={**gathered.labels, "agent": Labels(gym.agent, gym.agents)},
+            named=frozenset(self._names.values()) & frozenset(self._schema.kinds),
+            gym=gym,
+        )
+
+    def _line(self, row: int) -> int:
+        return int(self._places.of(row).rpartition(":")[2])
+
+    def _structs(self, block: Block, octets: NDArray[np.uint8], ends: Ints) -> list[Any] | None:
+        """The rows of a block in which each line is one plain row; None for any other."""
+        try:
+            if octets.max(initial=0) > _LAST_ASCII:
+                bytes(block).decode()  # what is skipped unread must be UTF-8 too
+            found: list[Any] = self._schema.decoder.decode_lines(block)
+        except _BAD:
+            if not self._learn(block):
+                return None
+            try:
+                found = self._schema.decoder.decode_lines(block)
+            except _BAD:
+                return None
+        return found if _one_a_line(octets, ends, len(found)) else None
+
+    def _learn(self, block: Block) -> bool:
+        """Widen the schema to the lines that do not fit it; False when one never will."""
+        widened = False
+        for number, line in self._filled(block):
+            if _fits(self._schema, line):
+                continue
+            if not self._schema.learn(_decoded(number, line)):
+                return False
+            self._schema.rebuild()
+            if self._schema.columns() > MOST_COLUMNS:
+                many = f"the file has more than {MOST_COLUMNS} columns of numbers"
+                raise LineError(number, many, "expected ids as values, not as keys")
+            if not _fits(self._schema, line):
+                return False
+            widened = True
+        return widened
+
+    def _filled(self, block: Block) -> Iterator[tuple[int, bytes]]:
+        for number, line in enumerate(bytes(block).split(b"\n"), self.lines + 1):
+            if line.strip(b" \t\r"):
+                yield number, line
+
+    def _take(self, what: str, key: str, column: Sequence[Any], size: int) -> None:
+        if what == "raw":
+            raws = [bytes(raw) or None for raw in column]
+            self._take_labels(key, raws)
+            what, column = "number", [UNSET if raw is None else msgspec.json.decode(raw) for raw in raws]
+        try:
+            if what in ("task", "rollout", "failure"):
+                self._taking.take(what, key, column)
+            elif what == "agent":
+                self._taking.take(what, key, [held.name if held else None for held in column])
+            elif what == "number":
+                self._taking.take("top", key, column)
+            elif what == "response" and self._schema.usage:
+                nothing = (UNSET,) * len(self._schema.usage)
+                rows = [astuple(held.usage) if held and held.usage else nothing for held in column]
+                for name, values in zip(self._schema.usage, zip(*rows, strict=True), strict=True):
+                    self._taking.take("usage", name, values)
+        except ValueError as error:
+            row, wrong, right = error.args
+            raise LineError(self._line(self._taking.cells.rows + row), wrong, right) from None
+
+    def _take_labels(self, key: str, raws: Sequence[bytes | None]) -> None:
+        for path, held in self._raws.items():
+            if held == key:
+                self._gather.labels(path, raws)
+
+    def _take_slowly(self, block: Block) -> None:
+        """Line by line, as Python reads JSON: NaN and Infinity are numbers, and any key will do."""
+        lines = list(self._filled(block))
+        records = [_decoded(number, line) for number, line in lines]
+        for record in records:
+            self._schema.learn(record)
+        self._places.add(self._taking.cells.rows, np.array([number for number, _ in lines]))
+        for key in {*self._raws.values()}:
+            self._take_labels(key, [msgspec.json.encode(row[key]) if key in row else None for row in records])
+        try:
+            take_records(self._taking, records)
+        except ValueError as error:
+            row, wrong, right = error.args
+            raise LineError(lines[row][0], wrong, right) from None
+        self._gather.rows += len(records)
+
+    def _key_orders(self, chosen: Sequence[int]) -> dict[int, Keys]:
+        """The order of keys in some rows, read again where the file can be; else as they were met."""
+        if self._offset is None:
+            met = Keys(list(self._schema.kinds), list(self._schema.usage))
+            return dict.fromkeys(chosen, met)
+        found = {}
+        with open(self._path, "rb") as file:
+            for row in chosen:
+                first, offset = self._blocks[bisect_right(self._blocks, row, key=lambda block: block[0]) - 1]
+                file.seek(offset)
+                filled = (line for line in file if line.strip())
+                line = next(line for number, line in enumerate(filled, first) if number == row)
+                found[row] = keys_of(json.loads(line))
+        return found
+
+    def _outcomes(self, gym: GymRows) -> NDArray[np.uint8]:
+        failures = self._taking.failures
+        outcome = np.full(len(gym), UNSTATED, dtype=np.uint8)
+        for row in np.flatnonzero(gym.aside).tolist():
+            outcome[row] = outcome_of(failures[row])
+        if (killed := gym.top.get(KILLED)) is not None:
+            outcome[killed.given & (killed.values != 0)] = CODE["cancelled"]
+        return outcome
+
+
+def outcome_of(failure: Any) -> int:
+    """The outcome of an attempt that NeMo Gym marks as failed: a gap, by who is to blame."""
+    word = str(failure)
+    return CODE["judge_failed" if "judge" in word else "verifier_failed" if "verif" in word else "client_failed"]
+
+
+def _raws(names: Mapping[str, str], labels: Collection[str]) -> dict[str, str]:
+    """What the gathered columns of raw JSON are called, and the key of a row each comes from."""
+    found = {}
+    for path in labels:
+        found[f"raw:{path}"] = names.get(path, path)
+        if "." in path:
+            found[f"raw:metadata.{path.partition('.')[0]}"] = path.partition(".")[0]
+    return {name: key for name, key in found.items() if key not in ("agent", "agent_ref", "response", ROLLOUT)}
+
+
+def _fits(schema: Schema, line: bytes) -> bool:
+    try:
+        line.decode()
+        schema.decoder.decode(line)
+    except _BAD:
+        return False
+    return True
+
+
+def _decoded(number: int, line: bytes) -> dict[str, Any]:
+    """A line as Python reads JSON; LineError for one that is no row."""
+    right = "expected one JSON object a line"
+    try:
+        row = json.loads(line.decode())
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        raise LineError(number, f"byte {error.start + 1} of the line is not UTF-8", "expected UTF-8 text") from None
+    except UnicodeEncodeError:
+        raise LineError(number, "half of a surrogate pair stands alone", "expected whole characters") from None
+    except RecursionError:
+        raise LineError(number, "it is nested too deeply", "expected a flat object") from None
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            raise LineError(number, "two values on one line", right) from None
+        wrong = f"not JSON ({error.msg.removesuffix(' at')} at column {error.colno})"
+        raise LineError(number, wrong, right) from None
+    except ValueError:  # an integer of thousands of digits
+        raise LineError(number, "a number is out of range", "expected an integer of at most 64 bits") from None
+    if not isinstance(row, dict):
+        raise LineError(number, "a rollout is no object", right)
+    return row
+
+
+def _one_a_line(octets: NDArray[np.uint8], ends: Ints, rows: int) -> bool:
+    """Whether each line is exactly one object: the decoder also takes two on a line, and one on two."""
+    if not len(octets) or octets[0] != _OPEN:
+        return not rows and not len(octets)
+    whole = octets[-1] == _NEWLINE
+    before = octets[ends - 1]
+    if _RETURN in before[-1:]:
+        before = np.where(before == _RETURN, octets[ends - 2], before)
+    after = octets[(ends[:-1] if whole else ends) + 1]
+    # inside an object no newline stands between } and {, so here each one parts two objects
+    return bool((before == _CLOSE).all() and (after == _OPEN).all()) and rows == len(ends) + (not whole)
+
+
+def _tasks(gym: GymRows) -> tuple[list[str], Ints]:
+    """The task ids as text, and a code for each row."""
+    if gym.names is not None:
+        return list(gym.names), gym.task
+    found, code = np.unique(gym.task, return_inverse=True)
+    return list(map(str, found.tolist())), code.reshape(-1)
+
+
+def _columns(gym: GymRows) -> dict[str, Column]:
+    """The numbers of rollouts that count, but the reward; it too where usage has one of that name, which wins."""
+    found = {}
+    for name in {**gym.top, **gym.usage}:
+        if name != REWARD or name in gym.usage:
+            cells = overlaid(gym, name)
+            given = cells.given & ~gym.aside if gym.aside.any() else cells.given
+            if given.any():
+                found[name] = Column(cells.values, given)
+    return found
+
+
+def records(source: Source) -> list[dict[str, Any]]:
+    """The rows of a source as they are, but failed attempts: for code that wants to see them all."""
+    source.head = source.head.removeprefix(BOM)
+    lines, found = 0, []
+    try:
+        for block in line_blocks(source.readinto):
+            for number, line in enumerate(bytes(block).split(b"\n"), lines + 1):
+                if line.strip():
+                    row = _quickly(number, line)
+                    if row.get(FAILURE) is None and not row.get(KILLED):
+                        found.append(row)
+            lines += bytes(block).count(b"\n")
+    except LineError as error:
+        raise error.at(source.path) from None
+    return found
+
+
+def _quickly(number: int, line: bytes) -> dict[str, Any]:
+    try:
+        row: dict[str, Any] = _DICT.decode(line)
+    except _BAD:
+        return _decoded(number, line)
+    return row

@@ -1,0 +1,176 @@
+"""``openai/NAME``: a model behind any server that speaks OpenAI's chat or completions route."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from time import perf_counter
+from typing import Any
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from calipers.errors import ClientError
+from calipers.run.client import Completion, Connection, Request
+from calipers.run.clients import reply
+from calipers.run.clients.address import Address, find
+from calipers.run.clients.failure import cleaned, from_status, read_refusal
+from calipers.run.clients.prompt import as_text
+
+LARGEST = 64 * 2**20
+"""Bytes of a reply, after decompression."""
+
+LARGEST_ERROR = 64 * 2**10
+SECONDS_TO_CONNECT = 30.0
+_LARGE_BODY = 2**20  # bytes; aiohttp wants more than that as a file
+
+_encode = msgspec.json.Encoder().encode
+
+
+def connect(name: str, connection: Connection) -> ServedModel:
+    """The client of a model by the name its server gives it."""
+    return ServedModel(name, connection, find(connection))
+
+
+class ServedModel:
+    """Answers from one model behind an OpenAI-style route.
+
+    What a server turns out not to accept, a seed or the name ``max_tokens``, is not sent to it again;
+    ``notes`` says so once.
+    """
+
+    def __init__(self, name: str, connection: Connection, address: Address) -> None:
+        self.notes: list[str] = []
+        if address.exposed:
+            self.notes.append(f"the key goes to {address.shown} in plain text: the URL says http, not https")
+        self._name, self._connection, self._address = name, connection, address
+        self._url = URL(address.url)
+        self._secrets = connection.secrets
+        self._http: aiohttp.ClientSession | None = None  # belongs to the loop of the first call
+        self._limit, self._seeds = "max_tokens", True
+
+    async def complete(self, request: Request) -> Completion:
+        """The model's answer; `ClientError` for every other end of a call."""
+        body = self._body(request)
+        while True:
+            started = perf_counter()
+            status, headers, raw = await self._post(body)
+            if 200 <= status < 300:
+                latency_s = perf_counter() - started
+                return reply.completion(reply.decode(raw), latency_s, self._connection.price, self._secrets)
+            said = read_refusal(raw)
+            if status in (400, 422):
+                self._learn(request, said.message, said.param)
+            sent, body = body, self._body(request)
+            if body == sent:
+                raise from_status(status, said, headers, self._secrets)
+
+    async def close(self) -> None:
+        """Give back the connections."""
+        if self._http is not None:
+            await self._http.close()
+
+    def _body(self, request: Request) -> bytes:
+        body: dict[str, Any] = {"model": self._name}
+        if self._connection.api == "chat":
+            body["messages"] = request.messages
+        else:
+            body["prompt"] = as_text(request, "use the chat route")
+        if request.max_tokens is not None:
+            body[self._limit] = request.max_tokens
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.stop:
+            body["stop"] = list(request.stop)
+        if request.seed is not None and self._seeds:
+            body["seed"] = request.seed
+        body.update(request.extra)
+        try:
+            return _encode(body)
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:  # half a character, or no JSON at all
+            what = cleaned(f"{type(error).__name__}: {error}", self._secrets)
+            raise ClientError(f"the request cannot be written as JSON: {what}", kind="prompt") from error
+
+    def _learn(self, request: Request, message: str, param: str) -> None:
+        """Leave out, from now on, what a refusal of a request complains of."""
+        if "max_completion_tokens" in message and request.max_tokens is not None and self._limit == "max_tokens":
+            self._limit = "max_completion_tokens"
+            self.notes.append("the server wants max_completion_tokens in place of max_tokens, and gets it")
+        blamed = param == "seed" if param else re.search(r"\bseed\b", message, re.IGNORECASE)
+        if blamed and request.seed is not None and self._seeds:
+            self._seeds = False
+            self.notes.append("the server accepts no seed; none is sent, so answers may differ from run to run")
+
+    async def _post(self, body: bytes) -> tuple[int, Any, bytes]:
+        """Status, headers and body of the answer to one call."""
+        http = self._http or self._open()
+        data = body if len(body) <= _LARGE_BODY else io.BytesIO(body)
+        address = self._address
+        try:
+            # Not as headers of the session: aiohttp would show those, key and all, to a proxy.
+            async with http.post(
+                self._url, data=data, headers=address.headers, allow_redirects=False, proxy=address.proxy
+            ) as response:
+                good = response.status < 300
+                raw = await _read(response.content, LARGEST if good else LARGEST_ERROR, whole=good)
+                return response.status, response.headers, raw
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._failed(error) from None  # its repr holds the key
+
+    def _open(self) -> aiohttp.ClientSession:
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._connection.most),
+            timeout=aiohttp.ClientTimeout(total=self._connection.timeout, sock_connect=SECONDS_TO_CONNECT),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        return self._http
+
+    def _failed(self, error: Exception) -> ClientError:
+        """What became of a call without an answer, in our own words: aiohttp's may hold URLs and headers."""
+        where = self._address.shown
+        match error:
+            case aiohttp.ClientPayloadError():
+                return reply.malformed("the connection ended in the middle of the answer")
+            case aiohttp.ConnectionTimeoutError():
+                return _unreachable(f"cannot connect to {where}: nobody answers there")
+            case TimeoutError():
+                return ClientError(f"no answer within {self._connection.timeout:g} s", kind="timeout", retry=True)
+            case aiohttp.ClientProxyConnectionError():
+                return _unreachable(f"cannot connect to {where}: the proxy cannot be reached")
+            case aiohttp.ClientHttpProxyError(status=status):
+                return _unreachable(f"cannot connect to {where}: the proxy answers {status}")
+            case aiohttp.ClientConnectorDNSError():
+                return _unreachable(f"cannot connect to {where}: no such host")
+            case aiohttp.ClientConnectorCertificateError():
+                return _unreachable(f"cannot connect to {where}: its certificate is not trusted")
+            case aiohttp.ClientSSLError(os_error=why):  # whose errno is none of the system's
+                reason = getattr(why, "reason", None) or "no reason given"
+                return _unreachable(f"cannot connect to {where}: TLS failed ({cleaned(str(reason), self._secrets)})")
+            case aiohttp.ClientConnectorError(os_error=why):
+                reason = os.strerror(why.errno) if why.errno else cleaned(str(why), self._secrets)
+                return _unreachable(f"cannot connect to {where}: {reason.lower()}")
+            case aiohttp.ClientResponseError():
+                return reply.malformed("the answer is no HTTP")
+            case _:
+                return ClientError("the connection was closed before the answer", kind="connection", retry=True)
+
+
+async def _read(content: aiohttp.StreamReader, most: int, *, whole: bool) -> bytes:
+    """A body of limited size. The start is enough where it is not needed ``whole``."""
+    chunks, size = [], 0
+    try:
+        while size <= most and (chunk := await content.readany()):
+            chunks.append(chunk)
+            size += len(chunk)
+    except aiohttp.ClientPayloadError:
+        if whole:
+            raise
+    if whole and size > most:
+        raise ClientError(f"the answer is longer than {most} bytes", kind="malformed")
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def _unreachable(what: str) -> ClientError:
+    return ClientError(what, kind="connection", retry=True, hopeless=True)

@@ -1,0 +1,202 @@
+"""A run on disk: one directory, one process at a time, a plan that only grows, and a log.
+
+::
+
+    runs/arith-openai_m-1f0a4c2e/
+      plan.json         what was asked, where each value came from; written and renamed
+      rollouts.jsonl    a line for each attempt at a rollout, in the order they ended; only ever longer
+      .lock             held while a process runs it
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from calipers.errors import InputError, LogError
+from calipers.readers.run_plan import LOG, PLAN, SCHEMA, TORN, RunPlan, is_run, read_plan, whole
+from calipers.run.history import Past, read_history
+from calipers.run.identity import MOST_DIFFERENCES, differences, fingerprint
+from calipers.run.log import Log, Scrub, scrubbed, sync_directory
+
+LOCK = ".lock"
+
+
+class Folder:
+    """The directory of a run, held by this process until it is closed."""
+
+    def __init__(self, path: Path, lock: int, scrub: Scrub) -> None:
+        self.path = path
+        self.notes: list[str] = []
+        self.history: dict[tuple[str, int], Past] = {}  # by (task, sample), the highest attempt
+        self._lock, self._scrub = lock, scrub
+        self._log: Log | None = None
+        self._made: Sequence[Path] = ()  # directories that were not there before, the deepest first
+
+    @classmethod
+    def open(cls, path: Path, identity: Mapping[str, Any], plan: Mapping[str, Any], scrub: Scrub) -> Folder:
+        """Make a run's directory, or continue in one: nobody else may run it, and it must be the same run.
+
+        ``plan`` is written with ``schema``, ``identity`` and ``fingerprint`` added to it; what was
+        planned before stays planned. InputError says what differs.
+        """
+        missing = [place for place in (path, *path.parents) if not place.exists()]
+        folder = cls(path, _locked(path), scrub)
+        folder._made = missing
+        try:
+            folder._begin(identity, plan)
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    @property
+    def log(self) -> Log:
+        """The log, opened when it is first asked for."""
+        if self._log is None:
+            self._log = Log(self.path / LOG, self._scrub)
+        return self._log
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole or not at all, whatever happens meanwhile; LogError when it cannot be."""
+        path, new = self.path / name, self.path / f".{name}.new"
+        try:
+            with open(new, "wb") as file:
+                file.write(scrubbed(data, self._scrub))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, path)
+            sync_directory(self.path)
+        except OSError as error:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise LogError.of(path, error) from None
+
+    def close(self) -> None:
+        """Finish the log and let go of the directory; LogError when a line could not be written."""
+        try:
+            if self._log is not None:
+                self._log.shut()
+        finally:
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
+
+    def abandon(self) -> None:
+        """Take back what `open` made, if nothing came of it: a run that could not even begin leaves no trace."""
+        self.close()
+        if self.path in self._made and not (self.path / LOG).stat().st_size:
+            for name in (LOG, PLAN, LOCK):
+                (self.path / name).unlink(missing_ok=True)
+            for place in self._made:
+                with suppress(OSError):  # somebody else has put something there
+                    place.rmdir()
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            self.close()
+        except LogError:
+            if error is None:  # else the same was said already
+                raise
+
+    def _begin(self, identity: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+        log = self.path / LOG
+        asked = msgspec.json.decode(scrubbed(msgspec.json.encode(identity), self._scrub))
+        plan = {**plan, "identity": asked, "fingerprint": fingerprint(asked)}
+        if is_run(str(self.path)):
+            before = read_plan(str(self.path))
+            _check_same(self.path, before.identity, asked)
+            plan = self._grown(before, plan)
+        elif log.exists() and log.stat().st_size:
+            right = f"expected none, or {PLAN} beside it; choose another --out"
+            raise InputError.at(str(self.path), f"holds a {LOG} of something else", right)
+        if log.exists():
+            if _repaired(log):
+                self.notes.append(TORN)
+            self.history = read_history(log)
+        self.write(PLAN, _laid_out({"schema": SCHEMA, **plan}))
+
+    def _grown(self, before: RunPlan, plan: Mapping[str, Any]) -> dict[str, Any]:
+        """The plan asked for, and all that was planned before: nothing finished may drop out of the count."""
+        samples = plan["samples"]
+        asked = {entry["task"]: entry.get("samples", samples) for entry in plan["tasks"]}
+        more = {old.task: old for old in before.tasks if before.of(old) > asked.get(old.task, 0)}
+        kept = sum(before.of(old) - asked.get(task, 0) for task, old in more.items())
+        tasks = [
+            {**entry, "samples": before.of(more[entry["task"]])} if entry["task"] in more else entry
+            for entry in plan["tasks"]
+        ]
+        gone = [old for task, old in more.items() if task not in asked]
+        tasks += [{"task": old.task, "metadata": old.metadata, "samples": before.of(old)} for old in gone]
+        if kept:
+            wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
+            self.notes.append(f"{PLAN}: {wider}; choose another --out for a smaller run")
+        return {**plan, "tasks": tasks, "created_at": before.created_at or plan.get("created_at")}
+
+
+def _locked(path: Path) -> int:
+    """The directory's lock, taken; InputError when another process holds it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError.at(str(path), "is a file, or lies in one", "expected a directory for the run") from None
+    except OSError as error:
+        raise InputError.at(str(path), f"cannot be written ({error.strerror})", "choose another --out") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode("ascii", "ignore").strip()
+        os.close(lock)
+        wrong = "another process is running it" + (f" (pid {holder})" if holder.isdecimal() else "")
+        raise InputError.at(str(path), wrong, "wait for it, or choose another --out") from None
+    except OSError as error:
+        os.close(lock)
+        raise InputError.at(str(path), f"cannot be locked ({error.strerror})", "choose another --out") from None
+    return lock
+
+
+def _check_same(path: Path, here: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    found = list(differences(here, asked))
+    if found:
+        rest = len(found) - MOST_DIFFERENCES
+        shown = [*found[:MOST_DIFFERENCES], *([f"and {rest} more"] if rest > 0 else [])]
+        raise InputError.at(str(path), f"holds another run: {'; '.join(shown)}", "choose another --out")
+
+
+def _repaired(log: Path) -> bool:
+    """Cut off what a crash left of a last line; whether there was anything."""
+    try:
+        end = whole(str(log))
+        if end == log.stat().st_size:
+            return False
+        with open(log, "r+b") as file:
+            file.truncate(end)
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise LogError.of(log, error) from None
+    return True
+
+
+def _laid_out(plan: Mapping[str, Any]) -> bytes:
+    """A plan as JSON for people: indented, a line for each task."""
+    parts = []
+    for name, value in plan.items():
+        if name == "tasks" and value:
+            text = b"[\n  " + b",\n  ".join(map(msgspec.json.encode, value)) + b"\n ]"
+        else:
+            text = msgspec.json.format(msgspec.json.encode(value), indent=1).replace(b"\n", b"\n ")
+        parts.append(b" " + msgspec.json.encode(name) + b": " + text)
+    return b"{\n" + b",\n".join(parts) + b"\n}\n"

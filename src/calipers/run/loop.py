@@ -1,0 +1,260 @@
+"""The loop of a live run: workers that take what is owed, ask the model, have it judged, and log it.
+
+::
+
+    owed ──► worker ──► client (pace, retries) ──► verifier ──► log ──► those who watch
+               └── as many as calls may be in flight; each takes the next when it is done
+
+The first call goes out alone: a wrong address, key or model ends the run before a second is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Protocol
+
+import msgspec
+
+from calipers.errors import ClientError, VerifierError
+from calipers.run.client import Client, Completion, Request
+from calipers.run.log import Log
+from calipers.run.pace import Pace, Shut
+from calipers.run.rollout import Made, Owed, checked
+from calipers.run.verifier import Verdict, Verifier
+
+FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0  # seconds between two tries of one call, when the server does not say
+REFUSALS = 16  # hopeless calls in a row after which nothing more is asked
+GLANCE = 0.25  # seconds between two looks of those who watch
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may use."""
+
+    concurrency: int = 32
+    retries: int = 8
+    cost: float | None = None  # dollars
+    seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Status:
+    """Where a run stands."""
+
+    planned: int
+    outcomes: Counter[str] = field(default_factory=Counter)
+    spent: float | None = None
+    began: float = field(default_factory=monotonic)
+    pace: Pace = field(default_factory=lambda: Pace(1))
+    stopped: str = ""  # why no more rollouts are begun; "" while they are
+
+    @property
+    def done(self) -> int:
+        """Rollouts that are settled."""
+        return sum(self.outcomes.values())
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return monotonic() - self.began
+
+
+class Observer(Protocol):
+    """Somebody who watches the run, and may end it."""
+
+    def settled(self, position: int, sample: int, outcome: str, reward: float | None) -> None:
+        """A rollout was settled."""
+        ...
+
+    def look(self, status: Status) -> str:
+        """Called a few times a second; a reason to begin no more tasks, or ""."""
+        ...
+
+
+class Loop:
+    """One run of a client over what is owed."""
+
+    def __init__(
+        self,
+        client: Client,
+        verifiers: Mapping[str, Verifier],
+        ask: Callable[[Owed], Request],
+        log: Log,
+        *,
+        dataset: str,
+        model: str,
+        status: Status,
+        observer: Observer,
+        limits: Limits,
+    ) -> None:
+        self._client, self._verifiers, self._ask, self._log = client, verifiers, ask, log
+        self._dataset, self._model = dataset, model
+        self._status, self._observer, self._limits = status, observer, limits
+        self._pace = status.pace = Pace(limits.concurrency)
+        self._encode = msgspec.json.Encoder().encode
+        self._random = random.Random()
+        self._owed: Iterator[Owed] = iter(())
+        self._begun, self._last = -1, sys.maxsize  # places in the order: the latest begun, the last to begin
+        self._refusals = 0
+        self._opened = asyncio.Event()  # the first call was answered, well or badly
+        self._stopping = asyncio.Event()
+
+    async def run(self, owed: Iterator[Owed]) -> None:
+        """Make every rollout that is owed, or as many as the limits, the observer and the user allow.
+
+        ClientError when the very first call says that no other would fare better; LogError when the
+        log cannot be written.
+        """
+        self._owed = owed
+        if (first := self._next()) is None:
+            return
+        looking = asyncio.create_task(self._look())
+        try:
+            async with asyncio.TaskGroup() as workers:
+                workers.create_task(self._worker(first))
+                for _ in range(self._limits.concurrency - 1):
+                    workers.create_task(self._worker())
+        except BaseExceptionGroup as errors:
+            raise _root(errors) from None
+        finally:
+            looking.cancel()
+            await self._log.flush()
+
+    def stop(self, reason: str) -> None:
+        """Begin no more rollouts; what is in flight is finished, what waits for another try stays owed."""
+        self._status.stopped = self._status.stopped or reason
+        self._owed = iter(())
+        self._stopping.set()
+        self._pace.shut()
+
+    def stop_between_tasks(self, reason: str) -> None:
+        """Begin no more tasks; every sample of those that were begun is made.
+
+        So which tasks are settled at the end depends on the plan alone, not on which were quick.
+        """
+        self._status.stopped = self._status.stopped or reason
+        self._last = min(self._last, self._begun)
+
+    def _next(self) -> Owed | None:
+        """The next rollout to make; None when there is none, or it belongs to a task that shall not begin."""
+        one = next(self._owed, None)
+        if one is None or one.position > self._last:
+            self._owed = iter(())
+            return None
+        self._begun = one.position
+        return one
+
+    async def _worker(self, first: Owed | None = None) -> None:
+        if first is not None:
+            await self._rollout(first)
+        else:
+            await self._opened.wait()
+        while (one := self._next()) is not None:
+            await self._rollout(one)
+
+    async def _rollout(self, owed: Owed) -> None:
+        request = self._ask(owed)
+        started = datetime.now(UTC)
+        try:
+            completion, retries = await self._complete(request)
+        except Shut:
+            return  # the run ended while this one waited: it stays owed
+        except _Failed as failed:
+            made = Made(owed, request, started, error=failed.error, retries=failed.retries)
+        else:
+            verdict, error = await self._verdict(owed, completion)
+            made = Made(owed, request, started, completion, verdict, error, retries)
+        record = made.record(self._dataset, self._model, datetime.now(UTC))
+        await self._log.append(self._encode(record))
+        self._settle(made)
+
+    async def _complete(self, request: Request) -> tuple[Completion, int]:
+        """The completion, and how many tries failed before it."""
+        tried = 0
+        while True:
+            try:
+                completion = await self._call(request)
+            except ClientError as error:
+                if error.hopeless and not self._opened.is_set():
+                    raise
+                self._opened.set()
+                if error.slow_down:
+                    self._pace.too_many(error.wait)
+                if not error.retry or tried == self._limits.retries:
+                    self._count_refusal(error)
+                    raise _Failed(error, tried) from None
+                await self._wait(error, tried)
+                tried += 1
+            else:
+                self._opened.set()
+                self._refusals = 0
+                self._pace.succeeded()
+                return completion, tried
+
+    async def _call(self, request: Request) -> Completion:
+        await self._pace.enter()
+        try:
+            return await self._client.complete(request)
+        finally:
+            self._pace.leave()
+
+    def _count_refusal(self, error: ClientError) -> None:
+        """Stop when the server has turned its back: what is not asked now can still be asked later."""
+        self._refusals += error.hopeless
+        if self._refusals >= REFUSALS:
+            self.stop(f"{self._refusals} calls in a row were refused, the last with: {error}")
+
+    async def _wait(self, error: ClientError, tried: int) -> None:
+        """Wait before the next try, as long as the server asks, else a random while that grows."""
+        longest = min(LONGEST_WAIT, FIRST_WAIT * 2**tried)
+        wait = self._random.uniform(0, longest) if error.wait is None else error.wait
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), wait)
+            raise Shut  # the run ends: this rollout stays owed
+
+    async def _verdict(self, owed: Owed, completion: Completion) -> tuple[Verdict | None, VerifierError | None]:
+        if owed.task.verifier is None:
+            return None, None
+        try:
+            return checked(await self._verifiers[owed.task.verifier].verify(owed.task, completion)), None
+        except VerifierError as error:
+            return None, error
+
+    def _settle(self, made: Made) -> None:
+        status, cost = self._status, made.cost
+        status.outcomes[made.outcome] += 1
+        if cost is not None:
+            status.spent = (status.spent or 0.0) + cost
+        self._observer.settled(made.owed.position, made.owed.sample, made.outcome, made.reward)
+        if self._limits.cost is not None and (status.spent or 0.0) >= self._limits.cost:
+            self.stop(f"the limit of ${self._limits.cost:g} is reached")
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(GLANCE)
+            if reason := self._observer.look(self._status):
+                self.stop_between_tasks(reason)
+            if self._limits.seconds is not None and self._status.elapsed >= self._limits.seconds:
+                self.stop(f"the limit of {self._limits.seconds:g} s is reached")
+
+
+class _Failed(Exception):
+    """A call that brought no completion, after all its tries."""
+
+    def __init__(self, error: ClientError, retries: int) -> None:
+        super().__init__(str(error))
+        self.error, self.retries = error, retries
+
+
+def _root(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error that ended the workers; those of the others only follow from it."""
+    first = errors.exceptions[0]
+    return _root(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,0 +1,51 @@
+"""A verifier by its name: registered functions, then our own, then what installed packages bring."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from calipers.names import VERIFIERS
+from calipers.run.verifier import Verifier
+from calipers.run.verifiers import functions
+from calipers.run.verifiers.foreign import FunctionVerifier, wrap
+from calipers.tasks.task import Task
+
+
+class NamedVerifier(Verifier, Protocol):
+    """A verifier that a run can plan with."""
+
+    @property
+    def name(self) -> str:
+        """What tasks call it."""
+        ...
+
+    @property
+    def rerunnable(self) -> bool:
+        """Whether it may judge stored completions again: its verdict is all their own doing."""
+        ...
+
+    def check(self, task: Task) -> None:
+        """Nothing for a task that can be judged; an InputError for one that never can, whatever is answered."""
+        ...
+
+
+def verifier(name: str) -> NamedVerifier:
+    """The verifier of a name; UnknownName says the nearest, PluginError whose plugin is none.
+
+    >>> verifier("exact_match").rerunnable
+    True
+    """
+    if fn := functions.registered().get(name):
+        return FunctionVerifier(name, fn)
+    if name in VERIFIERS.entries:
+        built_in: NamedVerifier = VERIFIERS.load(name)
+        return built_in
+    thing = VERIFIERS.plugin(name)
+    if thing is None:
+        raise VERIFIERS.unknown(name, known=names())
+    return wrap(name, thing)
+
+
+def names() -> list[str]:
+    """Every name that `verifier` knows, sorted."""
+    return sorted({*VERIFIERS.names(), *functions.list_fns()})

@@ -1,0 +1,44 @@
+"""What is wrong with a task before anybody has answered it: the words of a verifier's `check`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+from calipers.errors import InputError, UnknownName
+from calipers.tasks.task import Task
+
+
+def fault(task: Task, wrong: str, right: str) -> InputError:
+    """The error for a task that its verifier can never judge."""
+    return InputError.at(f"task {task.id!r}", wrong, right)
+
+
+def check_names(task: Task, known: Collection[str]) -> None:
+    """Refuse a param that the verifier does not have: a slip of the pen would go unnoticed."""
+    for name in task.params:
+        if name not in known:
+            raise UnknownName(f"task {task.id!r}: {UnknownName.of(f'param of {task.verifier}', name, known)}")
+
+
+def check_flag(task: Task, name: str) -> None:
+    """Refuse a param that is neither true nor false; any text would be true, "false" included."""
+    value = task.params.get(name, False)
+    if value not in (True, False):
+        raise fault(task, f"{name} is {value!r}", "expected true or false")
+
+
+def check_number(task: Task, name: str, *, least: float = -math.inf) -> None:
+    """Refuse a param that is no finite number, or one below the least."""
+    value: Any = task.params.get(name)
+    if name in task.params and not (is_number(value) and value >= least):
+        right = "expected a number" if least == -math.inf else f"expected a number of at least {least:g}"
+        raise fault(task, f"{name} is {value!r}", right)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a finite number; true and false are none."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)

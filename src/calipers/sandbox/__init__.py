@@ -1,0 +1,18 @@
+"""The sandbox: a program nobody trusts, run where it can hurt nobody.
+
+::
+
+    here  launch.py ──► bwrap | unshare ──► inside/  process 1 of its own namespaces: mounts, privileges
+             ▲                                 │ fork
+             │ pipe the program never holds    ▼
+             └──────────────────────────── process 1 ◄── the program: nobody, no network, no capabilities, limits
+
+`docs/sandbox.md` says what holds and what does not.
+"""
+
+from calipers.sandbox.limits import Limits, Ran, SandboxError
+from calipers.sandbox.mechanism import Mechanism
+from calipers.sandbox.probing import probe
+from calipers.sandbox.program import run
+
+__all__ = ["Limits", "Mechanism", "Ran", "SandboxError", "probe", "run"]

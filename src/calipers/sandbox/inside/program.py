@@ -1,0 +1,55 @@
+"""One program in the sandbox: started, attended to its end, and what it left in named files reported."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+
+TYPE_CHECKING = False  # typing takes long to load
+if TYPE_CHECKING:
+    from typing import Any
+
+    from calipers.sandbox.inside.attend import Keeper
+
+
+def work(job: dict[str, Any], keeper: Keeper) -> None:
+    """Run the job's program and report ``EXIT\\n``, then ``SIZE\\n`` and the bytes of each file asked for.
+
+    EXIT is ``-`` for a program that was stopped, SIZE for a file that is not there.
+    """
+
+    def child() -> None:
+        try:
+            os.execvpe(job["argv"][0], job["argv"], job["environment"])
+        except OSError as error:
+            os.write(2, f"{job['argv'][0]}: {error.strerror}\n".encode(errors="replace"))
+
+    for place in job["folders"]:
+        os.makedirs(place, exist_ok=True)
+    os.chdir(job["folder"])
+    pid = keeper.start(job["limits"], child)
+    status, _ = keeper.attend(pid, time.monotonic() + job["limits"]["seconds"])
+    send(keeper.report, b"-\n" if status is None else b"%d\n" % status)
+    for path in job["collect"]:  # nobody is left to change them
+        found = content(path, job["limits"]["output_bytes"])
+        send(keeper.report, b"-\n" if found is None else b"%d\n%s" % (len(found), found))
+
+
+def content(path: str, most: int) -> bytes | None:
+    """What stands in an ordinary file; None for anything else, or for one that is too long."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        facts = os.fstat(file)
+        return os.read(file, most) if stat.S_ISREG(facts.st_mode) and facts.st_size <= most else None
+    finally:
+        os.close(file)
+
+
+def send(report: int, data: bytes) -> None:
+    """Write all of it."""
+    while data:
+        data = data[os.write(report, data) :]

@@ -1,0 +1,77 @@
+"""A program in the sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from threading import Event
+
+from calipers.errors import InputError
+from calipers.sandbox.launch import launch
+from calipers.sandbox.limits import Cause, Limits, Ran, SandboxError
+from calipers.sandbox.mechanism import Mechanism
+from calipers.sandbox.probing import probe
+from calipers.sandbox.view import view
+
+USUAL = Limits()
+TAKEN = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "tmp", "usr"}
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    stdin: bytes = b"",
+    files: Mapping[str, bytes] | None = None,
+    folders: Sequence[str] = (),
+    collect: Sequence[str] = (),
+    limits: Limits = USUAL,
+    mechanism: Mechanism | None = None,
+    stop: Event | None = None,
+) -> Ran:
+    """Run a command of the system where it can hurt nobody, and wait until nothing of it is left.
+
+    ``files`` are its inputs, by a path such as ``tests/test.sh``, which it finds read-only at ``/tests/test.sh``.
+    ``folders`` are absolute paths it may write to, beside its home and working directory ``/tmp``. ``collect`` are
+    absolute paths of files wanted back; they are read when every process is dead, and the inputs compared once more.
+    """
+    how = mechanism or probe()
+    if not how.apart:
+        raise SandboxError("a program of the system is not run without a sandbox, --unsafe-no-sandbox or not")
+    tops = sorted({f"/{Path(folder).parts[1]}" for folder in folders} - {"/tmp"})
+    job = {"argv": list(argv), "folders": list(folders), "folder": "/tmp", "collect": list(collect)}
+    with TemporaryDirectory(prefix="calipers-") as inputs:
+        for name, data in (files or {}).items():
+            _put(Path(inputs), name, data)
+        entries = view(limits.disk_mb, programs=True, scratch=tops, inputs=inputs)
+        done = launch(how, "program", job, entries, limits, seconds=limits.seconds, stdin=stdin, stop=stop)
+        changed = [name for name, data in (files or {}).items() if Path(inputs, name).read_bytes() != data]
+    if changed:
+        raise SandboxError(f"{changed[0]} was changed while the program ran")
+    report = BytesIO(done.report)
+    said = report.readline().strip() or b"-"  # nothing at all from a process 1 that was killed
+    exit_code = None if said == b"-" else int(said)
+    found = {path: report.read(int(size)) for path in collect if (size := report.readline().strip() or b"-") != b"-"}
+    stopped: Cause = done.stopped or ("time" if exit_code is None else "")
+    return Ran(exit_code, done.stdout, done.stderr, stopped, done.cut, done.seconds, found)
+
+
+def check_place(name: str) -> None:
+    """Refuse the path of an input that leads elsewhere, or hides what the sandbox itself shows."""
+    parts = PurePosixPath(name).parts
+    if not parts or ".." in parts or parts[0] == "/" or parts[0] in TAKEN or "\0" in name:
+        raise InputError.at(f"file {name!r}", "cannot be put into the sandbox", "expected a path such as tests/test.sh")
+
+
+def _put(root: Path, name: str, data: bytes) -> None:
+    """Write an input for anybody to read, and nobody to change; its directories likewise."""
+    check_place(name)
+    place, parts = root, PurePosixPath(name).parts
+    for part in parts[:-1]:
+        place /= part
+        place.mkdir(exist_ok=True)
+        place.chmod(0o755)
+    place /= parts[-1]
+    place.write_bytes(data)
+    place.chmod(0o555)

@@ -1,0 +1,175 @@
+"""A benchmark on disk: a directory with ``tasks.jsonl`` and perhaps ``metadata.yaml``, or a bare file of tasks.
+
+Nothing else in the directory is read, neither ``images/`` nor ``raw/``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from calipers.errors import InputError, nearest
+from calipers.tasks.evsys import FIELDS, VERIFIER_FIELDS, HarborTask, TaskFault, as_task, harbor_task_from_dict
+from calipers.tasks.lines import BOM, json_lines, opened
+from calipers.tasks.task import Suite, Task
+
+TASKS: Final = "tasks.jsonl"
+METADATA: Final = "metadata.yaml"
+LARGEST_METADATA: Final = 1 << 20  # bytes
+
+
+class NotThere(InputError, FileNotFoundError):
+    """A benchmark, or a part of one, that does not exist."""
+
+
+def read_suite(path: str | os.PathLike[str]) -> Suite:
+    """The tasks of a benchmark, checked: every id once, every prompt one that a model can be given.
+
+    InputError says file and line. A field that means nothing is passed over and mentioned in
+    ``notes``, with the nearest name that means something.
+    """
+    place = Path(path)
+    if not place.is_dir():
+        return _read(_bare_file(place), None, {}, place.stem)
+    metadata = read_metadata(place)
+    return _read(tasks_file(place), place, metadata, suite_name(place, metadata))
+
+
+def _read(file: Path, root: Path | None, metadata: Mapping[str, Any], name: str) -> Suite:
+    digest = hashlib.sha256()
+    lines: dict[str, int] = {}
+    tasks: list[Task] = []
+    passed_over = _PassedOver(file)
+    for line, row in json_lines(file, digest):
+        place = f"{file}:{line}"
+        try:
+            task = as_task(harbor_task_from_dict(row))
+        except TaskFault as fault:
+            wrong = TaskFault(f"{fault} is missing") if isinstance(fault, KeyError) else fault
+            raise wrong.placed(place, fault.right) from None
+        first = lines.setdefault(task.id, line)
+        if first != line:
+            raise InputError.at(place, f"task_id {task.id!r} stands twice, first at line {first}", "expected it once")
+        passed_over.look(line, row)
+        tasks.append(task)
+    return Suite(name, tasks, metadata, root, digest.hexdigest(), passed_over.notes())
+
+
+def harbor_tasks(file: Path) -> Iterator[HarborTask]:
+    """The tasks of a file as EvSys reads them: ids and prompts as they are, told apart or not."""
+    for line, row in json_lines(file):
+        try:
+            yield harbor_task_from_dict(row)
+        except TaskFault as fault:
+            raise fault.placed(f"{file}:{line}") from None
+
+
+def place_of(directory: Path, number: int, task_id: Any) -> str | None:
+    """``path:line`` of a task by its place among the others; None when another one stands there by now."""
+    with suppress(InputError):
+        file = tasks_file(directory)
+        for line, row in islice(json_lines(file), number, number + 1):
+            if isinstance(row, dict) and row.get("task_id") == task_id:
+                return f"{file}:{line}"
+    return None
+
+
+def tasks_file(directory: Path) -> Path:
+    """The file of tasks inside a benchmark's directory."""
+    file = directory / TASKS
+    if not os.path.lexists(file):
+        raise NotThere(f"benchmark missing tasks.jsonl: {directory}; expected one task a line in it")
+    return _inside(directory, file)
+
+
+def read_metadata(directory: Path) -> dict[str, Any]:
+    """What ``metadata.yaml`` says, by a safe loader; nothing where there is none."""
+    file = directory / METADATA
+    if not os.path.lexists(file):
+        return {}
+    with opened(_inside(directory, file)) as stream:
+        content = stream.read(LARGEST_METADATA + 1)
+    if len(content) > LARGEST_METADATA:
+        raise InputError.at(str(file), f"larger than {LARGEST_METADATA >> 20} MiB", "expected a few keys")
+    found = _from_yaml(content, str(file)) or {}
+    if not isinstance(found, dict):
+        raise InputError.at(str(file), f"it is a {type(found).__name__}; it must be a mapping at the top level")
+    return found
+
+
+def suite_name(directory: Path, metadata: Mapping[str, Any]) -> str:
+    """The benchmark's name: as its metadata says, else that of its directory."""
+    name = metadata.get("name")
+    if not name:
+        return directory.name or directory.resolve().name
+    if not isinstance(name, (str, int, float)):
+        raise InputError.at(str(directory / METADATA), "name is no text", "expected a name such as arith")
+    return str(name)
+
+
+def _from_yaml(content: bytes, place: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(content.removeprefix(BOM).decode())
+    except UnicodeDecodeError:
+        raise InputError.at(place, "a byte is not UTF-8", "expected UTF-8 text") from None
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise InputError.at(f"{place}{line}", f"it is no YAML: {_one_line(error.problem or error.context)}") from None
+    except (yaml.YAMLError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
+        # a tag before a text it does not fit, such as `!!timestamp soon`, gives any of these
+        raise InputError.at(place, f"it is no YAML: {_one_line(error) or type(error).__name__}") from None
+
+
+def _one_line(said: object) -> str:
+    return " ".join(str(said).split())
+
+
+def _bare_file(path: Path) -> Path:
+    if not os.path.lexists(path):
+        raise NotThere(f"{path}: no such file or directory; expected a benchmark: a directory with {TASKS}, or a file")
+    return path
+
+
+def _inside(directory: Path, file: Path) -> Path:
+    try:
+        inside = file.resolve(strict=True).is_relative_to(directory.resolve())
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise InputError.at(str(file), f"cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if not inside:
+        raise InputError.at(str(file), "it is a link that leads out of the benchmark", "expected the file itself")
+    return file
+
+
+class _PassedOver:
+    """Fields that mean nothing: each with its first line and how many rows have it."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seen: dict[tuple[str, ...], tuple[int, int]] = {}
+
+    def look(self, line: int, row: Mapping[str, Any]) -> None:
+        """Remember the fields of one good row."""
+        verifier = row["verifier"]
+        known = ("kind", *VERIFIER_FIELDS[verifier["kind"]])
+        strange: list[tuple[str, ...]] = [(name, *FIELDS) for name in row if name not in FIELDS]
+        strange += [(f"verifier.{name}", *known) for name in verifier if name not in known]
+        for key in strange:
+            first, count = self._seen.get(key, (line, 0))
+            self._seen[key] = first, count + 1
+
+    def notes(self) -> list[str]:
+        """A line for each field."""
+        found = []
+        for (name, *known), (line, count) in self._seen.items():
+            close = nearest(name.removeprefix("verifier."), known, 1)
+            right = f"did you mean {close[0]!r}?" if close else "what belongs to a task goes under metadata"
+            rows = "1 row has" if count == 1 else f"{count} rows have"
+            found.append(f"{self._file}:{line}: {rows} the field {name!r}, which means nothing here; {right}")
+        return found

@@ -1,0 +1,249 @@
+"""The store of benchmarks in a project: every version of each, whole or not there.
+
+::
+
+    .calipers/.gitignore                                 holds *
+    .calipers/benchmarks/<key>/v1/{tasks.jsonl, metadata.yaml, published.json}
+    .calipers/benchmarks/<key>/v2/...
+
+A version is written beside its place and renamed into it. The rename fails when somebody else was
+first, so two publishers never share a version and no reader sees half of one. The key is the
+benchmark's name made fit for a path, and a few digits of its hash, which keep names apart.
+
+EvSys' cache, ``benchmarks/<id>.jsonl`` under ``$EVSYS_WORKSPACE`` or ``.evsys``, is read too.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from calipers.errors import InputError, nearest
+from calipers.tasks.evsys import WrongType
+from calipers.tasks.evsys_cache import cached
+from calipers.tasks.jsonl import METADATA, TASKS, NotThere, read_metadata, read_suite, suite_name, tasks_file
+from calipers.tasks.lines import opened
+from calipers.tasks.task import Suite
+
+ROOT: Final = ".calipers"
+RECORD: Final = "published.json"
+_ID: Final = re.compile(r"(?P<key>[A-Za-z0-9_-]{1,80})\.v(?P<version>[1-9][0-9]{0,8})")
+
+Status = Literal["created", "updated", "unchanged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version of a benchmark in the store, and what publishing did to it."""
+
+    id: str
+    name: str
+    version: int
+    sha256: str  # of tasks.jsonl, as EvSys has it
+    status: Status
+    tasks: int
+    notes: tuple[str, ...] = ()  # what its reader passed over
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=False):
+    """``published.json``: what a version was when it was published."""
+
+    name: str
+    version: int
+    sha256: str
+    metadata_sha256: str
+    tasks: int
+
+
+def publish(directory: str | os.PathLike[str], root: str | os.PathLike[str] | None = None) -> Published:
+    """Put a benchmark into the store as its next version, unless the latest one holds the same bytes.
+
+    Both files count: another ``metadata.yaml`` beside the same tasks is a new version.
+    """
+    source = Path(directory)
+    if not source.is_dir():
+        raise NotThere(f"benchmark dir not found: {source}; expected a directory with {TASKS}")
+    suite = read_suite(source)
+    shelf = _shelf(_root(root), suite.name)
+    _make_root(_root(root), shelf)
+    beside = Path(tempfile.mkdtemp(prefix=".new-", dir=shelf))
+    try:
+        record = _copy(source, beside, suite.name, len(suite.tasks))
+        if record.sha256 != suite.sha256:
+            raise InputError.at(str(source / TASKS), "changed while it was read", "expected a file nobody writes to")
+        return _place(beside, shelf, record, tuple(suite.notes))
+    except OSError as error:
+        raise _unwritable(shelf, error) from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def find(name: str, root: str | os.PathLike[str] | None = None) -> str:
+    """The id of a benchmark's latest version, or of the one that ``name@version`` says."""
+    whole = _shelf(_root(root), name)
+    if latest := _latest(whole):
+        return f"{whole.name}.v{latest.version}"
+    short, at, version = name.rpartition("@")
+    shelf = _shelf(_root(root), short)
+    newest = _latest(shelf) if at else None
+    if newest and version in map(str, _versions(shelf)):
+        return f"{shelf.name}.v{version}"
+    if newest:
+        there = f"its versions are {', '.join(map(str, _versions(shelf)))}"
+        raise NotThere(f"no benchmark named {name!r} in this project; {there}")
+    close = nearest(name, known := names(root), 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or '(none)'}"
+    raise NotThere(f"no benchmark named {name!r} in this project; {hint}")
+
+
+def pull(id: str, root: str | os.PathLike[str] | None = None) -> Path:
+    """The directory of a published version, or the file of tasks that EvSys' cache holds under this id."""
+    place = _pulled(id, root)
+    if place is None:
+        raise NotThere(f"benchmark {id} not found; publish it, or look it up by its name")
+    return place
+
+
+def _pulled(id: str, root: str | os.PathLike[str] | None) -> Path | None:
+    if parts := _ID.fullmatch(id):
+        place = _root(root) / "benchmarks" / parts["key"] / f"v{parts['version']}"
+        if _record(place):
+            return place
+    return cached(id) if root is None else None
+
+
+def load_suite(benchmark: str, root: str | os.PathLike[str] | None = None) -> Suite:
+    """The benchmark that a path, a name, ``name@version`` or an id means; what exists as a path is one."""
+    if os.path.lexists(benchmark):
+        return read_suite(benchmark)
+    if os.sep in benchmark or benchmark.endswith(".jsonl"):
+        raise NotThere(f"{benchmark}: no such file or directory; expected a benchmark: a directory with {TASKS}")
+    place = _pulled(benchmark, root) or pull(find(benchmark, root), root)
+    record = _record(place)
+    return replace(read_suite(place), name=record.name if record else benchmark)
+
+
+def lookup(store: Any = None) -> tuple[Callable[[str], Any], Callable[[str], Any]]:
+    """(find, pull) of a store: None is this project's, a path is one elsewhere, else an object that has both."""
+    if store is None or isinstance(store, (str, os.PathLike)):
+        return partial(find, root=store), partial(pull, root=store)
+    if callable(getattr(store, "find", None)) and callable(getattr(store, "pull", None)):
+        return store.find, store.pull
+    right = "expected a path, or an object with find(name) and pull(id)"
+    raise WrongType(f"the store is a {type(store).__name__}; {right}")
+
+
+def names(root: str | os.PathLike[str] | None = None) -> list[str]:
+    """The names in the store, sorted."""
+    with suppress(OSError):
+        shelves = [entry for entry in (_root(root) / "benchmarks").iterdir() if entry.is_dir()]
+        return sorted(latest.name for shelf in shelves if (latest := _latest(shelf)))
+    return []
+
+
+def _place(beside: Path, shelf: Path, record: _Record, notes: tuple[str, ...]) -> Published:
+    """Give a finished copy the next version; whoever comes second looks again."""
+    while True:
+        versions = _versions(shelf)  # looked at once: what is compared is what the new one follows
+        latest = _newest(shelf, versions)
+        if latest and (latest.sha256, latest.metadata_sha256) == (record.sha256, record.metadata_sha256):
+            return _published(shelf, latest, "unchanged", notes)
+        record.version = max(versions, default=0) + 1
+        (beside / RECORD).write_bytes(msgspec.json.encode(record))
+        if _renamed(beside, shelf / f"v{record.version}"):
+            return _published(shelf, record, "updated" if latest else "created", notes)
+
+
+def _renamed(beside: Path, place: Path) -> bool:
+    """Whether a directory could be moved to its place; False when somebody else's is there already."""
+    try:
+        os.rename(beside, place)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            return False
+        raise
+    return True
+
+
+def _copy(source: Path, beside: Path, name: str, tasks: int) -> _Record:
+    """Copy both files and say what they are; nothing is renamed before their bytes are on the disk."""
+    hashes: dict[str, str] = {}
+    for file in (tasks_file(source), source / METADATA):
+        digest = hashlib.sha256()
+        if file.name == TASKS or os.path.lexists(file):
+            with opened(file) as whole, open(beside / file.name, "xb") as copy:
+                while piece := whole.read(1 << 20):
+                    digest.update(piece)
+                    copy.write(piece)
+                copy.flush()
+                os.fsync(copy.fileno())
+        hashes[file.name] = digest.hexdigest()
+    beside.chmod(0o755)
+    if suite_name(source, read_metadata(beside)) != name:
+        raise InputError.at(str(source / METADATA), "changed while it was read", "expected a file nobody writes to")
+    return _Record(name, 0, hashes[TASKS], hashes[METADATA], tasks)
+
+
+def _published(shelf: Path, record: _Record, status: Status, notes: tuple[str, ...]) -> Published:
+    name = f"{shelf.name}.v{record.version}"
+    return Published(name, record.name, record.version, record.sha256, status, record.tasks, notes)
+
+
+def _versions(shelf: Path) -> list[int]:
+    with suppress(OSError):
+        found = (re.fullmatch(r"v([1-9][0-9]{0,8})", entry.name) for entry in shelf.iterdir())
+        return sorted(int(version[1]) for version in found if version)
+    return []
+
+
+def _latest(shelf: Path) -> _Record | None:
+    return _newest(shelf, _versions(shelf))
+
+
+def _newest(shelf: Path, versions: Sequence[int]) -> _Record | None:
+    """The highest of some versions that has a record; a directory without one was made by nobody here."""
+    return next((found for version in reversed(versions) if (found := _record(shelf / f"v{version}"))), None)
+
+
+def _record(place: Path) -> _Record | None:
+    try:
+        return msgspec.json.decode((place / RECORD).read_bytes(), type=_Record)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError.at(str(place / RECORD), f"cannot be read ({error})", "remove this version") from None
+
+
+def _root(root: str | os.PathLike[str] | None) -> Path:
+    return Path(ROOT if root is None else root)
+
+
+def _shelf(root: Path, name: str) -> Path:
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:60] or "benchmark"
+    digits = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+    return root / "benchmarks" / f"{plain}-{digits}"
+
+
+def _make_root(root: Path, shelf: Path) -> None:
+    try:
+        shelf.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError), open(root / ".gitignore", "x") as ignore:
+            ignore.write("*\n")
+    except OSError as error:
+        raise _unwritable(root, error) from None
+
+
+def _unwritable(place: Path, error: OSError) -> InputError:
+    return InputError.at(str(place), f"cannot be written ({error.strerror or error})", "expected a place to publish to")

@@ -1,0 +1,258 @@
+import io
+import re
+import subprocess
+import sys
+
+import pytest
+
+from calipers.cli.watch import State, Watch
+from calipers.live import Live
+from calipers.run.loop import Status
+from calipers.run.pace import Pace
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    return Terminal()
+
+
+HEADLINE = Live(0.617, (0.55, 0.694), 210, 500, "pass@1")
+
+
+def state(done=250, elapsed=50.0, **others):
+    return State(
+        **{"planned": 1_000, "done": done, "outcomes": {"scored": done}, "spent": None, "elapsed": elapsed, **others}
+    )
+
+
+def watched(clock, stream, *states, step=10.0):
+    """What a stream holds after these states, each told ``step`` seconds after the one before."""
+    with Watch(stream=stream, clock=clock) as watch:
+        for one in states:
+            watch.tick(one)
+            clock.now += step
+    return stream.getvalue()
+
+
+def lines(clock, *states, step=10.0):
+    return watched(clock, io.StringIO(), *states, step=step).splitlines()
+
+
+def going(clock, *states):
+    """The latest line of a run that is not over."""
+    stream = io.StringIO()
+    watch = Watch(stream=stream, clock=clock)
+    for one in states:
+        clock.now += 10
+        watch.tick(one)
+    return stream.getvalue().splitlines()[-1]
+
+
+def test_everything_on_one_plain_line(clock):
+    told = state(
+        done=450,
+        outcomes={"client_failed": 3, "scored": 435, "refused": 12},
+        spent=1.2345,
+        headline=HEADLINE,
+        in_flight=48,
+        limit=64,
+        waiting="rate limit: 12 s",
+    )
+    assert going(clock, state(elapsed=0.0), told) == (
+        "450/1,000 (45 %), 4.0/s, ETA 2:18, pass@1 0.62 [0.55, 0.69] valid at every look (210 of 500 tasks), "
+        "waiting: rate limit: 12 s, 12 refused, 3 client_failed, $1.23, 48 of 64 in flight"
+    )
+
+
+def test_a_line_every_ten_seconds_and_one_at_the_end(clock):
+    told = [state(done=number, elapsed=float(number)) for number in range(26)]
+    shown = lines(clock, *told, step=1.0)
+    assert [line.split("/")[0] for line in shown] == ["10", "20", "25"]
+
+
+def test_the_last_line_is_not_said_twice(clock):
+    assert lines(clock, state(0, 0.0), state(1_000, 10.0)) == ["1,000/1,000 (100 %), 100/s, in 0:10"]
+    assert lines(clock) == []
+
+
+def test_a_run_that_ended_early_promises_nothing_more(clock):
+    assert lines(clock, state(0, 0.0), state(100, 10.0)) == [
+        "100/1,000 (10 %), 10.0/s, ETA 1:30",
+        "100/1,000 (10 %), 10.0/s, in 0:10",
+    ]
+
+
+def test_a_quick_run_has_its_line_too(clock):
+    (line,) = lines(clock, state(0, 0.0), state(1_000, 2.5), step=0.1)
+    assert line == "1,000/1,000 (100 %), 400/s, in 0:03"
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ([state(900, 0.0), state(950, 10.0)], "950/1,000 (95 %), 5.0/s, ETA 0:10"),  # 900 of them by an earlier start
+        ([state(900, 0.0), state(900, 10.0)], "900/1,000 (90 %)"),  # nothing yet: no rate, no end in sight
+        ([state(0, 0.0), state(1, 0.2)], "1/1,000 (0 %)"),  # too early for a rate
+        ([state(0, 0.0), state(1, 7384.0)], "1/1,000 (0 %), 0.0081/min, ETA 2049:03:36"),
+        ([state(0, 0.0, planned=0)], "0/0, in 0:00"),
+        ([state(spent=0.00123)], "250/1,000 (25 %), $0.0012"),
+        ([state(spent=0.0)], "250/1,000 (25 %), $0.00"),
+        ([state(1_000, waiting="rate limit")], "1,000/1,000 (100 %), in 0:50"),  # nobody waits any more
+    ],
+)
+def test_how_far_and_how_fast(clock, states, said):
+    assert going(clock, *states) == said
+
+
+@pytest.mark.parametrize(
+    ("live", "said"),
+    [
+        (HEADLINE, "pass@1 0.62 [0.55, 0.69] valid at every look (210 of 500 tasks)"),
+        (Live(0.617, (0.6, 0.63), 9, 10, "pass@1"), "pass@1 0.617 [0.600, 0.630] valid at every look (9 of 10 tasks)"),
+        (Live(0.617, (0.617, 0.617), 10, 10, "pass@1"), "pass@1 0.6170 (10 of 10 tasks)"),
+        (
+            Live(1.75, None, 2, 9, "mean_reward", "rewards leave [0, 1]"),
+            "mean_reward 1.75 (no interval: rewards leave [0, 1])",
+        ),
+        (Live(None, None, 0, 9, "pass@1", "no task has settled"), "pass@1 (no value yet: no task has settled)"),
+        (
+            Live(0.5, (0.4, 0.6), 2, 9, "a\x1b[2Jb"),
+            "a?[2Jb 0.50 [0.40, 0.60] valid at every look (2 of 9 tasks)",
+        ),
+    ],
+)
+def test_the_headline(clock, live, said):
+    assert going(clock, state(headline=live)) == f"250/1,000 (25 %), {said}"
+
+
+def test_a_terminal_is_redrawn_four_times_a_second_at_most(clock, terminal):
+    told = [state(done=number, elapsed=number / 100, headline=HEADLINE) for number in range(200)]
+    text = watched(clock, terminal, *told, step=0.01)
+    assert 6 <= text.count("valid at every look") <= 12  # two seconds, and the picture that stays
+    assert "199/1,000 (19 %)" in text
+
+
+def test_a_terminal_shows_a_bar_and_two_lines(clock, terminal):
+    outcomes = {"scored": 400, "refused": 12}
+    text = watched(clock, terminal, state(0, 0.0), state(450, 10.0, outcomes=outcomes, headline=HEADLINE, spent=2.0))
+    bar, headline, rest = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", text).splitlines()[-3:]
+    assert bar.startswith("━")
+    assert bar.endswith("450/1,000 (45 %)  45.0/s  in 0:10")
+    assert headline == "pass@1 0.62 [0.55, 0.69] valid at every look (210 of 500 tasks)"
+    assert rest == "12 refused  $2.00"
+    assert text.endswith("\x1b[?25h")  # the cursor is back
+
+
+def test_a_narrow_terminal_cuts_lines_and_wraps_none(clock, terminal, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    text = watched(clock, terminal, state(headline=HEADLINE, waiting="x" * 100))
+    assert "…" in text
+    assert text.count("\n") == 2 + 1 + 2  # three lines; two at the end, drawn and left standing
+
+
+def test_a_terminal_that_knows_ascii_only(clock, terminal):
+    terminal.encoding = "ascii"
+    text = watched(clock, terminal, state(headline=Live(0.5, None, 1, 9, "é", "no spread")))
+    assert text.isascii()
+
+
+def test_the_terminal_is_left_in_order_when_the_run_fails(clock, terminal):
+    def run():
+        with Watch(stream=terminal, clock=clock) as watch:
+            watch.tick(state(headline=HEADLINE))
+            raise KeyboardInterrupt
+
+    stderr = sys.stderr
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert terminal.getvalue().endswith("\x1b[?25h")
+    assert sys.stderr is stderr
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_nobody_reads_any_more_and_the_run_goes_on(clock, monkeypatch, kind):
+    class Gone(kind):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setenv("TERM", "xterm")
+    stderr = sys.stderr
+    with Watch(stream=Gone(), clock=clock) as watch:
+        for done in (1, 2, 3):
+            watch.tick(state(done))
+            clock.now += 10
+        assert not watch.due()
+    assert sys.stderr is stderr
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_a_title_says_which_run_it_is(clock, monkeypatch, kind):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = kind()
+    with Watch("arith, replay/a.jsonl", stream, clock) as watch:
+        watch.tick(state())
+    assert "arith, replay/a.jsonl" in stream.getvalue().splitlines()[0]
+
+
+def test_a_loop_that_says_where_it_stands(clock):
+    stream = io.StringIO()
+    watch = Watch(stream=stream, clock=clock)
+    status = Status(planned=8, began=clock.now, pace=Pace(16, clock))
+    watch.show(status, None)
+    status.outcomes.update({"scored": 4, "empty": 2})
+    status.pace.in_flight, status.spent = 2, 0.5
+    clock.now += 10
+    watch.show(status, HEADLINE)
+    status.stopped = "width(pass@1) < 0.05 is reached"
+    clock.now += 10
+    watch.show(status, None)
+    assert stream.getvalue().splitlines() == [
+        "6/8 (75 %), 36/min, ETA 0:04, pass@1 0.62 [0.55, 0.69] valid at every look (210 of 500 tasks), "
+        "2 empty, $0.5000, 2 of 16 in flight",
+        "6/8 (75 %), 18/min, ETA 0:07, waiting: the last calls, as width(pass@1) < 0.05 is reached, "
+        "2 empty, $0.5000, 2 of 16 in flight",
+    ]
+
+
+def test_a_state_is_asked_for_only_when_it_would_be_shown(clock):
+    watch = Watch(stream=io.StringIO(), clock=clock)
+    assert watch.due()  # the first, from which the rate counts
+    watch.tick(state(0, 0.0))
+    assert not watch.due()
+    clock.now += 10
+    assert watch.due()
+
+
+def test_rich_is_for_terminals_only():
+    code = (
+        "import io, sys\n"
+        "from calipers.cli.watch import State, Watch\n"
+        "with Watch(stream=io.StringIO()) as watch: watch.tick(State(2, 1, {}, None, 1.0))\n"
+        "sys.exit(', '.join({'rich', 'numpy'} & {*sys.modules}) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

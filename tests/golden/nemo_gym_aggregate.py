@@ -1,0 +1,66 @@
+"""NeMo Gym's aggregation: rows sent to the endpoint, called in process, or collected in a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from calipers.compat.nemo_gym.lending import activate
+from calipers.dialects.nemo_gym_aggregate import Hooks, aggregate, aggregate_agents, by_agent, entries_of, one_table
+from calipers.readers.read import begin
+from calipers.reports.nemo_gym import encoded, file_chunks
+
+
+def hooks(source):
+    """The hooks that a vector's Python text defines, as methods of no object in particular."""
+    held = {}
+    if source:
+        activate()
+        exec(source, held)
+    names = ("compute_metrics", "get_key_metrics")
+    return Hooks(*(bound(held[name]) if name in held else None for name in names))
+
+
+def bound(method):
+    def called(argument):
+        return method(None, argument)
+
+    return called
+
+
+def direct(vector):
+    """The function itself: NaN stays NaN."""
+    found = aggregate(vector["input_rollouts"], hooks(vector.get("hooks_py"))).to_dict()
+    return found, reordered(vector["expected_aggregate"], found)
+
+
+def endpoint(vector):
+    """The same over the wire, where no number but a finite one exists."""
+    found = aggregate(vector["input_rollouts"], hooks(vector.get("hooks_py"))).to_dict()
+    return json.loads(encoded(found)), reordered(vector["expected_aggregate"], found)
+
+
+def collector(vector):
+    """Full rows to the metrics file; without hooks the file is also made from a file of rollouts."""
+    agents = by_agent(vector["input_rollouts"])
+    posted = vector["expected_posted_verify_responses"]
+    own = {name: hooks(source) for name, source in (vector.get("hooks_py_by_agent") or {}).items()}
+    Path("rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in vector["input_rollouts"]))
+    kept = []
+    begin(["rollouts.jsonl"], kept=kept)
+    made = json.loads(b"".join(file_chunks(aggregate_agents(agents, own))))
+    found = {"posted": agents, "file": made}
+    expected = {"posted": reordered(posted, agents), "file": sorted(vector["expected_aggregate"] or [], key=name)}
+    if not own:
+        found["read"] = json.loads(b"".join(file_chunks(entries_of(one_table(kept)))))
+        expected["read"] = expected["file"]
+    return found, expected
+
+
+def name(entry):
+    return entry["agent_ref"]["name"]
+
+
+def reordered(expected, found):
+    """The order of the outermost keys says nothing: a vector lists blocks, or agents, as it likes."""
+    return {key: expected[key] for key in found if key in expected} | expected if expected else expected

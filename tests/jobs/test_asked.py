@@ -1,0 +1,78 @@
+"""Arguments and files become jobs: the command line beats the file, the file beats the default."""
+
+from __future__ import annotations
+
+import pytest
+
+from calipers.errors import InputError
+from calipers.jobs.asked import gen_kwargs, jobs_of
+
+
+def test_benchmarks_and_models_make_their_product():
+    jobs, _ = jobs_of(["a", "b"], {"model": ("m/x", "m/y"), "samples": 3})
+    assert [(job.benchmark, job.model) for job in jobs] == [("a", "m/x"), ("a", "m/y"), ("b", "m/x"), ("b", "m/y")]
+    assert {(job.samples, job.among) for job in jobs} == {(3, True)}
+
+
+def test_the_command_line_beats_the_file_and_the_plan_says_so(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("benchmark: a\nmodel: m/x\nsamples: 2\nlimit: 7")
+    (job,), _ = jobs_of([str(path)], {"samples": 5})
+    assert (job.samples, job.limit, job.retries) == (5, 7, 8)
+    settings = job.settings()
+    assert settings["samples"] == {"value": 5, "from": "command line"}
+    assert settings["limit"] == {"value": 7, "from": str(path)}
+    assert settings["retries"] == {"value": 8, "from": "default"}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("top_p=0.9", {"top_p": 0.9}),
+        ("a=1, b=two ,c=true,d=False", {"a": 1, "b": "two", "c": True, "d": False}),
+        ('{"stop": ["x", "y"], "n": {"m": 1}}', {"stop": ["x", "y"], "n": {"m": 1}}),
+    ],
+)
+def test_gen_kwargs(text, found):
+    assert gen_kwargs(text) == found
+
+
+@pytest.mark.parametrize("text", ["", "a", "=1", "{a}", "[1]"])
+def test_gen_kwargs_that_cannot_be_read(text):
+    with pytest.raises(InputError, match="--gen-kwargs"):
+        gen_kwargs(text)
+
+
+def test_gen_kwargs_may_say_what_an_option_says_and_the_option_wins():
+    (job,), _ = jobs_of(["a"], {"model": ("m/x",), "gen_kwargs": "temperature=0.5,max_gen_toks=9,until=X,top_k=3"})
+    assert (job.temperature, job.max_tokens, job.stop, job.gen_kwargs) == (0.5, 9, ("X",), {"top_k": 3})
+    (job,), _ = jobs_of(["a"], {"model": ("m/x",), "gen_kwargs": "temperature=0.5", "temperature": 0.9})
+    assert job.temperature == 0.9
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "--model: no model; expected --model openai/gpt-4o-mini"),
+        ({"samples": 0}, "--samples: is 0; expected an integer >= 1"),
+        ({"limit": -1}, "--limit: is -1; expected an integer >= 0"),
+        ({"concurrency": 0}, "--concurrency: is 0"),
+        ({"timeout": 0.0}, "--timeout: is 0; expected a number > 0"),
+        ({"max_cost": float("nan")}, "--max-cost: is nan; expected a number > 0"),
+        ({"temperature": -1.0}, "--temperature: is -1.0; expected >= 0"),
+        ({"price": "1"}, "--price: is '1'; expected in,out in dollars per million tokens"),
+        ({"price": "1,-2"}, "--price: is '1,-2'"),
+    ],
+)
+def test_what_cannot_be(given, said):
+    with pytest.raises(InputError) as caught:
+        jobs_of(["a"], {**({"model": ("m/x",)} if given else {}), **given})
+    assert said in str(caught.value)
+
+
+def test_a_wrong_value_in_a_file_names_the_file(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("benchmark: a\nmodel: m/x\nsamples: 0")
+    with pytest.raises(InputError) as caught:
+        jobs_of([str(path)], {})
+    assert str(caught.value) == f"{path}: samples: is 0; expected an integer >= 1"

@@ -1,0 +1,206 @@
+"""Whole runs against a real server: resuming, growing, retrying, stopping, and bad weather."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from jobs.scene import MODEL, digest, records, served, sums, weather
+
+import calipers
+from calipers.errors import ClientError, InputError
+from calipers.jobs.job import Job
+from calipers.jobs.perform import perform
+
+
+def job(tmp_path, url, tasks=30, **more):
+    benchmark = tmp_path / "sums"
+    return Job(
+        str(benchmark) if benchmark.exists() else sums(tmp_path, tasks),
+        MODEL,
+        base_url=url,
+        **{"out": tmp_path / "run", **more},
+    )
+
+
+def test_a_run_is_a_folder_that_score_reads(tmp_path):
+    with weather() as url:
+        report = perform(job(tmp_path, url, samples=2, metrics=("pass@1", "pass@2"), by=("level",)))
+    assert report.complete
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        ".lock",
+        "plan.json",
+        "result.json",
+        "rollouts.jsonl",
+    ]
+    again = calipers.score(str(tmp_path / "run"), ["pass@1", "pass@2"], by="level")
+    assert again.digest == report.result.digest == digest(tmp_path / "run")
+    ledger = report.result.groups[0].ledger
+    assert (ledger.planned, ledger.planned_from, ledger.scored) == (60, "plan", 60)
+
+
+def test_the_same_command_again_asks_nothing(tmp_path):
+    with weather() as url:
+        first = perform(job(tmp_path, url))
+        calls = served(url)["calls"]
+        second = perform(job(tmp_path, url))
+        assert served(url)["calls"] == calls == 30
+    assert second.result.digest == first.result.digest
+
+
+def test_more_samples_and_more_tasks_add_only_what_is_owed(tmp_path):
+    with weather() as url:
+        perform(job(tmp_path, url, samples=4, limit=10))
+        perform(job(tmp_path, url, samples=8, limit=20))
+        assert served(url)["calls"] == 20 * 8
+        grown = digest(tmp_path / "run")
+        perform(job(tmp_path, url, samples=8, limit=20, out=tmp_path / "at_once"))
+    assert grown == digest(tmp_path / "at_once")
+
+
+def test_only_the_gaps_are_tried_again(tmp_path):
+    with weather("--share", "0.4", "--kinds", "500") as url:
+        first = perform(job(tmp_path, url, retries=0))
+        gaps = first.result.groups[0].ledger.gaps
+        assert 0 < gaps < 30
+        assert not first.complete
+        assert perform(job(tmp_path, url, retries=0)).result.digest == first.result.digest  # a gap stays a gap
+        assert served(url)["calls"] == 30
+        second = perform(job(tmp_path, url, retries=0, retry_failed=True))
+        assert served(url)["calls"] == 30 + gaps
+    assert second.complete
+    ledger = second.result.groups[0].ledger
+    assert (ledger.scored, ledger.attempts) == (30, 30 + gaps)
+    assert {row["attempt"] for row in records(tmp_path / "run")} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"model": "openai/other"}, "model: openai/any here, openai/other asked"),
+        ({"temperature": 0.5}, "sampling.temperature: "),
+        ({"system_prompt": "Be brief."}, "prompt.system: "),
+        ({"max_tokens": 7}, "sampling.max_tokens: "),
+        ({"seed": 3}, "sampling.seed: "),
+    ],
+)
+def test_another_run_in_the_same_folder_is_refused(tmp_path, more, said):
+    with weather() as url:
+        one = job(tmp_path, url, limit=2)
+        perform(one)
+        settings = {"benchmark": one.benchmark, "model": MODEL, "base_url": url, "limit": 2, "out": one.out}
+        with pytest.raises(InputError) as caught:
+            perform(Job(**{**settings, **more}))
+    assert said in str(caught.value)
+
+
+def test_bad_weather_loses_nothing_and_scores_nothing_zero_that_was_not_the_models_doing(tmp_path):
+    """30 % of first calls fail in ten ways; the ledger and every reward are what a patient client must find."""
+    with weather("--share", "0.3", "--slow", "5", "--wait", "0.01") as url:
+        report = perform(job(tmp_path, url, tasks=60, samples=4, timeout=1.0, concurrency=16))
+        troubles = served(url)["troubles"]
+    assert len(troubles) == 10, troubles  # every kind of weather was there
+    rows = records(tmp_path / "run")
+    ledger = report.result.groups[0].ledger
+    assert (len(rows), ledger.planned, ledger.gaps) == (240, 240, 0)
+    assert ledger.outcomes["refused"] == troubles["refusal"]
+    assert ledger.outcomes["empty"] == troubles["null"]
+    assert ledger.scored == 240 - troubles["refusal"] - troubles["null"]
+    retried = sum(count for kind, count in troubles.items() if kind not in ("refusal", "null"))
+    assert sum(row.get("retries", 0) for row in rows) == retried
+    with weather("--share", "0.3", "--kinds", "null,refusal") as url:  # other kinds of the same pairs: compare answers
+        perform(job(tmp_path, url, samples=4, out=tmp_path / "fine"))
+    fine = {(row["task"], row["sample"]): row.get("completion") for row in records(tmp_path / "fine")}
+    scored = [row for row in rows if row["outcome"] == "scored"]
+    same = [row for row in scored if fine[row["task"], row["sample"]] == row["completion"]]
+    assert len(same) > 150  # all that fine weather did not refuse or leave empty
+
+
+def test_no_secret_reaches_any_byte_that_is_written(tmp_path, monkeypatch, capfd):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret-1234")
+    with weather("--key", "sk-very-secret-1234", "--share", "0.3", "--kinds", "500,malformed") as url:
+        perform(job(tmp_path, url, retries=0))
+    # a server that repeats the wrong key in its error
+    with weather("--key", "sk-another-1234567") as url, pytest.raises(ClientError) as caught:
+        perform(job(tmp_path, url, out=tmp_path / "refused"))
+    assert "401" in str(caught.value)
+    assert "sk-very-secret-1234" not in str(caught.value) + "".join(capfd.readouterr())
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or b"sk-very-secret-1234" not in path.read_bytes(), path
+
+
+def test_a_hopeless_first_call_leaves_nothing_behind(tmp_path):
+    before = {*tmp_path.rglob("*"), tmp_path / "sums", tmp_path / "sums" / "tasks.jsonl"}
+    with weather("--key", "sk-something") as url:
+        with pytest.raises(ClientError, match="401"):
+            perform(job(tmp_path, url, out=tmp_path / "runs" / "deep" / "run"))
+        assert served(url)["calls"] == 1
+    assert set(tmp_path.rglob("*")) == before
+
+
+def test_until_stops_between_tasks_and_says_so(tmp_path):
+    with weather("--delay", "0.005") as url:
+        more = {"samples": 2, "concurrency": 8, "metrics": ("pass_rate",)}
+        report = perform(job(tmp_path, url, 3_000, until="width(pass@1) < 0.3", **more))
+        again = perform(job(tmp_path, url, until="width(pass@1) < 0.3", **more))
+        assert served(url)["calls"] == len(records(tmp_path / "run"))  # sure enough already: nothing was asked
+    assert report.complete
+    assert again.result.digest == report.result.digest
+    estimate = report.result["pass@1"]
+    low, high = estimate.interval
+    assert estimate.method == "beta_mixture"
+    assert high - low < 0.3
+    assert estimate.samples == 2 * estimate.tasks  # whole tasks only
+    document = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert document["stopped"].startswith("--until 'width(pass@1) < 0.3' stopped the run after ")
+    score = calipers.score(str(tmp_path / "run"), ["pass_rate", "pass@1"], interval="beta_mixture")
+    assert score.digest == document["digest"]
+
+
+def test_samples_of_one_answer_are_remarked_upon(tmp_path):
+    with weather() as url:
+        report = perform(job(tmp_path, url, limit=2, samples=2, temperature=0.0))
+    assert any("temperature 0" in note for note in report.notes)
+
+
+def test_predictions_alone_are_not_judged(tmp_path):
+    with weather() as url:
+        report = perform(job(tmp_path, url, limit=3, predict_only=True))
+    assert report.result.groups[0].ledger.outcomes == {"missing": 3}
+    assert all(row["completion"] for row in records(tmp_path / "run"))
+
+
+def test_each_sample_is_asked_with_a_seed_of_its_own(tmp_path):
+    with weather() as url:
+        perform(job(tmp_path, url, limit=1, samples=20))
+    assert len({row["completion"] for row in records(tmp_path / "run")}) > 1
+
+
+def test_a_server_that_limits_its_callers_is_obeyed(tmp_path):
+    with weather("--share", "0.3", "--kinds", "429", "--wait", "0.05") as url:
+        report = perform(job(tmp_path, url, tasks=40, concurrency=16))
+    assert report.complete
+
+
+def test_from_python(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with weather() as url:
+        result = calipers.evaluate(sums(tmp_path), MODEL, base_url=url, limit=4, metrics=["pass@1"])
+    assert result["pass@1"].tasks == 4
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("sums-openai_any-")
+
+
+def test_from_a_notebook(tmp_path):
+    import asyncio
+
+    async def cell(url):
+        return perform(job(tmp_path, url, limit=3))
+
+    with weather() as url:
+        assert asyncio.run(cell(url)).complete
+
+
+def test_a_typing_error_in_a_setting_is_named(tmp_path):
+    with pytest.raises(InputError, match="did you mean 'samples'"):
+        calipers.evaluate("x", MODEL, sampels=3)

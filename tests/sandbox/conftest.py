@@ -1,0 +1,17 @@
+"""Every test of the sandbox runs with each mechanism there is."""
+
+from __future__ import annotations
+
+import pytest
+
+from calipers.sandbox import Mechanism
+from calipers.sandbox.mechanism import NAMES
+from calipers.sandbox.probing import attempt
+
+
+@pytest.fixture(params=NAMES)
+def mechanism(request: pytest.FixtureRequest) -> Mechanism:
+    found = attempt(request.param)
+    if not isinstance(found, Mechanism):
+        pytest.skip(found)
+    return found

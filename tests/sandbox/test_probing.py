@@ -1,0 +1,106 @@
+"""Whether there is a sandbox: found out by trying, and refused with the reasons."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import calipers
+from calipers.sandbox import SandboxError, probe, run
+from calipers.sandbox.probing import attempt, forgo
+
+
+@pytest.fixture
+def anew():
+    """What was found out before is forgotten, and what is found out here is not remembered."""
+    attempt.cache_clear()
+    yield
+    attempt.cache_clear()
+
+
+@pytest.mark.usefixtures("anew")
+def test_without_any_mechanism_it_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxError) as refused:
+        probe()
+    assert str(refused.value) == (
+        "no sandbox can be had here (bwrap is not installed; unshare is not installed); install bubblewrap, or allow"
+        " user namespaces, or run model-written code unprotected with --unsafe-no-sandbox"
+    )
+
+
+@pytest.mark.usefixtures("anew")
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("echo 'bwrap: no permission' >&2; exit 1", "bwrap made no sandbox: bwrap: no permission"),
+        ("exit 7", "bwrap made no sandbox: exit status 7"),
+        ("exec no-such-command", "bwrap made no sandbox: .*not found"),
+        ("kill -9 $$", "bwrap made no sandbox: exit status -9"),
+    ],
+)
+def test_a_mechanism_that_does_not_work_says_why(monkeypatch, tmp_path, script, reason):
+    fake = tmp_path / "bwrap"
+    fake.write_text(f"#!/bin/sh\n{script}\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxError, match=reason):
+        probe()
+
+
+@pytest.mark.usefixtures("anew")
+def test_a_mechanism_that_shuts_nothing_in_is_none(monkeypatch, tmp_path):
+    fake = tmp_path / "bwrap"
+    fake.write_text('#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxError, match="is not process 1"):
+        probe()
+
+
+@pytest.mark.usefixtures("anew")
+def test_a_program_of_the_system_is_never_run_without(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    forgo()
+    try:
+        with pytest.raises(SandboxError, match="not run without a sandbox"):
+            run(["/bin/true"])
+    finally:
+        forgo(False)
+
+
+def test_a_second_question_costs_nothing():
+    try:
+        assert probe() is probe()
+    except SandboxError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the other tests are those of an ordinary user already")
+@pytest.mark.parametrize("name", ["bwrap", "unshare"])
+def test_an_ordinary_user_has_one_too(name):
+    python = shutil.which("python3", path="/usr/bin")
+    new_enough = "import sys; sys.exit(sys.version_info < (3, 11))"
+    if not python or not shutil.which(name) or subprocess.run([python, "-I", "-c", new_enough]).returncode:
+        pytest.skip(f"needs {name}, and a system Python that an ordinary user can reach")
+    code = (
+        "from calipers.sandbox import run; from calipers.sandbox.probing import attempt;"
+        f"how = attempt({name!r}); print(how);"
+        "print(run(['/bin/sh', '-c', 'id -u; cat /tests/a'], files={'tests/a': b'here'}, mechanism=how))"
+    )
+    with tempfile.TemporaryDirectory() as home:
+        os.chmod(home, 0o755)
+        shutil.copytree(Path(calipers.__file__).parent, Path(home, "calipers"))
+        subprocess.run(["chmod", "-R", "a+rX", home], check=True)
+        done = subprocess.run(
+            [python, "-c", code], env={"PATH": os.environ["PATH"], "PYTHONPATH": home, "PYTHONDONTWRITEBYTECODE": "1"},
+            user=54321, group=54321, extra_groups=[], capture_output=True, text=True, cwd="/",
+        )  # fmt: skip
+    if "made no sandbox" in done.stdout:
+        pytest.skip(done.stdout)  # namespaces are root's alone on this machine
+    assert "stdout=b'65534\\nhere'" in done.stdout, done.stderr

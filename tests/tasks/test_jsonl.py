@@ -1,0 +1,211 @@
+import contextlib
+import hashlib
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tasks.given import benchmark, row
+
+from calipers.errors import InputError
+from calipers.tasks.jsonl import NotThere, read_suite
+from calipers.tasks.task import Suite, Task
+
+
+def refused(path):
+    """What a benchmark is refused with, without the directory it must name."""
+    with pytest.raises(InputError) as caught:
+        read_suite(path)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert str(path) in text
+    return text.replace(f"{path}/", "")
+
+
+def test_a_directory(tmp_path):
+    place = benchmark(tmp_path, row(1, metadata={"d": "easy"}), "", row("b"), metadata="name: sums\nsplits: [test]\n")
+    (place / "images").mkdir()
+    suite = read_suite(place)
+    first = Task("1", "q 1", "exact_match", "A", {}, {"d": "easy"})
+    assert suite == Suite(
+        "sums",
+        [first, Task("b", "q b", "exact_match", "A")],
+        {"name": "sums", "splits": ["test"]},
+        place,
+        hashlib.sha256((place / "tasks.jsonl").read_bytes()).hexdigest(),
+        [],
+    )
+
+
+def test_a_bare_file(tmp_path):
+    place = benchmark(tmp_path, row())
+    suite = read_suite(place / "tasks.jsonl")
+    assert (suite.name, suite.root, len(suite.tasks), suite.metadata) == ("tasks", None, 1, {})
+
+
+def test_an_empty_file_holds_no_tasks(tmp_path):
+    assert list(read_suite(benchmark(tmp_path, "")).tasks) == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name"), [(None, "arith"), ("", "arith"), ("name:", "arith"), ("name: 7", "7"), ("\ufeffname: x", "x")]
+)
+def test_its_name(tmp_path, metadata, name):
+    assert read_suite(benchmark(tmp_path, row(), metadata=metadata)).name == name
+
+
+def test_the_name_of_this_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(benchmark(tmp_path))
+    assert read_suite(".").name == "arith"
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (["", row(), "", "{"], "tasks.jsonl:4: malformed json: "),  # G34: blank lines count
+        ([{}], "tasks.jsonl:1: 'task_id' is missing; expected task_id, instruction and verifier"),
+        (
+            [row(verifier={"kind": "e2"})],
+            "tasks.jsonl:1: unknown verifier kind: 'e2'; expected in_process, e2b, llm_judge",
+        ),
+        ([row(), row("b", metadata=5)], "tasks.jsonl:2: metadata is 5; expected an object"),
+        ([row(), [1]], "tasks.jsonl:2: a task is [1]; expected a JSON object"),
+        ([row(1), row(), row("1")], "tasks.jsonl:3: task_id '1' stands twice, first at line 1; expected it once"),
+        ([row(1.5)], "tasks.jsonl:1: task_id is 1.5; expected text or an integer"),
+        ([{**row(), "instruction": 5}], "tasks.jsonl:1: instruction is 5; expected text, or a list of chat messages"),
+    ],
+)
+def test_a_bad_row_is_refused_with_file_and_line(tmp_path, rows, said):
+    assert refused(benchmark(tmp_path, *rows)).startswith(said)
+
+
+def test_types_of_evsys_errors_stay(tmp_path):
+    for bad, kind in ((row(metadata=5), TypeError), (row(verifier=None), AttributeError), ([1], TypeError)):
+        with pytest.raises(kind, match=r"tasks\.jsonl:1: "):
+            read_suite(benchmark(tmp_path, bad))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ("- a", "metadata.yaml: it is a list; it must be a mapping at the top level"),
+        ("a: b\nc: [", "metadata.yaml:2: it is no YAML: "),
+        ("a: !!python/object/apply:os.getcwd []", "metadata.yaml:1: it is no YAML: could not determine a constructor"),
+        ("a: !!timestamp soon", "metadata.yaml: it is no YAML: "),
+        ("a: !!int ''", "metadata.yaml: it is no YAML: "),
+        ("name: [a]", "metadata.yaml: name is no text; expected a name such as arith"),
+        ("a: " + "[" * 1_000, "metadata.yaml: it is no YAML: "),
+        ("a: " + "x" * (1 << 20), "metadata.yaml: larger than 1 MiB; expected a few keys"),
+    ],
+)
+def test_bad_metadata_is_refused(tmp_path, metadata, said):
+    assert refused(benchmark(tmp_path, row(), metadata=metadata)).startswith(said)
+
+
+def test_metadata_in_another_encoding_is_refused(tmp_path):
+    place = benchmark(tmp_path)
+    (place / "metadata.yaml").write_bytes("name: é".encode("latin-1"))
+    assert refused(place) == "metadata.yaml: a byte is not UTF-8; expected UTF-8 text"
+
+
+def test_what_is_not_there(tmp_path):
+    with pytest.raises(NotThere, match=r"no such file or directory; expected a benchmark"):
+        read_suite(tmp_path / "absent")
+    with pytest.raises(FileNotFoundError, match=r"^benchmark missing tasks\.jsonl: "):
+        read_suite(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tasks.jsonl", "metadata.yaml"])
+def test_a_file_outside_the_directory_is_refused(tmp_path, name):
+    place = benchmark(tmp_path, metadata="name: x")
+    (place / name).replace(tmp_path / "elsewhere")
+    (place / name).symlink_to("../elsewhere")
+    assert refused(place) == f"{name}: it is a link that leads out of the benchmark; expected the file itself"
+    (tmp_path / "elsewhere").unlink()
+    assert refused(place).startswith(f"{name}: cannot be read ")
+    (place / name).unlink()
+    (place / name).symlink_to(name)
+    assert refused(place).startswith(f"{name}: cannot be read ")
+
+
+def test_a_link_within_the_directory_is_followed(tmp_path):
+    place = benchmark(tmp_path)
+    (place / "tasks.jsonl").rename(place / "v2.jsonl")
+    (place / "tasks.jsonl").symlink_to("v2.jsonl")
+    linked = tmp_path / "linked"
+    linked.symlink_to("arith")
+    assert len(read_suite(linked).tasks) == 1
+
+
+def test_fields_that_mean_nothing_are_mentioned_once(tmp_path):
+    odd = row("b", metdata={}, difficulty=1)
+    odd["verifier"]["parms"] = {}
+    place = benchmark(tmp_path, row(), odd, row("c", difficulty=2))
+    assert [note.replace(f"{place}/", "") for note in read_suite(place).notes] == [
+        "tasks.jsonl:2: 1 row has the field 'metdata', which means nothing here; did you mean 'metadata'?",
+        "tasks.jsonl:2: 2 rows have the field 'difficulty', which means nothing here; "
+        "what belongs to a task goes under metadata",
+        "tasks.jsonl:2: 1 row has the field 'verifier.parms', which means nothing here; did you mean 'params'?",
+    ]
+
+
+TOKENS = (
+    *(
+        b'"',
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b":",
+        b"\n",
+        b"\r",
+        b" ",
+        b"\x0c",
+        b"\0",
+        b"\xff",
+        b"\xef\xbb\xbf",
+        b"\\ud800",
+    ),
+    *(
+        b"null",
+        b"true",
+        b"NaN",
+        b"1e400",
+        b"-1",
+        b"1" * 5000,
+        b'"task_id"',
+        b'""',
+        b"[" * 40,
+        b"- ",
+        b"!!int ",
+        b"&a *a",
+    ),
+)
+ANY = st.binary(max_size=200) | st.lists(st.sampled_from(TOKENS), max_size=20).map(b"".join)
+EDIT = st.tuples(st.floats(0, 1), st.integers(0, 6), st.sampled_from(TOKENS) | st.binary(max_size=4))
+
+
+@settings(max_examples=300)
+@given(tasks=ANY, metadata=ANY)
+@example(tasks=b"", metadata=b"")
+def test_any_bytes_are_a_suite_or_refused(tmp_path_factory, tasks, metadata):
+    place = benchmark(tmp_path_factory.getbasetemp(), name="any")
+    (place / "tasks.jsonl").write_bytes(tasks)
+    (place / "metadata.yaml").write_bytes(metadata)
+    with contextlib.suppress(InputError):
+        assert isinstance(read_suite(place), Suite)
+
+
+@settings(max_examples=300)
+@given(changes=st.lists(EDIT, min_size=1, max_size=4))
+def test_a_damaged_file_is_a_suite_or_refused(tmp_path_factory, changes):
+    place = benchmark(tmp_path_factory.getbasetemp(), row(1), row("é", metadata={"a": {"b": [1]}}), name="damaged")
+    content = (place / "tasks.jsonl").read_bytes()
+    for where, length, put in changes:
+        at = int(where * len(content))
+        content = content[:at] + put + content[at + length :]
+    (place / "tasks.jsonl").write_bytes(content)
+    try:
+        assert isinstance(read_suite(place), Suite)
+    except InputError as error:
+        assert str(error).startswith(f"{place}/tasks.jsonl:")  # noqa: PT017
