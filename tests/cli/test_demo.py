@@ -14,8 +14,9 @@ def tour(tmp_path_factory):
 
 def test_it_ends_with_the_table_and_the_path_of_the_result(tour):
     folder, done = tour
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("\nThe result, with every digit, is in demo/result.json.\n")
+    assert done.returncode == 0
+    assert done.stderr.splitlines()[-1] == "demo/run/result.json"  # the run's own last word
+    assert done.stdout.endswith("\nThe results, with every digit, are in demo/result.json and demo/run.\n")
     document = json.loads((folder / "demo" / "result.json").read_text())
     assert document["schema"] == "calipers.result/1"
     assert document["inputs"][0]["path"] == "demo/arith.jsonl"
@@ -33,7 +34,7 @@ def test_what_it_shows_are_the_commands_themselves(tour):
     """Every command it prints can be run again, and prints the same."""
     folder, done = tour
     shown = done.stdout.replace(" \\\n   ", "").split("\n$ calipers ")[1:]
-    assert len(shown) == 3
+    assert len(shown) == 4
     for part in shown:
         command, _, output = part.partition("\n\n")
         again = calipers(*[word.strip("'") for word in _words(command)], cwd=folder)
@@ -62,7 +63,7 @@ def test_somebody_elses_result_is_not_overwritten(tmp_path):
 
 def test_a_folder_that_cannot_be(tmp_path):
     (tmp_path / "taken").touch()
-    assert refused("demo", "--out", "taken", cwd=tmp_path).startswith("taken: cannot be made a folder")
+    assert refused("demo", "--out", "taken", cwd=tmp_path).startswith("taken/arith: cannot be made a folder")
 
 
 def test_a_long_command_breaks_before_an_option():

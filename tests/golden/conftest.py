@@ -41,7 +41,9 @@ def pytest_terminal_summary(terminalreporter):
         for kind in sorted({kind for kind, _ in found}):
             passed, failed = found[kind, "passed"], found[kind, "failed"]
             if found is quirks:
-                terminalreporter.line(f"{kind}: {passed} as they are there, {found[kind, 'xfailed']} answered otherwise")
+                terminalreporter.line(
+                    f"{kind}: {passed} as they are there, {found[kind, 'xfailed']} answered otherwise"
+                )
             else:
                 terminalreporter.line(f"{kind}: {passed} passed, {failed} failed")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -41,14 +42,13 @@ def run(
         raise SandboxError("a program of the system is not run without a sandbox, --unsafe-no-sandbox or not")
     tops = sorted({f"/{Path(folder).parts[1]}" for folder in folders} - {"/tmp"})
     job = {"argv": list(argv), "folders": list(folders), "folder": "/tmp", "collect": list(collect)}
-    with TemporaryDirectory(prefix="calipers-") as inputs:
-        for name, data in (files or {}).items():
-            _put(Path(inputs), name, data)
+    for name in files or {}:
+        check_place(name, folders)
+    with _placed(files or {}) as inputs:
         entries = view(limits.disk_mb, programs=True, scratch=tops, inputs=inputs)
         done = launch(how, "program", job, entries, limits, seconds=limits.seconds, stdin=stdin, stop=stop)
-        changed = [name for name, data in (files or {}).items() if Path(inputs, name).read_bytes() != data]
-    if changed:
-        raise SandboxError(f"{changed[0]} was changed while the program ran")
+    if not done.report and not done.stopped:
+        raise SandboxError("the sandbox ended before the program did")
     report = BytesIO(done.report)
     said = report.readline().strip() or b"-"  # nothing at all from a process 1 that was killed
     exit_code = None if said == b"-" else int(said)
@@ -57,16 +57,31 @@ def run(
     return Ran(exit_code, done.stdout, done.stderr, stopped, done.cut, done.seconds, found)
 
 
-def check_place(name: str) -> None:
-    """Refuse the path of an input that leads elsewhere, or hides what the sandbox itself shows."""
+def check_place(name: str, folders: Sequence[str] = ()) -> None:
+    """Refuse the path of an input that leads elsewhere, or hides what the sandbox shows or can be written to."""
     parts = PurePosixPath(name).parts
-    if not parts or ".." in parts or parts[0] == "/" or parts[0] in TAKEN or "\0" in name:
+    taken = TAKEN | {Path(folder).parts[1] for folder in folders}
+    if not parts or ".." in parts or parts[0] == "/" or parts[0] in taken or "\0" in name:
         raise InputError.at(f"file {name!r}", "cannot be put into the sandbox", "expected a path such as tests/test.sh")
+
+
+@contextmanager
+def _placed(files: Mapping[str, bytes]) -> Iterator[str | None]:
+    """A directory of the inputs, if there are any; `SandboxError` when they are not the same at the end."""
+    if not files:
+        yield None
+        return
+    with TemporaryDirectory(prefix="calipers-") as inputs:
+        for name, data in files.items():
+            _put(Path(inputs), name, data)
+        yield inputs
+        for name, data in files.items():
+            if Path(inputs, name).read_bytes() != data:
+                raise SandboxError(f"{name} was changed while the program ran")
 
 
 def _put(root: Path, name: str, data: bytes) -> None:
     """Write an input for anybody to read, and nobody to change; its directories likewise."""
-    check_place(name)
     place, parts = root, PurePosixPath(name).parts
     for part in parts[:-1]:
         place /= part

@@ -119,6 +119,22 @@ def test_a_candidate_that_takes_all_memory_fails_what_is_left():
     assert verdict.fields == {"passed": 1, "tests": 3}
 
 
+@pytest.mark.usefixtures("sandbox")
+def test_a_run_that_is_given_up_leaves_no_candidate_running():
+    endless = Task("t", "?", "python_tests", ADD, {"seconds": 600, "total_seconds": 600})
+
+    async def give_up_then_ask():
+        running = [asyncio.create_task(PYTHON_TESTS.verify(endless, Completion("while True: pass"))) for _ in range(64)]
+        await asyncio.sleep(0)  # each has its place in the queue, and some have begun
+        for one in running:
+            one.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        honest = Completion("print(sum(map(int, input().split())))")
+        return await asyncio.wait_for(PYTHON_TESTS.verify(Task("t", "?", target=ADD), honest), 300)
+
+    assert asyncio.run(give_up_then_ask()).reward == 1
+
+
 @pytest.mark.parametrize("text", ["", "  \n\t", "```java\nclass A {}\n```", "```python\n\n```"])
 def test_without_code_it_is_unparsed(text):
     verdict = judged(text, ADD)

@@ -155,6 +155,7 @@ def test_the_tests_are_hashed_again():
         ({"test_sh": 3}, "test_sh is missing"),
         ({"files": ["a"]}, "files cannot be read"),
         ({"files": {"../../etc/passwd": "x"}}, "file '../../etc/passwd'"),
+        ({"files": {"logs/verifier/reward.txt": "1"}}, "file 'logs/verifier/reward.txt'"),
         ({"dockerfile": "FROM python\nRUN pip install x"}, "dockerfile has RUN"),
         ({"reward_from": "stdout"}, "reward_from is 'stdout'"),
         ({"range": [1, 0]}, "range is [1, 0]"),

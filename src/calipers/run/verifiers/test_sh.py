@@ -38,6 +38,7 @@ PARAMS: Final = (
 COMPLETION: Final = "input/completion.txt"
 SCRIPT: Final = "tests/test.sh"
 STATE: Final = "tests/test_state.py"
+FOLDERS: Final = ("/logs/verifier", "/app")
 REWARD_TXT: Final = "/logs/verifier/reward.txt"
 REWARD_JSON: Final = "/logs/verifier/reward.json"
 CANNOT_START: Final = (126, 127)
@@ -69,7 +70,7 @@ class ShellTest:
             raise fault(task, "files cannot be read", 'expected an object such as {"tests/data.json": "{}"}')
         for name in files:
             try:
-                check_place(name)
+                check_place(name, FOLDERS)
             except InputError as error:
                 raise InputError(f"task {task.id!r}: {error}") from error
         built = [line.split()[0] for line in str(params.get("dockerfile") or "").splitlines() if line.strip()]
@@ -99,10 +100,10 @@ class ShellTest:
             seconds=float(task.params.get("seconds", SECONDS)), memory_mb=int(task.params.get("memory_mb", 1024))
         )
         argv = [*([] if script.startswith("#!") else ["/bin/sh"]), f"/{SCRIPT}", f"/{COMPLETION}"]
-        folders, collect = ("/logs/verifier", "/app"), (REWARD_JSON, REWARD_TXT)
+        collect = (REWARD_JSON, REWARD_TXT)
         try:
             ran = await apart(
-                lambda stop: run(argv, files=files, folders=folders, collect=collect, limits=limits, stop=stop)
+                lambda stop: run(argv, files=files, folders=FOLDERS, collect=collect, limits=limits, stop=stop)
             )
         except (SandboxError, OSError) as error:
             raise VerifierError(str(error)) from error
@@ -119,7 +120,7 @@ class ShellTest:
 def files_of(task: Task) -> dict[str, bytes]:
     """The files of the tests, by their path in the sandbox."""
     state = task.params.get("test_state_py")
-    files = {SCRIPT: task.params["test_sh"], **({STATE: state} if state else {}), **task.params.get("files", {})}
+    files = {**task.params.get("files", {}), SCRIPT: task.params["test_sh"], **({STATE: state} if state else {})}
     return {name: text.encode(errors="replace") for name, text in files.items()}
 
 
