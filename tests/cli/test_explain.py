@@ -70,10 +70,13 @@ def test_every_outcome(capsys, name):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["pas@3"], "no metric, interval, outcome or dialect named 'pas@3'; did you mean 'pass@{k}'"),
-        (["wilsn"], "no metric, interval, outcome or dialect named 'wilsn'; did you mean 'wilson'"),
+        (["pas@3"], "no metric, interval, verifier, model, outcome or dialect named 'pas@3'; did you mean 'pass@{k}'"),
+        (["wilsn"], "no metric, interval, verifier, model, outcome or dialect named 'wilsn'; did you mean 'wilson'"),
         (["pass@0"], "metric 'pass@0': k is 0; expected a positive integer"),
-        (["refusd"], "no metric, interval, outcome or dialect named 'refusd'; did you mean 'refused'?"),
+        (
+            ["refusd"],
+            "no metric, interval, verifier, model, outcome or dialect named 'refusd'; did you mean 'refused'?",
+        ),
         (["pass@5", "--dialect", "evsys"], "no evsys metric named 'pass@5'; it is a native name: leave out --dialect"),
         (["pass@3", "--dialect", "evsyz"], "no dialect named 'evsyz'; did you mean 'evsys'?"),
     ],

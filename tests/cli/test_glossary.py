@@ -3,7 +3,7 @@
 import pytest
 
 from calipers.cli import glossary
-from calipers.names import DIALECTS
+from calipers.names import CLIENTS, DIALECTS
 from calipers.readers.read import FORMATS
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES
 
@@ -19,6 +19,10 @@ def test_which_outcomes_leave_a_gap():
 
 def test_every_format():
     assert tuple(glossary.FORMATS) == FORMATS
+
+
+def test_every_kind_of_model():
+    assert glossary.MODELS.keys() == CLIENTS.entries.keys()
 
 
 def test_every_dialect():

@@ -1,13 +1,18 @@
+from importlib.resources import files
+
 import pytest
 from click.testing import CliRunner
 
 from calipers.cli import glossary, run
 from calipers.cli.list import KINDS, list_names
 from calipers.names import METRICS
+from calipers.tasks.store import publish
 
 
 @pytest.mark.parametrize("what", KINDS)
-def test_a_name_and_a_line_each(what):
+def test_a_name_and_a_line_each(what, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    publish(files("calipers") / "examples" / "arith")
     done = CliRunner().invoke(list_names, [what])
     assert done.exit_code == 0
     names = [line.split("  ")[0] for line in done.output.splitlines()]
@@ -17,6 +22,12 @@ def test_a_name_and_a_line_each(what):
         for line in done.output.splitlines()
     }
     assert len(starts) == 1  # one column under another
+
+
+def test_an_empty_store_says_how_to_fill_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["list", "benchmarks"]) == 2
+    assert "calipers publish DIR puts one there" in capsys.readouterr().err
 
 
 def test_every_metric_is_listed():
@@ -35,7 +46,7 @@ def test_every_outcome_is_listed():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["list"], "list what? expected metrics, intervals, dialects, formats, outcomes\n"),
+        (["list"], f"list what? expected {', '.join(KINDS)}\n"),
         (["list", "metric"], "no list named 'metric'; did you mean 'metrics'?\n"),
     ],
 )

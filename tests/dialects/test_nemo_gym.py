@@ -10,7 +10,9 @@ from calipers.dialects.nemo_gym import NEMO_GYM
 from calipers.dialects.nemo_gym_aggregate import Hooks, aggregate, aggregate_agents, by_agent, stripped
 from calipers.dialects.nemo_gym_inputs import Materializing, materialize
 from calipers.dialects.nemo_gym_profile import reward_profile
+from calipers.dialects.nemo_gym_words import STATISTICS
 from calipers.errors import InputError, PluginError, UnknownName
+from calipers.metrics import gym
 
 NAN = math.nan
 
@@ -90,6 +92,7 @@ def test_what_is_no_metric_here(tmp_path, name, said):
 
 
 def test_its_words():
+    assert STATISTICS == gym.STATISTICS  # written twice, so that a glossary need not load arithmetic
     assert NEMO_GYM.metrics["max/output_tokens"] == "max(column=output_tokens)"
     assert [name in NEMO_GYM.metrics for name in ("std/a/b", "std/", "p90/x", "reward")] == [True, False, False, False]
     with pytest.raises(UnknownName):

@@ -8,11 +8,12 @@ import click
 
 from calipers.cli import glossary
 from calipers.cli.group import verbose
+from calipers.cli.list import said
 from calipers.cli.output import write
 from calipers.errors import UnknownName
 from calipers.metrics.cards import CARDS, card_for
 from calipers.metrics.cards.card import WIDTH, filled
-from calipers.names import METRICS
+from calipers.names import METRICS, VERIFIERS
 from calipers.stats.cards import EXPLAINED, INTERVALS, MethodCard
 
 _LABEL = 13
@@ -23,7 +24,9 @@ _LABEL = 13
 @click.option("--dialect", metavar="NAME", default="native", help="In whose sense the word is meant.")
 @verbose
 def explain(name: str, dialect: str) -> None:
-    """Say what NAME means: a metric (pass@3), an interval (wilson), an outcome (refused) or a dialect (evsys)."""
+    """Say what NAME means: a metric (pass@3), an interval (wilson), a verifier (exact_match), a kind of model
+    (openai), an outcome (refused) or a dialect (evsys).
+    """
     if dialect not in glossary.DIALECTS:
         raise UnknownName.of("dialect", dialect, glossary.DIALECTS)
     words = glossary.DIALECTS[dialect].words
@@ -39,14 +42,19 @@ def _metric(name: str) -> str:
     method = EXPLAINED.get(name, name)
     if method in INTERVALS:
         return _interval(method, INTERVALS[method])
+    if name in VERIFIERS.entries:
+        return f"{name}\n{said(VERIFIERS.load(name))}\n"
+    if name in glossary.MODELS:
+        return f"{name}/...\n{glossary.MODELS[name]}\n"
     if name in glossary.OUTCOMES:
         return _outcome(name, glossary.OUTCOMES[name])
     if name in glossary.DIALECTS:
         return _dialect(name, glossary.DIALECTS[name])
     if bare in METRICS.plugins():
         return f"{bare}\nA metric of an installed plugin; what it means, its own documentation says.\n"
-    known = [*METRICS.names(), *INTERVALS, *EXPLAINED, *glossary.OUTCOMES, *glossary.DIALECTS]
-    raise UnknownName.of("metric, interval, outcome or dialect", name, known)
+    names = [*METRICS.names(), *INTERVALS, *EXPLAINED]
+    known = [*names, *VERIFIERS.entries, *glossary.MODELS, *glossary.OUTCOMES, *glossary.DIALECTS]
+    raise UnknownName.of("metric, interval, verifier, model, outcome or dialect", name, known)
 
 
 def _word(name: str, dialect: str, ours: str | None) -> str:

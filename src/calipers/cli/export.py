@@ -73,7 +73,7 @@ class GymExport:
             return []
         from calipers.readers.files import Source
         from calipers.readers.nemo_gym import without_companions
-        from calipers.readers.nemo_gym_file import records
+        from calipers.readers.nemo_gym_line import records
 
         rows = []
         for path in without_companions(self._paths):

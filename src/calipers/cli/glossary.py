@@ -53,6 +53,14 @@ FORMATS: Final[Mapping[str, str]] = {
 }
 
 
+MODELS: Final[Mapping[str, str]] = {
+    "openai": "openai/NAME: any OpenAI-compatible server, at --base-url or $OPENAI_BASE_URL.",
+    "litellm": "litellm/ID: whatever litellm reaches; pip install 'calipers[litellm]'.",
+    "replay": "replay/FILE: the answers of an earlier log, by task and sample, else by prompt.",
+    "python": "python/FILE.py:OBJECT or python/MODULE:OBJECT: a function, or an object with generate().",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Speech:
     """What a dialect's words mean here."""

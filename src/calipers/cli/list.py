@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -12,7 +13,7 @@ from calipers.cli.group import verbose
 from calipers.cli.output import write
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.cards import CARDS
-from calipers.names import METRICS
+from calipers.names import METRICS, VERIFIERS
 from calipers.reports.safe import clean
 from calipers.stats.cards import INTERVALS
 
@@ -23,9 +24,33 @@ def metrics() -> dict[str, str]:
     return found | {clean(name): "Brought by an installed plugin." for name in METRICS.names() if name not in found}
 
 
+def verifiers() -> dict[str, str]:
+    """Every verifier with the first line of what it says of itself."""
+    found = {name: said(VERIFIERS.load(name)).partition("\n")[0] for name in VERIFIERS.entries}
+    return found | {clean(name): "Brought by an installed plugin." for name in VERIFIERS.plugins() if name not in found}
+
+
+def said(thing: object) -> str:
+    """What a thing's class says of it."""
+    return inspect.getdoc(type(thing)) or ""
+
+
+def benchmarks() -> dict[str, str]:
+    """The benchmarks in the store of this project, with their latest version."""
+    from calipers.tasks import store
+
+    found = {clean(name): f"id {store.find(name)}" for name in store.names()}
+    if not found:
+        raise InputError("no benchmark is in the store of this project; calipers publish DIR puts one there")
+    return found
+
+
 KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
     "metrics": metrics,
     "intervals": lambda: {name: card.one_line for name, card in INTERVALS.items()},
+    "verifiers": verifiers,
+    "models": lambda: glossary.MODELS,
+    "benchmarks": benchmarks,
     "dialects": lambda: {name: speech.one_line for name, speech in glossary.DIALECTS.items()},
     "formats": lambda: glossary.FORMATS,
     "outcomes": lambda: {word: outcome.one_line for word, outcome in glossary.OUTCOMES.items()},
@@ -36,7 +61,9 @@ KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
 @click.argument("what", metavar="WHAT", required=False)
 @verbose
 def list_names(what: str | None) -> None:
-    """List what there is. WHAT is metrics, intervals, dialects, formats or outcomes."""
+    """List what there is. WHAT is metrics, intervals, verifiers, models, benchmarks, dialects,
+    formats or outcomes.
+    """
     if what is None:
         raise InputError(f"list what? expected {', '.join(KINDS)}")
     if what not in KINDS:

@@ -13,22 +13,20 @@ from msgspec import UNSET
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from calipers.readers.files import BOM, Source, line_blocks
 from calipers.readers.gather import BadRow, Gather
 from calipers.readers.jsonl import Block, LineError
 from calipers.readers.nemo_gym_cells import REWARD
+from calipers.readers.nemo_gym_line import BAD, decoded, one_a_line
 from calipers.readers.nemo_gym_rows import ROLLOUT, GymRows, Keys, overlaid
-from calipers.readers.nemo_gym_schema import FAILURE, KILLED, Schema
+from calipers.readers.nemo_gym_schema import KILLED, Schema
 from calipers.readers.nemo_gym_taking import GymPart, Taking, keys_of, take_records
 from calipers.readers.schema import MOST_COLUMNS
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.part import Labels, Places
 from calipers.rollouts.record import CODE, UNSTATED
 
-_NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
+_NEWLINE = ord(b"\n")
 _LAST_ASCII = 127
-_DICT = msgspec.json.Decoder(dict[str, Any])
-_BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class GymLines:
@@ -104,14 +102,14 @@ class GymLines:
             if octets.max(initial=0) > _LAST_ASCII:
                 bytes(block).decode()  # what is skipped unread must be UTF-8 too
             found: list[Any] = self._schema.decoder.decode_lines(block)
-        except _BAD:
+        except BAD:
             if not self._learn(block):
                 return None
             try:
                 found = self._schema.decoder.decode_lines(block)
-            except _BAD:
+            except BAD:
                 return None
-        return found if _one_a_line(octets, ends, len(found)) else None
+        return found if one_a_line(octets, ends, len(found)) else None
 
     def _learn(self, block: Block) -> bool:
         """Widen the schema to the lines that do not fit it; False when one never will."""
@@ -119,7 +117,7 @@ class GymLines:
         for number, line in self._filled(block):
             if _fits(self._schema, line):
                 continue
-            if not self._schema.learn(_decoded(number, line)):
+            if not self._schema.learn(decoded(number, line)):
                 return False
             self._schema.rebuild()
             if self._schema.columns() > MOST_COLUMNS:
@@ -164,7 +162,7 @@ class GymLines:
     def _take_slowly(self, block: Block) -> None:
         """Line by line, as Python reads JSON: NaN and Infinity are numbers, and any key will do."""
         lines = list(self._filled(block))
-        records = [_decoded(number, line) for number, line in lines]
+        records = [decoded(number, line) for number, line in lines]
         for record in records:
             self._schema.learn(record)
         self._places.add(self._taking.cells.rows, np.array([number for number, _ in lines]))
@@ -222,46 +220,9 @@ def _fits(schema: Schema, line: bytes) -> bool:
     try:
         line.decode()
         schema.decoder.decode(line)
-    except _BAD:
+    except BAD:
         return False
     return True
-
-
-def _decoded(number: int, line: bytes) -> dict[str, Any]:
-    """A line as Python reads JSON; LineError for one that is no row."""
-    right = "expected one JSON object a line"
-    try:
-        row = json.loads(line.decode())
-        json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeDecodeError as error:
-        raise LineError(number, f"byte {error.start + 1} of the line is not UTF-8", "expected UTF-8 text") from None
-    except UnicodeEncodeError:
-        raise LineError(number, "half of a surrogate pair stands alone", "expected whole characters") from None
-    except RecursionError:
-        raise LineError(number, "it is nested too deeply", "expected a flat object") from None
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
-            raise LineError(number, "two values on one line", right) from None
-        wrong = f"not JSON ({error.msg.removesuffix(' at')} at column {error.colno})"
-        raise LineError(number, wrong, right) from None
-    except ValueError:  # an integer of thousands of digits
-        raise LineError(number, "a number is out of range", "expected an integer of at most 64 bits") from None
-    if not isinstance(row, dict):
-        raise LineError(number, "a rollout is no object", right)
-    return row
-
-
-def _one_a_line(octets: NDArray[np.uint8], ends: Ints, rows: int) -> bool:
-    """Whether each line is exactly one object: the decoder also takes two on a line, and one on two."""
-    if not len(octets) or octets[0] != _OPEN:
-        return not rows and not len(octets)
-    whole = octets[-1] == _NEWLINE
-    before = octets[ends - 1]
-    if _RETURN in before[-1:]:
-        before = np.where(before == _RETURN, octets[ends - 2], before)
-    after = octets[(ends[:-1] if whole else ends) + 1]
-    # inside an object no newline stands between } and {, so here each one parts two objects
-    return bool((before == _CLOSE).all() and (after == _OPEN).all()) and rows == len(ends) + (not whole)
 
 
 def _tasks(gym: GymRows) -> tuple[list[str], Ints]:
@@ -282,28 +243,3 @@ def _columns(gym: GymRows) -> dict[str, Column]:
             if given.any():
                 found[name] = Column(cells.values, given)
     return found
-
-
-def records(source: Source) -> list[dict[str, Any]]:
-    """The rows of a source as they are, but failed attempts: for code that wants to see them all."""
-    source.head = source.head.removeprefix(BOM)
-    lines, found = 0, []
-    try:
-        for block in line_blocks(source.readinto):
-            for number, line in enumerate(bytes(block).split(b"\n"), lines + 1):
-                if line.strip():
-                    row = _quickly(number, line)
-                    if row.get(FAILURE) is None and not row.get(KILLED):
-                        found.append(row)
-            lines += bytes(block).count(b"\n")
-    except LineError as error:
-        raise error.at(source.path) from None
-    return found
-
-
-def _quickly(number: int, line: bytes) -> dict[str, Any]:
-    try:
-        row: dict[str, Any] = _DICT.decode(line)
-    except _BAD:
-        return _decoded(number, line)
-    return row
