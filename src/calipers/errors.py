@@ -9,6 +9,7 @@
     ├── RunError              the world's fault: recorded on the rollout, which becomes a gap
     │   ├── ClientError       no completion came back; says whether asking again could help
     │   └── VerifierError     a completion could not be judged
+    ├── SandboxError          no sandbox can be had, or it broke: the program in it has not been judged
     ├── LogError              what a run made cannot be written; what it made before stays, exit 3
     └── Incomplete            numbers were refused because rollouts are missing, exit 3
 
@@ -89,6 +90,10 @@ class VerifierError(RunError):
     def __init__(self, message: str, *, outcome: str = "verifier_failed") -> None:
         super().__init__(message)
         self.outcome = outcome
+
+
+class SandboxError(CalipersError):
+    """No sandbox can be had here, or it broke: the program is not to blame, and has not been judged."""
 
 
 class LogError(CalipersError):

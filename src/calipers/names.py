@@ -221,6 +221,8 @@ VERIFIERS = Index(
         "tool_calls_match": "calipers.run.verifiers.tools:TOOL_CALLS_MATCH",
         "format_only": "calipers.run.verifiers.form:FORMAT_ONLY",
         "numeric_match": "calipers.run.verifiers.numeric:NUMERIC_MATCH",
+        "python_tests": "calipers.run.verifiers.python_tests:PYTHON_TESTS",
+        "test_sh": "calipers.run.verifiers.test_sh:TEST_SH",
     },
     groups={"calipers.verifiers": "", "evsys_sdk.verifiers": "calipers.compat:borrowing"},
 )

@@ -3,7 +3,6 @@ import json
 import math
 import random
 
-import numpy as np
 import pytest
 from gym import exported, put, row
 from readers.given import refused, seen, written
@@ -82,12 +81,15 @@ def test_what_is_refused(tmp_path, lines, said):
 
 
 def test_numbers_that_are_no_json_are_read_as_python_writes_them(tmp_path):
+    """NaN is a gap: NeMo Gym writes it as null and leaves it out, and so it counts as missing here."""
     path = put(tmp_path / "rollouts.jsonl", row(0, 0, math.nan), row(0, 1, 1.0, x=math.inf), row(0, 2, 0.0))
     table, _ = read([path])
-    rewards = table.rewards["reward"]
-    assert rewards.given.tolist() == [True, True, True]
-    assert np.isnan(rewards.values).tolist() == [True, False, False]
-    assert table.columns["x"].values[1] == math.inf
+    assert [one["outcome"] for one in seen(table)] == ["missing", "scored", "scored"]
+    assert [one.get("x") for one in seen(table)] == [None, math.inf, None]
+    (entry,) = exported(path)
+    infos = entry["group_level_metrics"][0]["rollout_infos"]
+    assert [info["reward"] for info in infos] == [None, 1.0, 0.0]
+    assert entry["key_metrics"]["mean/reward"] == 0.5
 
 
 def test_only_this_format_takes_them(tmp_path):

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from calipers.readers.gather import BadRow, Gather
 from calipers.readers.jsonl import Block, LineError
-from calipers.readers.nemo_gym_cells import REWARD
+from calipers.readers.nemo_gym_cells import REWARD, Cells
 from calipers.readers.nemo_gym_line import BAD, decoded, one_a_line
 from calipers.readers.nemo_gym_rows import ROLLOUT, GymRows, Keys, overlaid
 from calipers.readers.nemo_gym_schema import KILLED, Schema
 from calipers.readers.nemo_gym_taking import GymPart, Taking, keys_of, take_records
 from calipers.readers.schema import MOST_COLUMNS
-from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.part import Labels, Places
 from calipers.rollouts.record import CODE, UNSTATED
 
@@ -79,6 +79,7 @@ class GymLines:
             raise LineError(self._line(row), wrong, right) from None
         tasks, task = _tasks(gym)
         rewards = gym.top.get(self._names.get(REWARD, REWARD))
+        reward = _numbers(rewards, gym.aside) if rewards else None
         return GymPart(
             places=self._places,
             tasks=tasks,
@@ -86,7 +87,7 @@ class GymLines:
             sample=gym.rollout,
             attempt=np.ones(len(gym), dtype=np.int64),
             outcome=self._outcomes(gym),
-            rewards={REWARD: Column(rewards.values, rewards.given)} if rewards and rewards.given.any() else {},
+            rewards={REWARD: reward} if reward is not None and reward.given.any() else {},
             columns=_columns(gym),
             labels={**gathered.labels, "agent": Labels(gym.agent, gym.agents)},
             named=frozenset(self._names.values()) & frozenset(self._schema.kinds),
@@ -235,11 +236,13 @@ def _tasks(gym: GymRows) -> tuple[list[str], Ints]:
 
 def _columns(gym: GymRows) -> dict[str, Column]:
     """The numbers of rollouts that count, but the reward; it too where usage has one of that name, which wins."""
-    found = {}
-    for name in {**gym.top, **gym.usage}:
-        if name != REWARD or name in gym.usage:
-            cells = overlaid(gym, name)
-            given = cells.given & ~gym.aside if gym.aside.any() else cells.given
-            if given.any():
-                found[name] = Column(cells.values, given)
-    return found
+    names = [name for name in {**gym.top, **gym.usage} if name != REWARD or name in gym.usage]
+    found = {name: _numbers(overlaid(gym, name), gym.aside) for name in names}
+    return {name: column for name, column in found.items() if column.given.any()}
+
+
+def _numbers(cells: Cells, aside: Bools) -> Column:
+    """A key as a column of rollouts that count. NaN is a gap: it is what NeMo Gym writes as null, and leaves out."""
+    given = cells.given & ~aside if aside.any() else cells.given
+    odd = np.isnan(cells.values)
+    return Column(cells.values, given & ~odd if odd.any() else given)

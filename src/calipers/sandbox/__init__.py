@@ -10,7 +10,8 @@
 `docs/sandbox.md` says what holds and what does not.
 """
 
-from calipers.sandbox.limits import Limits, Ran, SandboxError
+from calipers.errors import SandboxError
+from calipers.sandbox.limits import Limits, Ran
 from calipers.sandbox.mechanism import Mechanism
 from calipers.sandbox.probing import probe
 from calipers.sandbox.program import run

@@ -14,7 +14,8 @@ from pathlib import Path
 from threading import Event
 from typing import IO, Any, Literal
 
-from calipers.sandbox.limits import Cause, Limits, SandboxError
+from calipers.errors import SandboxError
+from calipers.sandbox.limits import Cause, Limits
 from calipers.sandbox.mechanism import Mechanism
 from calipers.sandbox.syscalls import call_filter
 from calipers.sandbox.talk import Talk, end

@@ -6,14 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from calipers.errors import CalipersError
-
 Cause = Literal["", "time", "memory", "caller"]
 """Why all of a sandbox was killed: a limit, or whoever started it changed their mind."""
-
-
-class SandboxError(CalipersError):
-    """No sandbox can be had here, or it broke: the program is not to blame, and has not been judged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
+from calipers.errors import SandboxError
 from calipers.sandbox.launch import launch
-from calipers.sandbox.limits import Limits, SandboxError
+from calipers.sandbox.limits import Limits
 from calipers.sandbox.mechanism import NAMES, Mechanism, Name, find
 from calipers.sandbox.view import interpreter, view
 

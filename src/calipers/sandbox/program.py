@@ -9,9 +9,9 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from threading import Event
 
-from calipers.errors import InputError
+from calipers.errors import InputError, SandboxError
 from calipers.sandbox.launch import launch
-from calipers.sandbox.limits import Cause, Limits, Ran, SandboxError
+from calipers.sandbox.limits import Cause, Limits, Ran
 from calipers.sandbox.mechanism import Mechanism
 from calipers.sandbox.probing import probe
 from calipers.sandbox.view import view

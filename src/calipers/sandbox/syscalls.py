@@ -11,7 +11,7 @@ import os
 import struct
 from functools import cache
 
-from calipers.sandbox.limits import SandboxError
+from calipers.errors import SandboxError
 
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column below, AUDIT_ARCH
 
