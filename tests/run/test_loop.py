@@ -215,6 +215,12 @@ def test_money_stops_the_run(tmp_path):
     assert status.stopped == "the limit of $0.45 is reached"
 
 
+def test_a_limit_that_nobody_can_keep_stops_the_run_too(tmp_path):
+    records, status = run(tmp_path, Scripted(lambda request: "x"), owed(100), concurrency=1, cost=0.45)
+    assert len(records) == 1
+    assert status.stopped == "nobody says what a call costs, so no limit can be kept; give --price"
+
+
 def test_time_stops_the_run(tmp_path):
     async def hold(request):
         await asyncio.sleep(0.05)

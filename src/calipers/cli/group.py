@@ -13,8 +13,8 @@ COMMANDS: Final = {  # name -> (module:function, one line of help)
     "run": ("calipers.cli.run:run", "Run a benchmark against a model; the same command goes on."),
     "score": ("calipers.cli.score:score", "Turn rollouts into numbers. No model is called."),
     "publish": ("calipers.cli.publish:publish", "Put a benchmark into the local store, as its next version."),
-    "list": ("calipers.cli.list:list_names", "List the metrics, dialects, formats or outcomes there are."),
-    "explain": ("calipers.cli.explain:explain", "Say what a metric, an outcome or a dialect means."),
+    "list": ("calipers.cli.list:list_names", "List the metrics, verifiers, models, dialects and more there are."),
+    "explain": ("calipers.cli.explain:explain", "Say what a metric, a verifier, an outcome or a dialect means."),
     "demo": ("calipers.cli.demo:demo", "A tour on bundled rollouts, offline."),
 }
 

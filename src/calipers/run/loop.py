@@ -234,8 +234,11 @@ class Loop:
         if cost is not None:
             status.spent = (status.spent or 0.0) + cost
         self._observer.settled(made.owed.position, made.owed.sample, made.outcome, made.reward)
-        if self._limits.cost is not None and (status.spent or 0.0) >= self._limits.cost:
-            self.stop(f"the limit of ${self._limits.cost:g} is reached")
+        if self._limits.cost is not None:
+            if cost is None and made.completion is not None:
+                self.stop("nobody says what a call costs, so no limit can be kept; give --price")
+            elif (status.spent or 0.0) >= self._limits.cost:
+                self.stop(f"the limit of ${self._limits.cost:g} is reached")
 
     async def _look(self) -> None:
         while True:
