@@ -165,3 +165,9 @@ def test_shards_and_standard_input_need_a_name(here):
     assert "--export nemo_gym: there is no one file" in refused(
         "score", "-", "--export", "nemo_gym", cwd=here, stdin=text
     )
+
+
+def test_a_device_is_written_not_replaced(here):
+    done = calipers("score", "rollouts.jsonl", "--export", "nemo_gym=/dev/null", cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert not os.path.isfile("/dev/null")

@@ -13,6 +13,7 @@ from calipers.dialects.nemo_gym_profile import reward_profile
 from calipers.dialects.nemo_gym_words import STATISTICS
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.metrics import gym
+from calipers.readers.files import BLOCK
 
 NAN = math.nan
 
@@ -111,6 +112,8 @@ def test_usage_wins_in_the_statistics_even_where_it_says_nothing(tmp_path):
     [
         ([row(0, 0), row(0, 0)], "_ng_task_index 0, _ng_rollout_index 0 stands twice"),
         ([row("a", 0), row("a", 0)], "_ng_task_index a, _ng_rollout_index 0 stands twice"),
+        ([row(0, 0), 3], "row 2: it is no object; expected one with _ng_task_index and _ng_rollout_index"),
+        ([{**row(0, 0), "agent_ref": 3}], "row 1: agent_ref is 3; expected an object with a name"),
         ([row(0, 0), {"_ng_task_index": 0}], "row 2: no key '_ng_rollout_index'"),
         ([row(0, 0, response=None)], "row 1: response is null; expected an object, or no such key"),
         ([row(0, 0), row("b", 0)], "row 2: task indices are text in some rows"),
@@ -198,6 +201,8 @@ def test_rows_are_stripped_sorted_and_told_apart_by_agent():
         by_agent([row(0, 0), row("x", 0)])
     with pytest.raises(InputError, match="a row has no key '_ng_rollout_index'"):
         by_agent([{"_ng_task_index": 0}])
+    with pytest.raises(InputError, match="agent_ref: it is 3; expected an object with a name"):
+        by_agent([{**row(0, 0), "agent_ref": 3}])
 
 
 def inputs(*tasks):
@@ -214,7 +219,7 @@ def inputs(*tasks):
         (inputs(0), [row(0, 0), row(0, 0)], "rollout 2: _ng_task_index 0, _ng_rollout_index 0 stands twice"),
         (inputs(0) * 2, [row(0, 0)], "input 3: _ng_task_index 0, _ng_rollout_index 0 stands twice"),
         (inputs(0), [row(1, 0)], "_ng_task_index 1, _ng_rollout_index 0 has no input"),
-        (inputs(0), [{"reward": 1}], "rollout 1: it has no indices"),
+        (inputs(0), [{"reward": 1}], "rollout 1: no key '_ng_task_index'; expected an integer or text"),
     ],
 )
 def test_a_profile_that_does_not_join(planned, done, said):
@@ -275,3 +280,15 @@ def test_a_prompt_template_fills_the_input():
 def test_repeats_for_an_unknown_agent_are_worth_a_warning():
     with pytest.warns(UserWarning, match="repeats are given for agent 'z', which no input names"):
         materialize(lines({}), Materializing(agent_name="a", num_repeats={"a": 1, "z": 2}))
+
+
+def test_many_blocks_of_lines_are_one_table(tmp_path):
+    """Keys and kinds of value that first appear in a later block, the slow way for some lines, and gaps all over."""
+    rows = [{**one, "_ng_task_index": 50 * seed + one["_ng_task_index"]} for seed in range(120) for one in drawn(seed)]
+    late = [{f"late{n // 700}": n} if n % 700 > 690 else {} for n in range(len(rows))]
+    rows = [{**one, "text": "x" * 200, **more} for one, more in zip(rows, late)]
+    (entry,) = exported(put(tmp_path / "rollouts.jsonl", *rows))
+    assert (tmp_path / "rollouts.jsonl").stat().st_size > 5 * BLOCK
+    found = json.loads(json.dumps(aggregate(rows).to_dict()).replace("NaN", "null"))
+    assert {key: entry[key] for key in found} == found
+    assert list(entry["agent_metrics"]) == list(found["agent_metrics"])

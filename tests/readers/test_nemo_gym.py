@@ -177,6 +177,13 @@ def test_what_lies_beside_says_what_was_planned_and_what_failed(tmp_path):
     assert seen(read(named)[0]) == seen(table)  # a glob names them too
 
 
+def test_other_files_with_such_names_are_read(tmp_path):
+    first = put(tmp_path / "a.jsonl", {"task": "x", "reward": 1})
+    second = put(tmp_path / "a_failures.jsonl", {"task": "y", "reward": 0})
+    assert list(read([first, second])[0].tasks) == ["x", "y"]
+    assert refused(first, put(tmp_path / "a_failures.jsonl")) == ": no rollouts; expected at least one"
+
+
 def test_a_plan_without_any_success_is_a_set_of_gaps(tmp_path):
     path = put(tmp_path / "run.jsonl")
     put(tmp_path / "run_materialized_inputs.jsonl", planned(0, 0), planned("1", 0, agent="b"))

@@ -33,7 +33,7 @@ class GymExport:
         elif not path:
             raise InputError.at("--export", f"{asked!r} names no file", "expected nemo_gym, or nemo_gym=PATH")
         Target(path, paths)  # whatever hinders --out hinders this file too
-        if os.path.exists(path) and not force:
+        if os.path.isfile(path) and not force:
             raise InputError.at(path, "is there already", "--force replaces it")
         self.path, self._paths, self._hooks = path, paths, hooks
 
@@ -116,9 +116,12 @@ def _replace(path: str, chunks: Iterable[bytes | memoryview]) -> None:
     folder, name = os.path.split(real)
     part = os.path.join(folder, f".{name[:100]}.{os.urandom(4).hex()}.part")
     try:
+        if os.path.exists(real) and not os.path.isfile(real):
+            with open(real, "wb") as device:  # a pipe or /dev/null cannot be replaced
+                device.writelines(chunks)
+            return
         with open(part, "xb") as file:
-            for chunk in chunks:
-                file.write(chunk)
+            file.writelines(chunks)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, real)

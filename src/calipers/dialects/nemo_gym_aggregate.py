@@ -14,7 +14,7 @@ from calipers.metrics.gym import Frame, frame, pooled
 from calipers.readers.nemo_gym_beside import FAILURES, INPUTS, beside
 from calipers.readers.nemo_gym_rows import MIXED, ROLLOUT, TASK, GymRows, joined
 from calipers.readers.nemo_gym_schema import AGENT
-from calipers.readers.nemo_gym_taking import GymPart, from_records
+from calipers.readers.nemo_gym_taking import GymPart, agent_of, from_records
 from calipers.reports.nemo_gym import Entry, encoded, flat, groups, merged
 from calipers.rollouts.part import Part
 
@@ -140,7 +140,7 @@ def by_agent(rows: Iterable[Row]) -> dict[str, list[dict[str, Any]]]:
         raise InputError(f"a row has no key {error}; expected {TASK} and {ROLLOUT}") from None
     found: dict[str, list[dict[str, Any]]] = {}
     for row in ordered:
-        if name := (row.get(AGENT) or {}).get("name"):
+        if name := agent_of(row):
             found.setdefault(name, []).append(stripped(row))
     return found
 

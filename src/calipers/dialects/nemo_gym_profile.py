@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from calipers.errors import InputError
 from calipers.metrics.gym import frame, over
-from calipers.readers.nemo_gym_rows import ROLLOUT, TASK
+from calipers.readers.nemo_gym_rows import ROLLOUT, TASK, index_fault
 from calipers.readers.nemo_gym_schema import AGENT
 from calipers.readers.nemo_gym_taking import from_records
 from calipers.reports.nemo_gym import Expected, flat, groups
@@ -71,8 +72,9 @@ def reward_profile(inputs: Sequence[Row], rollouts: Sequence[Row], *, allow_part
 def _indexed(rows: Sequence[Row], what: str) -> dict[_Key, Row]:
     found: dict[_Key, Row] = {}
     for number, row in enumerate(rows, 1):
-        if TASK not in row or ROLLOUT not in row:
-            raise InputError.at(f"{what} {number}", "it has no indices", f"expected {TASK} and {ROLLOUT}")
+        for index in (TASK, ROLLOUT):
+            if fault := index_fault(index, row.get(index, UNSET)):
+                raise InputError.at(f"{what} {number}", *fault)
         key = (row[TASK], row[ROLLOUT])
         if key in found:
             raise InputError.at(f"{what} {number}", f"{_said(key)} stands twice", "expected it once")

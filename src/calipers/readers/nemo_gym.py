@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from calipers.errors import InputError
-from calipers.readers.files import BOM, LONGEST_LINE, STDIN, LongLine, Source, line_blocks, next_line
+from calipers.readers.files import BLOCK, BOM, LONGEST_LINE, STDIN, LongLine, Source, line_blocks, next_line
 from calipers.readers.jsonl import LineError
 from calipers.readers.nemo_gym_beside import FAILURES, INPUTS, beside, with_companions
 from calipers.readers.nemo_gym_cells import REWARD
@@ -39,10 +39,22 @@ def is_row(line: bytes) -> bool:
 
 
 def without_companions(paths: Sequence[str]) -> list[str]:
-    """The paths without those that are read anyway, beside another of them."""
-    real = {os.path.realpath(path) for path in paths if path != STDIN}
-    taken = {os.path.realpath(beside(path, word)) for path in real for word in (FAILURES, INPUTS)}
-    return [path for path in paths if path == STDIN or os.path.realpath(path) not in taken]
+    """The paths without those that are read anyway, beside another of them, where both are NeMo Gym's."""
+    mains = [path for path in paths if path != STDIN and _may_be_ours(path)]
+    taken = {os.path.realpath(beside(path, word)) for path in mains for word in (FAILURES, INPUTS)}
+    return [path for path in paths if os.path.realpath(path) not in taken or not _may_be_ours(path)]
+
+
+def _may_be_ours(path: str) -> bool:
+    """Whether a file starts with a row of NeMo Gym's, or is empty, as a file of failures often is."""
+    if not os.path.isfile(path):
+        return False  # what passes only once must not be looked into
+    try:
+        with open(path, "rb") as file:
+            head = file.read(BLOCK)
+    except (OSError, ValueError):
+        return False
+    return is_row(head) or not head.strip()
 
 
 def read(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:

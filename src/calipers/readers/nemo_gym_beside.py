@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +12,9 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.readers.files import BOM, STDIN, Source, line_blocks
+from calipers.readers.nemo_gym_cells import Growing
 from calipers.readers.nemo_gym_file import outcome_of
+from calipers.readers.nemo_gym_line import one_a_line
 from calipers.readers.nemo_gym_rows import ROLLOUT, TASK
 from calipers.readers.nemo_gym_schema import Agent
 from calipers.readers.nemo_gym_taking import GymPart
@@ -23,6 +25,7 @@ from calipers.rollouts.record import CODE
 FAILURES: Final = "_failures.jsonl"
 INPUTS: Final = "_materialized_inputs.jsonl"
 PLANNED_FROM: Final = "materialized_inputs"
+NOT_RUN: Final = CODE["not_run"]
 
 
 class _Row(msgspec.Struct, gc=False):
@@ -72,33 +75,57 @@ def with_companions(path: str, parts: Sequence[GymPart]) -> list[Part]:
 def _companion(path: str, word: str) -> Part:
     """One of the files beside, as rollouts without a number; empty where there is none."""
     where = beside(path, word)
-    places, rows, numbers = Places(where), list[_Row](), list[int]()
-    if os.path.isfile(where):
-        with Source(where) as source:
-            source.head = source.head.removeprefix(BOM)
-            line = 0
-            for block in line_blocks(source.readinto):
-                for number, text in enumerate(bytes(block).split(b"\n"), line + 1):
-                    if text.strip():
-                        rows.append(_decoded(f"{where}:{number}", text))
-                        numbers.append(number)
-                line += bytes(block).count(b"\n")
-    places.add(0, np.array(numbers, dtype=np.int64))
-    tasks = list(dict.fromkeys(str(row.task) for row in rows))
-    code = {task: number for number, task in enumerate(tasks)}
-    agents = list(dict.fromkeys(name for row in rows if (name := row.agent.name if row.agent else None)))
-    who = {name: number for number, name in enumerate(agents)}
-    agent = [who.get(row.agent.name or "", -1) if row.agent else -1 for row in rows]
-    missing = CODE["not_run"]
+    codes: dict[int | str, int] = {}
+    agents: dict[str, int] = {}
+    task, sample, agent = Growing(np.int64), Growing(np.int64), Growing(np.int64)
+    outcome, lines, size = Growing(np.uint8), Growing(np.int64), 0
+    for numbers, rows in _blocks(where) if os.path.isfile(where) else ():
+        names = [row.agent.name if row.agent else None for row in rows]
+        task.put(size, np.array([codes.setdefault(row.task, len(codes)) for row in rows]))
+        sample.put(size, np.array([row.rollout for row in rows]))
+        agent.put(size, np.array([agents.setdefault(name, len(agents)) if name else -1 for name in names]))
+        outcome.put(size, np.array([NOT_RUN if word == INPUTS else outcome_of(row.failure) for row in rows]))
+        lines.put(size, numbers)
+        size += len(rows)
+    places = Places(where)
+    places.add(0, lines.finish(size))
     return Part(
         places=places,
-        tasks=tasks,
-        task=np.array([code[str(row.task)] for row in rows], dtype=np.int64),
-        sample=np.array([row.rollout for row in rows], dtype=np.int64),
-        attempt=np.ones(len(rows), dtype=np.int64),
-        outcome=np.array([missing if word == INPUTS else outcome_of(row.failure) for row in rows], dtype=np.uint8),
-        labels={"agent": Labels(np.array(agent, dtype=np.int64), agents)},
+        tasks=[str(index) for index in codes],
+        task=task.finish(size),
+        sample=sample.finish(size),
+        attempt=np.ones(size, dtype=np.int64),
+        outcome=outcome.finish(size),
+        labels={"agent": Labels(agent.finish(size), list(agents))},
     )
+
+
+def _blocks(where: str) -> Iterator[tuple[Ints, list[_Row]]]:
+    """The rows of a file, a block at a time, and the lines they stand on. InputError for a line that is none."""
+    before = 0
+    with Source(where) as source:
+        source.head = source.head.removeprefix(BOM)
+        for block in line_blocks(source.readinto):
+            octets = np.frombuffer(block, dtype=np.uint8)
+            ends = np.flatnonzero(octets == ord(b"\n"))
+            rows = _quickly(block)
+            if rows and one_a_line(octets, ends, len(rows)):
+                yield np.arange(before + 1, before + 1 + len(rows)), rows
+            else:
+                filled = [(n, line) for n, line in enumerate(bytes(block).split(b"\n"), before + 1) if line.strip()]
+                found = [_decoded(f"{where}:{number}", line) for number, line in filled]
+                if found:
+                    yield np.array([number for number, _ in filled]), found
+            before += len(ends)
+
+
+def _quickly(block: memoryview) -> list[_Row]:
+    """The rows of a block if all are good; none if one is not."""
+    try:
+        rows: list[_Row] = _DECODER.decode_lines(block)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
+    return rows if all(0 <= row.rollout < 2**53 for row in rows) else []
 
 
 def _decoded(place: str, text: bytes) -> _Row:
@@ -147,7 +174,6 @@ def _looked_up(keys: Ints, distinct: Ints, counts: Ints) -> Ints:
 
 
 def _chosen(places: Places, rows: Ints) -> Places:
-    lines = places.blocks[0][1]
     found = Places(places.path)
-    found.add(0, lines[rows] if not isinstance(lines, int) else lines)
+    found.add(0, np.array([int(places.of(row).rpartition(":")[2]) for row in rows.tolist()], dtype=np.int64))
     return found

@@ -149,8 +149,9 @@ class GymLines:
             elif what == "response" and self._schema.usage:
                 nothing = (UNSET,) * len(self._schema.usage)
                 rows = [astuple(held.usage) if held and held.usage else nothing for held in column]
-                for name, values in zip(self._schema.usage, zip(*rows, strict=True), strict=True):
-                    self._taking.take("usage", name, values)
+                for (name, kinds), values in zip(self._schema.usage.items(), zip(*rows, strict=True), strict=True):
+                    if "number" in kinds or name in self._schema.kinds:  # else it neither counts nor hides a number
+                        self._taking.take("usage", name, values)
         except ValueError as error:
             row, wrong, right = error.args
             raise LineError(self._line(self._taking.cells.rows + row), wrong, right) from None

@@ -149,6 +149,9 @@ def first_rows(rows: GymRows) -> list[int]:
 
 def from_records(records: Sequence[Row]) -> GymRows:
     """Rows that are decoded already, as a server is sent them. InputError for the first bad one."""
+    for number, record in enumerate(records, 1):
+        if not isinstance(record, Mapping):
+            raise InputError.at(f"row {number}", "it is no object", f"expected one with {TASK} and {ROLLOUT}")
     taking = Taking(routed=False)
     try:
         take_records(taking, records)
@@ -190,12 +193,20 @@ def _usage(row: int, record: Row, routed: bool) -> Row:
     return usage
 
 
-def _agent(row: int, record: Row) -> str | None:
+def agent_of(record: Row) -> str | None:
+    """The agent that ran a rollout, if it is named. InputError for what is no name."""
     held = record.get(AGENT) or {}
     name = held.get("name") if isinstance(held, Mapping) else held
     if not (name is None or isinstance(name, str)) or not isinstance(held, Mapping):
-        raise ValueError(row, f"{AGENT} is {shown(held)}", "expected an object with a name")
+        raise InputError.at(AGENT, f"it is {shown(held)}", "expected an object with a name")
     return name
+
+
+def _agent(row: int, record: Row) -> str | None:
+    try:
+        return agent_of(record)
+    except InputError:
+        raise ValueError(row, f"{AGENT} is {shown(record[AGENT])}", "expected an object with a name") from None
 
 
 def keys_of(record: Row) -> Keys:

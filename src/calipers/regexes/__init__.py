@@ -1,6 +1,6 @@
 """A regular expression we do not trust, with a limit on its time.
 
-`search` and `find_all` give what `re` gives, or `RegexTimeout`. Three ways lead there, the cheapest first:
+`search`, `find_all` and `remove` give what `re` gives, or `RegexTimeout`. Three ways lead there, the cheapest first:
 a pattern whose work on a text of this length is provably small runs as it is (`bound`); on the main thread
 an alarm stops all others (`alarm`); elsewhere, and where the alarm is somebody else's, a process of our own
 runs them (`worker`).
@@ -17,7 +17,7 @@ from calipers.regexes import alarm
 from calipers.regexes.bound import AT_MOST
 from calipers.regexes.pattern import Action, BadPattern, apply, attempt, compiled, known
 
-__all__ = ["LIMIT", "BadPattern", "Found", "RegexTimeout", "check", "find_all", "search"]
+__all__ = ["LIMIT", "BadPattern", "Found", "RegexTimeout", "check", "find_all", "remove", "search"]
 
 LIMIT: Final = 1.0  # seconds for one text
 
@@ -67,6 +67,16 @@ def find_all(
     """
     found: list[str] | list[tuple[str, ...]] = _run("find_all", pattern, text, ignore_case, limit)
     return found
+
+
+def remove(pattern: str, text: str, *, ignore_case: bool = False, limit: float = LIMIT) -> str:
+    """The text without any of the matches, as ``re.sub(pattern, "", text)`` leaves it.
+
+    >>> remove(r"[,$]", "$1,200")
+    '1200'
+    """
+    left: str = _run("remove", pattern, text, ignore_case, limit)
+    return left
 
 
 def check(pattern: str, *, ignore_case: bool = False, limit: float = LIMIT) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from calipers.errors import InputError
 from calipers.regexes.bound import harmless_up_to
 
-Action = Literal["search", "find_all", "compile"]
+Action = Literal["search", "find_all", "remove", "compile"]
 
 LONGEST: Final = 10_000  # characters of a pattern
 KEPT: Final = 10_000  # patterns; a benchmark may have one per task
@@ -70,8 +70,10 @@ def attempt(action: Action, pattern: str, ignore_case: bool, text: str) -> Any:
 
 
 def apply(action: Action, held: Compiled, text: str) -> Any:
-    """The spans of the first match or None; the list of all matches; nothing."""
+    """The spans of the first match or None; the list of all matches; the text without them; nothing."""
     if action == "search":
         match = held.pattern.search(text)
         return None if match is None else match.regs
+    if action == "remove":
+        return held.pattern.sub("", text)
     return held.pattern.findall(text) if action == "find_all" else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ from calipers.rollouts.column import Bools, Floats
 SUFFIX: Final = "_aggregate_metrics.json"
 SAMPLE: Final = {"agent_ref": {"name": "agent"}}
 """What NeMo Gym shows as a group's sample when it is not told the inputs: always this."""
-AT_ONCE = 500  # groups held as objects; the rest stays in columns
+AT_ONCE = 200  # groups held as objects; the rest stays in columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +103,13 @@ def _made(kind: str, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
     if odd_key(columns) is not None:
         rows = zip(*columns.values(), strict=True)
         return [{key: value for key, value in zip(columns, row, strict=True) if value is not UNSET} for row in rows]
-    spec: list[Any] = [(f"f{n}", Any, UNSET) for n in range(len(columns))]
-    rename = {f"f{n}": key for n, key in enumerate(columns)}
-    struct = msgspec.defstruct(kind, spec, rename=rename, gc=False)
-    return list(map(struct, *columns.values()))
+    return list(map(_struct(kind, tuple(columns)), *columns.values()))
+
+
+@lru_cache(maxsize=4)
+def _struct(kind: str, keys: tuple[str, ...]) -> type[msgspec.Struct]:
+    spec: list[Any] = [(f"f{n}", Any, UNSET) for n in range(len(keys))]
+    return msgspec.defstruct(kind, spec, rename={f"f{n}": key for n, key in enumerate(keys)}, gc=False)
 
 
 def _infos(of: Frame) -> dict[str, Callable[[int, int], list[Any]]]:

@@ -1,0 +1,148 @@
+"""Patterns that Rust's regex engine finds exactly as Python's does, and a block of texts searched with them.
+
+The engine in polars needs linear time, so no watch; on awkward patterns it is twenty times as fast as `re`. The
+two agree on first and last match and on all groups as long as a pattern has only literals, classes, dots, groups,
+branches and repeats; matches at least one character; and repeats nothing that can be empty. ``\\d``, ``\\w`` and
+``\\s`` mean other characters to each of them beyond ASCII, so texts with any are left to `re`. What Rust is given
+is written from Python's own parse tree: the pattern as text would mean something else to it in places.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from re import _parser  # type: ignore[attr-defined]  # the tree is not public; what is unknown in it is not plain
+from typing import Any, Final
+
+WORTH: Final = 64  # texts; for fewer, building a series costs more than it saves
+CATEGORIES: Final = {"DIGIT": "0-9", "SPACE": r"\x{9}-\x{D}\x{1C}-\x{20}", "WORD": "0-9A-Z_a-z"}
+_SURROGATES: Final = range(0xD800, 0xE000)
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """A pattern in Rust's words."""
+
+    pattern: str
+    groups: int
+    ascii_only: bool  # it has \\d, \\w or \\s
+
+    def fits(self, text: str) -> bool:
+        """Whether the engines agree on this text."""
+        return not self.ascii_only or text.isascii()
+
+
+class _NotPlain(Exception):
+    """The pattern has something that the two engines may read differently."""
+
+
+@lru_cache(maxsize=1024)
+def plain(pattern: str) -> Plain | None:
+    """The pattern for Rust; None for one that is not plain, or that Rust finds too large.
+
+    >>> plain("#### (-?[0-9.,]+)").groups, plain("a|b$"), plain("(?i)yes")
+    (1, None, None)
+    """
+    try:
+        tree = _parser.parse(pattern)
+        if tree.state.flags != re.UNICODE or tree.getwidth()[0] < 1:
+            return None
+        written = "".join(_written(tree))
+    except (re.error, RecursionError, OverflowError, Warning, _NotPlain):
+        return None
+    found = Plain(written, tree.state.groups - 1, "CATEGORY" in repr(tree.data))
+    return found if _compiles(found) else None
+
+
+def first_matches(found: Plain, texts: Sequence[str]) -> list[str | None]:
+    """The first match in each text, all of it; None where there is none."""
+    import polars as pl
+
+    return pl.Series(texts, dtype=pl.String).str.extract(found.pattern, 0).to_list()
+
+
+def answers(found: Plain, texts: Sequence[str], *, last: bool) -> list[str | None]:
+    """The first or last match in each text: its first group that is not empty, or all of it without groups."""
+    import polars as pl
+
+    series = pl.Series(texts, dtype=pl.String)
+    if last:  # a match is found again in itself, groups and all, as nothing plain looks beyond it
+        series = series.str.extract_all(found.pattern).list.last()
+        if not found.groups:
+            return series.to_list()
+    groups = [series.str.extract(found.pattern, group).to_list() for group in range(1, found.groups + 1)]
+    if not groups:
+        return series.str.extract(found.pattern, 0).to_list()
+    if len(groups) == 1:
+        return [answer or None for answer in groups[0]]
+    return [next(filter(None, row), None) for row in zip(*groups, strict=True)]
+
+
+def _compiles(found: Plain) -> bool:
+    import polars as pl
+
+    try:
+        pl.Series([""]).str.extract(found.pattern, 0)
+    except pl.exceptions.ComputeError:  # a repeat of many repeats
+        return False
+    return True
+
+
+def _written(nodes: Any) -> Iterator[str]:
+    for op, argument in nodes:
+        yield _node(str(op), argument)
+
+
+def _node(op: str, argument: Any) -> str:
+    match op:
+        case "LITERAL":
+            return _character(argument)
+        case "NOT_LITERAL":
+            return f"[^{_character(argument)}]"
+        case "ANY":
+            return r"[^\x{A}]"
+        case "IN":
+            return _class(argument)
+        case "SUBPATTERN":
+            group, more, fewer, body = argument
+            if more or fewer:
+                raise _NotPlain
+            return f"({'' if group else '?:'}{''.join(_written(body))})"
+        case "BRANCH":
+            return f"(?:{'|'.join(''.join(_written(branch)) for branch in argument[1])})"
+        case "MAX_REPEAT" | "MIN_REPEAT":
+            fewest, most, body = argument
+            if body.getwidth()[0] < 1:
+                raise _NotPlain
+            bounds = f"{{{fewest},{'' if most is _parser.MAXREPEAT else most}}}"
+            return f"(?:{''.join(_written(body))}){bounds}{'?' if op == 'MIN_REPEAT' else ''}"
+        case _:
+            raise _NotPlain
+
+
+def _class(items: Any) -> str:
+    negated = str(items[0][0]) == "NEGATE"
+    parts = []
+    for op, argument in items[negated:]:
+        match str(op):
+            case "LITERAL":
+                parts.append(_character(argument))
+            case "RANGE":
+                parts.append(f"{_character(argument[0])}-{_character(argument[1])}")
+            case "CATEGORY":
+                word = str(argument).removeprefix("CATEGORY_")
+                held = CATEGORIES.get(word.removeprefix("NOT_"))
+                if held is None:
+                    raise _NotPlain
+                parts.append(f"[{'^' if word.startswith('NOT_') else ''}{held}]")
+            case _:
+                raise _NotPlain
+    return f"[{'^' if negated else ''}{''.join(parts)}]"
+
+
+def _character(code: int) -> str:
+    if code in _SURROGATES:
+        raise _NotPlain
+    return f"\\x{{{code:X}}}"

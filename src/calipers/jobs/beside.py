@@ -1,0 +1,146 @@
+"""New columns beside the old: a record with one more reward, in which every older number stays what it was.
+
+Of a reward called NAME a line gets ``rewards.NAME``, ``NAME_answer``, ``NAME_outcome`` where that is not `scored`,
+and whatever else the judge said as ``NAME_...``. A record has one outcome for all its rewards, so that it must
+change where it would hide the new number, or make one of what is a gap; then it is `scored`, each reward is given
+or absent by itself, and the old ones still contribute what they did.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from calipers.errors import InputError, LogError
+from calipers.jobs.judging import Judged
+from calipers.jobs.stored import Batch, Stored
+from calipers.rollouts.record import CODE, FIRST_GAP, SCORED
+from calipers.run.log import sync_directory
+
+GAPS: Final = frozenset(word for word, code in CODE.items() if code >= FIRST_GAP)
+_encode = msgspec.json.Encoder().encode
+_ROW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class Beside:
+    """Writes the lines of one new reward."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._key = _encode(name)
+        self._mine = _encode(f"{name}_")[:-1]  # how each of our own keys begins, in a line that had this reward before
+        self._answer = b"," + _encode(f"{name}_answer") + b":"
+        self._tails: dict[tuple[float | None, str], bytes] = {}
+
+    def lines(self, batch: Batch, judged: Judged) -> bytes:
+        """The lines of a batch with what was judged."""
+        written = []
+        columns = zip(batch.lines, batch.rows, judged.rewards, judged.outcomes, judged.answers, strict=True)
+        for row, (line, stored, reward, outcome, answer) in enumerate(columns):
+            worth = contribution(outcome, reward)
+            plain = row not in judged.more and row not in judged.many and stored.rewards is None
+            if plain and self._mine not in line and (kept := _with_outcome(line, stored, worth)):
+                tail = self._tails.get((worth, outcome)) or self._tail(worth, outcome)
+                more = b"" if answer is None else self._answer + _encode(answer)
+                written.append(kept.rstrip(b" \t\r")[:-1] + tail + more + b"}\n")
+            else:
+                others = {f"{self._name}_{key}": value for key, value in judged.many.get(row, {}).items()}
+                mine = {"outcome": None if outcome == "scored" else outcome, "answer": answer}
+                mine |= judged.more.get(row, {})
+                written.append(self._rewritten(line, stored, {self._name: worth, **others}, mine))
+        return b"".join(written)
+
+    def _tail(self, worth: float | None, outcome: str) -> bytes:
+        given = b"" if worth is None else b',"rewards":{' + self._key + b":" + _encode(worth) + b"}"
+        said = b"" if outcome == "scored" else b"," + self._mine + b'outcome":' + _encode(outcome)
+        if len(self._tails) < 10_000:
+            self._tails[worth, outcome] = given + said
+        return given + said
+
+    def _rewritten(self, line: bytes, stored: Stored, rewards: dict[str, float | None], mine: dict[str, Any]) -> bytes:
+        """A line with more to it than a reward at its end: taken apart and put together again."""
+        record: dict[str, Any] = _ROW.decode(line)
+        worth = rewards[self._name]
+        record = {key: value for key, value in record.items() if not key.startswith(f"{self._name}_")}
+        held = {key: value for key, value in (stored.rewards or {}).items() if key not in rewards}
+        outcome = stored.outcome
+        if outcome in GAPS and worth is not None:
+            record.pop("reward", None)  # it stood beside a gap, and counted for nothing
+            held, outcome = {}, "scored"
+        elif outcome not in (None, "scored", *GAPS) and worth is None:
+            outcome = "scored"
+            if stored.reward is None and not held:
+                record["reward"] = 0.0  # what the old outcome contributed
+        if outcome != stored.outcome:
+            record["outcome"] = outcome
+        held |= {key: value for key, value in rewards.items() if value is not None}
+        record.pop("rewards", None)
+        if held:
+            record["rewards"] = held
+        return (
+            _encode(record | {f"{self._name}_{key}": value for key, value in mine.items() if value is not None}) + b"\n"
+        )
+
+
+def contribution(outcome: str, reward: float | None) -> float | None:
+    """The number that a verdict contributes, by the rules of the ledger; None for a gap."""
+    code = CODE[outcome]
+    if code >= FIRST_GAP:
+        return None
+    return reward if reward is not None or code == SCORED else 0.0
+
+
+def _with_outcome(line: bytes, stored: Stored, worth: float | None) -> bytes | None:
+    """The line, if its outcome lets old and new be what they are, or with another in its place; None if not easily."""
+    outcome = stored.outcome
+    if outcome in (None, "scored") or (outcome in GAPS) == (worth is None):
+        return line
+    if worth is None or stored.reward is not None:
+        return None
+    written = b'"outcome":"' + str(outcome).encode() + b'"'
+    place = line.find(written)
+    if place < 0 or line.find(b"{", 1, place) >= 0:  # none, or perhaps one of an object inside
+        return None
+    return line[:place] + b'"outcome":"scored"' + line[place + len(written) :]
+
+
+@contextmanager
+def whole_or_nothing(path: str) -> Iterator[Callable[[bytes], None]]:
+    """What writes to a file that takes its place when all is written; LogError when it cannot be."""
+    real = os.path.realpath(path)
+    beside = os.path.join(os.path.dirname(real), f".{os.path.basename(real)[:100]}.{os.urandom(4).hex()}.part")
+    try:
+        file = open(beside, "xb", buffering=0)  # noqa: SIM115
+    except OSError as error:
+        raise InputError.at(path, f"cannot be written ({error.strerror})", "choose another --out") from None
+
+    def write(data: bytes) -> None:
+        left = memoryview(data)
+        with _told(path):
+            while left:
+                left = left[file.write(left) :]
+
+    try:
+        with file:
+            yield write
+            with _told(path):
+                os.fsync(file.fileno())
+                os.replace(beside, real)
+                sync_directory(Path(real).parent)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LogError.of(path, error) from None

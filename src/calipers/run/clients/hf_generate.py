@@ -1,0 +1,183 @@
+"""Answers of a checkpoint to a batch of prompts.
+
+Each row has its own limit, stops and dice, so what a prompt is answered does not depend on who shares
+the batch: only the last digits of the scores do, as a matrix of another shape is multiplied in another
+order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from calipers.errors import ClientError
+from calipers.run.client import Completion, Price, Request
+from calipers.run.clients.hf_batches import in_batches
+from calipers.run.clients.hf_checkpoint import Checkpoint
+from calipers.run.clients.hf_sampling import Sampling, drawn, sampling_of
+
+DEFAULT_TOKENS = 256  # of an answer, when nobody says; EvSys' and lm-eval's number
+LOOKBACK = 8  # tokens looked at beyond those a stop can take: some only steer, and have no text
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """A prompt in tokens, and how its answer is made."""
+
+    place: int  # among those asked
+    tokens: Sequence[int]
+    limit: int  # tokens of the answer
+    stops: Sequence[str]
+    ends: frozenset[int]
+    sampling: Sampling | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Why a row ended, after how many tokens and seconds."""
+
+    why: str  # stop, length; timeout and closed: without an answer
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a batch may use."""
+
+    most: int  # rows at once
+    seconds: float
+    closed: threading.Event  # set when nobody waits for the answers any more
+
+
+def completions(
+    checkpoint: Checkpoint, requests: Sequence[Request], chat: bool, bounds: Bounds, price: Price | None
+) -> list[Completion | ClientError]:
+    """The answers to some requests, in their order; an error in the place of a request that has none."""
+    ends: list[Completion | ClientError | None] = [None] * len(requests)
+    rows = []
+    for place, request in enumerate(requests):
+        try:
+            rows.append(_prompted(checkpoint, place, request, chat))
+        except ClientError as error:
+            ends[place] = error
+    rows.sort(key=lambda row: -len(row.tokens))  # those of a length share a batch; the largest comes first
+    most = bounds.most if checkpoint.shares else 1  # a row that is filled up would be misread
+
+    def fits(batch: Sequence[Prompted]) -> bool:
+        """A row that has ended goes on beside the others, and may not run out of the model's positions."""
+        return max(len(row.tokens) for row in batch) + max(row.limit for row in batch) <= checkpoint.longest
+
+    made = in_batches(rows, most, fits, lambda batch: _generate(checkpoint, batch, bounds))
+    for row, (tokens, ended) in zip(rows, made, strict=True):
+        ends[row.place] = _completion(checkpoint, row, tokens, ended, bounds, price)
+    return [end for end in ends if end is not None]
+
+
+def _prompted(checkpoint: Checkpoint, place: int, request: Request, chat: bool) -> Prompted:
+    sampling = sampling_of(request)
+    tokens = checkpoint.prompt(request, chat)
+    room = checkpoint.longest - len(tokens)
+    if room <= 0:
+        said = f"the prompt has {len(tokens)} tokens and the model reads {checkpoint.longest}, its answer included"
+        raise ClientError(said, kind="context")
+    limit = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
+    steering = {stop: checkpoint.special(stop) for stop in request.stop}
+    ends = checkpoint.ends | {token for token in steering.values() if token is not None}
+    stops = [stop for stop, token in steering.items() if token is None and stop]
+    return Prompted(place, tokens, min(limit, room), stops, ends, sampling)
+
+
+def _generate(checkpoint: Checkpoint, batch: Sequence[Prompted], bounds: Bounds) -> list[tuple[list[int], Ended]]:
+    """The tokens of each answer, and how it ended."""
+    import torch
+    from transformers import LogitsProcessorList, StoppingCriteriaList
+
+    width = max(len(row.tokens) for row in batch)
+    filled = [[checkpoint.pads] * (width - len(row.tokens)) + list(row.tokens) for row in batch]
+    given = [[0] * (width - len(row.tokens)) + [1] * len(row.tokens) for row in batch]
+    device = checkpoint.model.device
+    ends = _Ends(batch, checkpoint.decode, width, bounds)
+    with torch.inference_mode():
+        found = checkpoint.model.generate(
+            input_ids=torch.tensor(filled, device=device),
+            attention_mask=torch.tensor(given, device=device),
+            do_sample=False,  # it takes the likeliest, of which _Choose leaves one where a row samples
+            max_new_tokens=max(row.limit for row in batch),
+            logits_processor=LogitsProcessorList([_Choose(batch)]),
+            stopping_criteria=StoppingCriteriaList([ends]),
+        )
+    answers = zip(found[:, width:].tolist(), ends.found, strict=True)
+    return [(tokens[: ended.tokens], ended) for tokens, ended in answers if ended is not None]
+
+
+def _completion(
+    checkpoint: Checkpoint, row: Prompted, tokens: Sequence[int], ended: Ended, bounds: Bounds, price: Price | None
+) -> Completion | ClientError:
+    if ended.why == "timeout":
+        return ClientError(f"no answer within {bounds.seconds:g} s", kind="timeout")
+    if ended.why == "closed":
+        return ClientError("the model was closed before it had answered", kind="closed")
+    text = checkpoint.decode(tokens[:-1] if tokens[-1] in row.ends else tokens)
+    cut = min((place for stop in row.stops if (place := text.find(stop)) >= 0), default=len(text))
+    usage: dict[str, float] = {"input_tokens": len(row.tokens), "output_tokens": len(tokens)}
+    if price is not None and (cost := price.of(usage)) is not None:
+        usage["cost_usd"] = cost
+    usage["latency_s"] = ended.seconds
+    return Completion(text[:cut], ended.why, "truncated" if ended.why == "length" else "", usage)
+
+
+class _Choose:
+    """Draws the next token of every row that samples, and leaves no other to take."""
+
+    def __init__(self, rows: Sequence[Prompted]) -> None:
+        self._dice = {place: (row.sampling, row.sampling.dice()) for place, row in enumerate(rows) if row.sampling}
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        for place, (sampling, dice) in self._dice.items():
+            token = drawn(scores[place], sampling, dice.random())
+            scores[place] = float("-inf")
+            scores[place, token] = 0.0
+        return scores
+
+
+class _Ends:
+    """Looks after each token whether a row is at its end; ``found`` holds the ends."""
+
+    def __init__(
+        self, rows: Sequence[Prompted], decode: Callable[[Sequence[int]], str], start: int, bounds: Bounds
+    ) -> None:
+        self.found: list[Ended | None] = [None] * len(rows)
+        self._rows, self._decode, self._start, self._bounds = rows, decode, start, bounds
+        self._began = perf_counter()
+        self._window = [max((len(s.encode()) for s in row.stops), default=0) + LOOKBACK for row in rows]
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        import torch
+
+        seconds = perf_counter() - self._began
+        for place, row in enumerate(self._rows):
+            if self.found[place] is None and (why := self._why(row, input_ids[place], self._window[place], seconds)):
+                self.found[place] = Ended(why, len(input_ids[place]) - self._start, seconds)
+        return torch.tensor([ended is not None for ended in self.found], device=input_ids.device)
+
+    def _why(self, row: Prompted, tokens: Any, window: int, seconds: float) -> str:
+        made = len(tokens) - self._start
+        if int(tokens[-1]) in row.ends or (row.stops and self._stops(row, tokens[self._start :], window)):
+            return "stop"
+        if made >= row.limit:
+            return "length"
+        if self._bounds.closed.is_set():
+            return "closed"
+        return "timeout" if seconds > self._bounds.seconds else ""
+
+    def _stops(self, row: Prompted, tokens: Any, window: int) -> bool:
+        """Whether a stop was written: looked for in the latest tokens, and then made sure of in all."""
+        for part in (tokens[-window:], tokens):
+            text = self._decode(part.tolist())
+            if not any(stop in text for stop in row.stops):
+                return False
+        return True

@@ -1,0 +1,240 @@
+"""The documents of a task, split by split: local files read here, anything else by the library ``datasets``.
+
+Local is ``dataset_path: json | csv | parquet | text | arrow`` with ``dataset_kwargs.data_files`` (or
+``data_dir``), and a folder as ``dataset_path``. A relative path is looked for from the working directory,
+as lm-evaluation-harness does, and then from the task's own folder.
+"""
+
+from __future__ import annotations
+
+import glob
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from calipers.errors import InputError, PluginError, UnknownName
+from calipers.tasks.lm_eval.config import TaskConfig, shown
+from calipers.tasks.lm_eval.files import READERS, SUFFIXES
+from calipers.tasks.lm_eval.template import called
+from calipers.tasks.lm_eval.yaml import TaskFile
+
+Rows = Sequence[Mapping[str, Any]]
+
+KWARGS: Final = ("data_files", "data_dir", "field", "trust_remote_code")  # besides those of a kind of file
+NAMED: Final = (  # what in a file's name says which split it is
+    ("train", ("train", "training")),
+    ("validation", ("validation", "valid", "val", "dev")),
+    ("test", ("test", "testing", "eval", "evaluation")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """The splits of a dataset, each read when it is asked for."""
+
+    place: str
+    readers: Mapping[str, Callable[[], Rows]]
+
+    def __getitem__(self, name: str) -> Rows:
+        if name not in self.readers:
+            known = ", ".join(self.readers) or "(none)"
+            raise InputError.at(self.place, f"the dataset has no split {name!r}", f"it has {known}")
+        return self.readers[name]()
+
+
+def load_splits(config: TaskConfig, file: TaskFile) -> Splits:
+    """The splits that a task's fields name; InputError for a file, format or library that is not there."""
+    place, kwargs = file.place("dataset_path"), dict(config.dataset_kwargs or {})
+    if config.custom_dataset is not None:
+        return _custom(config, kwargs, file.place("custom_dataset"))
+    path = config.dataset_path
+    if path is None:
+        raise InputError.at(file.place("task"), "no dataset_path", "expected one, such as json with data_files")
+    remote = any("://" in str(name) for names in _named(kwargs) for name in names)
+    if not remote and (path in READERS or Path(path).is_dir()):
+        return _local(path, kwargs, file)
+    return _library(config, kwargs, place)
+
+
+def _local(path: str, kwargs: dict[str, Any], file: TaskFile) -> Splits:
+    place = file.place("dataset_kwargs")
+    kwargs.pop("trust_remote_code", None)  # nothing here would run any code
+    asked, folder = kwargs.pop("data_files", None), kwargs.pop("data_dir", None)
+    if path not in READERS:
+        folder, path = path, ""
+    if asked is None and folder is None:
+        raise InputError.at(place, "no data_files", "expected files, such as data_files: {test: data.jsonl}")
+    found = _files(asked, folder, file, place) if asked is not None else _in_folder(str(folder), path, file, place)
+    readers: dict[str, Callable[[], Rows]] = {}
+    for split, files in found.items():
+        kind = path or SUFFIXES[_suffix(files[0])]
+        read, known = READERS[kind]
+        for key in kwargs:
+            if key not in known:
+                error = UnknownName.of(f"option of {kind} files", str(key), (*KWARGS, *known))
+                raise UnknownName(f"{place}: {error}")
+        readers[split] = _Later(read, tuple(files), kwargs)
+    return Splits(file.place("dataset_path"), readers)
+
+
+class _Later:
+    """Files that are read once, when somebody asks."""
+
+    def __init__(self, read: Callable[..., list[dict[str, Any]]], files: Sequence[Path], options: Any) -> None:
+        self._read, self._files, self._options = read, files, options
+        self._rows: Rows | None = None
+
+    def __call__(self) -> Rows:
+        if self._rows is None:
+            self._rows = united([row for file in self._files for row in self._read(file, **self._options)])
+        return self._rows
+
+
+def united(rows: Sequence[Mapping[str, Any]]) -> Rows:
+    """The rows with every column of any of them, in the order they are first seen; what is missing is null."""
+    columns = dict.fromkeys(key for row in rows for key in row)
+    return [{column: row.get(column) for column in columns} for row in rows]
+
+
+def _named(kwargs: Mapping[str, Any]) -> list[Sequence[Any]]:
+    files = kwargs.get("data_files")
+    several = list(files.values()) if isinstance(files, Mapping) else [files]
+    return [one if isinstance(one, list) else [one] for one in several]
+
+
+def _files(asked: Any, folder: Any, file: TaskFile, place: str) -> dict[str, list[Path]]:
+    """Split -> files; a text or a list alone is the split ``train``."""
+    splits = asked if isinstance(asked, Mapping) else {"train": asked}
+    found: dict[str, list[Path]] = {}
+    for split, names in splits.items():
+        several = names if isinstance(names, list) else [names]
+        if not several or not all(isinstance(name, str) and name for name in several):
+            raise InputError.at(f"{place}.data_files", f"is {shown(names)}", "expected a path or a list of paths")
+        below = f"{folder}/" if folder else ""
+        found[str(split)] = [path for name in several for path in _found(f"{below}{name}", file, place)]
+    return found
+
+
+def _found(name: str, file: TaskFile, place: str) -> list[Path]:
+    """The files that a path or a pattern means: from the working directory, else from the task's folder."""
+    homes = [Path(), *([file.path.parent] if file.path else [])]
+    for home in homes:
+        whole = home / name
+        if whole.is_file():
+            return [whole]
+        if glob.has_magic(name) and (matches := sorted(glob.glob(str(whole), recursive=True))):
+            return [Path(match) for match in matches if Path(match).is_file()]
+    where = " or ".join(str(home) for home in homes)
+    raise InputError.at(f"{place}.data_files", f"no file {name}", f"expected it in {where}")
+
+
+def _in_folder(folder: str, kind: str, file: TaskFile, place: str) -> dict[str, list[Path]]:
+    """The files of a folder by the split that their names tell; all are ``train`` where none does."""
+    homes = [Path(folder), *([file.path.parent / folder] if file.path else [])]
+    home = next((one for one in homes if one.is_dir()), None)
+    if home is None:
+        raise InputError.at(place, f"no folder {folder}", "expected one with files of data")
+    files = [path for path in sorted(home.rglob("*")) if path.is_file() and SUFFIXES.get(_suffix(path), kind) == kind]
+    if not kind:
+        first = next((SUFFIXES[_suffix(path)] for path in sorted(home.rglob("*")) if _suffix(path) in SUFFIXES), None)
+        files = [path for path in sorted(home.rglob("*")) if first and SUFFIXES.get(_suffix(path)) == first]
+    found: dict[str, list[Path]] = {}
+    for path in files:
+        words = set(re.split(r"[^a-z]+", path.relative_to(home).as_posix().lower()))
+        split = next((name for name, signs in NAMED if words & set(signs)), None)
+        if split:
+            found.setdefault(split, []).append(path)
+    if not files:
+        raise InputError.at(place, f"no files of data in {home}", f"expected {', '.join(SUFFIXES)}")
+    return found or {"train": files}
+
+
+def _suffix(path: Path) -> str:
+    return path.with_suffix("").suffix if path.suffix in (".gz", ".zst") else path.suffix
+
+
+def _custom(config: TaskConfig, kwargs: Mapping[str, Any], place: str) -> Splits:
+    def call() -> Any:
+        return config.custom_dataset(**(config.metadata or {}), **kwargs)
+
+    call.__name__ = getattr(config.custom_dataset, "__name__", "custom_dataset")
+    found = called(call, place)
+    if not isinstance(found, Mapping):
+        raise PluginError(f"{place}: {call.__name__} returns a {type(found).__name__}; expected a mapping of splits")
+    return _of_mapping(found, place)
+
+
+def _library(config: TaskConfig, kwargs: dict[str, Any], place: str) -> Splits:
+    """A dataset of the hub, or one that only the library can read. Its remote code is never run."""
+    kwargs.pop("trust_remote_code", None)
+    try:
+        import datasets
+    except ImportError:
+        wrong = f"{config.dataset_path} is a dataset of the hub"
+        raise InputError.at(place, wrong, "install calipers[hf] to load it, or give local files") from None
+    try:
+        found = datasets.load_dataset(config.dataset_path, config.dataset_name, **kwargs)
+    except Exception as error:  # the library's errors are of every class there is
+        first = str(error).strip().partition("\n")[0]
+        raise InputError.at(
+            place, f"{config.dataset_path} cannot be loaded ({type(error).__name__}: {first})"
+        ) from None
+    return _of_mapping(found if isinstance(found, Mapping) else {"train": found}, place)
+
+
+def _of_mapping(found: Mapping[str, Any], place: str) -> Splits:
+    def reader(split: Any) -> Callable[[], Rows]:
+        return lambda: [dict(row) for row in split]
+
+    return Splits(place, {str(name): reader(split) for name, split in found.items()})
+
+
+def processed(rows: Rows, function: Any, place: str) -> Rows:
+    """The rows as ``process_docs`` leaves them. It gets a ``datasets.Dataset`` where that library is installed."""
+    if function is None:
+        return rows
+    try:
+        import datasets
+    except ImportError:
+        try:
+            found = function(list(rows))
+        except AttributeError as error:
+            right = "expects a datasets.Dataset; install calipers[hf]"
+            raise PluginError(f"{place}: {getattr(function, '__name__', 'it')} {right} ({error})") from error
+        except Exception as error:
+            raise PluginError(f"{place}: failed: {type(error).__name__}: {error}") from error
+    else:
+        found = called(function, datasets.Dataset.from_list([dict(row) for row in rows]), place)
+    try:
+        return united([dict(row) for row in found])
+    except (TypeError, ValueError):
+        raise PluginError(f"{place}: returns a {type(found).__name__}; expected documents") from None
+
+
+def selected(total: int, limit: float | None = None, samples: Sequence[int] | None = None) -> list[int]:
+    """Which documents are asked: the first ``limit``, a share of them below 1, or the ``samples``, each once.
+
+    >>> selected(7, 0.3), selected(4, 1.0), selected(9, samples=[5, 2, 5])
+    ([0, 1, 2], [0], [2, 5])
+    """
+    if samples:
+        if limit is not None:
+            raise InputError.at("--limit", "given together with samples", "expected one of the two")
+        odd = [one for one in samples if not 0 <= one < total]
+        if odd:
+            raise InputError.at("samples", f"no document {odd[0]}", f"expected numbers from 0 to {total - 1}")
+        return sorted(set(samples))
+    most = effective_limit(total, limit)
+    return list(range(total if most is None else min(most, total)))
+
+
+def effective_limit(total: int, limit: float | None) -> int | None:
+    """How many documents a limit means; 1.0 is one document, not all of them."""
+    if limit is None:
+        return None
+    if not 0 < limit < math.inf:
+        raise InputError.at("--limit", f"is {limit:g}", "expected a number of documents, or a share below 1")
+    return math.ceil(total * limit) if limit < 1 else int(limit)

@@ -1,0 +1,115 @@
+"""The requests that a task makes of a model, document by document, exactly as lm-evaluation-harness makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from calipers.errors import InputError
+from calipers.tasks.lm_eval.config import shown
+from calipers.tasks.lm_eval.documents import selected
+from calipers.tasks.lm_eval.fewshot import SEED, Sampler, joined, turn, written
+from calipers.tasks.lm_eval.loaded import LoadedTask, check_index
+from calipers.tasks.lm_eval.template import Doc, field_of
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One request: its kind, its document, its number among that document's, and what the model is given."""
+
+    request_type: str
+    doc_id: int
+    idx: int
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How a task's requests are made, where the command says so."""
+
+    limit: float | None = None
+    samples: Sequence[int] | None = None
+    rank: int = 0  # of `world` processes that share the documents
+    world: int = 1
+    system: str | None = None
+    seed: int = SEED
+    chat: bool = False  # a chat template is put around it, and parts question and answer
+
+
+def requests(task: LoadedTask, asking: Asking = Asking()) -> Iterator[Instance]:  # noqa: B008
+    """Every request, in order. Examples are drawn document after document, so order is part of the matter."""
+    sampler = Sampler(task, asking.seed)
+    for doc_id, doc in chosen(task, asking):
+        yield from _of(task, doc_id, doc, contexts(task, sampler, doc_id, doc, asking.system), asking.chat)
+
+
+def chosen(task: LoadedTask, asking: Asking) -> Iterator[tuple[int, Doc]]:
+    """The documents that are asked, and the row of each in its split."""
+    rows = selected(len(task.docs), asking.limit, asking.samples)
+    if not rows:
+        raise InputError.at(task.place("dataset_path"), "no documents are left to ask", "expected at least one")
+    yield from ((row, task.docs[row]) for row in rows[asking.rank :: asking.world])
+
+
+def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc, system: str | None) -> str | list[str]:
+    """What the model sees before the answer; one text per choice where the choices are contexts."""
+    config = task.config
+    description = field_of(config.description, doc, task.place("description", number))
+    head = joined(system, description, config.fewshot_delimiter)
+    count = config.num_fewshot or 0
+    if count:
+        head += written(task, sampler.draw(doc, count), doc)
+    prefix = task.prefix(doc, number)
+    if task.multiple_inputs:
+        choices = task.choices(doc, number) or []
+        return [head + turn(task, one, "", prefix, "") for one in choices]
+    return head + turn(task, task.text(doc, number), "", prefix, config.target_delimiter)
+
+
+def _of(task: LoadedTask, doc_id: int, doc: Doc, context: str | list[str], chat: bool) -> Iterator[Instance]:
+    config = task.config
+    if config.output_type == "multiple_choice":
+        pairs = _pairs(task, doc_id, doc, context, chat)
+        yield from (Instance("loglikelihood", doc_id, idx, pair) for idx, pair in enumerate(pairs))
+        return
+    if isinstance(context, list):
+        wrong = f"choices are contexts only in multiple_choice, and this is {config.output_type}"
+        raise InputError.at(task.place("doc_to_text", doc_id), wrong, "expected a text")
+    if config.output_type == "generate_until":
+        args: tuple[Any, ...] = (context, deepcopy(dict(config.generation_kwargs or {})))
+    else:
+        target = task.target(doc, doc_id)
+        args = (context, target) if config.output_type == "loglikelihood" else (target,)
+    yield Instance(config.output_type, doc_id, 0, args)
+
+
+def _pairs(task: LoadedTask, doc_id: int, doc: Doc, context: str | list[str], chat: bool) -> list[tuple[str, str]]:
+    config, delimiter = task.config, task.config.target_delimiter
+    if chat and (not config.gen_prefix or config.gen_prefix[-1].isspace()):
+        delimiter = ""
+    choices = task.choices(doc, doc_id)
+    if choices is None:
+        wrong = "a task of multiple_choice without doc_to_choice"
+        raise InputError.at(task.place("output_type"), wrong, "expected doc_to_choice")
+    if isinstance(context, list):
+        target = task.target(doc, doc_id)
+        pairs = [(one, f"{delimiter}{target}") for one in context]
+    else:
+        pairs = [(context, f"{delimiter}{choice}") for choice in choices]
+    if any(entry["metric"] == "acc_mutual_info" for entry in config.metric_list or ()):
+        pairs += [("", f"{delimiter}{choice}") for choice in choices]
+    return pairs
+
+
+def gold(task: LoadedTask, doc_id: int, doc: Doc) -> Any:
+    """What a generated answer is compared with: the target, or the choice it points at."""
+    target, choices = task.target(doc, doc_id), task.choices(doc, doc_id)
+    if choices is None:
+        return target
+    if not isinstance(target, int):
+        right = "expected its index: a task with doc_to_choice points at a choice"
+        raise InputError.at(task.place("doc_to_target", doc_id), f"the target is {shown(target)}", right)
+    check_index(task, choices, target, doc_id)
+    return choices[target]

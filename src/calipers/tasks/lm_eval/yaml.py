@@ -1,0 +1,178 @@
+"""A task file of lm-evaluation-harness: YAML by a safe loader, its includes merged, nothing in it run.
+
+``!function module.name`` becomes a `Function`, which is a name and a folder until somebody trusts it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from calipers.errors import InputError
+from calipers.tasks.lines import opened
+
+LARGEST: Final = 8 << 20  # bytes of a file
+DEEPEST: Final = 64  # lists and mappings in one another
+MOST: Final = 1 << 25  # values and characters, each alias counted as what it stands for
+NEVER_INHERITED: Final = "task_list"
+_FUNCTION: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """``!function module.name`` of a task file: code that lies in data, named and not yet loaded."""
+
+    module: str
+    name: str
+    folder: Path  # of the file that holds the tag
+
+    def __str__(self) -> str:
+        return f"!function {self.module}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFile:
+    """The mapping that a task file is, and the line on which each of its keys stands."""
+
+    path: Path | None  # None: given inline
+    values: Mapping[str, Any]
+    lines: Mapping[str, str] = field(default_factory=dict)  # key -> path:line, of the file that it comes from
+
+    def place(self, key: str = "") -> str:
+        """Where a key stands, for an error: ``task.yaml:3: metric_list``."""
+        where = self.lines.get(key) or str(self.path or "inline task")
+        return f"{where}: {key}" if key else where
+
+
+def read_task_file(path: Path) -> TaskFile:
+    """A file with its includes merged: those left to right, then its own keys; nothing is merged within a value.
+
+    InputError for a file that is reached twice, as it is an error in lm-evaluation-harness.
+    """
+    return _with_includes(path, {})
+
+
+def _with_includes(path: Path, reached: dict[Path, Path]) -> TaskFile:
+    """``reached``: every file read so far, and the one that included it."""
+    own = load_file(path)
+    values: dict[str, Any] = {}
+    lines: dict[str, str] = {}
+    reached.setdefault(path.resolve(), path)
+    for name in included(own):
+        other = path.parent / name
+        if (real := other.resolve()) in reached:
+            wrong = f"{name} is included twice, also by {reached[real]}"
+            raise InputError.at(own.place("include"), wrong, "expected each file once, and none that includes itself")
+        if not other.is_file():
+            raise InputError.at(own.place("include"), f"no file {other}", "expected a path from this file's folder")
+        reached[real] = path
+        inner = _with_includes(other, reached)
+        values |= {key: value for key, value in inner.values.items() if key != NEVER_INHERITED}
+        lines |= inner.lines
+    values |= {key: value for key, value in own.values.items() if key != "include"}
+    return TaskFile(path, values, {**lines, **own.lines})
+
+
+def included(file: TaskFile) -> list[str]:
+    """The files that a file includes, as it names them."""
+    names = file.values.get("include")
+    several = [] if names is None else names if isinstance(names, list) else [names]
+    if not all(isinstance(name, str) and name for name in several):
+        raise InputError.at(file.place("include"), f"is {names!r}", "expected a path or a list of paths")
+    return several
+
+
+def load_file(path: Path) -> TaskFile:
+    """One file as it stands, its includes unread."""
+    with opened(path) as stream:
+        content = stream.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise InputError.at(str(path), f"larger than {LARGEST >> 20} MiB", "expected a task file")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError.at(str(path), f"byte {error.start + 1} is not UTF-8", "expected UTF-8 text") from None
+    return _load(text, path)
+
+
+def _load(text: str, path: Path) -> TaskFile:
+    try:
+        _measure(text, path)
+        loader = _Loader(text)
+        loader.folder = path.parent
+        node = loader.get_single_node()
+        values = {} if node is None else loader.construct_document(node)
+    except yaml.YAMLError as error:
+        raise _syntax(path, error) from None
+    except (ValueError, OverflowError) as error:  # a date with a thirteenth month
+        raise InputError.at(str(path), f"is no YAML ({error})") from None
+    if not isinstance(values, dict):
+        raise InputError.at(
+            str(path), f"is a {type(values).__name__}", "expected a mapping: task: ..., dataset_path: ..."
+        )
+    keys = (key for key, _ in node.value) if isinstance(node, yaml.MappingNode) else ()
+    lines = {str(key.value): f"{path}:{key.start_mark.line + 1}" for key in keys}
+    return TaskFile(path, {str(key): value for key, value in values.items()}, lines)
+
+
+def _measure(text: str, path: Path) -> None:
+    """Refuse what would grow beyond all measure once its aliases are followed; nothing is built to find out."""
+    sizes: dict[str, int | None] = {}  # anchor -> size; None while it is open
+    stack: list[tuple[str | None, int]] = []  # (anchor, size so far) of each open list or mapping
+    for event in yaml.parse(text, Loader=_LOADER):
+        size, anchor = 0, getattr(event, "anchor", None)
+        place = f"{path}:{event.start_mark.line + 1}"
+        if isinstance(event, yaml.AliasEvent):
+            known = sizes.get(event.anchor or "", 1)
+            if known is None:
+                raise InputError.at(place, f"*{event.anchor} holds itself", "expected values that end")
+            size = known
+        elif isinstance(event, yaml.ScalarEvent):
+            size = 1 + len(event.value)
+            if anchor:
+                sizes[anchor] = size
+        elif isinstance(event, yaml.CollectionStartEvent):
+            if anchor:
+                sizes[anchor] = None
+            stack.append((anchor, 1))
+            if len(stack) > DEEPEST:
+                raise InputError.at(place, f"more than {DEEPEST} levels deep", "expected a task file")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            name, size = stack.pop()
+            if name:
+                sizes[name] = size
+        if stack and size:
+            outer, sofar = stack[-1]
+            stack[-1] = outer, sofar + size
+            if sofar + size > MOST:
+                raise InputError.at(place, "its aliases stand for more than it may hold", "expected a task file")
+
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same loader in C, where it was built
+
+
+class _Loader(_LOADER):  # type: ignore[misc]
+    folder: Path
+
+
+def _function(loader: _Loader, node: yaml.Node) -> Function:
+    text = node.value if isinstance(node, yaml.ScalarNode) else None
+    if text is None or not _FUNCTION.fullmatch(text.strip()):
+        wrong = f"!function {text!r}" if text is not None else "!function of a list or mapping"
+        raise yaml.constructor.ConstructorError(None, None, f"{wrong}; expected module.name", node.start_mark)
+    module, _, name = text.strip().rpartition(".")
+    return Function(module, name, loader.folder)
+
+
+_Loader.add_constructor("!function", _function)
+
+
+def _syntax(path: Path, error: yaml.YAMLError) -> InputError:
+    mark = getattr(error, "problem_mark", None)
+    wrong = getattr(error, "problem", None) or str(error).partition("\n")[0]
+    return InputError.at(f"{path}:{mark.line + 1}" if mark else str(path), f"is no YAML ({wrong})")

@@ -1,0 +1,50 @@
+"""Some calls to a checkpoint, all at once, and what each comes to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from calipers.errors import ClientError
+from calipers.run.client import Completion, Connection, Request
+from calipers.run.clients.hf import HfModel, connect
+
+
+def request(prompt: Any = "the cat", **settings: Any) -> Request:
+    return Request("t", settings.pop("sample", 0), prompt, **{"max_tokens": 12, **settings})
+
+
+def ask(path: str, *requests: Request, **connection: Any) -> list[Any]:
+    """The ends of some calls, errors included."""
+    return asked(path, *requests, **connection)[0]
+
+
+def asked(path: str, *requests: Request, **connection: Any) -> tuple[list[Any], HfModel]:
+    async def together() -> tuple[list[Any], HfModel]:
+        model = connect(path, Connection(**connection))
+        try:
+            return await asyncio.gather(*[_end(model.complete(one)) for one in requests]), model
+        finally:
+            await model.close()
+
+    return asyncio.run(together())
+
+
+def score(path: str, *calls: Any, **connection: Any) -> list[Any]:
+    """The ends of some calls for likelihoods, each a list of texts."""
+
+    async def together() -> list[Any]:
+        model = connect(path, Connection(**connection))
+        try:
+            return await asyncio.gather(*[_end(model.score(call)) for call in calls])
+        finally:
+            await model.close()
+
+    return asyncio.run(together())
+
+
+async def _end(waiting: Any) -> Completion | ClientError | list[Any]:
+    try:
+        return await waiting
+    except ClientError as error:
+        return error

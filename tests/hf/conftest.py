@@ -1,0 +1,24 @@
+"""The tiny checkpoints, built once; skipped with a reason where there is nothing to build them with."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from hf import tiny
+
+
+@pytest.fixture(scope="session")
+def _packages() -> None:
+    for package in ("torch", "transformers"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed; make test-hf brings it")
+
+
+@pytest.fixture(scope="session")
+def checkpoints(_packages: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Paths by kind: gpt2, llama, bloom, gemma, and chatty, which is a llama with a template for chats."""
+    home: Path = tmp_path_factory.mktemp("checkpoints")
+    found = {kind: tiny.build(home / kind, kind) for kind in tiny.LENGTH}
+    return found | {"chatty": tiny.build(home / "chatty", "llama", chats=True)}

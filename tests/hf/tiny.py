@@ -1,0 +1,83 @@
+"""Checkpoints small enough to build in a test: real architectures, a real tokenizer, weights by lot.
+
+The weights come from Python's own generator, by name, so that they are the same with every torch.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+WORDS = "the cat sat on mat and then dog ran away ing ed qu est ion answer ans wer hello world not".split()
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
+    "<s>[{{ m.role }}]{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>[assistant]{% endif %}"
+)
+LENGTH = {"gpt2": 64, "llama": 96, "bloom": 2048, "gemma": 96}  # tokens each reads at once
+SPREAD = 0.35  # of the weights: wide enough that answers differ and do not end at once
+
+
+def tokenizer(kind: str) -> Any:
+    """Bytes, and some words that are one token with and without a space before them, as in real ones."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {letter: place for place, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    merges = []
+    for word in [*WORDS, *("Ġ" + word for word in WORDS)]:
+        built = word[0]
+        for letter in word[1:]:
+            if (built, letter) not in merges:
+                merges.append((built, letter))
+            built += letter
+            vocabulary.setdefault(built, len(vocabulary))
+    inner = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    if kind == "gpt2":  # one token for everything, and nothing put before a text
+        return PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<|endoftext|>", eos_token="<|endoftext|>")
+    inner.add_special_tokens(["<s>", "</s>"])
+    inner.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", inner.token_to_id("<s>"))]
+    )
+    made = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", eos_token="</s>")
+    made.add_special_tokens({"additional_special_tokens": ["<|turn|>"]})
+    return made
+
+
+def config(kind: str, words: Any) -> Any:
+    import transformers
+
+    ids = {"bos_token_id": words.bos_token_id, "eos_token_id": words.eos_token_id, "vocab_size": len(words)}
+    length = LENGTH[kind]
+    if kind == "gpt2":
+        return transformers.GPT2Config(n_positions=length, n_embd=32, n_layer=2, n_head=4, **ids)
+    if kind == "bloom":  # no positions of its own: attention fades with distance
+        return transformers.BloomConfig(hidden_size=32, n_layer=2, n_head=4, **ids)
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    shape |= {"num_key_value_heads": 2, "max_position_embeddings": length}
+    if kind == "gemma":  # every other layer sees only the latest tokens
+        layers = ["sliding_attention", "full_attention"]
+        return transformers.Gemma2Config(**shape, **ids, head_dim=8, sliding_window=8, layer_types=layers)
+    return transformers.LlamaConfig(**shape, **ids)
+
+
+def build(folder: Path, kind: str, *, chats: bool = False) -> str:
+    """A checkpoint on disk; its path."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    words = tokenizer(kind)
+    model = AutoModelForCausalLM.from_config(config(kind, words))
+    with torch.no_grad():
+        for name, weights in model.named_parameters():
+            if "norm" not in name and "ln_" not in name:
+                lots = random.Random(name)
+                drawn = [lots.gauss(0, SPREAD) for _ in range(weights.numel())]
+                weights.copy_(torch.tensor(drawn).reshape(weights.shape))
+    if chats:
+        words.chat_template = TEMPLATE
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    return str(folder)
