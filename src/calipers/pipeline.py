@@ -101,7 +101,8 @@ def read(source: Source, *, columns: Mapping[str, str] | None = None, labels: Co
 
 def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     """Score a table as planned."""
-    asked = [variant for one in plan.asked for variant in _per_reward(one, rollouts, plan.reward)]
+    each = [one for asked in plan.asked for one in _per_column(asked, rollouts)]
+    asked = [variant for one in each for variant in _per_reward(one, rollouts, plan.reward)]
     with quietly():
         groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
     means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.aggregate in (mean, pooled)]
@@ -198,6 +199,16 @@ def _column(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
     if name in USAGE:
         return Column.gaps(len(part))  # nobody reported it: missing, not zero
     raise UnknownName.of("column of numbers", wanted, [*part.columns, *part.rewards])
+
+
+def _per_column(asked: Asked, rollouts: Rollouts) -> list[Asked]:
+    """A statistic of ``column=*`` is one of every column of numbers there is, rewards among them."""
+    if asked.params.get("column") != "*":
+        return [asked]
+    names = sorted({*rollouts.rewards, *rollouts.columns})
+    return [
+        replace(asked, text=asked.text.replace("*", name), params={**asked.params, "column": name}) for name in names
+    ]
 
 
 def _per_reward(asked: Asked, rollouts: Rollouts, chosen: str | None) -> list[Asked]:

@@ -1,4 +1,5 @@
 import pytest
+from making import rollouts
 
 import calipers
 from calipers.dialects.dialect import NATIVE, as_metric, resolve
@@ -93,3 +94,13 @@ def test_what_is_no_name(asked):
 def test_a_built_in_metric_wins_over_a_plugin_of_its_name():
     METRICS.add("pass@5", Counting)
     assert resolve("pass@5", NATIVE).metric.name == "pass@{k}"
+
+
+def test_a_star_is_every_column_of_numbers():
+    lines = [{"task": "a", "reward": 1, "f1": 0.5, "words": "x"}, {"task": "b", "reward": 0, "late": 3}]
+    result = calipers.score(rollouts(*lines), "max(column=*)")
+    assert {name: estimate.value for name, estimate in result.groups[0].metrics.items()} == {
+        "max(column=f1)": 0.5,
+        "max(column=late)": 3.0,
+        "max(column=reward)": 1.0,
+    }

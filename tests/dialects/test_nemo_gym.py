@@ -62,7 +62,9 @@ def test_the_table_shows_each_agents_pooled_numbers_with_intervals(tmp_path):
     entries = exported(path)
     assert [group.agent for group in result.groups] == [entry["agent_ref"]["name"] for entry in entries] == ["x", "y"]
     for group, entry in zip(result.groups, entries):
-        assert list(group.metrics) == [f"{name}/reward" for name in ("mean", "max", "min", "median", "std")]
+        assert list(group.metrics) == [
+            f"{name}/{key}" for name in ("mean", "max", "min", "median", "std") for key in ("reward", "tokens")
+        ]
         for name, found in group.metrics.items():
             assert found.value == same(entry["agent_metrics"][name])
         assert group["mean/reward"].interval is not None

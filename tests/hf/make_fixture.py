@@ -36,17 +36,17 @@ PAIRS = [
     (LONG, " the cat"),  # too long: it loses its beginning
     (LONG, " the cat ran away"),
     (LONG, LONG[:60]),
-    ("hello,", "z"),  # what the one model would have said itself,
-    ("cat!", "f"),  # and the other
-    ("cat!", "fz"),
+    ("not the,", "z"),  # what the one model would have said itself,
+    ("cat,", "m"),  # and the other
+    ("cat,", "mat"),
     *[("hello world", letter) for letter in "ABCD"],  # one token each: one row
 ]
 WHOLE = ["", "h", "the cat sat", "<s>hello", LONG[:130], LONG * 2, "caf\u00e9 \u4f60\u597d " * 12]
 ASKED: list[tuple[str, dict[str, Any]]] = [
     ("the cat", {"max_gen_toks": 12}),
     ("hello world, the dog", {"max_gen_toks": 20}),
-    (LONG[:40], {"max_gen_toks": 20, "until": ["f", "we"]}),
-    ("the cat sat on", {"max_gen_toks": 24, "until": ["\n", "r"]}),
+    (LONG[:40], {"max_gen_toks": 20, "until": ["f", "io"]}),
+    ("the cat sat on", {"max_gen_toks": 24, "until": ["\n", "and"]}),
     ("<s>hello", {"max_gen_toks": 8}),
     ("and then", {"max_gen_toks": 30, "until": ["t", "an", "-"]}),
 ]

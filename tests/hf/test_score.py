@@ -1,6 +1,7 @@
 """Likelihoods against lm-evaluation-harness' own numbers, and against the plainest way to compute them."""
 
 import json
+from functools import cache
 
 import pytest
 from hf.asking import score
@@ -33,12 +34,19 @@ def test_whole_texts_as_lm_eval_scores_them(checkpoints, kind):
         assert ours[0] == Scored(0.0, True, 0)  # no text, no tokens; the other kind puts one before it
 
 
+@cache
+def parts(path):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path)
+
+
+@cache
 def reference(path, context, continuation):
     """One text, one pass, no batch: the sum over the last tokens of a sequence that the model reads whole."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    words, model = AutoTokenizer.from_pretrained(path), AutoModelForCausalLM.from_pretrained(path)
+    words, model = parts(path)
     before, whole = words(context)["input_ids"], words(context + continuation)["input_ids"]
     with torch.no_grad():
         table = model(torch.tensor([whole])).logits[0].log_softmax(-1)

@@ -25,13 +25,11 @@ def tokenizer(kind: str) -> Any:
 
     vocabulary = {letter: place for place, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     merges = []
-    for word in [*WORDS, *("Ġ" + word for word in WORDS)]:
-        built = word[0]
-        for letter in word[1:]:
-            if (built, letter) not in merges:
-                merges.append((built, letter))
-            built += letter
-            vocabulary.setdefault(built, len(vocabulary))
+    for word in WORDS:
+        pieces = [*((word[:end], word[end]) for end in range(1, len(word))), ("Ġ", word)]
+        merges += [pair for pair in pieces if pair not in merges]
+        for left, right in pieces:
+            vocabulary.setdefault(left + right, len(vocabulary))
     inner = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()

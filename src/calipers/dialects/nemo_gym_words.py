@@ -31,4 +31,4 @@ class Words(Mapping[str, str]):
 
 
 WORDS: Final = Words()
-DEFAULT: Final = tuple(f"{statistic}/reward" for statistic in STATISTICS)
+DEFAULT: Final = tuple(f"{statistic}/*" for statistic in STATISTICS)  # of every numeric key

@@ -39,21 +39,24 @@ class Beside:
 
     def lines(self, batch: Batch, judged: Judged) -> bytes:
         """The lines of a batch with what was judged."""
-        written = []
+        pieces: list[bytes] = []
+        mine, tails, key = self._mine, self._tails, self._answer
         columns = zip(batch.lines, batch.rows, judged.rewards, judged.outcomes, judged.answers, strict=True)
         for row, (line, stored, reward, outcome, answer) in enumerate(columns):
-            worth = contribution(outcome, reward)
-            plain = row not in judged.more and row not in judged.many and stored.rewards is None
-            if plain and self._mine not in line and (kept := _with_outcome(line, stored, worth)):
-                tail = self._tails.get((worth, outcome)) or self._tail(worth, outcome)
-                more = b"" if answer is None else self._answer + _encode(answer)
-                written.append(kept.rstrip(b" \t\r")[:-1] + tail + more + b"}\n")
-            else:
-                others = {f"{self._name}_{key}": value for key, value in judged.many.get(row, {}).items()}
-                mine = {"outcome": None if outcome == "scored" else outcome, "answer": answer}
-                mine |= judged.more.get(row, {})
-                written.append(self._rewritten(line, stored, {self._name: worth, **others}, mine))
-        return b"".join(written)
+            worth = reward if outcome == "scored" else contribution(outcome, reward)
+            kept: bytes | None = line
+            if outcome != "scored" or stored.outcome != "scored":
+                kept = _with_outcome(line, stored, worth)
+            if kept is None or stored.rewards is not None or mine in line or row in judged.more or row in judged.many:
+                pieces.append(self._rewritten(row, batch, judged))
+                continue
+            pieces.append(kept[:-1] if kept.endswith(b"}") else kept.rstrip(b" \t\r")[:-1])
+            pieces.append(tails.get((worth, outcome)) or self._tail(worth, outcome))
+            if answer is not None:
+                pieces.append(key)
+                pieces.append(_encode(answer))
+            pieces.append(b"}\n")
+        return b"".join(pieces)
 
     def _tail(self, worth: float | None, outcome: str) -> bytes:
         given = b"" if worth is None else b',"rewards":{' + self._key + b":" + _encode(worth) + b"}"
@@ -62,11 +65,13 @@ class Beside:
             self._tails[worth, outcome] = given + said
         return given + said
 
-    def _rewritten(self, line: bytes, stored: Stored, rewards: dict[str, float | None], mine: dict[str, Any]) -> bytes:
+    def _rewritten(self, row: int, batch: Batch, judged: Judged) -> bytes:
         """A line with more to it than a reward at its end: taken apart and put together again."""
-        record: dict[str, Any] = _ROW.decode(line)
-        worth = rewards[self._name]
-        record = {key: value for key, value in record.items() if not key.startswith(f"{self._name}_")}
+        stored, said, name = batch.rows[row], judged.outcomes[row], self._name
+        worth = contribution(said, judged.rewards[row])
+        rewards = {name: worth, **{f"{name}_{key}": value for key, value in judged.many.get(row, {}).items()}}
+        decoded: dict[str, Any] = _ROW.decode(batch.lines[row])
+        record = {key: value for key, value in decoded.items() if not key.startswith(f"{name}_")}
         held = {key: value for key, value in (stored.rewards or {}).items() if key not in rewards}
         outcome = stored.outcome
         if outcome in GAPS and worth is not None:
@@ -82,9 +87,12 @@ class Beside:
         record.pop("rewards", None)
         if held:
             record["rewards"] = held
-        return (
-            _encode(record | {f"{self._name}_{key}": value for key, value in mine.items() if value is not None}) + b"\n"
-        )
+        mine = {
+            "outcome": None if said == "scored" else said,
+            "answer": judged.answers[row],
+            **judged.more.get(row, {}),
+        }
+        return _encode(record | {f"{name}_{key}": value for key, value in mine.items() if value is not None}) + b"\n"
 
 
 def contribution(outcome: str, reward: float | None) -> float | None:

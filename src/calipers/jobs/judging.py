@@ -5,16 +5,14 @@ Text verifiers take a whole batch at once (`quick`); all others are asked one co
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from calipers.answers.find import Filter, filtered
+from calipers.answers.find import Answer, Filter, filtered
 from calipers.errors import InputError, VerifierError
 from calipers.jobs.quick import QUICK
 from calipers.jobs.stored import Stored
-from calipers.regexes import RegexTimeout
 from calipers.run.again import Bench
 from calipers.run.client import Completion
 from calipers.run.verifier import Verdict
@@ -34,6 +32,15 @@ class Judged:
     seen: list[bool]  # [R] whether there was anything to judge
     more: dict[int, dict[str, Any]] = field(default_factory=dict)  # row -> further keys for its record
     many: dict[int, Mapping[str, float]] = field(default_factory=dict)  # row -> rewards beside the one
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """What one verifier is to judge: of each its row, its task, and the text that the filters left."""
+
+    rows: list[int] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
 
 
 class Judge:
@@ -63,61 +70,60 @@ class Judge:
             [None] * len(rows),
             [text is not None for text in texts],
         )
-        there = [row for row, seen in enumerate(found.seen) if seen]
-        for row, text in enumerate(texts):
-            if text is None and found.outcomes[row] == "scored":
-                found.outcomes[row] = "missing"  # a number, and nothing left that could be judged
-        said: Sequence[Any] = [texts[row] for row in there]
-        answers = filtered(self._chain, said) if self._chain else said
-        asked: defaultdict[str, list[tuple[int, Task, str]]] = defaultdict(list)
-        for row, answer in zip(there, answers, strict=True):
-            stored = rows[row]
-            if isinstance(answer, RegexTimeout):
-                _fail(found, row, VerifierError(str(answer), outcome="filter_timeout"))
+        answers = self._answers(texts)
+        ready, asked = self._ready, dict[str, Cases]()
+        for row, (stored, text, answer) in enumerate(zip(rows, texts, answers, strict=True)):
+            if text is None:
+                if stored.outcome == "scored":
+                    found.outcomes[row] = "missing"  # a number, and nothing left that could be judged
+            elif type(answer) is str:
+                task, judge = ready.get(stored.task) or self._readied(str(stored.task))  # type: ignore[arg-type]
+                cases = asked.get(judge.name) or asked.setdefault(judge.name, Cases())
+                cases.rows.append(row)
+                cases.tasks.append(task)
+                cases.texts.append(answer)
+                found.outcomes[row] = _ended(stored.outcome, text)
             elif answer is None:
-                found.outcomes[row] = _ended(stored) or "unparsed"
+                found.outcomes[row] = _ended(stored.outcome, text) or "unparsed"
             else:
-                task, judge = self._of(stored.task)
-                asked[judge.name].append((row, task, answer))
+                _fail(found, row, VerifierError(str(answer), outcome="filter_timeout"))
         for name, cases in asked.items():
             quick = QUICK.get(id(self._judges[name]))
-            tasks, given = [task for _, task, _ in cases], [text for _, _, text in cases]
             if quick:
-                rewards, answers = quick(tasks, given)
-                for (row, _, _), reward, answer in zip(cases, rewards, answers, strict=True):
-                    if isinstance(reward, VerifierError):
-                        _fail(found, row, reward)
-                    else:
-                        found.rewards[row], found.answers[row] = reward, answer
-                        found.outcomes[row] = _ended(rows[row]) or "scored"
+                _take(found, cases, *quick(cases.tasks, cases.texts))
             else:
-                self._ask(name, rows, cases, found)
+                self._ask(name, cases, found)
         return found
+
+    def _answers(self, texts: Sequence[str | None]) -> Sequence[Answer]:
+        """What the filters make of the texts that are there."""
+        if not self._chain:
+            return texts
+        answers = iter(filtered(self._chain, [text for text in texts if text is not None]))
+        return [None if text is None else next(answers) for text in texts]
 
     def notes(self) -> list[str]:
         """Nothing: what could not be judged says so itself."""
         return []
 
-    def _ask(self, name: str, rows: Sequence[Stored], cases: Sequence[tuple[int, Task, str]], found: Judged) -> None:
+    def _ask(self, name: str, cases: Cases, found: Judged) -> None:
         judge = self._judges[name]
-        verdicts = self._bench.judge([(judge, task, Completion(text)) for _, task, text in cases])
-        for (row, _, _), verdict in zip(cases, verdicts, strict=True):
+        pairs = zip(cases.tasks, cases.texts, strict=True)
+        verdicts = self._bench.judge([(judge, task, Completion(text)) for task, text in pairs])
+        for row, verdict in zip(cases.rows, verdicts, strict=True):
             if isinstance(verdict, VerifierError):
                 _fail(found, row, verdict)
                 continue
             found.rewards[row], found.answers[row] = verdict.reward, verdict.answer
-            found.outcomes[row] = _ended(rows[row]) or _word(verdict)
+            found.outcomes[row] = found.outcomes[row] or _word(verdict)
             if more := {**verdict.fields, **{f"judge_{key}": value for key, value in verdict.usage.items()}}:
                 found.more[row] = more
             if verdict.rewards:
                 found.many[row] = verdict.rewards
 
-    def _of(self, task_id: str | int) -> tuple[Task, NamedVerifier]:
-        """A task as it is to be judged, and its judge."""
-        ready = self._ready.get(task_id) if isinstance(task_id, str) else None
-        return ready or self._readied(str(task_id))
-
     def _readied(self, task_id: str) -> tuple[Task, NamedVerifier]:
+        if task_id in self._ready:  # the log has it as a number
+            return self._ready[task_id]
         task = self._tasks.get(task_id)
         if task is None:
             right = "give the one that was run: --benchmark DIR"
@@ -147,11 +153,21 @@ def _word(verdict: Verdict) -> str:
     return verdict.outcome or ("scored" if given else "missing")
 
 
-def _ended(stored: Stored) -> str:
+def _ended(outcome: str | None, text: str) -> str:
     """The outcome that a completion has by itself; "" when it is for its judge to say."""
-    if stored.outcome in ENDED:
-        return stored.outcome or ""
-    return "" if (stored.text or "").strip() else "empty"
+    if outcome in ENDED:
+        return outcome or ""
+    return "empty" if not text or text.isspace() else ""
+
+
+def _take(found: Judged, cases: Cases, rewards: Sequence[float | VerifierError], answers: Sequence[Any]) -> None:
+    kept, outcomes, held = found.rewards, found.outcomes, found.answers
+    for row, reward, answer in zip(cases.rows, rewards, answers, strict=True):
+        if type(reward) is float:
+            kept[row], held[row] = reward, answer
+            outcomes[row] = outcomes[row] or "scored"
+        elif isinstance(reward, VerifierError):
+            _fail(found, row, reward)
 
 
 def _fail(found: Judged, row: int, error: VerifierError) -> None:

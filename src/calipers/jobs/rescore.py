@@ -143,7 +143,7 @@ def _rewritten(
             raise InputError.at(f"{source.path}:{batch.numbers[line - len(codes) - 1]}", wrong, right) from None
         write(lines)
         codes += map(_code, batch.rows, judged.outcomes, judged.seen)
-    if not any(code >> 16 for code in codes):
+    if max(codes) < 1 << 16:
         if asked.scores is not None:
             raise InputError.at(
                 asked.scores, "has no score for any rollout of the run", "expected its tasks and samples"

@@ -18,7 +18,7 @@ from calipers.readers.run_folder import RunLog
 from calipers.readers.run_plan import LOG, is_run
 from calipers.rollouts.record import Outcome, fault
 
-AT_ONCE = 4096  # lines of a batch
+AT_ONCE = 1024  # lines of a batch
 NOTHING_CAME = frozenset({"client_failed", "cancelled", "not_run"})  # outcomes with no completion to look at
 SAID_NOTHING = frozenset({"empty", "refused"})  # outcomes under which no completion is the text ""
 _RIGHT = "expected the folder of a run, or JSON Lines with a rollout a line"
@@ -29,10 +29,14 @@ class Stored(msgspec.Struct, gc=False):
 
     task: str | int
     sample: Annotated[int, msgspec.Meta(ge=0)] = 0
+    attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
     outcome: Outcome | None = None
     reward: float | bool | None = None
     rewards: dict[str, float | bool | None] | None = None
     completion: str | list[Any] | None = None
+    agent: str | None = None
+    model: str | None = None
+    dataset: str | None = None
 
     @property
     def text(self) -> str | None:
@@ -40,6 +44,8 @@ class Stored(msgspec.Struct, gc=False):
         found: Any = self.completion
         if self.outcome in NOTHING_CAME:
             return None
+        if type(found) is str:
+            return found
         if isinstance(found, list):
             found = found[-1].get("content") if found and isinstance(found[-1], dict) else None
         return found if isinstance(found, str) else "" if self.outcome in SAID_NOTHING else None

@@ -157,11 +157,14 @@ def _suffix(path: Path) -> str:
 
 
 def _custom(config: TaskConfig, kwargs: Mapping[str, Any], place: str) -> Splits:
-    def call() -> Any:
-        return config.custom_dataset(**(config.metadata or {}), **kwargs)
+    function: Any = config.custom_dataset
 
-    call.__name__ = getattr(config.custom_dataset, "__name__", "custom_dataset")
-    found = called(call, place)
+    def call() -> Any:
+        return function(**(config.metadata or {}), **kwargs)
+
+    if callable(function):
+        call.__name__ = getattr(function, "__name__", "custom_dataset")
+    found = called(call if callable(function) else function, place)
     if not isinstance(found, Mapping):
         raise PluginError(f"{place}: {call.__name__} returns a {type(found).__name__}; expected a mapping of splits")
     return _of_mapping(found, place)

@@ -17,8 +17,8 @@ from calipers.tasks.lines import json_lines, opened
 
 LARGEST: Final = 2 << 30  # bytes of a file, unpacked
 NULLS: Final = frozenset(  # what a cell of CSV may say for nothing
-    ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN")
-    + ("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null")
+    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
+    | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 )
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:\d\d(:\d\d)?)?)?")
 _INTEGER: Final = re.compile(r"[+-]?\d{1,18}")

@@ -1,0 +1,212 @@
+"""Tasks by name: an index of folders, groups and tags, and what a name that is asked for stands for.
+
+::
+
+    name ──► task                      one leaf
+         ──► group ──► its members     tasks, groups, tags, and inline ones, with overrides on the way
+         ──► tag   ──► its tasks       by name; a tag is a selector and has no row of its own
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+from calipers.errors import InputError, UnknownName
+from calipers.tasks.lm_eval.config import NAMES, TaskConfig, shown, task_config
+from calipers.tasks.lm_eval.heads import Head, head_of, heads
+from calipers.tasks.lm_eval.yaml import TaskFile, read_task_file
+
+OWN: Final = ("group", "group_alias", "task", "aggregate_metric_list", "metadata", "include", "tag")
+DEEPEST: Final = 32  # groups in one another
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A task that is asked for."""
+
+    name: str
+    file: TaskFile
+    config: TaskConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group that is asked for: a row of its own over the tasks below it."""
+
+    name: str
+    alias: str
+    members: Sequence[Leaf | Group]
+    aggregate_metric_list: Sequence[Mapping[str, Any]] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+Node = Leaf | Group
+
+
+class Tasks:
+    """The tasks and groups of some folders; a later folder's name hides the same of an earlier one."""
+
+    def __init__(self, roots: Sequence[Path] = ()) -> None:
+        self.heads: dict[str, Head] = {}
+        self.tags: dict[str, list[str]] = {}
+        for root in roots:
+            if not root.is_dir():
+                raise InputError.at(str(root), "no such folder", "expected a folder of task files")
+            for name, head in _first(heads(root)).items():
+                self.heads[name] = head
+        for name, head in self.heads.items():
+            for tag in head.tags:
+                self.tags.setdefault(tag, []).append(name)
+
+    def find(self, asked: str) -> list[Node]:
+        """What a path, a name, a tag or a pattern such as ``mmlu_*`` means; ``name@format`` picks a format."""
+        if Path(asked).suffix in (".yaml", ".yml"):
+            return [self._of_file(Path(asked), {}, asked, 0)]
+        if any(sign in asked for sign in "*?"):
+            names = sorted(name for name in (*self.heads, *self.tags) if fnmatchcase(name, asked))
+            if not names:
+                raise self.unknown(asked)
+            return [node for name in names for node in self._named(name, {}, asked, 0)]
+        return self._named(asked, {}, asked, 0)
+
+    def unknown(self, name: str) -> UnknownName:
+        """The error for a name that is no task, group or tag."""
+        return UnknownName.of("task, group or tag", name, (*self.heads, *self.tags))
+
+    def _named(self, asked: str, overrides: Mapping[str, Any], place: str, depth: int) -> list[Node]:
+        name, _, chosen = asked.partition("@")
+        if name in self.heads:
+            return [self._of_file(self.heads[name].path, overrides, place, depth, chosen or None)]
+        if name in self.tags:
+            tagged = sorted(self.tags[name])
+            return [node for one in tagged for node in self._named(one, overrides, place, depth)]
+        error = self.unknown(name)
+        raise UnknownName(str(error) if place == asked else f"{place}: {error}")
+
+    def _of_file(
+        self, path: Path, overrides: Mapping[str, Any], place: str, depth: int, chosen: str | None = None
+    ) -> Node:
+        file = read_task_file(path)
+        if "class" in file.values:
+            wrong = "is a task written as a Python class"
+            raise InputError.at(file.place("class"), wrong, "expected a task of fields; lm-evaluation-harness runs it")
+        if isinstance(file.values.get("group"), str):
+            return self._group(file, overrides, depth)
+        if not isinstance(file.values.get("task"), str):
+            raise InputError.at(file.place("task"), "has no task and no group", "expected a name: task: my_task")
+        return _leaf(file, overrides, chosen)
+
+    def _group(self, file: TaskFile, overrides: Mapping[str, Any], depth: int, name: str | None = None) -> Group:
+        """``overrides`` come from outside and win over the group's own for its members."""
+        if depth > DEEPEST:
+            raise InputError.at(file.place("group"), "groups hold one another", "expected an end")
+        values = file.values
+        name = name or str(values["group"])
+        own = {key: value for key, value in values.items() if key not in OWN}
+        for key in own:
+            if key not in NAMES:
+                known = UnknownName.of("field of a group or task", key, (*OWN, *NAMES))
+                raise UnknownName(f"{file.place(key)}: {known}")
+        listed, place = values.get("task"), file.place("task")
+        if not isinstance(listed, list) or not listed:
+            raise InputError.at(place, f"is {shown(listed)}", "expected a list of tasks")
+        passed = {**own, **overrides}
+        members = [node for one in listed for node in self._member(file, name, one, passed, place, depth + 1)]
+        return Group(
+            name,
+            str(values.get("group_alias") or name),
+            members,
+            _entries(file),
+            values.get("metadata") or {},
+        )
+
+    def _member(
+        self, file: TaskFile, group: str, member: Any, passed: Mapping[str, Any], place: str, depth: int
+    ) -> list[Node]:
+        if isinstance(member, str):
+            return self._named(member, passed, place, depth)
+        if not isinstance(member, Mapping):
+            raise InputError.at(place, f"a member is {shown(member)}", "expected a name or a mapping")
+        if isinstance(member.get("group"), str):
+            name = str(member["group"])
+            mine = {key: value for key, value in member.items() if key not in OWN}
+            if name in self.heads and "task" not in member:
+                return self._named(name, {**passed, **mine}, place, depth)
+            inline = TaskFile(file.path, dict(member), {key: file.lines.get("task", "") for key in member})
+            return [self._group(inline, passed, depth, f"{group}::{name}")]
+        name, mine = str(member.get("task", "")), {key: value for key, value in member.items() if key != "task"}
+        if name in self.heads or name in self.tags:
+            return self._named(name, {**passed, **mine}, place, depth)
+        if not name:
+            raise InputError.at(place, f"a member is {shown(member)}", "expected task: NAME or group: NAME")
+        if not mine.keys() & {"dataset_path", "include", "custom_dataset"} and not passed.keys() & {"dataset_path"}:
+            raise UnknownName(f"{place}: {self.unknown(name)}")
+        lines = {key: file.lines.get("task", "") for key in member}
+        whole = {**passed, **mine, "task": f"{group}::{name}"}
+        return [_leaf(TaskFile(file.path, whole, lines), {}, None)]
+
+
+def _leaf(file: TaskFile, overrides: Mapping[str, Any], chosen: str | None) -> Leaf:
+    merged = TaskFile(file.path, {**file.values, **overrides, "task": file.values["task"]}, file.lines)
+    return Leaf(str(file.values["task"]), merged, task_config(merged, chosen))
+
+
+def _entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
+    """What a group aggregates, checked: every entry names a metric."""
+    entries, place = file.values.get("aggregate_metric_list"), file.place("aggregate_metric_list")
+    several = [] if entries is None else entries if isinstance(entries, list) else [entries]
+    for number, entry in enumerate(several):
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), str):
+            raise InputError.at(f"{place}[{number}]", f"is {shown(entry)}", "expected a mapping with metric: NAME")
+        if isinstance(aggregation := entry.get("aggregation", "mean"), str) and aggregation != "mean":
+            raise InputError.at(f"{place}[{number}].aggregation", f"is {aggregation!r}", "expected mean")
+    return several
+
+
+def _first(found: Iterator[Head]) -> dict[str, Head]:
+    names: dict[str, Head] = {}
+    for head in found:
+        names.setdefault(head.name, head)
+    return names
+
+
+def leaves(nodes: Sequence[Node]) -> list[Leaf]:
+    """The tasks below some nodes, in order; InputError for one that is reached twice."""
+    found: dict[str, Leaf] = {}
+    for leaf in _below(nodes):
+        if leaf.name in found:
+            raise InputError.at(leaf.name, "the task is asked for twice", "expected each once, also inside groups")
+        found[leaf.name] = leaf
+    return list(found.values())
+
+
+def _below(nodes: Sequence[Node]) -> Iterator[Leaf]:
+    for node in nodes:
+        if isinstance(node, Leaf):
+            yield node
+        else:
+            yield from _below(node.members)
+
+
+def installed() -> Path | None:
+    """The task folder of an installed lm-evaluation-harness; it is found, not imported."""
+    try:
+        spec = importlib.util.find_spec("lm_eval")
+    except (ImportError, ValueError):
+        return None
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    folder = Path(places[0]) / "tasks" if places else None
+    return folder if folder and folder.is_dir() else None
+
+
+def is_task_file(path: Path) -> bool:
+    """Whether a YAML file is a task or a group of lm-evaluation-harness."""
+    try:
+        return head_of(path) is not None
+    except InputError:
+        return False

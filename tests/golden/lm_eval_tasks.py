@@ -1,0 +1,85 @@
+"""lm-evaluation-harness' task files: templates, defaults, includes, documents and requests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from calipers.tasks.lm_eval.config import task_config
+from calipers.tasks.lm_eval.documents import Splits, effective_limit, selected
+from calipers.tasks.lm_eval.functions import with_functions
+from calipers.tasks.lm_eval.loaded import load_task
+from calipers.tasks.lm_eval.requests import Asking, requests
+from calipers.tasks.lm_eval.template import choices_of, target_of, text_of
+from calipers.tasks.lm_eval.yaml import TaskFile, read_task_file
+
+
+def template(vector):
+    doc, params = vector["input"]["doc"], vector["params"]
+    value, place = params["value"], params["field"]
+    if params["field"] == "doc_to_choice":
+        return choices_of(value, doc, list(doc), place), vector["expected"]
+    resolve = {"doc_to_text": text_of, "doc_to_target": target_of}[params["field"]]
+    found = resolve(value, doc, list(doc), place, choices=params.get("doc_to_choice") is not None)
+    return found, vector["expected"]
+
+
+def config_defaults(vector):
+    found = task_config(TaskFile(None, vector["input"])).dumped()
+    del found["fewshot_config"]
+    return found, vector["expected"]
+
+
+def yaml_include(vector):
+    for name, text in vector["input"]["files"].items():
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return dict(read_task_file(Path(vector["params"]["entry"])).values), vector["expected"]
+
+
+def doc_selection(vector):
+    """The logged id is the row's own; theirs follows the caller's order, a quirk."""
+    total, params = vector["input"]["n_docs"], vector["params"]
+    rows = selected(total, params["limit"], params["samples"])
+    found = [{"internal_id": at, "logged_doc_id": row, "dataset_row": row} for at, row in enumerate(rows)]
+    return {"effective_limit": effective_limit(total, params["limit"]), "rows": found}, vector["expected"]
+
+
+def made_requests(vector):
+    params, data = vector["params"], vector["input"]
+    given = {"task": "made", "test_split": "test", **params["config"], "num_fewshot": params["num_fewshot"]}
+    functions = {}
+    exec(params.get("functions") or "", functions)
+    file = TaskFile(None, {key: _function(value, functions) for key, value in given.items()})
+    splits = {"test": data["docs"], "train": data["train"]}
+    readers = {name: lambda rows=rows: rows for name, rows in splits.items() if rows is not None}
+    build = dict(params.get("build") or {})
+    names = {"world_size": "world", "system_instruction": "system", "apply_chat_template": "chat"}
+    known = ("limit", "samples", "rank", *names)
+    asked = {names.get(key, key): value for key, value in build.items() if key in known}
+    task = load_task(task_config(with_functions_of(file)), file, Splits("made", readers))
+    made = requests(task, Asking(**asked, seed=params["fewshot_seed"]))
+    found = [
+        {"request_type": one.request_type, "doc_id": one.doc_id, "idx": one.idx, "args": list(one.args)} for one in made
+    ]
+    return found, vector["expected"]
+
+
+def _function(value, functions):
+    """A field that names one of the vector's own functions, as that function."""
+    if isinstance(value, str) and value.startswith("!function "):
+        return functions[value.removeprefix("!function ").rpartition(".")[2]]
+    return value
+
+
+def with_functions_of(file):
+    return TaskFile(file.path, with_functions(file.values, "made"), file.lines)
+
+
+ADAPTERS = {
+    "template": template,
+    "config_defaults": config_defaults,
+    "yaml_include": yaml_include,
+    "doc_selection": doc_selection,
+    "requests": made_requests,
+}
