@@ -15,9 +15,9 @@ from bench.startup import BARE, TARGETS, StartUp
 INTRO = """# Benchmarks
 
 How long Calipers takes, beside the tools one would use in its place. This page is written by `make bench`
-and holds no time that was not measured in that one run. To repeat it: `make bench`. A peer that needs a Python
-of its own is given an environment under `.bench/envs`, and is left out, with a line saying so, where that Python is
-not installed.
+and holds no time that was not measured in that one run. To repeat it: `make bench`. A peer that needs packages or a
+Python of its own is given an environment under `.bench/envs`, and is left out, with a line saying so, where that
+cannot be made.
 
 Every call runs in a fresh process. Contestants take turns, so that a machine that slows down slows all of them;
 the best of {repeat} turns counts. `call` is the call alone, by the clock and in processor time; `process` also counts

@@ -15,7 +15,7 @@ from bench.peer import Numbers, Peer, Work
 PEER = Peer(
     "lm_eval",
     "lm-eval 0.4.13",
-    packages=("lm_eval", "datasets", "aiohttp"),
+    packages=("lm_eval", "datasets"),
     requirement="lm_eval[api]==0.4.13",
     note="`lm_eval run` with `local-chat-completions`, `--log_samples` and a task of eight lines",
 )

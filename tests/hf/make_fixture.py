@@ -21,9 +21,9 @@ PAIRS = [
     ("the cat", " sat"),
     ("the cat ", "sat"),  # the space belongs to what follows
     ("the cat \n", "sat on"),
-    ("the ca", "t sat"),  # the pieces are encoded together, and the border falls between tokens
-    ("the c", "at"),  # here what was asked of the context is no part of the whole
-    ("", "the cat sat"),
+    ("the ca", "t sat on"),  # encoded together the border falls inside a token,
+    ("the c", "at and then"),  # and as many tokens as the context has alone are passed over
+    ("", "the dog ran"),  # not "the cat sat": see test_the_same_text_with_another_border
     ("", "<s>the cat"),  # a text that brings its own beginning
     ("<s>the cat", " sat"),
     ("<|endoftext|>the cat", " sat"),
@@ -41,7 +41,7 @@ PAIRS = [
     ("cat,", "mat"),
     *[("hello world", letter) for letter in "ABCD"],  # one token each: one row
 ]
-WHOLE = ["", "h", "the cat sat", "<s>hello", LONG[:130], LONG * 2, "caf\u00e9 \u4f60\u597d " * 12]
+WHOLE = ["", "h", "the cat sat", "<s>hello", LONG[:130], LONG * 3, "caf\u00e9 \u4f60\u597d " * 12]
 ASKED: list[tuple[str, dict[str, Any]]] = [
     ("the cat", {"max_gen_toks": 12}),
     ("hello world, the dog", {"max_gen_toks": 20}),

@@ -60,7 +60,7 @@ def reference(path, context, continuation):
 @pytest.mark.parametrize("worth", [0, 10**9])  # every context read by itself; none
 def test_sharing_and_batching_change_nothing(checkpoints, kind, most, worth, monkeypatch):
     monkeypatch.setattr(hf_score, "WORTH", worth)
-    contexts = [LONG[:40], LONG[:25], "hello", LONG[:40] + " and then the"]
+    contexts = [LONG[:39], LONG[:25], "hello", LONG[:39] + " and then the"]
     asked = [(context, choice) for context in contexts for choice in [*CHOICES, ", not"]]
     calls = score(
         checkpoints[kind], *[[Continuation(*pair) for pair in asked if pair[0] == one] for one in contexts], most=most
@@ -99,7 +99,7 @@ def test_what_is_shared_is_read_once(checkpoints, monkeypatch):
     [
         (Continuation("the", ""), "prompt", "the continuation '' has no tokens of its own"),
         (Continuation("the", "n"), "prompt", "the continuation 'n' has no tokens of its own"),  # "then" is one token
-        (Continuation("a", LONG), "context", "the continuation has 127 tokens and the model reads 64"),
+        (Continuation("a", LONG), "context", "the continuation has 81 tokens and the model reads 64"),
         (Continuation("a", "\ud800"), "prompt", "the text cannot be encoded: it is not valid Unicode"),
     ],
 )
@@ -107,6 +107,15 @@ def test_a_text_without_a_likelihood_fails_its_own_call_only(checkpoints, text, 
     failed, fine = score(checkpoints["gpt2"], [Continuation("the", " cat"), text], [Continuation("the", " cat")])
     assert (failed.kind, failed.retry, str(failed)) == (kind, False, said)
     assert fine[0].tokens == 1
+
+
+def test_the_same_text_with_another_border(checkpoints):
+    """One row serves both, each by its own places; lm-eval 0.4.13 takes the shorter one's from the start."""
+    both = [Continuation("", "the cat sat"), Continuation("<s>the cat", " sat")]
+    (together,) = score(checkpoints["llama"], both)
+    apart = [call[0] for call in score(checkpoints["llama"], both[:1], most=1) + score(checkpoints["llama"], both[1:])]
+    assert [one.logprob for one in together] == pytest.approx([one.logprob for one in apart], **CLOSE)
+    assert [one.tokens for one in together] == [3, 1]
 
 
 def test_a_context_of_spaces_is_the_beginning(checkpoints):

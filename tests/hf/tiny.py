@@ -65,7 +65,9 @@ def build(folder: Path, kind: str, *, chats: bool = False) -> str:
     """A checkpoint on disk; its path."""
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     words = tokenizer(kind)
     model = AutoModelForCausalLM.from_config(config(kind, words))
     with torch.no_grad():

@@ -129,6 +129,16 @@ def test_the_record_holds_what_was_asked_and_what_came_back(tmp_path):
     assert status.spent == 0.25
 
 
+@pytest.mark.parametrize("answer", [0, False, 0.0, [], "x"])
+def test_an_answer_that_is_nothing_much_still_votes(tmp_path, answer, monkeypatch):
+    async def verify(self, task, completion):
+        return Verdict(1.0, answer=answer)
+
+    monkeypatch.setattr(Same, "verify", verify)
+    (record,), _ = run(tmp_path, Scripted({("t0", 0): "x"}), owed(1))
+    assert record["answer"] == answer
+
+
 def test_a_call_that_may_fare_better_is_tried_again(tmp_path):
     busy = ClientError("HTTP 503", kind="http_503", retry=True)
     client = Scripted({("t0", 0): [busy, busy, "a0"]})

@@ -173,7 +173,7 @@ def format_span() -> Each:
         text = _text("format_span", response).lower()
         for label, words in _LABELLED:
             text = words.sub(f"{label}:", text)
-        spans = _SPAN.findall(text.strip().replace("\n", "$"))
+        spans = _SPAN.findall(text.rstrip("$").replace("\n", "$").strip())
         values = [(label, value.strip()) for label, held in spans for value in held.split(",")]
         return " $ ".join(f"{label.lower()}: {value}" for label, value in values if value.lower() != "none"), True
 

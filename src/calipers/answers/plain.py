@@ -10,6 +10,7 @@ is written from Python's own parse tree: the pattern as text would mean somethin
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -46,11 +47,12 @@ def plain(pattern: str) -> Plain | None:
     (1, None, None)
     """
     try:
-        tree = _parser.parse(pattern)
+        with warnings.catch_warnings(action="ignore"):  # whoever compiles the pattern is warned
+            tree = _parser.parse(pattern)
         if tree.state.flags != re.UNICODE or tree.getwidth()[0] < 1:
             return None
         written = "".join(_written(tree))
-    except (re.error, RecursionError, OverflowError, Warning, _NotPlain):
+    except (re.error, RecursionError, OverflowError, _NotPlain):
         return None
     found = Plain(written, tree.state.groups - 1, "CATEGORY" in repr(tree.data))
     return found if _compiles(found) else None

@@ -9,7 +9,7 @@ or absent by itself, and the old ones still contribute what they did.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,7 @@ import msgspec
 from calipers.errors import InputError, LogError
 from calipers.jobs.judging import Judged
 from calipers.jobs.stored import Batch, Stored
-from calipers.rollouts.record import CODE, FIRST_GAP, SCORED
+from calipers.rollouts.record import CODE, FIRST_GAP
 from calipers.run.log import sync_directory
 
 GAPS: Final = frozenset(word for word, code in CODE.items() if code >= FIRST_GAP)
@@ -33,24 +33,24 @@ class Beside:
     def __init__(self, name: str) -> None:
         self._name = name
         self._key = _encode(name)
-        self._mine = _encode(f"{name}_")[:-1]  # how each of our own keys begins, in a line that had this reward before
+        self._outcome = b"," + _encode(f"{name}_outcome") + b":"
         self._answer = b"," + _encode(f"{name}_answer") + b":"
         self._tails: dict[tuple[float | None, str], bytes] = {}
 
-    def lines(self, batch: Batch, judged: Judged) -> bytes:
-        """The lines of a batch with what was judged."""
+    def lines(self, batch: Batch, judged: Judged, worths: Sequence[float | None]) -> bytes:
+        """The lines of a batch with what was judged; ``worths`` is what each of them contributes."""
         pieces: list[bytes] = []
-        mine, tails, key = self._mine, self._tails, self._answer
-        columns = zip(batch.lines, batch.rows, judged.rewards, judged.outcomes, judged.answers, strict=True)
-        for row, (line, stored, reward, outcome, answer) in enumerate(columns):
-            worth = reward if outcome == "scored" else contribution(outcome, reward)
+        tails, key = self._tails, self._answer
+        columns = zip(batch.lines, batch.rows, worths, judged.outcomes, judged.answers, strict=True)
+        for row, (line, stored, worth, outcome, answer) in enumerate(columns):
             kept: bytes | None = line
             if outcome != "scored" or stored.outcome != "scored":
                 kept = _with_outcome(line, stored, worth)
-            if kept is None or stored.rewards is not None or mine in line or row in judged.more or row in judged.many:
-                pieces.append(self._rewritten(row, batch, judged))
+            more = row in judged.more or row in judged.many
+            if more or kept is None or stored.rewards is not None or stored.before is not None:
+                pieces.append(self._rewritten(row, batch, judged, worth))
                 continue
-            pieces.append(kept[:-1] if kept.endswith(b"}") else kept.rstrip(b" \t\r")[:-1])
+            pieces.append(kept[:-1])
             pieces.append(tails.get((worth, outcome)) or self._tail(worth, outcome))
             if answer is not None:
                 pieces.append(key)
@@ -60,15 +60,14 @@ class Beside:
 
     def _tail(self, worth: float | None, outcome: str) -> bytes:
         given = b"" if worth is None else b',"rewards":{' + self._key + b":" + _encode(worth) + b"}"
-        said = b"" if outcome == "scored" else b"," + self._mine + b'outcome":' + _encode(outcome)
+        said = b"" if outcome == "scored" else self._outcome + _encode(outcome)
         if len(self._tails) < 10_000:
             self._tails[worth, outcome] = given + said
         return given + said
 
-    def _rewritten(self, row: int, batch: Batch, judged: Judged) -> bytes:
+    def _rewritten(self, row: int, batch: Batch, judged: Judged, worth: float | None) -> bytes:
         """A line with more to it than a reward at its end: taken apart and put together again."""
         stored, said, name = batch.rows[row], judged.outcomes[row], self._name
-        worth = contribution(said, judged.rewards[row])
         rewards = {name: worth, **{f"{name}_{key}": value for key, value in judged.many.get(row, {}).items()}}
         decoded: dict[str, Any] = _ROW.decode(batch.lines[row])
         record = {key: value for key, value in decoded.items() if not key.startswith(f"{name}_")}
@@ -93,14 +92,6 @@ class Beside:
             **judged.more.get(row, {}),
         }
         return _encode(record | {f"{name}_{key}": value for key, value in mine.items() if value is not None}) + b"\n"
-
-
-def contribution(outcome: str, reward: float | None) -> float | None:
-    """The number that a verdict contributes, by the rules of the ledger; None for a gap."""
-    code = CODE[outcome]
-    if code >= FIRST_GAP:
-        return None
-    return reward if reward is not None or code == SCORED else 0.0
 
 
 def _with_outcome(line: bytes, stored: Stored, worth: float | None) -> bytes | None:

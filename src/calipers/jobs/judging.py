@@ -13,6 +13,7 @@ from calipers.answers.find import Answer, Filter, filtered
 from calipers.errors import InputError, VerifierError
 from calipers.jobs.quick import QUICK
 from calipers.jobs.stored import Stored
+from calipers.rollouts.record import CODE, FIRST_GAP, SCORED
 from calipers.run.again import Bench
 from calipers.run.client import Completion
 from calipers.run.verifier import Verdict
@@ -32,6 +33,11 @@ class Judged:
     seen: list[bool]  # [R] whether there was anything to judge
     more: dict[int, dict[str, Any]] = field(default_factory=dict)  # row -> further keys for its record
     many: dict[int, Mapping[str, float]] = field(default_factory=dict)  # row -> rewards beside the one
+
+    def worths(self) -> list[float | None]:
+        """The number that each row contributes, by the rules of the ledger; None for a gap, [R]."""
+        pairs = zip(self.outcomes, self.rewards, strict=True)
+        return [reward if word == "scored" else contribution(word, reward) for word, reward in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +152,14 @@ class Judge:
                 raise InputError.at(f"verifier {name!r}", wrong, "run the benchmark again instead")
             self._judges[judge.name] = self._judges[name] = judge
         return self._judges[name]
+
+
+def contribution(outcome: str, reward: float | None) -> float | None:
+    """The number that one rollout contributes; None for a gap."""
+    code = CODE[outcome]
+    if code >= FIRST_GAP:
+        return None
+    return reward if reward is not None or code == SCORED else 0.0
 
 
 def _word(verdict: Verdict) -> str:

@@ -61,8 +61,8 @@ def _content(tasks: Sequence[Task]) -> str:
     """The hash of what the tasks say, whatever the order of their file."""
     encode = msgspec.json.Encoder(order="sorted").encode
     whole = sha256()
-    for line in sorted(encode(task) for task in tasks):
-        whole.update(line + b"\n")
+    for task in sorted(tasks, key=lambda task: task.id):  # ids stand once each
+        whole.update(encode(task) + b"\n")
     return whole.hexdigest()
 
 

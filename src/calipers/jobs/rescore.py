@@ -24,28 +24,26 @@ from calipers.answers.find import find_filter
 from calipers.errors import InputError
 from calipers.jobs import papers
 from calipers.jobs.beside import Beside, whole_or_nothing
+from calipers.jobs.both import Both, tables
 from calipers.jobs.flips import flips, moved
 from calipers.jobs.imported import Imported
 from calipers.jobs.job import Job
 from calipers.jobs.judging import Judge
-from calipers.jobs.stored import Stored, batches, open_stored
+from calipers.jobs.stored import Wanted, batches, open_stored
 from calipers.pipeline import score_rollouts
-from calipers.plan import make_plan
-from calipers.readers.files import Source
-from calipers.readers.jsonl import JsonLines, LineError
+from calipers.plan import Plan, make_plan
+from calipers.readers.files import STDIN, Source
 from calipers.readers.run_plan import LOG, PLAN, is_run, read_plan
 from calipers.reports.flips import Rescored
-from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part
-from calipers.rollouts.record import CODE, MISSING, SCORED
-from calipers.rollouts.table import Rollouts, assemble
+from calipers.rollouts.table import Rollouts
 from calipers.run.again import Bench
 from calipers.tasks.jsonl import NotThere
 from calipers.tasks.store import load_suite
 from calipers.tasks.task import Suite, Task
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
-_NOW = "\0outcome"  # a column that no file can have: the new outcome of each rollout
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +106,10 @@ def rescore(asked: Rescoring) -> Rescored:
     """
     _check_target(asked)
     recorded = _recorded(asked.run)
-    plan = make_plan(asked.metrics or recorded.metrics or None, by=asked.by, dialect=recorded.dialect)
+    plan = _scoring(asked, recorded)
     with open_stored(asked.run) as source, Bench(asked.concurrency) as bench, whole_or_nothing(asked.target) as write:
         judge, notes = _judge(asked, recorded, bench)
-        table, codes = _rewritten(source, judge, asked, plan.labels, write)
+        table, now, codes = _rewritten(source, judge, asked, plan.labels, write)
         old = _old(table, asked)
         return Rescored(
             path=asked.target,
@@ -122,49 +120,44 @@ def rescore(asked: Rescoring) -> Rescored:
             flips=flips(table, old, asked.called),
             outcomes=moved(codes >> 8 & 255, codes & 255),
             before=score_rollouts(table, replace(plan, reward=old)) if old else None,
-            after=score_rollouts(table, replace(plan, reward=asked.called)),
+            after=score_rollouts(now, replace(plan, reward=asked.called)),
             notes=[*notes, *judge.notes()],
         )
 
 
+def _scoring(asked: Rescoring, recorded: _Recorded) -> Plan:
+    """How both rewards are scored; InputError for a metric that no reward moves."""
+    plan = make_plan(asked.metrics or recorded.metrics or None, by=asked.by, dialect=recorded.dialect)
+    rewarded = [one for one in plan.asked if set(one.metric.reads) <= {"reward", "answer"}]
+    for one in plan.asked if asked.metrics else ():
+        if one not in rewarded:
+            raise InputError.at(
+                "--metric", f"{one.text} reads no reward, so that no judge moves it", "expected one that does"
+            )
+    return replace(plan, asked=rewarded)
+
+
 def _rewritten(
     source: Source, judge: Judge | Imported, asked: Rescoring, labels: Collection[str], write: Callable[[bytes], None]
-) -> tuple[Rollouts, Ints]:
-    """Write every line with its new reward; the rollouts as they were written, and what became of each, [R]."""
-    beside, reader = Beside(asked.called), JsonLines(source.path, {}, labels)
-    codes: list[int] = []
-    for batch in batches(source):
+) -> tuple[Rollouts, Rollouts, Ints]:
+    """Write every line with its new reward; the rollouts before and after, and what became of each, [R]."""
+    wanted, beside = Wanted(asked.called, labels), Beside(asked.called)
+    both = Both(source.path, asked.called, wanted, labels)
+    for batch in batches(source, wanted):
         judged = judge(batch.rows)
-        lines = beside.lines(batch, judged)
-        try:
-            reader.read(lines)
-        except LineError as error:
-            line, wrong, right = error.args
-            raise InputError.at(f"{source.path}:{batch.numbers[line - len(codes) - 1]}", wrong, right) from None
-        write(lines)
-        codes += map(_code, batch.rows, judged.outcomes, judged.seen)
-    if max(codes) < 1 << 16:
+        worths = judged.worths()
+        write(beside.lines(batch, judged, worths))
+        both.add(batch, judged, worths)
+    if not both.judged:
         if asked.scores is not None:
-            raise InputError.at(
-                asked.scores, "has no score for any rollout of the run", "expected its tasks and samples"
-            )
+            right = "expected its tasks and samples"
+            raise InputError.at(asked.scores, "has no score for any rollout of the run", right)
         right = "expected a log with completions in it; --scores FILE needs none"
         raise InputError.at(source.path, "no rollout has a completion", right)
-    try:
-        part = reader.finish()
-    except LineError as error:
-        raise error.at(source.path) from None
+    part = both.finish()
     for line in _owed(asked.run, part):
         write(line)
-    table = assemble([replace(part, columns={**part.columns, _NOW: Column.of(codes)})])
-    return table, table.columns.pop(_NOW).values.astype(np.int64)
-
-
-def _code(row: Stored, now: str, seen: bool) -> int:
-    """What became of a rollout as one number: whether it was judged, its old outcome, its new one, a byte each."""
-    given = row.reward is not None or row.rewards
-    was = CODE[row.outcome] if row.outcome else SCORED if given else MISSING
-    return seen << 16 | was << 8 | CODE[now]
+    return tables(part)
 
 
 def _old(table: Rollouts, asked: Rescoring) -> str | None:
@@ -241,6 +234,8 @@ def _suite(asked: Rescoring, recorded: _Recorded) -> tuple[Suite, list[str]]:
 
 def _check_target(asked: Rescoring) -> None:
     target = os.path.realpath(asked.target)
+    if asked.run == STDIN:
+        raise InputError.at("-", "a run is read from its file", "expected a folder or a file")
     if not os.path.isdir(os.path.dirname(target)):
         raise InputError.at(asked.target, f"there is no folder {os.path.dirname(asked.target)!r}", "make it first")
     if os.path.isdir(target):

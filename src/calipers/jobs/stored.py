@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 
 from calipers.errors import InputError
 from calipers.readers.files import BOM, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.readers.read import found_format
 from calipers.readers.run_folder import RunLog
 from calipers.readers.run_plan import LOG, is_run
+from calipers.readers.schema import NOTHING, Raw
 from calipers.rollouts.record import Outcome, fault
 
-AT_ONCE = 1024  # lines of a batch
+AT_ONCE = 2048  # lines of a batch; a pattern is compiled for each
+BLANKS = b" \t\r"
 NOTHING_CAME = frozenset({"client_failed", "cancelled", "not_run"})  # outcomes with no completion to look at
 SAID_NOTHING = frozenset({"empty", "refused"})  # outcomes under which no completion is the text ""
 _RIGHT = "expected the folder of a run, or JSON Lines with a rollout a line"
@@ -28,8 +31,8 @@ class Stored(msgspec.Struct, gc=False):
     """The keys of a record that judging it again asks for; all others are passed over."""
 
     task: str | int
-    sample: Annotated[int, msgspec.Meta(ge=0)] = 0
-    attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
+    sample: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] = 0
+    attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**53)] = 1
     outcome: Outcome | None = None
     reward: float | bool | None = None
     rewards: dict[str, float | bool | None] | None = None
@@ -56,11 +59,43 @@ class Batch:
     """Some lines that follow each other, blank ones left out."""
 
     lines: list[bytes]  # without their newline
-    rows: list[Stored]
+    rows: list[Any]  # what `wanted` makes of them: more than `Stored`
     numbers: list[int]  # of the lines
 
 
-_DECODER = msgspec.json.Decoder(Stored)
+class Wanted:
+    """What is read of a record: `Stored`, whether it had this reward before, and labels for ``--by``.
+
+    A label is a key of the record or a path into its metadata; which it is, the records say, so that
+    both are kept, as raw JSON.
+    """
+
+    def __init__(self, name: str, labels: Collection[str] = ()) -> None:
+        keys = [label for label in sorted(labels) if label not in Stored.__struct_fields__]
+        steps = sorted({label.split(".")[0] for label in labels})
+        inner = [(f"f{i}", Raw, NOTHING) for i in range(len(steps))]
+        metadata = msgspec.defstruct(
+            "Metadata", inner, rename={f"f{i}": step for i, step in enumerate(steps)}, gc=False
+        )
+        fields = [
+            ("before", str | None, None),
+            *([("metadata", metadata | None, None)] if steps else []),
+            *((f"f{i}", Raw, NOTHING) for i in range(len(keys))),
+        ]
+        rename = {"before": f"{name}_outcome", **{f"f{i}": key for i, key in enumerate(keys)}}
+        row = msgspec.defstruct("Row", fields, bases=(Stored,), rename=rename, gc=False)
+        self.decoder = msgspec.json.Decoder(row)
+        self._keys, self._steps = keys, steps
+
+    def labels(self, rows: Sequence[Any]) -> Iterator[tuple[str, list[bytes | None]]]:
+        """The labels of some rows, named as `Gather` wants them."""
+        for i, key in enumerate(self._keys):
+            yield f"raw:{key}", [bytes(getattr(row, f"f{i}")) or None for row in rows]
+        for i, step in enumerate(self._steps):
+            held = [bytes(getattr(row.metadata, f"f{i}", b"")) or None for row in rows]
+            yield f"raw:metadata.{step}", held
+
+
 _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -81,51 +116,54 @@ def open_stored(path: str) -> Source:
     return source
 
 
-def batches(source: Source) -> Iterator[Batch]:
-    """The lines of a source, some thousands at a time; InputError names the first that is no record."""
+def batches(source: Source, wanted: Wanted) -> Iterator[Batch]:
+    """The lines of a source, about a thousand at a time; InputError names the first that is no record."""
     source.head = source.head.removeprefix(BOM)
-    lines: list[bytes] = []
-    rows: list[Stored] = []
-    numbers: list[int] = []
-    before = 0
+    batch, before = Batch([], [], []), 0
     try:
         for view in line_blocks(source.readinto):
             block = bytes(view)
-            held = block.removesuffix(b"\n").split(b"\n")
-            found = _decoded(block, held)
-            places: Sequence[int] = range(before + 1, before + len(held) + 1)
-            before += len(held)
-            if found is None:
-                filled = [(place, line) for place, line in zip(places, held, strict=True) if line.strip(b" \t\r")]
-                found = [_record(source.path, place, line) for place, line in filled]
-                held, places = [line for _, line in filled], [place for place, _ in filled]
-            lines += held
-            rows += found
-            numbers += places
-            if len(lines) >= AT_ONCE:
-                yield Batch(lines, rows, numbers)
-                lines, rows, numbers = [], [], []
+            lines = block.removesuffix(b"\n").split(b"\n")
+            last = before + len(lines)
+            numbers: Sequence[int] = range(before + 1, last + 1)
+            rows = _decoded(block, wanted)
+            if rows is None:
+                filled = [(number, line) for number, line in zip(numbers, lines, strict=True) if line.strip(BLANKS)]
+                rows = [_record(source.path, number, line, wanted) for number, line in filled]
+                numbers, lines = [number for number, _ in filled], [line.strip(BLANKS) for _, line in filled]
+            before = last
+            batch.lines.extend(lines)
+            batch.rows.extend(rows)
+            batch.numbers.extend(numbers)
+            if len(batch.lines) >= AT_ONCE:
+                yield batch
+                batch = Batch([], [], [])
     except LongLine:
         wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
         raise InputError.at(f"{source.path}:{before + 1}", wrong, "expected one rollout a line") from None
-    if lines:
-        yield Batch(lines, rows, numbers)
+    if batch.lines:
+        yield batch
 
 
-def _decoded(block: bytes, lines: list[bytes]) -> list[Stored] | None:
-    """The records of a block; None unless each of its lines is exactly one."""
+def _decoded(block: bytes, wanted: Wanted) -> list[Any] | None:
+    """The records of a block; None unless each of its lines is exactly one, from its first byte to its last."""
+    octets = np.frombuffer(block, dtype=np.uint8)
+    ends = np.flatnonzero(octets == ord("\n"))
+    # inside an object no newline stands between } and {, so that here each one parts two of them
+    whole = block[:1] == b"{" and block[-1:] == b"\n" and (octets[ends - 1] == ord("}")).all()
+    if not (whole and (octets[ends[:-1] + 1] == ord("{")).all()):
+        return None
     try:
-        found = _DECODER.decode_lines(block)
+        found: list[Any] = wanted.decoder.decode_lines(block)
     except _BAD:
         return None
-    # the decoder takes two objects on a line, and one on two: what begins and ends every line tells them apart
-    whole = len(found) == len(lines) and all(line[:1] == b"{" and line[-1:] == b"}" for line in lines)
-    return found if whole else None
+    return found if len(found) == len(ends) else None
 
 
-def _record(path: str, number: int, line: bytes) -> Stored:
+def _record(path: str, number: int, line: bytes, wanted: Wanted) -> Any:
     try:
-        return _DECODER.decode(line)
+        line.decode()
+        return wanted.decoder.decode(line)
     except _BAD as error:
         wrong, right = f"is no rollout ({error})", "expected one JSON object a line"
         with suppress(ValueError, RecursionError):

@@ -109,12 +109,15 @@ def _moved(found: Rescored, number: int) -> Iterator[str]:
     if before:
         moves = [_difference(old, new, p) for (_, old, new), p in zip(rows, places, strict=True)]
         cells.append(("difference", on_the_point(moves), True))
+    apart = [new for _, old, new in rows if old and old.samples != new.samples]
     widths = [max(map(width, (head, *column))) for head, column, _ in cells]
     for row in [[head for head, _, _ in cells], *zip(*(column for _, column, _ in cells), strict=True)]:
         yield "  ".join(
             " " * (wide - width(cell)) + cell if right else cell + " " * (wide - width(cell))
             for cell, wide, (_, _, right) in zip(row, widths, cells, strict=True)
         )
+    if apart:
+        yield "not every rollout has both rewards, so that a difference is in part one between rollouts"
 
 
 def _of(part: Slice | None, name: str) -> Estimate | None:

@@ -3,10 +3,10 @@
 ::
 
     append, append, append ──► gathered ──► one write, one sync ──► on disk
-                               └── the next lines gather meanwhile
+                               └── the next lines gather meanwhile, and for a moment longer
 
 Nobody waits for the disk unless it falls behind. An idle log writes a line as soon as it comes; under
-load a batch is what came during the batch before it.
+load a batch is what came during the batch before it and a short pause.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import msgspec
 
 from calipers.errors import LogError
 
+PAUSE = 0.05  # seconds between two batches, as each takes the event loop's turn away; whoever waits ends it
 MOST_LINES, MOST_BYTES = 4096, 4 << 20  # handed over and not on disk yet; beyond either, `append` waits
 
 Scrub = Callable[[bytes], bytes]
@@ -107,6 +109,7 @@ class Log:
                     return
                 landed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self._waiting.append(landed)
+                self._changed.notify()
             await landed
 
     def _refusal(self) -> Exception:
@@ -116,11 +119,14 @@ class Log:
 
     def _work(self) -> None:
         """What the thread does: take all that has gathered, write it, wake those who wait for it."""
+        rested = 0.0  # when the next batch may begin
         while True:
             with self._lock:
                 while not (self._lines or self._closing):
                     self._idle = True
                     self._changed.wait()
+                while (pause := rested - monotonic()) > 0 and not (self._waiting or self._closing):
+                    self._changed.wait(pause)
                 lines, self._lines = self._lines, []
             if not lines:
                 return
@@ -132,6 +138,7 @@ class Log:
                 self._error = error
                 waiting, self._waiting = self._waiting, []
             _wake(waiting)
+            rested = monotonic() + PAUSE
             if error is not None:
                 return
 

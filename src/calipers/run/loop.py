@@ -181,7 +181,11 @@ class Loop:
         tried = 0
         while True:
             try:
-                completion = await self._call(request)
+                await self._pace.enter()
+                try:
+                    completion = await self._client.complete(request)
+                finally:
+                    self._pace.leave()
             except ClientError as error:
                 if error.hopeless and not self._opened.is_set():
                     raise
@@ -198,13 +202,6 @@ class Loop:
                 self._refusals = 0
                 self._pace.succeeded()
                 return completion, tried
-
-    async def _call(self, request: Request) -> Completion:
-        await self._pace.enter()
-        try:
-            return await self._client.complete(request)
-        finally:
-            self._pace.leave()
 
     def _count_refusal(self, error: ClientError) -> None:
         """Stop when the server has turned its back: what is not asked now can still be asked later."""
@@ -229,11 +226,11 @@ class Loop:
             return None, error
 
     def _settle(self, made: Made) -> None:
-        status, cost = self._status, made.cost
-        status.outcomes[made.outcome] += 1
+        status, cost, outcome = self._status, made.cost, made.outcome
+        status.outcomes[outcome] += 1
         if cost is not None:
             status.spent = (status.spent or 0.0) + cost
-        self._observer.settled(made.owed.position, made.owed.sample, made.outcome, made.reward)
+        self._observer.settled(made.owed.position, made.owed.sample, outcome, made.reward)
         if self._limits.cost is not None:
             if cost is None and made.completion is not None:
                 self.stop("nobody says what a call costs, so no limit can be kept; give --price")

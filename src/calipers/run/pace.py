@@ -39,7 +39,7 @@ class Pace:
 
     async def enter(self) -> None:
         """Wait for a place among the calls in flight; `Shut` when there will be none."""
-        while self._shut or self.in_flight >= self.limit or self.held:
+        while self._shut or self.in_flight >= self.limit or (self._held_until > 0 and self.held):
             if self._shut:
                 raise Shut
             place = asyncio.get_running_loop().create_future()

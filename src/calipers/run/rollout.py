@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from calipers.errors import RunError, VerifierError
 from calipers.run.client import Completion, Request
@@ -13,9 +14,11 @@ from calipers.run.verifier import Verdict
 from calipers.tasks.task import Task
 
 
-@dataclass(frozen=True, slots=True)
-class Owed:
-    """A rollout that the run still owes."""
+class Owed(msgspec.Struct, frozen=True):
+    """A rollout that the run still owes.
+
+    Like `Made` a struct and no dataclass: one of each is made for every rollout, ten times faster.
+    """
 
     position: int  # of its task, in the order of the run
     task: Task
@@ -23,8 +26,7 @@ class Owed:
     attempt: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True):
     """What was made of a rollout that was owed."""
 
     owed: Owed
@@ -58,38 +60,49 @@ class Made:
     @property
     def cost(self) -> float | None:
         """What it cost, in dollars, where anybody said so; judging included."""
-        parts = [part.usage.get("cost_usd") for part in (self.completion, self.verdict) if part is not None]
-        known = [part for part in parts if part is not None]
-        return sum(known) if known else None
+        asked = None if self.completion is None else self.completion.usage.get("cost_usd")
+        judged = None if self.verdict is None else self.verdict.usage.get("cost_usd")
+        return judged if asked is None else asked if judged is None else asked + judged
 
     def record(self, dataset: str, model: str, finished: datetime) -> dict[str, Any]:
         """The record of the rollout (a line of the log); what is empty is left out."""
-        owed, request = self.owed, self.request
+        owed, request, verdict, done = self.owed, self.request, self.verdict, self.completion
         record: dict[str, Any] = {"task": owed.task.id, "sample": owed.sample, "attempt": owed.attempt}
         record["outcome"] = self.outcome
-        if self.verdict is not None:
-            verdict = self.verdict
-            record |= {name: value for name, value in verdict.fields.items() if name not in record}
-            record |= _given(reward=verdict.reward, rewards=verdict.rewards, answer=verdict.answer)
-            record |= {f"judge_{name}": value for name, value in verdict.usage.items()}
+        if verdict is not None:
+            for name, value in verdict.fields.items():
+                record.setdefault(name, value)
+            if verdict.reward is not None:
+                record["reward"] = verdict.reward
+            if verdict.rewards:
+                record["rewards"] = verdict.rewards
+            if verdict.answer is not None and verdict.answer != "":
+                record["answer"] = verdict.answer
+            for name, value in verdict.usage.items():
+                record[f"judge_{name}"] = value
         record["prompt"] = request.prompt if request.system is None else request.messages
-        if self.completion is not None:
-            done = self.completion
-            record |= {"completion": done.text} | _given(finish_reason=done.finish_reason, usage=done.usage)
+        if done is not None:
+            record["completion"] = done.text
+            if done.finish_reason:
+                record["finish_reason"] = done.finish_reason
+            if done.usage:
+                record["usage"] = done.usage
         if self.error is not None:
             record["error"] = {"kind": getattr(self.error, "kind", "verifier"), "message": str(self.error)}
-        record |= _given(retries=self.retries, metadata=owed.task.metadata)
-        return record | {"dataset": dataset, "model": model, "started_at": self.started, "finished_at": finished}
+        if self.retries:
+            record["retries"] = self.retries
+        if owed.task.metadata:
+            record["metadata"] = owed.task.metadata
+        record["dataset"], record["model"] = dataset, model
+        record["started_at"], record["finished_at"] = self.started, finished
+        return record
 
 
 def checked(verdict: Verdict) -> Verdict:
     """The verdict, if its rewards are numbers; VerifierError if not, as then nothing is known of the answer."""
+    if not verdict.rewards and (verdict.reward is None or math.isfinite(verdict.reward)):
+        return verdict
     for name, value in {"reward": verdict.reward, **verdict.rewards}.items():
         if value is not None and not math.isfinite(value):
             raise VerifierError(f"{name} is {value}; expected a finite number")
     return verdict
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    """The values that say something: not None, no empty object, no count of nothing."""
-    return {name: value for name, value in values.items() if value is not None and (value or name == "reward")}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
+from msgspec import field
 
 from calipers.run.client import Completion
 from calipers.tasks.task import Task
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What an answer is worth. ``rewards`` is for verifiers with several; ``reward`` is then one of them, or None."""
 
     reward: float | None

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from run.verifiers.judging import judge, task
 
 from calipers.errors import InputError, VerifierError
-from calipers.run.verifiers import maths
+from calipers.run.client import Completion
+from calipers.run.verifiers import booth, maths
 from calipers.run.verifiers.booth import Booths
 from calipers.run.verifiers.maths import BOOTHS, MATH
+from calipers.sandbox.probing import NONE
 
 pytestmark = pytest.mark.skipif(bool(BOOTHS.missing()), reason="math-verify is not installed: calipers[math]")
 
@@ -87,7 +90,7 @@ def test_no_answer_is_unparsed_and_so_is_one_that_nobody_should_compute(text: st
 
 
 def test_a_verdict_that_takes_too_long_is_none() -> None:
-    with pytest.raises(VerifierError, match=r"no verdict within 0.1 s") as failed:
+    with pytest.raises(VerifierError, match=r"no verdict within 0\.1 s") as failed:
         judge(MATH, ENDLESS, "4", seconds=0.1)
     assert failed.value.outcome == "verifier_failed"
     assert judge(MATH, "4", "4").reward == 1  # by a new process
@@ -97,11 +100,14 @@ def test_decimal_places_can_be_chosen() -> None:
     assert [judge(MATH, "3.14", r"\pi", digits=digits).reward for digits in (2, 3)] == [1, 0]
 
 
-def test_hostile_text_is_only_text(tmp_path: Any) -> None:
-    """sympy's parser evaluates Python; nothing with a name in it may get there."""
+def test_hostile_text_is_only_text(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sympy's parser evaluates Python; nothing with a name in it may get there, sandbox or not."""
+    monkeypatch.setattr(booth, "mechanism", lambda: NONE)  # where what it writes would be seen
+    BOOTHS.close()
     trace = tmp_path / "trace"
     for text in (f"open('{trace}', 'w')", f"1 + open('{trace}', 'w')", f"$\\text{{open('{trace}', 'w')}}$", "(1)(2)"):
         judge(MATH, text, "4")
+    BOOTHS.close()
     assert not trace.exists()
 
 
@@ -149,3 +155,12 @@ def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
 
 def test_its_card() -> None:
     assert (MATH.name, MATH.rerunnable, MATH.forgeable) == ("math", True, False)
+
+
+def test_many_are_judged_at_once() -> None:
+    async def whole() -> list[float | None]:
+        cases = [(number, number + number % 2) for number in range(40)]
+        verdicts = [MATH.verify(task(str(gold), "math"), Completion(f"It is {said}.")) for gold, said in cases]
+        return [verdict.reward for verdict in await asyncio.gather(*verdicts)]
+
+    assert asyncio.run(whole()) == [1, 0] * 20  # each its own answer, whichever process gave it

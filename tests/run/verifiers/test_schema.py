@@ -82,7 +82,7 @@ def test_equals_compares_with_the_target(text: str, target: Any, fields: dict[st
 
 
 def test_a_pattern_that_comes_to_no_end_is_no_verdict() -> None:
-    with pytest.raises(VerifierError, match="no verdict within 0.3 s") as failed:
+    with pytest.raises(VerifierError, match=r"no verdict within 0\.3 s") as failed:
         judge(JSON_SCHEMA, '"' + "a" * 60 + '!"', schema={"pattern": "^(a+)+$"}, seconds=0.3)
     assert failed.value.outcome == "verifier_failed"
     assert judge(JSON_SCHEMA, '"aaa"', schema={"pattern": "^(a+)+$"}).reward == 1

@@ -1,10 +1,27 @@
-"""What a resources server is made of, as far as its metrics need it; lent as ``nemo_gym.base_resources_server``."""
+"""What a resources server is made of; lent as ``nemo_gym.base_resources_server``."""
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any
 
-from calipers.compat.nemo_gym.reward_profile import AggregateMetrics, AggregateMetricsMixin, AggregateMetricsRequest
+from pydantic import BaseModel, ConfigDict
+
+from calipers.compat.nemo_gym.models import (
+    AggregateMetrics,
+    AggregateMetricsRequest,
+    BaseMultiRewardVerifyResponse,
+    BaseResourcesServerConfig,
+    BaseRunRequest,
+    BaseSeedSessionRequest,
+    BaseSeedSessionResponse,
+    BaseVerifyRequest,
+    BaseVerifyResponse,
+)
+from calipers.compat.nemo_gym.reward_profile import AggregateMetricsMixin
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 __all__ = [
     "AggregateMetrics",
@@ -20,52 +37,28 @@ __all__ = [
 ]
 
 
-class _Fields:
-    """An object with the fields it is given."""
+class SimpleResourcesServer(AggregateMetricsMixin, BaseModel):
+    """A server of tools and a verifier, itself a pydantic model; its hooks add to the metrics."""
 
-    def __init__(self, **fields: Any) -> None:
-        for name, value in fields.items():
-            setattr(self, name, value)
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    def model_dump(self) -> dict[str, Any]:
-        """The fields as a dict."""
-        return dict(vars(self))
+    config: BaseResourcesServerConfig
+    server_client: Any
 
+    def setup_webserver(self) -> FastAPI:
+        """The web application of this server: where a subclass adds routes of its own."""
+        from fastapi import FastAPI
 
-class BaseRunRequest(_Fields):
-    """A request to run a task: ``responses_create_params``."""
-
-
-class BaseVerifyRequest(BaseRunRequest):
-    """A request to verify a response: ``response`` too."""
-
-
-class BaseVerifyResponse(BaseVerifyRequest):
-    """A verdict: ``reward`` too. It becomes the rollout row."""
-
-
-class BaseMultiRewardVerifyResponse(BaseVerifyResponse):
-    """A verdict of several parts: ``reward_components`` too."""
-
-
-class BaseSeedSessionRequest(_Fields):
-    """A request to begin a session."""
-
-
-class BaseSeedSessionResponse(_Fields):
-    """A session was begun."""
-
-
-class BaseResourcesServerConfig(_Fields):
-    """The settings of a server."""
-
-
-class SimpleResourcesServer(AggregateMetricsMixin, _Fields):
-    """A server of tools and a verifier; its hooks add to the metrics.
-
-    Made for a file of rollouts, it has no ``config`` and no ``server_client``.
-    """
+        app = FastAPI(title=self.config.name or type(self).__name__, docs_url=None, redoc_url=None)
+        app.post("/seed_session")(self.seed_session)
+        app.post("/verify")(self.verify)
+        app.post("/aggregate_metrics")(self.aggregate_metrics)
+        return app
 
     async def seed_session(self, body: BaseSeedSessionRequest) -> BaseSeedSessionResponse:
         """Begin a session: nothing to do."""
         return BaseSeedSessionResponse()
+
+    @abstractmethod
+    async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:
+        """The verdict on one response."""

@@ -16,6 +16,7 @@ from calipers.errors import InputError, PluginError, UnknownName
 
 _RIGHT = "expected FILE:CLASS, such as app.py:MathServer"
 _NAMES = ("compute_metrics", "get_key_metrics")
+_DEFAULTS = ("calipers.", "nemo_gym.")  # where a hook is defined that nobody has overridden
 
 
 def load_hooks(spec: str) -> Hooks:
@@ -23,27 +24,37 @@ def load_hooks(spec: str) -> Hooks:
 
     InputError for what is no such file or class, PluginError with file and line for one that fails.
     """
+    path, kind = load_class(spec, "--hooks")
+    if not any(callable(getattr(kind, hook, None)) for hook in _NAMES):
+        raise InputError.at(path, f"{kind.__name__} has no hook", f"expected {' or '.join(_NAMES)}")
+    try:
+        server: Any = object.__new__(kind)  # not made with its configuration: there is none, and hooks need none
+    except TypeError as error:
+        raise PluginError(f"{path}: {kind.__name__} cannot be made: {error}") from error
+    return hooks_of(path, server)
+
+
+def load_class(spec: str, option: str) -> tuple[str, type]:
+    """The file and the class that ``FILE:CLASS`` names, the file having been run; ``option`` asked for it."""
     path, colon, name = spec.rpartition(":")
     if not colon or not path or not name:
-        raise InputError.at("--hooks", f"{spec!r} cannot be read", _RIGHT)
+        raise InputError.at(option, f"{spec!r} cannot be read", _RIGHT)
     module = _run(path)
     kind = getattr(module, name, None)
     if not isinstance(kind, type):
         classes = [key for key, value in vars(module).items() if isinstance(value, type)]
         raise UnknownName.of(f"class in {path}", name, classes)
-    if not any(callable(getattr(kind, hook, None)) for hook in _NAMES):
-        raise InputError.at(path, f"{name} has no hook", f"expected {' or '.join(_NAMES)}")
-    try:
-        server: Any = object.__new__(kind)  # not made with its configuration: there is none, and hooks need none
-    except TypeError as error:
-        raise PluginError(f"{path}: {name} cannot be made: {error}") from error
-    compute, choose = (_guarded(path, getattr(server, hook, None)) for hook in _NAMES)
-    return Hooks(compute, choose)
+    return path, kind
+
+
+def hooks_of(path: str, server: Any) -> Hooks:
+    """The hooks of a server that do more than nothing."""
+    return Hooks(*(_guarded(path, getattr(server, name, None)) for name in _NAMES))
 
 
 def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
-    """A hook whose errors say where they happened."""
-    if hook is None:
+    """A hook whose errors say where they happened; None for one that is not there, or not overridden."""
+    if hook is None or (getattr(hook, "__module__", None) or "").startswith(_DEFAULTS):
         return None
     name = hook.__name__
 
@@ -51,7 +62,7 @@ def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], An
         try:
             found = hook(argument)
         except Exception as error:
-            raise _failure(path, f"{name} failed", error) from error
+            raise failure(path, f"{name} failed", error) from error
         if not isinstance(found, dict):
             raise PluginError(f"{path}: {name} returned {type(found).__name__}; expected a dict")
         return found
@@ -79,11 +90,11 @@ def _run(path: str) -> ModuleType:
         exec(code, vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise _failure(path, "", error) from error
+        raise failure(path, "", error) from error
     return module
 
 
-def _failure(path: str, what: str, error: BaseException) -> PluginError:
+def failure(path: str, what: str, error: BaseException) -> PluginError:
     """What went wrong and where: the innermost line of the user's own file."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     place = f"{path}:{own[-1].lineno}" if own else path

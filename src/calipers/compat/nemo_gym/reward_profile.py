@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from calipers.compat.nemo_gym.models import AggregateMetrics, AggregateMetricsRequest
 from calipers.dialects.nemo_gym_aggregate import ComputeMetrics, Hooks, KeyMetrics, aggregate, means
 from calipers.dialects.nemo_gym_profile import reward_profile
 from calipers.metrics.gym_profile import highest_k, pass_majority, sample_spread, subsets
@@ -22,27 +23,6 @@ __all__ = [
 ]
 
 ScoreFn = Callable[[Any], Mapping[str, float]]
-
-
-class AggregateMetricsRequest:
-    """What ``/aggregate_metrics`` is sent: the stripped rows of one agent."""
-
-    def __init__(self, verify_responses: list[dict[str, Any]]) -> None:
-        self.verify_responses = verify_responses
-
-
-class AggregateMetrics:
-    """What ``/aggregate_metrics`` answers with."""
-
-    def __init__(
-        self,
-        group_level_metrics: list[dict[str, Any]] | None = None,
-        agent_metrics: dict[str, Any] | None = None,
-        key_metrics: dict[str, Any] | None = None,
-    ) -> None:
-        self.group_level_metrics = group_level_metrics or []
-        self.agent_metrics = agent_metrics or {}
-        self.key_metrics = key_metrics or {}
 
 
 class AggregateMetricsMixin:

@@ -27,7 +27,7 @@ Texts = Sequence[Continuation | Rolling]
 Found = Mapping[Span, Scored]
 Family = tuple[Tokens, Sequence[Span]]  # what its spans have read in common, and they
 
-WORTH = 64  # tokens a family must save before its context is read by itself, which takes a second call
+WORTH = 32  # tokens a family must save before its context is read by itself, which takes a second call
 NUMBERS = 2**28  # scores a batch may ask for: positions by words of the vocabulary, a GiB in all
 
 

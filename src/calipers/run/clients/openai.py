@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import re
@@ -10,12 +11,14 @@ from typing import Any
 
 import aiohttp
 import msgspec
+from multidict import CIMultiDict
 from yarl import URL
 
 from calipers.errors import ClientError
 from calipers.run.client import Completion, Connection, Request
 from calipers.run.clients import reply
 from calipers.run.clients.address import Address, find
+from calipers.run.clients.deadlines import Deadlines
 from calipers.run.clients.failure import cleaned, from_status, read_refusal
 from calipers.run.clients.prompt import as_text
 
@@ -47,6 +50,8 @@ class ServedModel:
             self.notes.append(f"the key goes to {address.shown} in plain text: the URL says http, not https")
         self._name, self._connection, self._address = name, connection, address
         self._url = URL(address.url)
+        self._headers = CIMultiDict(address.headers)  # as aiohttp wants it, made once
+        self._deadlines = Deadlines(connection.timeout)
         self._secrets = connection.secrets
         self._http: aiohttp.ClientSession | None = None  # belongs to the loop of the first call
         self._limit, self._seeds = "max_tokens", True
@@ -70,6 +75,7 @@ class ServedModel:
     async def close(self) -> None:
         """Give back the connections."""
         if self._http is not None:
+            self._deadlines.close()
             await self._http.close()
 
     def _body(self, request: Request) -> bytes:
@@ -107,22 +113,31 @@ class ServedModel:
         """Status, headers and body of the answer to one call."""
         http = self._http or self._open()
         data = body if len(body) <= _LARGE_BODY else io.BytesIO(body)
-        address = self._address
+        call = self._deadlines.begin()
         try:
             # Not as headers of the session: aiohttp would show those, key and all, to a proxy.
-            async with http.post(
-                self._url, data=data, headers=address.headers, allow_redirects=False, proxy=address.proxy
-            ) as response:
+            response = await http.post(
+                self._url, data=data, headers=self._headers, allow_redirects=False, proxy=self._address.proxy
+            )
+            try:
                 good = response.status < 300
                 raw = await _read(response.content, LARGEST if good else LARGEST_ERROR, whole=good)
                 return response.status, response.headers, raw
+            finally:
+                response.close()  # a connection whose answer was read to its end is back in the pool already
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._failed(error) from None  # its repr holds the key
+        except asyncio.CancelledError:
+            if not self._deadlines.end(call):
+                raise
+            raise self._failed(TimeoutError()) from None
+        finally:
+            self._deadlines.end(call)
 
     def _open(self) -> aiohttp.ClientSession:
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._connection.most),
-            timeout=aiohttp.ClientTimeout(total=self._connection.timeout, sock_connect=SECONDS_TO_CONNECT),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=SECONDS_TO_CONNECT),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
         return self._http

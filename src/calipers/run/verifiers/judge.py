@@ -124,8 +124,9 @@ class Sitting:
             for call in calls:
                 call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-        late = Said(None, f"no score within {asked.seconds:g} s")
-        said = [late if call.cancelled() else call.result() for call in calls]
+        seats = [spec for spec in asked.judges for _ in orders]
+        late = [Said(None, f"{spec}: no score within {asked.seconds:g} s") for spec in seats]
+        said = [none if call.cancelled() else call.result() for call, none in zip(calls, late, strict=True)]
         return [said[start : start + len(orders)] for start in range(0, len(said), len(orders))]
 
     async def _ask(

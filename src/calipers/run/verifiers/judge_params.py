@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
@@ -80,6 +81,7 @@ def settings(task: Task) -> Settings:
     )
 
 
+@cache
 def spec_of(model: str) -> str:
     """The spec of a judge: as it is if it names a kind of ours, else an id that litellm knows.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from calipers.errors import InputError, VerifierError
+from calipers.errors import VerifierError
 from calipers.run.client import Completion
 from calipers.run.verifier import Verdict
 from calipers.run.verifiers.booth import Booths
@@ -75,7 +75,7 @@ class JsonSchema:
             seconds = float(params.get("seconds", SECONDS))
             found: dict[str, Any] = await apart(lambda stop: BOOTHS.ask(question, seconds, stop))
         except (TypeError, ValueError) as error:
-            raise error if isinstance(error, InputError) else VerifierError(f"{self.name}: {error}") from error
+            raise VerifierError(f"{self.name}: {error}") from error
         if found["schema"]:
             raise VerifierError(f"schema cannot be used: {found['schema']}")
         if "value" not in found:

@@ -71,8 +71,8 @@ class ExactMatch:
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
-        reward = exact_match(completion.text, task.target, task.params)
-        return Verdict(reward, answer=_answer(completion.text, task.params))
+        answer = _answer(completion.text, task.params)
+        return Verdict(float(answer == _answer(str(task.target or ""), task.params)), answer=answer)
 
 
 @dataclass(frozen=True, slots=True)

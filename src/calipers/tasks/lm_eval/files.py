@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,8 +20,8 @@ NULLS: Final = frozenset(  # what a cell of CSV may say for nothing
     {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
     | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 )
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:\d\d(:\d\d)?)?)?")
-_INTEGER: Final = re.compile(r"[+-]?\d{1,18}")
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:\d\d(:\d\d)?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
+_INTEGER: Final = re.compile(r" *[+-]?\d{1,20} *", re.ASCII)
 _TRUTH: Final = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
 
 Row = dict[str, Any]
@@ -30,8 +30,7 @@ Row = dict[str, Any]
 def read_json(path: Path, field: str | None = None) -> list[Row]:
     """One object a line, or one array of objects; ``field`` is the key of a larger object that holds the array."""
     if field is None and _first(path) != b"[":
-        rows = [_object(row, f"{path}:{line}") for line, row in _lines(path)]
-        return _typed(rows)
+        return _typed([_object(row, f"{path}:{line}") for line, row in _lines(path)])
     try:
         content = json.loads(_content(path).decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -45,7 +44,7 @@ def read_json(path: Path, field: str | None = None) -> list[Row]:
     if isinstance(content, Mapping) and all(isinstance(column, list) for column in content.values()):
         return [dict(zip(content, cells, strict=False)) for cells in zip(*content.values(), strict=False)]
     several = content if isinstance(content, list) else [content]
-    return [_object(row, f"{path}: row {number}") for number, row in enumerate(several, 1)]
+    return _typed([_object(row, f"{path}: row {number}") for number, row in enumerate(several, 1)])
 
 
 def _lines(path: Path) -> Any:
@@ -68,28 +67,58 @@ def _object(row: Any, place: str) -> Row:
 
 
 def _typed(rows: Sequence[Row]) -> list[Row]:
-    """Lines as their reader there types them: a column of dates is one of datetimes, one of mixed numbers of floats."""
-    made: dict[str, Callable[[Any], Any]] = {}
-    for column in dict.fromkeys(key for row in rows for key in row):
-        cells = [row[column] for row in rows if row.get(column) is not None]
-        kinds = {type(cell) for cell in cells}
-        if kinds == {str} and all(_DATE.fullmatch(cell) for cell in cells):
-            made[column] = _date
-        elif kinds == {int, float}:
-            made[column] = float
+    """Rows as ``datasets`` types them, column by column; a column of several types is left as it is."""
+    columns = dict.fromkeys(key for row in rows for key in row)
+    made = {column: _unified([row.get(column) for row in rows]) for column in columns}
+    cells = {column: iter(found) for column, found in made.items() if found is not None}
+    found = []
+    for row in rows:
+        whole = {key: next(cells[key]) if key in cells else row.get(key) for key in columns}
+        found.append({key: whole[key] for key in row})
+    return found
+
+
+def _unified(cells: Sequence[Any]) -> Sequence[Any] | None:
+    """The cells of one column in one type: dates as datetimes, mixed numbers as floats; None where there is none.
+
+    What is inside lists, and inside objects with the same keys, is a column of its own.
+    """
+    given = [cell for cell in cells if cell is not None]
+    kinds = {type(cell) for cell in given}
+    if kinds == {str}:
+        return _filled(cells, _dates(given) or given)
+    if kinds <= {int, float} and kinds:
+        whole = kinds == {int} and all(-(1 << 63) <= cell < 1 << 63 for cell in given)
+        return _filled(cells, given if whole else list(map(float, given)))
+    if kinds == {list}:
+        inner = _unified([one for cell in given for one in cell])
+        parts = iter(inner or ())
+        return None if inner is None else _filled(cells, [[next(parts) for _ in cell] for cell in given])
+    if kinds == {dict}:
+        keys = list(given[0])
+        if any(cell.keys() != given[0].keys() for cell in given):
+            return None
+        columns = [_unified([cell[key] for cell in given]) for key in keys]
+        if any(column is None for column in columns):
+            return None
+        return _filled(cells, [dict(zip(keys, one, strict=True)) for one in zip(*columns, strict=True)] or given)
+    return cells if len(kinds) <= 1 else None
+
+
+def _filled(cells: Sequence[Any], given: Sequence[Any]) -> Sequence[Any]:
+    rest = iter(given)
+    return [None if cell is None else next(rest) for cell in cells]
+
+
+def _dates(texts: Sequence[str]) -> Sequence[datetime] | None:
+    """The texts as points in time, UTC where they name a zone; None where one of them is none."""
+    if not all(map(_DATE.fullmatch, texts)):
+        return None
     try:
-        return [{key: made.get(key, _same)(cell) for key, cell in row.items()} for row in rows] if made else list(rows)
-    except ValueError:  # a date with a thirteenth month is a text, and so is its column
-        made = {key: make for key, make in made.items() if make is not _date}
-        return [{key: made.get(key, _same)(cell) for key, cell in row.items()} for row in rows]
-
-
-def _same(cell: Any) -> Any:
-    return cell
-
-
-def _date(cell: Any) -> Any:
-    return None if cell is None else datetime.fromisoformat(cell)
+        found = [datetime.fromisoformat(text) for text in texts]
+    except ValueError:  # a thirteenth month
+        return None
+    return [one.astimezone(UTC).replace(tzinfo=None) if one.tzinfo else one for one in found]
 
 
 def read_csv(
@@ -112,7 +141,7 @@ def read_csv(
         raise InputError.at(str(path), f"is no CSV ({error})") from None
     finally:
         csv.field_size_limit(before)
-    header = list(names or column_names or ()) or (records.pop(0) if records else [])
+    header = list(names or column_names or ()) or _header(records.pop(0) if records else [])
     for number, record in enumerate(records, 1):
         if len(record) > len(header):
             wrong = f"record {number} has {len(record)} cells for {len(header)} columns"
@@ -121,12 +150,26 @@ def read_csv(
     return [dict(zip(header, cells, strict=True)) for cells in zip(*columns, strict=True)] if columns else []
 
 
+def _header(names: Sequence[str]) -> list[str]:
+    """The names of the columns, each once: a name again gets a number, none at all is ``Unnamed``."""
+    found: list[str] = []
+    for at, name in enumerate(names):
+        own, times = name or f"Unnamed: {at}", 0
+        while own in found:
+            times += 1
+            own = f"{name}.{times}"
+        found.append(own)
+    return found
+
+
 def _column(cells: Sequence[str]) -> Sequence[Any]:
     given = [cell for cell in cells if cell not in NULLS]
     if not given:
         return [None] * len(cells)
     if all(_INTEGER.fullmatch(cell) for cell in given):
-        make: Callable[[str], Any] = int if len(given) == len(cells) else float  # with gaps, as pandas has them
+        fits = all(-(1 << 63) <= int(cell) < 1 << 64 for cell in given)
+        whole = len(given) == len(cells) and fits  # with gaps they are floats, as pandas has them
+        make: Callable[[str], Any] = int if whole else float
     elif all(map(_is_float, given)):
         make = float
     elif all(cell in _TRUTH for cell in given):
@@ -149,7 +192,7 @@ def _is_float(cell: str) -> bool:
 def read_text(path: Path, sample_by: str = "line") -> list[Row]:
     """A document a line, in the column ``text``; a paragraph or the whole file where ``sample_by`` says so."""
     if sample_by == "line":
-        return [{"text": line} for line in _texts(path)]
+        return [{"text": line} for line in _texts(path)] if _content(path, 1) else []
     whole = "".join(_texts(path, keep=True))
     if sample_by not in ("paragraph", "document"):
         raise InputError.at(str(path), f"sample_by is {sample_by!r}", "expected line, paragraph or document")

@@ -136,7 +136,7 @@ def _labels(format: Format, choices: str) -> str:
     if format.choice_labels == "letters":
         return f"'{LETTERS}'[:{choices}|length]|list"
     if format.choice_labels == "numbers":
-        return f"range(1, {choices}|length + 1)|list"
+        return f"range(1, {choices}|length + 1)|map('string')|list"
     return f"{format.choice_labels!r}[:{choices}|length]"
 
 

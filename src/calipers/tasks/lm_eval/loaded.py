@@ -42,6 +42,8 @@ class LoadedTask:
     def target(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
         """``doc_to_target`` of a document."""
         value = self.config.doc_to_target if shots is None else shots.doc_to_target
+        if value is None and self.config.process_results is not None:
+            return None  # a task that scores by a function of its own may look into the document itself
         place, choices = self.place("doc_to_target", number), self.config.doc_to_choice is not None
         return target_of(value, doc, self.columns, place, choices=choices)
 

@@ -109,6 +109,8 @@ def _load(text: str, path: Path) -> TaskFile:
         values = {} if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise _syntax(path, error) from None
+    except InputError:
+        raise
     except (ValueError, OverflowError) as error:  # a date with a thirteenth month
         raise InputError.at(str(path), f"is no YAML ({error})") from None
     if not isinstance(values, dict):

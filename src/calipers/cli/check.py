@@ -1,0 +1,101 @@
+"""``calipers check``: is a benchmark right, and can its verifiers be trusted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import redirect_stdout
+from typing import Any
+
+import click
+
+from calipers.cli.group import verbose
+from calipers.cli.output import write
+from calipers.errors import InputError
+from calipers.reports.safe import clean, safe_json
+
+FAULT = 1
+
+
+@click.command()
+@click.argument("benchmark", metavar="BENCHMARK")
+@click.option("--selftest", is_flag=True, help="Try the verifiers: gold answers must pass, nonsense must fail.")
+@click.option("--limit", type=int, metavar="N", help="Only the first N tasks.")
+@click.option("--concurrency", type=int, metavar="N", default=32, show_default=True, help="Verdicts at once, at most.")
+@click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Of the random texts.")
+@click.option(
+    "--confidence", metavar="SHARE", type=float, default=0.95, show_default=True, help="Of the intervals of rates."
+)
+@click.option(
+    "--format", "shape", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Of the output."
+)
+@click.option(
+    "--plugin", "plugins", metavar="FILE|MODULE", multiple=True, help="Python code that brings verifiers; it is run."
+)
+@verbose
+@click.pass_context
+def check(
+    ctx: click.Context,
+    /,
+    benchmark: str,
+    selftest: bool,
+    limit: int | None,
+    concurrency: int,
+    seed: int,
+    confidence: float,
+    shape: str,
+    plugins: tuple[str, ...],
+) -> None:
+    """Say whether BENCHMARK can be run: every task read, every verifier known, every target of use.
+
+    With --selftest each verifier is given the gold answer, an empty text, the prompt, random words and
+    another task's answer; exit 1 when a gold answer fails or anything else passes. No model is called.
+    """
+    _checked_numbers(limit, concurrency, confidence)
+    with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
+        for plugin in plugins:
+            from calipers.compat import load_plugin
+
+            load_plugin(plugin)
+        from calipers.jobs.selftest import checked
+        from calipers.tasks.store import load_suite
+
+        suite = load_suite(benchmark)
+        found = checked(suite, limit)
+        test = None
+        if selftest:
+            from calipers.jobs.selftest import selftest as try_verifiers
+
+            test = try_verifiers(found, concurrency=concurrency, seed=seed, confidence=confidence)
+    document: dict[str, Any] = {
+        "benchmark": suite.name,
+        "tasks": len(found.tasks),
+        "verifiers": dict(found.counts),
+        "unjudged": found.unjudged,
+        "sha256": suite.sha256,
+    }
+    if test is not None:
+        document["selftest"] = test.to_dict()
+    if shape == "json":
+        write(safe_json(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"))
+    else:
+        from calipers.reports.selftest import render
+
+        judged = [f"{name} {count:,}" for name, count in found.counts.items()]
+        judged += [f"nobody {found.unjudged:,}"] if found.unjudged else []
+        write(f"{clean(suite.name)}: {len(found.tasks):,} tasks, judged by {clean(', '.join(judged), None)}\n")
+        if test is not None:
+            write("\n" + render(test))
+    for note in (*suite.notes, *(test.notes if test else ())):
+        click.echo(f"note: {clean(note, None)}", err=True)
+    if test is not None and not test.clean:
+        ctx.exit(FAULT)
+
+
+def _checked_numbers(limit: int | None, concurrency: int, confidence: float) -> None:
+    if limit is not None and limit < 1:
+        raise InputError.at("--limit", f"is {limit}", "expected an integer >= 1")
+    if concurrency < 1:
+        raise InputError.at("--concurrency", f"is {concurrency}", "expected an integer >= 1")
+    if not 0 < confidence < 1:
+        raise InputError.at("--confidence", f"is {confidence:g}", "expected a number between 0 and 1, such as 0.95")

@@ -1,0 +1,95 @@
+"""``calipers rescore``: another judge over the stored completions of a run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import redirect_stdout
+from typing import Any
+
+import click
+
+from calipers.cli.group import verbose
+from calipers.cli.output import write
+from calipers.cli.score import roles
+from calipers.errors import InputError
+from calipers.reports.safe import clean, safe_json
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=click.Path())
+@click.option("--verifier", metavar="NAME", help="Who judges.  [default: each task's own]")
+@click.option("--param", "params", metavar="KEY=VALUE", multiple=True, help="Of the verifier; may be repeated.")
+@click.option(
+    "--filter",
+    "filters",
+    metavar="NAME[=SETTING]",
+    multiple=True,
+    help="What finds the answer in a completion first, such as last_number or 'regex=#### (.+)'; "
+    "several work in their order.",
+)
+@click.option("--benchmark", metavar="DIR", help="Whose tasks hold the targets.  [default: as the run recorded]")
+@click.option("--scores", metavar="FILE", help="Rewards that somebody else gave, by task and sample, instead.")
+@click.option(
+    "--columns", metavar="ROLE=KEY,...", multiple=True, help="What that file calls its keys: task=id,reward=score."
+)
+@click.option("--name", metavar="NAME", help="Of the new reward.  [default: after filters and verifier, or FILE]")
+@click.option("--reward", metavar="KEY", help="Which old reward it is compared with.")
+@click.option("--metric", "metrics", metavar="NAME", multiple=True, help="A metric of rewards; may be repeated.")
+@click.option("--by", metavar="KEY", multiple=True, help="Break the numbers down by a metadata path; may be repeated.")
+@click.option("--out", metavar="FILE", type=click.Path(), help="[default: rescored-NAME.jsonl beside the rollouts]")
+@click.option("--concurrency", type=int, metavar="N", default=32, show_default=True, help="Verdicts at once, at most.")
+@click.option(
+    "--format", "shape", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Of the output."
+)
+@click.option(
+    "--plugin",
+    "plugins",
+    metavar="FILE|MODULE",
+    multiple=True,
+    help="Python code that brings verifiers, filters or metrics; it is run.",
+)
+@verbose
+def rescore(
+    run: str, params: tuple[str, ...], columns: tuple[str, ...], shape: str, plugins: tuple[str, ...], **asked: Any
+) -> None:
+    """Judge the stored completions of RUN again, and show what flipped. No model is called.
+
+    RUN is the folder of a run, or JSON Lines with a rollout a line. Its log is only read: the new reward
+    goes into a file of its own, beside the old ones.
+    """
+    with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
+        for plugin in plugins:
+            from calipers.compat import load_plugin
+
+            load_plugin(plugin)
+        from calipers.jobs.rescore import Rescoring
+        from calipers.jobs.rescore import rescore as judge_again
+
+        found = judge_again(Rescoring(run, params=_params(params), columns=roles(columns), **asked))
+    if shape == "json":
+        write(safe_json(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"))
+    else:
+        from calipers.reports.flips import render
+
+        write(render(found))
+    for note in found.notes:
+        click.echo(f"note: {clean(note, None)}", err=True)
+
+
+def _params(texts: tuple[str, ...]) -> dict[str, Any]:
+    """What ``--param`` says; a value is JSON where it can be, else text.
+
+    >>> _params(("ignore_case=true", "marker=Answer:"))
+    {'ignore_case': True, 'marker': 'Answer:'}
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key.strip() and equals):
+            raise InputError.at("--param", f"{text!r} cannot be read", "expected KEY=VALUE, such as ignore_case=true")
+        try:
+            found[key.strip()] = json.loads(value)
+        except ValueError:
+            found[key.strip()] = value
+    return found

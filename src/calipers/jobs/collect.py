@@ -1,0 +1,309 @@
+"""A collection from its inputs to its metrics: NeMo Gym's flow, with a ledger.
+
+::
+
+    inputs ──► planned rollouts ──► agents ──► rollouts, failures ──► each agent's own metrics ──► one file
+                                                     └──────────────► our table, with how sure
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from calipers.dialects.nemo_gym_aggregate import by_agent, entries_of, one_table, stripped
+from calipers.dialects.nemo_gym_inputs import Materializing, materialize
+from calipers.errors import ClientError, InputError, UnknownName
+from calipers.pipeline import score_plan
+from calipers.plan import Plan, make_plan
+from calipers.readers.files import BOM
+from calipers.readers.nemo_gym_line import decoded
+from calipers.readers.nemo_gym_rows import MIXED, index_fault
+from calipers.readers.read import begin
+from calipers.reports.nemo_gym import Entry, file_chunks
+from calipers.reports.result import Result
+from calipers.rollouts.part import Part
+from calipers.run.agent import SimpleAgent
+from calipers.run.client import Connection
+from calipers.run.clients.address import KEY
+from calipers.run.collect import Agent, Asked, Collector, Standing, aggregated
+from calipers.run.collect_files import Files
+from calipers.run.collect_head import HEAD, found_agents
+from calipers.run.collect_http import Reach, Server, checked
+from calipers.run.collect_row import FAILURE, KILLED, TASK, Row, agent_of, key_of
+from calipers.run.models import connect
+from calipers.run.secrets import Secrets
+from calipers.run.verifiers.find import verifier
+
+ATTEMPTS: Final = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
+MOST_ATTEMPTS = 3
+
+_ROW = msgspec.json.Decoder(dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Collecting:
+    """What a collection is asked to do, every value decided."""
+
+    input: str  # a file of tasks, one JSON object a line
+    output: Path
+    agents: Mapping[str, str] = field(default_factory=dict)  # name -> URL of an agent server, or KIND/NAME of a model
+    how: Materializing = field(default_factory=Materializing)
+    # the built-in agent
+    base_url: str | None = None
+    verify_url: str | None = None
+    verifier: str | None = None
+    # how they are reached
+    concurrency: int = 32
+    retries: int = 8
+    timeout: float = 1800.0
+    head: str = HEAD
+    # what becomes of it
+    overwrite: bool = False
+    local: bool = False  # no agent is asked for metrics
+    aggregate: bool = True
+    metrics: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name, lowest in {"concurrency": 1, "retries": 0}.items():
+            if getattr(self, name) < lowest:
+                raise InputError.at(f"--{name}", f"is {getattr(self, name)}", f"expected an integer >= {lowest}")
+        if not self.timeout > 0:
+            raise InputError.at("--timeout", f"is {self.timeout:g}", "expected a number > 0")
+        if self.how.limit is not None and self.how.limit < 0:
+            raise InputError.at("--limit", f"is {self.how.limit}", "expected an integer >= 0")
+        if self.verify_url is not None and self.verifier is not None:
+            raise InputError.at("--verifier", "there is --verify-url, too", "expected one of the two")
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a collection left behind."""
+
+    output: Path
+    result: Result
+    metrics: Path | None  # NeMo Gym's file; None where none was written
+    stopped: str  # why it ended before everything was asked; "" when it did not
+    notes: tuple[str, ...]
+    computed: bool  # every agent that computes metrics has computed them
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned rollout has a number, and every agent's own metrics are in the file."""
+        gaps = any(group.ledger.gaps for group in self.result.groups)
+        return self.computed and not self.stopped and not gaps
+
+
+def collect(asked: Collecting, look: Callable[[Standing], None] = lambda _: None) -> Collected:
+    """Collect rollouts, or go on with it, and aggregate what is there; ``look`` is told a few times a second.
+
+    InputError, before the first call, for whatever cannot work; ClientError when no agent could be reached at all.
+    """
+    scoring = make_plan(list(asked.metrics) or None)
+    secrets = Secrets()
+    secrets.add(os.environ.get(KEY, "").strip())
+    plan, notes = _planned(asked)
+    agents = _agents(asked, plan, secrets)
+    _check_rows(agents, plan, asked.input)
+    most = _most_attempts(notes)
+    files = Files.open(asked.output, plan, secrets.scrub_bytes, overwrite=asked.overwrite)
+    try:
+        standing = Standing(planned=len(files.plan))
+        standing.outcomes["scored"] = len(files.done)
+        collector = Collector(
+            agents,
+            files,
+            standing,
+            concurrency=asked.concurrency,
+            retries=asked.retries,
+            secrets=secrets,
+            look=look,
+        )
+        owed = [row for row in _owed(files, most) if agent_of(row) in agents]  # a plan that grew may have had others
+        if owed:
+            files.drop_metrics()
+            collector.conduct(iter(owed))
+            look(standing)
+            _check_begun(files, standing)
+        return _finished(asked, scoring, files, standing, agents, [*notes, *files.notes], secrets)
+    finally:
+        files.close()
+
+
+def _planned(asked: Collecting) -> tuple[list[Row], list[str]]:
+    """The rollouts that are asked for, and what there is to say of them."""
+    try:
+        with open(asked.input, "rb") as file:
+            lines = file.read().removeprefix(BOM).splitlines()
+    except OSError as error:
+        raise InputError.at(asked.input, f"cannot be read ({error.strerror})") from None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = materialize(lines, asked.how, asked.input)
+    if not found:
+        raise InputError.at(asked.input, "no tasks", "expected one JSON object a line")
+    for row in found:
+        if fault := index_fault(TASK, row[TASK]):
+            raise InputError.at(asked.input, *fault)
+    if len({type(row[TASK]) for row in found}) > 1:
+        raise InputError.at(asked.input, MIXED)
+    return list(found), [str(one.message) for one in caught]
+
+
+def _agents(asked: Collecting, plan: Sequence[Row], secrets: Secrets) -> dict[str, Agent]:
+    """Every agent that the plan names; UnknownName for one that nobody knows the address of."""
+    places = dict(asked.agents)
+    wanted = dict.fromkeys(map(agent_of, plan))
+    lacking = [name for name in wanted if name not in places]
+    if lacking:
+        hint = ""
+        try:
+            places = {**found_agents(checked(asked.head, "head_server")), **places}
+        except ClientError as error:
+            hint = f" ({error})"
+        for name in lacking:
+            if name not in places:
+                known = places or {"NAME": ""}
+                unknown = UnknownName.of("agent", name, known, "" if places else f"give --agent {name}=URL")
+                raise UnknownName(f"{asked.input}: {unknown}{hint}")
+    reach = Reach(asked.timeout, asked.concurrency, secrets)
+    return {name: _agent(name, places[name], asked, reach) for name in wanted}
+
+
+def _agent(name: str, place: str, asked: Collecting, reach: Reach) -> Agent:
+    if place.startswith(("http://", "https://")):
+        return Server(checked(place, f"--agent {name}"), reach)
+    connection = Connection(asked.base_url, timeout=asked.timeout, most=asked.concurrency, secrets=reach.secrets)
+    client = connect(place, connection)
+    if asked.verify_url is not None:
+        return SimpleAgent(place, client, Server(checked(asked.verify_url, "--verify-url"), reach))
+    if asked.verifier is not None:
+        return SimpleAgent(place, client, verifier(asked.verifier))
+    wrong = "the built-in agent has nobody to judge its answers"
+    raise InputError.at(f"--agent {name}", wrong, "expected --verify-url URL or --verifier NAME")
+
+
+def _check_rows(agents: Mapping[str, Agent], plan: Sequence[Row], place: str) -> None:
+    for row in plan:
+        agent = agents[agent_of(row)]
+        if isinstance(agent, SimpleAgent):
+            agent.check(row, place)
+
+
+def _most_attempts(notes: list[str]) -> int:
+    """How many failed attempts a rollout may have; NeMo Gym's variable says otherwise."""
+    text = os.environ.get(ATTEMPTS, "").strip()
+    if not text:
+        return MOST_ATTEMPTS
+    if text.isdecimal() and int(text) >= 1:
+        return int(text)
+    notes.append(f"${ATTEMPTS} is {text!r}; expected an integer >= 1, so {MOST_ATTEMPTS} holds")
+    return MOST_ATTEMPTS
+
+
+def _owed(files: Files, most: int) -> Iterator[Row]:
+    """What is still to be made: all that has not succeeded, unless it failed for good or often enough."""
+    given_up = 0
+    for row in files.plan:
+        key = key_of(row)
+        if key in files.done:
+            continue
+        if key in files.terminal or files.failures[key] >= most:
+            given_up += 1
+            continue
+        yield row
+    if given_up:
+        why = f"they failed {most} times, or for good; ${ATTEMPTS} raises the number"
+        files.notes.append(f"{given_up} rollouts are not tried again: {why}")
+
+
+def _check_begun(files: Files, standing: Standing) -> None:
+    """ClientError, and no trace, where not one agent could be reached and nothing was there before."""
+    asked = [lane for lane in standing.lanes if lane.asked]
+    if standing.done or standing.stopped or not all(lane.stopped and not lane.answered for lane in asked):
+        return
+    if files.failures or (files.rollouts.written or files.sidecar.written):
+        return
+    files.abandon()
+    lane = asked[0]
+    raise ClientError(f"agent {lane.name}: {lane.stopped}; nothing was collected", kind="connection", hopeless=True)
+
+
+def _finished(
+    asked: Collecting,
+    scoring: Plan,
+    files: Files,
+    standing: Standing,
+    agents: Mapping[str, Agent],
+    notes: list[str],
+    secrets: Secrets,
+) -> Collected:
+    written, failures = None, list[str]()
+    for lane in standing.lanes:
+        if lane.unasked or lane.stopped:
+            why = lane.stopped or f"{lane.unasked} calls were refused, the last with: {lane.last}"
+            notes.append(f"agent {lane.name}: {why}; what it was not asked stays owed")
+    path = str(asked.output)
+    if standing.stopped:
+        notes.append("no metrics file is written before the collection ends")
+    elif asked.aggregate and asked.output.stat().st_size:
+        answers = {} if asked.local else aggregated(agents, by_agent(_rows(path)), asked.retries)
+        failures = _faults(answers)
+        absent = [name for name, answer in answers.items() if answer is None and isinstance(agents[name], Server)]
+        notes += [f"agent {name} has no /aggregate_metrics; its metrics are computed here" for name in absent]
+        written = files.write_metrics(file_chunks(_entries(path, answers)))
+    for agent in agents.values():
+        notes += agent.notes if isinstance(agent, SimpleAgent) else ()
+    result = score_plan([path], scoring)
+    stopped = standing.stopped or next((lane.stopped for lane in standing.lanes if lane.stopped), "")
+    told = tuple(map(secrets.scrub, [*notes, *failures]))
+    return Collected(asked.output, result, written, secrets.scrub(stopped), told, not failures)
+
+
+def _rows(path: str) -> Iterator[dict[str, Any]]:
+    """The rollouts of a file as they are sent to be aggregated; what was marked as failed is left out."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            row = _ROW.decode(line) if b"NaN" not in line and b"Infinity" not in line else decoded(number, line)
+            if row.get(FAILURE) is None and not row.get(KILLED):
+                yield stripped(row)  # at once: what is left out is most of it
+
+
+def _faults(answers: dict[str, Asked]) -> list[str]:
+    """What went wrong with agents' metrics; such an agent counts as one that computes none."""
+    found = []
+    for name, answer in answers.items():
+        if why := str(answer) if isinstance(answer, ClientError) else _fault(answer):
+            found.append(f"agent {name}: /aggregate_metrics failed ({why}); the file has what is computed without it")
+            answers[name] = None
+    return found
+
+
+def _entries(path: str, answers: Mapping[str, Asked]) -> list[Entry]:
+    """Each agent's metrics, its own where it computes them, else ours."""
+    if answers and all(answers.values()):
+        return [_entry(name, answers[name]) for name in sorted(answers)]
+    kept: list[Part] = []
+    begin([path], kept=kept)
+    ours = {entry.agent: entry for entry in entries_of(one_table(kept))}
+    return [_entry(name, answers[name]) if answers.get(name) else ours[name] for name in sorted(ours)]
+
+
+def _fault(answer: Asked) -> str:
+    """What is wrong with an agent's metrics; "" for good ones, and where there are none."""
+    if not isinstance(answer, dict):
+        return ""
+    kinds: dict[str, type] = {"group_level_metrics": list, "agent_metrics": dict, "key_metrics": dict}
+    bad = [name for name, kind in kinds.items() if not isinstance(answer.get(name), kind)]
+    return f"its answer has no {bad[0]} in the right shape" if bad else ""
+
+
+def _entry(name: str, answer: Any) -> Entry:
+    groups = answer["group_level_metrics"]
+    return Entry(name, answer["agent_metrics"], answer["key_metrics"], [groups] if groups else [])

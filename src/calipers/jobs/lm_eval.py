@@ -1,0 +1,231 @@
+"""Tasks of lm-evaluation-harness as runs of ours: what a name means, its settings, and its suite of questions.
+
+::
+
+    name or file ──► tasks and groups ──► one job per task ──► a suite: a document is a task, its prompt the request
+
+A document is asked as many times as the task ``repeats``; what its ``generation_kwargs`` say holds where the
+command line is silent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from calipers.errors import InputError
+from calipers.tasks.lm_eval.config import TaskConfig
+from calipers.tasks.lm_eval.functions import functions_in
+from calipers.tasks.lm_eval.groups import Leaf, Node, Tasks, installed, leaves
+from calipers.tasks.lm_eval.groups import is_task_file as is_task
+from calipers.tasks.lm_eval.loaded import LoadedTask, load_task, trusted
+from calipers.tasks.lm_eval.requests import Asking, gold, requests
+from calipers.tasks.lm_eval.yaml import Function
+from calipers.tasks.task import Suite, Task
+
+VERIFIER: Final = "lm_eval"
+MOST_TOKENS: Final = 256  # of a completion, where a task does not say: lm-evaluation-harness' own
+DROPPED: Final = ("do_sample",)  # of generation_kwargs: says nothing to a server that temperature does not
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command says of lm-evaluation-harness' tasks."""
+
+    include_path: tuple[str, ...] = ()
+    num_fewshot: int | None = None
+    predict_only: bool = False
+    trust: bool = False
+
+
+def is_task_file(path: str) -> bool:
+    """Whether a path is a task or a group of lm-evaluation-harness, and no configuration of ours."""
+    place = Path(path)
+    return place.suffix in (".yaml", ".yml") and place.is_file() and is_task(place)
+
+
+def is_known(asked: str, include_path: Sequence[str] = ()) -> bool:
+    """Whether a benchmark is one of theirs: a task file, or a name, tag or pattern of a folder of tasks.
+
+    A file or folder of that name, and a benchmark in the store, are looked at by others: this only says
+    what there is in ``include_path`` and in an installed lm-evaluation-harness.
+    """
+    if is_task_file(asked):
+        return True
+    if os.path.lexists(asked) or Path(asked).suffix in (".yaml", ".yml"):
+        return False
+    if not include_path and installed() is None:
+        return False
+    try:
+        _tasks(tuple(include_path)).find(asked)
+    except KeyError:  # UnknownName
+        return bool(include_path)  # whoever names a folder means a task in it, and is told the nearest
+    except InputError:
+        return True  # it is there, and something is wrong with it
+    return True
+
+
+def found(asked: str, wanted: Wanted) -> list[Node]:
+    """What a name or file stands for: tasks, and groups of them."""
+    return _tasks(wanted.include_path).find(asked)
+
+
+@lru_cache(8)
+def _tasks(include_path: tuple[str, ...]) -> Tasks:
+    own = installed()
+    return Tasks([*([own] if own else []), *map(Path, include_path)])
+
+
+def settings(asked: str, wanted: Wanted) -> list[dict[str, Any]]:
+    """The runs that a name or file asks for, one per task, as settings of a job.
+
+    Checked as far as it goes without documents: a task that can never be run is refused here.
+    """
+    return [
+        {"benchmark": (asked,), "lm_eval": leaf.name, **_sampling(leaf), "samples": leaf.config.repeats}
+        for leaf in leaves(found(asked, wanted))
+        if _runs(leaf)
+    ]
+
+
+def _runs(leaf: Leaf) -> bool:
+    kind, place = leaf.config.output_type, leaf.file.place("output_type")
+    if kind != "generate_until":
+        wrong = f"{leaf.name} is {kind}, which needs log-likelihoods"
+        raise InputError.at(place, wrong, "expected generate_until: a chat or completions server gives text only")
+    for field in ("doc_to_image", "doc_to_audio", "use_prompt"):
+        if getattr(leaf.config, field) is not None:
+            raise InputError.at(leaf.file.place(field), "is not supported here", "expected a task of plain text")
+    return True
+
+
+def _sampling(leaf: Leaf) -> dict[str, Any]:
+    """A task's ``generation_kwargs`` in our words; greedy unless it samples."""
+    place, given = leaf.file.place("generation_kwargs"), dict(leaf.config.generation_kwargs or {})
+    until, most = given.pop("until", None), given.pop("max_gen_toks", MOST_TOKENS)
+    stops = [] if until is None else [until] if isinstance(until, str) else until
+    if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
+        raise InputError.at(f"{place}.until", f"is {until!r}", "expected a text or a list of texts")
+    if not isinstance(most, int) or most < 1:
+        raise InputError.at(f"{place}.max_gen_toks", f"is {most!r}", "expected an integer >= 1")
+    temperature = given.pop("temperature", None)
+    if temperature is None and given.get("do_sample") is not True:
+        temperature = 0.0
+    extra = {key: value for key, value in given.items() if key not in DROPPED}
+    return {
+        "max_tokens": most,
+        "temperature": temperature,
+        "stop": tuple(stop for stop in stops if stop),  # a server that stops at nothing says nothing
+        "gen_kwargs": extra,
+    }
+
+
+def loaded(asked: str, name: str, wanted: Wanted) -> LoadedTask:
+    """One of the tasks that a name or file stands for, with its documents."""
+    leaf = next((leaf for leaf in leaves(found(asked, wanted)) if leaf.name == name), None)
+    if leaf is None:
+        raise InputError.at(asked, f"no task {name!r} in it", "expected the one that was planned")
+    return load(leaf, wanted)
+
+
+def load(leaf: Leaf, wanted: Wanted) -> LoadedTask:
+    """A task with its documents, as the command wants it."""
+    config = replace(leaf.config, num_fewshot=shots(leaf.config, wanted.num_fewshot))
+    config = trusted(config, leaf.file, trust=wanted.trust, scored=not wanted.predict_only)
+    return load_task(config, leaf.file)
+
+
+def shots(config: TaskConfig, asked: int | None) -> int:
+    """How many examples stand before a question: as the command says, unless the task says none."""
+    return config.num_fewshot or 0 if asked is None or config.num_fewshot == 0 else asked
+
+
+def suite(task: LoadedTask, wanted: Wanted) -> Suite:
+    """A task as a suite: one question per document, its prompt the exact request, its target what counts as right.
+
+    Every document is worked out here, so that what is wrong with one is said before the first call.
+    """
+    name = str(task.config.task)
+    digest = scoring_digest(task)
+    tasks = [
+        Task(
+            str(one.doc_id),
+            one.args[0],
+            None if wanted.predict_only else VERIFIER,
+            None if wanted.predict_only else plain(_gold(task, one.doc_id)),
+            {"doc": plain(task.docs[one.doc_id]), "scoring": digest},
+            {"doc_id": one.doc_id},
+        )
+        for one in requests(task, Asking())
+    ]
+    path = task.file.path
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
+    return Suite(name, tasks, {"lm_eval": described(task)}, path, sha256)
+
+
+def _gold(task: LoadedTask, number: int) -> Any:
+    doc = task.docs[number]
+    return gold(task, number, doc) if task.config.process_results is None else task.target(doc, number)
+
+
+def described(task: LoadedTask) -> dict[str, Any]:
+    """What lm-evaluation-harness would dump of the task, as JSON; functions by their names."""
+    config: dict[str, Any] = plain(task.config.dumped())
+    return {"config": config, "multiple_targets": task.multiple_targets, "documents": len(task.docs)}
+
+
+def scoring_digest(task: LoadedTask) -> str:
+    """A few digits for how answers are scored: another filter, metric or function is another run."""
+    config, whole = task.config, hashlib.sha256()
+    scoring = (config.metric_list, config.filter_list, config.scorer, config.process_results, config.repeats)
+    whole.update(msgspec.json.encode(plain(list(scoring)), order="sorted"))
+    for function in functions_in(list(task.file.values.values())):
+        file = function.folder.joinpath(*function.module.split(".")).with_suffix(".py")
+        whole.update(file.read_bytes() if file.is_file() else function.module.encode())
+    return whole.hexdigest()[:16]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it; what has no place there, such as a date, as its text."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if callable(value) and not isinstance(value, Function):
+        return f"!function {getattr(value, '__name__', type(value).__name__)}"
+    return str(value)
+
+
+def tree(nodes: Sequence[Node]) -> list[Any]:
+    """Tasks and groups as JSON: a name, or a group with what it aggregates and its members."""
+    return [
+        node.name
+        if isinstance(node, Leaf)
+        else {
+            "group": node.name,
+            "group_alias": node.alias,
+            "aggregate_metric_list": plain(node.aggregate_metric_list),
+            "metadata": plain(node.metadata),
+            "members": tree(node.members),
+        }
+        for node in nodes
+    ]
+
+
+def checked(asked: str, wanted: Wanted) -> list[str]:
+    """Everything about a task file that can be right or wrong before a model is asked; a line for each task."""
+    return [_line(suite(load(leaf, wanted), wanted), leaf) for leaf in leaves(found(asked, wanted)) if _runs(leaf)]
+
+
+def _line(made: Suite, leaf: Leaf) -> str:
+    shots, repeats = leaf.config.num_fewshot or 0, leaf.config.repeats
+    return f"{leaf.name}: {leaf.config.output_type}, {len(made.tasks)} documents, {repeats} repeats, {shots} examples"

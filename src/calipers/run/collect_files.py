@@ -1,0 +1,289 @@
+"""A collection on disk: NeMo Gym's four files beside each other, one process at a time, a plan that only grows.
+
+::
+
+    rollouts.jsonl                       rollouts that succeeded, in the order they ended; only ever longer
+    rollouts_failures.jsonl              attempts that failed
+    rollouts_materialized_inputs.jsonl   what is planned; written and renamed
+    rollouts_aggregate_metrics.json      written and renamed when the collection ends
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from calipers.errors import InputError, LogError
+from calipers.readers.files import LONGEST_LINE, LongLine, line_blocks
+from calipers.readers.run_plan import whole
+from calipers.run.collect_row import FAILURE, ROLLOUT, TASK, TERMINAL, Key, Row, key_of
+from calipers.run.identity import differences
+from calipers.run.log import Log, Scrub, scrubbed, sync_directory
+
+FAILURES: Final = "_failures.jsonl"
+INPUTS: Final = "_materialized_inputs.jsonl"
+METRICS: Final = "_aggregate_metrics.json"
+_ANOTHER = "choose another --output, or --overwrite it"
+
+
+class _Line(msgspec.Struct, gc=False):
+    """The keys of a row that continuing asks for; all others are passed over."""
+
+    task: int | str = msgspec.field(name=TASK)
+    rollout: int = msgspec.field(name=ROLLOUT)
+    failure: str | None = msgspec.field(name=FAILURE, default=None)
+    terminal: bool | None = msgspec.field(name=TERMINAL, default=None)
+
+
+_LINES = msgspec.json.Decoder(_Line)
+
+
+class Files:
+    """The files of a collection, held by this process until they are closed."""
+
+    def __init__(self, path: Path, lock: int, scrub: Scrub, made: Sequence[Path]) -> None:
+        self.path = path
+        self.notes: list[str] = []
+        self.plan: list[Row] = []
+        self.done: set[Key] = set()
+        self.failures: Counter[Key] = Counter()  # attempts in the sidecar
+        self.terminal: set[Key] = set()  # those that nobody may try again
+        self._lock, self._scrub, self._made = lock, scrub, made
+        self._logs: dict[str, Log] = {}
+
+    @classmethod
+    def open(cls, path: Path, plan: Sequence[Row], scrub: Scrub, *, overwrite: bool) -> Files:
+        """Begin a collection, or go on with it: nobody else may, and what is planned already must be the same.
+
+        What was planned before stays planned. InputError says what differs, before anything is written.
+        """
+        asked = [_scrubbed(row, scrub) for row in plan]
+        if not overwrite:
+            _grown(path, asked)  # refuses before there is anything to take back
+        lock, made = _locked(path)
+        files = cls(path, lock, scrub, made)
+        try:
+            files._begin(asked, overwrite)
+        except BaseException:
+            files.close()
+            raise
+        return files
+
+    @property
+    def rollouts(self) -> Log:
+        """The log of rollouts."""
+        return self._logs[""]
+
+    @property
+    def sidecar(self) -> Log:
+        """The log of failed attempts."""
+        return self._logs[FAILURES]
+
+    async def flush(self) -> None:
+        """Wait until all that was handed over is on disk; LogError if that cannot be."""
+        for log in self._logs.values():
+            await log.flush()
+
+    def write_metrics(self, chunks: Iterator[bytes | memoryview]) -> Path:
+        """Write the metrics file, whole or not at all; LogError when it cannot be."""
+        path = beside(self.path, METRICS)
+        _replace(path, chunks)
+        return path
+
+    def drop_metrics(self) -> None:
+        """Take away metrics that rollouts to come will make wrong."""
+        beside(self.path, METRICS).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Finish the logs and let go of the files; LogError when a line could not be written."""
+        try:
+            for log in self._logs.values():
+                log.shut()
+        finally:
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
+
+    def abandon(self) -> None:
+        """Take back what `open` made, if nothing came of it."""
+        self.close()
+        if self.path in self._made:
+            for word in ("", FAILURES, INPUTS):
+                (beside(self.path, word) if word else self.path).unlink(missing_ok=True)
+            for place in self._made[1:]:
+                with suppress(OSError):  # somebody else has put something there
+                    place.rmdir()
+
+    def _begin(self, asked: list[Row], overwrite: bool) -> None:
+        sidecar, inputs = beside(self.path, FAILURES), beside(self.path, INPUTS)
+        if overwrite:
+            os.ftruncate(self._lock, 0)
+            for old in (sidecar, inputs, beside(self.path, METRICS)):
+                old.unlink(missing_ok=True)
+        self.plan, before, kept = _grown(self.path, asked)
+        if kept:
+            wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
+            self.notes.append(f"{inputs}: {wider}; choose another --output for a smaller collection")
+        for path in (self.path, sidecar):
+            if path.exists() and _repaired(path):
+                self.notes.append(f"{path}: the last line was cut off by a crash; its rollout is made again")
+        self._read_past(sidecar)
+        if self.plan != before:
+            _replace(inputs, (msgspec.json.encode(row) + b"\n" for row in self.plan))
+        self._logs = {"": Log(self.path, self._scrub), FAILURES: Log(sidecar, self._scrub)}
+
+    def _read_past(self, sidecar: Path) -> None:
+        planned = {key_of(row) for row in self.plan}
+        for path in (self.path, sidecar):
+            for number, line in _lines(path) if path.exists() else ():
+                key = line.task, line.rollout
+                if key not in planned:
+                    wrong = f"rollout {line.task}:{line.rollout} was never planned"
+                    raise InputError.at(f"{path}:{number}", wrong, _ANOTHER)
+                if path == sidecar or line.failure is not None:
+                    self.failures[key] += 1
+                    if line.terminal:
+                        self.terminal.add(key)
+                elif key in self.done:
+                    wrong = f"rollout {line.task}:{line.rollout} stands in an earlier line, too"
+                    raise InputError.at(f"{path}:{number}", wrong, "expected it once; take one of them out")
+                else:
+                    self.done.add(key)
+
+
+def beside(path: Path, word: str) -> Path:
+    """The file of that ending beside a file of rollouts: only the last extension is replaced.
+
+    >>> str(beside(Path("runs/r.x.jsonl"), METRICS))
+    'runs/r.x_aggregate_metrics.json'
+    """
+    return path.with_name(path.stem + word)
+
+
+def _grown(path: Path, asked: list[Row]) -> tuple[list[Row], list[Row], int]:
+    """The plan asked for and all that was planned before; the plan before; how many rollouts only that one has."""
+    inputs = beside(path, INPUTS)
+    if not inputs.exists():
+        if path.exists() and path.stat().st_size:
+            wrong = f"holds rollouts, and there is no {inputs.name} that says what was planned"
+            raise InputError.at(str(path), wrong, _ANOTHER)
+        return asked, [], 0
+    before = list(_planned(inputs))
+    wanted = {key_of(row): row for row in asked}
+    gone = []
+    for row in before:
+        new = wanted.get(key_of(row))
+        if new is None:
+            gone.append(row)
+        elif new != row and (found := next(differences(row, new), None)):
+            where = f"rollout {row[TASK]}:{row[ROLLOUT]}"
+            raise InputError.at(str(path), f"holds another collection: {where}: {found}", _ANOTHER)
+    if not gone and [*map(key_of, before)] == [*map(key_of, asked)]:
+        return before, before, 0
+    return [*asked, *gone], before, len(gone)
+
+
+def _planned(inputs: Path) -> Iterator[Row]:
+    with _reading(inputs), open(inputs, "rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                row = msgspec.json.decode(line)
+                key_of(row)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, KeyError):
+                wrong = "is no planned rollout"
+                raise InputError.at(f"{inputs}:{number}", wrong, f"mend the line, or {_ANOTHER}") from None
+            yield row
+
+
+def _lines(path: Path) -> Iterator[tuple[int, _Line]]:
+    """The rows of a file of whole lines, each with the number of its line."""
+    number = 0
+    try:
+        with _reading(path), open(path, "rb", buffering=0) as file:
+            for block in line_blocks(file.readinto):
+                for line in bytes(block).removesuffix(b"\n").split(b"\n"):
+                    number += 1
+                    if line.strip():
+                        yield number, _line(path, number, line)
+    except LongLine:
+        raise InputError.at(str(path), f"a line is longer than {LONGEST_LINE >> 20} MiB", _ANOTHER) from None
+
+
+def _line(path: Path, number: int, line: bytes) -> _Line:
+    try:
+        return _LINES.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        with suppress(ValueError, RecursionError, msgspec.ValidationError):
+            return msgspec.convert(json.loads(line), _Line)  # NaN, which others may have written
+        wrong = f"is no rollout ({error})"
+        raise InputError.at(f"{path}:{number}", wrong, "mend the line, or take it out to have it made again") from None
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn what the system says of a file into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError.at(str(path), f"cannot be read ({error.strerror})") from None
+
+
+def _scrubbed(row: Row, scrub: Scrub) -> Row:
+    """A row as it will stand on disk: what is compared must be what was written."""
+    found: Row = msgspec.json.decode(scrubbed(msgspec.json.encode(row), scrub))
+    return found
+
+
+def _locked(path: Path) -> tuple[int, list[Path]]:
+    """The file of rollouts, opened and locked, and what had to be made for it, the deepest first."""
+    made = [place for place in (path, *path.parents) if not place.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InputError.at(str(path), f"cannot be written ({error.strerror})", "choose another --output") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        wrong = "another process is collecting into it"
+        raise InputError.at(str(path), wrong, "wait for it, or choose another --output") from None
+    return lock, made
+
+
+def _repaired(path: Path) -> bool:
+    """Cut off what a crash left of a last line; whether there was anything."""
+    try:
+        end = whole(str(path))
+        if end == path.stat().st_size:
+            return False
+        with open(path, "r+b") as file:
+            file.truncate(end)
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise LogError.of(path, error) from None
+    return True
+
+
+def _replace(path: Path, chunks: Iterator[bytes | memoryview]) -> None:
+    """Write a file whole or not at all, whatever happens meanwhile."""
+    new = path.with_name(f".{path.name}.new")
+    try:
+        with open(new, "wb") as file:
+            file.writelines(chunks)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+        sync_directory(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise LogError.of(path, error) from None

@@ -1,0 +1,121 @@
+"""One row of a collection: what is asked of an agent, and what its answer becomes.
+
+The names are NeMo Gym's. They are written here once more, as the readers' own come with arrays; a test compares them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from calipers.errors import ClientError
+from calipers.run.secrets import Secrets
+
+TASK: Final = "_ng_task_index"
+ROLLOUT: Final = "_ng_rollout_index"
+AGENT: Final = "agent_ref"
+PARAMS: Final = "responses_create_params"
+FAILURE: Final = "_ng_failure_class"
+TERMINAL: Final = "_ng_failure_terminal"
+KILLED: Final = "_ng_no_persist"
+ATTEMPT: Final = "_ng_attempt_index"
+REWARD: Final = "reward"
+
+Row = Mapping[str, Any]
+Key = tuple[int | str, int]  # task and rollout: one rollout of a collection, whoever runs it
+
+LEAST_INT, MOST_INT = -(2**63), 2**63 - 1
+_encode = msgspec.json.Encoder().encode
+
+
+def key_of(row: Row) -> Key:
+    """Which rollout a row is."""
+    return row[TASK], row[ROLLOUT]
+
+
+def agent_of(row: Row) -> str:
+    """The name of the agent that a planned row is for."""
+    name: str = row[AGENT]["name"]
+    return name
+
+
+def decoded(raw: bytes) -> dict[str, Any]:
+    """An answer that is a JSON object; bare NaN and Infinity, which Python's servers write, are taken.
+
+    ClientError for any other: the next answer may be one.
+    """
+    try:
+        answer = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        try:
+            answer = json.loads(raw)
+        except (ValueError, RecursionError):
+            raise malformed("the answer is not JSON") from None
+    if not isinstance(answer, dict):
+        raise malformed("the answer is no JSON object")
+    return answer
+
+
+def malformed(what: str, retry: bool = True) -> ClientError:
+    """The error for an answer that is none."""
+    return ClientError(what, kind="malformed", retry=retry)
+
+
+def collected(row: Row, answer: Row) -> dict[str, Any]:
+    """The rollout that an agent's answer is: its own keys, and the three that say whose it is.
+
+    ClientError, without another try, for one that no number could be made of: there is no reward, or
+    an integer that no aggregation takes.
+    """
+    if is_failure(answer) or answer.get(KILLED):
+        return {**answer, **_whose(row)}
+    reward = answer.get(REWARD)
+    if isinstance(reward, bool) or not isinstance(reward, (int, float)):
+        shown = "there is no reward" if reward is None else f"reward is {_encode(reward)[:40].decode(errors='replace')}"
+        if not isinstance(reward, bool):
+            raise malformed(f"{shown}; expected a number", retry=False)
+    elif reward != reward or reward in (float("inf"), float("-inf")):
+        raise malformed(f"reward is {reward}; expected a finite number", retry=False)
+    response = answer.get("response")
+    if response is not None and not isinstance(response, Mapping):
+        raise malformed("response is no object", retry=False)
+    usage = (response or {}).get("usage")
+    if usage is not None and not isinstance(usage, Mapping):
+        raise malformed("response.usage is no object", retry=False)
+    for name, value in [*answer.items(), *(usage or {}).items()]:
+        if isinstance(value, int) and not LEAST_INT <= value <= MOST_INT:
+            raise malformed(f"{name} is beyond 64 bits; expected a smaller integer", retry=False)
+    return {**answer, **_whose(row)}
+
+
+def is_failure(row: Row) -> bool:
+    """Whether an agent, a verifier or we ourselves have marked a row as a failed attempt."""
+    return row.get(FAILURE) is not None
+
+
+def failed(row: Row, error: ClientError, before: int, secrets: Secrets) -> dict[str, Any]:
+    """The sidecar's row for an attempt that brought no answer; ``before`` failed attempts came earlier."""
+    said = {"kind": error.kind, "message": secrets.scrub(str(error))}
+    return attempted({FAILURE: error.kind, "error": said, **_whose(row)}, before)
+
+
+def attempted(row: Row, before: int) -> dict[str, Any]:
+    """A failed attempt with its number, where it is not the first."""
+    return {**row, ATTEMPT: before} if before else dict(row)
+
+
+def outcome(row: Row) -> str:
+    """The ledger's word for a row, as the reader of NeMo Gym's files will find it."""
+    if row.get(KILLED):
+        return "cancelled"
+    if not is_failure(row):
+        return "scored"
+    word = str(row[FAILURE])
+    return "judge_failed" if "judge" in word else "verifier_failed" if "verif" in word else "client_failed"
+
+
+def _whose(row: Row) -> dict[str, Any]:
+    return {TASK: row[TASK], ROLLOUT: row[ROLLOUT], AGENT: row[AGENT]}

@@ -1,0 +1,76 @@
+"""BLEU, chrF and TER over a corpus, by sacrebleu: counts for each segment, added up, and divided last.
+
+The counts of a segment are extracted once; the value and every draw of a bootstrap are sums of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from calipers.errors import CalipersError, InputError
+
+NAMES: Final = ("bleu", "chrf", "chrf++", "ter")
+
+Pair = tuple[Any, Any]
+"""(reference or references, prediction)."""
+
+
+class Overlap:
+    """A corpus of pairs, and its score over any selection of them, repeats included."""
+
+    def __init__(self, name: str, pairs: Sequence[Pair]) -> None:
+        self._metric = _metric(name)
+        self._pairs = [(_references(reference), _prediction(name, prediction)) for reference, prediction in pairs]
+        self._most = [len(references) for references, _ in self._pairs]
+        self._counts: dict[tuple[int, int], list[float]] = {}
+
+    def score(self, places: Sequence[int]) -> float:
+        """The score of the pairs at these places.
+
+        As in lm-eval, every document has as many references as the one with the fewest: the rest are
+        left out.
+        """
+        fewest = min(self._most[place] for place in places)
+        counts = [self._of(place, fewest) for place in places]
+        return float(self._metric._aggregate_and_compute(counts).score)
+
+    def _of(self, place: int, fewest: int) -> list[float]:
+        held = self._counts.get((place, fewest))
+        if held is None:
+            references, prediction = self._pairs[place]
+            streams = [[one] for one in references[:fewest]]
+            held = self._counts[place, fewest] = self._metric._extract_corpus_statistics([prediction], streams)[0]
+        return held
+
+
+def corpus(name: str, pairs: Sequence[Pair]) -> float:
+    """The score of all pairs together: BLEU and chrF from 0 to 100, TER in percent, which may exceed 100."""
+    if not pairs:
+        raise InputError.at(name, "no documents", "expected at least one")
+    return Overlap(name, pairs).score(range(len(pairs)))
+
+
+@lru_cache(maxsize=8)
+def _metric(name: str) -> Any:
+    try:
+        from sacrebleu.metrics import BLEU, CHRF, TER  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError:
+        raise CalipersError(f"{name} needs sacrebleu; install calipers[text]") from None
+    makers: dict[str, Any] = {"bleu": BLEU, "chrf": CHRF, "chrf++": lambda: CHRF(word_order=2), "ter": TER}
+    return makers[name]()
+
+
+def _references(reference: Any) -> list[str]:
+    found = list(reference) if isinstance(reference, (list, tuple)) else [reference]
+    if found and all(isinstance(one, str) for one in found):
+        return found
+    raise InputError(f"a reference is {reference!r}; expected text or a list of texts")
+
+
+def _prediction(name: str, prediction: Any) -> str:
+    one = prediction[0] if isinstance(prediction, (list, tuple)) and len(prediction) == 1 else prediction
+    if isinstance(one, str):
+        return one
+    raise InputError.at(name, f"a prediction is {prediction!r}", "expected one text (end the pipeline with take_first)")

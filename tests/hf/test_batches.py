@@ -1,0 +1,63 @@
+"""Batches by size, by fit, and by what the memory bears; none of it needs torch."""
+
+import pytest
+
+from calipers.run.clients.hf_batches import in_batches
+from calipers.run.clients.hf_spans import windows
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch raises it, by its name."""
+
+
+@pytest.mark.parametrize(
+    ("rows", "most", "fits", "sizes"),
+    [
+        ([], 4, lambda _: True, []),
+        ([1] * 5, 2, lambda _: True, [2, 2, 1]),
+        ([9, 1, 1], 3, lambda batch: sum(batch) < 9, [1, 2]),  # one that never fits goes alone
+    ],
+)
+def test_sizes(rows, most, fits, sizes):
+    seen = []
+    assert in_batches(rows, most, fits, lambda batch: seen.append(len(batch)) or batch) == rows
+    assert seen == sizes
+
+
+def test_memory_that_runs_out_halves_the_batch():
+    tried = []
+
+    def work(batch):
+        tried.append(len(batch))
+        if len(batch) > 2:
+            raise OutOfMemoryError("CUDA out of memory")
+        return batch
+
+    assert in_batches(list(range(9)), 8, lambda _: True, work) == list(range(9))
+    assert tried == [8, 4, 2, 2, 2, 2, 1]  # what did not fit once is not tried again
+
+
+@pytest.mark.parametrize("error", [OutOfMemoryError("one row is too much"), RuntimeError("of another kind")])
+def test_errors_that_halving_does_not_mend(error):
+    def work(batch):
+        raise error
+
+    with pytest.raises(RuntimeError) as raised:
+        in_batches([1], 8, lambda _: True, work)
+    assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("length", "longest", "expected"),
+    [
+        (1, 4, [((0,), (1,))]),
+        (4, 4, [((0,), (1, 2, 3, 4))]),
+        (5, 4, [((0,), (1, 2, 3, 4)), ((1, 2, 3, 4), (5,))]),  # the last reaches back as far as it can
+        (8, 4, [((0,), (1, 2, 3, 4)), ((4,), (5, 6, 7, 8))]),
+        (3, 1, [((0,), (1,)), ((1,), (2,)), ((2,), (3,))]),
+    ],
+)
+def test_windows(length, longest, expected):
+    found = list(windows(range(1, length + 1), 0, longest))
+    assert [(span.context, span.scored) for span in found] == expected
+    assert all(len(span.read) <= longest for span in found)

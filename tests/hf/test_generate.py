@@ -1,0 +1,204 @@
+"""Answers of real checkpoints: limits, stops, dice, templates, and batches that change nothing."""
+
+import asyncio
+
+import pytest
+from hf.asking import ask, asked, request
+from hf.tiny import LENGTH
+
+from calipers.run.client import Connection, Price
+from calipers.run.clients.hf import NO_TEMPLATE, connect
+
+CHAT = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "sat"}]
+
+
+def test_a_greedy_answer_is_the_likeliest_token_each_time(checkpoints):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    words = AutoTokenizer.from_pretrained(checkpoints["gpt2"])
+    model = AutoModelForCausalLM.from_pretrained(checkpoints["gpt2"])
+    tokens = words("the cat sat")["input_ids"]
+    start = len(tokens)
+    with torch.no_grad():
+        for _ in range(7):
+            tokens.append(int(model(torch.tensor([tokens])).logits[0, -1].argmax()))
+    (end,) = ask(checkpoints["gpt2"], request("the cat sat", max_tokens=7))
+    assert end.text == words.decode(tokens[start:])
+    assert (end.finish_reason, end.ending) == ("length", "truncated")
+    usage = dict(end.usage)
+    assert usage.pop("latency_s") > 0
+    assert usage == {"input_tokens": start, "output_tokens": 7}
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bloom", "gemma"])
+@pytest.mark.parametrize("temperature", [0, 1.0])
+def test_an_answer_does_not_depend_on_the_batch(checkpoints, kind, temperature):
+    """Prompts of many lengths, limits of their own, seeds of their own: one at a time, by threes, all at once."""
+    requests = [
+        request("the cat" + " sat on the mat" * i, max_tokens=6 + 3 * (i % 3), temperature=temperature, seed=i // 2)
+        for i in range(7)
+    ]
+    runs = [[end.text for end in ask(checkpoints[kind], *requests, most=most)] for most in (1, 3, 64)]
+    runs.append([end.text for end in reversed(ask(checkpoints[kind], *reversed(requests)))])
+    assert runs[1:] == runs[:1] * 3
+
+
+def test_seeds(checkpoints):
+    hot = [request(temperature=1.0, seed=seed, max_tokens=16) for seed in (1, 1, 2)]
+    first, again, other = (end.text for end in ask(checkpoints["gpt2"], *hot))
+    assert first == again
+    assert first != other
+    unseeded = {end.text for end in ask(checkpoints["gpt2"], *[request(temperature=1.0, max_tokens=16)] * 8)}
+    assert len(unseeded) > 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"extra": {"do_sample": False}, "temperature": 1.0}])
+def test_without_a_temperature_nothing_is_drawn(checkpoints, settings):
+    plain, settled = ask(checkpoints["gpt2"], request(seed=1), request(seed=2, **settings))
+    assert plain.text == settled.text
+
+
+def test_a_limit_nobody_set_is_256_tokens_or_the_room_that_is_left(checkpoints):
+    short, roomy = (
+        ask(checkpoints[kind], request(max_tokens=None, temperature=1.5, seed=3))[0] for kind in ("gpt2", "bloom")
+    )
+    assert short.usage["input_tokens"] + short.usage["output_tokens"] <= LENGTH["gpt2"]
+    assert roomy.usage["output_tokens"] <= 256
+    assert (short.ending == "truncated") == (short.finish_reason == "length")
+
+
+def test_a_prompt_that_fills_the_model_fails_alone(checkpoints):
+    long, short = ask(checkpoints["gpt2"], request("the cat" * 40), request())
+    assert (long.kind, long.retry, long.hopeless) == ("context", False, False)
+    assert str(long) == "the prompt has 80 tokens and the model reads 64, its answer included"
+    assert short.text
+
+
+def test_rows_near_the_end_of_the_model_do_not_run_over(checkpoints):
+    """The first has room for 4 tokens and the second for 50: side by side the first would have to go on."""
+    near = request("cat" * 60, max_tokens=50)
+    apart = [ask(checkpoints["gpt2"], one)[0].text for one in (near, request(max_tokens=50))]
+    together = ask(checkpoints["gpt2"], near, request(max_tokens=50))
+    assert [end.text for end in together] == apart
+    assert together[0].usage["output_tokens"] <= 4
+
+
+def test_stops_are_cut_and_end_the_answer(checkpoints):
+    (whole,) = ask(checkpoints["gpt2"], request(max_tokens=20))
+    clean = whole.text.encode().split("\N{REPLACEMENT CHARACTER}".encode())[0].decode()
+    assert len(clean) > 4
+    stop = clean[3:5]
+    (end,) = ask(checkpoints["gpt2"], request(max_tokens=20, stop=("never written", stop)))
+    assert end.text == whole.text[: whole.text.index(stop)]
+    assert (end.finish_reason, end.ending) == ("stop", "")
+    assert end.usage["output_tokens"] < 20
+
+
+def test_the_end_token_ends_the_answer_and_is_not_shown(checkpoints):
+    requests = [request("the cat", max_tokens=60, temperature=2.0, seed=seed) for seed in range(40)]
+    ends = [end for end in ask(checkpoints["llama"], *requests) if end.finish_reason == "stop"]
+    assert ends  # by lot some end early; the lots are fixed
+    assert all("</s>" not in end.text and end.usage["output_tokens"] < 60 for end in ends)
+
+
+def test_a_steering_token_may_be_a_stop(checkpoints):
+    """Its text is never shown, so it is looked for as the token that it is."""
+    requests = [request("the cat", max_tokens=60, temperature=2.5, seed=seed) for seed in range(60)]
+    plain = ask(checkpoints["llama"], *requests)
+    stopped = ask(checkpoints["llama"], *[request(one.prompt, max_tokens=60, temperature=2.5, seed=one.seed,
+                                                  stop=("<|turn|>",)) for one in requests])  # fmt: skip
+    earlier = [(a, b) for a, b in zip(plain, stopped) if b.usage["output_tokens"] < a.usage["output_tokens"]]
+    assert earlier
+    assert all(a.text.startswith(b.text) and b.finish_reason == "stop" for a, b in earlier)
+
+
+def test_a_chat_goes_through_the_template(checkpoints):
+    """With the turns as the template writes them, the beginning once, and the system's turn first."""
+    text = "<s>[system]Be brief.</s><s>[user]the cat</s><s>[assistant]"
+    chat, plain, turns = ask(
+        checkpoints["chatty"],
+        request("the cat", system="Be brief."),
+        request([{"role": "user", "content": [{"type": "text", "text": "the cat"}]}], system="Be brief."),
+        request(CHAT),
+    )
+    (written,) = ask(checkpoints["chatty"], request(text), api="completions")
+    assert chat.text == plain.text == written.text
+    assert chat.usage["input_tokens"] == written.usage["input_tokens"]
+    assert turns.usage["input_tokens"] != chat.usage["input_tokens"]
+
+
+def test_without_a_template_turns_are_joined(checkpoints):
+    (chat, text), model = asked(checkpoints["gpt2"], request(CHAT, system="hello"), request("hello\n\nthe cat\n\nsat"))
+    assert chat.text == text.text
+    assert model.notes == [NO_TEMPLATE]
+    (system, text), model = asked(checkpoints["gpt2"], request("cat", system="the"), request("the\n\ncat"))
+    assert system.text == text.text
+    assert model.notes == []
+
+
+@pytest.mark.parametrize(
+    ("asking", "api", "kind", "said"),
+    [
+        (request(CHAT), "completions", "prompt", "the prompt is a chat and only text can be sent; use the chat route"),
+        (
+            request([{"role": "tool", "content": "4"}]),
+            "chat",
+            "prompt",
+            "the model's chat template refuses the prompt: no tools here",
+        ),
+        (
+            request([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]),
+            "chat",
+            "prompt",
+            "a turn holds more than text; hf/ models read text",
+        ),
+        (request("\ud800"), "completions", "prompt", "the text cannot be encoded: it is not valid Unicode"),
+        (
+            request(extra={"beams": 3}),
+            "chat",
+            "setting",
+            "hf/ models take no 'beams'; they take do_sample, min_p, top_k, top_p",
+        ),
+    ],
+)
+def test_what_cannot_be_asked(checkpoints, asking, api, kind, said):
+    bad, good = ask(checkpoints["chatty"], asking, request(), api=api)
+    assert (bad.kind, bad.retry, str(bad)) == (kind, False, said)
+    assert good.text
+
+
+def test_an_empty_prompt_is_the_beginning_of_a_text(checkpoints):
+    empty, given = ask(checkpoints["gpt2"], request(""), request("<|endoftext|>"))
+    assert empty.text == given.text
+    assert empty.usage["input_tokens"] == 1
+
+
+def test_a_price(checkpoints):
+    (end,) = ask(checkpoints["gpt2"], request("the cat", max_tokens=3), price=Price(1e6, 1e5))
+    assert end.usage["cost_usd"] == pytest.approx(end.usage["input_tokens"] + 0.1 * end.usage["output_tokens"])
+
+
+def test_an_answer_that_takes_too_long(checkpoints):
+    (end,) = ask(checkpoints["gpt2"], request(), timeout=1e-9)
+    assert (end.kind, end.retry, str(end)) == ("timeout", False, "no answer within 1e-09 s")
+
+
+def test_a_closed_model_ends_what_it_is_busy_with(checkpoints):
+    async def leave():
+        model = connect(checkpoints["bloom"], Connection())
+        await model.complete(request(max_tokens=1))
+        model._closed.set()  # what close() does first; the thread is still there to be asked
+        return await asyncio.gather(model.complete(request()), return_exceptions=True)
+
+    (end,) = asyncio.run(leave())
+    assert end.kind == "closed"
+
+
+def test_a_checkpoint_that_cannot_be_loaded(checkpoints, tmp_path):
+    """Each call says so; a run ends at the first, as no other would fare better."""
+    (tmp_path / "config.json").write_text('{"model_type": "no such thing"}')
+    first, second = ask(str(tmp_path), request(), request())
+    assert (first.kind, first.retry, first.hopeless) == ("model", False, True)
+    assert str(first).startswith("it cannot be loaded: ")
+    assert str(second) == str(first)

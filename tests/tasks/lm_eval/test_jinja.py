@@ -1,0 +1,110 @@
+import threading
+
+import pytest
+
+from calipers.errors import InputError
+from calipers.tasks.lm_eval import jinja
+from calipers.tasks.lm_eval.jinja import render
+
+GROW = "{{% set ns = namespace(x={start}) %}}{{% for i in range(60) %}}{step}{{% endfor %}}{{{{ ns.x|length }}}}"
+NEVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{{a}}\n", "1\n"),
+        ("{{ 1 ~ 'x' ~ t }}", "1xab"),
+        ("{{ ['a', 'b']|join(', ') }}{{ [{'k': 1}]|join('', 'k') }}", "a, b1"),
+        ("{{ t|replace('a', 'bb') }}{{ t.replace('b', '') }}", "bbba"),
+        ("{{ t|center(6) }}|{{ t.ljust(3) }}|{{ '%03d' % a }}|{{ '{:>3}'.format(a) }}", "  ab  |ab |001|  1"),
+        ("{{ t|regex_replace('[a-b]', 'x') }}{{ t|regex_replace('.', '-', 1) }}", "xx-b"),
+        ("{{ [3, 4]|batch(2)|list }}{{ 2 ** 10 }}{{ [1] + [2] }}{{ 'ab' * 2 }}", "[[3, 4]]1024[1, 2]abab"),
+        ("{% set x %}{{t}}{{t}}{% endset %}{{x}}", "abab"),
+    ],
+)
+def test_a_template_does_what_jinja_does(template, expected):
+    assert render(template, {"a": 1, "t": "ab"}, "here") == expected
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 'a' * 10**9 }}",
+        "{{ 10**9 * 'a' }}",
+        "{{ 2 ** 99999999 }}",
+        "{{ 'a'.ljust(10**11) }}",
+        "{{ 'a'|center(10**11) }}",
+        "{{ 'a\\n\\na'|indent(10**8) }}",
+        "{{ '%100000000d' % 1 }}",
+        "{{ '%*d' % (10**8, 1) }}",
+        "{{ '{:100000000}'.format(1) }}",
+        "{{ '%100000000d'|format(1) }}",
+        "{{ '\\t'.expandtabs(10**10) }}",
+        "{{ [1]|batch(10**9, 0)|list }}",
+        "{% for i in range(99999) %}{{ 'x' * 10000 }}{% endfor %}",  # prints without end
+        GROW.format(start="'ab'", step="{% set ns.x = ns.x ~ ns.x %}"),
+        GROW.format(start="'ab'", step="{% set ns.x = ns.x + ns.x %}"),
+        GROW.format(start="'ab'", step="{% set ns.x %}{{ ns.x }}{{ ns.x }}{% endset %}"),
+        GROW.format(start="'aa'", step="{% set ns.x = ns.x.replace('a', 'aa') %}"),
+        GROW.format(start="'aa'", step="{% set ns.x = ns.x|replace('a', 'aa') %}"),
+        GROW.format(start="'aa'", step="{% set ns.x = [ns.x, ns.x]|join %}"),
+        GROW.format(start="'aa'", step="{% set ns.x = ns.x.join(['a', 'b', 'c']) %}"),
+    ],
+)
+def test_a_template_that_makes_too_much_is_refused(template):
+    with pytest.raises(InputError, match=r"^f\.yaml:3: doc_to_text: the template fails: it(s format asks| makes) "):
+        render(template, {}, "f.yaml:3: doc_to_text")
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ missing }}", "the template fails: 'missing' is undefined; the document has a, l"),
+        ("{{ l[5] }}", "the template fails: list object has no element 5"),
+        ("{{ 1 / 0 }}", "the template fails: ZeroDivisionError: division by zero"),
+        ("ok\n{% if %}", "line 2 of the template: Expected an expression"),
+        ("{{ l.append(3) }}", "access to attribute 'append' of 'list' object is unsafe"),
+        ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object is unsafe"),
+        ("{{ a|regex_replace('(', '') }}", "pattern '(': missing )"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "the template fails: RecursionError"),
+        ("{{ a|nofilter }}", "No filter named 'nofilter'"),
+        ("{% include 'x' %}", "no loader for this environment specified"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_line(template, said):
+    with pytest.raises(InputError) as caught:
+        render(template, {"a": 1, "l": [1, 2]}, "here")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("template", [NEVER, "{{ ('a' * 40 ~ '!')|regex_replace('(a+)+$', '') }}"])
+def test_a_template_that_does_not_end_is_stopped(monkeypatch, template):
+    monkeypatch.setattr(jinja, "SECONDS", 0.2)
+    with pytest.raises(InputError, match=r"here: the template does not end within 0\.2 s"):
+        render(template, {}, "here")
+
+
+def test_so_is_one_away_from_the_main_thread(monkeypatch):
+    monkeypatch.setattr(jinja, "SECONDS", 0.2)
+    said = []
+
+    def work():
+        assert render("{{ 'abc'|regex_replace('b', '') }}", {}, "here") == "ac"
+        try:
+            render(NEVER, {}, "here")
+        except InputError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert said == ["here: the template does not end within 0.2 s; expected one that prints a prompt"]
+
+
+def test_a_document_stays_as_it_is():
+    doc = {"l": [1, 2]}
+    with pytest.raises(InputError):
+        render("{{ l.clear() }}", doc, "here")
+    assert doc == {"l": [1, 2]}
