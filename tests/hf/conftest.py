@@ -10,14 +10,15 @@ from hf import tiny
 
 
 @pytest.fixture(scope="session")
-def _packages() -> None:
+def packages() -> None:
+    """Torch and transformers, or no test."""
     for package in ("torch", "transformers"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed; make test-hf brings it")
 
 
 @pytest.fixture(scope="session")
-def checkpoints(_packages: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def checkpoints(packages: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Paths by kind: gpt2, llama, bloom, gemma, and chatty, which is a llama with a template for chats."""
     home: Path = tmp_path_factory.mktemp("checkpoints")
     found = {kind: tiny.build(home / kind, kind) for kind in tiny.LENGTH}

@@ -41,7 +41,8 @@ def test_connecting_loads_nothing(checkpoints, monkeypatch):
         (".", "hf/.: it holds no config.json; expected a directory with a checkpoint"),
     ],
 )
-def test_a_checkpoint_that_is_not_there(_packages, monkeypatch, tmp_path, name, said):
+@pytest.mark.usefixtures("packages")
+def test_a_checkpoint_that_is_not_there(monkeypatch, tmp_path, name, said):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError) as raised:
         connect(name, Connection())

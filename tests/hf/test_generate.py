@@ -1,6 +1,7 @@
 """Answers of real checkpoints: limits, stops, dice, templates, and batches that change nothing."""
 
 import asyncio
+import re
 
 import pytest
 from hf.asking import ask, asked, request
@@ -86,9 +87,7 @@ def test_rows_near_the_end_of_the_model_do_not_run_over(checkpoints):
 
 def test_stops_are_cut_and_end_the_answer(checkpoints):
     (whole,) = ask(checkpoints["gpt2"], request(max_tokens=20))
-    clean = whole.text.encode().split("\N{REPLACEMENT CHARACTER}".encode())[0].decode()
-    assert len(clean) > 4
-    stop = clean[3:5]
+    stop = re.findall("[a-z]{3,}", whole.text)[-1][-3:]  # a few letters that it writes in time
     (end,) = ask(checkpoints["gpt2"], request(max_tokens=20, stop=("never written", stop)))
     assert end.text == whole.text[: whole.text.index(stop)]
     assert (end.finish_reason, end.ending) == ("stop", "")
@@ -104,13 +103,14 @@ def test_the_end_token_ends_the_answer_and_is_not_shown(checkpoints):
 
 def test_a_steering_token_may_be_a_stop(checkpoints):
     """Its text is never shown, so it is looked for as the token that it is."""
-    requests = [request("the cat", max_tokens=60, temperature=2.5, seed=seed) for seed in range(60)]
-    plain = ask(checkpoints["llama"], *requests)
-    stopped = ask(checkpoints["llama"], *[request(one.prompt, max_tokens=60, temperature=2.5, seed=one.seed,
-                                                  stop=("<|turn|>",)) for one in requests])  # fmt: skip
+    seeds = [{"max_tokens": 60, "temperature": 2.5, "seed": seed} for seed in range(60)]
+    plain = ask(checkpoints["llama"], *[request(**seed) for seed in seeds])
+    stopped = ask(checkpoints["llama"], *[request(stop=("<|turn|>",), **seed) for seed in seeds])
     earlier = [(a, b) for a, b in zip(plain, stopped) if b.usage["output_tokens"] < a.usage["output_tokens"]]
     assert earlier
-    assert all(a.text.startswith(b.text) and b.finish_reason == "stop" for a, b in earlier)
+    for whole, part in earlier:
+        assert whole.text.startswith(part.text.rstrip("\N{REPLACEMENT CHARACTER}"))  # half a character may be last
+        assert part.finish_reason == "stop"
 
 
 def test_a_chat_goes_through_the_template(checkpoints):

@@ -4,7 +4,7 @@ import json
 from functools import cache
 
 import pytest
-from hf.asking import score
+from hf.asking import ask, request, score
 from hf.make_fixture import ASKED, CHOICES, FIXTURE, LONG, PAIRS, WHOLE
 from hf.tiny import LENGTH
 
@@ -85,10 +85,8 @@ def test_what_is_shared_is_read_once(checkpoints, monkeypatch):
     score(checkpoints["gpt2"], letters)
     assert read == [2]  # "hello" and " world": one row for four choices
     read.clear()
-    score(checkpoints["gpt2"], [Continuation(LONG[:90], choice) for choice in CHOICES])
-    context = len("the| cat| sat| on| the| m|at| and| then".split("|"))
-    assert read[0] > context  # the context,
-    assert sum(read[1:]) < 25  # and the rests of three choices of several tokens
+    score(checkpoints["gpt2"], [Continuation(LONG[:89], choice) for choice in CHOICES])
+    assert read == [27, 15]  # the context, and what three choices read after it: 1, 4 and 5 tokens, filled up
     read.clear()
     score(checkpoints["gpt2"], [*letters, *letters])
     assert read == [2]  # the same question twice
@@ -130,8 +128,6 @@ def test_no_texts(checkpoints):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_as_lm_eval_generates_them(checkpoints, kind):
-    from hf.asking import ask, request
-
     requests = [request(text, max_tokens=how["max_gen_toks"], stop=how.get("until", ())) for text, how in ASKED]
     ends = ask(checkpoints[kind], *requests, api="completions", most=4)
     assert [end.text for end in ends] == THEIRS[kind]["generated"]

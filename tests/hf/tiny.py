@@ -9,7 +9,29 @@ import random
 from pathlib import Path
 from typing import Any
 
-WORDS = "the cat sat on mat and then dog ran away ing ed qu est ion answer ans wer hello world not".split()
+WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "mat",
+    "and",
+    "then",
+    "dog",
+    "ran",
+    "away",
+    "ing",
+    "ed",
+    "qu",
+    "est",
+    "ion",
+    "answer",
+    "ans",
+    "wer",
+    "hello",
+    "world",
+    "not",
+]
 TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
     "<s>[{{ m.role }}]{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>[assistant]{% endif %}"

@@ -16,7 +16,7 @@ from calipers.reports.safe import clean
 
 if TYPE_CHECKING:
     from calipers.cli.watch import Watch
-    from calipers.run.collect import Standing
+    from calipers.run.collect_lane import Standing
 
 INCOMPLETE = 3
 FORMATS = ("table", "json", "csv", "md")

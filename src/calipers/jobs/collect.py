@@ -13,38 +13,32 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from calipers.dialects.nemo_gym_aggregate import by_agent, entries_of, one_table, stripped
 from calipers.dialects.nemo_gym_inputs import Materializing, materialize
 from calipers.errors import ClientError, InputError, UnknownName
+from calipers.jobs.collect_metrics import entries, faults, sent
 from calipers.pipeline import score_plan
 from calipers.plan import Plan, make_plan
 from calipers.readers.files import BOM
-from calipers.readers.nemo_gym_line import decoded
 from calipers.readers.nemo_gym_rows import MIXED, index_fault
-from calipers.readers.read import begin
-from calipers.reports.nemo_gym import Entry, file_chunks
+from calipers.reports.nemo_gym import file_chunks
 from calipers.reports.result import Result
-from calipers.rollouts.part import Part
 from calipers.run.agent import SimpleAgent
 from calipers.run.client import Connection
 from calipers.run.clients.address import KEY
-from calipers.run.collect import Agent, Asked, Collector, Standing, aggregated
+from calipers.run.collect import Collector, aggregated
 from calipers.run.collect_files import Files
 from calipers.run.collect_head import HEAD, found_agents
 from calipers.run.collect_http import Reach, Server, checked
-from calipers.run.collect_row import FAILURE, KILLED, TASK, Row, agent_of, key_of
+from calipers.run.collect_lane import Agent, Standing
+from calipers.run.collect_row import TASK, Row, agent_of, key_of
 from calipers.run.models import connect
 from calipers.run.secrets import Secrets
 from calipers.run.verifiers.find import verifier
 
 ATTEMPTS: Final = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
 MOST_ATTEMPTS = 3
-
-_ROW = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,57 +247,14 @@ def _finished(
     if standing.stopped:
         notes.append("no metrics file is written before the collection ends")
     elif asked.aggregate and asked.output.stat().st_size:
-        answers = {} if asked.local else aggregated(agents, by_agent(_rows(path)), asked.retries)
-        failures = _faults(answers)
+        answers = {} if asked.local else aggregated(agents, sent(path), asked.retries)
+        failures = faults(answers)
         absent = [name for name, answer in answers.items() if answer is None and isinstance(agents[name], Server)]
         notes += [f"agent {name} has no /aggregate_metrics; its metrics are computed here" for name in absent]
-        written = files.write_metrics(file_chunks(_entries(path, answers)))
+        written = files.write_metrics(file_chunks(entries(path, answers)))
     for agent in agents.values():
         notes += agent.notes if isinstance(agent, SimpleAgent) else ()
     result = score_plan([path], scoring)
     stopped = standing.stopped or next((lane.stopped for lane in standing.lanes if lane.stopped), "")
     told = tuple(map(secrets.scrub, [*notes, *failures]))
     return Collected(asked.output, result, written, secrets.scrub(stopped), told, not failures)
-
-
-def _rows(path: str) -> Iterator[dict[str, Any]]:
-    """The rollouts of a file as they are sent to be aggregated; what was marked as failed is left out."""
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, 1):
-            row = _ROW.decode(line) if b"NaN" not in line and b"Infinity" not in line else decoded(number, line)
-            if row.get(FAILURE) is None and not row.get(KILLED):
-                yield stripped(row)  # at once: what is left out is most of it
-
-
-def _faults(answers: dict[str, Asked]) -> list[str]:
-    """What went wrong with agents' metrics; such an agent counts as one that computes none."""
-    found = []
-    for name, answer in answers.items():
-        if why := str(answer) if isinstance(answer, ClientError) else _fault(answer):
-            found.append(f"agent {name}: /aggregate_metrics failed ({why}); the file has what is computed without it")
-            answers[name] = None
-    return found
-
-
-def _entries(path: str, answers: Mapping[str, Asked]) -> list[Entry]:
-    """Each agent's metrics, its own where it computes them, else ours."""
-    if answers and all(answers.values()):
-        return [_entry(name, answers[name]) for name in sorted(answers)]
-    kept: list[Part] = []
-    begin([path], kept=kept)
-    ours = {entry.agent: entry for entry in entries_of(one_table(kept))}
-    return [_entry(name, answers[name]) if answers.get(name) else ours[name] for name in sorted(ours)]
-
-
-def _fault(answer: Asked) -> str:
-    """What is wrong with an agent's metrics; "" for good ones, and where there are none."""
-    if not isinstance(answer, dict):
-        return ""
-    kinds: dict[str, type] = {"group_level_metrics": list, "agent_metrics": dict, "key_metrics": dict}
-    bad = [name for name, kind in kinds.items() if not isinstance(answer.get(name), kind)]
-    return f"its answer has no {bad[0]} in the right shape" if bad else ""
-
-
-def _entry(name: str, answer: Any) -> Entry:
-    groups = answer["group_level_metrics"]
-    return Entry(name, answer["agent_metrics"], answer["key_metrics"], [groups] if groups else [])

@@ -39,12 +39,12 @@ def collecting(options: Mapping[str, Any], words: Sequence[str]) -> Collecting:
         if not told.get(name):
             raise InputError.at(f"--{name}", "is not given", f"expected a file (or {word}=FILE)")
     agents = _agents(told.get("agents", ()))
-    name = told.get("agent_name") or (next(iter(agents)) if len(agents) == 1 else None)
+    default = told.get("agent_name") or (next(iter(agents)) if len(agents) == 1 else None)
     params = {**_object("responses_create_params", told.get("params") or {})}
     given = {key: told.get(key) for key in ("temperature", "top_p", "max_output_tokens")}
     params |= {key: value for key, value in given.items() if value is not None}
     how = Materializing(
-        agent_name=None if name is None else _text("agent_name", name),
+        agent_name=None if default is None else _text("agent_name", default),
         limit=_integer("limit", told.get("limit")),
         num_repeats=_repeats(told.get("num_repeats")),
         num_repeats_add_seed=_truth("num_repeats_add_seed", told.get("add_seed")),

@@ -120,7 +120,8 @@ class Judge:
             if isinstance(verdict, VerifierError):
                 _fail(found, row, verdict)
                 continue
-            found.rewards[row], found.answers[row] = verdict.reward, verdict.answer
+            found.rewards[row] = verdict.reward
+            found.answers[row] = None if verdict.answer == "" else verdict.answer
             found.outcomes[row] = found.outcomes[row] or _word(verdict)
             if more := {**verdict.fields, **{f"judge_{key}": value for key, value in verdict.usage.items()}}:
                 found.more[row] = more

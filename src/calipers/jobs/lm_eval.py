@@ -167,7 +167,13 @@ def suite(task: LoadedTask, wanted: Wanted) -> Suite:
     ]
     path = task.file.path
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
-    return Suite(name, tasks, {"lm_eval": described(task)}, path, sha256)
+    unused = task.file.place("fewshot_config")
+    notes = (
+        [f"{unused}.fewshot_indices: not used, as lm-evaluation-harness 0.4.13 does not use it"]
+        if task.config.fewshot_config.fewshot_indices
+        else []
+    )
+    return Suite(name, tasks, {"lm_eval": described(task)}, path, sha256, notes)
 
 
 def _gold(task: LoadedTask, number: int) -> Any:

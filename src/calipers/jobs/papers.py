@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import version
@@ -53,8 +53,22 @@ def plan(job: Job, suite: Suite, order: Sequence[Task]) -> dict[str, Any]:
         "git": _commit(),
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "inputs": list(_inputs(job, suite)),
-        "tasks": [{"task": task.id, **({"metadata": dict(task.metadata)} if task.metadata else {})} for task in order],
+        "tasks": PlannedTasks(order),
     }
+
+
+class PlannedTasks:
+    """The tasks as rows of the plan, each made when it is looked at: they may be many."""
+
+    def __init__(self, order: Sequence[Task]) -> None:
+        self._order = order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for task in self._order:
+            yield {"task": task.id, "metadata": task.metadata} if task.metadata else {"task": task.id}
 
 
 def _content(tasks: Sequence[Task]) -> str:

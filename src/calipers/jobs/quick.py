@@ -26,7 +26,7 @@ def _exact(tasks: Sequence[Task], texts: Sequence[str]) -> tuple[Rewards, list[A
         if task.params and task.params.get("ignore_case"):
             answer, target = answer.lower(), target.lower()
         rewards.append(1.0 if answer == target else 0.0)
-        answers.append(answer)
+        answers.append(answer or None)  # an empty text is no answer
     return rewards, answers
 
 

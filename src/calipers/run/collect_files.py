@@ -15,23 +15,17 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from calipers.errors import InputError, LogError
 from calipers.readers.files import LONGEST_LINE, LongLine, line_blocks
 from calipers.readers.run_plan import whole
+from calipers.run.collect_plan import ANOTHER, FAILURES, INPUTS, METRICS, beside, grown, on_disk, reading
 from calipers.run.collect_row import FAILURE, ROLLOUT, TASK, TERMINAL, Key, Row, key_of
-from calipers.run.identity import differences
-from calipers.run.log import Log, Scrub, scrubbed, sync_directory
-
-FAILURES: Final = "_failures.jsonl"
-INPUTS: Final = "_materialized_inputs.jsonl"
-METRICS: Final = "_aggregate_metrics.json"
-_ANOTHER = "choose another --output, or --overwrite it"
+from calipers.run.log import Log, Scrub, sync_directory
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -65,9 +59,9 @@ class Files:
 
         What was planned before stays planned. InputError says what differs, before anything is written.
         """
-        asked = [_scrubbed(row, scrub) for row in plan]
+        asked = [on_disk(row, scrub) for row in plan]
         if not overwrite:
-            _grown(path, asked)  # refuses before there is anything to take back
+            grown(path, asked)  # refuses before there is anything to take back
         lock, made = _locked(path)
         files = cls(path, lock, scrub, made)
         try:
@@ -128,7 +122,7 @@ class Files:
             os.ftruncate(self._lock, 0)
             for old in (sidecar, inputs, beside(self.path, METRICS)):
                 old.unlink(missing_ok=True)
-        self.plan, before, kept = _grown(self.path, asked)
+        self.plan, before, kept = grown(self.path, asked)
         if kept:
             wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
             self.notes.append(f"{inputs}: {wider}; choose another --output for a smaller collection")
@@ -147,7 +141,7 @@ class Files:
                 key = line.task, line.rollout
                 if key not in planned:
                     wrong = f"rollout {line.task}:{line.rollout} was never planned"
-                    raise InputError.at(f"{path}:{number}", wrong, _ANOTHER)
+                    raise InputError.at(f"{path}:{number}", wrong, ANOTHER)
                 if path == sidecar or line.failure is not None:
                     self.failures[key] += 1
                     if line.terminal:
@@ -159,62 +153,18 @@ class Files:
                     self.done.add(key)
 
 
-def beside(path: Path, word: str) -> Path:
-    """The file of that ending beside a file of rollouts: only the last extension is replaced.
-
-    >>> str(beside(Path("runs/r.x.jsonl"), METRICS))
-    'runs/r.x_aggregate_metrics.json'
-    """
-    return path.with_name(path.stem + word)
-
-
-def _grown(path: Path, asked: list[Row]) -> tuple[list[Row], list[Row], int]:
-    """The plan asked for and all that was planned before; the plan before; how many rollouts only that one has."""
-    inputs = beside(path, INPUTS)
-    if not inputs.exists():
-        if path.exists() and path.stat().st_size:
-            wrong = f"holds rollouts, and there is no {inputs.name} that says what was planned"
-            raise InputError.at(str(path), wrong, _ANOTHER)
-        return asked, [], 0
-    before = list(_planned(inputs))
-    wanted = {key_of(row): row for row in asked}
-    gone = []
-    for row in before:
-        new = wanted.get(key_of(row))
-        if new is None:
-            gone.append(row)
-        elif new != row and (found := next(differences(row, new), None)):
-            where = f"rollout {row[TASK]}:{row[ROLLOUT]}"
-            raise InputError.at(str(path), f"holds another collection: {where}: {found}", _ANOTHER)
-    if not gone and [*map(key_of, before)] == [*map(key_of, asked)]:
-        return before, before, 0
-    return [*asked, *gone], before, len(gone)
-
-
-def _planned(inputs: Path) -> Iterator[Row]:
-    with _reading(inputs), open(inputs, "rb") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                row = msgspec.json.decode(line)
-                key_of(row)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError, KeyError):
-                wrong = "is no planned rollout"
-                raise InputError.at(f"{inputs}:{number}", wrong, f"mend the line, or {_ANOTHER}") from None
-            yield row
-
-
 def _lines(path: Path) -> Iterator[tuple[int, _Line]]:
     """The rows of a file of whole lines, each with the number of its line."""
     number = 0
     try:
-        with _reading(path), open(path, "rb", buffering=0) as file:
+        with reading(path), open(path, "rb", buffering=0) as file:
             for block in line_blocks(file.readinto):
                 for line in bytes(block).removesuffix(b"\n").split(b"\n"):
                     number += 1
                     if line.strip():
                         yield number, _line(path, number, line)
     except LongLine:
-        raise InputError.at(str(path), f"a line is longer than {LONGEST_LINE >> 20} MiB", _ANOTHER) from None
+        raise InputError.at(str(path), f"a line is longer than {LONGEST_LINE >> 20} MiB", ANOTHER) from None
 
 
 def _line(path: Path, number: int, line: bytes) -> _Line:
@@ -225,21 +175,6 @@ def _line(path: Path, number: int, line: bytes) -> _Line:
             return msgspec.convert(json.loads(line), _Line)  # NaN, which others may have written
         wrong = f"is no rollout ({error})"
         raise InputError.at(f"{path}:{number}", wrong, "mend the line, or take it out to have it made again") from None
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn what the system says of a file into one sentence."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError.at(str(path), f"cannot be read ({error.strerror})") from None
-
-
-def _scrubbed(row: Row, scrub: Scrub) -> Row:
-    """A row as it will stand on disk: what is compared must be what was written."""
-    found: Row = msgspec.json.decode(scrubbed(msgspec.json.encode(row), scrub))
-    return found
 
 
 def _locked(path: Path) -> tuple[int, list[Path]]:

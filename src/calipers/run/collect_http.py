@@ -1,4 +1,4 @@
-"""A server of NeMo Gym's, agent or resources server: JSON posted to one of its routes, JSON back, or one `ClientError`."""
+"""A server of NeMo Gym's, of agents or of resources: JSON posted to a route, JSON back, or one `ClientError`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -66,10 +66,13 @@ class Folder:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole or not at all, whatever happens meanwhile; LogError when it cannot be."""
+        self._put(name, [scrubbed(data, self._scrub)])
+
+    def _put(self, name: str, pieces: Iterable[bytes]) -> None:
         path, new = self.path / name, self.path / f".{name}.new"
         try:
             with open(new, "wb") as file:
-                file.write(scrubbed(data, self._scrub))
+                file.writelines(pieces)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(new, path)
@@ -124,7 +127,7 @@ class Folder:
             if _repaired(log):
                 self.notes.append(TORN)
             self.history = read_history(log)
-        self.write(PLAN, _laid_out({"schema": SCHEMA, **plan}))
+        self._put(PLAN, _laid_out({"schema": SCHEMA, **plan}, self._scrub))
 
     def _grown(self, before: RunPlan, plan: Mapping[str, Any]) -> dict[str, Any]:
         """The plan asked for, and all that was planned before: nothing finished may drop out of the count."""
@@ -190,13 +193,16 @@ def _repaired(log: Path) -> bool:
     return True
 
 
-def _laid_out(plan: Mapping[str, Any]) -> bytes:
-    """A plan as JSON for people: indented, a line for each task."""
-    parts = []
-    for name, value in plan.items():
+def _laid_out(plan: Mapping[str, Any], scrub: Scrub) -> Iterator[bytes]:
+    """A plan as JSON for people, without secrets, piece by piece: indented, a line for each task."""
+    for number, (name, value) in enumerate(plan.items()):
+        yield (b",\n " if number else b"{\n ") + msgspec.json.encode(name) + b": "
         if name == "tasks" and value:
-            text = b"[\n  " + b",\n  ".join(map(msgspec.json.encode, value)) + b"\n ]"
+            rows = (scrubbed(msgspec.json.encode(row), scrub) for row in value)
+            yield b"[\n  " + next(rows)
+            yield from (b",\n  " + row for row in rows)
+            yield b"\n ]"
         else:
-            text = msgspec.json.format(msgspec.json.encode(value), indent=1).replace(b"\n", b"\n ")
-        parts.append(b" " + msgspec.json.encode(name) + b": " + text)
-    return b"{\n" + b",\n".join(parts) + b"\n}\n"
+            text = msgspec.json.encode(value) if name == "schema" else scrubbed(msgspec.json.encode(value), scrub)
+            yield msgspec.json.format(text, indent=1).replace(b"\n", b"\n ")
+    yield b"\n}\n"

@@ -52,7 +52,9 @@ def main() -> None:
     gc.freeze()
     for line in sys.stdin.buffer:
         asked = msgspec.json.decode(line)
-        refusal = hooks if isinstance(hooks, Refusal) else answer(asked["body"], asked["answer"], settings.limits, hooks)
+        refusal = (
+            hooks if isinstance(hooks, Refusal) else answer(asked["body"], asked["answer"], settings.limits, hooks)
+        )
         replies.write(msgspec.json.encode(refusal or {"status": 200}) + b"\n")
         gc.collect()
 
@@ -131,7 +133,11 @@ def _twice(rows: Sequence[Any]) -> Refusal | None:
     """The refusal of rows of which two are the same rollout, with both their places; None when no two are."""
     seen: dict[tuple[Any, Any], int] = {}
     for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict) or not isinstance(row.get(ROLLOUT), int) or not isinstance(row.get(TASK), (int, str)):
+        if (
+            not isinstance(row, dict)
+            or not isinstance(row.get(ROLLOUT), int)
+            or not isinstance(row.get(TASK), (int, str))
+        ):
             return None
         first = seen.setdefault((row[TASK], row[ROLLOUT]), number)
         if first != number:

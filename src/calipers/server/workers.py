@@ -59,7 +59,9 @@ class Workers:
                 reply = await _asked(process, {"body": str(body), "answer": str(answer)})
             except (OSError, asyncio.IncompleteReadError):
                 code = await self._ended(process)
-                return Refusal(503, "no_worker", f"the worker ended with {code} while it aggregated; ask for fewer rows")
+                return Refusal(
+                    503, "no_worker", f"the worker ended with {code} while it aggregated; ask for fewer rows"
+                )
             except asyncio.CancelledError:
                 await self._ended(process)
                 raise

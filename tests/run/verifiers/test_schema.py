@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
 from run.verifiers.judging import judge, task
 
 from calipers.errors import InputError, VerifierError
-from calipers.run.verifiers import schema
+from calipers.run.verifiers import booth, schema
 from calipers.run.verifiers.booth import Booths
 from calipers.run.verifiers.schema import BOOTHS, JSON_SCHEMA
+from calipers.sandbox.probing import NONE
 
 pytestmark = pytest.mark.skipif(bool(BOOTHS.missing()), reason="jsonschema is not installed: calipers[schema]")
 
@@ -133,6 +136,32 @@ def test_a_schema_that_slipped_through_is_no_verdict(schema: Any) -> None:
         judge(JSON_SCHEMA, "{}", schema=schema)
     with pytest.raises(VerifierError, match="lacks a schema"):
         judge(JSON_SCHEMA, "{}")
+
+
+def test_nothing_is_fetched_even_where_the_network_could_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    monkeypatch.setattr(booth, "mechanism", lambda: NONE)
+    BOOTHS.close()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        Thread(target=server.serve_forever).start()
+        reference = {"$ref": f"http://127.0.0.1:{server.server_port}/schema.json"}
+        for schema in (reference, {"$defs": {"a": {"$id": "a.json"}}, **reference}):
+            with pytest.raises(VerifierError):
+                judge(JSON_SCHEMA, "{}", schema=schema)
+        server.shutdown()
+    BOOTHS.close()
+    assert asked == []
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -37,7 +37,8 @@ def test_of_the_evaluated_split_one_more_is_drawn_and_the_document_left_out():
         ({"fewshot_config": {"samples": [{"q": "s", "a": "!"}]}}, "s !\n\n"),
         ({"fewshot_config": {"samples": lambda: [{"q": "s", "a": "!"}]}}, "s !\n\n"),
         ({"fewshot_split": "train", "fewshot_config": {"sampler": "first_n"}}, "t0 b0\n\n"),
-        ({"fewshot_split": "train", "fewshot_config": {"sampler": "first_n", "fewshot_indices": [3, 1]}}, "t3 b3\n\n"),
+        # lm-eval 0.4.13 takes the field and never looks at it
+        ({"fewshot_split": "train", "fewshot_config": {"sampler": "first_n", "fewshot_indices": [3, 1]}}, "t0 b0\n\n"),
         ({"training_split": "train", "fewshot_config": {"sampler": "first_n"}}, "t0 b0\n\n"),
         ({"fewshot_config": {"sampler": "first_n"}}, "q0 a0\n\n"),  # no other split: the evaluated one
         (
@@ -81,7 +82,7 @@ def test_an_answer_that_is_an_index_is_the_choice_it_points_at():
         ("{{q}}\n", "So", " ", "q0\nSo", "t0\nSo b0\n\n"),
         ("q", " So", " ", "q0 So", "t0 So b0\n\n"),
         ("q", "So ", "\n", "q0\nSo ", "t0\nSo b0\n\n"),
-        ("q", "a", " ", "q0 a0", "t0 a0 b0\n\n"),  # a column: of the document, also in its examples
+        ("q", "a", " ", "q0 a0", "t0 b0 b0\n\n"),  # a column: of the example in an example
     ],
 )
 def test_how_an_answer_begins(question, prefix, delimiter, prompt, example):
@@ -152,7 +153,6 @@ def test_each_request_has_settings_of_its_own():
         ({"num_fewshot": 6, "fewshot_split": "test"}, "7 examples are needed, 6 are there"),
         ({"num_fewshot": 1, "fewshot_split": "train"}, "the dataset has no split 'train'"),
         ({"num_fewshot": 1, "fewshot_config": {"samples": ["x"]}}, "is no list of documents"),
-        ({"num_fewshot": 1, "fewshot_config": {"samples": [{"q": "s"}], "fewshot_indices": [1]}}, "no example 1"),
         ({"num_fewshot": 1, "doc_to_target": "n"}, "the answer of an example is"),
         ({"doc_to_text": "c"}, "doc_to_text: is ['x', 'y']; expected a text"),
         ({"output_type": "multiple_choice"}, "a task of multiple_choice without doc_to_choice"),

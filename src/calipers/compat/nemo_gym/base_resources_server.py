@@ -47,9 +47,9 @@ class SimpleResourcesServer(AggregateMetricsMixin, BaseModel):
 
     def setup_webserver(self) -> FastAPI:
         """The web application of this server: where a subclass adds routes of its own."""
-        from fastapi import FastAPI
+        from calipers.server.app import new_app
 
-        app = FastAPI(title=self.config.name or type(self).__name__, docs_url=None, redoc_url=None)
+        app = new_app(self.config.name or type(self).__name__)
         app.post("/seed_session")(self.seed_session)
         app.post("/verify")(self.verify)
         app.post("/aggregate_metrics")(self.aggregate_metrics)

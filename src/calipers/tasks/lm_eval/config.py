@@ -31,7 +31,7 @@ class FewShot:
     sampler: str | Code = "default"
     split: str | None = None
     process_docs: Code | None = None
-    fewshot_indices: Sequence[int] | None = None
+    fewshot_indices: Sequence[int] | None = None  # read, and used by nobody: 0.4.13 does not look at it
     samples: Sequence[Mapping[str, Any]] | Code | None = None
     doc_to_text: Any = None
     doc_to_choice: Any = None

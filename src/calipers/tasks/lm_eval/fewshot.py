@@ -45,19 +45,19 @@ class Sampler:
         return found
 
 
-def written(task: LoadedTask, examples: Sequence[Doc], doc: Doc) -> str:
-    """The examples as they stand before the question of a document."""
-    return "".join(_example(task, example, doc) for example in examples)
+def written(task: LoadedTask, examples: Sequence[Doc]) -> str:
+    """The examples as they stand before a question."""
+    return "".join(_example(task, example) for example in examples)
 
 
-def _example(task: LoadedTask, example: Doc, doc: Doc) -> str:
+def _example(task: LoadedTask, example: Doc) -> str:
     shots = task.config.fewshot_config
     question, choices, answer = (
         task.text(example, shots=shots),
         task.choices(example, shots=shots),
         task.target(example, shots=shots),
     )
-    prefix = field_of(shots.gen_prefix, doc, task.place("gen_prefix"))
+    prefix = field_of(shots.gen_prefix, example, task.place("gen_prefix"))
     if task.multiple_inputs:
         question, choices = _chosen(task, choices, question), None
     return turn(task, question, _answer(task, choices, answer), prefix, shots.target_delimiter, shots.fewshot_delimiter)

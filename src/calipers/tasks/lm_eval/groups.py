@@ -19,7 +19,7 @@ from typing import Any, Final
 from calipers.errors import InputError, UnknownName
 from calipers.tasks.lm_eval.config import NAMES, TaskConfig, shown, task_config
 from calipers.tasks.lm_eval.heads import Head, head_of, heads
-from calipers.tasks.lm_eval.yaml import TaskFile, read_task_file
+from calipers.tasks.lm_eval.yaml import Function, TaskFile, read_task_file, with_includes
 
 OWN: Final = ("group", "group_alias", "task", "aggregate_metric_list", "metadata", "include", "tag")
 DEEPEST: Final = 32  # groups in one another
@@ -147,8 +147,9 @@ class Tasks:
         if not mine.keys() & {"dataset_path", "include", "custom_dataset"} and not passed.keys() & {"dataset_path"}:
             raise UnknownName(f"{place}: {self.unknown(name)}")
         lines = {key: file.lines.get("task", "") for key in member}
-        whole = {**passed, **mine, "task": f"{group}::{name}"}
-        return [_leaf(TaskFile(file.path, whole, lines), {}, None)]
+        inline = with_includes(TaskFile(file.path, mine, lines), {})
+        whole = {**passed, **inline.values, "task": f"{group}::{name}"}
+        return [_leaf(TaskFile(file.path, whole, inline.lines), {}, None)]
 
 
 def _leaf(file: TaskFile, overrides: Mapping[str, Any], chosen: str | None) -> Leaf:
@@ -161,7 +162,7 @@ def _entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
     entries, place = file.values.get("aggregate_metric_list"), file.place("aggregate_metric_list")
     several = [] if entries is None else entries if isinstance(entries, list) else [entries]
     for number, entry in enumerate(several):
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), str):
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), (str, Function)):
             raise InputError.at(f"{place}[{number}]", f"is {shown(entry)}", "expected a mapping with metric: NAME")
         if isinstance(aggregation := entry.get("aggregation", "mean"), str) and aggregation != "mean":
             raise InputError.at(f"{place}[{number}].aggregation", f"is {aggregation!r}", "expected mean")

@@ -112,11 +112,6 @@ def _examples(config: TaskConfig, file: TaskFile, splits: Splits) -> Rows:
     else:
         split = config.training_split or config.validation_split or config.test_split or ""
         found = processed(splits[split], config.process_docs, place)
-    if shots.fewshot_indices:
-        odd = [at for at in shots.fewshot_indices if not isinstance(at, int) or not -len(found) <= at < len(found)]
-        if odd:
-            raise InputError.at(f"{place}.fewshot_indices", f"no example {odd[0]}", f"there are {len(found)}")
-        found = [found[at] for at in shots.fewshot_indices]
     return found
 
 

@@ -47,10 +47,10 @@ def requests(task: LoadedTask, asking: Asking = Asking()) -> Iterator[Instance]:
 
 def chosen(task: LoadedTask, asking: Asking) -> Iterator[tuple[int, Doc]]:
     """The documents that are asked, and the row of each in its split."""
-    rows = selected(len(task.docs), asking.limit, asking.samples)
+    rows = selected(len(task.docs), asking.limit, asking.samples)[asking.rank :: asking.world]
     if not rows:
         raise InputError.at(task.place("dataset_path"), "no documents are left to ask", "expected at least one")
-    yield from ((row, task.docs[row]) for row in rows[asking.rank :: asking.world])
+    yield from ((row, task.docs[row]) for row in rows)
 
 
 def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc, system: str | None) -> str | list[str]:
@@ -60,7 +60,7 @@ def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc, system: 
     head = joined(system, description, config.fewshot_delimiter)
     count = config.num_fewshot or 0
     if count:
-        head += written(task, sampler.draw(doc, count), doc)
+        head += written(task, sampler.draw(doc, count))
     prefix = task.prefix(doc, number)
     if task.multiple_inputs:
         choices = task.choices(doc, number) or []
@@ -74,7 +74,7 @@ def _of(task: LoadedTask, doc_id: int, doc: Doc, context: str | list[str], chat:
         pairs = _pairs(task, doc_id, doc, context, chat)
         yield from (Instance("loglikelihood", doc_id, idx, pair) for idx, pair in enumerate(pairs))
         return
-    if isinstance(context, list):
+    if isinstance(context, list) and config.output_type != "loglikelihood_rolling":
         wrong = f"choices are contexts only in multiple_choice, and this is {config.output_type}"
         raise InputError.at(task.place("doc_to_text", doc_id), wrong, "expected a text")
     if config.output_type == "generate_until":

@@ -54,15 +54,14 @@ def read_task_file(path: Path) -> TaskFile:
 
     InputError for a file that is reached twice, as it is an error in lm-evaluation-harness.
     """
-    return _with_includes(path, {})
+    return with_includes(load_file(path), {path.resolve(): path})
 
 
-def _with_includes(path: Path, reached: dict[Path, Path]) -> TaskFile:
-    """``reached``: every file read so far, and the one that included it."""
-    own = load_file(path)
+def with_includes(own: TaskFile, reached: dict[Path, Path]) -> TaskFile:
+    """A mapping with what it includes; ``reached``: every file read so far, and the one that included it."""
     values: dict[str, Any] = {}
     lines: dict[str, str] = {}
-    reached.setdefault(path.resolve(), path)
+    path = own.path or Path()
     for name in included(own):
         other = path.parent / name
         if (real := other.resolve()) in reached:
@@ -71,11 +70,11 @@ def _with_includes(path: Path, reached: dict[Path, Path]) -> TaskFile:
         if not other.is_file():
             raise InputError.at(own.place("include"), f"no file {other}", "expected a path from this file's folder")
         reached[real] = path
-        inner = _with_includes(other, reached)
+        inner = with_includes(load_file(other), reached)
         values |= {key: value for key, value in inner.values.items() if key != NEVER_INHERITED}
         lines |= inner.lines
     values |= {key: value for key, value in own.values.items() if key != "include"}
-    return TaskFile(path, values, {**lines, **own.lines})
+    return TaskFile(own.path, values, {**lines, **own.lines})
 
 
 def included(file: TaskFile) -> list[str]:

@@ -1,0 +1,61 @@
+"""``calipers serve``: NeMo Gym's routes over HTTP."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from calipers.cli.group import verbose
+from calipers.errors import InputError
+from calipers.reports.safe import clean
+
+
+@click.command()
+@click.argument("server", metavar="[FILE.py:CLASS]", required=False)
+@click.option("--verifier", metavar="NAME", help="Judge answers with this verifier, where no class is named.")
+@click.option("--plugin", "plugins", multiple=True, metavar="FILE|MODULE", help="Python code that adds verifiers.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
+@click.option("--token-env", metavar="VAR", help="Demand the token that this environment variable holds.")
+@verbose
+def serve(
+    server: str | None, verifier: str | None, plugins: tuple[str, ...], host: str, port: int, token_env: str | None
+) -> None:
+    """Answer /aggregate_metrics, /verify and /seed_session as a server of NeMo Gym's does.
+
+    FILE.py:CLASS is a resources server written for nemo_gym.base_resources_server: it is run as it is, and its hooks
+    add to the metrics. Ends with Ctrl-C or SIGTERM, once the requests under way are answered.
+    """
+    if server and verifier:
+        raise InputError.at("--verifier", f"{server} judges answers itself", "expected one of the two")
+    token = _token(token_env)
+    try:
+        from calipers.server.door import Door
+        from calipers.server.serving import serve as serve_until_stopped
+    except ModuleNotFoundError as error:
+        if error.name not in ("fastapi", "pydantic", "starlette", "uvicorn"):
+            raise
+        missing = f"{error.name} is not installed"
+        raise InputError.at("calipers serve", missing, "pip install 'calipers[serve]' brings it") from None
+    from calipers.compat import load_plugin
+
+    for plugin in plugins:
+        load_plugin(plugin)
+    door = Door(host, token)
+    serve_until_stopped(server, verifier, door, port, lambda url: _announce(url, door.local or token is not None))
+
+
+def _token(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    token = os.environ.get(variable, "").strip()
+    if not token:
+        raise InputError.at("--token-env", f"{variable} is not set", "expected the name of a variable with a token")
+    return token
+
+
+def _announce(url: str, guarded: bool) -> None:
+    click.echo(f"calipers serves {clean(url, None)} (Ctrl-C ends it)", err=True)
+    if not guarded:
+        click.echo("note: other machines can call this server; --token-env VAR demands a token", err=True)

@@ -1,0 +1,67 @@
+"""The metrics file of a collection: what each agent is sent and answers, and ours in place of what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from calipers.dialects.nemo_gym_aggregate import by_agent, entries_of, one_table, stripped
+from calipers.errors import ClientError
+from calipers.readers.nemo_gym_line import decoded
+from calipers.readers.read import begin
+from calipers.reports.nemo_gym import Entry
+from calipers.rollouts.part import Part
+from calipers.run.collect import Asked
+from calipers.run.collect_row import FAILURE, KILLED
+
+_ROW = msgspec.json.Decoder(dict[str, Any])
+
+
+def sent(path: str) -> dict[str, list[dict[str, Any]]]:
+    """The rows that each agent is asked to aggregate: those that succeeded, without their bulk, by task and rollout."""
+    return by_agent(_rows(path))
+
+
+def _rows(path: str) -> Iterator[dict[str, Any]]:
+    """The rollouts of a file as they are sent to be aggregated; what was marked as failed is left out."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            row = _ROW.decode(line) if b"NaN" not in line and b"Infinity" not in line else decoded(number, line)
+            if row.get(FAILURE) is None and not row.get(KILLED):
+                yield stripped(row)  # at once: what is left out is most of it
+
+
+def faults(answers: dict[str, Asked]) -> list[str]:
+    """What went wrong with agents' metrics; such an agent counts as one that computes none."""
+    found = []
+    for name, answer in answers.items():
+        if why := str(answer) if isinstance(answer, ClientError) else _fault(answer):
+            found.append(f"agent {name}: /aggregate_metrics failed ({why}); the file has what is computed without it")
+            answers[name] = None
+    return found
+
+
+def entries(path: str, answers: Mapping[str, Asked]) -> list[Entry]:
+    """Each agent's metrics, its own where it computes them, else ours."""
+    if answers and all(answers.values()):
+        return [_entry(name, answers[name]) for name in sorted(answers)]
+    kept: list[Part] = []
+    begin([path], kept=kept)
+    ours = {entry.agent: entry for entry in entries_of(one_table(kept))}
+    return [_entry(name, answers[name]) if answers.get(name) else ours[name] for name in sorted(ours)]
+
+
+def _fault(answer: Asked) -> str:
+    """What is wrong with an agent's metrics; "" for good ones, and where there are none."""
+    if not isinstance(answer, dict):
+        return ""
+    kinds: dict[str, type] = {"group_level_metrics": list, "agent_metrics": dict, "key_metrics": dict}
+    bad = [name for name, kind in kinds.items() if not isinstance(answer.get(name), kind)]
+    return f"its answer has no {bad[0]} in the right shape" if bad else ""
+
+
+def _entry(name: str, answer: Any) -> Entry:
+    groups = answer["group_level_metrics"]
+    return Entry(name, answer["agent_metrics"], answer["key_metrics"], [groups] if groups else [])

@@ -1,0 +1,155 @@
+"""What a task's ``metric_list`` asks for: each entry with its aggregation, its direction and its settings decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from calipers.errors import CalipersError, InputError, UnknownName
+from calipers.scores.match import Rules
+
+GENERATION, CHOICE = "generate_until", "multiple_choice"
+LIKELIHOOD, ROLLING = "loglikelihood", "loglikelihood_rolling"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A metric that lm-eval has by name."""
+
+    aggregation: str
+    higher_is_better: bool
+    kinds: tuple[str, ...]  # the output types whose documents it can score
+    settings: tuple[str, ...] = ()
+
+
+_EXACT: Final = ("regexes_to_ignore", "ignore_case", "ignore_punctuation", "ignore_numbers")
+_TEXT: Final = (GENERATION,)
+KNOWN: Final[Mapping[str, Known]] = {
+    "acc": Known("mean", True, (CHOICE, LIKELIHOOD)),
+    "acc_norm": Known("mean", True, (CHOICE,)),
+    "acc_bytes": Known("mean", True, (CHOICE,)),
+    "acc_mutual_info": Known("mean", True, (CHOICE,)),
+    "acc_all": Known("mean", True, ()),
+    "likelihood": Known("mean", True, (CHOICE,)),
+    "exact_match": Known("mean", True, (GENERATION, CHOICE), _EXACT),
+    "f1": Known("f1", True, (GENERATION, CHOICE), ("average",)),
+    "mcc": Known("matthews_corrcoef", True, (GENERATION, CHOICE)),
+    "matthews_corrcoef": Known("matthews_corrcoef", True, (GENERATION, CHOICE)),
+    "brier_score": Known("brier_score", False, (CHOICE,)),
+    "perplexity": Known("perplexity", False, (LIKELIHOOD, ROLLING)),
+    "word_perplexity": Known("weighted_perplexity", False, (ROLLING,)),
+    "byte_perplexity": Known("weighted_perplexity", False, (ROLLING,)),
+    "bits_per_byte": Known("bits_per_byte", False, (ROLLING,)),
+    "bleu": Known("bleu", True, _TEXT),
+    "chrf": Known("chrf", True, _TEXT),
+    "chrf++": Known("chrf++", True, _TEXT),
+    "ter": Known("ter", False, _TEXT),
+    "bypass": Known("bypass", True, (GENERATION, CHOICE, LIKELIHOOD, ROLLING)),
+}
+DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
+    GENERATION: ("exact_match",),
+    CHOICE: ("acc", "acc_norm"),
+    LIKELIHOOD: ("perplexity", "acc"),
+    ROLLING: ("word_perplexity", "byte_perplexity", "bits_per_byte"),
+}
+_OWN: Final = ("metric", "aggregation", "higher_is_better", "hf_evaluate", "reduction", "k", "kwargs")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One metric of a task."""
+
+    name: str
+    aggregation: str | Callable[[list[Any]], Any] = "mean"
+    higher_is_better: bool | None = True
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    function: Callable[..., Any] | None = None  # the user's own, or one of another library
+    reduction: str | Callable[..., Any] | None = None  # None: none was asked for
+    k: int | Sequence[int] | None = None  # for pass_at_k
+
+    @property
+    def rules(self) -> Rules:
+        """What exact_match ignores."""
+        return Rules.of(**self.settings)
+
+
+def entries(
+    metric_list: Sequence[Mapping[str, Any]] | None, kind: str, place: str = "metric_list", *, scored: bool = True
+) -> list[Entry]:
+    """The metrics of a task of one output type; of two entries with one name the last counts.
+
+    Not ``scored``: the task's own ``process_results`` makes the numbers, and any name will do.
+
+    >>> [entry.name for entry in entries(None, "multiple_choice")]
+    ['acc', 'acc_norm']
+    """
+    asked = metric_list or [{"metric": name} for name in DEFAULTS.get(kind, ())]
+    found = [_entry(one, kind, place, scored) for one in asked]
+    return list({entry.name: entry for entry in found}.values())
+
+
+def passed_by(found: Sequence[Entry], kind: str) -> list[str]:
+    """The metrics that lm-eval leaves out of this output type without a word; worth a note to the user."""
+    if kind == GENERATION:
+        return []
+    return [entry.name for entry in found if entry.function or kind not in KNOWN[entry.name].kinds]
+
+
+def _entry(asked: Mapping[str, Any], kind: str, place: str, scored: bool) -> Entry:
+    name = asked.get("metric")
+    settings = {key: value for key, value in asked.items() if key not in _OWN} | dict(asked.get("kwargs") or {})
+    k = settings.pop("k", asked.get("k"))
+    if callable(name):
+        known, function = None, name
+        name = str(getattr(name, "__name__", type(name).__name__))
+    elif not isinstance(name, str):
+        raise InputError.at(place, f"a metric is {name!r}", "expected a name")
+    else:
+        known = KNOWN.get(name)
+        wanted = scored and kind == GENERATION and (known is None or bool(asked.get("hf_evaluate")))
+        function = _of_evaluate(name, place) if wanted else None
+    if known is not None and function is None and scored:
+        _check(name, known, settings, kind, place)
+    elif known is None and function is None and scored:
+        raise UnknownName.of("lm_eval metric", name, KNOWN)
+    aggregation = asked.get("aggregation") or (known.aggregation if known else None)
+    if aggregation is None and scored:
+        raise InputError.at(place, f"metric {name!r} has no aggregation", "expected one, such as aggregation: mean")
+    direction = asked.get("higher_is_better", known.higher_is_better if known else None)
+    return Entry(name, aggregation or "mean", direction, settings, function, asked.get("reduction"), k)
+
+
+def _check(name: str, known: Known, settings: Mapping[str, Any], kind: str, place: str) -> None:
+    if kind == GENERATION and kind not in known.kinds:
+        suited = [other for other, one in KNOWN.items() if kind in one.kinds]
+        raise InputError.at(place, f"metric {name!r} is none of {kind}", f"expected one of {', '.join(suited)}")
+    if kind != GENERATION:
+        return  # lm-eval hands no settings on where it looks at log-likelihoods
+    for key in settings:
+        if key not in known.settings:
+            hint = "" if known.settings else "it takes none"
+            raise UnknownName.of(f"setting of metric {name!r}", key, known.settings, hint)
+    if name == "exact_match":
+        Rules.of(f"{place}: exact_match", **settings)
+
+
+def _of_evaluate(name: str, place: str) -> Callable[..., Any]:
+    """A metric of the library ``evaluate``, loaded by its name; every key of its answer becomes a metric."""
+    try:
+        import evaluate  # type: ignore[import-not-found, import-untyped, unused-ignore]
+    except ImportError:
+        if name in KNOWN:
+            raise CalipersError(f"{place}: hf_evaluate for {name!r} needs the library evaluate; install it") from None
+        hint = "it may be one of the library evaluate, which is not installed"
+        near = UnknownName.of("lm_eval metric", name, KNOWN)
+        raise UnknownName(f"{near} ({hint})") from None
+    try:
+        metric = evaluate.load(name)
+    except Exception as error:
+        raise CalipersError(f"{place}: {name!r} cannot be loaded from evaluate: {error}") from error
+
+    def compute(references: Any, predictions: Any, **settings: Any) -> Any:
+        return metric.compute(references=references, predictions=predictions, **settings)
+
+    return compute

@@ -1,0 +1,98 @@
+"""What a generated answer is worth, by the metrics of a task of lm-evaluation-harness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from calipers.errors import CalipersError, InputError, PluginError
+from calipers.scores.entries import Entry
+from calipers.scores.match import matches
+
+PAIRS = ("bleu", "chrf", "chrf++", "ter", "f1", "mcc", "matthews_corrcoef")
+"""Metrics of all documents together: a document keeps (reference, answer) for them."""
+
+
+def reference_of(target: Any, answer: Any, *, several: bool, typed: bool = True) -> Any:
+    """What an answer is compared with: the target in the answer's own type, as lm-eval compares.
+
+    A list of targets stays one where any of them will do (``several``). No answer has no type.
+
+    >>> reference_of(7, "7", several=False), reference_of("2", 2, several=False)
+    ('7', 2)
+    """
+    if several:
+        return list(target) if isinstance(target, (list, tuple)) else [target]
+    if not typed or answer is None or isinstance(answer, list) or type(target) is type(answer):
+        return target
+    try:
+        return type(answer)(target)
+    except (TypeError, ValueError):
+        right = f"expected a target that can be read as {type(answer).__name__}"
+        raise InputError(f"the target is {target!r}, and the answer {answer!r}; {right}") from None
+
+
+def score_answer(found: Sequence[Entry], target: Any, answer: Any, *, several: bool = False) -> dict[str, Any]:
+    """A document's scores: numbers, pairs for corpus metrics, and a metric for each key of a function's answer."""
+    typed = all(entry.name != "bypass" for entry in found)
+    reference = reference_of(target, answer, several=several, typed=typed)
+    scores: dict[str, Any] = {}
+    for entry in found:
+        scores |= _score(entry, reference, answer, several)
+    return scores
+
+
+def process(function: Callable[..., Any], doc: Mapping[str, Any], results: Sequence[Any]) -> dict[str, Any]:
+    """A document's scores by the task's own function; PluginError when it fails or gives no mapping."""
+    try:
+        found = function(doc, list(results))
+    except CalipersError:
+        raise
+    except Exception as error:
+        raise PluginError(f"process_results failed: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Mapping):
+        raise PluginError(f"process_results returned {found!r}; expected a mapping from metric to number")
+    return dict(found)
+
+
+def _score(entry: Entry, reference: Any, answer: Any, several: bool) -> dict[str, Any]:
+    if entry.function is not None:
+        if not several:
+            return _spread(entry, _called(entry, reference, answer))
+        each = [_spread(entry, _called(entry, one, answer)) for one in reference]
+        return {key: max(scores[key] for scores in each) for key in each[0]} if each else {}
+    if entry.name == "bypass":
+        return {entry.name: None}
+    if entry.name == "exact_match":
+        rules = entry.rules
+        if answer is None:  # a filter found nothing that could be compared
+            return {entry.name: 0.0}
+        if not several:
+            return {entry.name: matches(answer, reference, rules)}
+        if isinstance(answer, list) and answer:
+            best = [max(matches(one, other, rules) for other in reference) for one in answer]
+            return {entry.name: sum(best) / len(best)}
+        return {entry.name: max((matches(answer, one, rules) for one in reference), default=0.0)}
+    if entry.name in PAIRS:
+        return {entry.name: (reference, "" if answer is None else answer)}
+    raise InputError(f"metric {entry.name!r} scores no generated answer; expected exact_match or another that does")
+
+
+def _called(entry: Entry, reference: Any, answer: Any) -> Any:
+    """What a function makes of one pair; one that takes no keywords is handed ``[reference, answer]``."""
+    function = entry.function
+    if function is None:
+        raise InputError(f"metric {entry.name!r} has no function; expected one")
+    try:
+        try:
+            return function(references=[reference], predictions=[answer], **entry.settings)
+        except TypeError:
+            return function([reference, answer])
+    except CalipersError:
+        raise
+    except Exception as error:
+        raise PluginError(f"metric {entry.name!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _spread(entry: Entry, value: Any) -> dict[str, Any]:
+    return {str(key): one for key, one in value.items()} if isinstance(value, Mapping) else {entry.name: value}

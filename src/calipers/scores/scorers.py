@@ -1,0 +1,155 @@
+"""Scorers: a pair of defaults, which filters find the answer and which metrics judge it, under one name.
+
+What a task says itself comes first, then its scorer's defaults, then those of its output type.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from calipers.answers.lm_eval import Pipeline, pipeline
+from calipers.answers.lm_eval_filters import INVALID, MARKED
+from calipers.errors import InputError, PluginError, UnknownName
+from calipers.names import Index
+from calipers.scores.entries import Entry, entries
+
+Steps = Sequence[Mapping[str, Any]]
+
+LENIENT: Final = ({"metric": "exact_match", "ignore_case": True, "ignore_punctuation": True},)
+LETTER: Final = r"\(([A-Z])\)|\b([A-Z])\b(?!')"
+"""A letter in parentheses, or one that stands alone."""
+
+SCORERS: Final = Index(
+    "scorer",
+    {
+        "gen": "calipers.scores.scorers:gen",
+        "choice_match": "calipers.scores.scorers:choice_match",
+        "first_token": "calipers.scores.scorers:first_token",
+        "ll": "calipers.scores.scorers:ll",
+        "regex": "calipers.scores.scorers:regex_extraction",
+        "regex_extraction": "calipers.scores.scorers:regex_extraction",
+    },
+    groups={"calipers.scorers": ""},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """What a scorer's class holds: the filters and metrics of a task that says nothing else."""
+
+    default_filter_cfg: Steps = ()
+    default_metric_cfg: Steps = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """A pipeline and the metrics that judge what comes out of it."""
+
+    pipeline: Pipeline
+    metrics: list[Entry]
+
+
+def gen() -> Scorer:
+    """Generated text as it is, by exact_match."""
+    return Scorer((), ({"metric": "exact_match"},))
+
+
+def ll() -> Scorer:
+    """Log-likelihoods, by the metrics of the output type."""
+    return Scorer()
+
+
+def first_token() -> Scorer:
+    """The first word of the response, whatever its case and punctuation."""
+    step = {"function": "regex", "regex_pattern": r"\S+"}
+    return Scorer((step,), LENIENT)
+
+
+def choice_match() -> Scorer:
+    """The letter that the response chooses: the last in parentheses or alone, else what it says after ``answer is``."""
+    return Scorer(({"function": "regex", "regex_pattern": LETTER, "group_select": -1},), LENIENT)
+
+
+def regex_extraction(*, regex_pattern: str = MARKED, group_select: int = 0, fallback: Any = INVALID) -> Scorer:
+    """What a pattern finds in the response; without one, the number after ``####``."""
+    step = {
+        "function": "regex",
+        "regex_pattern": regex_pattern,
+        "group_select": group_select,
+        "fallback": fallback,
+    }
+    return Scorer((step,), LENIENT)
+
+
+def scorer_of(asked: str | Mapping[str, Any] | None, kind: str, place: str = "scorer") -> Scorer:
+    """The scorer that a task names, or the one of its output type.
+
+    >>> scorer_of({"type": "regex_extraction", "kwargs": {"regex_pattern": "is (.)"}}, "generate_until").default_filter_cfg[0]["regex_pattern"]
+    'is (.)'
+    """
+    if asked is None:
+        return gen() if kind == "generate_until" else ll()
+    given: Mapping[str, Any] = {}
+    if isinstance(asked, Mapping):
+        name, given = asked.get("type"), asked.get("kwargs") or {}
+        if not isinstance(name, str):
+            raise InputError.at(place, f"is {dict(asked)!r}", "expected {type: NAME, kwargs: {...}}")
+    else:
+        name = asked
+    maker = SCORERS.load(name) if name in SCORERS.entries else SCORERS.plugin(name)
+    if maker is None:
+        raise SCORERS.unknown(name)
+    if name in SCORERS.entries:
+        known = inspect.signature(maker).parameters
+        for key in given:
+            if key not in known:
+                raise UnknownName.of(f"setting of scorer {name!r}", key, known, "" if known else "it takes none")
+    return _held(name, maker, given)
+
+
+def scorings(
+    kind: str,
+    *,
+    filter_list: Steps | None = None,
+    metric_list: Steps | None = None,
+    scorer: str | Mapping[str, Any] | None = None,
+    scored: bool = True,
+    place: str = "task",
+) -> list[Scoring]:
+    """The pipelines of a task and their metrics.
+
+    Without a ``filter_list`` there is one, called none: the scorer's own filters, and take_first where
+    no scorer is named. A pipeline without a ``metric_list`` has the task's.
+    """
+    held = scorer_of(scorer, kind, f"{place}: scorer")
+    steps = held.default_filter_cfg or (() if scorer is not None else ({"function": "take_first"},))
+    own = metric_list or (held.default_metric_cfg if scorer is not None else ()) or None
+    found = []
+    for entry in filter_list or ({"name": "none", "filter": steps},):
+        where = f"{place}: filter_list: {entry.get('name', 'none')}"
+        made = pipeline({**entry, "filter": entry.get("filter") or held.default_filter_cfg}, where)
+        metrics = entries(entry.get("metric_list") or own, kind, f"{place}: metric_list", scored=scored)
+        found.append(Scoring(made, metrics))
+    names = [one.pipeline.name for one in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError.at(f"{place}: filter_list", f"two pipelines are called {name!r}", "expected other names")
+    return found
+
+
+def _held(name: str, maker: Any, given: Mapping[str, Any]) -> Scorer:
+    """A scorer, ours or a class with the two defaults of lm-eval's."""
+    try:
+        made = maker(**given) if callable(maker) else maker
+    except Exception as error:
+        raise PluginError(f"scorer {name!r} cannot be made: {type(error).__name__}: {error}") from error
+    if isinstance(made, Scorer):
+        return made
+    filters, metrics = (getattr(made, key, None) for key in ("default_filter_cfg", "default_metric_cfg"))
+    if filters is None and metrics is None:
+        right = "expected default_filter_cfg or default_metric_cfg on it"
+        raise PluginError(f"scorer {name!r} is {made!r}; {right}")
+    return Scorer(tuple(filters or ()), tuple(metrics or ()))

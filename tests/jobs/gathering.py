@@ -1,0 +1,65 @@
+"""What tests of collections need: tasks in a file, agent servers in processes of their own, what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+AGENTS = Path(__file__).parents[1] / "run" / "agents.py"
+
+
+def tasks(folder: Path, count: int = 6, agent: str | None = "math", name: str = "tasks.jsonl", **more: Any) -> str:
+    """A file of inputs in a folder; its path."""
+    named = {} if agent is None else {"agent_ref": {"type": "responses_api_agents", "name": agent}}
+    rows = [
+        {
+            "responses_create_params": {"input": [{"role": "user", "content": f"What is {n} + {n * 7}?"}]},
+            "expected_answer": str(n * 8),
+            "level": "easy" if n % 2 else "hard",
+            **named,
+            **more,
+        }
+        for n in range(count)
+    ]
+    return put(folder / name, *rows)
+
+
+def put(path: Path, *rows: Any) -> str:
+    """A file of rows; a text is a line of its own. Its path."""
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return str(path)
+
+
+@contextmanager
+def agent(*arguments: str) -> Iterator[str]:
+    """The address of an agent server, as long as it runs."""
+    command = [sys.executable, str(AGENTS), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+        finally:
+            server.terminate()
+
+
+def report(url: str) -> Any:
+    """What an agent server says of the calls it had."""
+    with urllib.request.urlopen(f"{url}/report", timeout=30) as answer:
+        return json.load(answer)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, by task and rollout."""
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return sorted(found, key=lambda row: (row["_ng_task_index"], row["_ng_rollout_index"]))
+
+
+def keys(path: Path) -> list[tuple[Any, int]]:
+    """Task and rollout of each row of a file, sorted."""
+    return [(row["_ng_task_index"], row["_ng_rollout_index"]) for row in rows(path)]

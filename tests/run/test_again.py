@@ -1,0 +1,71 @@
+"""Completions judged outside a run: how many at once, in which order, and from inside a running loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from calipers.errors import VerifierError
+from calipers.run.again import Bench
+from calipers.run.client import Completion
+from calipers.run.verifier import Verdict
+from calipers.tasks.task import Task
+
+
+class Watchful:
+    """A verifier that notes how many judge at once, and in which loop; later texts are judged sooner."""
+
+    def __init__(self):
+        self.now = self.most = 0
+        self.loops = set()
+
+    async def verify(self, task, completion):
+        self.loops.add(asyncio.get_running_loop())
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _ in range(20 - len(completion.text)):
+            await asyncio.sleep(0)
+        self.now -= 1
+        if completion.text == "xxx":
+            raise VerifierError("three", outcome="judge_failed")
+        return Verdict(float("inf") if completion.text == "xxxx" else float(len(completion.text)))
+
+
+TASK = Task("a", "?")
+
+
+def cases(verifier, sizes):
+    return [(verifier, TASK, Completion("x" * size)) for size in sizes]
+
+
+def test_verdicts_come_in_the_order_of_their_cases_and_failures_are_theirs_alone():
+    watchful = Watchful()
+    with Bench(3) as bench:
+        found = bench.judge(cases(watchful, [1, 2, 3, 4, 5, 6]))
+        bench.judge(cases(watchful, [1]))
+        assert bench.judge([]) == []
+    rewards = [verdict.reward if isinstance(verdict, Verdict) else verdict.outcome for verdict in found]
+    assert rewards == [1.0, 2.0, "judge_failed", "verifier_failed", 5.0, 6.0]  # no number is no verdict
+    assert watchful.most == 3
+    assert len(watchful.loops) == 1
+
+
+def test_it_works_where_a_loop_runs_already():
+    async def notebook():
+        with Bench(2) as bench:
+            return bench.judge(cases(Watchful(), [1, 2]))
+
+    assert [verdict.reward for verdict in asyncio.run(notebook())] == [1.0, 2.0]
+
+
+class Buggy:
+    """A verifier of ours with a bug."""
+
+    async def verify(self, task, completion):
+        raise ZeroDivisionError("ours")
+
+
+def test_a_bug_keeps_its_own_name():
+    with Bench(2) as bench, pytest.raises(ZeroDivisionError, match="ours"):
+        bench.judge(cases(Buggy(), [1, 2, 3]))
