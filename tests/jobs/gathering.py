@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+from run.agents import AgentServer
 
 AGENTS = Path(__file__).parents[1] / "run" / "agents.py"
 
@@ -34,6 +38,31 @@ def put(path: Path, *rows: Any) -> str:
     """A file of rows; a text is a line of its own. Its path."""
     path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
     return str(path)
+
+
+@contextmanager
+def here(server: Any) -> Iterator[Any]:
+    """A server that is an asynchronous context, running in a thread of this process."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(30)
+        yield server
+        asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result(30)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def agents(**servers: AgentServer) -> Iterator[dict[str, str]]:
+    """The addresses of agent servers by name, as long as they run here."""
+    with ExitStack() as stack:
+        for server in servers.values():
+            stack.enter_context(here(server))
+        yield {name: server.url for name, server in servers.items()}
 
 
 @contextmanager

@@ -163,6 +163,13 @@ def test_samples_of_one_answer_are_remarked_upon(tmp_path):
     assert any("temperature 0" in note for note in report.notes)
 
 
+def test_what_failed_most_is_said_in_its_own_words(tmp_path):
+    with weather("--share", "0.5", "--kinds", "500") as url:
+        report = perform(job(tmp_path, url, retries=0))
+    gaps = report.result.groups[0].ledger.gaps
+    assert [note for note in report.notes if note.startswith(f"{gaps} client_failed: ")]
+
+
 def test_predictions_alone_are_not_judged(tmp_path):
     with weather() as url:
         report = perform(job(tmp_path, url, limit=3, predict_only=True))

@@ -69,3 +69,38 @@ class Buggy:
 def test_a_bug_keeps_its_own_name():
     with Bench(2) as bench, pytest.raises(ZeroDivisionError, match="ours"):
         bench.judge(cases(Buggy(), [1, 2, 3]))
+
+
+class Sitting:
+    """A verifier for the length of a job."""
+
+    def __init__(self, secrets):
+        secrets.add("sk-of-the-judge")
+        self.closed_in, self.notes = None, ["it was slow"]
+
+    async def verify(self, task, completion):
+        self.judged_in = asyncio.get_running_loop()
+        return Verdict(1.0)
+
+    async def close(self):
+        self.closed_in = asyncio.get_running_loop()
+
+
+class Courteous:
+    """A verifier that wants to know how long it is needed, as one does that keeps connections."""
+
+    def use(self, secrets):
+        self.sitting = Sitting(secrets)
+        return self.sitting
+
+
+def test_a_verifier_is_told_when_the_job_begins_and_ends():
+    judge = Courteous()
+    with Bench(2) as bench:
+        bench.judge(cases(judge, [1, 2]))
+        first = judge.sitting
+        bench.judge(cases(judge, [3]))
+        assert judge.sitting is first
+        assert bench.secrets.scrub("sk-of-the-judge") == "[secret]"
+        assert bench.notes == ["it was slow"]
+    assert first.closed_in is first.judged_in

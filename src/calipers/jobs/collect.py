@@ -248,7 +248,10 @@ def _finished(
         notes.append("no metrics file is written before the collection ends")
     elif asked.aggregate and asked.output.stat().st_size:
         answers = {} if asked.local else aggregated(agents, sent(path), asked.retries)
-        failures = faults(answers)
+        failures = [
+            f"agent {name}: /aggregate_metrics failed ({why}); the file has what is computed without it"
+            for name, why in faults(answers).items()
+        ]
         absent = [name for name, answer in answers.items() if answer is None and isinstance(agents[name], Server)]
         notes += [f"agent {name} has no /aggregate_metrics; its metrics are computed here" for name in absent]
         written = files.write_metrics(file_chunks(entries(path, answers)))

@@ -33,18 +33,16 @@ def _rows(path: str) -> Iterator[dict[str, Any]]:
                 yield stripped(row)  # at once: what is left out is most of it
 
 
-def faults(answers: dict[str, Asked]) -> list[str]:
-    """What went wrong with agents' metrics; such an agent counts as one that computes none."""
-    found = []
-    for name, answer in answers.items():
-        if why := str(answer) if isinstance(answer, ClientError) else _fault(answer):
-            found.append(f"agent {name}: /aggregate_metrics failed ({why}); the file has what is computed without it")
-            answers[name] = None
-    return found
+def faults(answers: Mapping[str, Asked]) -> dict[str, str]:
+    """What went wrong with agents' metrics, by agent."""
+    why = {name: str(one) if isinstance(one, ClientError) else _fault(one) for name, one in answers.items()}
+    return {name: reason for name, reason in why.items() if reason}
 
 
 def entries(path: str, answers: Mapping[str, Asked]) -> list[Entry]:
-    """Each agent's metrics, its own where it computes them, else ours."""
+    """Each agent's metrics, its own where it computes them well, else ours."""
+    bad = faults(answers)
+    answers = {name: None if name in bad else answer for name, answer in answers.items()}
     if answers and all(answers.values()):
         return [_entry(name, answers[name]) for name in sorted(answers)]
     kept: list[Part] = []

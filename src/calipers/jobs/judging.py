@@ -109,8 +109,8 @@ class Judge:
         return [None if text is None else next(answers) for text in texts]
 
     def notes(self) -> list[str]:
-        """Nothing: what could not be judged says so itself."""
-        return []
+        """What the judges have to say beside their verdicts."""
+        return self._bench.notes
 
     def _ask(self, name: str, cases: Cases, found: Judged) -> None:
         judge = self._judges[name]
@@ -187,4 +187,5 @@ def _take(found: Judged, cases: Cases, rewards: Sequence[float | VerifierError],
 
 def _fail(found: Judged, row: int, error: VerifierError) -> None:
     found.outcomes[row] = error.outcome
-    found.more[row] = {"error": str(error)}
+    spent: Mapping[str, float] = getattr(error, "usage", {})
+    found.more[row] = {"error": str(error), **{f"judge_{key}": value for key, value in spent.items()}}

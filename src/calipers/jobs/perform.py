@@ -41,6 +41,7 @@ from calipers.tasks.task import Task
 
 GAPS = frozenset(OUTCOMES[FIRST_GAP:])
 RUNS = Path("runs")
+MOST_FAILURES = 3
 SETTINGS = tuple(field.name for field in fields(Job) if field.name not in ("benchmark", "model", "origins", "among"))
 
 History = Mapping[tuple[str, int], Past]
@@ -127,7 +128,7 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
         watcher.last(status)
         result, scoring = _result(path, scoring, watcher)
         folder.write("result.json", safe_json(result.to_json()).encode())
-    notes = (*suite.notes, *doubts, *folder.notes, *getattr(client, "notes", ()), *_advice(job))
+    notes = (*suite.notes, *doubts, *folder.notes, *getattr(client, "notes", ()), *_failures(status), *_advice(job))
     return Report(path, scoring, result, status.stopped, bool(watcher.stopped), tuple(map(secrets.scrub, notes)))
 
 
@@ -237,6 +238,12 @@ def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Jo
     if asked is None or job.predict_only:
         return None
     return Headline(asked, len(order), job.samples, scoring.confidence, scoring.missing)
+
+
+def _failures(status: Status) -> Iterator[str]:
+    """What went wrong most often, in its own words."""
+    for (outcome, said), count in status.errors.most_common(MOST_FAILURES):
+        yield f"{count} {outcome}: {said}"
 
 
 def _advice(job: Job) -> Iterator[str]:

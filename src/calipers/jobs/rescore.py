@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part
 from calipers.rollouts.table import Rollouts
 from calipers.run.again import Bench
+from calipers.run.log import scrubbed
+from calipers.run.secrets import Secrets
 from calipers.tasks.jsonl import NotThere
 from calipers.tasks.store import load_suite
 from calipers.tasks.task import Suite, Task
@@ -109,7 +112,7 @@ def rescore(asked: Rescoring) -> Rescored:
     plan = _scoring(asked, recorded)
     with open_stored(asked.run) as source, Bench(asked.concurrency) as bench, whole_or_nothing(asked.target) as write:
         judge, notes = _judge(asked, recorded, bench)
-        table, now, codes = _rewritten(source, judge, asked, plan.labels, write)
+        table, now, codes = _rewritten(source, judge, asked, plan.labels, partial(_scrubbed, write, bench.secrets))
         old = _old(table, asked)
         return Rescored(
             path=asked.target,
@@ -121,7 +124,7 @@ def rescore(asked: Rescoring) -> Rescored:
             outcomes=moved(codes >> 8 & 255, codes & 255),
             before=score_rollouts(table, replace(plan, reward=old)) if old else None,
             after=score_rollouts(now, replace(plan, reward=asked.called)),
-            notes=[*notes, *judge.notes()],
+            notes=[*notes, *map(bench.secrets.scrub, judge.notes())],
         )
 
 
@@ -158,6 +161,13 @@ def _rewritten(
     for line in _owed(asked.run, part):
         write(line)
     return tables(part)
+
+
+def _scrubbed(write: Callable[[bytes], None], secrets: Secrets, lines: bytes) -> None:
+    """Write some lines without the keys that their judges used."""
+    if secrets.scrub_bytes(lines) != lines:
+        lines = b"".join(scrubbed(line, secrets.scrub_bytes) + b"\n" for line in lines.removesuffix(b"\n").split(b"\n"))
+    write(lines)
 
 
 def _old(table: Rollouts, asked: Rescoring) -> str | None:

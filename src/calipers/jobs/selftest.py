@@ -74,6 +74,7 @@ def selftest(benchmark: Checked, *, concurrency: int = 32, seed: int = 0, confid
                 cases = list(_cases(what, tasks, golds, seed))
                 if cases:
                     probes.append(_probe(name, judge, what, cases, bench, confidence))
+        notes += bench.notes
     if not probes:
         raise InputError.at(benchmark.suite.name, "there is no verifier to try", "; ".join(notes))
     return SelfTest(confidence, probes, notes)
@@ -141,7 +142,7 @@ def _probe(
     wrong, failed = [], []
     for (task, _), verdict in zip(cases, verdicts, strict=True):
         if isinstance(verdict, VerifierError):
-            failed.append((task.id, str(verdict)))
+            failed.append((task.id, bench.secrets.scrub(str(verdict))))
         elif (verdict.reward is not None and verdict.reward >= PASS_THRESHOLD) != (what == "gold"):
             wrong.append(task.id)
     values = np.zeros(len(cases) - len(failed))

@@ -6,13 +6,16 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from calipers.errors import VerifierError
 from calipers.run.client import Completion
 from calipers.run.rollout import checked
+from calipers.run.secrets import Secrets
 from calipers.run.verifier import Verdict, Verifier
 from calipers.tasks.task import Task
+
+T = TypeVar("T")
 
 Case = tuple[Verifier, Task, Completion]
 """What is to be judged, and by whom."""
@@ -22,7 +25,9 @@ class Bench:
     """Judges at work, at most so many at once. Their event loop stays, as connections they hold belong to it."""
 
     def __init__(self, most: int) -> None:
+        self.secrets = Secrets()  # the keys that judges use
         self._most = most
+        self._seated: dict[int, Any] = {}  # verifier -> itself for the length of the job, where it asks for that
         self._runner = asyncio.Runner()
         self._thread: ThreadPoolExecutor | None = None
 
@@ -35,23 +40,44 @@ class Bench:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if self._thread is None:
-            self._runner.close()
-        else:
-            self._thread.submit(self._runner.close).result()
-            self._thread.shutdown()
+        try:
+            self._run(self._dismissed())
+        finally:
+            if self._thread is None:
+                self._runner.close()
+            else:
+                self._thread.submit(self._runner.close).result()
+                self._thread.shutdown()
+
+    @property
+    def notes(self) -> list[str]:
+        """What the judges have to say."""
+        return [note for seated in self._seated.values() for note in getattr(seated, "notes", ())]
 
     def judge(self, cases: Sequence[Case]) -> list[Verdict | VerifierError]:
         """A verdict on each case, in their order, or why there is none."""
-        if self._thread is None:
-            return self._run(self._judged(cases))
-        return self._thread.submit(self._run, self._judged(cases)).result()
+        return self._run(self._judged(cases))
 
-    def _run(self, work: Coroutine[Any, Any, list[Verdict | VerifierError]]) -> list[Verdict | VerifierError]:
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            return self._runner.run(work)
+            return (
+                self._runner.run(work) if self._thread is None else self._thread.submit(self._runner.run, work).result()
+            )
         except BaseExceptionGroup as errors:  # a bug in one; those of the others only follow from it
             raise errors.exceptions[0] from None
+
+    def _seat(self, verifier: Verifier) -> Verifier:
+        use = getattr(verifier, "use", None)
+        if use is None:
+            return verifier
+        if id(verifier) not in self._seated:
+            self._seated[id(verifier)] = use(self.secrets)
+        seated: Verifier = self._seated[id(verifier)]
+        return seated
+
+    async def _dismissed(self) -> None:
+        for seated in self._seated.values():
+            await seated.close()
 
     async def _judged(self, cases: Sequence[Case]) -> list[Verdict | VerifierError]:
         found: dict[int, Verdict | VerifierError] = {}
@@ -60,7 +86,7 @@ class Bench:
         async def worker() -> None:
             for place, (verifier, task, completion) in owed:
                 try:
-                    found[place] = checked(await verifier.verify(task, completion))
+                    found[place] = checked(await self._seat(verifier).verify(task, completion))
                 except VerifierError as error:
                     found[place] = error
 

@@ -32,6 +32,7 @@ from calipers.run.verifier import Verdict, Verifier
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0  # seconds between two tries of one call, when the server does not say
 REFUSALS = 16  # hopeless calls in a row after which nothing more is asked
+MOST_ERRORS = 100  # different ones that are remembered
 GLANCE = 0.25  # seconds between two looks of those who watch
 
 
@@ -51,6 +52,7 @@ class Status:
 
     planned: int
     outcomes: Counter[str] = field(default_factory=Counter)
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)  # (outcome, message), the first few of them
     spent: float | None = None
     began: float = field(default_factory=monotonic)
     pace: Pace = field(default_factory=lambda: Pace(1))
@@ -228,6 +230,8 @@ class Loop:
     def _settle(self, made: Made) -> None:
         status, cost, outcome = self._status, made.cost, made.outcome
         status.outcomes[outcome] += 1
+        if made.error is not None and (len(status.errors) < MOST_ERRORS or (outcome, str(made.error)) in status.errors):
+            status.errors[outcome, str(made.error)] += 1
         if cost is not None:
             status.spent = (status.spent or 0.0) + cost
         self._observer.settled(made.owed.position, made.owed.sample, outcome, made.reward)

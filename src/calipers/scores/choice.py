@@ -27,7 +27,10 @@ class Choices:
 
     @classmethod
     def of(cls, texts: Sequence[str], results: Sequence[Sequence[Any]], gold: Any, *, mutual: bool = False) -> Choices:
-        """From a document's results, ``[log-likelihood, is_greedy]`` a request; with ``mutual`` the half is unconditional."""
+        """From a document's results, ``[log-likelihood, is_greedy]`` a request.
+
+        With ``mutual`` there may be twice as many, the second half without the question.
+        """
         lls = [float(ll) for ll, _ in results]
         count = len(texts)
         if len(lls) not in (count, 2 * count) or (len(lls) != count and not mutual):

@@ -21,7 +21,7 @@ def words(text: str) -> int:
 
 
 def score_loglikelihood(result: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
-    """The scores of a continuation, from ``[log-likelihood, is_greedy]``; names that mean nothing here are passed by."""
+    """The scores of a continuation, from ``[log-likelihood, is_greedy]``; other names are passed by."""
     ll, greedy = _pair(result)
     found = {"perplexity": ll, "acc": int(greedy)}
     return {name: value for name, value in found.items() if name in names}

@@ -1,4 +1,7 @@
-"""exact_match, as lm-evaluation-harness compares: what is to be ignored goes from both sides, then they are equal or not."""
+"""exact_match, as lm-evaluation-harness compares.
+
+What is to be ignored goes from both sides; then they are equal, or they are not.
+"""
 
 from __future__ import annotations
 

@@ -5,8 +5,9 @@ The counts of a segment are extracted once; the value and every draw of a bootst
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 from calipers.errors import CalipersError, InputError
@@ -55,10 +56,15 @@ def corpus(name: str, pairs: Sequence[Pair]) -> float:
 @lru_cache(maxsize=8)
 def _metric(name: str) -> Any:
     try:
-        from sacrebleu.metrics import BLEU, CHRF, TER  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        made = importlib.import_module("sacrebleu.metrics")
     except ImportError:
         raise CalipersError(f"{name} needs sacrebleu; install calipers[text]") from None
-    makers: dict[str, Any] = {"bleu": BLEU, "chrf": CHRF, "chrf++": lambda: CHRF(word_order=2), "ter": TER}
+    makers: dict[str, Any] = {
+        "bleu": made.BLEU,
+        "chrf": made.CHRF,
+        "chrf++": partial(made.CHRF, word_order=2),
+        "ter": made.TER,
+    }
     return makers[name]()
 
 

@@ -19,8 +19,8 @@ from calipers.scores.entries import Entry, entries
 Steps = Sequence[Mapping[str, Any]]
 
 LENIENT: Final = ({"metric": "exact_match", "ignore_case": True, "ignore_punctuation": True},)
-LETTER: Final = r"\(([A-Z])\)|\b([A-Z])\b(?!')"
-"""A letter in parentheses, or one that stands alone."""
+LETTER: Final = r"\(([A-Ha-h])\)|(?<![\w'])([A-H])(?![\w'])"
+"""A letter in parentheses, or a capital that stands alone; not I, which is a word."""
 
 SCORERS: Final = Index(
     "scorer",
@@ -69,7 +69,7 @@ def first_token() -> Scorer:
 
 
 def choice_match() -> Scorer:
-    """The letter that the response chooses: the last in parentheses or alone, else what it says after ``answer is``."""
+    """The letter that the response chooses: the last that stands in parentheses, or alone."""
     return Scorer(({"function": "regex", "regex_pattern": LETTER, "group_select": -1},), LENIENT)
 
 
@@ -87,7 +87,8 @@ def regex_extraction(*, regex_pattern: str = MARKED, group_select: int = 0, fall
 def scorer_of(asked: str | Mapping[str, Any] | None, kind: str, place: str = "scorer") -> Scorer:
     """The scorer that a task names, or the one of its output type.
 
-    >>> scorer_of({"type": "regex_extraction", "kwargs": {"regex_pattern": "is (.)"}}, "generate_until").default_filter_cfg[0]["regex_pattern"]
+    >>> asked = {"type": "regex_extraction", "kwargs": {"regex_pattern": "is (.)"}}
+    >>> scorer_of(asked, "generate_until").default_filter_cfg[0]["regex_pattern"]
     'is (.)'
     """
     if asked is None:

@@ -29,7 +29,7 @@ class Workers:
         self._turns = asyncio.Semaphore(most or min(MOST, os.cpu_count() or 1))
         self._idle: list[asyncio.subprocess.Process] = []
         self._all: set[asyncio.subprocess.Process] = set()
-        self._folder = TemporaryDirectory(prefix="calipers-")
+        self._folder = TemporaryDirectory(prefix="calipers-serve-")
         self._count = 0
 
     async def __aenter__(self) -> Workers:
