@@ -19,7 +19,7 @@ Anything else that escapes is a bug of ours and keeps its traceback.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class CalipersError(Exception):
@@ -87,9 +87,11 @@ class ClientError(RunError):
 class VerifierError(RunError):
     """A verdict that could not be reached; ``outcome`` is the ledger's word for it."""
 
-    def __init__(self, message: str, *, outcome: str = "verifier_failed") -> None:
+    def __init__(
+        self, message: str, *, outcome: str = "verifier_failed", usage: Mapping[str, float] | None = None
+    ) -> None:
         super().__init__(message)
-        self.outcome = outcome
+        self.outcome, self.usage = outcome, usage or {}  # usage: what trying to judge has cost
 
 
 class SandboxError(CalipersError):

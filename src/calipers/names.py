@@ -223,6 +223,9 @@ VERIFIERS = Index(
         "numeric_match": "calipers.run.verifiers.numeric:NUMERIC_MATCH",
         "python_tests": "calipers.run.verifiers.python_tests:PYTHON_TESTS",
         "test_sh": "calipers.run.verifiers.test_sh:TEST_SH",
+        "math": "calipers.run.verifiers.maths:MATH",
+        "llm_judge": "calipers.run.verifiers.judge:LLM_JUDGE",
+        "json_schema": "calipers.run.verifiers.schema:JSON_SCHEMA",
     },
     groups={"calipers.verifiers": "", "evsys_sdk.verifiers": "calipers.compat:borrowing"},
 )

@@ -41,6 +41,9 @@ TEXTS = [
         "(?:ab|a)(c|bcd)(d*)",
         "[\\x00-\\uffff]",  # a class around the surrogates
         "(?P<n>[0-9])",
+        "((a)b*)",
+        "(a)|((b)b)|([0-9])",
+        "(?:a(b))|(1)",  # a match that is no group
     ],
 )
 @pytest.mark.filterwarnings("ignore:Possible")  # of Python's, that some day a bracket in a class may mean more

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from calipers.compat.nemo_gym.lending import activate
+from calipers.compat.lending import GYM, activate
 from calipers.dialects.nemo_gym_aggregate import Hooks, aggregate, aggregate_agents, by_agent, entries_of, one_table
 from calipers.readers.read import begin
 from calipers.reports.nemo_gym import encoded, file_chunks
@@ -15,7 +15,7 @@ def hooks(source):
     """The hooks that a vector's Python text defines, as methods of no object in particular."""
     held = {}
     if source:
-        activate()
+        activate(GYM)
         exec(source, held)
     names = ("compute_metrics", "get_key_metrics")
     return Hooks(*(bound(held[name]) if name in held else None for name in names))

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from golden import nemo_gym_aggregate, nemo_gym_helpers, nemo_gym_materialize, nemo_gym_profile, vectors
+from golden import (
+    lm_eval_numbers,
+    lm_eval_runs,
+    lm_eval_scores,
+    lm_eval_tasks,
+    lm_eval_vectors,
+    nemo_gym_aggregate,
+    nemo_gym_helpers,
+    nemo_gym_materialize,
+    nemo_gym_profile,
+    vectors,
+)
 
 from calipers.errors import CalipersError
 
@@ -14,8 +25,16 @@ ADAPTERS = {  # (system, kind) -> vector -> (what we answer, what is expected)
     ("nemo_gym", "helper"): nemo_gym_helpers.helper,
     ("nemo_gym", "materialize"): nemo_gym_materialize.materialized,
     ("nemo_gym", "profile"): nemo_gym_profile.profile,
+    **{
+        ("lm_eval", kind): adapter
+        for some in (lm_eval_numbers, lm_eval_runs, lm_eval_scores, lm_eval_tasks)
+        for kind, adapter in some.ADAPTERS.items()
+    },
 }
-READERS = {"nemo_gym": vectors.nemo_gym}  # a system that is not in here is not supported yet
+READERS = {  # a system that is not in here is not supported yet
+    "lm_eval": lm_eval_vectors.lm_eval,
+    "nemo_gym": vectors.nemo_gym,
+}
 
 
 def pytest_generate_tests(metafunc):

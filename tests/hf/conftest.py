@@ -19,7 +19,7 @@ def packages() -> None:
 
 @pytest.fixture(scope="session")
 def checkpoints(packages: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Paths by kind: gpt2, llama, bloom, gemma, and chatty, which is a llama with a template for chats."""
+    """Paths by kind: gpt2, llama, bloom, gemma, mamba, and chatty, which is a llama with a template for chats."""
     home: Path = tmp_path_factory.mktemp("checkpoints")
     found = {kind: tiny.build(home / kind, kind) for kind in tiny.LENGTH}
     return found | {"chatty": tiny.build(home / "chatty", "llama", chats=True)}

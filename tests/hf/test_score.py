@@ -55,7 +55,7 @@ def reference(path, context, continuation):
     return sum(float(table[place - 1, whole[place]]) for place in places), likely, len(places)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "bloom", "gemma"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bloom", "gemma", "mamba"])
 @pytest.mark.parametrize("most", [1, 3, 64])
 @pytest.mark.parametrize("worth", [0, 10**9])  # every context read by itself; none
 def test_sharing_and_batching_change_nothing(checkpoints, kind, most, worth, monkeypatch):

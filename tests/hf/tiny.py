@@ -36,7 +36,7 @@ TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
     "<s>[{{ m.role }}]{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>[assistant]{% endif %}"
 )
-LENGTH = {"gpt2": 64, "llama": 96, "bloom": 2048, "gemma": 96}  # tokens each reads at once
+LENGTH = {"gpt2": 64, "llama": 96, "bloom": 2048, "gemma": 96, "mamba": 2048}  # tokens each reads at once
 SPREAD = 0.35  # of the weights: wide enough that answers differ and do not end at once
 
 
@@ -75,6 +75,8 @@ def config(kind: str, words: Any) -> Any:
         return transformers.GPT2Config(n_positions=length, n_embd=32, n_layer=2, n_head=4, **ids)
     if kind == "bloom":  # no positions of its own: attention fades with distance
         return transformers.BloomConfig(hidden_size=32, n_layer=2, n_head=4, **ids)
+    if kind == "mamba":  # no attention at all: it reads a text once, and keeps a state
+        return transformers.MambaConfig(hidden_size=32, num_hidden_layers=2, state_size=8, **ids)
     shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     shape |= {"num_key_value_heads": 2, "max_position_embeddings": length}
     if kind == "gemma":  # every other layer sees only the latest tokens

@@ -364,3 +364,30 @@ def files(folder, targets, rollouts, outcomes=None, own=False):
         seen.append(task)
     run.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return str(suite), str(run)
+
+
+def test_lines_of_every_kind(tmp_path):
+    """A byte order mark, blank lines, carriage returns, blanks around a record, and no newline at the end."""
+    suite, run = files(tmp_path, {"a": "4", "7": "5"}, [])
+    rows = [
+        '{"task":"a","completion":"4","reward":1,"rewards":null}\r',
+        "",
+        '  {"task":7, "completion": "x", "reward":0}  ',
+        "\t",
+    ]
+    (tmp_path / "r.jsonl").write_text("\ufeff" + "\n".join([*rows, '{"task":"a","sample":1,"outcome":"not_run"}']))
+    found = rescore(Rescoring(run, benchmark=suite))
+    assert [row.get("rewards") for row in written(found)] == [{"again": 1.0}, {"again": 0.0}, None]
+    (tmp_path / "r.jsonl").write_text("\n".join([*rows, '{"task":"a","reward":1} {"task":"a"}']))
+    with pytest.raises(InputError, match=r"r\.jsonl:5: is no rollout"):
+        rescore(Rescoring(run, benchmark=suite))
+
+
+def test_more_than_fits_into_one_batch(tmp_path):
+    count = 3000
+    rollouts = [("a", f"{'so ' * 200} #### {i % 2}", i % 2) for i in range(count)]
+    suite, run = files(tmp_path, {"a": "1"}, rollouts)
+    found = rescore(Rescoring(run, benchmark=suite, filters=("regex=#### ([0-9]+)",)))
+    assert Path(run).stat().st_size > 1 << 20
+    assert counts(found) == {"the same": count}
+    assert [row["sample"] for row in written(found)] == list(range(count))

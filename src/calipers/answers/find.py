@@ -101,7 +101,7 @@ def filtered(chain: Sequence[Filter], texts: Sequence[str]) -> list[Answer]:
     """The answers that a row of filters finds."""
     found: list[Answer] = list(texts)
     for one in chain:
-        rows = [row for row, text in enumerate(found) if isinstance(text, str)]
-        for row, answer in zip(rows, one.over([found[row] for row in rows]), strict=True):  # type: ignore[misc]
-            found[row] = answer
+        live = [text for text in found if isinstance(text, str)]
+        each = iter(one.over(live))
+        found = [next(each) if isinstance(text, str) else text for text in found]
     return found

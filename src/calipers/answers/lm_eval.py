@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from calipers.answers.lm_eval_fast import searched
 from calipers.answers.lm_eval_filters import INVALID, Doc, Each, Select, Whole
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.names import Index
@@ -43,6 +44,8 @@ FILTERS: Final = Index(
 
 FOUND, LOST, STOPPED = "scored", "unparsed", "filter_timeout"
 Step = Each | Select | Whole
+Lists = list[list[Any]]  # [documents x repeats]
+Words = list[list[str]]  # the ledger's word for each
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +114,12 @@ def filtered(through: Pipeline, resps: Sequence[Sequence[Any]], docs: Sequence[D
         if isinstance(step, Whole):
             values, alone = _whole(step, values, docs, alone)
             outcomes = [[FOUND] * len(held) for held in values]
-            continue
-        alone = isinstance(step, Select) and step.alone
-        for document, held in enumerate(values):
-            if isinstance(step, Each):
-                doc = docs[document] if document < len(docs) else {}
-                values[document], outcomes[document] = _each(step, held, outcomes[document], doc)
-            else:
-                kept = _kept(step, held, outcomes[document])
-                values[document] = [held[place] for place in kept]
-                outcomes[document] = [outcomes[document][place] for place in kept]
+        elif isinstance(step, Each):
+            alone = False
+            values, outcomes = _each(step, values, outcomes, docs)
+        else:
+            alone = step.alone
+            values, outcomes = _selected(step, values, outcomes)
     return Answers([held[0] for held in values] if alone else list(values), outcomes)
 
 
@@ -174,18 +173,63 @@ def _of_text(find: Any, given: Mapping[str, Any], response: Any, doc: Doc) -> tu
     return (INVALID, False) if answer is None else (answer, True)
 
 
-def _each(step: Each, held: list[Any], outcomes: list[str], doc: Doc) -> tuple[list[Any], list[str]]:
-    values, words = [], []
-    for value, word in zip(held, outcomes, strict=True):
-        found = True
-        if word != STOPPED:
-            try:
-                value, found = step.answer(value, doc)
-            except RegexTimeout:
-                value, word = None, STOPPED
-        values.append(value)
-        words.append(word if found or word == STOPPED else LOST)
-    return values, words
+def _each(step: Each, values: Lists, outcomes: Words, docs: Sequence[Doc]) -> tuple[Lists, Words]:
+    flat = [value for held in values for value in held]
+    known: Sequence[tuple[Any, bool] | None] | None = None
+    if step.pattern is not None:
+        known = searched(*step.pattern, [value if isinstance(value, str) else "" for value in flat])
+    if known is not None and None not in known and not any(STOPPED in words for words in outcomes):
+        return _shared(known, values, outcomes)
+    found: Lists = []
+    words: Words = []
+    at = 0
+    for document, (held, before) in enumerate(zip(values, outcomes, strict=True)):
+        doc = docs[document] if document < len(docs) else {}
+        pairs = [
+            _one(step, held[place], before[place], doc, known[at + place] if known else None)
+            for place in range(len(held))
+        ]
+        at += len(held)
+        found.append([value for value, _ in pairs])
+        words.append([word for _, word in pairs])
+    return found, words
+
+
+def _shared(known: Sequence[Any], values: Lists, outcomes: Words) -> tuple[Lists, Words]:
+    """What was found for all responses at once, given back to their documents."""
+    each = iter(known)
+    pairs = [[next(each) for _ in held] for held in values]
+    words = [
+        before
+        if all(found for _, found in some)
+        else [word if found else LOST for word, (_, found) in zip(before, some, strict=True)]
+        for before, some in zip(outcomes, pairs, strict=True)
+    ]
+    return [[value for value, _ in some] for some in pairs], words
+
+
+def _one(step: Each, value: Any, word: str, doc: Doc, known: tuple[Any, bool] | None) -> tuple[Any, str]:
+    if word == STOPPED:
+        return value, word
+    try:
+        answer, found = step.answer(value, doc) if known is None else known
+    except RegexTimeout:
+        return None, STOPPED
+    return answer, word if found else LOST
+
+
+def _selected(step: Select, values: Lists, outcomes: Words) -> tuple[Lists, Words]:
+    found: Lists = []
+    words: Words = []
+    for held, before in zip(values, outcomes, strict=True):
+        if len(held) == 1 and step.alone:
+            found.append(held)
+            words.append(before)
+            continue
+        kept = _kept(step, held, before)
+        found.append([held[place] for place in kept])
+        words.append([before[place] for place in kept])
+    return found, words
 
 
 def _kept(step: Select, held: list[Any], outcomes: list[str]) -> Sequence[int]:

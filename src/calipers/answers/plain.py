@@ -27,7 +27,7 @@ class Plain:
     """A pattern in Rust's words."""
 
     pattern: str
-    groups: int
+    groups: int  # 0 also where every match is a group itself
     ascii_only: bool  # it has \\d, \\w or \\s
 
     def fits(self, text: str) -> bool:
@@ -54,7 +54,7 @@ def plain(pattern: str) -> Plain | None:
         written = "".join(_written(tree))
     except (re.error, RecursionError, OverflowError, _NotPlain):
         return None
-    found = Plain(written, tree.state.groups - 1, "CATEGORY" in repr(tree.data))
+    found = Plain(written, 0 if _is_group(tree) else tree.state.groups - 1, "CATEGORY" in repr(tree.data))
     return found if _compiles(found) else None
 
 
@@ -90,6 +90,16 @@ def _compiles(found: Plain) -> bool:
     except pl.exceptions.ComputeError:  # a repeat of many repeats
         return False
     return True
+
+
+def _is_group(tree: Any) -> bool:
+    """Whether whatever the pattern matches is one of its groups: ``(a+)``, or ``(a)|(b)``."""
+    if len(tree) != 1:
+        return False
+    op, argument = tree[0]
+    if str(op) == "BRANCH":
+        return all(map(_is_group, argument[1]))
+    return str(op) == "SUBPATTERN" and argument[0] is not None
 
 
 def _written(nodes: Any) -> Iterator[str]:

@@ -56,6 +56,6 @@ def _token(variable: str | None) -> str | None:
 
 
 def _announce(url: str, guarded: bool) -> None:
-    click.echo(f"calipers serves {clean(url, None)} (Ctrl-C ends it)", err=True)
     if not guarded:
         click.echo("note: other machines can call this server; --token-env VAR demands a token", err=True)
+    click.echo(f"calipers serves {clean(url, None)} (Ctrl-C ends it)", err=True)

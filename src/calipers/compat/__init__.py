@@ -1,6 +1,6 @@
 """Other systems' code, unchanged: their imports lead here while their packages are absent.
 
-Nothing happens at import. `activate` lends ``evsys_sdk``, `load_plugin` runs a file or module that
+Nothing happens at import. `activate` lends ``evsys_sdk`` or ``nemo_gym``, `load_plugin` runs a file or module that
 brings metrics, and `skip_unknown_metrics` restores what EvSys does with a metric it does not know.
 """
 

@@ -1,11 +1,11 @@
-"""``evsys_sdk``, lent: its names lead to our modules as long as the real package is not installed."""
+"""Other systems' packages, lent: their names lead to our modules as long as the real package is not installed."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -14,7 +14,8 @@ from typing import Final
 
 from calipers.names import METRICS, VERIFIERS, Index
 
-PACKAGE: Final = "evsys_sdk"
+EVSYS: Final = "evsys_sdk"
+GYM: Final = "nemo_gym"
 
 PARTS: Final = {  # what we lend -> where its names live; a package need not have any
     "evsys_sdk": "",
@@ -27,64 +28,85 @@ PARTS: Final = {  # what we lend -> where its names live; a package need not hav
     "evsys_sdk.verifiers": "calipers.compat.evsys.verifiers",
     "evsys_sdk.verifiers.fns": "calipers.compat.evsys.fns",
 }
+GYM_PARTS: Final = {
+    "nemo_gym": "",
+    "nemo_gym.base_resources_server": "calipers.compat.nemo_gym.base_resources_server",
+    "nemo_gym.reward_profile": "calipers.compat.nemo_gym.reward_profile",
+    "nemo_gym.server_utils": "calipers.compat.nemo_gym.server_utils",
+}
 
 
 class _Lender(MetaPathFinder, Loader):
-    """Finds the parts of ``evsys_sdk`` that exist here, and says so when asked for another."""
+    """Finds the parts of one package that exist here, and says so when asked for another."""
+
+    def __init__(self, package: str, parts: Mapping[str, str]) -> None:
+        self._package, self.parts = package, parts
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname.partition(".")[0] != PACKAGE:
+        if fullname.partition(".")[0] != self._package:
             return None
-        if fullname not in PARTS:
-            there = ", ".join(part for part, home in PARTS.items() if home)
+        if fullname not in self.parts:
+            there = ", ".join(part for part, home in self.parts.items() if home)
             # without its name attribute: `from evsys_sdk import x` would hide this text behind one of its own
             raise ModuleNotFoundError(
-                f"Calipers lends {there}, but not {fullname}; install evsys_sdk itself to have all of it"
+                f"Calipers lends {there}, but not {fullname}; install {self._package} itself to have all of it"
             )
         return ModuleSpec(fullname, self, is_package=True)  # so that Python asks here for what is below it, too
 
     def exec_module(self, module: ModuleType) -> None:
-        if home := PARTS[module.__name__]:
-            source = importlib.import_module(home)
+        if home := self.parts[module.__name__]:
+            source = _imported(home, module.__name__)
             module.__doc__ = source.__doc__
             vars(module).update({name: getattr(source, name) for name in ("__all__", *source.__all__)})
 
 
-_LENDER: Final = _Lender()
+def _imported(home: str, part: str) -> ModuleType:
+    try:
+        return importlib.import_module(home)
+    except ModuleNotFoundError as error:
+        if error.name != "pydantic":
+            raise
+        right = "pip install 'calipers[serve]' brings it"
+        raise ModuleNotFoundError(f"{part} is lent with pydantic, which is not installed; {right}") from None
 
 
-def activate() -> bool:
-    """Make ``evsys_sdk`` importable; False, and nothing is done, where the real one is installed.
+_LENDERS: Final = {EVSYS: _Lender(EVSYS, PARTS), GYM: _Lender(GYM, GYM_PARTS)}
+
+
+def activate(package: str = EVSYS) -> bool:
+    """Make ``evsys_sdk`` or ``nemo_gym`` importable; False, and nothing is done, where the real one is installed.
 
     Doing it twice is doing it once.
     """
-    if _LENDER in sys.meta_path:
+    lender = _LENDERS[package]
+    if lender in sys.meta_path:
         return True
-    if _installed():
+    if _installed(package):
         return False
-    sys.modules.pop(PACKAGE, None)  # a folder of that name, imported before
-    sys.meta_path.insert(0, _LENDER)
+    sys.modules.pop(package, None)  # a folder of that name, imported before
+    sys.meta_path.insert(0, lender)
     return True
 
 
-def deactivate() -> None:
-    """Take ``evsys_sdk`` back; what was registered stays."""
-    if _LENDER in sys.meta_path:
-        sys.meta_path.remove(_LENDER)
-    for part in PARTS:
+def deactivate(package: str = EVSYS) -> None:
+    """Take a package back; what was registered stays."""
+    lender = _LENDERS[package]
+    if lender in sys.meta_path:
+        sys.meta_path.remove(lender)
+    for part in lender.parts:
         module = sys.modules.get(part)
-        if module is not None and module.__spec__ is not None and module.__spec__.loader is _LENDER:
+        if module is not None and module.__spec__ is not None and module.__spec__.loader is lender:
             del sys.modules[part]
 
 
-def _installed() -> bool:
-    """Whether a real ``evsys_sdk`` is there. A mere folder is not one: EvSys keeps its logs in such a folder."""
-    if PACKAGE in sys.modules:
-        spec = sys.modules[PACKAGE].__spec__
+def _installed(package: str) -> bool:
+    """Whether the real package is there. A mere folder is not one: EvSys keeps its logs in such a folder."""
+    if package in sys.modules:
+        spec = sys.modules[package].__spec__
         return spec is None or spec.origin is not None
-    spec = importlib.util.find_spec(PACKAGE)
+    spec = importlib.util.find_spec(package)
     return spec is not None and spec.origin is not None
 
 

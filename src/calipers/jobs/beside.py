@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from calipers.errors import InputError, LogError
 from calipers.jobs.judging import Judged
@@ -35,41 +36,42 @@ class Beside:
         self._key = _encode(name)
         self._outcome = b"," + _encode(f"{name}_outcome") + b":"
         self._answer = b"," + _encode(f"{name}_answer") + b":"
-        self._tails: dict[tuple[float | None, str], bytes] = {}
+        self._tails: dict[tuple[float | None, str, bool], bytes] = {}
 
     def lines(self, batch: Batch, judged: Judged, worths: Sequence[float | None]) -> bytes:
         """The lines of a batch with what was judged; ``worths`` is what each of them contributes."""
         pieces: list[bytes] = []
-        tails, key = self._tails, self._answer
-        columns = zip(batch.lines, batch.rows, worths, judged.outcomes, judged.answers, strict=True)
-        for row, (line, stored, worth, outcome, answer) in enumerate(columns):
-            kept: bytes | None = line
-            if outcome != "scored" or stored.outcome != "scored":
-                kept = _with_outcome(line, stored, worth)
-            more = row in judged.more or row in judged.many
-            if more or kept is None or stored.rewards is not None or stored.before is not None:
-                pieces.append(self._rewritten(row, batch, judged, worth))
+        add, data, tails, start = pieces.append, batch.data, self._tails, 0
+        special = judged.more.keys() | judged.many.keys()
+        columns = zip(batch.rows, batch.ends, worths, judged.outcomes, judged.answers, strict=True)
+        for row, (stored, end, worth, outcome, answer) in enumerate(columns):
+            begun = data[start : end - 1]  # all but the last brace
+            start = end + 1
+            line = begun if outcome == "scored" == stored.outcome else _with_outcome(begun, stored, worth)
+            if line is None or stored.rewards is not UNSET or stored.before is not None or row in special:
+                add(self._rewritten(row, batch, judged, worth))
                 continue
-            pieces.append(kept[:-1])
-            pieces.append(tails.get((worth, outcome)) or self._tail(worth, outcome))
+            add(line)
+            add(tails.get((worth, outcome, answer is None)) or self._tail(worth, outcome, answer is None))
             if answer is not None:
-                pieces.append(key)
-                pieces.append(_encode(answer))
-            pieces.append(b"}\n")
+                add(_encode(answer))
+                add(b"}\n")
         return b"".join(pieces)
 
-    def _tail(self, worth: float | None, outcome: str) -> bytes:
+    def _tail(self, worth: float | None, outcome: str, silent: bool) -> bytes:
+        """What follows the old keys: up to the answer where there is one, else to the end of the line."""
         given = b"" if worth is None else b',"rewards":{' + self._key + b":" + _encode(worth) + b"}"
         said = b"" if outcome == "scored" else self._outcome + _encode(outcome)
+        tail = given + said + (b"}\n" if silent else self._answer)
         if len(self._tails) < 10_000:
-            self._tails[worth, outcome] = given + said
-        return given + said
+            self._tails[worth, outcome, silent] = tail
+        return tail
 
     def _rewritten(self, row: int, batch: Batch, judged: Judged, worth: float | None) -> bytes:
         """A line with more to it than a reward at its end: taken apart and put together again."""
         stored, said, name = batch.rows[row], judged.outcomes[row], self._name
         rewards = {name: worth, **{f"{name}_{key}": value for key, value in judged.many.get(row, {}).items()}}
-        decoded: dict[str, Any] = _ROW.decode(batch.lines[row])
+        decoded: dict[str, Any] = _ROW.decode(batch.line(row))
         record = {key: value for key, value in decoded.items() if not key.startswith(f"{name}_")}
         held = {key: value for key, value in (stored.rewards or {}).items() if key not in rewards}
         outcome = stored.outcome

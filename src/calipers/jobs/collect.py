@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from calipers.dialects.nemo_gym_inputs import Materializing, materialize
-from calipers.errors import ClientError, InputError, UnknownName
+from calipers.dialects.nemo_gym_inputs import materialize
+from calipers.errors import ClientError, InputError
+from calipers.jobs.collect_agents import agents_of, check_rows
 from calipers.jobs.collect_metrics import entries, faults, sent
+from calipers.jobs.collecting import Collecting
 from calipers.pipeline import score_plan
 from calipers.plan import Plan, make_plan
 from calipers.readers.files import BOM
@@ -25,55 +27,18 @@ from calipers.readers.nemo_gym_rows import MIXED, index_fault
 from calipers.reports.nemo_gym import file_chunks
 from calipers.reports.result import Result
 from calipers.run.agent import SimpleAgent
-from calipers.run.client import Connection
 from calipers.run.clients.address import KEY
 from calipers.run.collect import Collector, aggregated
 from calipers.run.collect_files import Files
-from calipers.run.collect_head import HEAD, found_agents
-from calipers.run.collect_http import Reach, Server, checked
+from calipers.run.collect_http import Server
 from calipers.run.collect_lane import Agent, Standing
+from calipers.run.collect_plan import FAILURES, INPUTS, METRICS, beside
 from calipers.run.collect_row import TASK, Row, agent_of, key_of
-from calipers.run.models import connect
 from calipers.run.secrets import Secrets
-from calipers.run.verifiers.find import verifier
 
 ATTEMPTS: Final = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
 MOST_ATTEMPTS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Collecting:
-    """What a collection is asked to do, every value decided."""
-
-    input: str  # a file of tasks, one JSON object a line
-    output: Path
-    agents: Mapping[str, str] = field(default_factory=dict)  # name -> URL of an agent server, or KIND/NAME of a model
-    how: Materializing = field(default_factory=Materializing)
-    # the built-in agent
-    base_url: str | None = None
-    verify_url: str | None = None
-    verifier: str | None = None
-    # how they are reached
-    concurrency: int = 32
-    retries: int = 8
-    timeout: float = 1800.0
-    head: str = HEAD
-    # what becomes of it
-    overwrite: bool = False
-    local: bool = False  # no agent is asked for metrics
-    aggregate: bool = True
-    metrics: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        for name, lowest in {"concurrency": 1, "retries": 0}.items():
-            if getattr(self, name) < lowest:
-                raise InputError.at(f"--{name}", f"is {getattr(self, name)}", f"expected an integer >= {lowest}")
-        if not self.timeout > 0:
-            raise InputError.at("--timeout", f"is {self.timeout:g}", "expected a number > 0")
-        if self.how.limit is not None and self.how.limit < 0:
-            raise InputError.at("--limit", f"is {self.how.limit}", "expected an integer >= 0")
-        if self.verify_url is not None and self.verifier is not None:
-            raise InputError.at("--verifier", "there is --verify-url, too", "expected one of the two")
+MOST_FAILURES = 3  # kinds of failure that are told in their own words
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +67,10 @@ def collect(asked: Collecting, look: Callable[[Standing], None] = lambda _: None
     scoring = make_plan(list(asked.metrics) or None)
     secrets = Secrets()
     secrets.add(os.environ.get(KEY, "").strip())
+    _check_apart(asked)
     plan, notes = _planned(asked)
-    agents = _agents(asked, plan, secrets)
-    _check_rows(agents, plan, asked.input)
+    agents = agents_of(asked, plan, secrets)
+    check_rows(agents, plan, asked.input)
     most = _most_attempts(notes)
     files = Files.open(asked.output, plan, secrets.scrub_bytes, overwrite=asked.overwrite)
     try:
@@ -130,6 +96,13 @@ def collect(asked: Collecting, look: Callable[[Standing], None] = lambda _: None
         files.close()
 
 
+def _check_apart(asked: Collecting) -> None:
+    """InputError where a file to be written is the one that is read."""
+    for word in ("", FAILURES, INPUTS, METRICS):
+        if os.path.realpath(beside(asked.output, word) if word else asked.output) == os.path.realpath(asked.input):
+            raise InputError.at(str(asked.output), f"{asked.input} would be written over", "choose another --output")
+
+
 def _planned(asked: Collecting) -> tuple[list[Row], list[str]]:
     """The rollouts that are asked for, and what there is to say of them."""
     try:
@@ -148,46 +121,6 @@ def _planned(asked: Collecting) -> tuple[list[Row], list[str]]:
     if len({type(row[TASK]) for row in found}) > 1:
         raise InputError.at(asked.input, MIXED)
     return list(found), [str(one.message) for one in caught]
-
-
-def _agents(asked: Collecting, plan: Sequence[Row], secrets: Secrets) -> dict[str, Agent]:
-    """Every agent that the plan names; UnknownName for one that nobody knows the address of."""
-    places = dict(asked.agents)
-    wanted = dict.fromkeys(map(agent_of, plan))
-    lacking = [name for name in wanted if name not in places]
-    if lacking:
-        hint = ""
-        try:
-            places = {**found_agents(checked(asked.head, "head_server")), **places}
-        except ClientError as error:
-            hint = f" ({error})"
-        for name in lacking:
-            if name not in places:
-                known = places or {"NAME": ""}
-                unknown = UnknownName.of("agent", name, known, "" if places else f"give --agent {name}=URL")
-                raise UnknownName(f"{asked.input}: {unknown}{hint}")
-    reach = Reach(asked.timeout, asked.concurrency, secrets)
-    return {name: _agent(name, places[name], asked, reach) for name in wanted}
-
-
-def _agent(name: str, place: str, asked: Collecting, reach: Reach) -> Agent:
-    if place.startswith(("http://", "https://")):
-        return Server(checked(place, f"--agent {name}"), reach)
-    connection = Connection(asked.base_url, timeout=asked.timeout, most=asked.concurrency, secrets=reach.secrets)
-    client = connect(place, connection)
-    if asked.verify_url is not None:
-        return SimpleAgent(place, client, Server(checked(asked.verify_url, "--verify-url"), reach))
-    if asked.verifier is not None:
-        return SimpleAgent(place, client, verifier(asked.verifier))
-    wrong = "the built-in agent has nobody to judge its answers"
-    raise InputError.at(f"--agent {name}", wrong, "expected --verify-url URL or --verifier NAME")
-
-
-def _check_rows(agents: Mapping[str, Agent], plan: Sequence[Row], place: str) -> None:
-    for row in plan:
-        agent = agents[agent_of(row)]
-        if isinstance(agent, SimpleAgent):
-            agent.check(row, place)
 
 
 def _most_attempts(notes: list[str]) -> int:
@@ -243,6 +176,7 @@ def _finished(
         if lane.unasked or lane.stopped:
             why = lane.stopped or f"{lane.unasked} calls were refused, the last with: {lane.last}"
             notes.append(f"agent {lane.name}: {why}; what it was not asked stays owed")
+    notes += [f"{count} {word}: {said}" for (word, said), count in standing.errors.most_common(MOST_FAILURES)]
     path = str(asked.output)
     if standing.stopped:
         notes.append("no metrics file is written before the collection ends")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from calipers.dialects.nemo_gym_inputs import DEFAULT, Materializing
 from calipers.errors import InputError, UnknownName
-from calipers.jobs.collect import Collecting
+from calipers.jobs.collecting import Collecting
 from calipers.run.collect_head import HEAD
 
 WORDS: Final = {  # a key of ng_collect_rollouts -> our option
@@ -51,7 +51,7 @@ def collecting(options: Mapping[str, Any], words: Sequence[str]) -> Collecting:
         responses_create_params=params,
         prompt=_prompt(told.get("prompt_config")),
     )
-    named = ("base_url", "verify_url", "verifier", "retries", "timeout", "local", "metrics")
+    named = ("base_url", "verify_url", "verifier", "retries", "timeout", "token_env", "local", "metrics")
     more = {key: told[key] for key in named if told.get(key) is not None}
     if (concurrency := _integer("num_samples_in_parallel", told.get("concurrency"))) is not None:
         more["concurrency"] = concurrency

@@ -69,7 +69,9 @@ class Judge:
 
     def __call__(self, rows: Sequence[Stored]) -> Judged:
         """The verdicts on some stored rollouts; InputError for a task that is unknown, or can never be judged."""
-        texts = [row.text for row in rows]
+        texts = [
+            row.completion if row.outcome == "scored" and type(row.completion) is str else row.text for row in rows
+        ]
         found = Judged(
             [None] * len(rows),
             [row.outcome or "missing" for row in rows],
@@ -77,20 +79,21 @@ class Judge:
             [text is not None for text in texts],
         )
         answers = self._answers(texts)
-        ready, asked = self._ready, dict[str, Cases]()
+        ready, asked, outcomes = self._ready, dict[str, Cases](), found.outcomes
         for row, (stored, text, answer) in enumerate(zip(rows, texts, answers, strict=True)):
             if text is None:
                 if stored.outcome == "scored":
-                    found.outcomes[row] = "missing"  # a number, and nothing left that could be judged
+                    outcomes[row] = "missing"  # a number, and nothing left that could be judged
             elif type(answer) is str:
                 task, judge = ready.get(stored.task) or self._readied(str(stored.task))  # type: ignore[arg-type]
-                cases = asked.get(judge.name) or asked.setdefault(judge.name, Cases())
+                if (cases := asked.get(judge.name)) is None:
+                    cases = asked[judge.name] = Cases()
                 cases.rows.append(row)
                 cases.tasks.append(task)
                 cases.texts.append(answer)
-                found.outcomes[row] = _ended(stored.outcome, text)
+                outcomes[row] = _ended(stored.outcome, text)
             elif answer is None:
-                found.outcomes[row] = _ended(stored.outcome, text) or "unparsed"
+                outcomes[row] = _ended(stored.outcome, text) or "unparsed"
             else:
                 _fail(found, row, VerifierError(str(answer), outcome="filter_timeout"))
         for name, cases in asked.items():
@@ -105,8 +108,12 @@ class Judge:
         """What the filters make of the texts that are there."""
         if not self._chain:
             return texts
-        answers = iter(filtered(self._chain, [text for text in texts if text is not None]))
-        return [None if text is None else next(answers) for text in texts]
+        there = [text for text in texts if text is not None]
+        answers = filtered(self._chain, there)
+        if len(there) == len(texts):
+            return answers
+        each = iter(answers)
+        return [None if text is None else next(each) for text in texts]
 
     def notes(self) -> list[str]:
         """What the judges have to say beside their verdicts."""

@@ -21,16 +21,18 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError
+from calipers.jobs.lm_eval_judge import VERIFIER, judge, scoring
+from calipers.names import DIALECTS
+from calipers.run.verifiers.foreign import ObjectVerifier
 from calipers.tasks.lm_eval.config import TaskConfig
 from calipers.tasks.lm_eval.functions import functions_in
-from calipers.tasks.lm_eval.groups import Leaf, Node, Tasks, installed, leaves
+from calipers.tasks.lm_eval.groups import Group, Leaf, Node, Tasks, installed, leaves
 from calipers.tasks.lm_eval.groups import is_task_file as is_task
 from calipers.tasks.lm_eval.loaded import LoadedTask, load_task, trusted
 from calipers.tasks.lm_eval.requests import Asking, gold, requests
 from calipers.tasks.lm_eval.yaml import Function
 from calipers.tasks.task import Suite, Task
 
-VERIFIER: Final = "lm_eval"
 MOST_TOKENS: Final = 256  # of a completion, where a task does not say: lm-evaluation-harness' own
 DROPPED: Final = ("do_sample",)  # of generation_kwargs: says nothing to a server that temperature does not
 
@@ -88,8 +90,9 @@ def settings(asked: str, wanted: Wanted) -> list[dict[str, Any]]:
 
     Checked as far as it goes without documents: a task that can never be run is refused here.
     """
+    shared = {"dialect": "lm_eval"} if "lm_eval" in DIALECTS.entries else {}
     return [
-        {"benchmark": (asked,), "lm_eval": leaf.name, **_sampling(leaf), "samples": leaf.config.repeats}
+        {"benchmark": (asked,), "lm_eval": leaf.name, **_sampling(leaf), "samples": leaf.config.repeats, **shared}
         for leaf in leaves(found(asked, wanted))
         if _runs(leaf)
     ]
@@ -135,6 +138,12 @@ def loaded(asked: str, name: str, wanted: Wanted) -> LoadedTask:
     return load(leaf, wanted)
 
 
+def prepared(asked: str, name: str, wanted: Wanted) -> tuple[Suite, Mapping[str, ObjectVerifier]]:
+    """What a run needs of a task: its questions, and the verifier that they name."""
+    task = loaded(asked, name, wanted)
+    return suite(task, wanted), {} if wanted.predict_only else {VERIFIER: judge(task)}
+
+
 def load(leaf: Leaf, wanted: Wanted) -> LoadedTask:
     """A task with its documents, as the command wants it."""
     config = replace(leaf.config, num_fewshot=shots(leaf.config, wanted.num_fewshot))
@@ -150,8 +159,11 @@ def shots(config: TaskConfig, asked: int | None) -> int:
 def suite(task: LoadedTask, wanted: Wanted) -> Suite:
     """A task as a suite: one question per document, its prompt the exact request, its target what counts as right.
 
-    Every document is worked out here, so that what is wrong with one is said before the first call.
+    Every document is worked out here, and every filter and metric found, so that what is wrong with one is
+    said before the first call.
     """
+    if not wanted.predict_only:
+        scoring(task)
     name = str(task.config.task)
     digest = scoring_digest(task)
     tasks = [
@@ -212,19 +224,13 @@ def plain(value: Any) -> Any:
 
 
 def tree(nodes: Sequence[Node]) -> list[Any]:
-    """Tasks and groups as JSON: a name, or a group with what it aggregates and its members."""
-    return [
-        node.name
-        if isinstance(node, Leaf)
-        else {
-            "group": node.name,
-            "group_alias": node.alias,
-            "aggregate_metric_list": plain(node.aggregate_metric_list),
-            "metadata": plain(node.metadata),
-            "members": tree(node.members),
-        }
-        for node in nodes
-    ]
+    """Tasks and groups by name: a task's, or a mapping from a group's to its members."""
+    return [node.name if isinstance(node, Leaf) else {node.name: tree(node.members)} for node in nodes]
+
+
+def groups(nodes: Sequence[Node]) -> list[Group]:
+    """Every group, the outer before the inner."""
+    return [one for node in nodes if isinstance(node, Group) for one in (node, *groups(node.members))]
 
 
 def checked(asked: str, wanted: Wanted) -> list[str]:

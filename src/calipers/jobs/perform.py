@@ -34,8 +34,7 @@ from calipers.run.order import sample_seed, shuffled
 from calipers.run.rollout import Owed
 from calipers.run.secrets import Secrets
 from calipers.run.start import conduct
-from calipers.run.verifier import Verifier
-from calipers.run.verifiers.find import verifier
+from calipers.run.verifiers.find import NamedVerifier, opened, verifier
 from calipers.tasks.store import load_suite
 from calipers.tasks.task import Task
 
@@ -95,8 +94,9 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
     until = Until.of(job.until, scoring) if job.until else None
     if until and until.asked.text not in [one.text for one in scoring.asked]:
         scoring = replace(scoring, asked=[*scoring.asked, until.asked])
-    judges, doubts = _judges(tasks, lenient=scoring.dialect.name == "evsys")
+    named, doubts = _judges(tasks, lenient=scoring.dialect.name == "evsys")
     secrets = Secrets()
+    judges = {name: opened(judge, secrets) for name, judge in named.items()}
     connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets)
     client = connect(job.model, connection)
     order = shuffled(tasks, job.seed)
@@ -120,7 +120,7 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
         status.stopped = watcher.look(status)  # it may be sure enough by what an earlier start did
         rest = iter(()) if status.stopped else owed(order, folder.history, job)
         try:
-            conduct(loop, client, folder.log, rest)
+            conduct(loop, client, folder.log, rest, judges.values())
         except ClientError as error:  # the very first call says that no other would fare better
             folder.abandon()
             advice = "no other call was sent: check --base-url, the key, and the model's name"
@@ -128,7 +128,14 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
         watcher.last(status)
         result, scoring = _result(path, scoring, watcher)
         folder.write("result.json", safe_json(result.to_json()).encode())
-    notes = (*suite.notes, *doubts, *folder.notes, *getattr(client, "notes", ()), *_failures(status), *_advice(job))
+    notes = (
+        *suite.notes,
+        *doubts,
+        *folder.notes,
+        *_notes([client, *judges.values()]),
+        *_failures(status),
+        *_advice(job),
+    )
     return Report(path, scoring, result, status.stopped, bool(watcher.stopped), tuple(map(secrets.scrub, notes)))
 
 
@@ -214,7 +221,7 @@ def _scoring(job: Job) -> Plan:
     )
 
 
-def _judges(tasks: Sequence[Task], lenient: bool) -> tuple[Mapping[str, Verifier], list[str]]:
+def _judges(tasks: Sequence[Task], lenient: bool) -> tuple[Mapping[str, NamedVerifier], list[str]]:
     """Every verifier the tasks name, and doubts about what they are to judge.
 
     A task that can never be judged is an InputError, here and not after the first call; EvSys judges
@@ -244,6 +251,12 @@ def _failures(status: Status) -> Iterator[str]:
     """What went wrong most often, in its own words."""
     for (outcome, said), count in status.errors.most_common(MOST_FAILURES):
         yield f"{count} {outcome}: {said}"
+
+
+def _notes(speakers: Sequence[object]) -> Iterator[str]:
+    """What client and verifiers have to say when all is over, such as that a server accepts no seed."""
+    for speaker in speakers:
+        yield from getattr(speaker, "notes", ())
 
 
 def _advice(job: Job) -> Iterator[str]:

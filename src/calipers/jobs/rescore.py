@@ -232,8 +232,7 @@ def _suite(asked: Rescoring, recorded: _Recorded) -> tuple[Suite, list[str]]:
         if asked.benchmark is not None:
             raise
         raise InputError.at(asked.run, f"its benchmark is gone ({error})", "give it: --benchmark DIR") from None
-    content = papers.identity(Job(suite.name, "none"), suite)["tasks"]
-    if recorded.tasks is None or content == recorded.tasks:
+    if recorded.tasks is None or papers.identity(Job(suite.name, "none"), suite)["tasks"] == recorded.tasks:
         return suite, []
     where = asked.benchmark or recorded.benchmark
     if asked.benchmark is None:

@@ -18,9 +18,10 @@ from calipers.readers.read import found_format
 from calipers.readers.run_folder import RunLog
 from calipers.readers.run_plan import LOG, is_run
 from calipers.readers.schema import NOTHING, Raw
+from calipers.rollouts.column import Ints
 from calipers.rollouts.record import Outcome, fault
 
-AT_ONCE = 2048  # lines of a batch; a pattern is compiled for each
+AT_ONCE = 1 << 18  # bytes of a batch
 BLANKS = b" \t\r"
 NOTHING_CAME = frozenset({"client_failed", "cancelled", "not_run"})  # outcomes with no completion to look at
 SAID_NOTHING = frozenset({"empty", "refused"})  # outcomes under which no completion is the text ""
@@ -35,7 +36,7 @@ class Stored(msgspec.Struct, gc=False):
     attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**53)] = 1
     outcome: Outcome | None = None
     reward: float | bool | None = None
-    rewards: dict[str, float | bool | None] | None = None
+    rewards: dict[str, float | bool | None] | msgspec.UnsetType | None = msgspec.UNSET
     completion: str | list[Any] | None = None
     agent: str | None = None
     model: str | None = None
@@ -56,11 +57,16 @@ class Stored(msgspec.Struct, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some lines that follow each other, blank ones left out."""
+    """R lines that follow each other, blank ones left out."""
 
-    lines: list[bytes]  # without their newline
-    rows: list[Any]  # what `wanted` makes of them: more than `Stored`
-    numbers: list[int]  # of the lines
+    data: bytes  # the lines, each with its newline
+    ends: list[int]  # [R] where their newlines stand
+    rows: list[Any]  # [R] what `Wanted` reads of them: more than `Stored`
+    numbers: Sequence[int]  # [R] of the lines in their file
+
+    def line(self, row: int) -> bytes:
+        """A line, without its newline."""
+        return self.data[self.ends[row - 1] + 1 if row else 0 : self.ends[row]]
 
 
 class Wanted:
@@ -118,43 +124,61 @@ def open_stored(path: str) -> Source:
 
 def batches(source: Source, wanted: Wanted) -> Iterator[Batch]:
     """The lines of a source, about a thousand at a time; InputError names the first that is no record."""
-    source.head = source.head.removeprefix(BOM)
-    batch, before = Batch([], [], []), 0
+    before = 0
+    pieces = _pieces(source)
+    while data := _next(pieces, source.path, before + 1):
+        ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n"))
+        numbers = range(before + 1, before + len(ends) + 1)
+        before += len(ends)
+        rows = _decoded(data, ends, wanted)
+        if rows is not None:
+            yield Batch(data, ends.tolist(), rows, numbers)
+            continue
+        split = zip(numbers, data.split(b"\n"), strict=False)  # the last is what follows the last newline: nothing
+        filled = [(number, line.strip(BLANKS)) for number, line in split if line.strip(BLANKS)]
+        if filled:
+            rows = [_record(source.path, number, line, wanted) for number, line in filled]
+            ends = np.cumsum([len(line) + 1 for _, line in filled]) - 1
+            data = b"".join(line + b"\n" for _, line in filled)
+            yield Batch(data, ends.tolist(), rows, [number for number, _ in filled])
+
+
+def _next(pieces: Iterator[bytes], path: str, line: int) -> bytes:
     try:
-        for view in line_blocks(source.readinto):
-            block = bytes(view)
-            lines = block.removesuffix(b"\n").split(b"\n")
-            last = before + len(lines)
-            numbers: Sequence[int] = range(before + 1, last + 1)
-            rows = _decoded(block, wanted)
-            if rows is None:
-                filled = [(number, line) for number, line in zip(numbers, lines, strict=True) if line.strip(BLANKS)]
-                rows = [_record(source.path, number, line, wanted) for number, line in filled]
-                numbers, lines = [number for number, _ in filled], [line.strip(BLANKS) for _, line in filled]
-            before = last
-            batch.lines.extend(lines)
-            batch.rows.extend(rows)
-            batch.numbers.extend(numbers)
-            if len(batch.lines) >= AT_ONCE:
-                yield batch
-                batch = Batch([], [], [])
+        return next(pieces, b"")
     except LongLine:
         wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise InputError.at(f"{source.path}:{before + 1}", wrong, "expected one rollout a line") from None
-    if batch.lines:
-        yield batch
+        raise InputError.at(f"{path}:{line}", wrong, "expected one rollout a line") from None
 
 
-def _decoded(block: bytes, wanted: Wanted) -> list[Any] | None:
-    """The records of a block; None unless each of its lines is exactly one, from its first byte to its last."""
-    octets = np.frombuffer(block, dtype=np.uint8)
-    ends = np.flatnonzero(octets == ord("\n"))
+def _pieces(source: Source) -> Iterator[bytes]:
+    """The bytes of a source, some whole lines at a time; the last of them ends with a newline, too."""
+    source.head = source.head.removeprefix(BOM)
+    held: list[bytes] = []
+    too_long = None
+    try:
+        for view in line_blocks(source.readinto):
+            held.append(bytes(view))
+            if sum(map(len, held)) >= AT_ONCE:
+                yield b"".join(held)
+                held = []
+    except LongLine as error:
+        too_long = error
+    if rest := b"".join(held):
+        yield rest if rest.endswith(b"\n") else rest + b"\n"
+    if too_long:
+        raise too_long
+
+
+def _decoded(data: bytes, ends: Ints, wanted: Wanted) -> list[Any] | None:
+    """The records of some lines; None unless each line is exactly one, from its first byte to its last."""
+    octets = np.frombuffer(data, dtype=np.uint8)
     # inside an object no newline stands between } and {, so that here each one parts two of them
-    whole = block[:1] == b"{" and block[-1:] == b"\n" and (octets[ends - 1] == ord("}")).all()
+    whole = octets[0] == ord("{") and (octets[ends - 1] == ord("}")).all()
     if not (whole and (octets[ends[:-1] + 1] == ord("{")).all()):
         return None
     try:
-        found: list[Any] = wanted.decoder.decode_lines(block)
+        found: list[Any] = wanted.decoder.decode_lines(data)
     except _BAD:
         return None
     return found if len(found) == len(ends) else None

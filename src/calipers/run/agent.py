@@ -20,11 +20,13 @@ from calipers.run.client import Client, Completion, Request
 from calipers.run.collect_http import ABSENT, Server
 from calipers.run.collect_row import FAILURE, PARAMS, REWARD, ROLLOUT, TASK, Key, Row, decoded, key_of
 from calipers.run.rollout import checked
+from calipers.run.secrets import Secrets
+from calipers.run.verifier import Verifier
 from calipers.run.verifiers.find import NamedVerifier
 from calipers.tasks.task import Message, Task
 
-TARGETS: Final = ("target", "expected_answer", "expected", "answer")
-"""Where a row may keep what a verifier compares with; the first that is there counts."""
+TARGETS: Final = ("target", "expected_answer", "expected")
+"""Where a row may hold what a verifier compares with, as for `calipers serve`; the first that is there counts."""
 
 _TEXTS: Final = ("input_text", "output_text", "text")
 _UNABLE: Final = ("tools", "previous_response_id", "conversation", "prompt", "stream", "background")
@@ -37,15 +39,16 @@ class SimpleAgent:
     An answer whose verdict failed is kept for the next try: the model is not asked twice for it.
     """
 
-    def __init__(self, model: str, client: Client, judge: Server | NamedVerifier) -> None:
-        self._model, self._client, self._judge = model, client, judge
+    def __init__(self, model: str, client: Client, judge: Server | NamedVerifier, secrets: Secrets) -> None:
+        self._model, self._client, self._judge, self._secrets = model, client, judge, secrets
+        self._seated: Any = None  # the verifier for the length of the collection, where it asks for that
         self._answers: dict[Key, tuple[Completion, Mapping[str, str]]] = {}
         self._closed = False
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the model's client has to say."""
-        return tuple(getattr(self._client, "notes", ()))
+        """What the model's client and the judge have to say."""
+        return *getattr(self._client, "notes", ()), *getattr(self._seated, "notes", ())
 
     def check(self, row: Row, place: str) -> None:
         """Nothing for a row that can be asked and judged; an InputError for one that never can."""
@@ -78,6 +81,8 @@ class SimpleAgent:
         if not self._closed:  # a client is closed once
             self._closed = True
             await self._client.close()
+            if self._seated is not None:
+                await self._seated.close()
         if isinstance(self._judge, Server):
             await self._judge.close()
 
@@ -100,7 +105,7 @@ class SimpleAgent:
             except ClientError as error:
                 raise _of_judge(error) from None
         try:
-            verdict = checked(await self._judge.verify(task_of(row, self._judge.name), completion))
+            verdict = checked(await self._seat(self._judge).verify(task_of(row, self._judge.name), completion))
         except VerifierError as error:
             said = {"kind": "verifier", "message": str(error)}
             return {**whole, FAILURE: error.outcome, "error": said}
@@ -115,6 +120,15 @@ class SimpleAgent:
         found = {**whole, REWARD: reward, **verdict.fields}
         found |= {"reward_components": dict(verdict.rewards)} if verdict.rewards else {}
         return found | ({} if verdict.answer is None else {"extracted_answer": verdict.answer})
+
+    def _seat(self, judge: NamedVerifier) -> Verifier:
+        """The verifier, seated once if it holds connections of its own, as a judge that is a model does."""
+        use = getattr(judge, "use", None)
+        if use is None:
+            return judge
+        self._seated = self._seated or use(self._secrets)
+        seated: Verifier = self._seated
+        return seated
 
 
 def request_of(row: Row) -> Request:
@@ -173,9 +187,9 @@ def _turns(items: Any) -> list[Message]:
 
 
 def task_of(row: Row, verifier: str) -> Task:
-    """A row as a task of ours: the target, and its verifier's params under ``verifier_params``."""
+    """A row as a task of ours; the verifier's own params stand under ``params``."""
     target = next((row[name] for name in TARGETS if name in row), None)
-    params = row.get("verifier_params") or {}
+    params = row.get("params") or {}
     prompt = request_of(row).prompt
     return Task(str(row[TASK]), prompt, verifier, target, params if isinstance(params, Mapping) else {})
 

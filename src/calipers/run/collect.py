@@ -20,10 +20,22 @@ from typing import Any
 import msgspec
 
 from calipers.errors import ClientError
+from calipers.run.clients.failure import cleaned
 from calipers.run.collect_files import Files
 from calipers.run.collect_lane import Agent, Lane, Standing
-from calipers.run.collect_row import KILLED, Row, agent_of, attempted, collected, failed, is_failure, key_of, outcome
-from calipers.run.loop import FIRST_WAIT, GLANCE, LONGEST_WAIT, REFUSALS
+from calipers.run.collect_row import (
+    KILLED,
+    Row,
+    agent_of,
+    attempted,
+    collected,
+    failed,
+    is_failure,
+    key_of,
+    outcome,
+    reason,
+)
+from calipers.run.loop import FIRST_WAIT, GLANCE, LONGEST_WAIT, MOST_ERRORS, REFUSALS
 from calipers.run.pace import Pace, Shut
 from calipers.run.secrets import Secrets
 from calipers.run.start import finish, interrupts
@@ -111,9 +123,15 @@ class Collector:
             return  # the agent wants it forgotten, and made again
         if is_failure(line):
             await self._files.sidecar.append(self._encode(attempted(line, before)))
+            self._count_error(line)
         else:
             await self._files.rollouts.append(self._encode(line))
         self._standing.outcomes[outcome(line)] += 1
+
+    def _count_error(self, line: Row) -> None:
+        told = outcome(line), cleaned(reason(line), self._secrets)
+        if told in self._standing.errors or len(self._standing.errors) < MOST_ERRORS:
+            self._standing.errors[told] += 1
 
     async def _answer(self, lane: Lane, row: Row) -> dict[str, Any]:
         """What the agent made of a row; ClientError after all tries, Shut when there will be no other."""

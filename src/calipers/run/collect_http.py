@@ -35,6 +35,7 @@ class Reach:
 
     timeout: float = 1800.0  # seconds for one call; a rollout may have many turns
     most: int = 32  # calls in flight at once
+    token: str | None = field(default=None, repr=False)  # shown to every server
     secrets: Secrets = field(default_factory=Secrets)
 
 
@@ -75,6 +76,9 @@ class Server:
         self.url = url
         self.shown = urlsplit(url).netloc
         self._reach = reach
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if reach.token:
+            self._headers["Authorization"] = f"Bearer {reach.token}"
         self._http: aiohttp.ClientSession | None = None
 
     async def post(
@@ -90,7 +94,7 @@ class Server:
             async with http.post(
                 URL(self.url + route),
                 data=data if len(data) <= _LARGE_BODY else io.BytesIO(data),
-                headers={"Content-Type": "application/json", "Accept": "application/json"},
+                headers=self._headers,
                 cookies=cookies,
                 allow_redirects=False,
             ) as response:

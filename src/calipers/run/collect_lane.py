@@ -56,6 +56,7 @@ class Standing:
 
     planned: int
     outcomes: Counter[str] = field(default_factory=Counter)
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)  # (outcome, what was said), the first few of them
     began: float = field(default_factory=monotonic)
     stopped: str = ""  # why no more rollouts are begun; "" while they are
     lanes: Sequence[Lane] = ()

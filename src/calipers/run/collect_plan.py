@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,12 +27,14 @@ def beside(path: Path, word: str) -> Path:
     >>> str(beside(Path("runs/r.x.jsonl"), METRICS))
     'runs/r.x_aggregate_metrics.json'
     """
-    return path.with_name(path.stem + word)
+    return Path(os.path.splitext(path)[0] + word)
 
 
 def grown(path: Path, asked: list[Row]) -> tuple[list[Row], list[Row], int]:
     """The plan asked for and all that was planned before; the plan before; how many rollouts only that one has."""
     inputs = beside(path, INPUTS)
+    if path.is_dir():
+        raise InputError.at(str(path), "is a directory", "expected a file, such as rollouts.jsonl")
     if not inputs.exists():
         if path.exists() and path.stat().st_size:
             wrong = f"holds rollouts, and there is no {inputs.name} that says what was planned"

@@ -117,5 +117,12 @@ def outcome(row: Row) -> str:
     return "judge_failed" if "judge" in word else "verifier_failed" if "verif" in word else "client_failed"
 
 
+def reason(row: Row) -> str:
+    """Why an attempt failed: our own error, else what `calipers serve` says of it, else NeMo Gym's word."""
+    error = row.get("error")
+    said = error.get("message") if isinstance(error, Mapping) else row.get("failure_reason")
+    return str(said or row[FAILURE])
+
+
 def _whose(row: Row) -> dict[str, Any]:
     return {TASK: row[TASK], ROLLOUT: row[ROLLOUT], AGENT: row[AGENT]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -61,8 +62,15 @@ class Made(msgspec.Struct, frozen=True):
     def cost(self) -> float | None:
         """What it cost, in dollars, where anybody said so; judging included."""
         asked = None if self.completion is None else self.completion.usage.get("cost_usd")
-        judged = None if self.verdict is None else self.verdict.usage.get("cost_usd")
+        judged = self._judging.get("cost_usd")
         return judged if asked is None else asked if judged is None else asked + judged
+
+    @property
+    def _judging(self) -> Mapping[str, float]:
+        """What judging used, also where it came to no verdict."""
+        if isinstance(self.error, VerifierError):
+            return self.error.usage
+        return {} if self.verdict is None else self.verdict.usage
 
     def record(self, dataset: str, model: str, finished: datetime) -> dict[str, Any]:
         """The record of the rollout (a line of the log); what is empty is left out."""
@@ -78,8 +86,8 @@ class Made(msgspec.Struct, frozen=True):
                 record["rewards"] = verdict.rewards
             if verdict.answer is not None and verdict.answer != "":
                 record["answer"] = verdict.answer
-            for name, value in verdict.usage.items():
-                record[f"judge_{name}"] = value
+        for name, value in self._judging.items():
+            record[f"judge_{name}"] = value
         record["prompt"] = request.prompt if request.system is None else request.messages
         if done is not None:
             record["completion"] = done.text

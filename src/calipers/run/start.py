@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -13,11 +13,12 @@ from calipers.run.client import Client
 from calipers.run.log import Log
 from calipers.run.loop import Loop
 from calipers.run.rollout import Owed
+from calipers.run.verifier import Verifier
 
 T = TypeVar("T")
 
 
-def conduct(loop: Loop, client: Client, log: Log, owed: Iterator[Owed]) -> None:
+def conduct(loop: Loop, client: Client, log: Log, owed: Iterator[Owed], verifiers: Iterable[Verifier] = ()) -> None:
     """Run the loop to its end, whoever calls; Ctrl-C lets it finish what is in flight."""
 
     async def whole() -> None:
@@ -28,6 +29,9 @@ def conduct(loop: Loop, client: Client, log: Log, owed: Iterator[Owed]) -> None:
                 loop.stop("interrupted")  # twice: what was in flight stays owed
             finally:
                 await client.close()
+                for verifier in verifiers:
+                    if close := getattr(verifier, "close", None):
+                        await close()
                 await log.close()
 
     finish(whole)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from calipers.errors import InputError
+from calipers.errors import InputError, UnknownName
 
 NOWHERE: Final = -100
 """lm-eval's index for a gold answer that is none of the choices."""
@@ -181,6 +181,16 @@ MORE: Final[Mapping[str, Callable[[Choices], Any]]] = {  # of the unreleased 0.5
     "choice_prob_norm": choice_prob_norm,
     "choice_logprob_norm": choice_logprob_norm,
 }
+
+
+def score_more(of: Choices, names: Sequence[str], *, several: bool = False) -> dict[str, Any]:
+    """A document's scores by the names of the 0.5 line, in the order asked for; several targets only where announced."""
+    if isinstance(of.gold, list) and not several:
+        raise InputError.at("multiple_choice", f"the target is {of.gold!r}", "expected one, or multiple_targets: true")
+    for name in names:
+        if name not in MORE:
+            raise UnknownName.of("lm_eval metric", name, MORE)
+    return {name: MORE[name](of) for name in names}
 
 
 def _golds(of: Choices) -> list[int]:

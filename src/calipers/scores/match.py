@@ -16,6 +16,7 @@ from calipers.errors import InputError
 
 PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 DIGITS: Final = str.maketrans("", "", string.digits)
+KEPT: Final = 200_000  # texts remembered without what is ignored
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,28 @@ def matches(prediction: Any, reference: Any, rules: Rules = NOTHING) -> float:
         raise InputError.at("exact_match", "regexes_to_ignore for a list of repeats", right)
     values = [matches(one, reference, rules) for one in prediction]
     return math.fsum(values) / len(values) if values else math.nan
+
+
+def match_all(predictions: Sequence[str], references: Sequence[str], rules: Rules = NOTHING) -> list[float]:
+    """`matches` for each of many pairs of texts. Equal texts are equal whatever is ignored; others are made so once.
+
+    >>> match_all(["a", "B."], ["a", "b"], Rules(ignore_case=True, ignore_punctuation=True))
+    [1.0, 1.0]
+    """
+    if not rules.any:
+        return [1.0 if one == other else 0.0 for one, other in zip(predictions, references, strict=True)]
+    known: dict[str, str] = {}
+
+    def plain(text: str) -> str:
+        held = known.get(text)
+        if held is None:
+            if len(known) >= KEPT:
+                known.clear()
+            held = known[text] = normal(text, rules)
+        return held
+
+    pairs = zip(predictions, references, strict=True)
+    return [1.0 if one == other or plain(one) == plain(other) else 0.0 for one, other in pairs]
 
 
 def exact_match(predictions: Sequence[Any], references: Sequence[Any], rules: Rules = NOTHING) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi.responses import Response
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 
 from calipers.reports.nemo_gym import encoded
@@ -43,10 +43,8 @@ DOCUMENTED: Final[dict[int | str, dict[str, Any]]] = {
 """Every refusal, as FastAPI documents it."""
 
 
-class StrictJSON(Response):
+class StrictJSON(JSONResponse):
     """An answer in strict JSON: what is no finite number is null."""
-
-    media_type = JSON
 
     def render(self, content: Any) -> bytes:
         """The bytes of the answer."""

@@ -60,6 +60,8 @@ class Guard:
                 refusal, receive = await self._read(receive)
             if refusal is None:
                 await self.app(scope, receive, sending)
+        except SystemExit as error:  # of somebody's code; the server is not theirs to end
+            refusal = Refusal(500, "server_failed", f"{scope['path']} ended itself: SystemExit: {error.code}")
         except Exception as error:
             LOG.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
             refusal = Refusal(500, "failed", f"this is a bug in Calipers: {type(error).__name__}: {error}")

@@ -82,11 +82,18 @@ def answer(body: str, into: str, limits: Limits, hooks: Hooks = NO_HOOKS) -> Ref
             file.writelines(_chunks(blocks))
     except PluginError as error:
         return Refusal(500, "hook_failed", str(error))
+    except OSError as error:
+        return no_room(error)
     except MemoryError:
         return Refusal(503, "no_worker", f"{KEY}: the rows do not fit into memory; expected fewer of them")
     finally:
         gc.enable()
     return None
+
+
+def no_room(error: OSError) -> Refusal:
+    """The refusal where a body or an answer could not be written down."""
+    return Refusal(503, "no_room", f"the server's folder of temporary files: {error.strerror}; it needs some space")
 
 
 def _rows(body: bytes, limits: Limits) -> list[Any] | Refusal:

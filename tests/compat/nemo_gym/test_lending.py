@@ -1,66 +1,65 @@
-import asyncio
 import importlib
+import subprocess
 import sys
 from types import ModuleType
 
 import pytest
-from gym import row
 
-from calipers.compat.nemo_gym import base_resources_server, reward_profile
-from calipers.compat.nemo_gym.lending import PARTS, activate, deactivate
+from calipers.compat.lending import GYM, GYM_PARTS, activate, deactivate
+from calipers.compat.nemo_gym import base_resources_server, reward_profile, server_utils
 
 
 @pytest.fixture(autouse=True)
 def _nothing_lent():
-    deactivate()
+    deactivate(GYM)
     yield
-    deactivate()
+    deactivate(GYM)
 
 
 def test_it_is_there_while_it_is_lent():
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("nemo_gym.reward_profile")
-    assert activate() is activate() is True
+    assert activate(GYM) is activate(GYM) is True
     from nemo_gym.base_resources_server import SimpleResourcesServer
 
     assert SimpleResourcesServer is base_resources_server.SimpleResourcesServer
+    deactivate(GYM)
+    assert not {*GYM_PARTS} & {*sys.modules}
+
+
+def test_each_package_is_lent_by_itself():
+    activate(GYM)
+    assert importlib.util.find_spec("evsys_sdk") is None
+    activate()
+    deactivate(GYM)
+    assert importlib.util.find_spec("evsys_sdk.registry") is not None
     deactivate()
-    assert not {*PARTS} & {*sys.modules}
 
 
 def test_what_is_not_lent_is_said():
-    activate()
-    with pytest.raises(ModuleNotFoundError, match=r"but not nemo_gym\.server_utils; install nemo_gym itself"):
-        importlib.import_module("nemo_gym.server_utils")
+    activate(GYM)
+    with pytest.raises(ModuleNotFoundError, match=r"but not nemo_gym\.openai_utils; install nemo_gym itself"):
+        importlib.import_module("nemo_gym.openai_utils")
 
 
 def test_the_real_package_is_left_alone(monkeypatch):
     monkeypatch.setitem(sys.modules, "nemo_gym", ModuleType("nemo_gym"))
-    assert activate() is False
+    assert activate(GYM) is False
 
 
-@pytest.mark.parametrize("module", [base_resources_server, reward_profile])
+@pytest.mark.parametrize("module", [base_resources_server, reward_profile, server_utils])
 def test_every_name_is_there(module):
     assert [name for name in module.__all__ if getattr(module, name, None) is None] == []
 
 
-def test_a_server_answers_with_its_own_hooks():
-    class Server(base_resources_server.SimpleResourcesServer):
-        def compute_metrics(self, tasks):
-            return {"n": len(tasks)}
-
-    body = base_resources_server.AggregateMetricsRequest([row(0, 0), row(1, 0, 0.0)])
-    found = asyncio.run(Server(config=None).aggregate_metrics(body))
-    assert (found.agent_metrics["n"], found.key_metrics) == (2, {"mean/reward": 0.5})
-    plain = asyncio.run(base_resources_server.SimpleResourcesServer().aggregate_metrics(body))
-    assert "n" not in plain.agent_metrics
-    session = asyncio.run(Server().seed_session(base_resources_server.BaseSeedSessionRequest(x=1)))
-    assert session.model_dump() == {}
-
-
-def test_the_profiler_joins_inputs_and_results():
-    planned = [{"_ng_task_index": 0, "_ng_rollout_index": n, "agent_ref": {"name": "a"}, "q": "?"} for n in (0, 1)]
-    groups, agents = reward_profile.RewardProfiler().profile_from_data(planned, [row(0, 1)])
-    assert groups[0]["sample"] == {"agent_ref": {"name": "a"}, "q": "?"}
-    assert groups[0]["missing_num_rollouts"] == 1
-    assert agents[0]["agent_ref"] == {"name": "a"}
+@pytest.mark.parametrize(("hidden", "said"), [("pydantic", "calipers[serve]"), ("msgspec", "import of msgspec halted")])
+def test_without_the_extra_it_says_what_is_missing(hidden, said):
+    """But only of what the extra brings."""
+    program = (
+        "import sys; from calipers.compat.lending import activate, GYM; activate(GYM)\n"
+        f"sys.modules['{hidden}'] = None\n"
+        "try:\n    import nemo_gym.base_resources_server\nexcept ModuleNotFoundError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout

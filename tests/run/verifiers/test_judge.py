@@ -111,7 +111,7 @@ def test_a_judge_that_gives_no_score_is_no_verdict(said: Any, why: str) -> None:
 def test_what_a_failure_cost_is_known() -> None:
     with pytest.raises(VerifierError) as failed:
         sit({"one": ["no idea"]}, price=[1_000_000, 0])
-    assert failed.value.usage["cost_usd"] == 7  # type: ignore[attr-defined]
+    assert failed.value.usage["cost_usd"] == 7
 
 
 def test_a_judge_is_asked_again_while_that_could_help() -> None:

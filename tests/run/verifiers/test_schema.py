@@ -154,12 +154,14 @@ def test_nothing_is_fetched_even_where_the_network_could_be_reached(monkeypatch:
     monkeypatch.setattr(booth, "mechanism", lambda: NONE)
     BOOTHS.close()
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        Thread(target=server.serve_forever).start()
+        Thread(target=server.serve_forever, daemon=True).start()
         reference = {"$ref": f"http://127.0.0.1:{server.server_port}/schema.json"}
-        for schema in (reference, {"$defs": {"a": {"$id": "a.json"}}, **reference}):
-            with pytest.raises(VerifierError):
-                judge(JSON_SCHEMA, "{}", schema=schema)
-        server.shutdown()
+        try:
+            for schema in (reference, {"$defs": {"a": {"$id": "a.json"}}, **reference}):
+                with pytest.raises(VerifierError):
+                    judge(JSON_SCHEMA, "{}", schema=schema)
+        finally:
+            server.shutdown()
     BOOTHS.close()
     assert asked == []
 

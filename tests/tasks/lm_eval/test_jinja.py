@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from calipers.errors import InputError
-from calipers.tasks.lm_eval import jinja
+from calipers.tasks.lm_eval import jinja, room
 from calipers.tasks.lm_eval.jinja import render
 
 GROW = "{{% set ns = namespace(x={start}) %}}{{% for i in range(60) %}}{step}{{% endfor %}}{{{{ ns.x|length }}}}"
@@ -21,6 +21,17 @@ NEVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% en
         ("{{ t|regex_replace('[a-b]', 'x') }}{{ t|regex_replace('.', '-', 1) }}", "xx-b"),
         ("{{ [3, 4]|batch(2)|list }}{{ 2 ** 10 }}{{ [1] + [2] }}{{ 'ab' * 2 }}", "[[3, 4]]1024[1, 2]abab"),
         ("{% set x %}{{t}}{{t}}{% endset %}{{x}}", "abab"),
+        ("{{ [{'k': {'v': 'x'}}]|map(attribute='k.v')|join('-') }}{{ t|upper|list|last }}", "xB"),
+        (
+            "{{ [{'k': {'v': 'x'}}]|join('-', attribute='k.v') }}{{ {'a': 1}|tojson }}{{ [2, 1]|sort|first }}",
+            'x{"a": 1}1',
+        ),
+        (
+            "{{ t|default('z') }}{{ none|default('z', true) }}{{ '  x '|trim }}{{ 'a b'|title }}{{ t|length }}",
+            "abzxA B2",
+        ),
+        ("{{ ['a', 'b']|select('equalto', 'a')|list }}{{ [1, 2]|sum }}{{ 'a b'.split(' ')|reverse|join }}", "['a']3ba"),
+        ("{% macro m(x) %}<{{x}}>{% endmacro %}{{ m(1) }}{{ none }}{{ 1.50 }}{{ true }}", "<1>None1.5True"),
     ],
 )
 def test_a_template_does_what_jinja_does(template, expected):
@@ -50,9 +61,23 @@ def test_a_template_does_what_jinja_does(template, expected):
         GROW.format(start="'aa'", step="{% set ns.x = ns.x|replace('a', 'aa') %}"),
         GROW.format(start="'aa'", step="{% set ns.x = [ns.x, ns.x]|join %}"),
         GROW.format(start="'aa'", step="{% set ns.x = ns.x.join(['a', 'b', 'c']) %}"),
+        GROW.format(start="'aa'", step="{% set ns.x = '%s%s' % (ns.x, ns.x) %}"),
+        GROW.format(start="'aa'", step="{% set ns.x = '{0}{0}'.format(ns.x) %}"),
+        GROW.format(start="'aa'", step="{% set ns.x = '%s%s'|format(ns.x, ns.x) %}"),
+        GROW.format(start="'aa'", step="{% set ns.x = [ns.x, ns.x]|string %}"),
+        GROW.format(start="'aa'", step="{% set ns.x = [ns.x, ns.x] ~ '' %}"),
+        GROW.format(start="[1]", step="{% set ns.x = [ns.x, ns.x]|sum(start=[]) %}"),
+        GROW.format(start="[1]", step="{% set ns.x = [ns.x, ns.x]|map('list')|sum(start=[]) %}"),
+        GROW.format(start="'aa'", step="{% set ns.x = [ns.x, ns.x]|map('upper')|join %}"),
+        GROW.format(start="'aa'", step="{% set ns.x = ns.x|regex_replace('a', 'aa') %}"),
+        GROW.format(start="'a a'", step="{% set ns.x = ns.x|wordwrap(1, true, ns.x) %}"),
+        GROW.format(start="[1]", step="{% set ns.x = [ns.x, ns.x] %}").replace("|length", ""),  # short, its text is not
+        "{{ [1]|tojson(indent=10**9) }}",
+        "{{ (1).to_bytes(10**10, 'big') }}",
     ],
 )
-def test_a_template_that_makes_too_much_is_refused(template):
+def test_a_template_that_makes_too_much_is_refused(monkeypatch, template):
+    monkeypatch.setattr(room, "LONGEST", 1 << 18)  # less than there is, so that it is soon reached
     with pytest.raises(InputError, match=r"^f\.yaml:3: doc_to_text: the template fails: it(s format asks| makes) "):
         render(template, {}, "f.yaml:3: doc_to_text")
 

@@ -19,6 +19,7 @@ from calipers.compat.nemo_gym.models import (
     BaseVerifyResponse,
 )
 from calipers.compat.nemo_gym.reward_profile import AggregateMetricsMixin
+from calipers.compat.nemo_gym.server_utils import Sessions
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -50,6 +51,7 @@ class SimpleResourcesServer(AggregateMetricsMixin, BaseModel):
         from calipers.server.app import new_app
 
         app = new_app(self.config.name or type(self).__name__)
+        app.add_middleware(Sessions, cookie=f"{type(self).__name__}___{self.config.name}")
         app.post("/seed_session")(self.seed_session)
         app.post("/verify")(self.verify)
         app.post("/aggregate_metrics")(self.aggregate_metrics)

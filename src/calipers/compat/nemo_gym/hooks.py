@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from calipers.compat.nemo_gym.lending import activate
+from calipers.compat.lending import GYM, activate
 from calipers.dialects.nemo_gym_aggregate import Hooks
 from calipers.errors import InputError, PluginError, UnknownName
 
@@ -85,7 +85,7 @@ def _run(path: str) -> ModuleType:
     module = ModuleType(name) if found is None else importlib.util.module_from_spec(found)
     module.__file__ = path
     sys.modules[name] = module  # dataclasses and pickle look their module up there
-    activate()
+    activate(GYM)
     try:
         exec(code, vars(module))
     except (Exception, SystemExit) as error:

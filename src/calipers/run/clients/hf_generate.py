@@ -118,7 +118,8 @@ def _completion(
     checkpoint: Checkpoint, row: Prompted, tokens: Sequence[int], ended: Ended, bounds: Bounds, price: Price | None
 ) -> Completion | ClientError:
     if ended.why == "timeout":
-        return ClientError(f"no answer within {bounds.seconds:g} s", kind="timeout")
+        said = f"no answer within {bounds.seconds:g} s; a larger --timeout or a smaller --concurrency gives it more"
+        return ClientError(said, kind="timeout")
     if ended.why == "closed":
         return ClientError("the model was closed before it had answered", kind="closed")
     text = checkpoint.decode(tokens[:-1] if tokens[-1] in row.ends else tokens)
@@ -153,31 +154,30 @@ class _Ends:
         self.found: list[Ended | None] = [None] * len(rows)
         self._rows, self._decode, self._start, self._bounds = rows, decode, start, bounds
         self._began = perf_counter()
-        self._window = [max((len(s.encode()) for s in row.stops), default=0) + LOOKBACK for row in rows]
+        self._window = max((len(stop.encode()) for row in rows for stop in row.stops), default=0) + LOOKBACK
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
         import torch
 
         seconds = perf_counter() - self._began
+        made = input_ids.shape[1] - self._start
+        latest = input_ids[:, self._start :][:, -self._window :].tolist()  # once: it waits for the device
         for place, row in enumerate(self._rows):
-            if self.found[place] is None and (why := self._why(row, input_ids[place], self._window[place], seconds)):
-                self.found[place] = Ended(why, len(input_ids[place]) - self._start, seconds)
+            if self.found[place] is None:
+                written = row.stops and self._stops(row, latest[place])
+                if written and len(latest[place]) < made:  # made sure of in all: a part may read otherwise
+                    written = self._stops(row, input_ids[place, self._start :].tolist())
+                if why := "stop" if written or latest[place][-1] in row.ends else self._limit(row, made, seconds):
+                    self.found[place] = Ended(why, made, seconds)
         return torch.tensor([ended is not None for ended in self.found], device=input_ids.device)
 
-    def _why(self, row: Prompted, tokens: Any, window: int, seconds: float) -> str:
-        made = len(tokens) - self._start
-        if int(tokens[-1]) in row.ends or (row.stops and self._stops(row, tokens[self._start :], window)):
-            return "stop"
+    def _stops(self, row: Prompted, tokens: Sequence[int]) -> bool:
+        text = self._decode(tokens)
+        return any(stop in text for stop in row.stops)
+
+    def _limit(self, row: Prompted, made: int, seconds: float) -> str:
         if made >= row.limit:
             return "length"
         if self._bounds.closed.is_set():
             return "closed"
         return "timeout" if seconds > self._bounds.seconds else ""
-
-    def _stops(self, row: Prompted, tokens: Any, window: int) -> bool:
-        """Whether a stop was written: looked for in the latest tokens, and then made sure of in all."""
-        for part in (tokens[-window:], tokens):
-            text = self._decode(part.tolist())
-            if not any(stop in text for stop in row.stops):
-                return False
-        return True

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from calipers.errors import ClientError
@@ -65,11 +65,12 @@ class Scorer:
 
     def find(self, wanted: Sequence[Span]) -> Found:
         """The likelihood of each span; the same span twice is scored once."""
-        families = _grouped(dict.fromkeys(wanted), lambda span: span.context)
+        once = dict.fromkeys(wanted)
+        families = _grouped(once, lambda span: span.context)
         shared = [family for family in families if self._checkpoint.shares and _saves(family) >= WORTH]
         apart = {context for context, _ in shared}
-        rows = _grouped((span for span in dict.fromkeys(wanted) if span.context not in apart), lambda span: span.read)
-        found = in_batches(shared, self._most, self._family_fits, self._families)
+        rows = _grouped((span for span in once if span.context not in apart), lambda span: span.read)
+        found = in_batches(list(_pieces(shared, self._most)), self._most, self._family_fits, self._families)
         found += in_batches(rows, self._most, self._rows_fit, self._rows)
         return dict(pair for pairs in found for pair in pairs)
 
@@ -148,12 +149,19 @@ class Scorer:
         return len(rests) <= self._most and len(rests) * longest <= self._positions
 
 
-def _grouped(wanted: Any, key: Any) -> list[Family]:
+def _grouped(wanted: Iterable[Span], key: Callable[[Span], Tokens]) -> list[Family]:
     """Spans by what they have in common, the longest first."""
     groups: dict[Tokens, list[Span]] = {}
     for span in wanted:
         groups.setdefault(key(span), []).append(span)
     return sorted(groups.items(), key=lambda group: -len(group[0]))
+
+
+def _pieces(families: Sequence[Family], most: int) -> Iterator[Family]:
+    """Families of at most so many spans each."""
+    for context, members in families:
+        for start in range(0, len(members), most):
+            yield context, members[start : start + most]
 
 
 def _saves(family: Family) -> int:

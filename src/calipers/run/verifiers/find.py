@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from calipers.names import VERIFIERS
+from calipers.run.secrets import Secrets
 from calipers.run.verifier import Verifier
 from calipers.run.verifiers import functions
 from calipers.run.verifiers.foreign import FunctionVerifier, wrap
@@ -44,6 +46,12 @@ def verifier(name: str) -> NamedVerifier:
     if thing is None:
         raise VERIFIERS.unknown(name, known=names())
     return wrap(name, thing)
+
+
+def opened(judge: NamedVerifier, secrets: Secrets) -> Verifier:
+    """The verifier as one run uses it: one that keeps connections (``use``) gets its own, and the run's secrets."""
+    use: Callable[[Secrets], Verifier] | None = getattr(judge, "use", None)
+    return judge if use is None else use(secrets)
 
 
 def names() -> list[str]:

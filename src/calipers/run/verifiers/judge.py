@@ -29,14 +29,6 @@ TIE: Final = 0.5
 LONGEST: Final = 400_000  # characters of an answer that a judge is shown
 
 
-class JudgeFailed(VerifierError):
-    """Too few judges gave a score; ``usage`` is what asking them cost."""
-
-    def __init__(self, message: str, usage: Mapping[str, float] | None = None) -> None:
-        super().__init__(message, outcome="judge_failed")
-        self.usage = usage or {}
-
-
 @dataclass(frozen=True, slots=True)
 class LLMJudge:
     """Reward as models judge it: from 0 to 1 on a scale of numbers, or what their label is worth.
@@ -91,18 +83,19 @@ class Sitting:
         try:
             asked = settings(task)
             if len(completion.text) > LONGEST:
-                raise JudgeFailed(f"the answer has {len(completion.text)} characters; no judge is shown so many")
+                much = f"the answer has {len(completion.text)} characters; no judge is shown so many"
+                raise VerifierError(much, outcome="judge_failed")
             began = perf_counter()
             said = await self._opinions(asked, task, completion.text)
         except InputError as error:
-            raise JudgeFailed(str(error)) from error
+            raise VerifierError(str(error), outcome="judge_failed") from error
         usage = total([part.usage for parts in said for part in parts]) | {"latency_s": perf_counter() - began}
         opinions = [opinion(parts) for parts in said]
         rewards = [reward for reward in opinions if reward is not None]
         if len(rewards) < asked.quorum:
             why = "; ".join(dict.fromkeys(part.why for parts in said for part in parts if part.why))
             few = f"{len(rewards)} of {len(opinions)} judges gave a score, {asked.quorum} must: "
-            raise JudgeFailed(f"{few if len(opinions) > 1 else ''}{why}", usage)
+            raise VerifierError(f"{few if len(opinions) > 1 else ''}{why}", outcome="judge_failed", usage=usage)
         fields = {f"judge_{place}": reward for place, reward in enumerate(opinions, 1) if reward is not None}
         if asked.pair:
             whole = [parts for parts, reward in zip(said, opinions, strict=True) if reward is not None]

@@ -15,6 +15,7 @@ from calipers.readers.nemo_gym_rows import ROLLOUT, TASK
 from calipers.server.documents import respond
 from calipers.server.limits import Limits, too_large
 from calipers.server.refusal import JSON, Refusal
+from calipers.server.worker import no_room
 from calipers.server.workers import Workers
 
 PATH: Final = "/aggregate_metrics"
@@ -64,6 +65,8 @@ def route(workers: Workers, limits: Limits) -> Callable[[Request], Awaitable[Res
             if refusal is not None:
                 return respond(refusal)
             return _sent(answer)
+        except OSError as error:
+            return respond(no_room(error))
         finally:
             body.unlink(missing_ok=True)
             answer.unlink(missing_ok=True)  # it is open by now, and stays until it is sent
@@ -112,5 +115,6 @@ def _sent(answer: Path) -> Response:
         with file:
             while piece := file.read(PIECE):
                 yield piece
+                await asyncio.sleep(0)  # a buffer that takes all it is given would keep everybody else waiting
 
     return StreamingResponse(pieces(), media_type=JSON, headers={"content-length": str(size)})

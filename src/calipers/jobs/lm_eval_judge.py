@@ -1,0 +1,146 @@
+"""How a run judges an answer to a task of lm-evaluation-harness while it goes: one response at a time.
+
+Its numbers proper need all responses to a document and all documents; they are made from the log when the
+run is over. What is said here is what the same filters and metrics say of one response alone: a column
+``metric,pipeline`` each, and the first of them as the reward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from calipers.answers.lm_eval import Pipeline, filtered, pipeline
+from calipers.errors import CalipersError, InputError, UnknownName, VerifierError
+from calipers.metrics.lm_eval import NAMES, aggregate
+from calipers.run.client import Completion
+from calipers.run.verifier import Verdict, Verifier
+from calipers.run.verifiers.foreign import ObjectVerifier
+from calipers.scores.entries import Entry, entries
+from calipers.scores.generate import process, score_answer
+from calipers.scores.scorers import Scoring, scorer_of, scorings
+from calipers.tasks.lm_eval.loaded import LoadedTask
+from calipers.tasks.task import Task
+
+VERIFIER = "lm_eval"
+UNPARSED, STOPPED = "unparsed", "filter_timeout"
+
+
+def judge(task: LoadedTask) -> ObjectVerifier:
+    """The verifier of a task; InputError with file and key for a filter, metric or scorer that there is not."""
+    return ObjectVerifier(VERIFIER, cast(Verifier, Judge(task, scoring(task))))
+
+
+def scoring(task: LoadedTask) -> list[Scoring]:
+    """The pipelines of a task and their metrics, every name in them found and every setting checked."""
+    config, file = task.config, task.file
+    scored = config.process_results is None
+    for number, entry in enumerate(config.filter_list or ()):
+        here = f"{file.place('filter_list')}[{number}]"
+        _placed(here, pipeline, entry, here)
+        _placed(f"{here}.metric_list", _metrics, entry.get("metric_list"), config.output_type, scored)
+        for step in entry["filter"]:
+            _check_step(task, step, here)
+    _placed(file.place("scorer"), scorer_of, config.scorer, config.output_type)
+    _placed(file.place("metric_list"), _metrics, config.metric_list, config.output_type, scored)
+    return scorings(
+        config.output_type,
+        filter_list=config.filter_list,
+        metric_list=config.metric_list,
+        scorer=config.scorer,
+        scored=scored,
+        place=file.place(),
+    )
+
+
+def _metrics(asked: Any, kind: str, scored: bool) -> list[Entry]:
+    found = entries(asked, kind, scored=scored) if asked else []
+    for entry in found:
+        if isinstance(entry.aggregation, str) and entry.aggregation not in NAMES:
+            raise UnknownName.of("lm_eval aggregation", entry.aggregation, NAMES)  # there, only when the run is over
+    return found
+
+
+def _placed(place: str, check: Callable[..., Any], *arguments: Any) -> None:
+    """Check something; what is wrong with it is said with the place where it stands."""
+    try:
+        check(*arguments)
+    except CalipersError as error:
+        text = str(error) if str(error).startswith(place) else f"{place}: {error}"
+        raise (UnknownName if isinstance(error, UnknownName) else InputError)(text) from None
+
+
+def _check_step(task: LoadedTask, step: Mapping[str, Any], place: str) -> None:
+    settings = {**step, **(step.get("kwargs") or {})}
+    if step["function"] == "take_first_k" and settings["k"] > task.config.repeats:
+        wrong = f"take_first_k takes {settings['k']} of {task.config.repeats} responses"
+        raise InputError.at(place, wrong, f"expected repeats: {settings['k']} or more")
+    if step["function"] == "multi_choice_regex" and "choices" not in task.columns:
+        wrong = "multi_choice_regex needs a column 'choices'"
+        raise InputError.at(place, wrong, f"the documents have {', '.join(task.columns)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """A task's filters and metrics, over one response."""
+
+    task: LoadedTask
+    scorings: list[Scoring]
+
+    def check(self, task: Task) -> None:
+        """Nothing: the documents were worked out when the suite was made."""
+
+    def verify(self, task: Task, completion: Completion) -> Verdict:
+        """What each pipeline makes of the response, and what its metrics give for that."""
+        doc = self.task.docs[int(task.id)]
+        columns: dict[str, float] = {}
+        answer, outcome = None, ""
+        for place, one in enumerate(self.scorings):
+            found = _answer(one.pipeline, completion.text, doc)
+            if found is None:
+                continue
+            value, word = found
+            if place == 0:
+                answer, outcome = _scalar(value), UNPARSED if word == UNPARSED else ""
+                if word == STOPPED:
+                    raise VerifierError(f"pipeline {one.pipeline.name!r}: a pattern did not end", outcome=STOPPED)
+            columns |= self._scores(one, task.target, value, doc)
+        reward = next(iter(columns.values()), None)
+        return Verdict(reward, answer=answer, outcome=outcome, fields=columns)
+
+    def _scores(self, one: Scoring, target: Any, value: Any, doc: Mapping[str, Any]) -> dict[str, float]:
+        function = self.task.config.process_results
+        if function is not None:
+            scores = process(function, doc, [value])
+        else:
+            scores = score_answer(one.metrics, target, value, several=self.task.multiple_targets)
+        hows = {entry.name: entry.aggregation for entry in one.metrics}
+        numbers = {name: _number(score, hows.get(name, "mean")) for name, score in scores.items()}
+        return {f"{name},{one.pipeline.name}": score for name, score in numbers.items() if score is not None}
+
+
+def _answer(through: Pipeline, response: str, doc: Mapping[str, Any]) -> tuple[Any, str] | None:
+    """A pipeline's answer to one response and the ledger's word for it; None where one response is too few."""
+    try:
+        found = filtered(through, [[response]], [doc])
+    except InputError:
+        return None
+    return found.values[0], found.outcome(0)
+
+
+def _number(score: Any, how: Any) -> float | None:
+    """A score as a number; of a metric that adds up documents, the metric over this one alone."""
+    if isinstance(score, (bool, int, float)):
+        return float(score)
+    try:
+        value = aggregate(how, [score]) if isinstance(how, str) else None
+    except CalipersError:
+        return None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _scalar(value: Any) -> Any:
+    """An answer as a vote: the only one of a list, nothing where there are several kinds."""
+    held = value[0] if isinstance(value, list) and len(value) == 1 else value
+    return held if isinstance(held, (str, int, float, bool, list)) else None

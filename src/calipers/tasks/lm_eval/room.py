@@ -1,0 +1,165 @@
+"""How much a template may make, measured before it is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from functools import wraps
+from typing import Any, Final
+
+from jinja2.exceptions import SecurityError
+
+LONGEST: Final = 16 << 20  # characters of a text, entries of a list
+MOST_BITS: Final = 1 << 16  # of a whole number
+_WIDTH: Final = re.compile(r"\d{6,}|\*")  # a width in a format that nobody means
+_PADDING: Final = ("center", "ljust", "rjust", "zfill", "expandtabs")
+_WIDE: Final = ("batch", "center", "indent", "slice", "tojson", "truncate", "wordwrap")  # a number makes them longer
+_HELD: Final = (str, bytes, list, tuple, dict, set, frozenset)
+
+
+class TooLong(SecurityError):
+    """A template that would make more than there is room for."""
+
+
+def room(length: int) -> None:
+    """Refuse a text or list that is longer than any prompt."""
+    if length > LONGEST:
+        raise TooLong(f"it makes a text of {length} characters or more; {LONGEST} are the most")
+
+
+def bits(length: int) -> None:
+    """Refuse a whole number that nobody could write down."""
+    if length > MOST_BITS:
+        raise TooLong(f"it makes a number of {length} bits; {MOST_BITS} are the most")
+
+
+def size(value: Any) -> int:
+    """How long the text of a value is, about; counted no further than there is room.
+
+    A list that holds another one a thousand times counts it a thousand times, as its text would.
+    """
+    total, rest = 0, [value]
+    while rest and total <= LONGEST:
+        one = rest.pop()
+        if isinstance(one, (str, bytes)):
+            total += len(one)
+        elif isinstance(one, _HELD):
+            total += 2 + 2 * len(one)
+            if total <= LONGEST:
+                rest += [*one, *one.values()] if isinstance(one, dict) else one
+        else:
+            total += 1
+    return total
+
+
+def measured(parts: Iterable[Any]) -> Iterator[Any]:
+    """The parts as they come, as long as there is room for all of them."""
+    total = 0
+    for part in parts:
+        total += size(part)
+        room(total)
+        yield part
+
+
+def joined(parts: Iterable[Any]) -> str:
+    """The parts as one text, if there is room for it."""
+    return "".join(map(str, measured(parts)))
+
+
+def finalized(value: Any) -> Any:
+    """A value that is about to be printed, if there is room for its text."""
+    if not isinstance(value, str):
+        room(size(value))
+    return value
+
+
+def check_operator(operator: str, left: Any, right: Any) -> None:
+    """Refuse what an operator would make of two values where there is no room for it."""
+    if operator == "*":
+        for one, times in ((left, right), (right, left)):
+            if isinstance(one, Sized) and isinstance(times, int):
+                room(len(one) * max(times, 0))
+        if isinstance(left, int) and isinstance(right, int):
+            bits(left.bit_length() + right.bit_length())
+    elif operator == "**" and isinstance(left, int) and isinstance(right, int):
+        bits(left.bit_length() * max(right, 0))
+    elif operator == "+" and isinstance(left, Sized) and isinstance(right, Sized):
+        room(len(left) + len(right))
+    elif operator == "%" and isinstance(left, str):
+        _check_format(left, "%", right)
+
+
+def check_method(method: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The arguments of a method, if there is room for what it makes of them."""
+    inner = getattr(method, "__wrapped__", method)  # the sandbox has a wrapper of its own around format
+    owner, name = getattr(inner, "__self__", None), getattr(inner, "__name__", "")
+    given = (*args, *kwargs.values())
+    if name == "to_bytes":
+        room(max((one for one in given if isinstance(one, int)), default=0))
+    if not isinstance(owner, (str, bytes)):
+        return args
+    if name in _PADDING:
+        times = len(owner) + 1 if name == "expandtabs" else 1
+        room(max((one * times for one in given if isinstance(one, int)), default=0))
+    elif name == "replace" and len(args) >= 2 and isinstance(args[1], (str, bytes)):
+        _check_replace(owner, args[0], args[1])
+    elif name == "join" and args:
+        parts = list(measured(args[0]))
+        room(size(parts) + len(owner) * len(parts))
+        return (parts, *args[1:])
+    elif name in ("format", "format_map"):
+        _check_format(str(owner), "{", given)
+    return args
+
+
+def guarded(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter of Jinja's that is called only where there is room for what it makes."""
+
+    @wraps(own)  # and with the mark by which Jinja knows to hand it the environment
+    def call(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(measured(one) if isinstance(one, Iterator) else one for one in args)
+        if name == "join":
+            args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)
+        given = [one for one in (*args, *kwargs.values()) if isinstance(one, (int, *_HELD))]
+        texts = [one for one in given if isinstance(one, _HELD)]
+        whole = sum(map(size, texts))
+        room(whole)
+        lines = str(texts[0]).count("\n") + 1 if texts else 1
+        if name in _WIDE:
+            room(max((one * lines for one in given if isinstance(one, int)), default=0))
+            room(max((len(one) for one in texts[1:]), default=0) * (len(texts[0]) if texts else 0))
+        if name == "replace" and len(texts) >= 3:
+            _check_replace(str(texts[0]), str(texts[1]), str(texts[2]))
+        if name == "join" and texts:
+            room(whole + max((len(one) for one in texts[1:]), default=0) * len(texts[0]))
+        if name == "format" and texts:
+            _check_format(str(texts[0]), "%", given[1:])
+        return own(*args, **kwargs)
+
+    return call
+
+
+def replaced(pattern: str, repl: str, text: str, count: int) -> str:
+    """``re.sub``, if there is room for what it makes."""
+    total = len(text)
+
+    def one(match: re.Match[str]) -> str:
+        nonlocal total
+        made = match.expand(repl)
+        total += len(made)
+        room(total)
+        return made
+
+    return re.sub(pattern, one, text, count=count)
+
+
+def _check_replace(text: Any, old: Any, new: Any) -> None:
+    times = text.count(old) if isinstance(old, type(text)) and old else len(text) + 1
+    room(len(text) + times * len(new))
+
+
+def _check_format(form: str, sign: str, given: Any) -> None:
+    """Refuse a format whose width alone makes a long text, or that repeats one."""
+    if _WIDTH.search(form):
+        raise TooLong("its format asks for a width of a hundred thousand or more")
+    room(len(form) + form.count(sign) * size(given))

@@ -1,0 +1,63 @@
+"""``calipers check`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli.running import calipers, lines, refused
+from cli.test_rescore import task
+
+
+def test_a_benchmark_that_is_right(tmp_path):
+    lines(tmp_path, {**task("a", "4"), "dificulty": 1}, task("b", "5", "contains"), name="suite.jsonl")
+    done = calipers("check", "suite.jsonl", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "suite: 2 tasks, judged by exact_match 1, contains 1\n")
+    assert done.stderr.startswith("note: suite.jsonl:1: 1 row has the field 'dificulty', which means nothing here")
+
+
+def test_verifiers_that_can_be_trusted(tmp_path):
+    lines(tmp_path, *(task(f"{i}", f"n{i}") for i in range(8)), name="suite.jsonl")
+    done = calipers("check", "suite.jsonl", "--selftest", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[2:5] == [
+        "verifier     answer     tasks  wrong                          95 % interval",
+        "exact_match  gold           8      0  0.0000 false negatives  [0.0000, 0.3244]",
+        "exact_match  empty          8      0  0.0000 false positives  [0.0000, 0.3244]",
+    ]
+    assert done.stdout.endswith("\nclean\n")
+
+
+def test_verifiers_that_cannot(tmp_path):
+    told = {**task("a", "Four", "contains"), "instruction": "Four or five?"}  # the question holds the answer
+    lines(tmp_path, told, task("b", "!!!", "contains"), name="suite.jsonl")
+    done = calipers("check", "suite.jsonl", "--selftest", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-2:] == ["contains: echo passes: a", "1 probe of 5 found fault"]
+    done = calipers("check", "suite.jsonl", "--selftest", "--format", "json", "--limit", "1", cwd=tmp_path)
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert found["tasks"] == 1
+    echo = next(probe for probe in found["selftest"]["probes"] if probe["what"] == "echo")
+    assert (echo["wrong"], echo["share"], echo["interval"]) == (["a"], 1.0, None)  # one task says nothing about others
+    assert echo["why"]
+
+
+@pytest.mark.parametrize(
+    ("row", "arguments", "said"),
+    [
+        (task("a", None, "contains"), [], "task 'a': target is None; contains needs one to look for"),
+        (task("a", "4", "exct_match"), [], "no verifier named 'exct_match'; did you mean 'exact_match'"),
+        ({"task_id": "a"}, [], "suite.jsonl:1: "),
+        (task("a", "4"), ["--limit", "0"], "--limit: is 0; expected an integer >= 1"),
+        (task("a", "4"), ["--confidence", "95"], "--confidence: is 95; expected a number between 0 and 1"),
+        (task("a", "4"), ["--concurrency", "0"], "--concurrency: is 0; expected an integer >= 1"),
+    ],
+)
+def test_what_is_wrong_is_one_line(tmp_path, row, arguments, said):
+    lines(tmp_path, row, name="suite.jsonl")
+    assert refused("check", "suite.jsonl", "--selftest", *arguments, cwd=tmp_path).startswith(said)
+
+
+def test_no_benchmark_at_all(tmp_path):
+    assert refused("check", "nowhere", cwd=tmp_path).startswith("no benchmark named 'nowhere' in this project")

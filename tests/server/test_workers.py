@@ -1,0 +1,120 @@
+import asyncio
+import json
+import os
+import signal
+
+import pytest
+from gym import row
+from server.asking import server_file
+
+from calipers.server import workers
+from calipers.server.limits import LIMITS
+from calipers.server.worker import Settings
+from calipers.server.workers import Workers
+
+BODY = json.dumps({"verify_responses": [row(0, 0)]}).encode()
+HANGS = """def compute_metrics(self, tasks):
+        import time
+        print("hangs", flush=True)
+        time.sleep(600)
+"""
+DIES = """def compute_metrics(self, tasks):
+        import os
+        os._exit(9)
+"""
+
+
+async def aggregated(pool, body=BODY):
+    into, answer = pool.paths()
+    into.write_bytes(body)
+    refusal = await pool.aggregate(into, answer)
+    return refusal or json.loads(answer.read_bytes())["agent_metrics"]["mean/reward"]
+
+
+def settings(spec=None):
+    return Settings(LIMITS, spec, "127.0.0.1", 0)
+
+
+def test_many_at_once_share_a_few_processes():
+    async def work():
+        async with Workers(settings(), most=2) as pool:
+            found = await asyncio.gather(*(aggregated(pool) for _ in range(20)))
+            return found, {process.pid for process in pool._all}
+
+    found, pids = asyncio.run(work())
+    assert found == [1.0] * 20
+    assert len(pids) == 2
+    assert not any(alive(pid) for pid in pids)  # the pool has ended
+
+
+def test_nothing_is_left_on_the_disk():
+    async def work():
+        async with Workers(settings()) as pool:
+            return pool.paths()[0].parent
+
+    assert not asyncio.run(work()).exists()
+
+
+def test_a_worker_that_was_killed_is_replaced():
+    async def work():
+        async with Workers(settings(), most=1) as pool:
+            await aggregated(pool)
+            (process,) = pool._all
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+            return await aggregated(pool)
+
+    assert asyncio.run(work()) == 1.0
+
+
+def test_a_worker_that_dies_at_work_is_said_to_have(tmp_path):
+    async def work():
+        async with Workers(settings(server_file(tmp_path, DIES)), most=1) as pool:
+            return await aggregated(pool), await aggregated(pool)
+
+    for refusal in asyncio.run(work()):
+        assert (refusal.status, refusal.code) == (503, "no_worker")
+        assert "the worker ended with 9" in refusal.message
+
+
+def test_whoever_stops_waiting_stops_the_work(tmp_path, capfd):
+    async def work():
+        async with Workers(settings(server_file(tmp_path, HANGS)), most=1) as pool:
+            waiting = asyncio.ensure_future(aggregated(pool))
+            (process,) = pool._all
+            while "hangs" not in capfd.readouterr().err:  # what a hook prints is on standard error
+                await asyncio.sleep(0.01)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            return process.returncode
+
+    assert asyncio.run(work()) == -signal.SIGKILL
+
+
+def test_a_worker_that_has_grown_is_replaced(monkeypatch):
+    monkeypatch.setattr(workers, "LARGE", 10)
+
+    async def work():
+        async with Workers(settings(), most=1) as pool:
+            first = {process.pid for process in pool._all}
+            return await aggregated(pool), await aggregated(pool), first & {process.pid for process in pool._all}
+
+    assert asyncio.run(work()) == (1.0, 1.0, set())
+
+
+def test_a_server_that_a_worker_cannot_load_is_said(tmp_path):
+    async def work():
+        async with Workers(settings(f"{tmp_path}/no.py:Server"), most=1) as pool:
+            return await aggregated(pool)
+
+    refusal = asyncio.run(work())
+    assert (refusal.status, "No such file" in refusal.message) == (503, True)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,191 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from calipers.errors import InputError, UnknownName
+from calipers.tasks.lm_eval.groups import Group, Leaf, Tasks, installed, is_task_file, leaves
+from calipers.tasks.lm_eval.heads import head_of, heads
+
+BASE = "dataset_path: json\ntest_split: test\ndoc_to_text: q\ndoc_to_target: a\n"
+
+
+@pytest.fixture
+def home(tmp_path):
+    files = {
+        "_base": BASE + "tag: all_of_them\nnum_fewshot: 1\n",
+        "a.yaml": "include: _base\ntask: a\n",
+        "b.yaml": "include: _base\ntask: b\ntag: [all_of_them, some]\nrepeats: 2\n",
+        "deep/c.yaml": "include: ../_base\ntask: c\ntask_alias: See\n",
+        "inner.yaml": "group: inner\ntask: [b]\n",
+        "outer.yaml": "group: outer\ngroup_alias: Outer\ntask:\n  - a\n  - inner\n  - {task: c, num_fewshot: 5}\n"
+        "num_fewshot: 3\naggregate_metric_list:\n  - metric: exact_match\nmetadata: {version: 1}\n",
+        "notes.yaml": "just: notes\n",
+        "broken.yaml": "task: [\n",
+        "python.yaml": "task: written\nclass: !function code.Task\n",
+        "__pycache__/x.yaml": "task: never\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def shots(nodes):
+    return {leaf.name: leaf.config.num_fewshot for leaf in leaves(nodes)}
+
+
+def test_the_head_of_a_file_is_read_without_the_rest(home):
+    found = {head.name: (head.kind, list(head.tags)) for head in heads(home)}
+    assert found == {
+        "a": ("task", ["all_of_them"]),  # a tag may come by an include
+        "b": ("task", ["all_of_them", "some"]),
+        "c": ("task", ["all_of_them"]),
+        "inner": ("group", []),
+        "outer": ("group", []),
+        "written": ("class", []),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("task: plain\n", "plain"),
+        ("'task': quoted\n", "quoted"),  # read whole: its lines do not tell
+        ("{task: flow, other: 1}\n", "flow"),
+        ("# a note\n---\ntask: document\n", "document"),
+        ("doc_to_text: |\n  task: no\n\n  group: no\ntask: after_text\n", "after_text"),
+        ("task: &t anchored\nalias: *t\n", "anchored"),
+        ("task:\n  on_the_next_line\n", "on_the_next_line"),
+        ("process_docs: !function utils.f\ntask: with_function\n", "with_function"),
+        ("\ufefftask: marked\n", "marked"),
+        ("other: 1\n", None),
+        ("task: {a: 1}\n", None),
+    ],
+)
+def test_a_name_is_found_however_it_is_written(tmp_path, text, name):
+    (tmp_path / "t.yaml").write_text(text)
+    found = head_of(tmp_path / "t.yaml")
+    assert (found and found.name) == name
+    assert is_task_file(tmp_path / "t.yaml") is (name is not None)
+
+
+def test_a_name_a_tag_a_pattern_and_a_file(home):
+    tasks = Tasks([home])
+    assert [leaf.name for leaf in leaves(tasks.find("a"))] == ["a"]
+    assert [leaf.name for leaf in leaves(tasks.find("all_of_them"))] == ["a", "b", "c"]
+    assert [leaf.name for leaf in leaves(Tasks([home]).find("?"))] == ["a", "b", "c"]
+    assert [leaf.name for leaf in leaves(Tasks().find(str(home / "b.yaml")))] == ["b"]
+
+
+def test_overrides_of_a_group_reach_its_members_and_theirs_win(home):
+    [outer] = Tasks([home]).find("outer")
+    assert isinstance(outer, Group)
+    assert (outer.alias, outer.metadata, list(outer.aggregate_metric_list)) == (
+        "Outer",
+        {"version": 1},
+        [{"metric": "exact_match"}],
+    )
+    assert [type(member) for member in outer.members] == [Leaf, Group, Leaf]
+    assert shots([outer]) == {"a": 3, "b": 3, "c": 5}
+    assert shots(Tasks([home]).find("inner")) == {"b": 1}
+
+
+def test_inline_tasks_and_groups_are_named_after_their_group(tmp_path):
+    (tmp_path / "base").write_text(BASE)
+    (tmp_path / "g.yaml").write_text(
+        "group: g\n"
+        "task:\n"
+        "  - {task: one, include: base, repeats: 3}\n"
+        "  - group: part\n"
+        "    task:\n"
+        "      - {task: two, dataset_path: csv, test_split: dev}\n"
+        "    num_fewshot: 2\n"
+    )
+    [group] = Tasks([tmp_path]).find("g")
+    assert [(leaf.name, leaf.config.repeats, leaf.config.num_fewshot) for leaf in leaves([group])] == [
+        ("g::one", 3, None),
+        ("g::part::two", 1, 2),
+    ]
+    assert group.members[1].name == "g::part"
+
+
+def test_a_later_folder_hides_an_earlier_one_and_the_first_file_wins_inside_one(tmp_path):
+    for name, repeats in (("one/x.yaml", 1), ("one/y.yaml", 2), ("two/z.yaml", 3)):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"task: t\nrepeats: {repeats}\n")
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert [leaf.config.repeats for leaf in leaves(Tasks([one]).find("t"))] == [1]
+    assert [leaf.config.repeats for leaf in leaves(Tasks([one, two]).find("t"))] == [3]
+    assert [leaf.config.repeats for leaf in leaves(Tasks([two, one]).find("t"))] == [1]
+
+
+def test_a_format_is_picked_after_an_at_sign(tmp_path):
+    (tmp_path / "t.yaml").write_text("task: t\nformats: {mcqa: null, cloze: null, generate: null}\n")
+    kinds = [leaves(Tasks([tmp_path]).find(name))[0].config.output_type for name in ("t", "t@cloze", "t@generate")]
+    assert kinds == ["multiple_choice", "multiple_choice", "generate_until"]
+
+
+@pytest.mark.parametrize(
+    ("files", "asked", "said"),
+    [
+        ({}, "outr", "no task, group or tag named 'outr'; did you mean 'outer'"),
+        ({}, "zz*", "no task, group or tag named 'zz*'"),
+        ({}, "written", "python.yaml:2: class: is a task written as a Python class"),
+        ({"g.yaml": "group: g\ntask: [a, gone]\n"}, "g", "g.yaml:2: task: no task, group or tag named 'gone'"),
+        ({"g.yaml": "group: g\ntask: [a, inner, b]\n"}, "g", "b: the task is asked for twice"),
+        ({"g.yaml": "group: g\ntask: a\n"}, "g", "g.yaml:2: task: is 'a'; expected a list of tasks"),
+        ({"g.yaml": "group: g\ntask: [3]\n"}, "g", "g.yaml:2: task: a member is 3; expected a name or a mapping"),
+        ({"g.yaml": "group: g\ntask: [g]\n"}, "g", "g.yaml:1: group: groups hold one another; expected an end"),
+        (
+            {"g.yaml": "group: g\ntask: [a]\nnum_fewshto: 1\n"},
+            "g",
+            "g.yaml:3: num_fewshto: no field of a group or task",
+        ),
+        ({"g.yaml": "group: g\ntask: [a]\nnum_fewshot: x\n"}, "g", "num_fewshot: is 'x'; expected an integer"),
+        ({"g.yaml": "group: g\ntask: [{task: gone}]\n"}, "g", "g.yaml:2: task: no task, group or tag named 'gone'"),
+        (
+            {"g.yaml": "group: g\ntask: [a]\naggregate_metric_list: [{metric: acc, aggregation: max}]\n"},
+            "g",
+            "g.yaml:3: aggregate_metric_list[0].aggregation: is 'max'; expected mean",
+        ),
+        (
+            {"g.yaml": "group: g\ntask: [a]\naggregate_metric_list: [acc]\n"},
+            "g",
+            "expected a mapping with metric: NAME",
+        ),
+        ({}, "t@mcqa", "no task, group or tag named 't'"),
+        ({}, "a@mcqa", "the task has no formats, so none called 'mcqa'"),
+    ],
+)
+def test_what_cannot_be_found_is_refused(home, files, asked, said):
+    for name, text in files.items():
+        (home / name).write_text(text)
+    with pytest.raises(InputError) as caught:
+        leaves(Tasks([home]).find(asked))
+    assert said in str(caught.value)
+
+
+def test_a_broken_file_is_passed_over_until_it_is_asked_for(home):
+    assert "broken" not in Tasks([home]).heads
+    with pytest.raises(InputError, match=r"broken\.yaml:2: is no YAML"):
+        Tasks([home]).find(str(home / "broken.yaml"))
+    with pytest.raises(InputError, match=r"notes\.yaml: task: has no task and no group"):
+        Tasks([home]).find(str(home / "notes.yaml"))
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such folder; expected a folder of task files"):
+        Tasks([tmp_path / "gone"])
+    with pytest.raises(UnknownName):
+        Tasks([tmp_path]).find("anything")
+
+
+def test_an_installed_harness_is_found_and_not_imported(tmp_path, monkeypatch):
+    package = tmp_path / "lm_eval"
+    (package / "tasks").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    monkeypatch.delitem(sys.modules, "lm_eval", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert installed() == Path(package / "tasks")
+    assert "lm_eval" not in sys.modules
