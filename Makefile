@@ -7,6 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONSTRAINTS := constraints.txt
+HF := .venv-hf
+HF_READY := $(HF)/.ready
+HF_CONSTRAINTS := constraints-hf.txt
 OTHERS ?= 3.11 3.12 3.13# interpreters that must give the same digest, where they are installed
 NOT_SET_UP := 75# exit code of a recipe whose tools could not be installed: no test has failed
 
@@ -31,7 +34,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test check check-format check-lint check-types check-imports check-docs format docs bench \
-	bench-statistics test-interpreters constraints clean
+	bench-statistics test-interpreters test-hf constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -98,6 +101,17 @@ test-interpreters: $(READY) ## the same digest from every other Python at hand
 	  test "$$got" = "$$want" || { echo "python $$version gives another digest than python $$own" >&2; exit 1; }; \
 	done
 
+test-hf: $(HF_READY) ## hf/ models, with torch and transformers in an environment of their own
+	@HF_HUB_OFFLINE=1 $(HF)/bin/python -m pytest -q $(or $(ARGS),tests/hf)
+
+$(HF_READY): pyproject.toml $(CONSTRAINTS) $(HF_CONSTRAINTS)
+	@echo "installing torch and transformers into $(HF)"
+	@{ $(HF)/bin/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(HF); } && \
+	echo '*' > $(HF)/.gitignore && \
+	$(PINNED) $(BOUNDED) $(HF)/bin/python $(PIP) install -c $(CONSTRAINTS) -c $(HF_CONSTRAINTS) \
+	  -e '.[dev]' torch transformers || exit $(NOT_SET_UP)
+	@touch $@
+
 constraints: ## resolve every dependency anew, into constraints.txt
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	$(PYTHON) -m venv "$$scratch" && "$$scratch/bin/python" $(PIP) install hatchling editables -e '.[dev]' && \
@@ -105,5 +119,5 @@ constraints: ## resolve every dependency anew, into constraints.txt
 	cp "$$scratch/new" $(CONSTRAINTS)
 
 clean: ## remove what these commands made
-	@rm -rf $(VENV) $(VENV)-3.* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VENV)-3.* $(HF) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

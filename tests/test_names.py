@@ -4,7 +4,7 @@ import pytest
 from compat.packages import put
 
 from calipers.errors import PluginError, UnknownName
-from calipers.names import CLIENTS, DIALECTS, METRICS, VERIFIERS, Index, load, match
+from calipers.names import CLIENTS, DIALECTS, FILTERS, METRICS, VERIFIERS, Index, load, match
 
 DECORATED = """
 from test_names_registry import register
@@ -72,7 +72,7 @@ def test_match(name, expected):
     assert match(name, ["pass@{k}", "pass@1", "x{k}y"]) == expected
 
 
-@pytest.mark.parametrize("index", [CLIENTS, DIALECTS, METRICS, VERIFIERS])
+@pytest.mark.parametrize("index", [CLIENTS, DIALECTS, FILTERS, METRICS, VERIFIERS])
 def test_everything_named_is_there(index):
     for entry, target in index.entries.items():
         assert index.load(entry) is load(target)

@@ -205,6 +205,7 @@ CLIENTS = Index(
     "kind of model",
     {
         "openai": "calipers.run.clients.openai:connect",
+        "hf": "calipers.run.clients.hf:connect",
         "litellm": "calipers.run.clients.litellm:connect",
         "replay": "calipers.run.clients.replay:connect",
         "python": "calipers.run.clients.python:connect",
@@ -228,4 +229,22 @@ VERIFIERS = Index(
         "json_schema": "calipers.run.verifiers.schema:JSON_SCHEMA",
     },
     groups={"calipers.verifiers": "", "evsys_sdk.verifiers": "calipers.compat:borrowing"},
+)
+
+FILTERS = Index(
+    "filter",
+    {
+        "after_marker": "calipers.answers.extract:after_marker",
+        "boxed": "calipers.answers.extract:boxed",
+        "first_line": "calipers.answers.extract:first_line",
+        "json_key": "calipers.answers.extract:json_key",
+        "last_line": "calipers.answers.extract:last_line",
+        "last_number": "calipers.answers.extract:last_number",
+        "lower": "calipers.answers.extract:lower",
+        "regex": "calipers.answers.extract:regex",
+        "regex_last": "calipers.answers.extract:regex_last",
+        "strip": "calipers.answers.extract:strip",
+        "tag": "calipers.answers.extract:tag",
+    },
+    groups={"calipers.filters": ""},
 )

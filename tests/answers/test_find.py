@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from calipers.answers.find import FILTERS, filtered, find_filter
+from calipers.answers.find import filtered, find_filter
 from calipers.answers.plain import WORTH
 from calipers.errors import InputError, PluginError
+from calipers.names import FILTERS
 from calipers.regexes import RegexTimeout
 
 

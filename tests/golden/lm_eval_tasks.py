@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from calipers.tasks.lm_eval.config import task_config
-from calipers.tasks.lm_eval.documents import Splits, effective_limit, selected
+from calipers.tasks.lm_eval.documents import Splits
 from calipers.tasks.lm_eval.functions import with_functions
 from calipers.tasks.lm_eval.loaded import load_task
 from calipers.tasks.lm_eval.requests import Asking, requests
+from calipers.tasks.lm_eval.selection import effective_limit, selected
 from calipers.tasks.lm_eval.template import choices_of, target_of, text_of
 from calipers.tasks.lm_eval.yaml import TaskFile, read_task_file
 

@@ -264,6 +264,46 @@ def test_the_plan_may_grow_and_never_shrinks(tmp_path):
     assert "12 more rollouts than asked now were planned before, and stay planned" in narrow.notes[0]
 
 
+def test_metrics_that_rollouts_to_come_make_wrong_are_taken_away(tmp_path):
+    there = []
+    with agents(math=AgentServer()) as places:
+        collect(asked(tmp_path, places, 1))
+        collect(asked(tmp_path, places, 2), lambda _: there.append((tmp_path / "r_aggregate_metrics.json").exists()))
+    assert not any(there)
+    assert metrics(tmp_path)[0]["group_level_metrics"][0]["num_rollouts"] == 2
+
+
+def test_an_agent_of_an_earlier_plan_keeps_its_rows(tmp_path):
+    both = [
+        {"_ng_task_index": n, "agent_ref": {"name": name}, "responses_create_params": {}}
+        for n, name in enumerate(["a", "b", "b"])
+    ]
+    first, second = AgentServer(metrics="plain"), AgentServer(metrics="plain")
+    with agents(a=first, b=second) as places:
+        collect(asked(tmp_path, places, 2, input=put(tmp_path / "both.jsonl", *both)))
+        before = (tmp_path / "r_aggregate_metrics.json").read_bytes()
+        only = put(tmp_path / "only.jsonl", both[0])
+        found = collect(asked(tmp_path, {"a": places["a"]}, 2, input=only))
+    assert found.complete
+    assert "agent b has no /aggregate_metrics; its metrics are computed here" in found.notes
+    assert (tmp_path / "r_aggregate_metrics.json").read_bytes() == before
+
+
+def test_a_failed_attempt_among_the_rollouts_is_no_rollout(tmp_path):
+    server = AgentServer({"2": "terminal"}, metrics="plain")
+    with agents(math=server) as places:
+        collect(asked(tmp_path, places))
+        theirs = (tmp_path / "r_aggregate_metrics.json").read_bytes()
+        with open(tmp_path / "r.jsonl", "ab") as file:  # as an older NeMo Gym may have left it
+            file.write((tmp_path / "r_failures.jsonl").read_bytes())
+        (tmp_path / "r_failures.jsonl").write_bytes(b"")
+        for local in (False, True):
+            found = collect(asked(tmp_path, places, local=local))
+            assert ledger(found) == {"scored": 10, "judge_failed": 2}
+            assert (tmp_path / "r_aggregate_metrics.json").read_bytes() == theirs
+    assert server.tries["2:0"] == 1
+
+
 def test_another_collection_is_refused_and_overwrite_replaces_all_of_it(tmp_path):
     server = AgentServer({"1": "500"})
     with agents(math=server) as places:

@@ -133,6 +133,22 @@ def test_a_wrong_address_stops_its_lane_before_a_second_call(tmp_path):
     assert [lane.stopped for lane in standing.lanes] == ["cannot connect", ""]
 
 
+def test_a_first_rollout_that_takes_long_keeps_nobody_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr(collect_module, "DOUBT", 0.01)
+
+    class Slow(Agent):
+        async def run(self, row):
+            found = await super().run(row)
+            while row["_ng_task_index"] == 0 and len(self.calls) < 4:  # until others have come
+                await asyncio.sleep(0.001)
+            return found
+
+    agent = Slow()
+    standing, made, _ = collected(tmp_path, {"a": agent}, planned(8))
+    assert len(made) == 8
+    assert made[0]["_ng_task_index"] != 0
+
+
 def test_an_agent_that_turns_its_back_is_left_alone_after_sixteen(tmp_path):
     gone = ClientError("cannot connect", kind="connection", retry=True, hopeless=True)
     agent = Agent(lambda row, tried: {"reward": 1} if row["_ng_task_index"] < 5 else gone)

@@ -12,32 +12,14 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from calipers import regexes
 from calipers.answers import extract
 from calipers.answers.plain import WORTH, answers, plain
 from calipers.errors import InputError, PluginError
-from calipers.names import Index
+from calipers.names import FILTERS
 from calipers.regexes import RegexTimeout
-
-FILTERS: Final = Index(
-    "filter",
-    {
-        "after_marker": "calipers.answers.extract:after_marker",
-        "boxed": "calipers.answers.extract:boxed",
-        "first_line": "calipers.answers.extract:first_line",
-        "json_key": "calipers.answers.extract:json_key",
-        "last_line": "calipers.answers.extract:last_line",
-        "last_number": "calipers.answers.extract:last_number",
-        "lower": "calipers.answers.extract:lower",
-        "regex": "calipers.answers.extract:regex",
-        "regex_last": "calipers.answers.extract:regex_last",
-        "strip": "calipers.answers.extract:strip",
-        "tag": "calipers.answers.extract:tag",
-    },
-    groups={"calipers.filters": ""},
-)
 
 Answer = str | RegexTimeout | None
 """What was meant; None when there is no answer, the error when a pattern took too long to tell."""

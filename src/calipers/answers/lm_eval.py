@@ -12,15 +12,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, pairwise
 from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from calipers.answers.lm_eval_fast import searched
 from calipers.answers.lm_eval_filters import INVALID, Doc, Each, Select, Whole
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.names import Index
 from calipers.regexes import RegexTimeout
+from calipers.rollouts.column import Ints
 
 FILTERS: Final = Index(
     "lm_eval filter",
@@ -42,10 +47,12 @@ FILTERS: Final = Index(
     groups={"calipers.filters": ""},
 )
 
-FOUND, LOST, STOPPED = "scored", "unparsed", "filter_timeout"
+WORDS: Final = ("scored", "unparsed", "filter_timeout")
+"""What the ledger says of an answer, the best first."""
+
+FOUND, LOST, STOPPED = WORDS
+LOSE, STOP = 1, 2  # their codes
 Step = Each | Select | Whole
-Lists = list[list[Any]]  # [documents x repeats]
-Words = list[list[str]]  # the ledger's word for each
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +69,23 @@ class Answers:
     """What a pipeline made of each document's responses."""
 
     values: list[Any]  # [D] an answer after take_first, else a list over the repeats that were kept
-    outcomes: list[list[str]]  # [D] for each repeat that was kept: scored, unparsed or filter_timeout
+    words: NDArray[np.uint8]  # codes of WORDS, for each repeat that was kept, document after document
+    starts: Ints  # [D + 1] where each document's words begin
+
+    def outcomes(self, document: int) -> list[str]:
+        """The ledger's word for each repeat of a document that was kept: scored, unparsed or filter_timeout."""
+        return [WORDS[code] for code in self.words[self.starts[document] : self.starts[document + 1]].tolist()]
 
     def outcome(self, document: int) -> str:
         """The ledger's word for a document: the best of its repeats."""
-        words = self.outcomes[document]
-        return next((word for word in (FOUND, LOST, STOPPED) if word in words), FOUND)
+        held = self.words[self.starts[document] : self.starts[document + 1]]
+        return WORDS[int(held.min())] if len(held) else WORDS[0]
+
+    def all_outcomes(self) -> list[str]:
+        """The ledger's word for every document."""
+        if len(self.words) == len(self.values) and bool((np.diff(self.starts) == 1).all()):
+            return [WORDS[code] for code in self.words.tolist()]
+        return [self.outcome(document) for document in range(len(self.values))]
 
 
 def pipeline(entry: Mapping[str, Any], place: str = "filter_list") -> Pipeline:
@@ -107,20 +125,36 @@ def filtered(through: Pipeline, resps: Sequence[Sequence[Any]], docs: Sequence[D
     A filter that follows `take_first` sees the one response as a list of one. Where a pattern runs out of
     time the answer is None, later filters pass it by, and it does not vote.
     """
-    values = [list(responses) for responses in resps]
-    outcomes = [[FOUND] * len(responses) for responses in values]
-    alone = False
+    state = _State.of(resps)
     for step in through.steps:
         if isinstance(step, Whole):
-            values, alone = _whole(step, values, docs, alone)
-            outcomes = [[FOUND] * len(held) for held in values]
+            state = _whole(step, state, docs)
         elif isinstance(step, Each):
-            alone = False
-            values, outcomes = _each(step, values, outcomes, docs)
+            state = _each(step, state, docs)
         else:
-            alone = step.alone
-            values, outcomes = _selected(step, values, outcomes)
-    return Answers([held[0] for held in values] if alone else list(values), outcomes)
+            state = _selected(step, state)
+    values = state.values if state.alone else state.lists()
+    return Answers(values, state.words, state.starts)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Responses on their way, document after document in one list."""
+
+    values: list[Any]  # [R]
+    words: NDArray[np.uint8]  # [R]
+    starts: Ints  # [D + 1]
+    alone: bool = False  # each document has one answer and no list
+
+    @classmethod
+    def of(cls, lists: Sequence[Sequence[Any]]) -> _State:
+        starts = np.concatenate([[0], np.cumsum([len(held) for held in lists])]).astype(np.int64)
+        values = list(chain.from_iterable(lists))
+        return cls(values, np.zeros(len(values), dtype=np.uint8), starts)
+
+    def lists(self) -> list[Any]:
+        bounds = self.starts.tolist()
+        return [self.values[first:last] for first, last in pairwise(bounds)]
 
 
 def _made(name: str, maker: Any, given: Mapping[str, Any], place: str) -> Step:
@@ -173,83 +207,65 @@ def _of_text(find: Any, given: Mapping[str, Any], response: Any, doc: Doc) -> tu
     return (INVALID, False) if answer is None else (answer, True)
 
 
-def _each(step: Each, values: Lists, outcomes: Words, docs: Sequence[Doc]) -> tuple[Lists, Words]:
-    flat = [value for held in values for value in held]
-    known: Sequence[tuple[Any, bool] | None] | None = None
+def _each(step: Each, state: _State, docs: Sequence[Doc]) -> _State:
+    values, words = state.values, state.words.copy()
+    known = None
     if step.pattern is not None:
-        known = searched(*step.pattern, [value if isinstance(value, str) else "" for value in flat])
-    if known is not None and None not in known and not any(STOPPED in words for words in outcomes):
-        return _shared(known, values, outcomes)
-    found: Lists = []
-    words: Words = []
-    at = 0
-    for document, (held, before) in enumerate(zip(values, outcomes, strict=True)):
-        doc = docs[document] if document < len(docs) else {}
-        pairs = [
-            _one(step, held[place], before[place], doc, known[at + place] if known else None)
-            for place in range(len(held))
-        ]
-        at += len(held)
-        found.append([value for value, _ in pairs])
-        words.append([word for _, word in pairs])
-    return found, words
-
-
-def _shared(known: Sequence[Any], values: Lists, outcomes: Words) -> tuple[Lists, Words]:
-    """What was found for all responses at once, given back to their documents."""
-    each = iter(known)
-    pairs = [[next(each) for _ in held] for held in values]
-    words = [
-        before
-        if all(found for _, found in some)
-        else [word if found else LOST for word, (_, found) in zip(before, some, strict=True)]
-        for before, some in zip(outcomes, pairs, strict=True)
-    ]
-    return [[value for value, _ in some] for some in pairs], words
-
-
-def _one(step: Each, value: Any, word: str, doc: Doc, known: tuple[Any, bool] | None) -> tuple[Any, str]:
-    if word == STOPPED:
-        return value, word
-    try:
-        answer, found = step.answer(value, doc) if known is None else known
-    except RegexTimeout:
-        return None, STOPPED
-    return answer, word if found else LOST
-
-
-def _selected(step: Select, values: Lists, outcomes: Words) -> tuple[Lists, Words]:
-    found: Lists = []
-    words: Words = []
-    for held, before in zip(values, outcomes, strict=True):
-        if len(held) == 1 and step.alone:
-            found.append(held)
-            words.append(before)
+        known = searched(*step.pattern, [value if isinstance(value, str) else "" for value in values])
+    rows: Sequence[int] = range(len(values))
+    stopped = words == STOP
+    if known is not None:
+        words[~known.found & ~stopped] = LOSE
+        words[known.left] = state.words[known.left]
+        kept, values = values, known.answers
+        rows = known.left.tolist()
+        for row in (*rows, *np.flatnonzero(stopped).tolist()):
+            values[row] = kept[row]
+    else:
+        values = list(values)
+    document = np.searchsorted(state.starts, rows, side="right") - 1
+    for row, place in zip(rows, document.tolist(), strict=True):
+        if words[row] == STOP:
             continue
-        kept = _kept(step, held, before)
-        found.append([held[place] for place in kept])
-        words.append([before[place] for place in kept])
-    return found, words
+        try:
+            values[row], found = step.answer(values[row], docs[place] if place < len(docs) else {})
+        except RegexTimeout:
+            values[row], words[row], found = None, STOP, True
+        if not found:
+            words[row] = LOSE
+    return _State(values, words, state.starts)
 
 
-def _kept(step: Select, held: list[Any], outcomes: list[str]) -> Sequence[int]:
-    if not held:
+def _selected(step: Select, state: _State) -> _State:
+    sizes = np.diff(state.starts)
+    if len(sizes) and sizes.min() == 0:
         raise InputError("a document has no responses; expected at least one for each")
-    if not step.votes or STOPPED not in outcomes:
-        return step.keep(held)
-    there = [place for place, word in enumerate(outcomes) if word != STOPPED]
-    return [there[place] for place in step.keep([held[place] for place in there])] if there else [0]
+    if step.alone:
+        firsts = state.starts[:-1]
+        if len(firsts) == len(state.values):
+            return replace(state, alone=True)
+        values = [state.values[place] for place in firsts.tolist()]
+        return _State(values, state.words[firsts], np.arange(len(firsts) + 1), alone=True)
+    kept: list[list[int]] = []
+    for first, last in zip(state.starts[:-1].tolist(), state.starts[1:].tolist(), strict=True):
+        there = list(range(first, last))
+        if step.votes:
+            there = [place for place in there if state.words[place] != STOP] or there[:1]
+        kept.append([there[place] for place in step.keep([state.values[place] for place in there])])
+    places = list(chain.from_iterable(kept))
+    starts = np.concatenate([[0], np.cumsum([len(held) for held in kept])]).astype(np.int64)
+    return _State([state.values[place] for place in places], state.words[places], starts)
 
 
-def _whole(step: Whole, values: list[list[Any]], docs: Sequence[Doc], alone: bool) -> tuple[list[list[Any]], bool]:
+def _whole(step: Whole, state: _State, docs: Sequence[Doc]) -> _State:
     """What lm-eval hands a filter: lists over repeats, or bare answers after take_first."""
-    given: list[Any] = [held[0] for held in values] if alone else list(values)
+    given = list(state.values) if state.alone else state.lists()
     try:
         found = list(step.apply(given, list(docs)))
     except Exception as error:
         raise PluginError(f"a filter failed: {type(error).__name__}: {error}") from error
-    if len(found) != len(values):
-        raise PluginError(f"a filter returned {len(found)} entries for {len(values)} documents; expected one for each")
+    if len(found) != len(given):
+        raise PluginError(f"a filter returned {len(found)} entries for {len(given)} documents; expected one for each")
     if all(isinstance(held, (list, tuple)) for held in found):
-        return [list(held) for held in found], False
-    return [[held] for held in found], True
+        return _State.of(found)
+    return replace(_State.of([[held] for held in found]), alone=True)

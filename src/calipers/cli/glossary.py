@@ -55,6 +55,7 @@ FORMATS: Final[Mapping[str, str]] = {
 
 MODELS: Final[Mapping[str, str]] = {
     "openai": "openai/NAME: any OpenAI-compatible server, at --base-url or $OPENAI_BASE_URL.",
+    "hf": "hf/PATH: a transformers causal model in this process, from a directory; pip install 'calipers[hf]'.",
     "litellm": "litellm/ID: whatever litellm reaches; pip install 'calipers[litellm]'.",
     "replay": "replay/FILE: the answers of an earlier log, by task and sample, else by prompt.",
     "python": "python/FILE.py:OBJECT or python/MODULE:OBJECT: a function, or an object with generate().",

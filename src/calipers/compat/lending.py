@@ -34,29 +34,32 @@ GYM_PARTS: Final = {
     "nemo_gym.reward_profile": "calipers.compat.nemo_gym.reward_profile",
     "nemo_gym.server_utils": "calipers.compat.nemo_gym.server_utils",
 }
+PACKAGES: Final[Mapping[str, Mapping[str, str]]] = {EVSYS: PARTS, GYM: GYM_PARTS}
 
 
 class _Lender(MetaPathFinder, Loader):
-    """Finds the parts of one package that exist here, and says so when asked for another."""
+    """Finds the parts of packages that exist here, and says so when asked for another."""
 
-    def __init__(self, package: str, parts: Mapping[str, str]) -> None:
-        self._package, self.parts = package, parts
+    def __init__(self) -> None:
+        self.lent: set[str] = set()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname.partition(".")[0] != self._package:
+        package = fullname.partition(".")[0]
+        if package not in self.lent:
             return None
-        if fullname not in self.parts:
-            there = ", ".join(part for part, home in self.parts.items() if home)
+        parts = PACKAGES[package]
+        if fullname not in parts:
+            there = ", ".join(part for part, home in parts.items() if home)
             # without its name attribute: `from evsys_sdk import x` would hide this text behind one of its own
             raise ModuleNotFoundError(
-                f"Calipers lends {there}, but not {fullname}; install {self._package} itself to have all of it"
+                f"Calipers lends {there}, but not {fullname}; install {package} itself to have all of it"
             )
         return ModuleSpec(fullname, self, is_package=True)  # so that Python asks here for what is below it, too
 
     def exec_module(self, module: ModuleType) -> None:
-        if home := self.parts[module.__name__]:
+        if home := PACKAGES[module.__name__.partition(".")[0]][module.__name__]:
             source = _imported(home, module.__name__)
             module.__doc__ = source.__doc__
             vars(module).update({name: getattr(source, name) for name in ("__all__", *source.__all__)})
@@ -72,7 +75,7 @@ def _imported(home: str, part: str) -> ModuleType:
         raise ModuleNotFoundError(f"{part} is lent with pydantic, which is not installed; {right}") from None
 
 
-_LENDERS: Final = {EVSYS: _Lender(EVSYS, PARTS), GYM: _Lender(GYM, GYM_PARTS)}
+_LENDER: Final = _Lender()
 
 
 def activate(package: str = EVSYS) -> bool:
@@ -80,24 +83,25 @@ def activate(package: str = EVSYS) -> bool:
 
     Doing it twice is doing it once.
     """
-    lender = _LENDERS[package]
-    if lender in sys.meta_path:
+    if package in _LENDER.lent:
         return True
     if _installed(package):
         return False
     sys.modules.pop(package, None)  # a folder of that name, imported before
-    sys.meta_path.insert(0, lender)
+    _LENDER.lent.add(package)
+    if _LENDER not in sys.meta_path:
+        sys.meta_path.insert(0, _LENDER)
     return True
 
 
 def deactivate(package: str = EVSYS) -> None:
     """Take a package back; what was registered stays."""
-    lender = _LENDERS[package]
-    if lender in sys.meta_path:
-        sys.meta_path.remove(lender)
-    for part in lender.parts:
+    _LENDER.lent.discard(package)
+    if not _LENDER.lent and _LENDER in sys.meta_path:
+        sys.meta_path.remove(_LENDER)
+    for part in PACKAGES[package]:
         module = sys.modules.get(part)
-        if module is not None and module.__spec__ is not None and module.__spec__.loader is lender:
+        if module is not None and module.__spec__ is not None and module.__spec__.loader is _LENDER:
             del sys.modules[part]
 
 

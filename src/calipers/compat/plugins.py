@@ -14,7 +14,7 @@ from types import CodeType, ModuleType
 
 from calipers.compat.lending import borrowing
 from calipers.errors import InputError, PluginError
-from calipers.names import CLIENTS, METRICS, VERIFIERS
+from calipers.names import CLIENTS, FILTERS, METRICS, VERIFIERS
 
 _RIGHT = "expected a Python file or a module that can be imported"
 _EMPTY = (
@@ -58,8 +58,8 @@ def load_plugin(spec: str) -> list[str]:
 
 
 def _others() -> set[tuple[str, str, int]]:
-    """What was added beside metrics: verifiers and kinds of models, as (kind, name, object)."""
-    held = [(index.kind, index.added) for index in (VERIFIERS, CLIENTS)]
+    """What was added beside metrics: verifiers, filters and kinds of models, as (kind, name, object)."""
+    held = [(index.kind, index.added) for index in (CLIENTS, FILTERS, VERIFIERS)]
     if functions := sys.modules.get("calipers.run.verifiers.functions"):  # EvSys' own table of verifiers
         held.append(("function", functions.registered()))
     return {(kind, name, id(thing)) for kind, added in held for name, thing in added.items()}

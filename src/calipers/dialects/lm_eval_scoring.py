@@ -156,14 +156,15 @@ def _matched(documents: Sequence[Answered], found: Answers, scoring: Scoring, wa
     if {type(value) for value in found.values} | {type(target) for target in targets} != {str} or entry.k is not None:
         return None
     values = match_all(found.values, targets, entry.rules)
-    outcomes = [found.outcome(row) for row in range(len(targets))]
-    scores = [{"exact_match": value} for value in values]
-    repeats = [{"exact_match": [value]} for value in values]
-    return Scored(scoring, [[value] for value in found.values], outcomes, repeats, scores)
+    hit: tuple[dict[str, list[Any]], dict[str, Any]] = _once({"exact_match": 1.0})
+    miss = _once({"exact_match": 0.0})
+    each = [hit if value else miss for value in values]
+    answers = [[value] for value in found.values]
+    return Scored(scoring, answers, found.all_outcomes(), [one[0] for one in each], [one[1] for one in each])
 
 
 def _without_gaps(found: Answers, row: int) -> Any:
-    value, words = found.values[row], found.outcomes[row]
+    value, words = found.values[row], found.outcomes(row)
     if not isinstance(value, list) or STOPPED not in words or len(value) != len(words):
         return value
     return [one for one, word in zip(value, words, strict=True) if word != STOPPED]

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from calipers.dialects.nemo_gym_inputs import materialize
 from calipers.errors import ClientError, InputError
@@ -28,9 +28,8 @@ from calipers.reports.nemo_gym import file_chunks
 from calipers.reports.result import Result
 from calipers.run.agent import SimpleAgent
 from calipers.run.clients.address import KEY
-from calipers.run.collect import Collector, aggregated
+from calipers.run.collect import Asked, Collector, aggregated
 from calipers.run.collect_files import Files
-from calipers.run.collect_http import Server
 from calipers.run.collect_lane import Agent, Standing
 from calipers.run.collect_plan import FAILURES, INPUTS, METRICS, beside
 from calipers.run.collect_row import TASK, Row, agent_of, key_of
@@ -181,12 +180,14 @@ def _finished(
     if standing.stopped:
         notes.append("no metrics file is written before the collection ends")
     elif asked.aggregate and asked.output.stat().st_size:
-        answers = {} if asked.local else aggregated(agents, sent(path), asked.retries)
+        answers = {} if asked.local else _answers(agents, sent(path), asked.retries)
         failures = [
             f"agent {name}: /aggregate_metrics failed ({why}); the file has what is computed without it"
             for name, why in faults(answers).items()
         ]
-        absent = [name for name, answer in answers.items() if answer is None and isinstance(agents[name], Server)]
+        absent = [
+            name for name, one in answers.items() if one is None and not isinstance(agents.get(name), SimpleAgent)
+        ]
         notes += [f"agent {name} has no /aggregate_metrics; its metrics are computed here" for name in absent]
         written = files.write_metrics(file_chunks(entries(path, answers)))
     for agent in agents.values():
@@ -195,3 +196,9 @@ def _finished(
     stopped = standing.stopped or next((lane.stopped for lane in standing.lanes if lane.stopped), "")
     told = tuple(map(secrets.scrub, [*notes, *failures]))
     return Collected(asked.output, result, written, secrets.scrub(stopped), told, not failures)
+
+
+def _answers(agents: Mapping[str, Agent], rows: Mapping[str, list[dict[str, Any]]], retries: int) -> dict[str, Asked]:
+    """What each agent makes of its rows; None for one of an earlier plan that has no address now."""
+    here = {name: own for name, own in rows.items() if name in agents}
+    return {**dict.fromkeys(rows), **aggregated(agents, here, retries)}

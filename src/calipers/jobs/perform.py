@@ -123,7 +123,8 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
             conduct(loop, client, folder.log, rest, judges.values())
         except ClientError as error:  # the very first call says that no other would fare better
             folder.abandon()
-            advice = "no other call was sent: check --base-url, the key, and the model's name"
+            where = "" if job.model.startswith("hf/") else " --base-url, the key, and"
+            advice = f"no other call was sent: check{where} the model's name"
             raise ClientError(f"{job.model}: {error}; {advice}", kind=error.kind, hopeless=True) from None
         watcher.last(status)
         result, scoring = _result(path, scoring, watcher)

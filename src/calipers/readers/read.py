@@ -15,7 +15,7 @@ from types import MappingProxyType
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.readers import evsys, native, nemo_gym, run_folder, table
+from calipers.readers import evsys, lm_eval, native, nemo_gym, run_folder, table
 from calipers.readers.files import BOM, LONGEST_LINE, Source
 from calipers.readers.nemo_gym_beside import has_companions
 from calipers.readers.run_folder import RunLog
@@ -25,7 +25,10 @@ from calipers.rollouts.part import Part
 from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Rollouts, assemble
 
-FORMATS = ("native", "jsonl", "evsys_predictions", "evsys_rewards", "csv", "parquet", "nemo_gym", "run")
+FORMATS = (
+    *("native", "jsonl", "evsys_predictions", "evsys_rewards", "csv", "parquet", "nemo_gym", "run"),
+    *("lm_eval_samples", "lm_eval_results"),
+)
 NOTHING: Mapping[str, str] = MappingProxyType({})
 BLANKS = b" \t\r\n"
 CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that no header holds
@@ -117,6 +120,8 @@ def found_format(source: Source, columns: Mapping[str, str] = NOTHING) -> str:
         raise InputError.at(source.path, "is not a file of rollouts", right)
     if not is_json:
         return "csv"
+    if lm_eval.is_results(source.head):
+        return "lm_eval_results"
     return "evsys_rewards" if start[:1] == b"[" else _rows_format(start, columns)
 
 
@@ -125,11 +130,15 @@ def _rows_format(line: bytes, columns: Mapping[str, str]) -> str:
     try:
         row = _ROW.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return "nemo_gym" if nemo_gym.is_row(line) else "native"
+        if nemo_gym.is_row(line):
+            return "nemo_gym"
+        return "lm_eval_samples" if lm_eval.is_line(line) else "native"
     if "task" not in columns and nemo_gym.is_row(line) and not nemo_gym.INDICES.isdisjoint(row):
         return "nemo_gym"
     if "task" not in columns and "task" not in row and "task_id" in row:
         return "evsys_predictions"
+    if "task" not in columns and "task" not in row and lm_eval.is_row(row):
+        return "lm_eval_samples"
     return "jsonl" if columns and ("task" in columns or "task" not in row) else "native"
 
 
@@ -155,7 +164,13 @@ def _read(
         return evsys.read_rewards(source, progress)
     if kind == "nemo_gym":
         return nemo_gym.read(source, columns, labels, progress)
-    readers = {"evsys_predictions": evsys.read_predictions, "csv": table.read_csv, "parquet": table.read_parquet}
+    readers = {
+        "evsys_predictions": evsys.read_predictions,
+        "csv": table.read_csv,
+        "parquet": table.read_parquet,
+        "lm_eval_samples": lm_eval.read_samples,
+        "lm_eval_results": lm_eval.read_results,
+    }
     return readers.get(kind, native.read)(source, columns, labels, progress)
 
 

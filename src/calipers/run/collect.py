@@ -5,8 +5,8 @@
     owed ──► worker ──► lane of its agent (pace, retries) ──► rollouts, or the sidecar of failures
                └── as many as calls may be in flight        └── a lane that is turned down stops; the others go on
 
-The first call of a lane goes out alone: a wrong address stops the lane before a second is sent. No
-failure of a rollout stops anything else.
+The first call of a lane has a second for itself: a wrong address stops the lane before another is sent.
+No failure of a rollout stops anything else.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from calipers.run.pace import Pace, Shut
 from calipers.run.secrets import Secrets
 from calipers.run.start import finish, interrupts
 
+DOUBT = 1.0  # seconds in which a wrong address shows; a rollout may take an hour, and nobody shall wait for the first
 OWN_FAULTS = 2  # further tries after a 500: the agent failed at this very row, and a rollout may be dear
 
 
@@ -137,7 +138,9 @@ class Collector:
         """What the agent made of a row; ClientError after all tries, Shut when there will be no other."""
         if lane.asked:
             await lane.opened.wait()
-        lane.asked = True
+        else:
+            lane.asked = True
+            asyncio.get_running_loop().call_later(DOUBT, lane.opened.set)
         tried = 0
         try:
             while True:

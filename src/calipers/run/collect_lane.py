@@ -37,7 +37,7 @@ class Lane:
     agent: Agent
     pace: Pace
     asked: bool = False  # a call was sent
-    opened: asyncio.Event = field(default_factory=asyncio.Event)  # the first call was answered, well or badly
+    opened: asyncio.Event = field(default_factory=asyncio.Event)  # the first call was answered, or takes its time
     answered: bool = False  # some call was answered with a rollout
     refusals: int = 0  # in a row
     stopped: str = ""  # why nothing more is asked of it

@@ -184,7 +184,7 @@ MORE: Final[Mapping[str, Callable[[Choices], Any]]] = {  # of the unreleased 0.5
 
 
 def score_more(of: Choices, names: Sequence[str], *, several: bool = False) -> dict[str, Any]:
-    """A document's scores by the names of the 0.5 line, in the order asked for; several targets only where announced."""
+    """A document's scores by the names of the 0.5 line, in the order asked for; one target unless ``several``."""
     if isinstance(of.gold, list) and not several:
         raise InputError.at("multiple_choice", f"the target is {of.gold!r}", "expected one, or multiple_targets: true")
     for name in names:

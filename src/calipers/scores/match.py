@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from calipers import regexes
 from calipers.errors import InputError
+from calipers.regexes.pattern import known
 
 PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 DIGITS: Final = str.maketrans("", "", string.digits)
@@ -62,7 +63,11 @@ def normal(text: Any, rules: Rules) -> Any:
     if not isinstance(text, str):
         raise InputError.at("exact_match", f"{text!r} is no text", "expected text where anything is to be ignored")
     for pattern in rules.regexes_to_ignore:
-        text = regexes.remove(pattern, text)
+        held = known(pattern, False)
+        if held is not None and len(text) <= held.harmless:
+            text = held.pattern.sub("", text)
+        else:
+            text = regexes.remove(pattern, text)
     text = text.lower() if rules.ignore_case else text
     text = text.translate(PUNCTUATION) if rules.ignore_punctuation else text
     return text.translate(DIGITS) if rules.ignore_numbers else text
@@ -93,14 +98,14 @@ def match_all(predictions: Sequence[str], references: Sequence[str], rules: Rule
     """
     if not rules.any:
         return [1.0 if one == other else 0.0 for one, other in zip(predictions, references, strict=True)]
-    known: dict[str, str] = {}
+    made: dict[str, str] = {}
 
     def plain(text: str) -> str:
-        held = known.get(text)
+        held = made.get(text)
         if held is None:
-            if len(known) >= KEPT:
-                known.clear()
-            held = known[text] = normal(text, rules)
+            if len(made) >= KEPT:
+                made.clear()
+            held = made[text] = normal(text, rules)
         return held
 
     pairs = zip(predictions, references, strict=True)

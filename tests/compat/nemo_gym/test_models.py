@@ -24,7 +24,9 @@ def test_keys_are_attributes_at_any_depth():
 
 def test_what_came_is_what_goes():
     sent = {"id": "r", "usage": {"input_tokens": 3}, "output": [{"type": "x", "deep": [[{"a": None}], 1, "s"]}, {}]}
-    assert NeMoGymResponse.model_validate(sent).model_dump() == sent
+    found = NeMoGymResponse.model_validate(sent)
+    assert found.model_dump(exclude_unset=True) == sent
+    assert (found.usage.input_tokens, found.status) == (3, None)
 
 
 def test_a_verdict_is_made_of_the_request():

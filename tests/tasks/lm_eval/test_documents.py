@@ -4,7 +4,7 @@ import pytest
 from tasks.lm_eval.given import config
 
 from calipers.errors import InputError, PluginError
-from calipers.tasks.lm_eval.documents import load_splits, processed, selected
+from calipers.tasks.lm_eval.documents import load_splits, processed
 from calipers.tasks.lm_eval.yaml import TaskFile
 
 
@@ -148,18 +148,3 @@ def test_with_the_library_a_function_gets_its_dataset():
     pytest.importorskip("datasets")
     found = processed([{"q": "a"}, {"q": "b"}], lambda docs: docs.filter(lambda doc: doc["q"] == "b"), "here")
     assert found == [{"q": "b"}]
-
-
-@pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf")])
-def test_a_limit_that_is_none_is_refused(limit):
-    with pytest.raises(InputError, match="expected a number of documents, or a share below 1"):
-        selected(5, limit)
-
-
-def test_limit_and_samples_exclude_each_other():
-    with pytest.raises(InputError, match="expected one of the two"):
-        selected(5, 2, [1])
-    with pytest.raises(InputError, match="no document -1; expected numbers from 0 to 4"):
-        selected(5, samples=[-1])
-    assert selected(3, samples=[]) == [0, 1, 2]
-    assert selected(3, 100) == [0, 1, 2]

@@ -27,9 +27,14 @@ class Opened(BaseModel):
 
 
 class NeMoGymResponse(Opened):
-    """What a model answered: an object of OpenAI's Responses API. Only its output is looked at here."""
+    """What a model answered: an object of OpenAI's Responses API, of which only the output is demanded here."""
 
     output: list[Opened]
+    error: Opened | None = None
+    incomplete_details: Opened | None = None
+    metadata: dict[str, str] | None = None
+    status: str | None = None
+    usage: Opened | None = None
 
     @property
     def output_text(self) -> str:

@@ -43,6 +43,10 @@ class FormatOnly:
         for name in WORTH:
             check_number(task, name)
 
+    def gold(self, task: Task) -> str | None:
+        """An answer that must pass: both pairs of tags."""
+        return "<think>so</think><answer>that</answer>"
+
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         rewards: dict[str, Any] = {name: task.params[name] for name in WORTH if name in task.params}

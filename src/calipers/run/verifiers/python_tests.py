@@ -82,6 +82,9 @@ class PythonTests:
                 right = "args, kwargs and expected" if entry_point is not None else "input and output, both text"
                 raise fault(task, f"target[{number}] {wrong}", f"expected a test with {right}")
 
+    def gold(self, task: Task) -> None:
+        """No answer is known to pass: the tests are no program."""
+
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; `unparsed` when there is no code in it."""
         try:

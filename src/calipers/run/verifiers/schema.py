@@ -63,6 +63,10 @@ class JsonSchema:
         if wrong:
             raise fault(task, f"schema cannot be used: {wrong}", right)
 
+    def gold(self, task: Task) -> str | None:
+        """An answer that must pass: the target, where it is compared; no other is known."""
+        return json.dumps(task.target) if task.params.get("equals") else None
+
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; `verifier_failed` when the schema comes to no end with it in time."""
         params = task.params

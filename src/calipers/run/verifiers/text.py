@@ -109,6 +109,11 @@ class RegexMatch:
         except (regexes.BadPattern, regexes.RegexTimeout) as error:
             raise fault(task, str(error), "") from None
 
+    def gold(self, task: Task) -> str | None:
+        """An answer that must pass: the pattern itself, where it matches itself; no other is known."""
+        text = str(task.target or "")
+        return text if text and regex_match(text, text, task.params) else None
+
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; none within the limit of time is a `filter_timeout`."""
         try:

@@ -92,6 +92,10 @@ class ToolCallsMatch:
             wrong = f"coordinate_tolerance is {task.params['coordinate_tolerance']!r}"
             raise fault(task, wrong, "expected a whole number") from None
 
+    def gold(self, task: Task) -> str | None:
+        """An answer that must pass: the expected action as JSON."""
+        return task.target if isinstance(task.target, str) else json.dumps(task.target)
+
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; `unparsed` without a JSON object."""
         action = parse_action(completion.text)

@@ -8,12 +8,12 @@ as lm-evaluation-harness does, and then from the task's own folder.
 from __future__ import annotations
 
 import glob
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.tasks.lm_eval.config import TaskConfig, shown
@@ -174,7 +174,7 @@ def _library(config: TaskConfig, kwargs: dict[str, Any], place: str) -> Splits:
     """A dataset of the hub, or one that only the library can read. Its remote code is never run."""
     kwargs.pop("trust_remote_code", None)
     try:
-        import datasets
+        import datasets  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         wrong = f"{config.dataset_path} is a dataset of the hub"
         raise InputError.at(place, wrong, "install calipers[hf] to load it, or give local files") from None
@@ -199,9 +199,8 @@ def processed(rows: Rows, function: Any, place: str) -> Rows:
     """The rows as ``process_docs`` leaves them. It gets a ``datasets.Dataset`` where that library is installed."""
     if function is None:
         return rows
-    try:
-        import datasets
-    except ImportError:
+    dataset = _dataset(rows)
+    if dataset is None:
         try:
             found = function(list(rows))
         except AttributeError as error:
@@ -210,34 +209,19 @@ def processed(rows: Rows, function: Any, place: str) -> Rows:
         except Exception as error:
             raise PluginError(f"{place}: failed: {type(error).__name__}: {error}") from error
     else:
-        found = called(function, datasets.Dataset.from_list([dict(row) for row in rows]), place)
+        found = called(function, dataset, place)
     try:
         return united([dict(row) for row in found])
     except (TypeError, ValueError):
         raise PluginError(f"{place}: returns a {type(found).__name__}; expected documents") from None
 
 
-def selected(total: int, limit: float | None = None, samples: Sequence[int] | None = None) -> list[int]:
-    """Which documents are asked: the first ``limit``, a share of them below 1, or the ``samples``, each once.
-
-    >>> selected(7, 0.3), selected(4, 1.0), selected(9, samples=[5, 2, 5])
-    ([0, 1, 2], [0], [2, 5])
-    """
-    if samples:
-        if limit is not None:
-            raise InputError.at("--limit", "given together with samples", "expected one of the two")
-        odd = [one for one in samples if not 0 <= one < total]
-        if odd:
-            raise InputError.at("samples", f"no document {odd[0]}", f"expected numbers from 0 to {total - 1}")
-        return sorted(set(samples))
-    most = effective_limit(total, limit)
-    return list(range(total if most is None else min(most, total)))
-
-
-def effective_limit(total: int, limit: float | None) -> int | None:
-    """How many documents a limit means; 1.0 is one document, not all of them."""
-    if limit is None:
+def _dataset(rows: Rows) -> Any:
+    """The rows as the library's own dataset; None where it is not installed."""
+    try:
+        import datasets  # type: ignore[import-not-found, unused-ignore]
+        from datasets.table import InMemoryTable  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
         return None
-    if not 0 < limit < math.inf:
-        raise InputError.at("--limit", f"is {limit:g}", "expected a number of documents, or a share below 1")
-    return math.ceil(total * limit) if limit < 1 else int(limit)
+    table = InMemoryTable.from_pylist([dict(row) for row in rows])
+    return datasets.Dataset(table, fingerprint=uuid4().hex[:16])  # else it would pickle the table to name it

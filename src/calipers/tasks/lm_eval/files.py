@@ -8,29 +8,21 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from calipers.errors import InputError
 from calipers.tasks.lines import json_lines, opened
+from calipers.tasks.lm_eval.cells import header_names, typed, typed_text
 
 LARGEST: Final = 2 << 30  # bytes of a file, unpacked
-NULLS: Final = frozenset(  # what a cell of CSV may say for nothing
-    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
-    | {"<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
-)
-_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d(:\d\d(:\d\d)?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
-_INTEGER: Final = re.compile(r" *[+-]?\d{1,20} *", re.ASCII)
-_TRUTH: Final = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
-
 Row = dict[str, Any]
 
 
 def read_json(path: Path, field: str | None = None) -> list[Row]:
     """One object a line, or one array of objects; ``field`` is the key of a larger object that holds the array."""
     if field is None and _first(path) != b"[":
-        return _typed([_object(row, f"{path}:{line}") for line, row in _lines(path)])
+        return typed([_object(row, f"{path}:{line}") for line, row in _lines(path)])
     try:
         content = json.loads(_content(path).decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -44,7 +36,7 @@ def read_json(path: Path, field: str | None = None) -> list[Row]:
     if isinstance(content, Mapping) and all(isinstance(column, list) for column in content.values()):
         return [dict(zip(content, cells, strict=False)) for cells in zip(*content.values(), strict=False)]
     several = content if isinstance(content, list) else [content]
-    return _typed([_object(row, f"{path}: row {number}") for number, row in enumerate(several, 1)])
+    return typed([_object(row, f"{path}: row {number}") for number, row in enumerate(several, 1)])
 
 
 def _lines(path: Path) -> Any:
@@ -64,61 +56,6 @@ def _object(row: Any, place: str) -> Row:
     if not isinstance(row, dict):
         raise InputError.at(place, f"is a {type(row).__name__}", "expected an object: one document")
     return row
-
-
-def _typed(rows: Sequence[Row]) -> list[Row]:
-    """Rows as ``datasets`` types them, column by column; a column of several types is left as it is."""
-    columns = dict.fromkeys(key for row in rows for key in row)
-    made = {column: _unified([row.get(column) for row in rows]) for column in columns}
-    cells = {column: iter(found) for column, found in made.items() if found is not None}
-    found = []
-    for row in rows:
-        whole = {key: next(cells[key]) if key in cells else row.get(key) for key in columns}
-        found.append({key: whole[key] for key in row})
-    return found
-
-
-def _unified(cells: Sequence[Any]) -> Sequence[Any] | None:
-    """The cells of one column in one type: dates as datetimes, mixed numbers as floats; None where there is none.
-
-    What is inside lists, and inside objects with the same keys, is a column of its own.
-    """
-    given = [cell for cell in cells if cell is not None]
-    kinds = {type(cell) for cell in given}
-    if kinds == {str}:
-        return _filled(cells, _dates(given) or given)
-    if kinds <= {int, float} and kinds:
-        whole = kinds == {int} and all(-(1 << 63) <= cell < 1 << 63 for cell in given)
-        return _filled(cells, given if whole else list(map(float, given)))
-    if kinds == {list}:
-        inner = _unified([one for cell in given for one in cell])
-        parts = iter(inner or ())
-        return None if inner is None else _filled(cells, [[next(parts) for _ in cell] for cell in given])
-    if kinds == {dict}:
-        keys = list(given[0])
-        if any(cell.keys() != given[0].keys() for cell in given):
-            return None
-        columns = [_unified([cell[key] for cell in given]) for key in keys]
-        if any(column is None for column in columns):
-            return None
-        return _filled(cells, [dict(zip(keys, one, strict=True)) for one in zip(*columns, strict=True)] or given)
-    return cells if len(kinds) <= 1 else None
-
-
-def _filled(cells: Sequence[Any], given: Sequence[Any]) -> Sequence[Any]:
-    rest = iter(given)
-    return [None if cell is None else next(rest) for cell in cells]
-
-
-def _dates(texts: Sequence[str]) -> Sequence[datetime] | None:
-    """The texts as points in time, UTC where they name a zone; None where one of them is none."""
-    if not all(map(_DATE.fullmatch, texts)):
-        return None
-    try:
-        found = [datetime.fromisoformat(text) for text in texts]
-    except ValueError:  # a thirteenth month
-        return None
-    return [one.astimezone(UTC).replace(tzinfo=None) if one.tzinfo else one for one in found]
 
 
 def read_csv(
@@ -141,52 +78,13 @@ def read_csv(
         raise InputError.at(str(path), f"is no CSV ({error})") from None
     finally:
         csv.field_size_limit(before)
-    header = list(names or column_names or ()) or _header(records.pop(0) if records else [])
+    header = list(names or column_names or ()) or header_names(records.pop(0) if records else [])
     for number, record in enumerate(records, 1):
         if len(record) > len(header):
             wrong = f"record {number} has {len(record)} cells for {len(header)} columns"
             raise InputError.at(str(path), wrong, "expected one a column")
-    columns = [_column([record[at] if at < len(record) else "" for record in records]) for at in range(len(header))]
+    columns = [typed_text([record[at] if at < len(record) else "" for record in records]) for at in range(len(header))]
     return [dict(zip(header, cells, strict=True)) for cells in zip(*columns, strict=True)] if columns else []
-
-
-def _header(names: Sequence[str]) -> list[str]:
-    """The names of the columns, each once: a name again gets a number, none at all is ``Unnamed``."""
-    found: list[str] = []
-    for at, name in enumerate(names):
-        own, times = name or f"Unnamed: {at}", 0
-        while own in found:
-            times += 1
-            own = f"{name}.{times}"
-        found.append(own)
-    return found
-
-
-def _column(cells: Sequence[str]) -> Sequence[Any]:
-    given = [cell for cell in cells if cell not in NULLS]
-    if not given:
-        return [None] * len(cells)
-    if all(_INTEGER.fullmatch(cell) for cell in given):
-        fits = all(-(1 << 63) <= int(cell) < 1 << 64 for cell in given)
-        whole = len(given) == len(cells) and fits  # with gaps they are floats, as pandas has them
-        make: Callable[[str], Any] = int if whole else float
-    elif all(map(_is_float, given)):
-        make = float
-    elif all(cell in _TRUTH for cell in given):
-        make = _TRUTH.__getitem__
-    else:
-        make = str
-    return [None if cell in NULLS else make(cell) for cell in cells]
-
-
-def _is_float(cell: str) -> bool:
-    if "_" in cell:  # a number in Python's own writing only
-        return False
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def read_text(path: Path, sample_by: str = "line") -> list[Row]:

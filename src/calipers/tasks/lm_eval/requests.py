@@ -9,9 +9,9 @@ from typing import Any
 
 from calipers.errors import InputError
 from calipers.tasks.lm_eval.config import shown
-from calipers.tasks.lm_eval.documents import selected
 from calipers.tasks.lm_eval.fewshot import SEED, Sampler, joined, turn, written
 from calipers.tasks.lm_eval.loaded import LoadedTask, check_index
+from calipers.tasks.lm_eval.selection import selected
 from calipers.tasks.lm_eval.template import Doc, field_of
 
 

@@ -1,0 +1,86 @@
+"""lm-evaluation-harness' numbers from its own files: samples added up again as it adds them up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from calipers.errors import CalipersError
+from calipers.metrics.lm_eval_stderr import ITERATIONS
+from calipers.metrics.lm_eval_task import aggregate_task
+from calipers.readers.files import Source
+from calipers.readers.lm_eval import OTHERS, is_results, results_beside, rows_of, samples_beside, task_of
+from calipers.reports.lm_eval import task_row
+from calipers.reports.lm_eval_table import table
+from calipers.scores.entries import KNOWN
+
+WITHOUT: Final = "N/A"
+
+
+def results_of(paths: Sequence[str], iterations: int = ITERATIONS) -> dict[str, Any]:
+    """A results object from files of samples; version, shots and direction from the results beside them, if any.
+
+    A path to a results file stands for the samples beside it. A metric whose documents were written so
+    that they cannot be read back (brier_score's chances are rounded to text) keeps the number that
+    stands beside, or has none.
+    """
+    found: dict[str, Any] = {"results": {}, "versions": {}, "n-shot": {}, "higher_is_better": {}, "group_subtasks": {}}
+    for path in _samples(paths):
+        task, beside = task_of(path), results_beside(path)
+        config = (beside.get("configs") or {}).get(task) or {}
+        values = _values(path)
+        numbers, size = _numbers(values, config, (beside.get("results") or {}).get(task) or {}, iterations)
+        found["results"][task] = task_row(task, config.get("task_alias"), size, numbers)
+        for block in ("versions", "n-shot"):
+            if task in (beside.get(block) or {}):
+                found[block][task] = beside[block][task]
+        names = dict.fromkeys(key.rpartition(",")[0] for key in values)
+        told = (beside.get("higher_is_better") or {}).get(task) or {}
+        better = {name: told.get(name, KNOWN[name].higher_is_better if name in KNOWN else None) for name in names}
+        found["higher_is_better"][task] = better
+    return found
+
+
+def table_of(paths: Sequence[str], iterations: int = ITERATIONS) -> str:
+    """The table that lm-eval prints, from its own files of samples."""
+    return table(results_of(paths, iterations))
+
+
+def _samples(paths: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for path in paths:
+        with Source(path) as source:
+            whole = is_results(source.head)
+        found += samples_beside(path) if whole else [path]
+    return found
+
+
+def _values(path: str) -> dict[str, list[Any]]:
+    """The documents' values under ``metric,pipeline``, in the order of the file."""
+    found: dict[str, list[Any]] = {}
+    with Source(path) as source:
+        for row in rows_of(source):
+            for name, value in row.items():
+                if name not in OTHERS:
+                    found.setdefault(f"{name},{row.get('filter', 'none')}", []).append(value)
+    return found
+
+
+def _numbers(
+    values: dict[str, list[Any]], config: dict[str, Any], beside: dict[str, Any], iterations: int
+) -> tuple[dict[str, Any], int]:
+    hows = {name: known.aggregation for name, known in KNOWN.items()}
+    hows |= {
+        entry["metric"]: entry["aggregation"]
+        for entry in config.get("metric_list") or ()
+        if isinstance(entry.get("aggregation"), str) and " " not in entry["aggregation"]
+    }
+    numbers: dict[str, Any] = {}
+    for key, items in values.items():
+        metric, _, pipeline = key.rpartition(",")
+        try:
+            numbers |= aggregate_task({key: items}, hows, iterations).metrics
+        except CalipersError:
+            error = f"{metric}_stderr,{pipeline}"
+            numbers |= {key: beside.get(key, WITHOUT), error: beside.get(error, WITHOUT)}
+    return numbers, max(map(len, values.values()), default=0)
