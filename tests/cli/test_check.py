@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 
 import pytest
 from cli.running import calipers, lines, refused
@@ -61,3 +62,8 @@ def test_what_is_wrong_is_one_line(tmp_path, row, arguments, said):
 
 def test_no_benchmark_at_all(tmp_path):
     assert refused("check", "nowhere", cwd=tmp_path).startswith("no benchmark named 'nowhere' in this project")
+
+
+def test_the_bundled_benchmark_passes_its_own_test(tmp_path):
+    done = calipers("check", str(files("calipers") / "examples" / "arith"), "--selftest", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout

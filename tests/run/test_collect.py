@@ -139,12 +139,12 @@ def test_a_first_rollout_that_takes_long_keeps_nobody_waiting(tmp_path, monkeypa
     class Slow(Agent):
         async def run(self, row):
             found = await super().run(row)
-            while row["_ng_task_index"] == 0 and len(self.calls) < 4:  # until others have come
+            while row["_ng_task_index"] == 0 and len(self.calls) < 8:  # until all others have come
                 await asyncio.sleep(0.001)
             return found
 
     agent = Slow()
-    standing, made, _ = collected(tmp_path, {"a": agent}, planned(8))
+    _, made, _ = collected(tmp_path, {"a": agent}, planned(8))
     assert len(made) == 8
     assert made[0]["_ng_task_index"] != 0
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 from calipers.errors import CalipersError
 from calipers.metrics.lm_eval_stderr import ITERATIONS
 from calipers.metrics.lm_eval_task import aggregate_task
-from calipers.readers.files import Source
-from calipers.readers.lm_eval import OTHERS, is_results, results_beside, rows_of, samples_beside, task_of
+from calipers.readers.files import LARGEST_WHOLE, Source
+from calipers.readers.lm_eval import OTHERS, decoded, is_results, results_beside, rows_of, samples_beside, task_of
 from calipers.reports.lm_eval import task_row
 from calipers.reports.lm_eval_table import table
 from calipers.scores.entries import KNOWN
@@ -25,7 +25,11 @@ def results_of(paths: Sequence[str], iterations: int = ITERATIONS) -> dict[str, 
     stands beside, or has none.
     """
     found: dict[str, Any] = {"results": {}, "versions": {}, "n-shot": {}, "higher_is_better": {}, "group_subtasks": {}}
-    for path in _samples(paths):
+    samples, alone = _samples(paths)
+    for path in alone:  # numbers without the samples they came from stand as they are
+        for block, held in _results(path).items():
+            found[block] = {**found.get(block, {}), **held} if isinstance(held, dict) else held
+    for path in samples:
         task, beside = task_of(path), results_beside(path)
         config = (beside.get("configs") or {}).get(task) or {}
         values = _values(path)
@@ -46,13 +50,24 @@ def table_of(paths: Sequence[str], iterations: int = ITERATIONS) -> str:
     return table(results_of(paths, iterations))
 
 
-def _samples(paths: Sequence[str]) -> list[str]:
+def _samples(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The files of samples, and the results files that have none beside them."""
     found: list[str] = []
+    alone: list[str] = []
     for path in paths:
         with Source(path) as source:
             whole = is_results(source.head)
-        found += samples_beside(path) if whole else [path]
-    return found
+        beside = samples_beside(path) if whole else [path]
+        found += beside
+        alone += [] if beside else [path]
+    return found, alone
+
+
+def _results(path: str) -> dict[str, Any]:
+    with Source(path) as source:
+        held = decoded(source.everything(LARGEST_WHOLE))
+    blocks = ("results", "groups", "group_subtasks", "versions", "n-shot", "higher_is_better")
+    return {block: held[block] for block in blocks if held and block in held}
 
 
 def _values(path: str) -> dict[str, list[Any]]:

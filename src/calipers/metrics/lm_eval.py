@@ -138,6 +138,9 @@ def binary(items: Sequence[Any]) -> Array:
 def distances(items: Sequence[Any]) -> Array:
     """The squared distance of each document's chances from the truth, [N]."""
     found = []
+    for _, chances in map(_two, items):
+        if not isinstance(chances, (list, tuple)) or not all(isinstance(one, (int, float)) for one in chances):
+            raise InputError(f"brier_score: the chances are {chances!r}; expected a list of numbers")
     sizes = {len(_two(item)[1]) for item in items}
     if len(sizes) > 1:
         raise InputError(f"brier_score over documents of {sorted(sizes)} choices; expected as many for each")

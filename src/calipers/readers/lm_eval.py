@@ -56,7 +56,7 @@ def is_row(row: Mapping[str, Any]) -> bool:
 
 def is_line(line: bytes) -> bool:
     """Whether a line that is no strict JSON is one of lm-eval's samples, with a NaN in it."""
-    row = _decoded(line)
+    row = decoded(line)
     return row is not None and is_row(row)
 
 
@@ -114,7 +114,7 @@ def rows_of(source: Source) -> Iterator[dict[str, Any]]:
         for line in bytes(block).split(b"\n"):
             number += 1
             if line.strip():
-                row = _decoded(line)
+                row = decoded(line)
                 if row is None or not is_row(row):
                     raise InputError.at(
                         f"{source.path}:{number}", "no sample of lm-eval", "expected doc_id, resps, ..."
@@ -136,7 +136,7 @@ def results_beside(path: str) -> dict[str, Any]:
         beside = os.path.join(os.path.dirname(path), name)
         if os.path.isfile(beside) and os.path.getsize(beside) <= LARGEST_WHOLE:
             with open(beside, "rb") as file:
-                found = _decoded(file.read())
+                found = decoded(file.read())
             return found if isinstance(found, dict) and "results" in found else {}
     return {}
 
@@ -156,7 +156,7 @@ def _about(path: str) -> tuple[str, str | None, frozenset[str]]:
 
 def _record(line: bytes, task: str, model: str | None, fallbacks: Collection[str], odd: _Odd) -> bytes:
     """A sample as a record of ours; a bad line as it is, to be refused where it stands."""
-    row = _decoded(line) if line.strip() else None
+    row = decoded(line) if line.strip() else None
     if row is None or not is_row(row):
         return line
     scores: dict[str, float] = {}
@@ -192,7 +192,7 @@ def _lost(answers: Any, fallbacks: Collection[str]) -> bool:
     return bool(flat) and all(isinstance(one, str) and one in fallbacks for one in flat)
 
 
-def _decoded(text: bytes) -> dict[str, Any] | None:
+def decoded(text: bytes) -> dict[str, Any] | None:
     """A JSON object, with the NaN and Infinity that Python writes; None for anything else."""
     found: Any
     try:

@@ -26,8 +26,16 @@ from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Rollouts, assemble
 
 FORMATS = (
-    *("native", "jsonl", "evsys_predictions", "evsys_rewards", "csv", "parquet", "nemo_gym", "run"),
-    *("lm_eval_samples", "lm_eval_results"),
+    "native",
+    "jsonl",
+    "evsys_predictions",
+    "evsys_rewards",
+    "csv",
+    "parquet",
+    "nemo_gym",
+    "lm_eval_samples",
+    "lm_eval_results",
+    "run",
 )
 NOTHING: Mapping[str, str] = MappingProxyType({})
 BLANKS = b" \t\r\n"

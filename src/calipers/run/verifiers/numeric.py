@@ -106,6 +106,10 @@ class NumericMatch:
         if as_number(task.target) is None:
             raise fault(task, f"target is {task.target!r}", "expected a number, or text that is one")
 
+    def gold(self, task: Task) -> str | None:
+        """An answer that must pass: the target, after the marker where one is looked for."""
+        return f"{task.params.get('marker') or ''} {task.target}".strip()
+
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         target = as_number(task.target)
