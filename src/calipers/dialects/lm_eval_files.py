@@ -25,8 +25,8 @@ def results_of(paths: Sequence[str], iterations: int = ITERATIONS) -> dict[str, 
     stands beside, or has none.
     """
     found: dict[str, Any] = {"results": {}, "versions": {}, "n-shot": {}, "higher_is_better": {}, "group_subtasks": {}}
-    samples, alone = _samples(paths)
-    for path in alone:  # numbers without the samples they came from stand as they are
+    samples, results = _samples(paths)
+    for path in results:  # what no samples are there for, and groups, stand as they are
         for block, held in _results(path).items():
             found[block] = {**found.get(block, {}), **held} if isinstance(held, dict) else held
     for path in samples:
@@ -46,21 +46,21 @@ def results_of(paths: Sequence[str], iterations: int = ITERATIONS) -> dict[str, 
 
 
 def table_of(paths: Sequence[str], iterations: int = ITERATIONS) -> str:
-    """The table that lm-eval prints, from its own files of samples."""
-    return table(results_of(paths, iterations))
+    """The table that lm-eval prints, and that of its groups where there are some, from its own files."""
+    found = results_of(paths, iterations)
+    return "\n".join([table(found), *([table(found, "groups")] if found.get("groups") else [])])
 
 
 def _samples(paths: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files of samples, and the results files that have none beside them."""
-    found: list[str] = []
-    alone: list[str] = []
+    """The files of samples, those beside results files included; and the results files."""
+    samples: list[str] = []
+    results: list[str] = []
     for path in paths:
         with Source(path) as source:
             whole = is_results(source.head)
-        beside = samples_beside(path) if whole else [path]
-        found += beside
-        alone += [] if beside else [path]
-    return found, alone
+        samples += samples_beside(path) if whole else [path]
+        results += [path] if whole else []
+    return samples, results
 
 
 def _results(path: str) -> dict[str, Any]:

@@ -68,10 +68,15 @@ def route(workers: Workers, limits: Limits) -> Callable[[Request], Awaitable[Res
         except OSError as error:
             return respond(no_room(error))
         finally:
-            body.unlink(missing_ok=True)
-            answer.unlink(missing_ok=True)  # it is open by now, and stays until it is sent
+            await asyncio.to_thread(_removed, body, answer)  # on a thread: hundreds of megabytes take their time
 
     return aggregate_metrics
+
+
+def _removed(body: Path, answer: Path) -> None:
+    """Remove both; an answer that is open by now stays until it is sent."""
+    body.unlink(missing_ok=True)
+    answer.unlink(missing_ok=True)
 
 
 async def _spooled(request: Request, body: Path, limits: Limits) -> Refusal | None:
@@ -112,9 +117,11 @@ def _sent(answer: Path) -> Response:
     size = answer.stat().st_size
 
     async def pieces() -> AsyncIterator[bytes]:
-        with file:
+        try:
             while piece := file.read(PIECE):
                 yield piece
                 await asyncio.sleep(0)  # a buffer that takes all it is given would keep everybody else waiting
+        finally:
+            await asyncio.to_thread(file.close)
 
     return StreamingResponse(pieces(), media_type=JSON, headers={"content-length": str(size)})
