@@ -54,7 +54,7 @@ def test_every_command_helps(tmp_path, name):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["scroe"], "no command named 'scroe'; did you mean 'score'?"),
+        (["scroe"], "no command named 'scroe'; did you mean 'score' or 'rescore'?"),
         (["--verison"], "no option '--verison'; did you mean '--version'?"),
         (["explain"], "missing argument 'NAME'; see calipers explain --help"),
         (["list", "metrics", "more"], "got unexpected extra argument ('more'); see calipers list --help"),

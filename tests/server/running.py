@@ -40,5 +40,5 @@ def running(*arguments: str, cwd: Path, **environment: str) -> Iterator[Running]
                 assert said[-1], "".join(said)
             yield Running(process, "http://" + said[-1].removeprefix(SAID).split()[0], "".join(said))
         finally:
-            if process.poll() is None:
-                process.kill()
+            process.terminate()
+            process.wait(60)

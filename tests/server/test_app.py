@@ -144,6 +144,24 @@ def test_a_route_for_metrics_of_its_own(tmp_path):
         assert ask.post("/aggregate_metrics", b"{").code == "bad_json"
 
 
+OWN = """def setup_webserver(self):
+        from fastapi.responses import PlainTextResponse
+        app = super().setup_webserver()
+        async def handler(request, error):
+            return PlainTextResponse("mine", 400)
+        app.add_exception_handler(ZeroDivisionError, handler)
+        from fastapi.exceptions import RequestValidationError
+        app.add_exception_handler(RequestValidationError, handler)
+        return app
+"""
+
+
+def test_a_server_may_see_to_failures_itself(tmp_path):
+    with asking(server_file(tmp_path, OWN)) as ask:
+        assert ask.post("/verify", {}).body == b"mine"
+        assert ask("GET", "/nowhere").code == "not_found"
+
+
 FAILING = "async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:\n        "
 
 

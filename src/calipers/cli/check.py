@@ -21,6 +21,8 @@ FAULT = 1
 @click.argument("benchmark", metavar="BENCHMARK")
 @click.option("--selftest", is_flag=True, help="Try the verifiers: gold answers must pass, nonsense must fail.")
 @click.option("--limit", type=int, metavar="N", help="Only the first N tasks.")
+@click.option("--include-path", metavar="DIR", multiple=True, help="A folder of lm-eval tasks; may be repeated.")
+@click.option("--trust", is_flag=True, help="Run code that came with a task (!function).")
 @click.option("--concurrency", type=int, metavar="N", default=32, show_default=True, help="Verdicts at once, at most.")
 @click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Of the random texts.")
 @click.option(
@@ -40,6 +42,8 @@ def check(
     benchmark: str,
     selftest: bool,
     limit: int | None,
+    include_path: tuple[str, ...],
+    trust: bool,
     concurrency: int,
     seed: int,
     confidence: float,
@@ -52,6 +56,13 @@ def check(
     another task's answer; exit 1 when a gold answer fails or anything else passes. No model is called.
     """
     _checked_numbers(limit, concurrency, confidence)
+    if include_path or benchmark.endswith((".yaml", ".yml")):
+        from calipers.jobs import lm_eval
+
+        with redirect_stdout(sys.stderr):  # nor is what a task's own code prints
+            lines = lm_eval.checked(benchmark, lm_eval.Wanted(include_path, trust=trust))
+        write("".join(f"{clean(line, None)}\n" for line in lines))
+        return
     with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
         for plugin in plugins:
             from calipers.compat import load_plugin

@@ -58,7 +58,8 @@ def run(
 ) -> None:
     """Run each BENCHMARK against each model, judge and score what comes back.
 
-    A BENCHMARK is a directory with tasks.jsonl, a name in the store, or a YAML file that says it all.
+    A BENCHMARK is a directory with tasks.jsonl, a name in the store, a task file or a task's name of
+    lm-evaluation-harness, or a YAML file that says it all.
     The same command again goes on where the last one stopped.
     """
     if unsafe:

@@ -33,6 +33,9 @@ asking = _options(
     click.option("--temperature", type=float, metavar="T", help="Without it: the server's own."),
     click.option("--stop", metavar="TEXT", multiple=True, help="Text that ends a completion; may be repeated."),
     click.option("--system-prompt", metavar="TEXT", help="A system turn before every prompt."),
+    click.option("--num-fewshot", type=int, metavar="N", help="Examples before a question (lm-eval tasks)."),
+    click.option("--include-path", metavar="DIR", multiple=True, help="A folder of lm-eval tasks; may be repeated."),
+    click.option("--trust", is_flag=True, default=None, help="Run code that came with a task (!function)."),
     click.option(
         "--gen-kwargs", metavar="KEY=VALUE,...", help="More settings for the server: top_p=0.9,min_p=0.1, or JSON."
     ),

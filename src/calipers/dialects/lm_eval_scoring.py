@@ -16,6 +16,7 @@ from calipers.errors import InputError
 from calipers.metrics.lm_eval_reduce import base, check, reduced
 from calipers.metrics.lm_eval_stderr import ITERATIONS
 from calipers.metrics.lm_eval_task import TaskNumbers, aggregate_task
+from calipers.regexes import RegexTimeout
 from calipers.scores.choice import Choices, score_choices
 from calipers.scores.entries import CHOICE, GENERATION, ROLLING, Entry
 from calipers.scores.generate import process, score_answer
@@ -139,6 +140,8 @@ def _pipeline(documents: Sequence[Answered], scoring: Scoring, way: Way) -> Scor
         kept = None if STOPPED in outcomes[-1:] else [_without_gaps(found, row) for row in rows]
         try:
             each, one = ({}, {}) if kept is None else _document(document, kept, scoring, way)
+        except RegexTimeout:  # of what exact_match ignores
+            (each, one), outcomes[-1] = ({}, {}), STOPPED
         except InputError as error:
             raise InputError(f"pipeline {scoring.pipeline.name!r}, document {number}: {error}") from None
         repeats.append(each)
@@ -155,7 +158,10 @@ def _matched(documents: Sequence[Answered], found: Answers, scoring: Scoring, wa
     targets = [document.target for document in documents]
     if {type(value) for value in found.values} | {type(target) for target in targets} != {str} or entry.k is not None:
         return None
-    values = match_all(found.values, targets, entry.rules)
+    try:
+        values = match_all(found.values, targets, entry.rules)
+    except RegexTimeout:
+        return None  # one by one, only the document that took too long is a gap
     hit: tuple[dict[str, list[Any]], dict[str, Any]] = _once({"exact_match": 1.0})
     miss = _once({"exact_match": 0.0})
     each = [hit if value else miss for value in values]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import msgspec
 from calipers.errors import InputError
 from calipers.jobs.config import Settings, price, read_config
 from calipers.jobs.job import Job
+from calipers.tasks.store import names
 
 COMMAND_LINE = "command line"
 LIFTED = {  # what --gen-kwargs may say of our own settings, in the names of other systems
@@ -33,7 +36,9 @@ def jobs_of(benchmarks: Sequence[str], given: Mapping[str, Any]) -> tuple[list[J
     asked: list[tuple[Settings, str]] = []
     notes: list[str] = []
     for benchmark in benchmarks:
-        if Path(benchmark).suffix in (".yaml", ".yml"):
+        if (theirs := _theirs(benchmark, told)) is not None:
+            asked += [(run, benchmark) for run in theirs]
+        elif Path(benchmark).suffix in (".yaml", ".yml"):
             runs, more = read_config(benchmark)
             asked += [(run, benchmark) for run in runs]
             notes += more
@@ -44,8 +49,26 @@ def jobs_of(benchmarks: Sequence[str], given: Mapping[str, Any]) -> tuple[list[J
     return [replace(job, among=several) for job in jobs], notes
 
 
+def _theirs(benchmark: str, told: Mapping[str, Any]) -> list[Settings] | None:
+    """The runs that a task file or a name of lm-evaluation-harness asks for; None when it is none of those."""
+    include_path = tuple(told.get("include_path", ()))
+    is_file = Path(benchmark).suffix in (".yaml", ".yml")
+    if not is_file and not include_path and (os.path.lexists(benchmark) or find_spec("lm_eval") is None):
+        return None
+    from calipers.jobs import lm_eval
+
+    if not is_file and not include_path and benchmark in names():  # a benchmark that was published here comes first
+        return None
+    if not lm_eval.is_known(benchmark, include_path):
+        return None
+    known = ("num_fewshot", "predict_only", "trust")
+    return lm_eval.settings(benchmark, lm_eval.Wanted(include_path, **{key: told[key] for key in known if key in told}))
+
+
 def _product(settings: Settings, origin: str, told: Mapping[str, Any]) -> list[Job]:
     merged = {**settings, **told}
+    if "gen_kwargs" in settings and "gen_kwargs" in told:
+        merged["gen_kwargs"] = {**settings["gen_kwargs"], **told["gen_kwargs"]}
     origins = {**dict.fromkeys(settings, origin), **dict.fromkeys(told, COMMAND_LINE)}
     for name, example in (("benchmark", "benchmark: data/arith"), ("model", "--model openai/gpt-4o-mini")):
         if not merged.get(name):
@@ -61,6 +84,8 @@ def _told(given: Mapping[str, Any]) -> Settings:
         told["price"] = price("--price", told["price"])
     if "gen_kwargs" in told:
         extra = gen_kwargs(told["gen_kwargs"])
+        if extra.pop("do_sample", None) is False:  # lm-evaluation-harness' word for temperature 0
+            extra.setdefault("temperature", 0.0)
         lifted = {LIFTED[key]: extra.pop(key) for key in list(extra) if key in LIFTED}
         if isinstance(lifted.get("stop"), str):
             lifted["stop"] = (lifted["stop"],)

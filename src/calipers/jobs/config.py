@@ -42,8 +42,8 @@ EVSYS: Final = {  # a key of EvSys' section -> our setting
 APART: Final = ("path", "id", "name", "engine", "chat_template", "models", "model", "inference")  # read one by one
 IDLE: Final = ("run_every", "split", "tags")  # for training
 EVSYS_DEFAULTS: Final = {"dialect": "evsys", "max_tokens": 512, "temperature": 0.0, "concurrency": 8}
-OURS: Final = tuple(field.name for field in fields(Job) if field.name not in ("origins", "among"))
-LISTS: Final = ("benchmark", "model", "metrics", "stop", "by")
+OURS: Final = tuple(field.name for field in fields(Job) if field.name not in ("origins", "among", "lm_eval"))
+LISTS: Final = ("benchmark", "model", "metrics", "stop", "by", "include_path")
 
 
 def read_config(path: str) -> tuple[list[Settings], list[str]]:

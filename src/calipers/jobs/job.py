@@ -28,6 +28,11 @@ class Job:
     system_prompt: str | None = None
     user_template: str = "{prompt}"
     gen_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    # a task of lm-evaluation-harness
+    lm_eval: str | None = None  # its name among those that `benchmark` stands for; None: no such task
+    num_fewshot: int | None = None
+    include_path: tuple[str, ...] = ()
+    trust: bool = False  # run code that came with the data
     # how it is reached
     base_url: str | None = None
     api: Literal["chat", "completions"] = "chat"
@@ -56,7 +61,7 @@ class Job:
     origins: Mapping[str, str] = field(default_factory=dict)  # setting -> where its value was given
 
     def __post_init__(self) -> None:
-        least = {"samples": 1, "limit": 0, "max_tokens": 1, "concurrency": 1, "retries": 0, "seed": 0}
+        least = {"samples": 1, "limit": 0, "max_tokens": 1, "concurrency": 1, "retries": 0, "seed": 0, "num_fewshot": 0}
         for name, lowest in least.items():
             value = getattr(self, name)
             if value is not None and value < lowest:

@@ -53,6 +53,7 @@ def plan(job: Job, suite: Suite, order: Sequence[Task]) -> dict[str, Any]:
         "git": _commit(),
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "inputs": list(_inputs(job, suite)),
+        **({"lm_eval": suite.metadata["lm_eval"]} if "lm_eval" in suite.metadata else {}),
         "tasks": PlannedTasks(order),
     }
 

@@ -36,12 +36,14 @@ from calipers.run.secrets import Secrets
 from calipers.run.start import conduct
 from calipers.run.verifiers.find import NamedVerifier, opened, verifier
 from calipers.tasks.store import load_suite
-from calipers.tasks.task import Task
+from calipers.tasks.task import Suite, Task
 
 GAPS = frozenset(OUTCOMES[FIRST_GAP:])
 RUNS = Path("runs")
 MOST_FAILURES = 3
-SETTINGS = tuple(field.name for field in fields(Job) if field.name not in ("benchmark", "model", "origins", "among"))
+SETTINGS = tuple(
+    field.name for field in fields(Job) if field.name not in ("benchmark", "model", "origins", "among", "lm_eval")
+)
 
 History = Mapping[tuple[str, int], Past]
 
@@ -86,7 +88,7 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
     InputError, before the first call, for whatever cannot work; ClientError when the first call
     says that no other would fare better.
     """
-    suite = load_suite(job.benchmark)
+    suite, own = _suite(job)
     tasks = [replace(task, verifier=None) if job.predict_only else task for task in suite.tasks[: job.limit]]
     if not tasks:
         raise InputError.at(job.benchmark, "no tasks", "expected at least one")
@@ -94,7 +96,7 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
     until = Until.of(job.until, scoring) if job.until else None
     if until and until.asked.text not in [one.text for one in scoring.asked]:
         scoring = replace(scoring, asked=[*scoring.asked, until.asked])
-    named, doubts = _judges(tasks, lenient=scoring.dialect.name == "evsys")
+    named, doubts = _judges(tasks, own, lenient=scoring.dialect.name == "evsys")
     secrets = Secrets()
     judges = {name: opened(judge, secrets) for name, judge in named.items()}
     connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets)
@@ -222,13 +224,25 @@ def _scoring(job: Job) -> Plan:
     )
 
 
-def _judges(tasks: Sequence[Task], lenient: bool) -> tuple[Mapping[str, NamedVerifier], list[str]]:
+def _suite(job: Job) -> tuple[Suite, Mapping[str, NamedVerifier]]:
+    """The benchmark, and the verifiers that it brings itself."""
+    if job.lm_eval is None:
+        return load_suite(job.benchmark), {}
+    from calipers.jobs.lm_eval import Wanted, prepared
+
+    return prepared(job.benchmark, job.lm_eval, Wanted(job.include_path, job.num_fewshot, job.predict_only, job.trust))
+
+
+def _judges(
+    tasks: Sequence[Task], own: Mapping[str, NamedVerifier], lenient: bool
+) -> tuple[Mapping[str, NamedVerifier], list[str]]:
     """Every verifier the tasks name, and doubts about what they are to judge.
 
     A task that can never be judged is an InputError, here and not after the first call; EvSys judges
     it all the same, so in its dialect it is a doubt.
     """
-    judges = {name: verifier(name) for name in dict.fromkeys(task.verifier for task in tasks) if name is not None}
+    named = [name for name in dict.fromkeys(task.verifier for task in tasks) if name is not None]
+    judges = {name: own.get(name) or verifier(name) for name in named}
     doubts = []
     for task in tasks:
         if task.verifier is not None:

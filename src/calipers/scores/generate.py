@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from calipers.errors import CalipersError, InputError, PluginError
 from calipers.scores.entries import Entry
-from calipers.scores.match import matches
+from calipers.scores.match import Rules, matches
 
 PAIRS = ("bleu", "chrf", "chrf++", "ter", "f1", "mcc", "matthews_corrcoef")
 """Metrics of all documents together: a document keeps (reference, answer) for them."""
@@ -64,18 +65,19 @@ def _score(entry: Entry, reference: Any, answer: Any, several: bool) -> dict[str
     if entry.name == "bypass":
         return {entry.name: None}
     if entry.name == "exact_match":
-        rules = entry.rules
-        if answer is None:  # a filter found nothing that could be compared
-            return {entry.name: 0.0}
-        if not several:
-            return {entry.name: matches(answer, reference, rules)}
-        if isinstance(answer, list) and answer:
-            best = [max(matches(one, other, rules) for other in reference) for one in answer]
-            return {entry.name: sum(best) / len(best)}
-        return {entry.name: max((matches(answer, one, rules) for one in reference), default=0.0)}
+        return {entry.name: _matched(answer, reference if several else [reference], entry.rules)}
     if entry.name in PAIRS:
         return {entry.name: (reference, "" if answer is None else answer)}
     raise InputError(f"metric {entry.name!r} scores no generated answer; expected exact_match or another that does")
+
+
+def _matched(answer: Any, references: Sequence[Any], rules: Rules) -> float:
+    """Whether an answer is any of the references; of a list of repeats, the share that is. No answer is none."""
+    if isinstance(answer, list) and not rules.regexes_to_ignore and answer:
+        return math.fsum(_matched(one, references, rules) for one in answer) / len(answer)
+    if answer is None:
+        return 0.0
+    return max((matches(answer, one, rules) for one in references), default=0.0)
 
 
 def _called(entry: Entry, reference: Any, answer: Any) -> Any:

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from calipers import __version__
 from calipers.compat.nemo_gym.hooks import failure
+from calipers.compat.nemo_gym.models import AggregateMetrics
 from calipers.run.verifiers.find import NamedVerifier
 from calipers.server.documents import DOCUMENTED, Health, Status, StrictJSON, respond
 from calipers.server.door import Door
@@ -69,8 +70,6 @@ def _plain(verifier: NamedVerifier | None) -> FastAPI:
 
 def _aggregate(app: FastAPI, workers: Workers, limits: Limits) -> None:
     """Our own route in place of any other: before what else the application has, which may be a catch-all."""
-    from calipers.compat.nemo_gym.models import AggregateMetrics
-
     path = aggregate_metrics.PATH
     others = [route for route in app.router.routes if getattr(route, "path", "") != path]
     app.router.routes.clear()
@@ -89,7 +88,7 @@ def _greet(app: FastAPI) -> None:
 
 
 def _explain(app: FastAPI, path: str | None) -> None:
-    """Every failure as a JSON body with one sentence; ``path`` is the user's file, if there is one."""
+    """Every failure as a JSON body with one sentence, unless the user's file (``path``) sees to it itself."""
 
     async def of_http(request: Request, error: Exception) -> Response:
         status, detail = getattr(error, "status_code", 500), getattr(error, "detail", "")
@@ -115,10 +114,16 @@ def _explain(app: FastAPI, path: str | None) -> None:
             return respond(Refusal(500, "failed", f"this is a bug in Calipers: {type(error).__name__}: {error}"))
         return respond(Refusal(500, "server_failed", str(failure(path, f"{request.url.path} failed", error))))
 
-    app.add_exception_handler(HTTPException, of_http)
-    app.add_exception_handler(RequestValidationError, of_request)
-    app.add_exception_handler(ResponseValidationError, of_answer)
-    app.add_exception_handler(Exception, of_code)
+    ours = {
+        HTTPException: of_http,
+        RequestValidationError: of_request,
+        ResponseValidationError: of_answer,
+        Exception: of_code,
+    }
+    for kind, handler in ours.items():
+        held = app.exception_handlers.get(kind)
+        if held is None or held.__module__.startswith("fastapi."):  # else it is the user's own
+            app.add_exception_handler(kind, handler)
 
 
 def _faults(error: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,85 @@
+"""A finished run of a task of lm-evaluation-harness to its numbers: the log, through its filters and metrics.
+
+A document counts once every repeat of it was answered; one that was not is a gap, and is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calipers.dialects.lm_eval_scoring import TaskScores, Way, answered, score_documents
+from calipers.errors import InputError
+from calipers.jobs.lm_eval_judge import scoring
+from calipers.reports.lm_eval import line_text, sample_row
+from calipers.tasks.lines import json_lines
+from calipers.tasks.lm_eval.loaded import LoadedTask
+from calipers.tasks.lm_eval.requests import Asking, requests
+
+Responses = Mapping[int, Sequence[str]]
+"""Document -> its completions, by sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What a run comes to in lm-evaluation-harness' own terms."""
+
+    task: LoadedTask
+    responses: Responses
+    scores: TaskScores
+    gaps: Sequence[int]  # documents that were begun and not answered in full
+
+
+def score_run(task: LoadedTask, log: Path, repeats: int) -> Scored:
+    """The scores of a run, from its log of completions; InputError where not one document was answered in full."""
+    held = responses(log)
+    whole = {number: said for number, said in sorted(held.items()) if len(said) >= repeats}
+    if not whole:
+        raise InputError.at(str(log), "no document was answered in full", f"expected {repeats} completions of one")
+    several = {number: [list(said[:repeats])] for number, said in whole.items()}
+    way = Way(task.config.output_type, task.multiple_targets, task.config.process_results)
+    scores = score_documents(answered(task, several), scoring(task), way)
+    return Scored(task, whole, scores, [number for number in held if number not in whole])
+
+
+def responses(log: Path) -> dict[int, list[str]]:
+    """What a model said to each document, sample by sample up to the first gap; the last attempt counts."""
+    last: dict[tuple[int, int], tuple[int, str | None]] = {}
+    for line, record in json_lines(log):
+        try:
+            key = int(record["task"]), int(record.get("sample", 0))
+            attempt, said = int(record.get("attempt", 1)), record.get("completion")
+        except (TypeError, ValueError, KeyError):
+            raise InputError.at(
+                f"{log}:{line}", "is no rollout of such a task", "expected the log of its run"
+            ) from None
+        if key not in last or attempt > last[key][0]:
+            last[key] = attempt, said if isinstance(said, str) else None
+    found: dict[int, list[str]] = {}
+    for number, sample in sorted(last):
+        said, held = last[number, sample][1], found.setdefault(number, [])
+        if said is not None and len(held) == sample:
+            held.append(said)
+    return found
+
+
+def sample_lines(scored: Scored) -> Iterator[str]:
+    """The lines of ``samples_<task>.jsonl``: all documents of the first pipeline, then of the next."""
+    task = scored.task
+    asked = {one.doc_id: one.args for one in requests(task, Asking()) if one.doc_id in scored.responses}
+    for one in scored.scores.pipelines:
+        for at, number in enumerate(scored.responses):
+            doc: Any = task.docs[number]
+            row = sample_row(
+                number,
+                doc,
+                task.target(doc, number),
+                [asked[number]],
+                [list(scored.responses[number])],
+                one.answers[at],
+                one.scoring.pipeline.name,
+                one.scores[at],
+            )
+            yield line_text(row)

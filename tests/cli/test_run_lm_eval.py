@@ -1,0 +1,173 @@
+"""``calipers run`` on tasks of lm-evaluation-harness, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli.running import calipers, refused
+
+MODEL = """
+import re
+calls = open("calls.txt", "a")
+
+def answer(prompt):
+    calls.write("x\\n"); calls.flush()
+    a, b = re.findall(r"(\\d+) \\+ (\\d+)", prompt)[-1]
+    return f"The answer is {int(a) + int(b)}."
+"""
+TASK = """\
+task: sums
+dataset_path: json
+dataset_kwargs:
+  data_files: {test: data.jsonl, train: data.jsonl}
+test_split: test
+fewshot_split: train
+output_type: generate_until
+doc_to_text: "Q: {{q}}\\nA:"
+doc_to_target: "{{a}}"
+repeats: 2
+generation_kwargs: {until: ["\\n"], max_gen_toks: 20, temperature: 0.5, do_sample: true}
+filter_list:
+  - name: strict
+    filter:
+      - {function: regex, regex_pattern: 'The answer is (\\d+)'}
+      - {function: take_first}
+metric_list:
+  - {metric: exact_match, aggregation: mean, higher_is_better: true}
+metadata: {version: 1.0}
+"""
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    rows = [{"q": f"What is {i} + {i}?", "a": 2 * i} for i in range(4)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "task.yaml").write_text(TASK)
+    return tmp_path
+
+
+RUN = ("--model", "python/model.py:answer", "--dialect", "native", "--format", "json")
+
+
+def test_a_task_file_is_run_as_it_says(home):
+    done = calipers("run", "task.yaml", *RUN, "--out", "out", cwd=home)
+    assert done.returncode == 0, done.stderr
+    [group] = json.loads(done.stdout)["groups"]
+    assert (group["dataset"], group["ledger"]["planned"]) == ("sums", 8)  # 4 documents, 2 repeats
+    assert group["metrics"]["mean_reward"]["value"] == 1.0
+    settings = json.loads((home / "out" / "plan.json").read_text())["settings"]
+    assert {key: settings[key]["value"] for key in ("samples", "max_tokens", "temperature", "stop")} == {
+        "samples": 2,
+        "max_tokens": 20,
+        "temperature": 0.5,
+        "stop": ["\n"],
+    }
+    first = json.loads((home / "out" / "rollouts.jsonl").read_text().splitlines()[0])
+    assert (first["exact_match,strict"], first["answer"].isdigit()) == (1.0, True)
+    again = calipers("run", "task.yaml", *RUN, "--out", "out", cwd=home)
+    assert again.stdout == done.stdout
+    assert len((home / "calls.txt").read_text().splitlines()) == 8  # nothing was asked twice
+
+
+def test_the_command_line_beats_the_task(home):
+    asked = ("--samples", "1", "--gen-kwargs", "temperature=0,max_gen_toks=5,top_p=0.9", "--num-fewshot", "1")
+    done = calipers("run", "sums", "--include-path", ".", *RUN, *asked, "--limit", "2", "--out", "out", cwd=home)
+    assert done.returncode == 0, done.stderr
+    plan = json.loads((home / "out" / "plan.json").read_text())
+    settings = {key: one["value"] for key, one in plan["settings"].items()}
+    assert (settings["samples"], settings["temperature"], settings["max_tokens"]) == (1, 0, 5)
+    assert settings["gen_kwargs"] == {"top_p": 0.9}
+    assert plan["lm_eval"]["config"]["num_fewshot"] == 1
+    records = [json.loads(line) for line in (home / "out" / "rollouts.jsonl").read_text().splitlines()]
+    assert all(record["prompt"].count("Q: What is") == 2 for record in records)
+
+
+def test_several_at_once_and_a_group(home):
+    for name in ("one", "two"):
+        (home / f"{name}.yaml").write_text(f"include: task.yaml\ntask: {name}\nrepeats: 1\n")
+    (home / "both.yaml").write_text("group: both\ntask: [one, two]\n")
+    done = calipers("run", "both", "sums", "--include-path", ".", *RUN, cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert [group["dataset"] for group in json.loads(done.stdout)["groups"]] == ["one", "sums", "two"]
+
+
+def test_predict_only_keeps_answers_and_needs_no_metric(home):
+    (home / "task.yaml").write_text(TASK.replace("exact_match", "unheard_of"))
+    calipers("run", "task.yaml", *RUN, "--predict-only", "--out", "out", cwd=home)
+    records = [json.loads(line) for line in (home / "out" / "rollouts.jsonl").read_text().splitlines()]
+    assert [record["completion"][:13] for record in records] == ["The answer is"] * 8
+    assert all("reward" not in record for record in records)
+
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]\n" for n in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text + BOMB, "task.yaml:27: its aliases stand for more than it may hold"),
+        (lambda text: "include: task.yaml\n" + text, "task.yaml:1: include: task.yaml is included twice"),
+        (
+            lambda text: text.replace("{{q}}", "{{question}}"),
+            "task.yaml:8: doc_to_text: document 0: the template fails:",
+        ),
+        (
+            lambda text: text.replace("Q: {{q}}", "{% for %}"),
+            "task.yaml:8: doc_to_text: document 0: line 1 of the template",
+        ),
+        (
+            lambda text: text.replace("Q: {{q}}", "{% for i in range(99999) %}{{ q * 9999 }}{% endfor %}"),
+            "task.yaml:8: doc_to_text: document 0: the template fails: it makes a text of",
+        ),
+        (
+            lambda text: text + "doc_to_choice: [a, b]\n",
+            "task.yaml:9: doc_to_target: document 1: the target is choice 2",
+        ),
+        (
+            lambda text: text + "doc_to_txt: q\n",
+            "task.yaml:20: doc_to_txt: no field of a task named 'doc_to_txt'; did you",
+        ),
+        (
+            lambda text: text.replace("take_first", "take_frist"),
+            "task.yaml:12: filter_list[0]: no lm_eval filter named",
+        ),
+        (lambda text: text.replace("exact_match", "exact_macth"), "task.yaml:17: metric_list: no lm_eval metric named"),
+        (lambda text: text.replace("mean,", "meen,"), "task.yaml:17: metric_list: "),
+        (
+            lambda text: text + "scorer: choice_mach\n",
+            "task.yaml:20: scorer: no scorer named 'choice_mach'; did you mean",
+        ),
+        (lambda text: text.replace("(\\d+)'", "(\\d+'"), "task.yaml:12: filter_list[0]: pattern"),
+        (
+            lambda text: text.replace("test_split: test", "test_split: dev"),
+            "task.yaml:2: dataset_path: the dataset has no",
+        ),
+        (lambda text: text.replace("data.jsonl", "gone.jsonl"), "task.yaml:3: dataset_kwargs.data_files: no file gone"),
+        (lambda text: text + "process_docs: !function utils.f\n", "task.yaml:20: process_docs: is !function utils.f"),
+        (lambda text: text.replace("generate_until", "multiple_choice"), "task.yaml:7: output_type: sums is multiple_"),
+    ],
+)
+def test_bad_input_is_one_line_with_file_and_key_before_any_call(home, change, said):
+    (home / "task.yaml").write_text(change(TASK))
+    error = refused("run", "task.yaml", *RUN, cwd=home)
+    assert error.removeprefix("Error: ").startswith(said), error
+    assert not (home / "calls.txt").exists()
+
+
+def test_a_name_that_is_none_is_told_the_nearest(home):
+    assert "no task, group or tag named 'sms'; did you mean 'sums'?" in refused(
+        "run", "sms", "--include-path", ".", *RUN, cwd=home
+    )
+
+
+def test_check_reads_everything_and_asks_nobody(home):
+    done = calipers("check", "task.yaml", cwd=home)
+    assert (done.returncode, done.stdout) == (0, "sums: generate_until, 4 documents, 2 repeats, 0 examples\n")
+    (home / "task.yaml").write_text(TASK.replace("{{q}}", "{{question}}"))
+    assert refused("check", "task.yaml", cwd=home).startswith(
+        "task.yaml:8: doc_to_text: document 0: the template fails:"
+    )
