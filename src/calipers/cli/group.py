@@ -13,6 +13,7 @@ COMMANDS: Final = {  # name -> (module:function, one line of help)
     "run": ("calipers.cli.run:run", "Run a benchmark against a model; the same command goes on."),
     "score": ("calipers.cli.score:score", "Turn rollouts into numbers. No model is called."),
     "collect": ("calipers.cli.collect:collect", "Rollouts from NeMo Gym's agents, or from a built-in one."),
+    "serve": ("calipers.cli.serve:serve", "Answer NeMo Gym's routes over HTTP; host a server written for it."),
     "rescore": ("calipers.cli.rescore:rescore", "Judge the stored completions of a run again; show what flipped."),
     "check": ("calipers.cli.check:check", "Say whether a benchmark is right; --selftest tries its verifiers."),
     "publish": ("calipers.cli.publish:publish", "Put a benchmark into the local store, as its next version."),

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from calipers.errors import InputError, PluginError, UnknownName
+from calipers.metrics.lm_eval import aggregate, f1, matthews_corrcoef
+
+
+@pytest.mark.parametrize(
+    ("how", "items", "expected"),
+    [
+        ("median", [1, 2, 3, 4], 3),  # the upper of the middle two
+        ("median", [10, 1, 20, 5, 15], 10),
+        ("nanmean", [1.0, math.nan, 0.0], 0.5),
+        ("perplexity", [-1.0, -3.0], math.exp(2)),
+        ("weighted_perplexity", [(-10.0, 5), (-30.0, 12)], math.exp(40 / 17)),
+        ("bits_per_byte", [(-10.0, 25), (-30.0, 60)], 40 / 85 / math.log(2)),
+        ("f1", [(1, 1), (0, 1), (1, 0), (1, 1), (0, 0)], 2 / 3),
+        ("f1", [(0, 0), (0, 0)], 0.0),  # nothing positive
+        ("f1", [(-100, 1), (1, 1)], 2 / 3),  # a gold that is no choice is a class of its own
+        ("matthews_corrcoef", [("a", "a"), ("b", "c"), ("c", "c"), ("b", "b"), ("a", "b")], 0.4375),
+        ("matthews_corrcoef", [(1, 1), (0, 1)], 0.0),  # undefined
+        ("brier_score", [(0, [0.7, 0.2, 0.1]), (2, [0.1, 0.3, 0.6])], 0.2),
+        ("bypass", [None, None], 999),
+        (lambda items: len(items), ["a", "b"], 2),
+    ],
+)
+def test_aggregate(how, items, expected):
+    assert aggregate(how, items) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("items", [[], [math.nan]])
+def test_no_numbers_have_no_nanmean(items):
+    assert math.isnan(aggregate("nanmean", items))
+
+
+@pytest.mark.parametrize(
+    ("how", "items"),
+    [
+        ("mean", []),
+        ("mean", [(0, 1)]),  # what likelihood keeps is no number, and its mean none
+        ("mean", ["1"]),
+        ("f1", [(0, 1), (1, 2)]),
+        ("f1", [(0, 2), (0, 0)]),  # which of them is positive?
+        ("f1", [([0, 1], 1)]),
+        ("brier_score", [(0, [0.7, 0.3]), (2, [0.1, 0.3, 0.6])]),
+        ("brier_score", [(-1, [0.7, 0.3])]),
+        ("brier_score", [(0, "[0.7 0.3]")]),  # as lm-eval's own file has it
+        ("weighted_perplexity", [-10.0]),
+        ("bleu", []),
+    ],
+)
+def test_what_has_no_number_is_refused(how, items):
+    with pytest.raises(InputError):
+        aggregate(how, items)
+
+
+def test_an_unknown_name_and_a_function_that_fails():
+    with pytest.raises(UnknownName, match="median"):
+        aggregate("medain", [1])
+    with pytest.raises(PluginError, match="ZeroDivisionError"):
+        aggregate(lambda items: 1 / 0, [1])
+
+
+@pytest.mark.parametrize(("ours", "name"), [(f1, "f1_score"), (matthews_corrcoef, "matthews_corrcoef")])
+def test_counts_agree_with_scikit_learn(ours, name):
+    theirs = getattr(pytest.importorskip("sklearn.metrics", reason="scikit-learn comes with calipers[text]"), name)
+    rng = np.random.default_rng(1)
+    draws = rng.integers(0, 2, size=(50, 12, 2))
+    expected = [theirs(draw[:, 0], draw[:, 1]) for draw in draws]
+    assert ours(draws) == pytest.approx(np.array(expected), abs=1e-12)

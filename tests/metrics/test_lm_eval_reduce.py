@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from math import comb
+
+import pytest
+
+from calipers.errors import InputError, PluginError, UnknownName
+from calipers.metrics.lm_eval_reduce import base, check, default_ks, pass_at_k, reduced
+from calipers.scores.entries import Entry
+
+
+@pytest.mark.parametrize(("n", "passes"), [(1, 0), (4, 1), (10, 3), (10, 10), (30, 1)])
+def test_pass_at_k_is_the_codex_estimator(n, passes):
+    scores = [1] * passes + [0] * (n - passes)
+    expected = {f"pass@{k}": 1 - comb(n - passes, k) / comb(n, k) for k in range(1, n + 1)}
+    assert pass_at_k(scores, range(1, n + 1)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("n", "expected"),
+    [(1, [1]), (4, [1, 3, 4]), (100, [1, 3, 5, 10, 20, 50, 100]), (250, [1, 3, 5, 10, 20, 50, 100, 158, 250])],
+)
+def test_the_k_that_are_worth_a_number(n, expected):
+    assert default_ks(n) == expected
+
+
+def test_k_beyond_the_repeats_is_known_only_where_something_passed():
+    assert pass_at_k([1, 0], 5) == {"pass@5": 1.0}
+    with pytest.raises(InputError, match="expected at most 2"):
+        pass_at_k([0, 0], 5)  # there: 1.0
+
+
+@pytest.mark.parametrize(
+    ("how", "k", "expected"),
+    [
+        ("take_first", None, {"m": 0}),
+        ("mean", None, {"m": 0.5}),
+        ("majority", None, {"m": 0}),  # a tie: the first
+        ("pass_at_k", 2, {"pass@2(m)": 5 / 6}),
+        ("pass@k", [1, 4], {"pass@1(m)": 0.5, "pass@4(m)": 1.0}),
+        (lambda reference, values: {"best": max(values)}, None, {"best(m)": 1}),
+        (lambda reference, values: len(reference), None, {"m": 3}),
+    ],
+)
+def test_reductions(how, k, expected):
+    assert reduced("m", [0, 1, 1, 0], how, k, "ref") == pytest.approx(expected)
+
+
+def test_a_single_score_is_passed_on_unless_a_k_was_asked_for():
+    assert reduced("m", [1], "pass_at_k") == {"m": 1}
+    assert reduced("m", [1], "pass_at_k", 1) == {"pass@1(m)": 1.0}
+
+
+@pytest.mark.parametrize(("key", "expected"), [("pass@1(exact_match)", "exact_match"), ("acc", "acc"), ("(x)", "(x)")])
+def test_the_metric_of_a_key(key, expected):
+    assert base(key) == expected
+
+
+@pytest.mark.parametrize(
+    ("entry", "error", "said"),
+    [
+        (Entry("m", reduction="pas_at_k"), UnknownName, "pass_at_k"),
+        (Entry("m", k=2), InputError, "reduction: pass_at_k"),
+        (Entry("m", reduction="pass_at_k", k=9), InputError, "expected repeats: 9"),
+        (Entry("m", reduction="pass_at_k", k=0), InputError, "positive"),
+        (Entry("m", reduction="pass_at_k", k=[1, "2"]), InputError, "positive"),
+    ],
+)
+def test_what_is_refused_before_anything_is_asked(entry, error, said):
+    with pytest.raises(error, match=said):
+        check(entry, repeats=4)
+
+
+def test_a_reduction_that_fails_is_named():
+    with pytest.raises(PluginError, match="of 'm' failed"):
+        reduced("m", [0, 1], lambda reference, values: 1 / 0)
