@@ -29,7 +29,13 @@ agree to nine digits. Seconds depend on the machine and on what else it does; ra
 
 
 def page(
-    outcomes: Sequence[Outcome], live: Found | None, start_up: StartUp | None, repeat: int, cores: int, load: float
+    outcomes: Sequence[Outcome],
+    live: Found | None,
+    more: Sequence[str],
+    start_up: StartUp | None,
+    repeat: int,
+    cores: int,
+    load: float,
 ) -> str:
     """The whole of docs/benchmarks.md."""
     timings = {name: found for outcome in outcomes for name, found in outcome.best.items()}
@@ -37,6 +43,7 @@ def page(
     parts = [INTRO.format(repeat=repeat, samples=SAMPLES, window=WINDOW), _where(timings, cores, load)]
     parts += [section(outcome) for outcome in outcomes]
     parts += [live_section(live)] if live else []
+    parts += more
     parts += [start_up_section(start_up)] if start_up else []
     return "\n".join(parts)
 

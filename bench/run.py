@@ -12,10 +12,12 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from bench import data, report
+from bench.commands import commands_section, measure_commands
 from bench.jobs import jobs
 from bench.live import PARTS, measure_live
 from bench.live_report import live_section
 from bench.measure import Job, Outcome, hold_cores, measure
+from bench.serve import measure_serving, serving_section
 from bench.startup import measure_start_up
 
 PAGE = data.ROOT / "docs" / "benchmarks.md"
@@ -41,12 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     live = measure_live(parts, asked.repeat, quick=asked.quick) if parts else None
     if live:
         print(live_section(live), flush=True)
+    more = []
+    if "commands".startswith(asked.only):
+        more.append(commands_section(measure_commands(asked.quick)))
+    if "serve".startswith(asked.only):
+        more.append(serving_section(measure_serving(asked.quick)))
+    print("\n".join(more), flush=True)
     start_up = measure_start_up(START_UP_TURNS) if START_UP.startswith(asked.only) else None
     if start_up:
         print(report.start_up_section(start_up))
     if asked.write:
         PAGE.parent.mkdir(exist_ok=True)
-        PAGE.write_text(report.page(outcomes, live, start_up, asked.repeat, cores, load), encoding="utf-8")
+        PAGE.write_text(report.page(outcomes, live, more, start_up, asked.repeat, cores, load), encoding="utf-8")
     return 0
 
 
@@ -57,7 +65,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=3, help="turns of each contestant (default: %(default)s)")
     parser.add_argument("--cores", type=int, default=2, help="cores to run on (default: %(default)s)")
     parser.add_argument(
-        "--only", default="", metavar="PREFIX", help="flat, nested, nemo_gym, live or startup (default: all)"
+        "--only",
+        default="",
+        metavar="PREFIX",
+        help="flat, nested, nemo_gym, live, commands, serve or startup (default: all)",
     )
     asked = parser.parse_args(arguments)
     if asked.write and (asked.quick or asked.only):
