@@ -35,6 +35,7 @@ REPEATS = [["a", "x", "a", "x"], ["x", "x", "x", "b"]]
     [
         ({}, None, None, {"exact_match,none": 0.5}),  # without filters, the first repeat
         ({}, ["noop"], None, {"exact_match,p": 0.375}),  # no filter picks, no reduction is named: lm-eval's mean
+        ({}, ["noop"], "gen", {"exact_match,p": 0.5}),  # the guide's scorers take the first
         ({"reduction": "take_first"}, ["noop"], None, {"exact_match,p": 0.5}),
         ({"reduction": "mean"}, ["noop"], None, {"exact_match,p": 0.375}),
         ({"reduction": "pass_at_k", "k": 2}, ["noop"], None, {"pass@2(exact_match),p": (5 / 6 + 0.5) / 2}),

@@ -50,6 +50,7 @@ def test_no_numbers_have_no_nanmean(items):
         ("brier_score", [(-1, [0.7, 0.3])]),
         ("brier_score", [(0, "[0.7 0.3]")]),  # as lm-eval's own file has it
         ("weighted_perplexity", [-10.0]),
+        ("bits_per_byte", [(0.0, 0)]),  # an empty text has no bytes to divide by
         ("bleu", []),
     ],
 )

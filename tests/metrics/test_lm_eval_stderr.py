@@ -6,6 +6,7 @@ import statistics
 
 import pytest
 
+from calipers.errors import InputError
 from calipers.metrics.lm_eval import aggregate
 from calipers.metrics.lm_eval_stderr import bootstrap, drawn, stderr
 
@@ -71,3 +72,8 @@ def test_where_there_is_none(how, items, iterations):
 
 def test_a_draw_of_nothing_but_nan_is_left_out():
     assert bootstrap("nanmean", [1.0, math.nan, 0.0, 0.5], 1000) > 0  # there: NaN
+
+
+def test_one_draw_has_no_spread():
+    with pytest.raises(InputError, match="at least 2"):
+        stderr("median", ITEMS, 1)

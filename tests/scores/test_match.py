@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -82,3 +83,10 @@ def test_many_at_once_are_as_one_by_one(rules):
     others = rng.sample(texts, len(texts))
     held = Rules.of(**rules)
     assert match_all(texts, others, held) == [matches(*pair, held) for pair in zip(texts, others)]
+
+
+def test_an_exploding_pattern_is_stopped_in_a_thread_too():
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(matches, "$1,200", "1200", Rules.of(regexes_to_ignore=[",", "\\$"])).result() == 1.0
+        with pytest.raises(RegexTimeout):
+            pool.submit(matches, "a" * 60 + "!", "b", Rules.of(regexes_to_ignore=["(a+)+$"])).result()

@@ -46,7 +46,9 @@ class Way:
     kind: str = GENERATION
     several: bool = False  # any of several targets is right
     process_results: Process | None = None
-    reduction: str | None = None  # of repeats that no filter picked from, where a metric names none; None: lm-eval's
+    reduction: str | None = (
+        None  # of repeats that no filter picked from, where neither metric nor scorer says
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ def _document(
     each: dict[str, list[Any]] = {}
     one: dict[str, Any] = {}
     for entry in scoring.metrics:
-        how = entry.reduction or way.reduction
+        how = entry.reduction or way.reduction or scoring.reduction
         for key, values in _repeats(entry, document.target, results[0], way.several, split=how is not None).items():
             each[key] = values
             one |= reduced(key, values, how or "take_first", entry.k, document.target)

@@ -191,8 +191,11 @@ def aggregate(how: How, items: Sequence[Any]) -> Any:
         if how == "nanmean":
             return math.nan
         raise InputError.at(how, "no documents", "expected at least one")
+    values = held.prepare(items)
+    if held.prepare is pairs and not values[:, 1].any():
+        raise InputError.at(how, "all weights are 0", "expected documents with words or bytes in them")
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        return float(held.reduce(held.prepare(items)))
+        return float(held.reduce(values))
 
 
 def known(how: str) -> Aggregation:

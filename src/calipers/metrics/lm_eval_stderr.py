@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from calipers.errors import InputError
 from calipers.metrics.lm_eval import How, known, numbers
 from calipers.rollouts.column import Floats, Ints
 from calipers.scores.overlap import NAMES as OVERLAP
@@ -44,6 +45,8 @@ def stderr(how: How, items: Sequence[Any], iterations: int = ITERATIONS) -> floa
 
 def bootstrap(how: str, items: Sequence[Any], iterations: int) -> float:
     """The standard deviation of an aggregation over resampled documents; draws that give no number are left out."""
+    if iterations < 2:
+        raise InputError.at("bootstrap_iters", f"is {iterations}", "expected 0 for none, or at least 2")
     found = np.concatenate(list(_replicates(_reduced(how, items), len(items), iterations)))
     return float(deviation(found[~np.isnan(found)] if how == "nanmean" else found))
 

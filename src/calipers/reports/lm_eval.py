@@ -46,6 +46,7 @@ ORDER: Final = (
 )
 BY_NAME: Final = ("configs", "versions", "n-shot", "higher_is_better")
 """The blocks whose tasks stand sorted by name."""
+HYPHENED: Final = {"n_shot": "n-shot", "n_samples": "n-samples"}
 
 
 def hashes(doc: Any, prompt: str, target: Any) -> dict[str, str]:
@@ -73,7 +74,7 @@ def results_object(**blocks: Any) -> dict[str, Any]:
 
     Keywords spell ``n-shot`` and ``n-samples`` with an underscore.
     """
-    named = {key.replace("n_s", "n-s"): value for key, value in blocks.items()}
+    named = {HYPHENED.get(key, key): value for key, value in blocks.items()}
     if "groups" in named and not named["groups"]:
         del named["groups"]
     for key in BY_NAME:

@@ -38,14 +38,13 @@ class Request(msgspec.Struct, frozen=True):
         return [*turns, *([{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else self.prompt)]
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True):
     """What came back. ``usage`` holds the names of `record.USAGE` that are known, never a guess."""
 
     text: str
     finish_reason: str | None = None  # in the server's own word
     ending: Ending = ""
-    usage: Mapping[str, float] = field(default_factory=dict)
+    usage: Mapping[str, float] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

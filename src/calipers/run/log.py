@@ -60,8 +60,12 @@ class Log:
 
         LogError once a line could not be written: then no later one is, either.
         """
-        if self._is_behind():
-            await self._until(lambda: not self._is_behind())
+        if self.behind:
+            await self._until(lambda: not self.behind)
+        self.put(line)
+
+    def put(self, line: bytes) -> None:
+        """`append` for those who have looked whether the log is ``behind``: it never waits."""
         with self._lock:
             if self._error is not None or self._closing:
                 raise self._refusal()
@@ -97,7 +101,9 @@ class Log:
         if self._error is not None:
             raise self._refusal()
 
-    def _is_behind(self) -> bool:
+    @property
+    def behind(self) -> bool:
+        """Whether so much waits for the disk that whoever brings more should wait, too."""
         return self._handed - self._settled >= MOST_LINES or self._bytes >= MOST_BYTES
 
     async def _until(self, reached: Callable[[], bool]) -> None:

@@ -28,7 +28,7 @@ from calipers.run.client import Client, Completion, Request
 from calipers.run.log import Log
 from calipers.run.pace import Pace, Shut
 from calipers.run.rollout import Made, Owed, checked
-from calipers.run.verifier import Verdict, Verifier
+from calipers.run.verifier import Verifier
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0  # seconds between two tries of one call, when the server does not say
 REFUSALS = 16  # hopeless calls in a row after which nothing more is asked
@@ -172,11 +172,20 @@ class Loop:
         except _Failed as failed:
             made = Made(owed, request, started, error=failed.error, retries=failed.retries)
         else:
-            verdict, error = await self._verdict(owed, completion)
+            verdict = error = None
+            if owed.task.verifier is not None:
+                try:
+                    verdict = checked(await self._verifiers[owed.task.verifier].verify(owed.task, completion))
+                except VerifierError as failed:
+                    error = failed
             made = Made(owed, request, started, completion, verdict, error, retries)
-        record = made.record(self._dataset, self._model, datetime.now(UTC))
-        await self._log.append(self._encode(record))
-        self._settle(made)
+        outcome = made.outcome
+        line = self._encode(made.record(outcome, self._dataset, self._model, datetime.now(UTC)))
+        if self._log.behind:
+            await self._log.append(line)
+        else:
+            self._log.put(line)
+        self._settle(made, outcome)
 
     async def _complete(self, request: Request) -> tuple[Completion, int]:
         """The completion, and how many tries failed before it."""
@@ -219,16 +228,8 @@ class Loop:
             await asyncio.wait_for(self._stopping.wait(), wait)
             raise Shut  # the run ends: this rollout stays owed
 
-    async def _verdict(self, owed: Owed, completion: Completion) -> tuple[Verdict | None, VerifierError | None]:
-        if owed.task.verifier is None:
-            return None, None
-        try:
-            return checked(await self._verifiers[owed.task.verifier].verify(owed.task, completion)), None
-        except VerifierError as error:
-            return None, error
-
-    def _settle(self, made: Made) -> None:
-        status, cost, outcome = self._status, made.cost, made.outcome
+    def _settle(self, made: Made, outcome: str) -> None:
+        status, cost = self._status, made.cost
         status.outcomes[outcome] += 1
         if made.error is not None and (len(status.errors) < MOST_ERRORS or (outcome, str(made.error)) in status.errors):
             status.errors[outcome, str(made.error)] += 1

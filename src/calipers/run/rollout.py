@@ -72,11 +72,11 @@ class Made(msgspec.Struct, frozen=True):
             return self.error.usage
         return {} if self.verdict is None else self.verdict.usage
 
-    def record(self, dataset: str, model: str, finished: datetime) -> dict[str, Any]:
+    def record(self, outcome: str, dataset: str, model: str, finished: datetime) -> dict[str, Any]:
         """The record of the rollout (a line of the log); what is empty is left out."""
         owed, request, verdict, done = self.owed, self.request, self.verdict, self.completion
         record: dict[str, Any] = {"task": owed.task.id, "sample": owed.sample, "attempt": owed.attempt}
-        record["outcome"] = self.outcome
+        record["outcome"] = outcome
         if verdict is not None:
             for name, value in verdict.fields.items():
                 record.setdefault(name, value)

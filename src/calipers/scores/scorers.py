@@ -50,6 +50,7 @@ class Scoring:
 
     pipeline: Pipeline
     metrics: list[Entry]
+    reduction: str | None = None  # of repeats where a metric names none; None: as 0.4.13 does without scorers
 
 
 def gen() -> Scorer:
@@ -133,7 +134,7 @@ def scorings(
         where = f"{place}: filter_list: {entry.get('name', 'none')}"
         made = pipeline({**entry, "filter": entry.get("filter") or held.default_filter_cfg}, where)
         metrics = entries(entry.get("metric_list") or own, kind, f"{place}: metric_list", scored=scored)
-        found.append(Scoring(made, metrics))
+        found.append(Scoring(made, metrics, None if scorer is None else "take_first"))
     names = [one.pipeline.name for one in found]
     for name in names:
         if names.count(name) > 1:

@@ -8,11 +8,12 @@ import inspect
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from calipers.errors import ClientError, InputError, PluginError
 from calipers.run.client import Client, Completion, Connection, Request
@@ -102,7 +103,7 @@ class OwnModel:
             return Completion(answer, usage={"latency_s": latency_s})
         if not isinstance(answer, Completion):
             raise ClientError(f"it returned {type(answer).__name__}; expected text or a Completion", kind="python")
-        return replace(answer, usage={"latency_s": latency_s, **answer.usage})
+        return msgspec.structs.replace(answer, usage={"latency_s": latency_s, **answer.usage})
 
 
 def _waits(function: Any) -> bool:

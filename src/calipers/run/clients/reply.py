@@ -100,7 +100,8 @@ def _usage(found: Any, latency_s: float, price: Price | None) -> Mapping[str, fl
     usage: dict[str, float] = {}
     if isinstance(found, dict):
         for theirs, ours in _COUNTS.items():
-            _put(usage, ours, found.get(theirs))
+            if (value := found.get(theirs)) is not None:
+                _put(usage, ours, value)
         for group, theirs, ours in _DETAILS:
             if (details := found.get(group)) and isinstance(details, dict):
                 _put(usage, ours, details.get(theirs))
