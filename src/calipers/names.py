@@ -198,6 +198,7 @@ DIALECTS = Index(
         "native": "calipers.dialects.dialect:NATIVE",
         "evsys": "calipers.dialects.evsys:EVSYS",
         "nemo_gym": "calipers.dialects.nemo_gym:NEMO_GYM",
+        "lm_eval": "calipers.dialects.lm_eval:LM_EVAL",
     },
 )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from cli.running import calipers, refused
@@ -171,3 +173,44 @@ def test_check_reads_everything_and_asks_nobody(home):
     assert refused("check", "task.yaml", cwd=home).startswith(
         "task.yaml:8: doc_to_text: document 0: the template fails:"
     )
+
+
+RECORDED = Path(__file__).parents[1] / "golden" / "lm_eval" / "e2e" / "gen_repeats"
+CLIENT = """
+import json
+from calipers.run.client import Completion
+
+SAID = {(str(one["doc_id"]), one["repeat"]): one["response"] for one in map(json.loads, open("fixtures.jsonl"))}
+
+
+class Recorded:
+    async def complete(self, request):
+        return Completion(SAID[request.task, request.sample])
+
+    async def close(self):
+        pass
+"""
+
+
+def test_the_recorded_responses_give_its_own_table_and_files_that_are_read_back(tmp_path):
+    """End to end: task file, live run, filters, scores, numbers, table; equal to what lm-eval printed."""
+    for path in (*(RECORDED / "inputs").iterdir(), RECORDED / "fixtures.jsonl"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "client.py").write_text(CLIENT)
+    command = ("run", "task.yaml", "--model", "python/client.py:Recorded")
+    done = calipers(*command, "--format", "md", "--export", "lm_eval=theirs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (RECORDED / "table.txt").read_text()
+    shown = calipers(*command, cwd=tmp_path).stdout
+    assert "e2e_gen_repeats exact_match,maj@5 0.3750, 95% interval [0.1368, 0.6943], 8 documents" in shown
+    (samples,) = (tmp_path / "theirs").rglob("samples_*.jsonl")
+    again = calipers("score", str(samples), "--dialect", "lm_eval", "--format", "md", cwd=tmp_path)
+    assert again.stdout == done.stdout
+    (results,) = (tmp_path / "theirs").rglob("results_*.json")
+    expected = json.loads((RECORDED / "results.json").read_text())["results"]["e2e_gen_repeats"]
+    assert json.loads(results.read_text())["results"]["e2e_gen_repeats"] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("asked", ["harbor", "lm_evl", "lm_eval="])
+def test_what_cannot_be_exported(tmp_path, asked):
+    refused("run", "x", "--model", "openai/m", "--export", asked, cwd=tmp_path)

@@ -34,11 +34,13 @@ EXAMPLES = {
     "csv": b"task,reward\na,1\n",
     "parquet": parquet({"task": ["a"], "reward": [1]}),
     "nemo_gym": b'{"_ng_task_index":0,"_ng_rollout_index":0,"reward":1}\n',
+    "lm_eval_samples": b'{"doc_id":0,"doc":{},"resps":[["x"]],"filtered_resps":["x"],"reward":1.0}\n',
 }
 
 
 def test_every_format_has_an_example():
-    assert (*EXAMPLES, "run") == FORMATS  # a run is a directory, and has tests of its own
+    # a results file stands for others, a run is a directory: both have tests of their own
+    assert (*EXAMPLES, "lm_eval_results", "run") == FORMATS
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])

@@ -22,16 +22,6 @@ INVALID: Final = "[invalid]"
 MARKED: Final = r"#### (\-?[0-9\.\,]+)"
 """lm-eval's pattern where a regex filter is given none: the number after GSM8K's marker."""
 
-PAIR: Final = r"\('([^']*)', '([^']*)'\)"
-LABELS: Final = (
-    ("PER", "person|people|persons|per"),
-    ("LOC", "location|counties|places|country|continent|loc"),
-    ("ORG", "organization|company|org"),
-    ("DATE", "time|date"),
-)
-_LABELLED: Final = tuple((label, re.compile(rf"\b(?:{words})\b\s*:")) for label, words in LABELS)
-_SPAN: Final = re.compile(r"(PER|LOC|ORG|DATE):\s*([^$]+)")
-
 
 @dataclass(frozen=True, slots=True)
 class Each:
@@ -129,17 +119,17 @@ def multi_choice_regex(
 
 def remove_whitespace() -> Each:
     """The response without blanks at its ends; those inside it stay."""
-    return Each(lambda response, doc: (_text("remove_whitespace", response).strip(), True))
+    return Each(lambda response, doc: (text_of("remove_whitespace", response).strip(), True))
 
 
 def lowercase() -> Each:
     """The response in lower case."""
-    return Each(lambda response, doc: (_text("lowercase", response).lower(), True))
+    return Each(lambda response, doc: (text_of("lowercase", response).lower(), True))
 
 
 def uppercase() -> Each:
     """The response in upper case."""
-    return Each(lambda response, doc: (_text("uppercase", response).upper(), True))
+    return Each(lambda response, doc: (text_of("uppercase", response).upper(), True))
 
 
 def mapped(*, mapping_dict: Mapping[Any, Any] | None = None, default_value: Any = None) -> Each:
@@ -151,31 +141,6 @@ def mapped(*, mapping_dict: Mapping[Any, Any] | None = None, default_value: Any 
     def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
         known = not isinstance(response, (list, dict)) and response in table
         return (table[response], True) if known else (default_value, False)
-
-    return Each(answer)
-
-
-def regex_pos(*, regex_pattern: str = "", group_select: int = 0, fallback: Any = None) -> Each:
-    """The tags of all pairs ``('word', 'TAG')``, as a list; the pattern and the selection change nothing."""
-    instead = ["invalid"] if fallback is None else fallback
-
-    def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
-        tags = [pair[1] for pair in regexes.find_all(PAIR, _text("regex_pos", response))]
-        return (tags, True) if tags else (instead, False)
-
-    return Each(answer)
-
-
-def format_span() -> Each:
-    """Named entities in one shape: ``per: jane doe $ loc: kenya``, whatever words and lines the response used."""
-
-    def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
-        text = _text("format_span", response).lower()
-        for label, words in _LABELLED:
-            text = words.sub(f"{label}:", text)
-        spans = _SPAN.findall(text.rstrip("$").replace("\n", "$").strip())
-        values = [(label, value.strip()) for label, held in spans for value in held.split(",")]
-        return " $ ".join(f"{label.lower()}: {value}" for label, value in values if value.lower() != "none"), True
 
     return Each(answer)
 
@@ -236,7 +201,8 @@ def _at(found: Sequence[Any], place: int) -> Any:
     return found[place] if -len(found) <= place < len(found) else None
 
 
-def _text(name: str, response: Any) -> str:
+def text_of(name: str, response: Any) -> str:
+    """A response that has to be text."""
     if isinstance(response, str):
         return response
     raise InputError.at(f"filter {name!r}", f"a response is {response!r}", "expected text")

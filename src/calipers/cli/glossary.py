@@ -49,6 +49,8 @@ FORMATS: Final[Mapping[str, str]] = {
     "csv": "CSV with a header line.",
     "parquet": "Parquet, a row for each rollout.",
     "nemo_gym": "NeMo Gym's rollouts: JSON Lines with _ng_task_index and _ng_rollout_index.",
+    "lm_eval_samples": "lm-evaluation-harness' samples: JSON Lines with doc_id, resps and filtered_resps.",
+    "lm_eval_results": "Its results file, which stands for the samples beside it.",
     "run": "The directory of a run: its plan, its log, and what the plan still owes.",
 }
 
@@ -104,5 +106,22 @@ DIALECTS: Final[Mapping[str, Speech]] = {
         nothing="no value, and a why",
         slices="named by their JSON: true, 1, easy; __missing__ where there is none",
         words=WORDS,
+    ),
+    "lm_eval": Speech(
+        one_line="lm-evaluation-harness' means over documents, one for each metric and filter.",
+        default=("mean",),
+        gaps="leave the estimate, where lm-evaluation-harness knows none",
+        nothing="no value, and a why",
+        slices="named by their JSON: true, 1, easy; __missing__ where there is none",
+        words={
+            "mean": "mean_reward",
+            "mean_reward": "mean_reward",
+            "acc": "mean_reward(reward=acc)",
+            "acc_all": "mean_reward(reward=acc_all)",
+            "acc_bytes": "mean_reward(reward=acc_bytes)",
+            "acc_mutual_info": "mean_reward(reward=acc_mutual_info)",
+            "acc_norm": "mean_reward(reward=acc_norm)",
+            "exact_match": "mean_reward(reward=exact_match)",
+        },
     ),
 }

@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from calipers.cli.group import verbose
+from calipers.cli.lm_eval import export_folder, show_theirs
 from calipers.cli.output import notes, show
 from calipers.cli.run_options import asking, reaching, scoring
 from calipers.errors import CalipersError
@@ -35,6 +36,7 @@ FORMATS = ("table", "json", "csv", "md")
 @click.option(
     "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
 )
+@click.option("--export", metavar="lm_eval[=DIR]", help="Write its own files, for tasks of lm-evaluation-harness.")
 @click.option(
     "--plugin",
     "plugins",
@@ -67,6 +69,7 @@ def run(
 
         forgo()
         _note("--unsafe-no-sandbox: programs written by the model run with your rights where no sandbox can be had")
+    export = export_folder(settings.pop("export"))
     given = {name: value for name, value in settings.items() if _was_given(ctx, name)}
     with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
         for plugin in plugins:
@@ -84,8 +87,10 @@ def run(
     from calipers.jobs.perform import together
 
     for result in together(reports):
-        show(result, shape)
+        if shape != "md" or result.dialect != "lm_eval":
+            show(result, shape)
         notes(result)
+    show_theirs(reports, shape, export)
     for report in reports:
         for note in report.notes:
             _note(note)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli.group import verbose
+from calipers.cli.lm_eval import show_files
 from calipers.cli.output import Target, document, notes, show
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from calipers.cli.export import GymExport
 
 FORMATS = ("table", "json", "csv", "md")
+THEIRS = ("lm_eval_samples", "lm_eval_results")
 
 
 @click.command()
@@ -103,7 +105,10 @@ def score(
             result = calipers.score(paths, metrics or None, columns=names, progress=told, **settings)
     if target:
         target.write(document(result).encode())
-    show(result, shape)
+    if shape == "md" and result.dialect == "lm_eval" and all(one.format in THEIRS for one in result.inputs):
+        show_files(paths)
+    else:
+        show(result, shape)
     notes(result)
 
 

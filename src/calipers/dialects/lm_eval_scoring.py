@@ -46,9 +46,7 @@ class Way:
     kind: str = GENERATION
     several: bool = False  # any of several targets is right
     process_results: Process | None = None
-    reduction: str | None = (
-        None  # of repeats that no filter picked from, where neither metric nor scorer says
-    )
+    reduction: str | None = None  # of repeats that no filter picked from, where neither metric nor scorer says
 
 
 @dataclass(frozen=True, slots=True)

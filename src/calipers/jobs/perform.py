@@ -52,6 +52,7 @@ History = Mapping[tuple[str, int], Past]
 class Report:
     """What a run left behind."""
 
+    job: Job
     folder: Path
     scoring: Plan
     result: Result
@@ -139,7 +140,7 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
         *_failures(status),
         *_advice(job),
     )
-    return Report(path, scoring, result, status.stopped, bool(watcher.stopped), tuple(map(secrets.scrub, notes)))
+    return Report(job, path, scoring, result, status.stopped, bool(watcher.stopped), tuple(map(secrets.scrub, notes)))
 
 
 def _result(path: Path, scoring: Plan, watcher: Watcher) -> tuple[Result, Plan]:

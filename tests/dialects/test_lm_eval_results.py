@@ -1,0 +1,57 @@
+"""The results object of a run; the golden runs hold whole ones."""
+
+from __future__ import annotations
+
+from calipers.dialects.lm_eval_results import Ran, run_results
+from calipers.dialects.lm_eval_scoring import Answered, Way, score_documents
+from calipers.scores.scorers import scorings
+from calipers.tasks.lm_eval.config import task_config
+from calipers.tasks.lm_eval.groups import Group, Leaf
+from calipers.tasks.lm_eval.yaml import TaskFile
+
+
+def processed(docs):
+    return docs
+
+
+def ran(name, answers, **fields):
+    values = {"task": name, "test_split": "test", "num_fewshot": 2, "tag": "t", **fields}
+    file = TaskFile(None, values)
+    config = task_config(file)
+    documents = [Answered({}, "a", [[answer]]) for answer in answers]
+    scores = score_documents(documents, scorings("generate_until", metric_list=config.metric_list), Way())
+    return Ran(config, "inline", scores, 9, len(answers), "hash"), Leaf(name, file, config)
+
+
+def metrics(better):
+    return [{"metric": "exact_match", "higher_is_better": better}]
+
+
+def test_groups_in_groups_are_rows_over_all_their_tasks():
+    one, first = ran("one", "ab", metric_list=metrics(True), process_docs=processed)
+    two, second = ran("two", "aaax", metric_list=metrics(False), metadata={"version": 3})
+    inner = Group("inner", "Inner", [second])
+    outer = Group("outer", "Outer", [first, inner], [{"metric": "exact_match"}], {"version": 1.0})
+    found = run_results([one, two], [outer], 0, config={"model": "m"})
+    assert found["results"]["outer"] == {
+        **{"alias": "Outer", "name": "outer", "sample_len": 6, "exact_match,none": (0.5 * 2 + 0.75 * 4) / 6},
+        **{"exact_match_stderr,none": "N/A", "sample_count": {"exact_match,none": 6}},
+    }
+    assert found["results"]["inner"] == {"alias": "Inner", "name": "inner"}
+    assert list(found["groups"]) == ["outer"]  # only what adds something up
+    assert found["group_subtasks"] == {"outer": ["one", "inner"], "inner": ["two"]}
+    assert found["versions"] == {"inner": "N/A", "one": "Yaml", "outer": "1.0", "two": 3}
+    assert found["n-shot"] == {"inner": 2, "one": 2, "outer": 2, "two": 2}
+    assert found["higher_is_better"]["outer"] == {"exact_match": None}  # its tasks do not agree
+    assert found["n-samples"]["two"] == {"original": 9, "effective": 4}
+    assert found["configs"]["one"]["process_docs"] == "def processed(docs):\n    return docs\n"
+    assert found["configs"]["two"]["metadata"] == {"version": 3, "config_source": "inline"}
+    assert "tag" not in found["configs"]["one"]
+
+
+def test_shots_that_differ_are_not_the_groups():
+    one, first = ran("one", "a")
+    two, second = ran("two", "a", num_fewshot=0)
+    found = run_results([one, two], [Group("g", "g", [first, second])], 0)
+    assert found["n-shot"] == {"one": 2, "two": 0}
+    assert "groups" not in found
