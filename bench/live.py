@@ -86,16 +86,18 @@ def measure_live(parts: Collection[str], repeat: int, *, quick: bool) -> Found:
     left_out: list[str] = []
     with serving() as url:
         return Found(
-            _pairs(url, SEGMENT // scale) if "live-pairs" in parts else None,
+            _pairs(url, SEGMENT // scale, repeat) if "live-pairs" in parts else None,
             list(_wholes(url, scale, repeat, left_out)) if "live-whole" in parts else [],
             list(_memory(url, scale)) if "live-memory" in parts else [],
             left_out,
         )
 
 
-def _pairs(url: str, requests: int) -> Pairs:
-    found = _child("live_pairs.py", url=url, segments=SEGMENTS, requests=requests, workers=WORKERS)
-    return Pairs(requests, found["bare"], found["calipers"])
+def _pairs(url: str, requests: int, repeat: int) -> Pairs:
+    """The pairs of several processes: one process sees one minute of the machine."""
+    asked = {"url": url, "segments": SEGMENTS, "requests": requests, "workers": WORKERS}
+    turns = [_child("live_pairs.py", **asked) for _ in range(repeat)]
+    return Pairs(requests, *([pair for turn in turns for pair in turn[name]] for name in ("bare", "calipers")))
 
 
 def _wholes(url: str, scale: int, repeat: int, left_out: list[str]) -> Sequence[Whole]:

@@ -192,7 +192,8 @@ class Loop:
         tried = 0
         while True:
             try:
-                await self._pace.enter()
+                if not self._pace.entered():
+                    await self._pace.enter()
                 try:
                     completion = await self._client.complete(request)
                 finally:

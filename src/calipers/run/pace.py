@@ -37,15 +37,21 @@ class Pace:
         """Seconds for which the server still wants to be left alone."""
         return max(0.0, self._held_until - self._now())
 
+    def entered(self) -> bool:
+        """Whether there was a place at once, which is then taken."""
+        if self._shut or self.in_flight >= self.limit or (self._held_until > 0 and self.held):
+            return False
+        self.in_flight += 1
+        return True
+
     async def enter(self) -> None:
         """Wait for a place among the calls in flight; `Shut` when there will be none."""
-        while self._shut or self.in_flight >= self.limit or (self._held_until > 0 and self.held):
+        while not self.entered():
             if self._shut:
                 raise Shut
             place = asyncio.get_running_loop().create_future()
             self._waiting.append(place)
             await place
-        self.in_flight += 1
 
     def leave(self) -> None:
         """Give the place back."""
