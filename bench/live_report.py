@@ -32,11 +32,11 @@ def _pairs(found: Pairs) -> str:
         f"| bare aiohttp loop | {found.rate(found.bare):,.0f} | | |",
         f"| the loop of `calipers run` | {found.rate(found.calipers):,.0f} | {ratio:.2f} | {of_processor:.2f} |",
         "",
-        f"{WORKERS} at once, against a server on the loopback that answers at once. Both loops run in "
-        f"one process and take turns, over {len(found.bare)} segments of {found.requests:,} requests in several "
-        "processes; the ratios are medians over the pairs. The bare loop posts one and the same body and reads the "
-        "answer. Calipers makes each request, decodes the answer, judges it with `exact_match`, keeps the running estimate, and has every record "
-        "written and synced to disk before a segment counts as done.",
+        f"{WORKERS} at once, against a server on the loopback that answers at once. Both loops run in one process and "
+        f"take turns, over {len(found.bare)} segments of {found.requests:,} requests in several processes; the ratios "
+        "are medians over the pairs. The bare loop posts one and the same body and reads the answer. Calipers makes "
+        "each request, decodes the answer, judges it with `exact_match`, keeps the running estimate, and has every "
+        "record written and synced to disk before a segment counts as done.",
         "",
         f"Target: >= {LEAST_RATIO:g} of the bare loop ({_verdict(ratio >= LEAST_RATIO)}).",
     ]
