@@ -1,5 +1,6 @@
 import json
 import os
+from pathlib import Path
 
 import pytest
 from cli.running import calipers, refused
@@ -171,3 +172,28 @@ def test_a_device_is_written_not_replaced(here):
     done = calipers("score", "rollouts.jsonl", "--export", "nemo_gym=/dev/null", cwd=here)
     assert done.returncode == 0, done.stderr
     assert not os.path.isfile("/dev/null")
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "nemo_gym" / "profile"
+
+
+def test_the_reward_profile_as_its_own_two_files(tmp_path):
+    """A vector's inputs and rollouts, through the command: the lines that NeMo Gym writes."""
+    case = json.loads((GOLDEN / "r01_profile_complete.json").read_text())
+    for name, key in (("r.jsonl", "input_rollouts"), ("r_materialized_inputs.jsonl", "input_materialized")):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in case[key]))
+    done = calipers("score", "r.jsonl", "--export", "nemo_gym_profile", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "planned rollouts are there" in done.stderr
+    expected = case["expected_aggregate"]
+    found = [json.loads(line) for line in (tmp_path / "r_reward_profiling.jsonl").read_text().splitlines()]
+    for one, wanted in zip(found, expected["reward_profiling_jsonl"], strict=True):
+        assert list(one) == list(wanted)
+        numbers = {key: value for key, value in wanted.items() if isinstance(value, float)}
+        assert {key: one[key] for key in numbers} == pytest.approx(numbers, rel=1e-12)
+    agents = json.loads((tmp_path / "r_agent_metrics.json").read_text())
+    assert [list(agent) for agent in agents] == [list(agent) for agent in expected["agent_metrics_json"]]
+    again = refused("score", "r.jsonl", "--export", "nemo_gym_profile", cwd=tmp_path)
+    assert "is there already; --force replaces it" in again
+    (tmp_path / "r_materialized_inputs.jsonl").unlink()
+    assert "is not there" in refused("score", "r.jsonl", "--export", "nemo_gym_profile", "--force", cwd=tmp_path)

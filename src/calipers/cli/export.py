@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from calipers.reports.result import Result
     from calipers.rollouts.part import Part
 
-SYSTEMS: Final = ("nemo_gym",)
+SYSTEMS: Final = ("nemo_gym", "nemo_gym_profile")  # the second is cli/profile.py's
 
 
 class GymExport:
@@ -28,6 +28,8 @@ class GymExport:
         system, named, path = asked.partition("=")
         if system not in SYSTEMS:
             raise UnknownName.of("system to export to", system, SYSTEMS)
+        if system != "nemo_gym":
+            raise InputError.at("--export", f"{system} writes beside the rollouts", f"expected {system} alone")
         if not named:
             path = _default(paths)
         elif not path:

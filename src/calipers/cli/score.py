@@ -18,6 +18,7 @@ from calipers.stats.cards import asked_names
 
 if TYPE_CHECKING:
     from calipers.cli.export import GymExport
+    from calipers.cli.profile import ProfileExport
 
 FORMATS = ("table", "json", "csv", "md")
 THEIRS = ("lm_eval_samples", "lm_eval_results")
@@ -112,7 +113,9 @@ def score(
     notes(result)
 
 
-def exporter(export: str | None, paths: tuple[str, ...], hooks: str | None, force: bool) -> GymExport | None:
+def exporter(
+    export: str | None, paths: tuple[str, ...], hooks: str | None, force: bool
+) -> GymExport | ProfileExport | None:
     """What ``--export`` asks for, checked; None where nothing is to be exported."""
     if export is None:
         for option, given in (("--hooks", hooks is not None), ("--force", force)):
@@ -120,7 +123,10 @@ def exporter(export: str | None, paths: tuple[str, ...], hooks: str | None, forc
                 raise InputError.at(option, "nothing is exported", "expected --export nemo_gym beside it")
         return None
     from calipers.cli.export import GymExport
+    from calipers.cli.profile import SYSTEM, ProfileExport
 
+    if export == SYSTEM:
+        return ProfileExport(paths, force=force)
     return GymExport(export, paths, force=force, hooks=hooks)
 
 
