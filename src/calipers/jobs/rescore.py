@@ -34,6 +34,7 @@ from calipers.jobs.stored import Wanted, batches, open_stored
 from calipers.pipeline import score_rollouts
 from calipers.plan import Plan, make_plan
 from calipers.readers.files import STDIN, Source
+from calipers.readers.read import uncollected
 from calipers.readers.run_plan import LOG, PLAN, is_run, read_plan
 from calipers.reports.flips import Rescored
 from calipers.rollouts.column import Ints
@@ -112,7 +113,8 @@ def rescore(asked: Rescoring) -> Rescored:
     plan = _scoring(asked, recorded)
     with open_stored(asked.run) as source, Bench(asked.concurrency) as bench, whole_or_nothing(asked.target) as write:
         judge, notes = _judge(asked, recorded, bench)
-        table, now, codes = _rewritten(source, judge, asked, plan.labels, partial(_scrubbed, write, bench.secrets))
+        with uncollected():
+            table, now, codes = _rewritten(source, judge, asked, plan.labels, partial(_scrubbed, write, bench.secrets))
         old = _old(table, asked)
         return Rescored(
             path=asked.target,

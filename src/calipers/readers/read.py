@@ -93,7 +93,7 @@ def begin(
     done, total = 0, sum(map(_size, paths))
     parts: list[Part] = [] if kept is None else kept
     seen = []
-    with _uncollected():
+    with uncollected():
         for path in paths:
             with RunLog(path) if is_run(path) else Source(path) as source:
                 kind = found_format(source, columns)
@@ -224,7 +224,7 @@ def _size(path: str) -> int:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """No garbage collection meanwhile: millions of rows, and no cycles among them."""
     was_on = gc.isenabled()
     gc.disable()
