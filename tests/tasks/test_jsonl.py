@@ -199,7 +199,9 @@ def test_any_bytes_are_a_suite_or_refused(tmp_path_factory, tasks, metadata):
 @settings(max_examples=300)
 @given(changes=st.lists(EDIT, min_size=1, max_size=4))
 def test_a_damaged_file_is_a_suite_or_refused(tmp_path_factory, changes):
-    place = benchmark(tmp_path_factory.getbasetemp(), row(1), row("é", metadata={"a": {"b": [1]}}), name="damaged-suite")
+    place = benchmark(
+        tmp_path_factory.getbasetemp(), row(1), row("é", metadata={"a": {"b": [1]}}), name="damaged-suite"
+    )
     content = (place / "tasks.jsonl").read_bytes()
     for where, length, put in changes:
         at = int(where * len(content))
