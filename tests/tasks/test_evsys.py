@@ -15,6 +15,7 @@ from calipers.tasks.evsys import (
     harbor_task_from_dict,
     iter_jsonl,
     parse_rows,
+    safe_name,
     to_dict,
 )
 
@@ -177,3 +178,8 @@ def test_rows_end_at_newlines_only(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes('\ufeff{"a": "x\u2028y\u0085z"}\r\n\n \t\n[1]'.encode())
     assert list(iter_jsonl(path)) == [{"a": "x\u2028y\u0085z"}, [1]]
+
+
+@pytest.mark.parametrize(("task_id", "name"), [("a/b c.1", "a_b_c_1"), ("é-1", "é-1"), (7, "7")])
+def test_the_folder_of_a_task(task_id, name):
+    assert safe_name(task_id) == name  # G51
