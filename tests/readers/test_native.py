@@ -6,7 +6,7 @@ import pytest
 from readers.given import refused, seen, written
 
 from calipers.errors import InputError
-from calipers.readers import native
+from calipers.readers import divide
 from calipers.readers.files import LONGEST_LINE
 from calipers.readers.read import read
 
@@ -20,10 +20,10 @@ def table(folder, *lines, **asked):
     return read([written(folder, "\n".join(lines))], **asked)[0]
 
 
-def divide(monkeypatch, processes=3):
+def split_up(monkeypatch, processes=3):
     """Have every file read by several processes, as large ones are."""
-    monkeypatch.setattr(native, "WORTH_DIVIDING", 1)
-    monkeypatch.setattr(native, "_processes", lambda: processes)
+    monkeypatch.setattr(divide, "WORTH_DIVIDING", 1)
+    monkeypatch.setattr(divide, "processes", lambda: processes)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ LATE = (
 
 @pytest.mark.parametrize("processes", [1, 3])
 def test_nothing_is_lost_that_first_appears_in_the_last_of_100_000_rows(tmp_path, monkeypatch, processes):
-    divide(monkeypatch, processes)
+    split_up(monkeypatch, processes)
     lines = [f'{{"task":{n // 4},"sample":{n % 4},"reward":{n % 2}}}' for n in range(99_999)]
     found = table(tmp_path, *lines, LATE)
     assert len(found) == 100_000
@@ -231,7 +231,7 @@ def test_nothing_is_lost_that_first_appears_in_the_last_of_100_000_rows(tmp_path
 
 def test_a_file_worth_dividing_is_divided_and_read_whole(tmp_path):
     row = '{"task":%d,"sample":%d,"reward":1,"completion":"' + "x" * 700 + '"}\n'
-    rows = native.WORTH_DIVIDING // len(row) + 1000
+    rows = divide.WORTH_DIVIDING // len(row) + 1000
     text = "".join(row % (n // 8, n % 8) for n in range(rows))
     told = []
     path = written(tmp_path, text + LATE)
@@ -256,14 +256,14 @@ def layout(bad: int, rows: int = 40) -> tuple[str, list[int]]:
 
 @pytest.mark.parametrize("bad", [0, 12, 13, 14, 20, 26, 27, 39])
 def test_lines_are_counted_across_the_borders_of_processes(tmp_path, monkeypatch, bad):
-    divide(monkeypatch)
+    split_up(monkeypatch)
     text, at = layout(bad)
     path = written(tmp_path, "\ufeff" + text)
     assert refused(path).startswith(f":{at[bad]}: sample is -1")
 
 
 def test_the_first_of_two_bad_lines_is_reported_whichever_process_found_it(tmp_path, monkeypatch):
-    divide(monkeypatch)
+    split_up(monkeypatch)
     text, at = layout(38)
     lines = text.split("\n")
     lines[at[5] - 1] = "{"
@@ -271,7 +271,7 @@ def test_the_first_of_two_bad_lines_is_reported_whichever_process_found_it(tmp_p
 
 
 def test_both_places_of_a_rollout_that_stands_twice_are_right_across_processes(tmp_path, monkeypatch):
-    divide(monkeypatch)
+    split_up(monkeypatch)
     text, at = layout(-1)
     lines = text.split("\n")
     lines[at[39] - 1] = lines[at[1] - 1]
@@ -288,10 +288,10 @@ def test_processes_do_not_change_what_is_read(tmp_path, monkeypatch):
         for n in rng.permutation(500)
     ]
     alone = seen(table(tmp_path, *lines, labels=["k"]))
-    divide(monkeypatch, 5)
+    split_up(monkeypatch, 5)
     assert seen(table(tmp_path, *lines, labels=["k"])) == alone
 
 
 def test_more_processes_than_lines(tmp_path, monkeypatch):
-    divide(monkeypatch, 4)
+    split_up(monkeypatch, 4)
     assert len(table(tmp_path, '{"task":"a"}', '{"task":"b"}')) == 2

@@ -7,7 +7,7 @@ import pytest
 from gym import exported, put, row
 from readers.given import refused, seen, written
 
-from calipers.readers import nemo_gym
+from calipers.readers import divide
 from calipers.readers.nemo_gym_taking import from_records
 from calipers.readers.read import begin, read
 from calipers.rollouts.ledger import Ledger
@@ -22,10 +22,10 @@ def planned(task, rollout, agent="a"):
     }
 
 
-def divide(monkeypatch, processes=3):
+def split_up(monkeypatch, processes=3):
     """Read every file as a large one is read: by several processes."""
-    monkeypatch.setattr(nemo_gym, "WORTH_DIVIDING", 1)
-    monkeypatch.setattr(nemo_gym, "_processes", lambda: processes)
+    monkeypatch.setattr(divide, "WORTH_DIVIDING", 1)
+    monkeypatch.setattr(divide, "processes", lambda: processes)
 
 
 def test_a_row_as_a_rollout(tmp_path):
@@ -136,13 +136,13 @@ def test_the_layout_of_files_does_not_matter(tmp_path, monkeypatch):
     assert exported(put(tmp_path / "shuffled.jsonl", *shuffled)) == expected
     shards = [put(tmp_path / f"shard{n}.jsonl", *shuffled[n::3]) for n in range(3)]
     assert exported(*shards) == expected
-    divide(monkeypatch)
+    split_up(monkeypatch)
     assert exported(str(tmp_path / "shuffled.jsonl")) == expected
 
 
 @pytest.mark.parametrize("bad", [1, 150, 299])
 def test_lines_are_counted_across_the_borders_of_processes(tmp_path, monkeypatch, bad):
-    divide(monkeypatch)
+    split_up(monkeypatch)
     lines = [row(n, 0) if n != bad else row(n, "x") for n in range(300)]
     assert refused(put(tmp_path / "rollouts.jsonl", *lines)).startswith(f":{bad + 1}: _ng_rollout_index is ")
 
@@ -150,8 +150,8 @@ def test_lines_are_counted_across_the_borders_of_processes(tmp_path, monkeypatch
 def test_a_range_that_a_dead_process_left_is_read_here(tmp_path, monkeypatch):
     path = put(tmp_path / "rollouts.jsonl", *[row(n, 0) for n in range(50)])
     expected = exported(path)
-    divide(monkeypatch)
-    monkeypatch.setattr(nemo_gym, "_CHILD", "raise SystemExit(9)")
+    split_up(monkeypatch)
+    monkeypatch.setattr(divide, "_CHILD", "raise SystemExit(9)")
     assert exported(path) == expected
 
 

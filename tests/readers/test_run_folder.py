@@ -10,8 +10,8 @@ from readers.given import seen
 
 from calipers.errors import InputError
 from calipers.pipeline import score
+from calipers.readers.divide import WORTH_DIVIDING
 from calipers.readers.files import BLOCK
-from calipers.readers.native import WORTH_DIVIDING
 from calipers.readers.read import Input, read
 from calipers.readers.run_folder import RunLog
 from calipers.readers.run_plan import TORN, whole

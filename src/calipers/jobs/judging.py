@@ -85,7 +85,7 @@ class Judge:
                 if stored.outcome == "scored":
                     outcomes[row] = "missing"  # a number, and nothing left that could be judged
             elif type(answer) is str:
-                task, judge = ready.get(stored.task) or self._readied(str(stored.task))  # type: ignore[arg-type]
+                task, judge = ready.get(str(stored.task)) or self._readied(str(stored.task))
                 if (cases := asked.get(judge.name)) is None:
                     cases = asked[judge.name] = Cases()
                 cases.rows.append(row)

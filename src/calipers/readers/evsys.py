@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
+from calipers.readers.divide import Progress
 from calipers.readers.files import BOM, LARGEST_WHOLE, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.readers.frames import shown
 from calipers.readers.jsonl import JsonLines, LineError
-from calipers.readers.native import Progress
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import UNSTATED

@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
+from calipers.readers.divide import Progress
 from calipers.readers.files import BOM, LARGEST_WHOLE, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.readers.jsonl import JsonLines, LineError
-from calipers.readers.native import Progress
 from calipers.rollouts.column import Column
 from calipers.rollouts.part import Part
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.readers import evsys, lm_eval, native, nemo_gym, run_folder, table
+from calipers.readers import divide, evsys, lm_eval, native, nemo_gym, run_folder, table
 from calipers.readers.files import BOM, LONGEST_LINE, Source
 from calipers.readers.nemo_gym_beside import has_companions
 from calipers.readers.run_folder import RunLog
@@ -164,7 +164,7 @@ def _first_line(source: Source) -> bytes:
 
 
 def _read(
-    source: Source, kind: str, columns: Mapping[str, str], labels: Collection[str], progress: native.Progress
+    source: Source, kind: str, columns: Mapping[str, str], labels: Collection[str], progress: divide.Progress
 ) -> list[Part]:
     if isinstance(source, RunLog):
         return run_folder.read(source, columns, labels, progress)
@@ -182,7 +182,7 @@ def _read(
     return readers.get(kind, native.read)(source, columns, labels, progress)
 
 
-def _told(progress: Progress | None, done: int, size: int, total: int) -> native.Progress:
+def _told(progress: Progress | None, done: int, size: int, total: int) -> divide.Progress:
     """A reader's "so many more bytes" as "so many of all", at most the size of its file until the next."""
     read = 0
 

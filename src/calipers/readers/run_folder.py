@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.readers import native
+from calipers.readers import divide, native
 from calipers.readers.files import Source
 from calipers.readers.jsonl import JsonLines
 from calipers.readers.run_plan import LOG, PLAN, TORN, RunPlan, read_plan, whole
@@ -60,7 +60,7 @@ class RunLog(Source):
                 self._hashed += size
 
 
-def read(log: RunLog, names: Mapping[str, str], labels: Collection[str], progress: native.Progress) -> list[Part]:
+def read(log: RunLog, names: Mapping[str, str], labels: Collection[str], progress: divide.Progress) -> list[Part]:
     """The rollouts of a run: what its log holds, and `not_run` for what was planned and is not there."""
     plan, place = read_plan(log.folder), os.path.join(log.folder, PLAN)
     planned = sum(map(plan.of, plan.tasks))

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from calipers.errors import InputError
 from calipers.readers import csv_text
+from calipers.readers.divide import Progress
 from calipers.readers.files import LARGEST_WHOLE, Source
 from calipers.readers.frames import LEAST, Frames, Meaning, meanings, named, shown
 from calipers.readers.jsonl import LineError
-from calipers.readers.native import Progress
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import meant
 

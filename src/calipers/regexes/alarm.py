@@ -6,7 +6,7 @@ import signal
 
 # From beneath the module `signal`: up to 3.12 its wrappers look every handler up among the names of signals,
 # and that it is none of them costs more than all the rest of an alarm.
-from _signal import getitimer, getsignal, setitimer  # type: ignore[import-not-found]
+from _signal import getitimer, getsignal, setitimer  # type: ignore[import-not-found]  # has no stubs
 from _signal import signal as handle
 from collections.abc import Callable
 from typing import Any, TypeVar

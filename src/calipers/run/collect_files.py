@@ -20,12 +20,12 @@ from pathlib import Path
 
 import msgspec
 
-from calipers.errors import InputError, LogError
+from calipers.errors import InputError
 from calipers.readers.files import LONGEST_LINE, LongLine, line_blocks
-from calipers.readers.run_plan import whole
 from calipers.run.collect_plan import ANOTHER, FAILURES, INPUTS, METRICS, beside, grown, on_disk, reading
 from calipers.run.collect_row import FAILURE, ROLLOUT, TASK, TERMINAL, Key, Row, key_of
-from calipers.run.log import Log, Scrub, sync_directory
+from calipers.run.log import Log, Scrub
+from calipers.run.whole import put, repaired
 
 
 class _Line(msgspec.Struct, gc=False):
@@ -89,7 +89,7 @@ class Files:
     def write_metrics(self, chunks: Iterator[bytes | memoryview]) -> Path:
         """Write the metrics file, whole or not at all; LogError when it cannot be."""
         path = beside(self.path, METRICS)
-        _replace(path, chunks)
+        put(path, chunks)
         return path
 
     def drop_metrics(self) -> None:
@@ -127,11 +127,11 @@ class Files:
             wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
             self.notes.append(f"{inputs}: {wider}; choose another --output for a smaller collection")
         for path in (self.path, sidecar):
-            if path.exists() and _repaired(path):
+            if path.exists() and repaired(path):
                 self.notes.append(f"{path}: the last line was cut off by a crash; its rollout is made again")
         self._read_past(sidecar)
         if self.plan != before:
-            _replace(inputs, (msgspec.json.encode(row) + b"\n" for row in self.plan))
+            put(inputs, (msgspec.json.encode(row) + b"\n" for row in self.plan))
         self._logs = {"": Log(self.path, self._scrub), FAILURES: Log(sidecar, self._scrub)}
 
     def _read_past(self, sidecar: Path) -> None:
@@ -192,33 +192,3 @@ def _locked(path: Path) -> tuple[int, list[Path]]:
         wrong = "another process is collecting into it"
         raise InputError.at(str(path), wrong, "wait for it, or choose another --output") from None
     return lock, made
-
-
-def _repaired(path: Path) -> bool:
-    """Cut off what a crash left of a last line; whether there was anything."""
-    try:
-        end = whole(str(path))
-        if end == path.stat().st_size:
-            return False
-        with open(path, "r+b") as file:
-            file.truncate(end)
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise LogError.of(path, error) from None
-    return True
-
-
-def _replace(path: Path, chunks: Iterator[bytes | memoryview]) -> None:
-    """Write a file whole or not at all, whatever happens meanwhile."""
-    new = path.with_name(f".{path.name}.new")
-    try:
-        with open(new, "wb") as file:
-            file.writelines(chunks)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-        sync_directory(path.parent)
-    except OSError as error:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
-        raise LogError.of(path, error) from None

@@ -14,6 +14,7 @@ import msgspec
 from yarl import URL
 
 from calipers.errors import ClientError, InputError
+from calipers.run.clients.body import read_body
 from calipers.run.clients.failure import cleaned, from_status, read_refusal
 from calipers.run.collect_row import Row, decoded, malformed
 from calipers.run.secrets import Secrets
@@ -99,7 +100,7 @@ class Server:
                 allow_redirects=False,
             ) as response:
                 good = response.status < 300
-                raw = await _read(response.content, most if good else LARGEST_ERROR, whole=good)
+                raw = await read_body(response.content, most if good else LARGEST_ERROR, whole=good)
                 if good:
                     return Answer(raw, {name: morsel.value for name, morsel in response.cookies.items()})
                 raise from_status(response.status, read_refusal(raw), response.headers, self._reach.secrets)
@@ -160,18 +161,3 @@ class Server:
     def _unreachable(self, why: str) -> ClientError:
         what = f"cannot connect to {self.shown}: {why}"
         return ClientError(what, kind="connection", retry=True, hopeless=True)
-
-
-async def _read(content: aiohttp.StreamReader, most: int, *, whole: bool) -> bytes:
-    """A body of limited size; of an error its start is enough."""
-    chunks, size = [], 0
-    try:
-        while size <= most and (chunk := await content.readany()):
-            chunks.append(chunk)
-            size += len(chunk)
-    except aiohttp.ClientPayloadError:
-        if whole:
-            raise
-    if whole and size > most:
-        raise malformed(f"the answer is longer than {most} bytes", retry=False)
-    return b"".join(chunks)

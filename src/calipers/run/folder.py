@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,10 +21,11 @@ from typing import Any
 import msgspec
 
 from calipers.errors import InputError, LogError
-from calipers.readers.run_plan import LOG, PLAN, SCHEMA, TORN, RunPlan, is_run, read_plan, whole
+from calipers.readers.run_plan import LOG, PLAN, SCHEMA, TORN, RunPlan, is_run, read_plan
 from calipers.run.history import Past, read_history
 from calipers.run.identity import MOST_DIFFERENCES, differences, fingerprint
-from calipers.run.log import Log, Scrub, scrubbed, sync_directory
+from calipers.run.log import Log, Scrub, scrubbed
+from calipers.run.whole import put, repaired
 
 LOCK = ".lock"
 
@@ -66,21 +67,7 @@ class Folder:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole or not at all, whatever happens meanwhile; LogError when it cannot be."""
-        self._put(name, [scrubbed(data, self._scrub)])
-
-    def _put(self, name: str, pieces: Iterable[bytes]) -> None:
-        path, new = self.path / name, self.path / f".{name}.new"
-        try:
-            with open(new, "wb") as file:
-                file.writelines(pieces)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(new, path)
-            sync_directory(self.path)
-        except OSError as error:
-            with suppress(OSError):
-                new.unlink(missing_ok=True)
-            raise LogError.of(path, error) from None
+        put(self.path / name, [scrubbed(data, self._scrub)])
 
     def close(self) -> None:
         """Finish the log and let go of the directory; LogError when a line could not be written."""
@@ -124,10 +111,10 @@ class Folder:
             right = f"expected none, or {PLAN} beside it; choose another --out"
             raise InputError.at(str(self.path), f"holds a {LOG} of something else", right)
         if log.exists():
-            if _repaired(log):
+            if repaired(log):
                 self.notes.append(TORN)
             self.history = read_history(log)
-        self._put(PLAN, _laid_out({"schema": SCHEMA, **plan}, self._scrub))
+        put(self.path / PLAN, _laid_out({"schema": SCHEMA, **plan}, self._scrub))
 
     def _grown(self, before: RunPlan, plan: Mapping[str, Any]) -> dict[str, Any]:
         """The plan asked for, and all that was planned before: nothing finished may drop out of the count."""
@@ -177,20 +164,6 @@ def _check_same(path: Path, here: Mapping[str, Any], asked: Mapping[str, Any]) -
         rest = len(found) - MOST_DIFFERENCES
         shown = [*found[:MOST_DIFFERENCES], *([f"and {rest} more"] if rest > 0 else [])]
         raise InputError.at(str(path), f"holds another run: {'; '.join(shown)}", "choose another --out")
-
-
-def _repaired(log: Path) -> bool:
-    """Cut off what a crash left of a last line; whether there was anything."""
-    try:
-        end = whole(str(log))
-        if end == log.stat().st_size:
-            return False
-        with open(log, "r+b") as file:
-            file.truncate(end)
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise LogError.of(log, error) from None
-    return True
 
 
 def _laid_out(plan: Mapping[str, Any], scrub: Scrub) -> Iterator[bytes]:

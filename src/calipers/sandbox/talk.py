@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import IO
+from typing import IO, cast
 
 from calipers.sandbox.limits import Cause
 
@@ -92,12 +92,12 @@ class Talk:
         self._pipes.append((pipe, role))
 
     def _serve(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
-        pipe, role = key.fileobj, key.data
+        pipe, role = cast(IO[bytes], key.fileobj), key.data  # we register pipes only, never numbers
         done = _write(key.fd, role) if isinstance(role, Said) else _read(key.fd, role)
         if done:
             selector.unregister(pipe)
             if isinstance(role, Heard) or not role.keep:
-                pipe.close()  # type: ignore[union-attr]
+                pipe.close()
 
 
 def end(outer: subprocess.Popen[bytes]) -> None:

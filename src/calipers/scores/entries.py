@@ -137,7 +137,7 @@ def _check(name: str, known: Known, settings: Mapping[str, Any], kind: str, plac
 def _of_evaluate(name: str, place: str) -> Callable[..., Any]:
     """A metric of the library ``evaluate``, loaded by its name; every key of its answer becomes a metric."""
     try:
-        import evaluate  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        import evaluate  # type: ignore[import-not-found, import-untyped, unused-ignore]  # an extra, seldom here
     except ImportError:
         if name in KNOWN:
             raise CalipersError(f"{place}: hf_evaluate for {name!r} needs the library evaluate; install it") from None

@@ -18,6 +18,7 @@ from calipers.errors import ClientError
 from calipers.run.client import Completion, Connection, Request
 from calipers.run.clients import reply
 from calipers.run.clients.address import Address, find
+from calipers.run.clients.body import read_body
 from calipers.run.clients.deadlines import Deadlines
 from calipers.run.clients.failure import cleaned, from_status, read_refusal
 from calipers.run.clients.prompt import as_text
@@ -142,7 +143,7 @@ class ServedModel:
             )
             try:
                 good = response.status < 300
-                raw = await _read(response.content, LARGEST if good else LARGEST_ERROR, whole=good)
+                raw = await read_body(response.content, LARGEST if good else LARGEST_ERROR, whole=good)
                 return response.status, response.headers, raw
             finally:
                 response.close()  # a connection whose answer was read to its end is back in the pool already
@@ -191,21 +192,6 @@ class ServedModel:
                 return reply.malformed("the answer is no HTTP")
             case _:
                 return ClientError("the connection was closed before the answer", kind="connection", retry=True)
-
-
-async def _read(content: aiohttp.StreamReader, most: int, *, whole: bool) -> bytes:
-    """A body of limited size. The start is enough where it is not needed ``whole``."""
-    chunks, size = [], 0
-    try:
-        while size <= most and (chunk := await content.readany()):
-            chunks.append(chunk)
-            size += len(chunk)
-    except aiohttp.ClientPayloadError:
-        if whole:
-            raise
-    if whole and size > most:
-        raise ClientError(f"the answer is longer than {most} bytes", kind="malformed")
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
 def _unreachable(what: str) -> ClientError:

@@ -92,16 +92,16 @@ def same(gold: Any, found: Any, digits: int) -> bool:
         return False
     if not verify([gold], [found], float_rounding=digits, timeout_seconds=None):
         return False
-    pair = number(gold), number(found)
-    if None in pair or min(map(abs, pair)) >= TINY:  # type: ignore[arg-type]
+    right, said = number(gold), number(found)
+    if right is None or said is None or min(abs(right), abs(said)) >= TINY:
         return True
-    return math.isclose(*pair, rel_tol=CLOSE)  # type: ignore[arg-type]
+    return math.isclose(right, said, rel_tol=CLOSE)
 
 
 def false(left: Any, right: Any) -> bool:
     """Whether two sides are numbers, and not the same one."""
-    pair = number(left), number(right)
-    return None not in pair and not math.isclose(*pair, rel_tol=CLOSE, abs_tol=1e-9)  # type: ignore[arg-type]
+    one, other = number(left), number(right)
+    return one is not None and other is not None and not math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-9)
 
 
 def number(expression: Any) -> float | None:

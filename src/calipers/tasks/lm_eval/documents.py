@@ -174,7 +174,7 @@ def _library(config: TaskConfig, kwargs: dict[str, Any], place: str) -> Splits:
     """A dataset of the hub, or one that only the library can read. Its remote code is never run."""
     kwargs.pop("trust_remote_code", None)
     try:
-        import datasets  # type: ignore[import-not-found, unused-ignore]
+        import datasets  # type: ignore[import-not-found, unused-ignore]  # an extra
     except ImportError:
         wrong = f"{config.dataset_path} is a dataset of the hub"
         raise InputError.at(place, wrong, "install calipers[hf] to load it, or give local files") from None
@@ -219,8 +219,8 @@ def processed(rows: Rows, function: Any, place: str) -> Rows:
 def _dataset(rows: Rows) -> Any:
     """The rows as the library's own dataset; None where it is not installed."""
     try:
-        import datasets  # type: ignore[import-not-found, unused-ignore]
-        from datasets.table import InMemoryTable  # type: ignore[import-not-found, unused-ignore]
+        import datasets  # type: ignore[import-not-found, unused-ignore]  # an extra
+        from datasets.table import InMemoryTable  # type: ignore[import-not-found, unused-ignore]  # an extra
     except ImportError:
         return None
     table = InMemoryTable.from_pylist([dict(row) for row in rows])

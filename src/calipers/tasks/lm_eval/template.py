@@ -6,7 +6,7 @@ A text that is the name of a column means its cell, in the cell's own type. Any 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from calipers.errors import CalipersError, InputError, PluginError
@@ -93,7 +93,7 @@ def called(function: Any, *arguments: Any) -> Any:
     *given, place = arguments
     if isinstance(function, Function):
         raise InputError.at(place, f"is {function}, code that came with the task", "read it, then run it with --trust")
-    if not isinstance(function, Callable):  # type: ignore[arg-type]
+    if not callable(function):
         raise InputError.at(place, f"is {_shown(function)}", "expected a column, a template or a function")
     try:
         return function(*given)

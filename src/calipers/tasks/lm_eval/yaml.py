@@ -157,7 +157,7 @@ def _measure(text: str, path: Path) -> None:
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same loader in C, where it was built
 
 
-class _Loader(_LOADER):  # type: ignore[misc]
+class _Loader(_LOADER):  # type: ignore[misc]  # which of the two it is, only the machine knows
     folder: Path
 
 
