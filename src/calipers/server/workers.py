@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -91,8 +92,10 @@ class Workers:
         return process
 
     async def _ended(self, process: asyncio.subprocess.Process) -> int:
-        with suppress(ProcessLookupError):
-            process.kill()
+        # Not process.kill(): it looks for the status first, and then the event loop finds none to report.
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
         self._all.discard(process)
         return await process.wait()
 
