@@ -1,0 +1,141 @@
+"""Harbor's agent for a plain question: one chat request to an OpenAI-compatible server, its text kept as the answer.
+
+``harbor run -a calipers_harbor.agent:ChatAgent -m NAME --ak base_url=...``. The key is read from the environment
+(``OPENAI_API_KEY``), never from the job's configuration, which is written to disk. What the model wrote is in the
+trial's ``agent/completion.txt`` and, for tests inside the environment, in ``/logs/agent/completion.txt``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from harbor.agents.base import BaseAgent
+from harbor.agents.installed.base import (
+    AgentAuthenticationError,
+    AgentSafetyRefusalError,
+    ApiError,
+    ApiInternalServerError,
+    ApiRateLimitError,
+    ModelNotFoundError,
+)
+from harbor.environments.base import BaseEnvironment
+from harbor.models.agent.context import AgentContext
+
+TRIES = 6
+LONGEST_WAIT = 60.0  # seconds between two tries
+TIMEOUT = 600.0  # seconds for one request
+LARGEST = 64 << 20  # bytes of an answer
+COMPLETION = "completion.txt"
+
+
+class ChatAgent(BaseAgent):
+    """Asks once and writes down the answer; it uses no tools."""
+
+    def __init__(
+        self,
+        *args: Any,
+        server: str | None = None,
+        max_tokens: int = 512,
+        temperature: float = 0.0,
+        system_prompt: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._server = (server or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1").rstrip("/")
+        self._settings = {"max_tokens": int(max_tokens), "temperature": float(temperature)}
+        self._system = system_prompt
+
+    @staticmethod
+    def name() -> str:
+        """What Harbor calls it."""
+        return "calipers-chat"
+
+    def version(self) -> str:
+        """Which form of it this is."""
+        return "1"
+
+    async def setup(self, environment: BaseEnvironment) -> None:
+        """Nothing is installed; ValueError without a model."""
+        if not self.model_name:
+            raise ValueError("the chat agent needs a model; expected -m NAME")
+
+    async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
+        """Ask, note what it took, and write the answer down."""
+        system = [{"role": "system", "content": self._system}] if self._system else []
+        model = (self.model_name or "").removeprefix("openai/")
+        body = {"model": model, "messages": [*system, {"role": "user", "content": instruction}], **self._settings}
+        reply = await asyncio.to_thread(self._answered, json.dumps(body).encode())
+        usage = reply.get("usage") or {}
+        context.n_input_tokens = usage.get("prompt_tokens")
+        context.n_output_tokens = usage.get("completion_tokens")
+        context.n_cache_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
+        context.cost_usd = usage.get("cost")
+        choice = (reply.get("choices") or [{}])[0]
+        message = choice.get("message") or {}
+        context.metadata = {"finish_reason": choice.get("finish_reason")}
+        if message.get("refusal") or choice.get("finish_reason") == "content_filter":
+            raise AgentSafetyRefusalError(str(message.get("refusal") or "the server filtered the answer"))
+        text = message.get("content") or ""
+        self.logs_dir.mkdir(parents=True, exist_ok=True)
+        path = Path(self.logs_dir, COMPLETION)
+        path.write_text(text, encoding="utf-8")
+        await environment.upload_file(path, f"/logs/agent/{COMPLETION}")
+
+    def _answered(self, body: bytes) -> dict[str, Any]:
+        """The server's answer; a refusal that may pass is tried again, as the server asks or ever more slowly."""
+        for turn in range(TRIES):
+            try:
+                return self._asked(body)
+            except urllib.error.HTTPError as error:
+                said = error.read(2000).decode(errors="replace").strip()
+                wrong = _meaning(error.code)(f"HTTP {error.code} from {self._server}: {said[:300]}")
+                if error.code not in (408, 409, 429) and error.code < 500:
+                    raise wrong from None
+                pause = _seconds(error.headers.get("Retry-After"))
+            except (OSError, TimeoutError, ValueError) as error:
+                wrong, pause = ApiError(f"{self._server}: {type(error).__name__}: {error}"), None
+            if turn == TRIES - 1:
+                raise wrong
+            time.sleep(min(LONGEST_WAIT, 2.0**turn if pause is None else pause))
+        raise AssertionError("unreachable: the last try raises")
+
+    def _asked(self, body: bytes) -> dict[str, Any]:
+        headers = {
+            "Content-Type": "application/json",
+            "Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', '')}",
+        }
+        request = urllib.request.Request(f"{self._server}/chat/completions", body, headers, method="POST")
+        opener = urllib.request.build_opener(_NoRedirect)
+        with opener.open(request, timeout=TIMEOUT) as answer:
+            found = json.loads(answer.read(LARGEST))
+        if not isinstance(found, dict):
+            raise ValueError("the answer is no JSON object")
+        return found
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A key is for the server it was given for."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+def _meaning(code: int) -> type[Exception]:
+    """Harbor's name for what an HTTP status says."""
+    known = {401: AgentAuthenticationError, 403: AgentAuthenticationError, 404: ModelNotFoundError}
+    known[429] = ApiRateLimitError
+    return known.get(code, ApiInternalServerError if code >= 500 else ApiError)
+
+
+def _seconds(text: str | None) -> float | None:
+    try:
+        return max(0.0, float(text or ""))
+    except ValueError:
+        return None

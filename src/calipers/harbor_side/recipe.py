@@ -1,0 +1,101 @@
+"""What a room can do of a task's ``environment/`` folder, and why it must decline the rest."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+DOCKERFILE, COMPOSE = "Dockerfile", ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
+WORKDIR = "/app"
+BASES = frozenset({"alpine", "bash", "buildpack-deps", "busybox", "debian", "python", "scratch", "ubuntu"})
+"""Images that bring little beyond a shell, the usual tools and Python, which this machine lends instead."""
+IGNORED = frozenset({"ARG", "CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "SHELL", "STOPSIGNAL"})
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to furnish a room: where work is done, what is set, and what is copied whither."""
+
+    workdir: str = WORKDIR
+    env: dict[str, str] = field(default_factory=dict)
+    copies: list[tuple[str, str]] = field(default_factory=list)  # (path within environment/, place in the room)
+    declined: str | None = None  # why it takes an image
+
+
+def read_recipe(environment: Path, *, docker_image: str | None = None, workdir: str | None = None) -> Recipe:
+    """The recipe of a task's environment; ``declined`` says what only a container engine could do."""
+    if docker_image:
+        return Recipe(declined=f"it needs the image {docker_image}")
+    if any((environment / name).exists() for name in COMPOSE):
+        return Recipe(declined="it needs docker compose")
+    dockerfile = environment / DOCKERFILE
+    if not dockerfile.is_file():
+        return Recipe(workdir or WORKDIR, {}, [(".", workdir or WORKDIR)] if environment.is_dir() else [])
+    found = _followed(_instructions(dockerfile.read_text(errors="replace")), environment)
+    return Recipe(workdir or found.workdir, found.env, found.copies, found.declined)
+
+
+def _followed(lines: list[str], environment: Path) -> Recipe:
+    place, env, copies = WORKDIR, dict[str, str](), list[tuple[str, str]]()
+    for line in lines:
+        word, _, rest = line.partition(" ")
+        word, rest = word.upper(), rest.strip()
+        if word == "FROM":
+            name = rest.split()[0].rpartition("/")[2].partition(":")[0].partition("@")[0]
+            if name not in BASES:
+                return Recipe(declined=f"it needs the image {rest.split()[0]}")
+        elif word == "WORKDIR":
+            place = str(PurePosixPath(place, _plain(rest)))
+        elif word == "ENV":
+            env.update(_settings(rest))
+        elif word in ("COPY", "ADD"):
+            sources = _copied(rest)
+            if sources is None or any(not _inside(environment, one) for one in sources[:-1]):
+                return Recipe(declined=f"environment/{DOCKERFILE} says {_short(line)}")
+            for one in sources[:-1]:
+                copies.append((one, _target(environment / one, sources[-1], place, len(sources) > 2)))
+        elif word not in IGNORED:
+            return Recipe(declined=f"environment/{DOCKERFILE} says {_short(line)}")
+    return Recipe(place, env, copies)
+
+
+def _instructions(text: str) -> list[str]:
+    joined = re.sub(r"\\[ \t]*\n", " ", text)
+    return [line.strip() for line in joined.splitlines() if line.strip() and not line.strip().startswith("#")]
+
+
+def _settings(rest: str) -> dict[str, str]:
+    if "=" not in rest.split()[0]:  # the old form: ENV KEY some value
+        key, _, value = rest.partition(" ")
+        return {key: value.strip()}
+    return dict(word.split("=", 1) for word in shlex.split(rest) if "=" in word)
+
+
+def _copied(rest: str) -> list[str] | None:
+    """Sources and target of a COPY; None for one with options, or from elsewhere."""
+    words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
+    if len(words) < 2 or any(str(word).startswith("--") or "://" in word or "*" in word for word in words):
+        return None
+    return [str(word) for word in words]
+
+
+def _inside(environment: Path, source: str) -> bool:
+    found = (environment / source.lstrip("/")).resolve()
+    return found.exists() and found.is_relative_to(environment.resolve())
+
+
+def _target(source: Path, target: str, workdir: str, several: bool) -> str:
+    place = PurePosixPath(workdir, target)
+    into = target.endswith(("/", "/.")) or target in (".", "./") or several
+    return str(place / source.name) if into and not source.is_dir() else str(place)
+
+
+def _plain(text: str) -> str:
+    return text.strip().strip("\"'")
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= 60 else line[:57] + "..."
