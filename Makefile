@@ -10,6 +10,9 @@ CONSTRAINTS := constraints.txt
 HF := .venv-hf
 HF_READY := $(HF)/.ready
 HF_CONSTRAINTS := constraints-hf.txt
+HARBOR := .venv-harbor
+HARBOR_READY := $(HARBOR)/.ready
+HARBOR_CONSTRAINTS := constraints-harbor.txt
 OTHERS ?= 3.11 3.12 3.13# interpreters that must give the same digest, where they are installed
 NOT_SET_UP := 75# exit code of a recipe whose tools could not be installed: no test has failed
 
@@ -34,7 +37,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test check check-format check-lint check-types check-imports check-docs format docs bench \
-	bench-statistics test-interpreters test-hf constraints clean
+	bench-statistics test-interpreters test-hf test-harbor constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -84,7 +87,7 @@ docs: $(READY) ## write the generated pages anew
 bench: $(READY) ## measure, and write the figures down
 	@$(FIND); CALIPERS_BENCH_PYTHON312=$${CALIPERS_BENCH_PYTHON312:-$$(find 3.12)} $(BIN)/python bench/run.py --write
 
-bench-statistics: $(READY) ## try the default interval in 2,310 worlds, and write down what it covers
+bench-statistics: $(READY) ## try the default interval and test in 2,854 worlds, and write down what they keep
 	@$(BIN)/python bench/statistics_run.py --write
 
 test-interpreters: $(READY) ## the same digest from every other Python at hand
@@ -112,6 +115,18 @@ $(HF_READY): pyproject.toml $(CONSTRAINTS) $(HF_CONSTRAINTS)
 	  -e '.[dev]' torch transformers || exit $(NOT_SET_UP)
 	@touch $@
 
+test-harbor: $(READY) $(HARBOR_READY) ## the real Harbor, in an environment of its own, without a container engine
+	@CALIPERS_HARBOR=$(abspath $(HARBOR))/bin/harbor $(BIN)/python -m pytest -q $(or $(ARGS),tests/harbor)
+
+$(HARBOR_READY): $(HARBOR_CONSTRAINTS)
+	@$(FIND); python=$$(find 3.12); test -n "$$python" || python=$$(find 3.13); \
+	test -n "$$python" || { echo "Harbor needs Python 3.12 or newer, and none is here"; exit $(NOT_SET_UP); }; \
+	echo "installing Harbor into $(HARBOR)"; \
+	{ $(HARBOR)/bin/python -c '' 2>/dev/null || "$$python" -m venv --clear $(HARBOR); } && \
+	echo '*' > $(HARBOR)/.gitignore && \
+	$(BOUNDED) $(HARBOR)/bin/python $(PIP) install --no-deps -r $(HARBOR_CONSTRAINTS) || exit $(NOT_SET_UP)
+	@touch $@
+
 constraints: ## resolve every dependency anew, into constraints.txt
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	$(PYTHON) -m venv "$$scratch" && "$$scratch/bin/python" $(PIP) install hatchling editables -e '.[dev]' && \
@@ -119,5 +134,5 @@ constraints: ## resolve every dependency anew, into constraints.txt
 	cp "$$scratch/new" $(CONSTRAINTS)
 
 clean: ## remove what these commands made
-	@rm -rf $(VENV) $(VENV)-3.* $(HF) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,6 +13,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from bench import data, report
 from bench.commands import commands_section, measure_commands
+from bench.harbor import measure_harbor
 from bench.jobs import jobs
 from bench.live import PARTS, measure_live
 from bench.live_report import live_section
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(live_section(live), flush=True)
     more = []
     if "commands".startswith(asked.only):
-        more.append(commands_section(measure_commands(asked.quick)))
+        more.append(commands_section([*measure_commands(asked.quick), *measure_harbor(asked.quick)]))
     if "serve".startswith(asked.only):
         more.append(serving_section(measure_serving(asked.quick)))
     print("\n".join(more), flush=True)

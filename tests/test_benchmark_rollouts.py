@@ -126,18 +126,6 @@ def test_without_harbor_it_says_so(no_harbor, monkeypatch):
     assert list(no_harbor.iterdir()) == []  # nothing was begun
 
 
-@pytest.mark.parametrize("by", ["program", "factory"])
-def test_with_harbor_it_says_what_is_missing(no_harbor, by):
-    async def factory(config):
-        raise AssertionError("a job was begun")
-
-    if by == "program":
-        (no_harbor / "harbor").write_text("#!/bin/sh\n")
-        (no_harbor / "harbor").chmod(stat.S_IRWXU)
-    with pytest.raises(HarborError, match=r"^this version of Calipers cannot drive Harbor: .*; Benchmark\.score"):
-        via_harbor(model_client="litellm", _job_factory=factory if by == "factory" else None)
-
-
 @pytest.mark.usefixtures("no_harbor")
 def test_run_benchmark_within_a_running_loop(tmp_path):
     async def main():

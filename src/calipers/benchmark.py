@@ -9,45 +9,37 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import numpy as np
-
 from calipers.errors import CalipersError, InputError, UnknownName
-from calipers.metrics.aggregate import mean
-from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.metrics.reduce import task_mean
-from calipers.pipeline import quietly, score_rollouts
-from calipers.plan import Plan, make_plan
-from calipers.readers.evsys import from_rewards
-from calipers.readers.trajectories import TrajectoryGroup, from_groups
-from calipers.reports.result import Result
-from calipers.rollouts.part import Labels
-from calipers.rollouts.record import ABSENT
-from calipers.rollouts.table import Rollouts, assemble
+from calipers.jobs.evsys_score import (
+    BenchmarkScore,
+    break_down,
+    eval_metrics,
+    harvested,
+    score_judged,
+)
+from calipers.jobs.evsys_score import BenchmarkTaskResult as BenchmarkTaskResult  # one of this page's names
+from calipers.pipeline import score_plan
+from calipers.plan import make_plan
+from calipers.readers.harbor_groups import read_groups
+from calipers.run.harbor_engine import HarborError as HarborError
 from calipers.run.verifiers import functions
+from calipers.run.via_harbor import Asked, roll_out
 from calipers.tasks.evsys import HarborTask, NoObject, WrongType, harbor_task_from_dict
 from calipers.tasks.jsonl import NotThere, harbor_tasks, place_of, read_metadata, suite_name, tasks_file
 from calipers.tasks.store import lookup
 
-Breakdowns = dict[str, dict[str, dict[str, float]]]  # key -> value -> n, mean_reward, pass_rate
-
 MODEL_CLIENTS: Final = ("tinker", "litellm")
-ECONOMICS: Final = ("time_per_task", "tokens_per_task", "cost_per_task")
 
 
 class CannotJudge(CalipersError, NotImplementedError):
     """A verifier that needs more than this process: a container, or a second model."""
-
-
-class HarborError(CalipersError):
-    """A job that Harbor would have to run, and cannot."""
 
 
 class RepeatedAnswer(UserWarning):
@@ -62,36 +54,6 @@ class InferenceClient(Protocol):
     ) -> str:
         """The completion of a prompt."""
         ...
-
-
-@dataclass(frozen=True)
-class BenchmarkTaskResult:
-    """One task: its mean reward, and the last of its completions."""
-
-    task_id: Any
-    instruction: Any
-    model_output: str
-    expected: Any
-    reward: float
-    metadata: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class BenchmarkScore:
-    """What a scoring found, in EvSys' shape, which `dataclasses.asdict` writes.
-
-    ``result``, the Calipers `Result` behind the numbers, is handed over at construction and is no
-    field: it has no part in ``asdict``, in equality or in ``repr``, and `dataclasses.replace` keeps it.
-    """
-
-    metrics: dict[str, float]
-    per_task: list[BenchmarkTaskResult]
-    breakdowns: Breakdowns = field(default_factory=dict)
-    rollouts: list[Any] = field(default_factory=list)
-    result: InitVar[Result | None] = field(default=None, kw_only=True)
-
-    def __post_init__(self, result: Result | None) -> None:
-        object.__setattr__(self, "result", result)
 
 
 @dataclass
@@ -181,7 +143,7 @@ class Benchmark:
                 rewards[-1].append(judge(text))
                 if sample == samples - 1:
                     last.append(text)
-        return _score(self.name, tasks, rewards, last, plan)
+        return score_judged(self.name, tasks, rewards, last, plan)
 
     async def score_via_harbor(
         self,
@@ -203,9 +165,10 @@ class Benchmark:
         max_retries: int = 2,
         _job_factory: Any | None = None,
     ) -> BenchmarkScore:
-        """EvSys' scoring by rollouts that Harbor runs. This version checks what is asked, and refuses it.
+        """EvSys' scoring by rollouts that Harbor runs: each task ``num_samples`` times, judged by this process.
 
-        `HarborError` says what is missing: Harbor itself, or the part of Calipers that drives it.
+        ``metrics``, ``per_task`` and ``rollouts`` are of the trials that came to a verdict, as EvSys counts them;
+        ``result`` is of the whole job, its failures in the ledger. `HarborError` when Harbor is missing or gives up.
         """
         if not isinstance(workspace_dir, Path):
             raise WrongType(f"workspace_dir is {workspace_dir!r}; expected a pathlib.Path")
@@ -213,9 +176,26 @@ class Benchmark:
             raise UnknownName.of("model_client", model_client, MODEL_CLIENTS)
         if model_client == "tinker" and not model_path:
             raise InputError("model_client is 'tinker' but there is no model_path; expected the path of a checkpoint")
-        make_plan(metrics or None, dialect="evsys")
-        self._judges(self.tasks if limit is None else self.tasks[: max(0, int(limit))])
-        raise _no_harbor(_job_factory is not None)
+        keys = [breakdown_keys] if isinstance(breakdown_keys, str) else list(breakdown_keys or ())
+        plan = make_plan(metrics or None, dialect="evsys")
+        tasks = self.tasks if limit is None else self.tasks[: max(0, int(limit))]
+        judges = self._judges(tasks)
+        asked = Asked(
+            model_name,
+            model_client,
+            workspace_dir,
+            int(num_samples),
+            {"max_tokens": max_tokens, "temperature": temperature, "system_prompt": system_prompt},
+            n_concurrent,
+            max_retries,
+            agent_import_path,
+        )
+        job, names = await roll_out(tasks, judges, asked, _job_factory)
+        groups = read_groups(job, names)
+        per_task = [harvested(task, group) for task, group in zip(tasks, groups, strict=True)]
+        result = score_plan(str(job), plan)
+        numbers = eval_metrics(groups, metrics=metrics)
+        return BenchmarkScore(numbers, per_task, break_down(per_task, keys), groups, result=result)
 
     def _judges(self, tasks: Sequence[HarborTask]) -> list[Callable[[str], float]]:
         """What judges each of the first tasks; the error for one that nothing can says where it stands."""
@@ -272,88 +252,6 @@ def run_benchmark(
         return apart.submit(asyncio.run, scoring).result().metrics
 
 
-def eval_metrics(groups: Iterable[TrajectoryGroup], *, metrics: list[str] | None = None) -> dict[str, float]:
-    """The metrics of rollouts, and what they cost per rollout; tasks without a rollout are left out.
-
-    ``time_per_task``, ``tokens_per_task`` and ``cost_per_task`` are there when some rollout reported
-    them: the mean over a task's samples, then over tasks.
-
-    >>> eval_metrics([])
-    {'n_tasks': 0.0, 'mean_reward': 0.0, 'pass_rate': 0.0}
-    """
-    plan = make_plan(metrics or None, dialect="evsys")
-    kept = [group for group in groups if group.trajectories]
-    (found,) = score_rollouts(assemble([from_groups(kept)]), plan).groups
-    costs = {name: found.economics[name].value for name in ECONOMICS if name in found.economics}
-    numbers = {name: estimate.value for name, estimate in found.metrics.items()}
-    return {"n_tasks": float(len(kept)), **{name: _number(value) for name, value in (numbers | costs).items()}}
-
-
-def break_down(tasks: Sequence[BenchmarkTaskResult], keys: Iterable[str]) -> Breakdowns:
-    """Tasks by the text of a metadata value: how many, their mean reward, and the share whose own mean passes."""
-    found: Breakdowns = {}
-    for key in keys:
-        buckets: dict[str, list[float]] = {}
-        for task in tasks:
-            there, value = _at(task.metadata, key)
-            buckets.setdefault(str(value) if there else ABSENT, []).append(task.reward)
-        found[key] = {label: _bucket(np.array(rewards)) for label, rewards in buckets.items()}
-    return found
-
-
-def _bucket(rewards: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float]:
-    with quietly():
-        passed = np.count_nonzero(rewards >= PASS_THRESHOLD)
-        return {
-            "n": float(len(rewards)),
-            "mean_reward": float(mean(rewards)),
-            "pass_rate": float(passed / len(rewards)),
-        }
-
-
-def _score(
-    name: str, tasks: Sequence[HarborTask], rewards: list[list[float]], texts: Sequence[str], plan: Plan
-) -> BenchmarkScore:
-    """The score of judged completions: ``rewards[task][sample]`` and each task's last text."""
-    table = _table(rewards, tasks, plan.by, name)
-    result = score_rollouts(table, plan)
-    with quietly():
-        means = task_mean(table.rewards["reward"], table.by_task).values.tolist() if tasks else []
-    per_task = [
-        BenchmarkTaskResult(
-            task.task_id, task.instruction, text, getattr(task.verifier, "expected", None), worth, dict(task.metadata)
-        )
-        for task, text, worth in zip(tasks, texts, means, strict=True)
-    ]
-    numbers = {asked: _number(estimate.value) for asked, estimate in result.groups[0].metrics.items()}
-    metrics = {"n_tasks": float(len(tasks)), **numbers}
-    return BenchmarkScore(metrics, per_task, break_down(per_task, plan.by), result=result)
-
-
-def _table(rewards: list[list[float]], tasks: Sequence[HarborTask], keys: Sequence[str], name: str) -> Rollouts:
-    """Rewards as rollouts. Tasks are numbered, so that their order stays and two of one id stay two."""
-    part = from_rewards(rewards)
-    labels = {"dataset": Labels(np.zeros(len(part), dtype=np.int64), [name])} if name else {}
-    for key in keys:
-        found = [_at(task.metadata, key) for task in tasks]
-        code = np.array([number if there else -1 for number, (there, _) in enumerate(found)], dtype=np.int64)
-        labels[f"metadata.{key}"] = Labels(code[part.task], [value for _, value in found])
-    return assemble([replace(part, labels=labels)])
-
-
-def _at(metadata: Any, path: str) -> tuple[bool, Any]:
-    """Whether a dotted path leads somewhere through nested dicts, and what stands there."""
-    for step in path.split("."):
-        if not isinstance(metadata, Mapping) or step not in metadata:
-            return False, None
-        metadata = metadata[step]
-    return True, metadata
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
-
-
 def _judge(task: HarborTask) -> Callable[[str], float]:
     """What gives a completion of this task its reward; an error for a verifier that cannot be called here."""
     verifier: Any = task.verifier
@@ -377,12 +275,3 @@ def _as_harbor_task(row: Any) -> HarborTask:
 def _workspace(benchmark: str, model: str) -> Path:
     name = f"{benchmark}_{model}".replace("/", "_").replace(" ", "_")
     return Path(os.environ.get("EVSYS_WORKSPACE") or ".evsys") / "outputs" / "benchmark_runs" / name
-
-
-def _no_harbor(has_factory: bool) -> HarborError:
-    program = os.environ.get("CALIPERS_HARBOR") or "harbor"
-    instead = "Benchmark.score(client) scores within this process"
-    if not has_factory and shutil.which(program) is None:
-        return HarborError(f"there is no program {program!r}; install Harbor or say where it is in CALIPERS_HARBOR")
-    lacks = "writing the tasks for Harbor and reading its job back are not part of it"
-    return HarborError(f"this version of Calipers cannot drive Harbor: {lacks}; {instead}")

@@ -174,6 +174,10 @@ METRICS = Index(
         "mgpass@{k}": "calipers.metrics.draws:MGPASS_AT_K",
         "bayes_mean": "calipers.metrics.bayes:BAYES_MEAN",
         "bayes_pass@{k}": "calipers.metrics.bayes:BAYES_PASS_AT_K",
+        "pooled_mean": "calipers.metrics.harbor_pooled:POOLED_MEAN",
+        "pooled_sum": "calipers.metrics.harbor_pooled:POOLED_SUM",
+        "pooled_min": "calipers.metrics.harbor_pooled:POOLED_MIN",
+        "pooled_max": "calipers.metrics.harbor_pooled:POOLED_MAX",
         "mean": "calipers.metrics.columns:MEAN",
         "median": "calipers.metrics.columns:MEDIAN",
         "min": "calipers.metrics.columns:MIN",
@@ -185,6 +189,7 @@ METRICS = Index(
         "tokens_per_task": "calipers.metrics.economics:TOKENS_PER_TASK",
         "cost_per_task": "calipers.metrics.economics:COST_PER_TASK",
         "cost_per_solved": "calipers.metrics.economics:COST_PER_SOLVED",
+        "time_per_solved": "calipers.metrics.economics:TIME_PER_SOLVED",
         "latency_p50": "calipers.metrics.economics:LATENCY_P50",
         "latency_p90": "calipers.metrics.economics:LATENCY_P90",
         "latency_p99": "calipers.metrics.economics:LATENCY_P99",
@@ -199,6 +204,7 @@ DIALECTS = Index(
         "evsys": "calipers.dialects.evsys:EVSYS",
         "nemo_gym": "calipers.dialects.nemo_gym:NEMO_GYM",
         "lm_eval": "calipers.dialects.lm_eval:LM_EVAL",
+        "harbor": "calipers.dialects.harbor:HARBOR",
     },
 )
 

@@ -25,7 +25,8 @@ from calipers.errors import Incomplete, PluginError, UnknownName
 from calipers.metrics.aggregate import mean, pooled
 from calipers.metrics.metric import Metric
 from calipers.metrics.rewards import MEAN_REWARD
-from calipers.plan import Plan, make_plan
+from calipers.names import load
+from calipers.plan import Afterwards, Plan, make_plan
 from calipers.readers.evsys import from_rewards
 from calipers.readers.read import Input
 from calipers.readers.read import begin as begin_reading
@@ -46,6 +47,7 @@ Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
 
 WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock
+SCRIPTS = "calipers.jobs.metric_script_asked:asked_scripts"  # it starts programs: by its name, from a room above
 quietly = partial(np.errstate, over="ignore", invalid="ignore")  # what is no number says so itself
 
 DEFINITIONS = 1
@@ -65,9 +67,15 @@ def score(
     confidence: float = 0.95,
     seed: int = 0,
     interval: str | None = None,
+    metric_scripts: Path | Sequence[Path] = (),
+    trust: bool = False,
+    afterwards: Afterwards | None = None,
     progress: Progress | None = None,
 ) -> Result:
     """Turn rollouts into numbers: files, lists of rewards, or a table that was read before.
+
+    ``metric_scripts`` are scripts as Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
+    ``afterwards`` is a last step of your own, over the result and the rollouts, in their place.
 
     >>> score([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], "pass@3")["pass@3"].value
     0.75
@@ -82,6 +90,8 @@ def score(
         confidence=confidence,
         seed=seed,
         interval=interval,
+        source=source,
+        afterwards=afterwards or load(SCRIPTS)(source, metric_scripts, trust=trust, reward=reward),
     )
     return score_plan(source, plan, columns, progress)
 
@@ -101,15 +111,17 @@ def read(source: Source, *, columns: Mapping[str, str] | None = None, labels: Co
 
 def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     """Score a table as planned."""
+    rollouts = plan.dialect.seen(rollouts) if plan.dialect.seen else rollouts
     each = [one for asked in plan.asked for one in _per_column(asked, rollouts)]
-    asked = [variant for one in each for variant in _per_reward(one, rollouts, plan.reward)]
+    asked = [variant for one in each for variant in _per_reward(one, rollouts, plan.reward, plan.dialect.every_reward)]
     with quietly():
         groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
     means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.aggregate in (mean, pooled)]
     over = suites([Member(group.agent, group.model, group.dataset, group.metrics) for group in groups], means)
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
     notes = [*rollouts.notes, *(f"no rollout has {key!r}: all of them are in __missing__" for key in absent)]
-    return Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over)
+    result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over)
+    return plan.afterwards(result, rollouts) if plan.afterwards else result
 
 
 def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
@@ -136,6 +148,7 @@ def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
         economics=_score_slice(part, replace(plan, interval=DEFAULT), economics).metrics,  # nobody asked for them
         totals={name: float(total(column.kept())) for name, column in used.items()},
         variance=_variance(part, plan, asked),
+        own=plan.dialect.own(part, [one.text for one in plan.asked]) if plan.dialect.own else {},
     )
 
 
@@ -211,8 +224,11 @@ def _per_column(asked: Asked, rollouts: Rollouts) -> list[Asked]:
     ]
 
 
-def _per_reward(asked: Asked, rollouts: Rollouts, chosen: str | None) -> list[Asked]:
-    """The reward key a metric reads: the one chosen, `reward`, the only one, or each in turn."""
+def _per_reward(asked: Asked, rollouts: Rollouts, chosen: str | None, every: bool = False) -> list[Asked]:
+    """The reward key a metric reads: the one chosen, `reward`, the only one, or each in turn.
+
+    ``every`` says that there is nothing special about one called `reward`.
+    """
     if "reward" not in asked.metric.reads:
         return [asked]
     keys = sorted(rollouts.rewards)
@@ -221,7 +237,7 @@ def _per_reward(asked: Asked, rollouts: Rollouts, chosen: str | None) -> list[As
         if wanted not in keys:
             raise UnknownName.of("reward", wanted, keys)
         return [replace(asked, params={**asked.params, "reward": wanted})]
-    if "reward" in keys or len(keys) < 2:
+    if ("reward" in keys and not every) or len(keys) < 2:
         return [replace(asked, params={**asked.params, "reward": keys[0] if len(keys) == 1 else "reward"})]
     head, opened, rest = asked.text.partition("(")
     inner = f"{rest.removesuffix(')')}, " if opened else ""
@@ -235,6 +251,7 @@ def _economics(used: Collection[str]) -> list[str]:
         "tokens_per_task": {"input_tokens", "output_tokens"},
         "cost_per_task": {"cost_usd"},
         "cost_per_solved": {"cost_usd"},
+        "time_per_solved": {"latency_s"},
         "latency_p50": {"latency_s"},
         "latency_p90": {"latency_s"},
         "latency_p99": {"latency_s"},

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from calipers.dialects.dialect import Asked, Dialect, resolve
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.names import DIALECTS
+from calipers.reports.result import Result
 from calipers.rollouts.ledger import Missing
+from calipers.rollouts.table import Rollouts
 from calipers.stats.cards import DEFAULT, canonical
+
+Afterwards = Callable[[Result, Rollouts], Result]
+"""A last step over a result and the rollouts it was made of, such as others' metric scripts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +32,13 @@ class Plan:
     confidence: float = 0.95
     seed: int = 0
     interval: str = DEFAULT
+    afterwards: Afterwards | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The label paths the readers must keep."""
         read = {"answer"} if any("answer" in one.metric.reads for one in self.asked) else set[str]()
-        return tuple(sorted({*self.by, *([self.cluster] if self.cluster else []), *read}))
+        return tuple(sorted({*self.by, *([self.cluster] if self.cluster else []), *read, *self.dialect.labels}))
 
 
 def make_plan(
@@ -46,8 +52,13 @@ def make_plan(
     confidence: float = 0.95,
     seed: int = 0,
     interval: str | None = None,
+    afterwards: Afterwards | None = None,
+    source: Any = None,
 ) -> Plan:
-    """Resolve and check everything a scoring is asked to do; InputError for what cannot be done."""
+    """Resolve and check everything a scoring is asked to do; InputError for what cannot be done.
+
+    ``source`` is what will be read: a dialect may find in it what to ask for.
+    """
     speech = _dialect(dialect or "native")
     if missing is not None and missing not in get_args(Missing):
         raise UnknownName.of("policy for missing rollouts", missing, get_args(Missing))
@@ -56,7 +67,8 @@ def make_plan(
     if seed < 0:
         raise InputError(f"seed is {seed}; expected an integer >= 0")
     method = canonical(DEFAULT if interval is None else interval)
-    wanted = [metrics] if isinstance(metrics, (str, Mapping)) else list(metrics or speech.default)
+    unasked = (speech.asks(source) if speech.asks and not metrics else None) or speech.default
+    wanted = [metrics] if isinstance(metrics, (str, Mapping)) else list(metrics or unasked)
     asked = {found.text: found for found in _resolved(wanted, speech)}
     return Plan(
         asked=list(asked.values()),
@@ -68,6 +80,7 @@ def make_plan(
         confidence=confidence,
         seed=seed,
         interval=method,
+        afterwards=afterwards,
     )
 
 

@@ -47,7 +47,7 @@ def test_each_number_says_which_it_is(tmp_path, dialect, said):
         (["--interval", "wilsn"], "no interval named 'wilsn'; did you mean 'wilson'?"),
         (["--columns", "task"], "--columns: 'task' cannot be read; expected ROLE=KEY, such as task=id"),
         (["--columns", "tsak=a"], "no role for --columns named 'tsak'; did you mean 'task'?"),
-        (["--metrc", "pass@3"], "no option '--metrc'; did you mean '--metric'?"),
+        (["--metrc", "pass@3"], "no option '--metrc'; did you mean '--metric' or '--metric-script'?"),
         (["--plugin", "nowhere.py"], "nowhere.py: "),
         (["--out", "no/such/result.json"], "no/such/result.json: there is no folder 'no/such'; make it first"),
         (["nowhere.jsonl"], "nowhere.jsonl: no such file"),

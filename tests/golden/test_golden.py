@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 from golden import (
+    harbor_tasks,
+    harbor_trials,
+    harbor_vectors,
     lm_eval_numbers,
     lm_eval_runs,
     lm_eval_scores,
@@ -30,8 +33,14 @@ ADAPTERS = {  # (system, kind) -> vector -> (what we answer, what is expected)
         for some in (lm_eval_numbers, lm_eval_runs, lm_eval_scores, lm_eval_tasks)
         for kind, adapter in some.ADAPTERS.items()
     },
+    **{
+        ("harbor", op): harbor_vectors.compared(adapter)
+        for some in (harbor_tasks, harbor_trials)
+        for op, adapter in some.ADAPTERS.items()
+    },
 }
 READERS = {  # a system that is not in here is not supported yet
+    "harbor": harbor_vectors.harbor,
     "lm_eval": lm_eval_vectors.lm_eval,
     "nemo_gym": vectors.nemo_gym,
 }

@@ -34,6 +34,12 @@ def test_cost_per_solved_divides_all_cost_by_tasks_with_a_pass():
     assert calipers.score(table, "cost_per_solved")["cost_per_solved"].value == 6
 
 
+def test_time_per_solved_is_the_same_of_latency_and_shown_by_itself():
+    table = rollouts(usage("a", 0, 1, latency_s=1), usage("a", 1, 0, latency_s=2), usage("b", 0, 0, latency_s=3))
+    (group,) = calipers.score(table).groups
+    assert group.economics["time_per_solved"].value == 6
+
+
 def test_cost_per_solved_without_a_pass_has_no_value():
     found = calipers.score(rollouts(usage("a", 0, 0, cost_usd=1)), "cost_per_solved")
     document = found.to_dict()["groups"][0]["metrics"]["cost_per_solved"]

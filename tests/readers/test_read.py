@@ -39,8 +39,8 @@ EXAMPLES = {
 
 
 def test_every_format_has_an_example():
-    # a results file stands for others, a run is a directory: both have tests of their own
-    assert (*EXAMPLES, "lm_eval_results", "run") == FORMATS
+    # a results file stands for others, a run and a job are directories: they have tests of their own
+    assert (*EXAMPLES, "lm_eval_results", "run", "harbor") == FORMATS
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from calipers.cli.check_dataset import check_dataset, means_dataset
 from calipers.cli.group import verbose
 from calipers.cli.output import write
 from calipers.errors import InputError
@@ -22,6 +23,8 @@ FAULT = 1
 @click.option("--selftest", is_flag=True, help="Try the verifiers: gold answers must pass, nonsense must fail.")
 @click.option("--limit", type=int, metavar="N", help="Only the first N tasks.")
 @click.option("--include-path", metavar="DIR", multiple=True, help="A folder of lm-eval tasks; may be repeated.")
+@click.option("--fix", is_flag=True, help="Bring a dataset's dataset.toml in line with its directory first.")
+@click.option("--registry", metavar="DIR", help="Where org/name@version is looked up.  [default: .calipers/registry]")
 @click.option("--trust", is_flag=True, help="Run code that came with a task (!function).")
 @click.option("--concurrency", type=int, metavar="N", default=32, show_default=True, help="Verdicts at once, at most.")
 @click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Of the random texts.")
@@ -43,6 +46,8 @@ def check(
     selftest: bool,
     limit: int | None,
     include_path: tuple[str, ...],
+    fix: bool,
+    registry: str | None,
     trust: bool,
     concurrency: int,
     seed: int,
@@ -54,8 +59,16 @@ def check(
 
     With --selftest each verifier is given the gold answer, an empty text, the prompt, random words and
     another task's answer; exit 1 when a gold answer fails or anything else passes. No model is called.
+
+    A directory of Harbor's tasks, or org/name@version in a registry, is a dataset: its tasks, names,
+    digests, files and links are looked at, nothing of it is run, and exit 1 says that something is wrong.
     """
     _checked_numbers(limit, concurrency, confidence)
+    if registry is not None or fix or means_dataset(benchmark):
+        for option, given in (("--selftest", selftest), ("--limit", limit), ("--include-path", include_path)):
+            if given:
+                raise InputError.at(option, f"{benchmark} is a dataset", "its tasks are looked at, all, and not run")
+        ctx.exit(0 if check_dataset(benchmark, registry, fix, shape) else FAULT)
     if include_path or benchmark.endswith((".yaml", ".yml")):
         from calipers.jobs import lm_eval
 

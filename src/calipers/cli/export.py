@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from calipers.reports.result import Result
     from calipers.rollouts.part import Part
 
-SYSTEMS: Final = ("nemo_gym", "nemo_gym_profile")  # the second is cli/profile.py's
+HARBOR: Final = "harbor"
+SYSTEMS: Final = ("nemo_gym", "nemo_gym_profile", HARBOR)  # the second is cli/profile.py's
+
+
+def named(asked: str, paths: Sequence[str], *, force: bool, hooks: str | None) -> GymExport | HarborExport:
+    """The export that ``SYSTEM`` or ``SYSTEM=PATH`` asks for, checked before anything is read."""
+    if asked.partition("=")[0] != HARBOR:
+        return GymExport(asked, paths, force=force, hooks=hooks)
+    if hooks is not None:
+        raise InputError.at("--hooks", "they are NeMo Gym's", "expected --export nemo_gym beside them")
+    return HarborExport(asked, paths, force=force)
 
 
 class GymExport:
@@ -84,6 +94,38 @@ class GymExport:
         entries = aggregate_agents(by_agent(rows), hooks)
         _replace(self.path, file_chunks(entries))
         return [_headline(entry) for entry in entries]
+
+
+class HarborExport:
+    """The ``result.json`` of a Harbor job, computed anew from its trials: in the job's directory, or at PATH."""
+
+    def __init__(self, asked: str, paths: Sequence[str], *, force: bool) -> None:
+        from calipers.readers.harbor_folder import kind_of
+
+        _, equals, path = asked.partition("=")
+        if equals and not path:
+            raise InputError.at("--export", f"{asked!r} names no file", "expected harbor, or harbor=PATH")
+        if len(paths) != 1 or not os.path.isdir(paths[0]) or kind_of(paths[0]) != "job":
+            wrong = f"{paths[0]} is no job" if len(paths) == 1 else f"{len(paths)} paths are given"
+            raise InputError.at("--export harbor", wrong, "expected the directory of one Harbor job")
+        path = path or os.path.join(paths[0], "result.json")
+        self._target, self._paths = Target(path, paths), paths
+        if os.path.isfile(path) and not force:
+            raise InputError.at(path, "is there already", "--force replaces it")
+
+    def score(
+        self, metrics: Sequence[str] | None, columns: Mapping[str, str], progress: Progress | None, settings: Any
+    ) -> Result:
+        """Score the job as asked, and write its result as Harbor would."""
+        import calipers
+        from calipers.dialects.harbor_job import document, encoded, lost, read_job
+
+        result = calipers.score(self._paths, metrics, columns=columns, progress=progress, **settings)
+        job = read_job(self._paths[0])
+        written = document(job)
+        self._target.write(encoded(written))
+        notes = [note for note in job.notes if note not in result.notes]
+        return replace(result, notes=[*result.notes, *notes, *lost(job, written)])
 
 
 def _headline(entry: Entry) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from calipers.dialects import harbor_words
 from calipers.dialects.nemo_gym_words import DEFAULT, WORDS
 
 _ZERO = "0, unless a verifier gave a reward: this is the model's own doing"
@@ -52,6 +53,7 @@ FORMATS: Final[Mapping[str, str]] = {
     "lm_eval_samples": "lm-evaluation-harness' samples: JSON Lines with doc_id, resps and filtered_resps.",
     "lm_eval_results": "Its results file, which stands for the samples beside it.",
     "run": "The directory of a run: its plan, its log, and what the plan still owes.",
+    "harbor": "A Harbor job's directory, finished or not; also one trial of it, or a directory of jobs.",
 }
 
 
@@ -123,5 +125,13 @@ DIALECTS: Final[Mapping[str, Speech]] = {
             "acc_norm": "mean_reward(reward=acc_norm)",
             "exact_match": "mean_reward(reward=exact_match)",
         },
+    ),
+    "harbor": Speech(
+        one_line="Harbor's four statistics over all trials that ended, and its pass@k; what is missing counts 0.",
+        default=harbor_words.DEFAULT,
+        gaps="count 0, as Harbor counts a trial without a reward; a trial that did not end is left out",
+        nothing="no value, and a why",
+        slices="named by their JSON: true, 1, easy; __missing__ where there is none",
+        words=harbor_words.WORDS,
     ),
 }

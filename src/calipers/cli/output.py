@@ -25,8 +25,12 @@ def show(result: Result, shape: str) -> None:
 
         with standard_output() as stream:
             text.show(result, stream)
-        return
-    write(_shaped(result, shape))
+    else:
+        write(_shaped(result, shape))
+    if result.dialect == "harbor" and shape in ("table", "md"):
+        from calipers.reports import harbor
+
+        write(harbor.render_markdown(result) if shape == "md" else f"\nas Harbor prints it\n{harbor.render(result)}")
 
 
 def document(result: Result) -> str:

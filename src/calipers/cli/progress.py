@@ -17,12 +17,13 @@ PATIENCE = 2.0  # seconds
 
 
 class Progress:
-    """Told how many bytes of how many are read; it shows them only when that takes long."""
+    """Told how many bytes of how many are read, or trials run; it shows them only when that takes long."""
 
-    def __init__(self, patience: float = PATIENCE, stream: TextIO | None = None) -> None:
+    def __init__(self, patience: float = PATIENCE, stream: TextIO | None = None, unit: str = "") -> None:
         self._stream = stream or sys.stderr  # None where somebody closed it
         self.wanted = self._stream is not None and is_terminal(self._stream)
         self._patience = patience
+        self._unit = unit  # "" for bytes
         self._since = time.monotonic()
         self._bar: Bar | None = None
         self._task: TaskID | None = None
@@ -41,17 +42,18 @@ class Progress:
         if self._bar is None:
             if not self.wanted or time.monotonic() - self._since < self._patience:
                 return
-            self._bar = _bar(self._stream)
-            self._task = self._bar.add_task("reading", total=total or None)
+            self._bar = _bar(self._stream, self._unit)
+            self._task = self._bar.add_task(self._unit or "reading", total=total or None)
             self._bar.start()
         if self._task is not None:
             self._bar.update(self._task, completed=done, total=total or None)
 
 
-def _bar(stream: TextIO) -> Bar:
+def _bar(stream: TextIO, unit: str) -> Bar:
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    count = MofNCompleteColumn() if unit else DownloadColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
     return Bar(*columns, console=Console(file=stream), transient=True)

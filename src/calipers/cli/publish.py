@@ -1,25 +1,39 @@
-"""``calipers publish``: a benchmark into the store of this project."""
+"""``calipers publish``: a benchmark into the store of this project, a dataset into a registry."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from calipers.cli.group import verbose
 from calipers.cli.output import write
+from calipers.errors import InputError
 from calipers.reports.safe import clean, safe_json
 from calipers.tasks import store
+from calipers.tasks.harbor.dataset import is_dataset
 
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path())
+@click.option("--registry", metavar="DIR", type=click.Path(), help="Of datasets.  [default: .calipers/registry]")
+@click.option("--public", is_flag=True, help="Accepted, as harbor publish has it; a local registry has no such thing.")
 @verbose
-def publish(directory: str) -> None:
-    """Put the benchmark in DIR into the store under .calipers, as its next version.
+def publish(directory: str, registry: str | None, public: bool) -> None:
+    """Put the benchmark or the dataset in DIR where others find it by name. Prints one JSON object.
 
-    DIR holds tasks.jsonl and perhaps metadata.yaml. Prints one JSON object; the same bytes again change nothing.
+    A benchmark (tasks.jsonl and perhaps metadata.yaml) goes into the store under .calipers, as its next
+    version; the same bytes again change nothing. A dataset (dataset.toml, a directory for each task
+    and perhaps metric.py) goes into a registry under the version that it states: digests in
+    dataset.toml are taken anew, and what is published once does not change.
     """
+    if is_dataset(directory):
+        _publish_dataset(directory, registry, public)
+        return
+    if registry is not None:
+        raise InputError.at("--registry", f"{directory} is no dataset", "a benchmark goes into the store without it")
     done = store.publish(directory)
     document = {
         "benchmark_id": done.id,
@@ -29,7 +43,30 @@ def publish(directory: str) -> None:
         "status": done.status,
         "n_tasks": done.tasks,
     }
-    write(safe_json(json.dumps(document, indent=2, ensure_ascii=False) + "\n"))
     how = f"calipers run {done.id} --model SPEC runs it"
-    for note in (*done.notes, f"{done.name} version {done.version} is {done.status}; {how}"):
+    _say(document, (*done.notes, f"{done.name} version {done.version} is {done.status}; {how}"), public)
+
+
+def _publish_dataset(directory: str, registry: str | None, public: bool) -> None:
+    from calipers.tasks.harbor.publish import publish_dataset
+
+    done = publish_dataset(directory, registry)
+    document = {
+        "name": done.name,
+        "version": done.version,
+        "digest": done.digest,
+        "status": done.status,
+        "n_tasks": done.tasks,
+        "files": list(done.files),
+        "registry": str(done.registry),
+    }
+    spec = f"{done.name}@{done.version}"
+    where = f" --registry {done.registry}" if registry is not None else ""
+    _say(document, (*done.notes, f"{spec} is {done.status}; calipers run {spec}{where} --agent NAME runs it"), public)
+
+
+def _say(document: Mapping[str, Any], notes: Sequence[str], public: bool) -> None:
+    write(safe_json(json.dumps(document, indent=2, ensure_ascii=False) + "\n"))
+    told = "--public: what is on this disk is seen by whoever may read it; there is nothing to make public"
+    for note in (*notes, told) if public else notes:
         click.echo(f"note: {clean(note, None)}", err=True)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from calipers.cli.agents import run_agents, wants_agents
 from calipers.cli.group import verbose
 from calipers.cli.lm_eval import export_folder, show_theirs
 from calipers.cli.output import notes, show
-from calipers.cli.run_options import asking, reaching, scoring
+from calipers.cli.run_options import asking, reaching, scoring, working
 from calipers.errors import CalipersError
 from calipers.reports.safe import clean
 
@@ -30,6 +31,7 @@ FORMATS = ("table", "json", "csv", "md")
 @click.argument("benchmarks", metavar="BENCHMARK...", nargs=-1, required=True)
 @click.option("--model", metavar="SPEC", multiple=True, help="kind/name, such as openai/gpt-4o-mini; may be repeated.")
 @asking
+@working
 @reaching
 @scoring
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder.  [default: below runs/]")
@@ -61,7 +63,7 @@ def run(
     """Run each BENCHMARK against each model, judge and score what comes back.
 
     A BENCHMARK is a directory with tasks.jsonl, a name in the store, a task file or a task's name of
-    lm-evaluation-harness, or a YAML file that says it all.
+    lm-evaluation-harness, a YAML file that says it all, or, for an agent, a directory of Harbor's tasks.
     The same command again goes on where the last one stopped.
     """
     if unsafe:
@@ -71,6 +73,9 @@ def run(
         _note("--unsafe-no-sandbox: programs written by the model run with your rights where no sandbox can be had")
     export = export_folder(settings.pop("export"))
     given = {name: value for name, value in settings.items() if _was_given(ctx, name)}
+    if wants_agents(benchmarks, given):
+        run_agents(ctx, benchmarks, given, shape)
+        return
     with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
         for plugin in plugins:
             from calipers.compat import load_plugin

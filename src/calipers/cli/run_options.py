@@ -43,6 +43,19 @@ asking = _options(
         "--seed", type=int, metavar="N", help="Of the order of tasks, of the samples, of resampling.  [default: 0]"
     ),
 )
+working = _options(
+    click.option(
+        "--agent",
+        metavar="NAME",
+        help="Who works on Harbor's tasks: oracle, nop, command:LINE, chat, or one of Harbor's.",
+    ),
+    click.option(
+        "--environment", metavar="NAME", help="Where: room, or one of Harbor's, such as docker.  [default: room]"
+    ),
+    click.option(
+        "--registry", metavar="DIR", help="Where org/name[@version] is looked up.  [default: .calipers/registry]"
+    ),
+)
 reaching = _options(
     click.option("--base-url", metavar="URL", help="Of an OpenAI-compatible server.  [default: $OPENAI_BASE_URL]"),
     click.option("--api", type=click.Choice(["chat", "completions"]), help="Which route of it.  [default: chat]"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,13 +15,15 @@ from calipers.cli.output import Target, document, notes, show
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
 from calipers.names import DIALECTS
+from calipers.reports.safe import clean
 from calipers.stats.cards import asked_names
 
 if TYPE_CHECKING:
-    from calipers.cli.export import GymExport
+    from calipers.cli.export import GymExport, HarborExport
     from calipers.cli.profile import ProfileExport
 
 FORMATS = ("table", "json", "csv", "md")
+INCOMPLETE = 3
 THEIRS = ("lm_eval_samples", "lm_eval_results")
 
 
@@ -68,9 +71,17 @@ THEIRS = ("lm_eval_samples", "lm_eval_results")
 @click.option(
     "--export",
     metavar="SYSTEM[=PATH]",
-    help="Write another system's own file, too: nemo_gym, beside the rollouts or at PATH.",
+    help="Write another system's own file, too: nemo_gym or harbor, beside the rollouts or at PATH.",
 )
 @click.option("--hooks", metavar="FILE:CLASS", help="A NeMo Gym resources server whose metrics go into its file.")
+@click.option(
+    "--metric-script",
+    "scripts",
+    metavar="FILE",
+    multiple=True,
+    help="A script such as Harbor's metric.py, run in the sandbox; needs --trust; may be repeated.",
+)
+@click.option("--trust", is_flag=True, help="Run metric scripts: those named, and those of a Harbor job's datasets.")
 @click.option("--force", is_flag=True, help="Let --export replace a file that is there already.")
 @verbose
 def score(
@@ -82,6 +93,8 @@ def score(
     shape: str,
     export: str | None,
     hooks: str | None,
+    scripts: tuple[str, ...],
+    trust: bool,
     force: bool,
     **settings: Any,
 ) -> None:
@@ -97,37 +110,45 @@ def score(
             from calipers.compat import load_plugin
 
             load_plugin(plugin)
-        import calipers
+        from calipers.jobs.metric_script_asked import asked_scripts
+        from calipers.pipeline import score_plan
+        from calipers.plan import make_plan
 
         told = progress if progress.wanted else None
+        settings["afterwards"] = run = asked_scripts(paths, scripts, trust=trust, reward=settings["reward"])
         if writer:
             result = writer.score(metrics or None, names, told, settings)
         else:
-            result = calipers.score(paths, metrics or None, columns=names, progress=told, **settings)
+            result = score_plan(paths, make_plan(metrics or None, source=paths, **settings), names, told)
     if target:
         target.write(document(result).encode())
     if shape == "md" and result.dialect == "lm_eval" and all(one.format in THEIRS for one in result.inputs):
         show_files(paths)
     else:
         show(result, shape)
-    notes(result)
+    failed = run.failed if run else []
+    notes(replace(result, notes=[note for note in result.notes if note not in failed]))
+    for failure in failed:
+        click.echo(clean(failure, None), err=True)
+    if failed:
+        raise click.exceptions.Exit(INCOMPLETE)
 
 
 def exporter(
     export: str | None, paths: tuple[str, ...], hooks: str | None, force: bool
-) -> GymExport | ProfileExport | None:
+) -> GymExport | HarborExport | ProfileExport | None:
     """What ``--export`` asks for, checked; None where nothing is to be exported."""
     if export is None:
         for option, given in (("--hooks", hooks is not None), ("--force", force)):
             if given:
                 raise InputError.at(option, "nothing is exported", "expected --export nemo_gym beside it")
         return None
-    from calipers.cli.export import GymExport
+    from calipers.cli.export import named
     from calipers.cli.profile import SYSTEM, ProfileExport
 
     if export == SYSTEM:
         return ProfileExport(paths, force=force)
-    return GymExport(export, paths, force=force, hooks=hooks)
+    return named(export, paths, force=force, hooks=hooks)
 
 
 def roles(texts: tuple[str, ...]) -> dict[str, str]:

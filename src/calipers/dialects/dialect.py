@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from calipers.metrics.request import Request, settle
 from calipers.names import DIALECTS, METRICS, match
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.record import label
+from calipers.rollouts.table import Rollouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,11 @@ class Dialect:
     undefined: float | None = None  # what a metric over no tasks becomes
     label: Callable[[Any], str] = label  # the name of a slice
     skips: bool = False  # leave out, with a warning, a metric that is unknown or fails
+    labels: tuple[str, ...] = ()  # what it has to know of a rollout beside its numbers
+    every_reward: bool = False  # of several rewards each is reported, also where one is called reward
+    seen: Callable[[Rollouts], Rollouts] | None = None  # the rollouts as it counts them
+    own: Callable[[Rollouts, Sequence[str]], Mapping[str, Any]] | None = None  # (group, asked) -> keys of the result
+    asks: Callable[[Any], Sequence[str] | None] | None = None  # what the source itself wants, before `default`
 
 
 NATIVE = Dialect("native")

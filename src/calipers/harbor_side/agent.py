@@ -1,6 +1,7 @@
 """Harbor's agent for a plain question: one chat request to an OpenAI-compatible server, its text kept as the answer.
 
-``harbor run -a calipers_harbor.agent:ChatAgent -m NAME --ak base_url=...``. The key is read from the environment
+``harbor run -a calipers_harbor.agent:ChatAgent -m NAME --ak server=...``. A model of another provider
+(``anthropic/...``) is asked through the LiteLLM that Harbor brings. The key is read from the environment
 (``OPENAI_API_KEY``), never from the job's configuration, which is written to disk. What the model wrote is in the
 trial's ``agent/completion.txt`` and, for tests inside the environment, in ``/logs/agent/completion.txt``.
 """
@@ -48,7 +49,10 @@ class ChatAgent(BaseAgent):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._server = (server or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1").rstrip("/")
+        provider, _, rest = (self.model_name or "").partition("/")
+        base = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+        found = server or (base if provider == "openai" or not rest else None)
+        self._server = found.rstrip("/") if found else None
         self._settings = {"max_tokens": int(max_tokens), "temperature": float(temperature)}
         self._system = system_prompt
 
@@ -69,9 +73,12 @@ class ChatAgent(BaseAgent):
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         """Ask, note what it took, and write the answer down."""
         system = [{"role": "system", "content": self._system}] if self._system else []
-        model = (self.model_name or "").removeprefix("openai/")
-        body = {"model": model, "messages": [*system, {"role": "user", "content": instruction}], **self._settings}
-        reply = await asyncio.to_thread(self._answered, json.dumps(body).encode())
+        asked = {"messages": [*system, {"role": "user", "content": instruction}], **self._settings}
+        if self._server is None:
+            reply = await asyncio.to_thread(_by_litellm, {"model": self.model_name, **asked})
+        else:
+            model = (self.model_name or "").removeprefix("openai/")
+            reply = await asyncio.to_thread(self._answered, json.dumps({"model": model, **asked}).encode())
         usage = reply.get("usage") or {}
         context.n_input_tokens = usage.get("prompt_tokens")
         context.n_output_tokens = usage.get("completion_tokens")
@@ -118,6 +125,19 @@ class ChatAgent(BaseAgent):
         if not isinstance(found, dict):
             raise ValueError("the answer is no JSON object")
         return found
+
+
+def _by_litellm(asked: dict[str, Any]) -> dict[str, Any]:
+    """The answer of any provider that LiteLLM knows, in OpenAI's form; its price where LiteLLM knows that too."""
+    import litellm
+
+    answer = litellm.completion(**asked, timeout=TIMEOUT, num_retries=TRIES - 1)
+    found: dict[str, Any] = answer.model_dump()
+    try:
+        cost = litellm.completion_cost(answer)
+    except Exception:  # LiteLLM raises its own for a model whose price it does not know
+        cost = None
+    return {**found, "usage": {**(found.get("usage") or {}), "cost": cost or None}}
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -117,10 +117,59 @@ class RoomEnvironment(BaseEnvironment):
         return read_recipe(self.environment_dir, docker_image=wanted.docker_image, workdir=wanted.workdir)
 
     async def _end_agent(self) -> None:
-        """End what the agent left running, and say what it was, beside the trial's other papers."""
-        if self._keep:
-            return
-        left = await asyncio.to_thread(self._inside.sweep)
+        """End what the agent left running, and say what it was; OSError when it changed what is to judge it."""
+        left = [] if self._keep else await asyncio.to_thread(self._inside.sweep)
         if left:
             path = self.trial_paths.trial_dir / "left-running.json"
             path.write_text(json.dumps(left, indent=2) + "\n")
+        if changed := await asyncio.to_thread(self._inside.tampered):
+            path = self.trial_paths.trial_dir / "tampered.json"
+            path.write_text(json.dumps(changed, indent=2) + "\n")
+            raise OSError(f"the agent changed {changed[0]}, which judges it")
+
+
+class Nowhere(BaseEnvironment):
+    """The environment of a trial that needs none: a question, an answer, and a verdict given outside."""
+
+    @staticmethod
+    def type() -> str:
+        """What Harbor calls it."""
+        return "calipers-nowhere"
+
+    @property
+    def capabilities(self) -> EnvironmentCapabilities:
+        """There is no network where there is nothing."""
+        return EnvironmentCapabilities(disable_internet=True)
+
+    def _validate_definition(self) -> None:
+        pass
+
+    async def start(self, force_build: bool) -> None:
+        """Nothing is started."""
+
+    async def stop(self, delete: bool) -> None:
+        """Nothing is left."""
+
+    async def upload_file(self, source_path: Path | str, target_path: str) -> None:
+        """Nothing can see it."""
+
+    async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
+        """Nothing can see it."""
+
+    async def download_file(self, source_path: str, target_path: Path | str) -> None:
+        """FileNotFoundError: there are no files."""
+        raise FileNotFoundError(source_path)
+
+    async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
+        """There are no files."""
+
+    async def exec(
+        self,
+        command: str,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_sec: int | None = None,
+        user: str | int | None = None,
+    ) -> ExecResult:
+        """Every command is one that is not there."""
+        return ExecResult(stdout="", stderr="there is no environment to run it in", return_code=127)

@@ -17,14 +17,18 @@ import sys
 import tarfile
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from .guard import tampered
+
 if TYPE_CHECKING:
     from .recipe import Recipe
 
+HIDDEN = ("/run", "/mnt", "/media", "/srv", "/var/tmp")
 TOOLS = ("unshare", "nsenter", "setpriv", "pivot_root", "mount")
 KEPT = "chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,sys_chroot,setfcap,audit_write"
 CAPABILITIES = "-all," + ",".join(f"+{name}" for name in KEPT.split(","))
@@ -39,16 +43,11 @@ mount -t tmpfs -o "mode=755,size=${size}m" room "$base"
 mkdir "$base/upper" "$base/work" "$base/root" "$base/empty"
 mount -t overlay -o "lowerdir=/,upperdir=$base/upper,workdir=$base/work" overlay "$base/root"
 root=$base/root
-for place in /home /root /run /mnt /media /srv /var/tmp "$@"; do
-  [ -d "$root$place" ] && mount -t tmpfs -o mode=755,size=64m hidden "$root$place" || true
-done
-for place in $(echo "$PATH" | tr ':' ' '); do
-  case $place in /root/*|/home/*)
-    top=$(echo "$place" | cut -d/ -f1-3)
-    case $top in /home/*) top=$(echo "$place" | cut -d/ -f1-4);; esac
-    if [ -d "$top" ] && [ ! -d "$root$top" ]; then
-      mkdir -p "$root$top"; mount --bind -o ro "$top" "$root$top"; mount -o remount,bind,ro "$root$top"
-    fi;;
+for asked in "$@"; do
+  place=${asked#*:}
+  case $asked in
+    hide:*) [ ! -d "$root$place" ] || mount -t tmpfs -o mode=755,size=64m hidden "$root$place";;
+    show:*) mkdir -p "$root$place"; mount --bind "$place" "$root$place"; mount -o remount,bind,ro "$root$place";;
   esac
 done
 mount -t tmpfs -o mode=1777,size="${size}m" tmp "$root/tmp"
@@ -106,11 +105,12 @@ class Room:
     """One trial's machine: `start`, then `run`, `put` and `take` as often as needed, then `stop`."""
 
     def __init__(self, *, hidden: Sequence[str | Path] = (), network: bool = True, size_mb: int = 4096) -> None:
-        self._hidden = [os.path.realpath(path) for path in hidden]
+        self._hidden = [*HIDDEN, *_homes(), *(os.path.realpath(path) for path in hidden)]
         self._network = network
         self._size = size_mb
         self._first: subprocess.Popen[bytes] | None = None
-        self._pid = 0
+        self._pid, self._made = 0, 0.0
+        self._closed = False
         self._folder = ""
 
     def start(self) -> None:
@@ -123,7 +123,7 @@ class Room:
         command = ["unshare", *user, *net, "--mount", "--pid", "--ipc", "--fork", "--kill-child"]
         command += ["--propagation", "private", "--", "sh", "-c", SETUP, "room"]
         self._first = subprocess.Popen(
-            [*command, self._folder, str(self._size), *self._hidden],
+            [*command, self._folder, str(self._size), *(f"hide:{place}" for place in self._hidden), *_shown()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -137,6 +137,10 @@ class Room:
             raise RoomError(f"no room could be made ({said or 'nothing was said'}); run as root, or allow namespaces")
         children = Path(f"/proc/{self._first.pid}/task/{self._first.pid}/children").read_text().split()
         self._pid = int(children[0])
+        self._made = time.time()
+        if self._closed:  # by somebody who would not wait for the end of this
+            self.stop()
+            raise RoomError("the room was given up before it was ready")
 
     def run(
         self,
@@ -153,7 +157,7 @@ class Room:
             drop += ' --reuid "$1" --regid "$(id -g "$1")" --init-groups'
         script = f"cd {_quoted(cwd or '/app')} && {{ {command}\n}}"
         shell = ["sh", "-c", drop + ' sh -c "$0"', script, str(user)]
-        inside = {"PATH": _search_path(), "HOME": "/root", "LANG": "C.UTF-8", **(env or {})}
+        inside = {"PATH": _search_path(), "HOME": os.path.expanduser("~root"), "LANG": "C.UTF-8", **(env or {})}
         process = subprocess.Popen(
             [*self._enter(), *shell],
             stdin=subprocess.DEVNULL,
@@ -183,16 +187,16 @@ class Room:
         source = Path(source)
         whole, part = (source, ".") if source.is_dir() else (source.parent, source.name)
         into = target if source.is_dir() else os.path.dirname(target) or "/"
-        packing = subprocess.Popen(["tar", "-C", whole, "-cf", "-", "--", part], stdout=subprocess.PIPE)
         unpack = f"mkdir -p {_quoted(into)} && tar -C {_quoted(into)} --no-same-owner -xf -"
         if not source.is_dir() and os.path.basename(target) != part:
             unpack += f" && mv -f {_quoted(f'{into}/{part}')} {_quoted(target)}"
-        done = subprocess.run([*self._enter(), "sh", "-c", unpack], stdin=packing.stdout, capture_output=True)
-        if packing.wait() or done.returncode:
+        with subprocess.Popen(["tar", "-C", whole, "-cf", "-", "--", part], stdout=subprocess.PIPE) as packing:
+            done = subprocess.run([*self._enter(), "sh", "-c", unpack], stdin=packing.stdout, capture_output=True)
+        if packing.returncode or done.returncode:
             raise OSError(f"{source} could not be put at {target}: {done.stderr.decode(errors='replace')[-300:]}")
 
     def take(self, source: str, target: str | Path) -> None:
-        """Copy a file, or what a folder holds, out of the room. Links that lead elsewhere stay links' names only."""
+        """Copy a file, or what a folder holds, out of the room, but for links that lead out of it."""
         target = Path(target)
         folder = self.run(f"test -d {_quoted(source)}", cwd="/").code == 0
         inner, part = (source, ".") if folder else (os.path.dirname(source) or "/", os.path.basename(source))
@@ -220,13 +224,18 @@ class Room:
         subprocess.run([*self._enter(), "sh", "-c", "kill -9 -1"], capture_output=True)
         return left
 
+    def tampered(self) -> list[str]:
+        """The tools of a judge that somebody in here changed."""
+        return tampered(self._pid, self._made, _search_path())
+
     def stop(self) -> None:
-        """Move out: every process ends, and every file is gone."""
-        if self._first is not None:
-            if self._first.poll() is None:
-                os.killpg(self._first.pid, signal.SIGKILL)  # --kill-child takes the room's process 1 along
-            self._first.communicate()
-            self._first = None
+        """Move out: every process ends, and every file is gone. Two may say so at once."""
+        self._closed = True
+        first, self._first = self._first, None
+        if first is not None:
+            if first.poll() is None:
+                os.killpg(first.pid, signal.SIGKILL)  # --kill-child takes the room's process 1 along
+            first.communicate()
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -258,7 +267,31 @@ class _Heard:
 def _unpack(archive: Path, target: Path) -> None:
     target.mkdir()
     with tarfile.open(archive) as tar:
-        tar.extractall(target, filter="data")  # no way out of the folder, by .., a link or a device
+        tar.extractall(target, filter=_harmless)
+
+
+def _harmless(member: tarfile.TarInfo, target: str) -> tarfile.TarInfo | None:
+    """A member that stays in its folder; one that leads out of it, by .., a link or a device, is left out."""
+    try:
+        return tarfile.data_filter(member, target)
+    except tarfile.FilterError:
+        return None
+
+
+def _homes() -> list[str]:
+    return ["/home", os.path.expanduser("~root")]
+
+
+def _shown() -> list[str]:
+    """The folders in home directories that programs are found in: a tool chain is no secret."""
+    found = dict[str, None]()
+    for place in _search_path().split(os.pathsep):
+        for home in _homes():
+            inner = place.removeprefix(home + "/") if place.startswith(home + "/") else ""
+            steps = inner.split("/")[: 2 if home == "/home" else 1]
+            if inner and os.path.isdir(os.path.join(home, *steps)):
+                found[f"show:{os.path.join(home, *steps)}"] = None
+    return list(found)
 
 
 def _quoted(text: str) -> str:

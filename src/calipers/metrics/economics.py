@@ -21,14 +21,14 @@ def task_tokens(sent: Column, received: Column, by: Groups) -> Column:
     return task_mean(Column(tokens, either), by)
 
 
-def cost_and_solved(cost: Column, rewards: Column, by: Groups, threshold: float) -> Column:
-    """Each task's total cost, and 1 if any of its samples passes, [T, 2]; a gap without a cost."""
+def spent_and_solved(spent: Column, rewards: Column, by: Groups, threshold: float) -> Column:
+    """What each task took in all, and 1 if any of its samples passes, [T, 2]; a gap where nothing is known of it."""
     won = by.count(passed(rewards, threshold)) > 0
-    return Column(np.stack([by.sum(cost), won.astype(float)], axis=1), by.count(cost.given) > 0)
+    return Column(np.stack([by.sum(spent), won.astype(float)], axis=1), by.count(spent.given) > 0)
 
 
-def cost_for_each(counts: Floats) -> Floats:
-    """Total cost over tasks with a pass, ``[..., T, 2] -> [...]``; NaN when none has one."""
+def spent_for_each(counts: Floats) -> Floats:
+    """The total over tasks with a pass, ``[..., T, 2] -> [...]``; NaN when none has one."""
     wins = total(counts[..., 1])
     return total(counts[..., 0]) / np.where(wins > 0, wins, np.nan)
 
@@ -38,15 +38,16 @@ _PER_TASK = partial(Metric, aggregate=mean, higher_is_better=False)
 TIME_PER_TASK = _PER_TASK("time_per_task", reduce=task_mean, reads=("latency_s",))
 TOKENS_PER_TASK = _PER_TASK("tokens_per_task", reduce=task_tokens, reads=("input_tokens", "output_tokens"))
 COST_PER_TASK = _PER_TASK("cost_per_task", reduce=task_mean, reads=("cost_usd",))
-COST_PER_SOLVED = Metric(
-    "cost_per_solved",
-    reduce=cost_and_solved,
-    aggregate=cost_for_each,
-    reads=("cost_usd", "reward"),
+_PER_SOLVED = partial(
+    Metric,
+    reduce=spent_and_solved,
+    aggregate=spent_for_each,
     params={"threshold": PASS_THRESHOLD},
     higher_is_better=False,
     no_interval="no interval is computed for a ratio of totals that may divide by no pass",
 )
+COST_PER_SOLVED = _PER_SOLVED("cost_per_solved", reads=("cost_usd", "reward"))
+TIME_PER_SOLVED = _PER_SOLVED("time_per_solved", reads=("latency_s", "reward"))
 
 
 def _latency(q: float, breaks: frozenset[str] = frozenset()) -> Metric:

@@ -207,7 +207,7 @@ def _open(path: str) -> Any:
     except FileNotFoundError:
         raise InputError.at(path, "no such file", "expected a file of rollouts, or - for standard input") from None
     except IsADirectoryError:
-        raise InputError.at(path, "is a directory", "expected a file of rollouts") from None
+        raise InputError.at(path, "is a directory", "expected a file of rollouts, a run or a Harbor job") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise InputError.at(path, f"cannot be read ({getattr(error, 'strerror', error)})") from None
 

@@ -15,8 +15,10 @@ from types import MappingProxyType
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.readers import divide, evsys, lm_eval, native, nemo_gym, run_folder, table
+from calipers.readers import divide, evsys, harbor, lm_eval, native, nemo_gym, run_folder, table
 from calipers.readers.files import BOM, LONGEST_LINE, Source
+from calipers.readers.harbor_folder import JobFolder, with_jobs
+from calipers.readers.harbor_join import numbered
 from calipers.readers.nemo_gym_beside import has_companions
 from calipers.readers.run_folder import RunLog
 from calipers.readers.run_plan import LOG, is_run
@@ -36,6 +38,7 @@ FORMATS = (
     "lm_eval_samples",
     "lm_eval_results",
     "run",
+    "harbor",
 )
 NOTHING: Mapping[str, str] = MappingProxyType({})
 BLANKS = b" \t\r\n"
@@ -48,11 +51,11 @@ _ROW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One file that was read."""
+    """One file that was read, or one job's directory."""
 
     path: str
     format: str  # one of FORMATS
-    sha256: str  # of the bytes on disk
+    sha256: str  # of the bytes on disk; of a job, of its trials' names and results
     rollouts: int  # rows in it; those that a plan owes are not
 
 
@@ -90,29 +93,35 @@ def begin(
     if not paths:
         raise InputError("no files; expected at least one file of rollouts")
     paths = nemo_gym.without_companions(paths)
-    done, total = 0, sum(map(_size, paths))
+    given = with_jobs(paths)
+    done, total = 0, sum(map(_size, given))
     parts: list[Part] = [] if kept is None else kept
     seen = []
     with uncollected():
-        for path in paths:
-            with RunLog(path) if is_run(path) else Source(path) as source:
+        for each in given:
+            with _opened(each) as source:
                 kind = found_format(source, columns)
                 found = _read(source, kind, columns, labels, _told(progress, done, source.size, total))
                 source.start_hashing()  # not earlier: reading keeps every core busy, what follows does not
                 if not found:
-                    raise InputError.at(path, "no rollouts", "expected at least one")
+                    raise InputError.at(
+                        each if isinstance(each, str) else each.path, "no rollouts", "expected at least one"
+                    )
                 seen.append((source, kind, sum(len(part) for part in found if part.places.path == source.path)))
                 done += source.size
                 parts += found
                 if progress is not None:
                     progress(done, total)
         _check_named(columns, paths, parts)
+        parts[:] = numbered(parts)
         rollouts = assemble(parts)
     return rollouts, lambda: [Input(source.path, kind, source.sha256(), rows) for source, kind, rows in seen]
 
 
-def found_format(source: Source, columns: Mapping[str, str] = NOTHING) -> str:
+def found_format(source: Source | JobFolder, columns: Mapping[str, str] = NOTHING) -> str:
     """What a source is made of, one of FORMATS; InputError when it is nothing we read."""
+    if isinstance(source, JobFolder):
+        return "harbor"
     if isinstance(source, RunLog):
         return "run"
     if source.head.startswith(b"PAR1"):
@@ -163,9 +172,21 @@ def _first_line(source: Source) -> bytes:
         head += more
 
 
+def _opened(given: str | JobFolder) -> Source | JobFolder:
+    if isinstance(given, JobFolder):
+        return given
+    return RunLog(given) if is_run(given) else Source(given)
+
+
 def _read(
-    source: Source, kind: str, columns: Mapping[str, str], labels: Collection[str], progress: divide.Progress
+    source: Source | JobFolder,
+    kind: str,
+    columns: Mapping[str, str],
+    labels: Collection[str],
+    progress: divide.Progress,
 ) -> list[Part]:
+    if isinstance(source, JobFolder):
+        return harbor.read(source, columns, labels, progress)
     if isinstance(source, RunLog):
         return run_folder.read(source, columns, labels, progress)
     if kind == "evsys_rewards":
@@ -216,9 +237,11 @@ def _check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequen
             raise InputError.at(paths[0], wrong, f"expected it as {role} (--columns {role}={key})")
 
 
-def _size(path: str) -> int:
+def _size(given: str | JobFolder) -> int:
+    if isinstance(given, JobFolder):
+        return given.size
     try:
-        return os.path.getsize(os.path.join(path, LOG) if is_run(path) else path)
+        return os.path.getsize(os.path.join(given, LOG) if is_run(given) else given)
     except (OSError, ValueError):
         return 0
 

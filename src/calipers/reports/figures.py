@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from calipers.reports.safe import clean
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.estimate import Estimate
 from calipers.stats.suite import Suite
 from calipers.stats.variance import Split, Unsplit
 
 NONE = "–"
+MOST_KINDS = 20  # of exceptions that are named
 _POLICY = {"gap": "left out", "zero": "counted as 0", "fail": "not allowed"}
 
 
@@ -96,6 +98,16 @@ def whole_account(ledger: Ledger, missing: str) -> str:
     if ledger.attempts > ledger.planned:
         said.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} not counted")
     return "; ".join(said)
+
+
+def exceptions(ledger: Ledger) -> str:
+    """What was raised, by kind: ``exceptions in 2 of 18 planned: KeyError 1, OSError 1``; nothing when nothing was."""
+    if not ledger.exceptions:
+        return ""
+    kinds = [f"{clean(kind)}\N{NO-BREAK SPACE}{number:,}" for kind, number in ledger.exceptions.items()]
+    if len(kinds) > MOST_KINDS:
+        kinds[MOST_KINDS:] = [f"and {counted(len(kinds) - MOST_KINDS, 'kind')} more"]
+    return f"exceptions in {sum(ledger.exceptions.values()):,} of {ledger.planned:,} planned: {', '.join(kinds)}"
 
 
 def advice(metrics: Mapping[str, Estimate], variance: Mapping[str, Split | Unsplit]) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from calipers.reports.figures import (
     counted,
     decimals,
     ends,
+    exceptions,
     figure,
     over,
     percent,
@@ -50,7 +51,7 @@ def code(text: str, longest: int | None = LONGEST) -> str:
 def _group(group: Group, result: Result) -> Iterator[str]:
     if name := title(group, result):
         yield f"### {code(name, None)}"
-    yield _prose([whole_account(group.ledger, result.missing)])
+    yield _prose(filter(None, (whole_account(group.ledger, result.missing), exceptions(group.ledger))))
     interval = f"{percent(result.confidence)} interval"
     yield _table(
         ("metric", "value", "± stderr", interval, "n", "what it is"),

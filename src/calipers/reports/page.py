@@ -15,6 +15,7 @@ from calipers.reports.figures import (
     counted,
     decimals,
     ends,
+    exceptions,
     figure,
     on_the_point,
     over,
@@ -62,7 +63,8 @@ def described(estimate: Estimate) -> str:
     """What a number is, in a few words: the estimator its signature names, not the word it was asked by."""
     found = asked_card(estimate.signature)
     if found is None:
-        return "a plugin's own function of all rewards"
+        own = "a metric script's own number" if estimate.signature.startswith("metric_script|") else None
+        return own or "a plugin's own function of all rewards"
     card, k = found
     beyond = card.name == "bayes_pass@{k}" and k is not None and k * estimate.tasks > estimate.samples
     return filled(card.short, k) + (", extrapolated beyond the samples" if beyond else "")
@@ -82,6 +84,7 @@ def _group(group: Group, result: Result, columns: int) -> Iterator[Line]:
     if name := title(group, result):
         yield [(name, "title")]
     yield from _wrapped(whole_account(group.ledger, result.missing), columns, "", "ledger")
+    yield from _wrapped(exceptions(group.ledger), columns, "", "ledger")
     yield []
     rows = [Row(named(name, e), e, [described(e), *remarks(e)]) for name, e in group.metrics.items()]
     yield from _table(rows, "metric", percent(result.confidence), columns)

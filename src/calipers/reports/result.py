@@ -46,6 +46,7 @@ class Group(Slice):
     economics: Mapping[str, Estimate] = field(default_factory=dict)
     totals: Mapping[str, float] = field(default_factory=dict)  # usage column -> sum
     variance: Mapping[str, Split | Unsplit] = field(default_factory=dict)  # reward -> what its variance is made of
+    own: Mapping[str, Any] = field(default_factory=dict)  # what a dialect adds to the document, under a key of its own
 
     @property
     def title(self) -> str:
@@ -140,6 +141,7 @@ def _group(group: Group) -> dict[str, Any]:
             "total": {name: _finite(amount) for name, amount in group.totals.items()},
         },
         "variance": _variance(group.variance),
+        **group.own,
     }
 
 
@@ -162,7 +164,10 @@ def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
 
 def _slice(part: Slice) -> dict[str, Any]:
     metrics = {name: _estimate(estimate) for name, estimate in part.metrics.items()}
-    return {"ledger": asdict(part.ledger), "metrics": metrics}
+    ledger = asdict(part.ledger)
+    if not part.ledger.exceptions:  # where none are known, the document, and so the digest, says nothing of them
+        del ledger["exceptions"]
+    return {"ledger": ledger, "metrics": metrics}
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -13,6 +13,9 @@ from calipers.rollouts.table import Rollouts
 
 Missing = Literal["gap", "zero", "fail"]
 """What a gap becomes: it leaves the estimate, it counts 0, or it stops the scoring."""
+
+ERROR_KIND = "error.kind"
+"""The label of what went wrong in a rollout, where its reader knows a word for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,7 @@ class Ledger:
     gaps: int
     attempts: int
     outcomes: dict[str, int]  # outcome -> rollouts, only those that occur, in the order of OUTCOMES
+    exceptions: dict[str, int] = field(default_factory=dict)  # kind of error -> rollouts, the most frequent first
 
     @classmethod
     def of(cls, rollouts: Rollouts) -> Ledger:
@@ -39,10 +43,20 @@ class Ledger:
             gaps=sum(counts[FIRST_GAP:]),
             attempts=len(rollouts) if rollouts.tries is None else int(rollouts.tries.sum()),
             outcomes={word: n for word, n in zip(OUTCOMES, counts, strict=False) if n},
+            exceptions=_exceptions(rollouts),
         )
         if sum(ledger.outcomes.values()) != ledger.planned:
             raise RuntimeError(f"the ledger does not add up: {ledger}")
         return ledger
+
+
+def _exceptions(rollouts: Rollouts) -> dict[str, int]:
+    held = rollouts.labels.get(ERROR_KIND)
+    if held is None:
+        return {}
+    counts = np.bincount(held.code + 1, minlength=len(held.values) + 1)[1:].tolist()
+    found = [(str(kind), n) for kind, n in zip(held.values, counts, strict=True) if n]
+    return dict(sorted(found, key=lambda item: (-item[1], item[0])))
 
 
 def contributed(rollouts: Rollouts, key: str) -> Column:

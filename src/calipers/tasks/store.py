@@ -77,7 +77,7 @@ def publish(directory: str | os.PathLike[str], root: str | os.PathLike[str] | No
         raise NotThere(f"benchmark dir not found: {source}; expected a directory with {TASKS}")
     suite = read_suite(source)
     shelf = _shelf(_root(root), suite.name)
-    _make_root(_root(root), shelf)
+    make_root(_root(root), shelf)
     beside = Path(tempfile.mkdtemp(prefix=".new-", dir=shelf))
     try:
         record = _copy(source, beside, suite.name, len(suite.tasks))
@@ -236,7 +236,8 @@ def _shelf(root: Path, name: str) -> Path:
     return root / "benchmarks" / f"{plain}-{digits}"
 
 
-def _make_root(root: Path, shelf: Path) -> None:
+def make_root(root: Path, shelf: Path) -> None:
+    """Make a directory below the store's own, which no version control is to keep."""
     try:
         shelf.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError), open(root / ".gitignore", "x") as ignore:

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Final
 
 from calipers.errors import InputError
-from calipers.metrics.cards import bayes, columns, draws, economics, rewards
+from calipers.metrics.cards import bayes, columns, draws, economics, pooled, rewards
 from calipers.metrics.cards.card import Card
 from calipers.names import METRICS
 
@@ -21,7 +21,7 @@ def _all(*modules: ModuleType) -> dict[str, Card]:
     return dict(sorted(cards.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
 
 
-CARDS: Final[Mapping[str, Card]] = _all(rewards, draws, bayes, columns, economics)
+CARDS: Final[Mapping[str, Card]] = _all(rewards, draws, bayes, pooled, columns, economics)
 """Entry of `METRICS` -> its card, in the order of the index."""
 
 

@@ -72,6 +72,24 @@ COST_PER_SOLVED = Card(
     ),
     unit="USD",
 )
+TIME_PER_SOLVED = Card(
+    name="time_per_solved",
+    short="total latency over tasks with a pass",
+    one_line="The total latency over the number of tasks with at least one pass.",
+    estimates="How long it took to solve a task here, one sample after the other, the time of failures included.",
+    formula="sum of latency_s / number of tasks with some r_ti >= 1",
+    source="Own definition.",
+    nothing="No value, and a why, when no rollout reports a latency, or no task has a pass.",
+    gaps=_GAPS + " A task none of whose rollouts reports a latency is left out on both sides.",
+    one_sample="Total latency over passes.",
+    interval=_NO_INTERVAL + "it is a ratio of totals that may divide by no pass.",
+    edges=(
+        "A sample passes when its reward is at least 1.0; time_per_solved(threshold=0.5) asks for another threshold.",
+        "More samples take longer and solve little more: compare runs with the same number of samples.",
+        _SHOWN,
+    ),
+    unit="s",
+)
 
 
 def _latency(q: int, edge: str = "") -> Card:

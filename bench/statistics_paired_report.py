@@ -1,0 +1,145 @@
+"""What the comparisons found, as Markdown: on the terminal and in docs/statistics.md."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
+
+from bench.statistics_paired import CLUSTERS, MANY_DIFFER, TASKS, Compared, Test
+
+OPENING, CLOSING = "<!-- comparison -->\n", "<!-- /comparison -->"
+MOST, LEAST, APART = 0.06, 0.03, 0.02  # what is promised of the default test, and of a plan
+WORLDS = {"fair": "fair", "skewed": "skewed", "split": "0 or 1"}
+ROWS: dict[str, Callable[[Test], float | None]] = {
+    "t": lambda test: test.t,
+    "McNemar, exact": lambda test: test.exact,
+    "McNemar, mid-p": lambda test: test.mid,
+    "**floored t (default)**": lambda test: test.floored,
+    "strict": lambda test: test.strict,
+}
+
+
+def comparison_text(found: Compared) -> str:
+    """All of it, in the order in which it is read."""
+    parts = (_head, _levels, _clusters, _timid, _plans)
+    return "\n".join(part(found) for part in parts)
+
+
+def placed(page: str, part: str) -> str:
+    """The page with ``part`` between its comparison markers."""
+    head, opening, rest = page.partition(OPENING)
+    _, closing, tail = rest.partition(CLOSING)
+    if not (opening and closing):
+        raise SystemExit("docs/statistics.md: no place for comparisons; expected <!-- comparison --> and its end")
+    return f"{head}{opening}{part}{closing}{tail}"
+
+
+def broken(found: Compared) -> list[str]:
+    """What was promised and not kept, in words."""
+    said = [
+        f"{_name(test)}: the default test rejects {_percent(test.floored)} %"
+        for test in found.tests
+        if test.world in ("fair", "clusters") and test.floored > MOST
+    ]
+    said += [
+        f"{_name(test)}: strict rejects {_percent(test.strict)} %"
+        for test in found.tests
+        if test.world in ("fair", "skewed") and test.strict > MOST
+    ]
+    said += [
+        f"{promise.tasks} tasks: {_percent(promise.found)} % in place of {_percent(promise.promised)} %"
+        for promise in found.promises
+        if abs(promise.found - promise.promised) > APART
+    ]
+    return said
+
+
+def _head(found: Compared) -> str:
+    return _filled(
+        f"Written by `make bench-statistics`: {len(found.tests)} cells, seed {found.seed}, {found.replicates:,} "
+        f"replicates a cell for rewards of 0 and 1, a quarter of that for the others. Two runs on the same tasks, with "
+        "1 or 4 samples (pooled rates: 1 to 8), means 0.1 to 0.98, rewards of 0 and 1 or real ones. Fair: both draw "
+        "from one law. Skewed: equal means, one run's tasks all alike, the other's with chances from a beta law with "
+        "a + b = 0.5. 0 or 1: the other run passes a task always or never. How often a test sees a difference that is "
+        "not there, nominally 5 %, mean / worst over cells, in per cent:\n"
+    )
+
+
+def _levels(found: Compared) -> str:
+    lines = [f"| | {' | '.join(f'T = {tasks}' for tasks in TASKS)} |", "|---" * (len(TASKS) + 1) + "|"]
+    for world, said in WORLDS.items():
+        for name, row in ROWS.items():
+            shown = []
+            for tasks in TASKS:
+                some = [test for test in found.tests if (test.world, test.tasks) == (world, tasks)]
+                shown.append(_mean_worst([value for test in some if (value := row(test)) is not None]))
+            lines.append(f"| {said}: {name} | {' | '.join(shown)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _clusters(found: Compared) -> str:
+    lines = [
+        f"The same with {CLUSTERS} clusters whose tasks share half of the variance of a sample:",
+        "",
+        "| | naive t over tasks | t over clusters | **floored t over clusters** | strict over clusters |",
+        "|---|---|---|---|---|",
+    ]
+    for name, start in (("10 tasks each", "even"), ("1 to 22 tasks", "uneven")):
+        some = [test for test in found.tests if test.world == "clusters" and test.kind.startswith(start)]
+        rows: Iterable[list[float]] = (
+            [test.naive or 0.0 for test in some],
+            [test.t for test in some],
+            [test.floored for test in some],
+            [test.strict for test in some],
+        )
+        lines.append(f"| {name} | {' | '.join(map(_mean_worst, rows))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _timid(found: Compared) -> str:
+    """Where the default test rejects less than it might."""
+    many = [test for test in found.tests if test.world == "fair" and test.differing >= MANY_DIFFER]
+    few = [test for test in many if test.floored < LEAST]
+    said = (
+        f"Of {len(many)} fair cells in which {MANY_DIFFER} pairs or more differ on average, the default test rejects "
+        f"less than {_percent(LEAST)} % in {len(few)}"
+    )
+    return _filled(f"{said}{': ' + '; '.join(_timid_name(test) for test in few) if few else ''}.\n")
+
+
+def _plans(found: Compared) -> str:
+    lines = [
+        "A plan promises a power; so often did the default test show the difference on as many tasks, in per cent:",
+        "",
+        "| tasks | samples | difference | promised | found |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {one.tasks:,} | {one.samples} | {one.difference:g} | {_percent(one.promised)} | {_percent(one.found)} |"
+        for one in found.promises
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _name(test: Test) -> str:
+    return f"{test.world}, {test.kind}, T = {test.tasks}, mean {test.mean:g}, n = {test.samples}"
+
+
+def _timid_name(test: Test) -> str:
+    kind = {"binary": "rewards of 0 and 1", "real": "real rewards"}.get(test.kind, test.kind)
+    return f"{_percent(test.floored)} for {kind}, T = {test.tasks}, mean {test.mean:g}, n = {test.samples}"
+
+
+def _mean_worst(values: Sequence[float]) -> str:
+    return f"{_percent(fmean(values))} / {_percent(max(values))}" if values else "-"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _filled(said: str) -> str:
+    held = said.replace(" %", "\xa0%").replace(" = ", "\xa0=\xa0")
+    lines = textwrap.fill(held, 118, break_long_words=False, break_on_hyphens=False)
+    return lines.replace("\xa0", " ") + "\n" * said.endswith("\n")

@@ -1,0 +1,44 @@
+"""``calipers init``: a new dataset, or a new task, in Harbor's form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from calipers.cli.group import verbose
+from calipers.cli.output import write
+from calipers.errors import InputError
+from calipers.reports.safe import clean
+
+
+@click.command()
+@click.option("--dataset", metavar="ORG/NAME", help="Make a dataset of the tasks in DIR, or an empty one.")
+@click.option("--task", metavar="ORG/NAME", help="Write a task to start from into DIR/NAME.")
+@click.option("--with-metric", is_flag=True, help="Also write a metric.py, and name it in dataset.toml.")
+@click.option(
+    "-o",
+    "--output-dir",
+    "--out",
+    "directory",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    help="Where.  [default: the current folder]",
+)
+@verbose
+def init(dataset: str | None, task: str | None, with_metric: bool, directory: Path) -> None:
+    """Start a dataset or a task in Harbor's form, as harbor init does.
+
+    --dataset writes dataset.toml (version 1.0.0) and README.md, and names every task that lies in DIR
+    with the digest of its content. Where a dataset.toml is, --with-metric adds a metric.py to it;
+    no file that exists is written over.
+    """
+    from calipers.tasks.harbor.fresh import make_dataset, make_task
+
+    if (dataset is None) == (task is None):
+        raise InputError("one of --dataset ORG/NAME and --task ORG/NAME says what to make")
+    if task is not None and with_metric:
+        raise InputError.at("--with-metric", "a task has no metric", "it goes with --dataset")
+    done = make_dataset(dataset, directory, with_metric) if dataset is not None else make_task(task or "", directory)
+    write("".join(f"{clean(line, None)}\n" for line in done))

@@ -1,0 +1,187 @@
+"""A Harbor job as Harbor itself sums it up: the statistics of its trials, and its whole ``result.json``."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from calipers.dialects.harbor_result import load_job_result
+from calipers.errors import InputError, UnknownName
+from calipers.metrics.harbor import BUILT_IN
+from calipers.metrics.harbor_tally import Tally, by_eval, dataset_of, ladders, metrics_of
+from calipers.readers.harbor_folder import CONFIG, LOCK, RESULT, JobFolder, Unreadable, contents, kind_of
+from calipers.readers.harbor_trial import Job, Trial, decode_job, decode_trial
+
+T = TypeVar("T")
+
+SCRIPT: Final = "uv-script"
+DEFAULT: Final = ("mean",)
+OURS: Final = uuid.UUID("3b0f0c4e-6f5e-5d0b-9d55-6c1d9a0c7f43")
+"""The space of the ids we give to jobs that have none."""
+
+
+class Entry(msgspec.Struct):
+    """A metric as a job or a registry asks for it."""
+
+    type: str = "mean"
+    kwargs: dict[str, Any] = {}
+
+
+class _Config(msgspec.Struct):
+    metrics: list[Entry] = []
+
+
+class _Lock(msgspec.Struct):
+    trials: list[msgspec.Raw] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the trials themselves cannot say."""
+
+    total: int = 0
+    running: int = 0
+    retries: int = 0
+
+
+NO_COUNTS: Final = Counts()
+
+
+@dataclass(frozen=True, slots=True)
+class JobRead:
+    """A job directory: its finished trials, what its own files say, and what could not be used."""
+
+    path: str
+    trials: Sequence[Trial]
+    counts: Counts
+    stored: Mapping[str, Any] | None  # its result.json in today's form
+    names: Sequence[str]  # the metrics of every dataset
+    notes: Sequence[str]
+
+
+def aggregate(
+    trials: Sequence[Trial],
+    metrics: Mapping[str, Sequence[str]],
+    counts: Counts = NO_COUNTS,
+    *,
+    by_last_part: bool = False,
+) -> dict[str, Any]:
+    """The ``stats`` of a job at its end: counters, and per eval its metrics, pass@k, rewards and exceptions.
+
+    ``metrics`` are names by dataset; a dataset that is not among them has none. Harbor looks a dataset up by
+    the last ``__`` part of the eval's key, so that of ``my__bench`` it finds those of ``bench``, or none:
+    ``by_last_part`` does so too.
+    """
+    found = {}
+    for key, some in by_eval(trials).items():
+        dataset = key.rpartition("__")[2] if by_last_part else dataset_of(some[0])
+        found[key] = metrics_of(some, metrics.get(dataset, ()))
+    return Tally(trials).to_dict(
+        total=counts.total, running=counts.running, retries=counts.retries, metrics=found, ladders=ladders(trials)
+    )
+
+
+def metric_names(entries: Sequence[Entry], place: str) -> tuple[list[str], list[str]]:
+    """The built-in metrics asked for, and a note for each that is a script: code is not run from here."""
+    names, notes = [], []
+    for entry in entries:
+        if entry.type == SCRIPT:
+            script = entry.kwargs.get("script_path", "a script")
+            notes.append(f"{place}: the metric {script} is a script, and not in the file: only a scoring runs it")
+        elif entry.type in BUILT_IN:
+            names.append(entry.type)
+        else:
+            raise UnknownName(f"{place}: {UnknownName.of('Harbor metric', entry.type, [*BUILT_IN, SCRIPT])}")
+    return names, notes
+
+
+def read_job(path: str) -> JobRead:
+    """All that a job directory says; a trial that cannot be read is told of in the notes, as Harbor passes it over."""
+    folder = JobFolder(path)
+    trials, notes = [], []
+    for name in folder.finished:
+        place = folder.of(name, RESULT)
+        try:
+            trials.append(decode_trial(folder.result(name) or b"", place))
+        except (InputError, Unreadable) as error:
+            notes.append(f"{place}: left out, as it cannot be read ({error})")
+    job, stored = _stored(path)
+    names, told = metric_names(_decoded(path, CONFIG, _Config).metrics, f"{path}/{CONFIG}")
+    total = job.n_total_trials
+    if total is None:
+        total = len(_decoded(path, LOCK, _Lock).trials) or len(folder.finished) + len(folder.unfinished)
+    running = 0 if job.finished_at else len(folder.unfinished)
+    return JobRead(path, trials, Counts(total, running, job.stats.n_retries), stored, names or DEFAULT, [*notes, *told])
+
+
+def asked_metrics(path: str) -> list[str]:
+    """The built-in metrics that a job's ``config.json`` asks for, or those of the jobs in a directory; else none."""
+    kind = kind_of(path) if os.path.isdir(path) else None
+    if kind == "jobs":
+        inside = [os.path.join(path, name) for name in sorted(os.listdir(path))]
+        return [name for each in inside if kind_of(each) == "job" for name in asked_metrics(each)]
+    found = _decoded(path, CONFIG, _Config) if kind == "job" else _Config()
+    return metric_names(found.metrics, f"{path}/{CONFIG}")[0]
+
+
+def _stored(path: str) -> tuple[Job, Mapping[str, Any] | None]:
+    place = f"{path}/{RESULT}"
+    raw = _contents(place)
+    if raw is None:
+        return Job(), None
+    return decode_job(raw, place), load_job_result(json.loads(raw), place)
+
+
+def _decoded(path: str, name: str, kind: type[T]) -> T:
+    """One of a job's own files; what it holds by default when it is not there."""
+    place = f"{path}/{name}"
+    try:
+        return msgspec.json.decode(_contents(place) or b"{}", type=kind)
+    except msgspec.DecodeError as error:
+        raise InputError.at(place, f"not a job's {name}: {error}", "expected what Harbor writes") from error
+
+
+def _contents(place: str) -> bytes | None:
+    try:
+        return contents(place)
+    except Unreadable as error:
+        raise InputError.at(place, f"cannot be read ({error})") from None
+
+
+def document(job: JobRead) -> dict[str, Any]:
+    """The job's ``result.json``, computed anew from its trials; its id and times are those it had."""
+    stored = job.stored or {}
+    trials = sorted(job.trials, key=lambda trial: (trial.started_at or "~", trial.trial_name))  # as they were submitted
+    started = stored.get("started_at") or (trials[0].started_at if trials else None)
+    names = {dataset_of(trial): job.names for trial in trials}
+    return {
+        "id": stored.get("id") or str(uuid.uuid5(OURS, "\n".join(sorted(one.trial_name for one in trials)))),
+        "started_at": started,
+        "updated_at": stored.get("updated_at") or started,
+        "finished_at": stored.get("finished_at"),
+        "n_total_trials": job.counts.total,
+        "stats": aggregate(trials, names, job.counts),
+    }
+
+
+def encoded(result: Mapping[str, Any]) -> bytes:
+    """A job's result as the bytes of its file: four spaces, no final newline, as Harbor writes it."""
+    return json.dumps(result, indent=4, ensure_ascii=False).encode()
+
+
+def lost(job: JobRead, result: Mapping[str, Any]) -> list[str]:
+    """A note for each eval whose stored metrics the directory alone cannot compute again."""
+    notes = []
+    for key, before in ((job.stored or {}).get("stats") or {}).get("evals", {}).items():
+        now = result["stats"]["evals"].get(key, {}).get("metrics", [])
+        gone = {name for one in before["metrics"] for name in one} - {name for one in now for name in one}
+        if gone:
+            said = ", ".join(sorted(gone))
+            notes.append(f"{job.path}: {key}: {said} is not in the new file: only its dataset knows that metric")
+    return notes

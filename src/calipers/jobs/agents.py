@@ -1,0 +1,218 @@
+"""Harbor's datasets run by an agent: through Harbor where it is installed, else in rooms of our own.
+
+A run's folder holds jobs, ``1``, ``2``, ...: Harbor freezes a job once it began, so that more samples are another
+job. Whatever ran them, they are read back as Harbor's, with every planned trial in the ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from calipers.errors import InputError
+from calipers.run.harbor_agents import COMMAND, NAMES, find_agent
+from calipers.run.harbor_engine import CHAT, ROOM, Engine, HarborError, find_engine, how_far, run_job
+from calipers.run.harbor_job import Job, run_here
+from calipers.run.harbor_trial import declined
+from calipers.run.identity import folder_name
+from calipers.tasks.harbor.dataset import METRIC, is_dataset, read_dataset
+from calipers.tasks.harbor.manifest import DATASET_TOML
+from calipers.tasks.harbor.registry import REGISTRY, is_spec, resolve
+from calipers.tasks.harbor.retry import Retry
+from calipers.tasks.harbor.task import TaskDirectory
+
+ROOMS: Final = "room"
+RUNS: Final = "runs"
+CONCURRENT: Final = 4
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A dataset, who is to work on it, and how often."""
+
+    benchmark: str
+    agent: str = "oracle"
+    model: str | None = None
+    samples: int = 1
+    limit: int | None = None
+    concurrent: int = CONCURRENT
+    retries: int = 0
+    registry: str | None = None
+    environment: str = ROOMS  # of Harbor's: docker, or module:Class
+    base_url: str | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)  # for the chat agent
+    out: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """Where the jobs are, and what the user should know."""
+
+    folder: Path
+    notes: Sequence[str]
+    left_out: int = 0  # tasks that nothing here can run
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """The tasks of a run, and how Harbor is told of them."""
+
+    name: str
+    tasks: Sequence[TaskDirectory]
+    told: Mapping[str, Any]
+    path: Path  # of its metric, if it has one
+
+
+def is_agents(benchmark: str, registry: str | None = None) -> bool:
+    """Whether a benchmark is one for agents: Harbor's directory of tasks, or a name in a registry of them."""
+    return is_dataset(benchmark) or (is_spec(benchmark) and (registry is not None or os.path.isdir(REGISTRY)))
+
+
+def perform(asked: Asked, progress: Progress) -> Performed:
+    """Run what is still owed. InputError or HarborError when nothing can run."""
+    if asked.samples < 1:
+        raise InputError.at("--samples", f"it is {asked.samples}", "expected at least 1")
+    found, notes = _tasks(asked)
+    engine = _engine(asked)
+    who = "-".join(part for part in (asked.agent.partition(":")[0], asked.model) if part)
+    same = {"agent": asked.agent, "model": asked.model, "environment": asked.environment, "dataset": found.told}
+    folder = asked.out or Path(RUNS, folder_name(found.name, who, {**same, "sampling": dict(asked.sampling)}))
+    why = {task.name: reason for task in found.tasks if (reason := declined(task))} if in_rooms(asked) else {}
+    notes += [f"{name}: not run: {reason}; --environment docker runs it, by Harbor" for name, reason in why.items()]
+    able = [task for task in found.tasks if task.name not in why]
+    if not able:
+        raise InputError(f"{asked.benchmark}: none of its {len(why)} tasks can run here: {notes[-1]}")
+    if engine is None:
+        unable = [task for task in found.tasks if task.name in why]
+        how = (find_agent(asked.agent), asked.samples, asked.concurrent, Retry(max_retries=asked.retries))
+        run_here(Job(folder / "1", found.name, able, *how, unable, found.path), progress)
+    else:
+        left_out = [task.path.name for task in found.tasks if task.name in why]
+        told = {**_at_hand(found, folder), **({"exclude_task_names": left_out} if left_out else {})}
+        _by_harbor(engine, asked, told, folder, progress)
+    return Performed(folder, notes, left_out=len(why))
+
+
+def _tasks(asked: Asked) -> tuple[_Set, list[str]]:
+    if is_dataset(asked.benchmark):
+        dataset = read_dataset(asked.benchmark)
+        if not dataset.tasks:
+            wrong = dataset.faults[0] if dataset.faults else f"{asked.benchmark}: there is no task in it"
+            raise InputError(wrong)
+        path = str(Path(asked.benchmark).absolute())
+        told: dict[str, Any] = {"path": path}
+        name = Path(os.path.abspath(asked.benchmark)).name
+        found, notes = (
+            _Set(name, dataset.tasks, told, Path(path)),
+            [f"{fault}; it is left out" for fault in dataset.faults],
+        )
+    elif is_spec(asked.benchmark):
+        at = resolve(asked.benchmark, asked.registry)
+        told = {"name": at.name, "version": at.version, "digest": at.digest}
+        found, notes = _Set(at.name, at.tasks, told, at.path), []
+    else:
+        right = "expected a directory of tasks, or org/name[@version] with --registry"
+        raise InputError.at(asked.benchmark, "is no dataset for agents", right)
+    if asked.limit is not None:
+        if asked.limit < 1:
+            raise InputError.at("--limit", f"it is {asked.limit}", "expected at least 1")
+        found = replace(found, tasks=found.tasks[: asked.limit], told={**found.told, "n_tasks": asked.limit})
+    return found, notes
+
+
+def _engine(asked: Asked) -> Engine | None:
+    """Harbor; None where our own rooms do: an agent of ours, and no Harbor or none wanted."""
+    own = asked.agent in NAMES and asked.environment == ROOMS
+    if asked.agent.startswith(COMMAND):
+        return None
+    try:
+        return find_engine()
+    except HarborError:
+        if os.environ.get("CALIPERS_HARBOR"):
+            raise
+        if not own and asked.environment == ROOMS:
+            find_agent(asked.agent)  # which says what there is without Harbor
+        if own:
+            return None
+        raise
+
+
+def _at_hand(found: _Set, folder: Path) -> Mapping[str, Any]:
+    """The dataset as Harbor finds it; one from a registry is laid out, as Harbor would look for its name afar."""
+    if "path" in found.told:
+        return found.told
+    place = folder / "dataset" / found.name.rpartition("/")[2]
+    for task in found.tasks:
+        shutil.copytree(task.path, place / task.path.name, symlinks=True, dirs_exist_ok=True)
+    for name in (METRIC, DATASET_TOML):
+        if (found.path / name).is_file():
+            shutil.copy2(found.path / name, place / name)
+    more = {"n_tasks": found.told["n_tasks"]} if "n_tasks" in found.told else {}
+    return {"path": str(place.absolute()), **more}
+
+
+def _by_harbor(engine: Engine, asked: Asked, told: Mapping[str, Any], folder: Path, progress: Progress) -> None:
+    """Finish what the folder's jobs owe, then run the attempts that no job has planned yet."""
+    agent = _agent(asked)
+    planned = 0
+    jobs = sorted((place for place in folder.glob("[0-9]*") if (place / "config.json").is_file()), key=_number)
+    for place in jobs:
+        config = msgspec.json.decode((place / "config.json").read_bytes())
+        planned += int(config.get("n_attempts", 1))
+        if how_far(place)[0] < how_far(place)[1] or how_far(place) == (0, 0):
+            _ask(engine, {**config, "job_name": place.name, "jobs_dir": str(folder.absolute())}, progress)
+    if planned >= asked.samples:
+        return
+    config = {
+        "job_name": str(_number(jobs[-1]) + 1 if jobs else 1),
+        "jobs_dir": str(folder.absolute()),
+        "n_attempts": asked.samples - planned,
+        "n_concurrent_trials": asked.concurrent,
+        "quiet": True,
+        "retry": {"max_retries": asked.retries},
+        "environment": {"import_path" if ":" in place_of(asked) else "type": place_of(asked)},
+        "agents": [agent],
+        "datasets": [dict(told)],
+    }
+    _ask(engine, config, progress)
+
+
+def _ask(engine: Engine, config: Mapping[str, Any], progress: Progress) -> None:
+    asyncio.run(run_job(engine, config, progress))
+
+
+def in_rooms(asked: Asked) -> bool:
+    """Whether trials happen in rooms of ours, whoever runs them."""
+    return asked.environment == ROOMS or asked.agent.startswith(COMMAND)
+
+
+def place_of(asked: Asked) -> str:
+    """What Harbor calls the environment."""
+    return ROOM if asked.environment == ROOMS else asked.environment
+
+
+def _agent(asked: Asked) -> dict[str, Any]:
+    """The agent as Harbor is configured with it; ``chat`` is ours."""
+    path = CHAT if asked.agent == "chat" else asked.agent
+    found: dict[str, Any] = {"import_path" if ":" in path else "name": path}
+    if asked.model:
+        found["model_name"] = asked.model
+    if asked.agent == "chat":
+        if not asked.model:
+            raise InputError.at("--agent", "'chat' asks a model", "expected --model NAME, too")
+        found["kwargs"] = {**asked.sampling, **({"server": asked.base_url} if asked.base_url else {})}
+    elif asked.sampling:
+        raise InputError.at("--agent", f"{asked.agent!r} takes no {', '.join(asked.sampling)}", "expected chat")
+    return found
+
+
+def _number(place: Path) -> int:
+    return int(place.name) if place.name.isdecimal() else 0

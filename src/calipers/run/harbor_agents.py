@@ -1,0 +1,122 @@
+"""Agents that need no Harbor: the reference solution, nothing at all, and a command of the user's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Protocol
+
+from calipers.errors import InputError, nearest
+from calipers.harbor_side.room import Ran, Room
+from calipers.tasks.harbor.schema import Step
+from calipers.tasks.harbor.settings import resolve_env
+from calipers.tasks.harbor.task import TaskDirectory, solution_script
+from calipers.tasks.harbor.upload import uploaded
+
+LOGS: Final = "/logs/agent"
+COMMAND: Final = "command:"
+NAMES: Final = ("oracle", "nop")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One piece of work for an agent: a task, or a step of it, in a room."""
+
+    room: Room
+    task: TaskDirectory
+    step: Step | None
+    instruction: str
+    workdir: str
+    env: Mapping[str, str]
+    timeout: float | None
+
+
+class Agent(Protocol):
+    """Whoever works on a task inside a room."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the job's papers."""
+        ...
+
+    def work(self, turn: Turn) -> Ran | None:
+        """How its command ended; None when it had nothing to run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """Runs the task's own solution. FileNotFoundError for a task without one."""
+
+    name: str = "oracle"
+
+    def work(self, turn: Turn) -> Ran | None:
+        """Bring the solution in and run it."""
+        script = solution_script(turn.task, turn.step) or solution_script(turn.task)
+        if script is None:
+            raise FileNotFoundError(f"{turn.task.path / 'solution'}: the task has no solution for the oracle to run")
+        bring(turn.room, turn.task, script.parent, "/solution")
+        env = {**turn.env, **resolve_env(turn.task.config.solution.env, os.environ, "solution.env")}
+        run = f"chmod +x /solution/{script.name}; /solution/{script.name} > {LOGS}/oracle.txt 2>&1"
+        return turn.room.run(run, cwd=turn.workdir, env=env, user=turn.task.config.agent.user, timeout=turn.timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class Nop:
+    """Does nothing: what a task gives to nobody is no measure of anyone."""
+
+    name: str = "nop"
+
+    def work(self, turn: Turn) -> Ran | None:
+        """Nothing."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A shell command of the user's, run in the room; it finds the instruction in the file ``$INSTRUCTION``."""
+
+    line: str
+    name: str = "command"
+
+    def work(self, turn: Turn) -> Ran | None:
+        """Write the instruction down and run the command."""
+        with TemporaryDirectory() as scratch:
+            note = Path(scratch, "instruction.md")
+            note.write_text(turn.instruction, encoding="utf-8")
+            note.chmod(0o644)
+            turn.room.put(note, f"{LOGS}/instruction.md")
+        env = {**turn.env, "INSTRUCTION": f"{LOGS}/instruction.md"}
+        user = turn.task.config.agent.user
+        return turn.room.run(self.line, cwd=turn.workdir, env=env, user=user, timeout=turn.timeout)
+
+
+def bring(room: Room, task: TaskDirectory, folder: Path, target: str) -> None:
+    """Copy what of a task's folder an environment is given to a place in the room."""
+    with TemporaryDirectory() as scratch:
+        for path in uploaded(task.path, folder):
+            copy = Path(scratch, path.relative_to(folder))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
+        Path(scratch).chmod(0o755)
+        room.put(scratch, target)
+
+
+def find_agent(spec: str) -> Agent:
+    """The agent that ``oracle``, ``nop`` or ``command:LINE`` names; InputError for one that only Harbor has."""
+    if spec == "oracle":
+        return Oracle()
+    if spec == "nop":
+        return Nop()
+    if spec.startswith(COMMAND) and spec.removeprefix(COMMAND).strip():
+        return Command(spec.removeprefix(COMMAND).strip())
+    close = f"; did you mean {' or '.join(map(repr, nearest(spec, NAMES)))}?" if nearest(spec, NAMES) else ""
+    raise InputError.at(
+        "--agent",
+        f"{spec!r} is an agent of Harbor's{close}",
+        "expected oracle, nop or command:LINE, or Harbor on the path or in CALIPERS_HARBOR",
+    )

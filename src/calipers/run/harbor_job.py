@@ -1,0 +1,213 @@
+"""A job without Harbor: every planned trial in a room, each kept as it ends, in a directory of Harbor's layout.
+
+The same job again goes on: trials with a ``result.json`` stay, what was cut off is run anew, more samples are added.
+Nothing is thrown away: an attempt that is tried again moves to ``_retries/``, with what it cost.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from calipers.errors import InputError, LogError
+from calipers.run.harbor_agents import Agent
+from calipers.run.harbor_trial import OpenRooms, run_trial
+from calipers.run.whole import put
+from calipers.tasks.harbor.retry import Retry
+from calipers.tasks.harbor.task import TaskDirectory
+
+RETRIES: Final = "_retries"
+NAME: Final = 32  # characters of a task's name in its trials'
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be run: each task ``samples`` times by one agent."""
+
+    place: Path
+    source: str | None  # the dataset's name
+    tasks: Sequence[TaskDirectory]
+    agent: Agent
+    samples: int = 1
+    concurrent: int = 4
+    retry: Retry = field(default_factory=Retry)
+    unable: Sequence[TaskDirectory] = ()  # planned, and known not to run here
+    dataset: Path | None = None  # where its metric may lie, unless beside its tasks
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    task: TaskDirectory
+    name: str
+
+
+def run_here(job: Job, progress: Progress = lambda done, planned: None) -> Path:
+    """Run what a job still owes; its directory. InputError when the directory holds another job.
+
+    Ctrl-C ends the trials at work, which are owed again, and keeps all others.
+    """
+    planned = list(_plan(job))
+    with _locked(job.place):
+        _write_papers(job, planned)
+        owed = [one for one in planned if not (job.place / one.name / "result.json").is_file()]
+        done = len(planned) - len(owed)
+        progress(done, len(planned))
+        rooms = OpenRooms()
+        with ThreadPoolExecutor(job.concurrent, thread_name_prefix="trial") as pool:
+            running: set[Future[None]] = {pool.submit(_run, job, one, rooms) for one in owed}
+            try:
+                while running:
+                    ended, running = wait(running, return_when=FIRST_COMPLETED)
+                    for one in ended:
+                        one.result()
+                        done += 1
+                    progress(done, len(planned))
+            except BaseException:
+                for one in running:
+                    one.cancel()
+                rooms.close()  # or we would wait for agents that nobody waits for
+                raise
+        _write(job.place / "result.json", _result(job, planned, finished=True))
+    return job.place
+
+
+def _plan(job: Job) -> Iterator[_Planned]:
+    """Attempts outside, tasks inside, as Harbor expands them; an attempt's name says which it is."""
+    stems = _stems(job.tasks)
+    for number in range(1, job.samples + 1):
+        for task, stem in zip(job.tasks, stems, strict=True):
+            yield _Planned(task, f"{stem}__{number:04}")
+
+
+def _stems(tasks: Sequence[TaskDirectory]) -> list[str]:
+    taken: dict[str, int] = {}
+    stems = []
+    for task in tasks:
+        stem = task.name.rpartition("/")[2][:NAME].rstrip("_-") or "task"
+        count = taken[stem] = taken.get(stem, 0) + 1
+        stems.append(stem if count == 1 else f"{stem[: NAME - 4]}_{count}")
+    return stems
+
+
+def _run(job: Job, planned: _Planned, rooms: OpenRooms) -> None:
+    """One trial, and its further tries; its result is written whole or not at all."""
+    place = job.place / planned.name
+    _put_aside(job.place, planned.name)  # what a cut-off left
+    for attempt in range(job.retry.max_retries + 1):
+        if rooms.closed:
+            return
+        place.mkdir(parents=True)
+        config = {
+            "task": _task(planned.task, job.source),
+            "trial_name": planned.name,
+            "agent": {"name": job.agent.name},
+        }
+        _write(place / "config.json", config)
+        paper = run_trial(planned.task, job.agent, place, job.source, [job.place], rooms)
+        if rooms.closed:
+            return  # it may have been ended with us
+        _write(place / "result.json", {**paper, "config": config})
+        failed = (paper["exception_info"] or {}).get("exception_type")
+        if attempt == job.retry.max_retries or not job.retry.worthwhile(failed):
+            return
+        _put_aside(job.place, planned.name)
+        time.sleep(job.retry.seconds(attempt))
+
+
+def _put_aside(job: Path, name: str) -> None:
+    """Keep an attempt that another will replace."""
+    if not (job / name).exists():
+        return
+    kept = job / RETRIES / name
+    kept.mkdir(parents=True, exist_ok=True)
+    number = 1 + sum(1 for _ in kept.iterdir())
+    shutil.move(job / name, kept / f"retry-{number}")
+
+
+def _write_papers(job: Job, planned: Sequence[_Planned]) -> None:
+    path = job.place / "config.json"
+    config = {
+        "job_name": job.place.name,
+        "jobs_dir": str(job.place.parent.absolute()),
+        "n_attempts": job.samples,
+        "agents": [{"name": job.agent.name, "kwargs": {"line": line} if (line := _line(job)) else {}}],
+        "datasets": [{"name": job.source, "path": str((job.dataset or job.tasks[0].path.parent).absolute())}],
+        "environment": {"import_path": "calipers.run.harbor_job"},
+    }
+    if path.is_file():
+        before = msgspec.json.decode(path.read_bytes())
+        if before.get("agents") != config["agents"] or before.get("datasets") != config["datasets"]:
+            raise InputError.at(
+                str(job.place), "holds another job", "expected the same agent and dataset, or another --out"
+            )
+        if before.get("n_attempts", 1) > job.samples:
+            config["n_attempts"] = before["n_attempts"]
+    _write(path, config)
+    every = [*(one.task for one in planned), *(task for task in job.unable for _ in range(job.samples))]
+    locked = [{"task": _task(task, job.source), "agent": {"name": job.agent.name}} for task in every]
+    _write(job.place / "lock.json", {"schema_version": 3, "created_at": _now(), "trials": locked})
+    _write(job.place / "result.json", _result(job, planned, finished=False))
+
+
+def _line(job: Job) -> str:
+    return str(getattr(job.agent, "line", ""))
+
+
+def _result(job: Job, planned: Sequence[_Planned], *, finished: bool) -> dict[str, Any]:
+    done = sum((job.place / one.name / "result.json").is_file() for one in planned)
+    total = len(planned) + job.samples * len(job.unable)
+    stats = {"n_completed_trials": done, "n_running_trials": 0, "n_pending_trials": total - done, "evals": {}}
+    now = _now()
+    return {
+        "started_at": now,
+        "updated_at": now,
+        "finished_at": now if finished else None,
+        "n_total_trials": total,
+        "stats": stats,
+    }
+
+
+def _task(task: TaskDirectory, source: str | None) -> dict[str, Any]:
+    found = {"name": task.name, "type": "local", "digest": task.digest, "path": str(task.path.absolute())}
+    return {**found, "source": source} if source else found
+
+
+@contextmanager
+def _locked(place: Path) -> Iterator[None]:
+    """One process at a time in a job's directory."""
+    import fcntl
+
+    place.mkdir(parents=True, exist_ok=True)
+    number = os.open(place / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError.at(
+                str(place), "another process is running this job", "wait for it, or give another --out"
+            ) from None
+        yield
+    finally:
+        os.close(number)
+
+
+def _write(path: Path, paper: Any) -> None:
+    try:
+        put(path, [msgspec.json.format(msgspec.json.encode(paper), indent=4)])
+    except OSError as error:
+        raise LogError(f"{path}: {error.strerror}; what was finished is kept") from None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,260 @@
+"""One trial without Harbor: an agent in a room, the task's tests after it, and Harbor's own paper of what happened.
+
+The verifier's contract is Harbor's: ``/tests/test.sh`` runs, its exit code says nothing, ``reward.json`` or
+``reward.txt`` in ``/logs/verifier`` is the verdict. Before the tests come in, whatever the agent left running is
+ended and its reward files are gone; if it changed what is to judge it, there is no verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from calipers.errors import CalipersError
+from calipers.harbor_side.recipe import Recipe, read_recipe
+from calipers.harbor_side.room import Room, RoomError, lacking
+from calipers.run.harbor_agents import Agent, Turn, bring
+from calipers.tasks.harbor.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
+from calipers.tasks.harbor.schema import Step
+from calipers.tasks.harbor.settings import agent_timeout, resolve_env, verifier_timeout
+from calipers.tasks.harbor.task import TaskDirectory, verifier_script
+
+VERIFIER: Final = "/logs/verifier"
+LARGEST: Final = 1 << 20  # bytes of a reward file
+TESTS: Final = "/tests"
+
+
+class OpenRooms:
+    """The rooms in use. Once they are closed, every trial at work ends, and none that comes later begins."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._lock = threading.Lock()
+        self._rooms: set[Room] = set()
+
+    def admit(self, room: Room) -> None:
+        """Count a room in before it is started; after closing time it will not start."""
+        with self._lock:
+            self._rooms.add(room)
+            if self.closed:
+                room.stop()
+
+    def leave(self, room: Room) -> None:
+        """End a room."""
+        with self._lock:
+            self._rooms.discard(room)
+        room.stop()
+
+    def close(self) -> None:
+        """End them all."""
+        with self._lock:
+            self.closed = True
+            for room in self._rooms:
+                room.stop()
+
+
+class Ended(Exception):
+    """What ended a trial or a step before its time: (Harbor's name for it, what happened)."""
+
+
+def declined(task: TaskDirectory) -> str | None:
+    """Why a task cannot run in a room, or None."""
+    wanted = task.config.environment
+    own = [step.verifier for step in task.config.steps] or [task.config.verifier]
+    if wrong := lacking():
+        return wrong
+    if wanted.os != "linux":
+        return f"it is for {wanted.os}"
+    if wanted.gpus or wanted.tpu:
+        return "it needs an accelerator"
+    if wanted.mcp_servers:
+        return "it needs tool servers"
+    if any(verifier.separate for verifier in own):
+        return "its verifier has an environment of its own"
+    if "allowlist" in (wanted.network_mode, task.config.agent.network_mode):
+        return "it allows some hosts and no others, and a room knows all or none"
+    return recipe_of(task).declined
+
+
+def recipe_of(task: TaskDirectory) -> Recipe:
+    """How the task's room is furnished."""
+    wanted = task.config.environment
+    return read_recipe(task.path / "environment", docker_image=wanted.docker_image, workdir=wanted.workdir)
+
+
+def run_trial(
+    task: TaskDirectory, agent: Agent, place: Path, source: str | None, hidden: list[Path], rooms: OpenRooms
+) -> dict[str, Any]:
+    """Run one trial into its directory; the content of its ``result.json``, in Harbor's form.
+
+    Its room is one of ``rooms`` while it lasts.
+    """
+    paper: dict[str, Any] = {
+        "task_name": task.name,
+        "trial_name": place.name,
+        "source": source,
+        "task_id": {"path": str(task.path)},
+        "task_checksum": task.digest.removeprefix("sha256:"),
+        "agent_info": {"name": agent.name, "version": "1", "model_info": None},
+        **dict.fromkeys(("agent_result", "verifier_result", "exception_info", "step_results")),
+        **dict.fromkeys(("environment_setup", "agent_setup", "agent_execution", "verifier")),
+        "started_at": _now(),
+    }
+    recipe = recipe_of(task)
+    networked = "no-network" not in (task.config.environment.network_mode, task.config.agent.network_mode)
+    room = Room(hidden=[task.path.parent, *hidden], network=networked)
+    rooms.admit(room)
+    try:
+        with _Phase(paper, "environment_setup"):
+            room.start()
+            room.furnish(task.path / "environment", recipe)
+        env = {**recipe.env, **resolve_env(task.config.environment.env, os.environ, "environment.env")}
+        trial = _Trial(room, task, agent, place, recipe.workdir, env)
+        if task.config.steps:
+            paper["step_results"] = trial.steps()
+            graded = [
+                Graded(step["verifier_result"]["rewards"]) if step["verifier_result"] else None
+                for step in paper["step_results"]
+            ]
+            rewards = trial_rewards(graded, task.config.multi_step_reward_strategy)
+            paper["verifier_result"] = None if rewards is None else {"rewards": dict(rewards)}
+        else:
+            trial.once(paper, None, task.instruction)
+    except RoomError as error:
+        paper["exception_info"] = _failure("EnvironmentStartTimeoutError", str(error))
+    except (CalipersError, OSError) as error:
+        paper["exception_info"] = _failure(type(error).__name__, str(error))
+    finally:
+        rooms.leave(room)
+    paper["finished_at"] = _now()
+    return paper
+
+
+class _Trial:
+    """An agent and a judge in one room."""
+
+    def __init__(
+        self, room: Room, task: TaskDirectory, agent: Agent, place: Path, workdir: str, env: dict[str, str]
+    ) -> None:
+        self._room, self._task, self._agent = room, task, agent
+        self._place, self._workdir, self._env = place, workdir, env
+
+    def steps(self) -> list[dict[str, Any]]:
+        """Each step in turn, until one ends without a verdict or misses its gate."""
+        done: list[dict[str, Any]] = []
+        for step in self._task.config.steps:
+            empty = dict.fromkeys(("agent_result", "verifier_result", "exception_info", "agent_execution", "verifier"))
+            paper: dict[str, Any] = {"step_name": step.name, **empty}
+            self.once(paper, step, self._task.steps[step.name])
+            done.append(paper)
+            verified = paper["verifier_result"]
+            if (verified is None and paper["exception_info"]) or below(
+                (verified or {}).get("rewards"), step.min_reward
+            ):
+                break
+        return done
+
+    def once(self, paper: dict[str, Any], step: Step | None, instruction: str) -> None:
+        """The agent's work, then the verdict; what went wrong stands in the paper."""
+        try:
+            try:
+                self._work(paper, step, instruction)
+            except Ended as ended:  # the agent's own fault: it is judged all the same
+                paper["exception_info"] = _failure(*ended.args)
+            with _Phase(paper, "verifier"):
+                paper["verifier_result"] = {"rewards": self._judged(step)}
+        except Ended as ended:
+            paper["exception_info"] = paper["exception_info"] or _failure(*ended.args)
+        except FileNotFoundError as error:
+            paper["exception_info"] = _failure("FileNotFoundError", str(error))
+
+    def _work(self, paper: dict[str, Any], step: Step | None, instruction: str) -> None:
+        limit = agent_timeout(self._task, step)
+        turn = Turn(self._room, self._task, step, instruction, self._workdir, self._env, limit)
+        with _Phase(paper, "agent_execution"):
+            ran = self._agent.work(turn)
+        self._keep("/logs/agent", "agent", step)
+        if ran is None:
+            return
+        if ran.timed_out:
+            raise Ended("AgentTimeoutError", f"the agent was still at work after {limit:g} s")
+        if ran.code:
+            said = ran.stderr.decode(errors="replace").strip()[-500:]
+            raise Ended("NonZeroAgentExitCodeError", f"the agent ended with {ran.code}: {said}")
+
+    def _judged(self, step: Step | None) -> dict[str, int | float]:
+        room, task = self._room, self._task
+        verifier = step.verifier if step else task.config.verifier
+        if left := room.sweep():
+            self._note("left-running", left)
+        if changed := room.tampered():
+            self._note("tampered", changed)
+            raise Ended("VerifierRuntimeError", f"the agent changed {changed[0]}, which judges it")
+        room.run(f"rm -rf {VERIFIER} {TESTS}; mkdir -p {VERIFIER} {TESTS}; chmod 777 {VERIFIER}", cwd="/")
+        script = verifier_script(task, step)
+        for folder in dict.fromkeys((task.path / "tests", script.parent)):
+            if folder.is_dir():
+                bring(room, task, folder, TESTS)
+        env = {**self._env, **resolve_env(verifier.env, os.environ, "verifier.env"), "PYTHONPYCACHEPREFIX": "/tmp/.pyc"}
+        limit = verifier_timeout(task, step)
+        run = f"chmod +x {TESTS}/{script.name}; {TESTS}/{script.name} > {VERIFIER}/test-stdout.txt 2>&1"
+        ran = room.run(run, cwd=self._workdir, env=env, user=verifier.user, timeout=limit)
+        room.sweep()  # nobody is left to write a reward after the tests have
+        folder = self._keep(VERIFIER, "verifier", step)
+        if ran.timed_out:
+            raise Ended("VerifierTimeoutError", f"the tests were still running after {limit:g} s")
+        files = {name: _read(folder / name) for name in ("reward.json", "reward.txt") if (folder / name).is_file()}
+        found = read_rewards(files)
+        if isinstance(found, Unrewarded):
+            raise Ended(found.kind, found.why)
+        return found
+
+    def _keep(self, inside: str, name: str, step: Step | None) -> Path:
+        """Bring a folder of logs out of the room, into the trial's directory."""
+        target = self._place / "steps" / step.name / name if step else self._place / name
+        target.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError, shutil.Error):
+            self._room.take(inside, target)
+        return target
+
+    def _note(self, name: str, found: list[str]) -> None:
+        text = "".join(f"{line}\n" for line in found)
+        (self._place / f"{name}.txt").write_text(text, encoding="utf-8", errors="replace")
+
+
+class _Phase:
+    """A part of a trial: its beginning and its end, written into the paper under its name."""
+
+    def __init__(self, paper: dict[str, Any], name: str) -> None:
+        self._paper, self._name = paper, name
+
+    def __enter__(self) -> None:
+        self._paper[self._name] = {"started_at": _now(), "finished_at": None}
+
+    def __exit__(self, *_: object) -> None:
+        self._paper[self._name]["finished_at"] = _now()
+
+
+def _read(path: Path) -> bytes:
+    if path.is_symlink():
+        return b"a link"  # which is no number
+    with path.open("rb") as file:
+        return file.read(LARGEST)
+
+
+def _failure(kind: str, message: str) -> dict[str, str]:
+    return {
+        "exception_type": kind,
+        "exception_message": message,
+        "exception_traceback": "",
+        "occurred_at": _now(),
+    }
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

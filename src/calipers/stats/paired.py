@@ -1,0 +1,234 @@
+"""Two runs on the same tasks: the difference of their means, how sure it is, and whether it is one at all.
+
+The default test is the floored t. A paired t test learns the spread of the differences from the data, and
+where few tasks differ that is too small: so half of the largest contribution is added to the standard error.
+What it gives up is about a twentieth of the power; what it buys is a test that keeps its level on ten tasks
+and on clusters. The strict test is the default interval of means, asked about differences: it also survives
+a steady run against an all-or-nothing one, and sees little that is finer than one task.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from calipers.errors import UnknownName
+from calipers.rollouts.column import Floats, Ints
+from calipers.rollouts.sums import sum_by, total
+from calipers.stats.estimate import HUGE, TOO_LARGE
+from calipers.stats.interval import NO_SPREAD, NOISE, ONE_CLUSTER, ONE_TASK, Spread
+from calipers.stats.wilson import strength_of, t_quantile, upper_tail, wilson_ends
+
+FLOORED_T, STRICT = "floored_t", "strict"
+TESTS = (FLOORED_T, STRICT)
+NO_COMMON = "no task has a value in both runs"
+NOT_FINITE = "a difference is not a finite number"
+NO_RANGE = "strict needs a known range, as 0 to 1 for passes; floored_t does not"
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What each unit, a task or a cluster, adds to the difference, [G]; units without weight are left out."""
+
+    pulls: Floats  # [G] c_g, which add up to the difference
+    residuals: Floats  # [G] c_g less what the unit would add if all were alike
+    shares: Floats  # [G] W_g, which add up to 1
+    effective_tasks: float  # Q, at least the effective units
+    clustered: bool = False
+
+    @property
+    def effective_units(self) -> float:
+        """U, how many units of equal weight these are worth."""
+        return 1 / float(total(self.shares * self.shares))
+
+    @property
+    def variance(self) -> float:
+        """The squared standard error of the difference, n - 1 over units."""
+        count = len(self.pulls)
+        return count / max(count - 1, 1) * float(total(self.residuals * self.residuals))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference of two means with its interval and test, which always agree; or why there is none."""
+
+    value: float | None  # first less second
+    stderr: float | None  # as tested with: floored where the test is
+    interval: tuple[float, float] | None
+    p: float | None  # two-sided, of no difference
+    method: str
+    units: int  # G, tasks or clusters that were compared
+    effective_units: float = 0.0  # U
+    freedom: float = math.inf  # of the t distribution; infinite for the normal one
+    width: float | None = None  # the difference lies within -width and +width; None: no bound is known
+    effective_tasks: float = 0.0  # n of the strict test; 0 in the others
+    why: str | None = None
+
+    def p_at_most(self, bound: float) -> float | None:
+        """One-sided p of the hypothesis that the true difference is at most ``bound``.
+
+        None where there is no test. Small means: the difference has been shown to lie above.
+        """
+        return None if self.value is None else self._tail(self.value, bound)
+
+    def p_at_least(self, bound: float) -> float | None:
+        """One-sided p of the hypothesis that the true difference is at least ``bound``."""
+        return None if self.value is None else self._tail(-self.value, -bound)
+
+    def _tail(self, value: float, bound: float) -> float | None:
+        if self.p is None or self.stderr is None:
+            return None
+        if self.width is not None and abs(bound) >= self.width:
+            return 0.0 if bound < 0 else 1.0
+        if self.effective_tasks and self.width is not None:
+            return self._score(value, bound, self.width)
+        if self.stderr == 0:  # no pair differs: the chance of that, were so many to differ
+            return 1.0 if self.width is None or bound >= 0 else (1 + bound / self.width) ** self.effective_units
+        return upper_tail((value - bound) / self.stderr, self.freedom)
+
+    def _score(self, value: float, bound: float, width: float) -> float:
+        """The strict test is Wilson's: its spread is that of the bound, not of the value."""
+        rate, at = (value + width) / (2 * width), (bound + width) / (2 * width)
+        return upper_tail((rate - at) / math.sqrt(at * (1 - at) / self.effective_tasks), self.freedom)
+
+
+def paired(
+    differences: Floats,
+    weights: Floats | None = None,
+    clusters: Ints | None = None,
+    *,
+    limits: tuple[float, float] | None = None,
+    confidence: float = 0.95,
+    test: str = FLOORED_T,
+) -> Difference:
+    """The weighted mean of the differences of task values, as `apart` makes them, [T].
+
+    ``limits`` is the range of the values themselves, None when there is none; ``clusters`` numbers the
+    unit each task belongs to.
+
+    ``D = sum c_g`` over units, ``se_r^2 = G/(G-1) sum (c_g - W_g D)^2 + (max |c_g| / 2)^2``, t with
+    ``max(1, U - 1)`` degrees of freedom. One unit gives no interval. Where no pair differs p is 1, and the
+    interval holds every share of differing pairs that would leave none in sight.
+    """
+    return judged(units_of(differences, weights, clusters), limits, confidence, test)
+
+
+def paired_rates(
+    first: Floats,
+    second: Floats,
+    clusters: Ints | None = None,
+    *,
+    limits: tuple[float, float] | None = (0.0, 1.0),
+    confidence: float = 0.95,
+    test: str = FLOORED_T,
+) -> Difference:
+    """The difference of two pooled rates, from each task's sum and count in both runs, [T, 2] each.
+
+    ``c_g = s_1g/N_1 - s_2g/N_2``; its residual is that less ``n_1g r_1/N_1 - n_2g r_2/N_2``, and a unit's
+    share is the mean of its two shares of the samples.
+    """
+    return judged(rate_units(first, second, clusters), limits, confidence, test)
+
+
+def apart(first: Floats, second: Floats) -> Floats:
+    """First less second, [T], and exactly 0 where they differ by no more than the rounding of their means.
+
+    A rounding error that all tasks share would be a significant difference.
+
+    >>> apart(np.array([0.1 + 0.2, 1.0]), np.array([0.3, 0.5])).tolist()
+    [0.0, 0.5]
+    """
+    gap = first - second
+    return np.where(np.abs(gap) <= NOISE * np.maximum(np.abs(first), np.abs(second)), 0.0, gap)
+
+
+def units_of(differences: Floats, weights: Floats | None = None, clusters: Ints | None = None) -> Units:
+    """The units of a weighted mean of differences, [T]."""
+    weights = np.ones(len(differences)) if weights is None else weights
+    share = weights / max(float(total(weights)), np.finfo(float).tiny)
+    pulls, shares = _by_unit(clusters, share * differences, share)
+    value = float(total(pulls))
+    kept = shares > 0
+    with np.errstate(invalid="ignore"):  # what is infinite is refused later, in words
+        residuals = pulls - shares * value
+    return Units(pulls[kept], residuals[kept], shares[kept], _effective(share), clusters is not None)
+
+
+def rate_units(first: Floats, second: Floats, clusters: Ints | None = None) -> Units:
+    """The units of a difference of pooled rates, from sums and counts, [T, 2] each."""
+    whole = np.array([[float(total(run[:, column])) for column in (0, 1)] for run in (first, second)])
+    size = np.maximum(whole[:, 1], np.finfo(float).tiny)
+    rates = whole[:, 0] / size
+    shares = first[:, 1] / size[0], second[:, 1] / size[1]
+    share = (shares[0] + shares[1]) / 2
+    pulls = first[:, 0] / size[0] - second[:, 0] / size[1]
+    residuals = pulls - (shares[0] * rates[0] - shares[1] * rates[1])
+    unit_pulls, unit_shares, unit_residuals = _by_unit(clusters, pulls, share, residuals)
+    kept = unit_shares > 0
+    return Units(unit_pulls[kept], unit_residuals[kept], unit_shares[kept], _effective(share), clusters is not None)
+
+
+def judged(units: Units, limits: tuple[float, float] | None, confidence: float, test: str = FLOORED_T) -> Difference:
+    """The difference that these units make, and the test asked for."""
+    if test not in TESTS:
+        raise UnknownName.of("test", test, TESTS)
+    count = len(units.pulls)
+    width = None if limits is None else limits[1] - limits[0]
+    if count == 0:
+        return Difference(None, None, None, None, test, 0, why=NO_COMMON)
+    value = float(total(units.pulls))
+    if not (math.isfinite(value) and np.isfinite(units.residuals).all()):
+        return Difference(None, None, None, None, test, count, why=NOT_FINITE)
+    if float(np.abs(units.pulls).max()) > HUGE:
+        return Difference(value, None, None, None, test, count, why=TOO_LARGE)
+    if count < 2:
+        return Difference(value, None, None, None, test, count, why=ONE_CLUSTER if units.clustered else ONE_TASK)
+    if test == STRICT:
+        return _strict(units, value, width, confidence)
+    return _floored(units, value, width, confidence)
+
+
+def _floored(units: Units, value: float, width: float | None, confidence: float) -> Difference:
+    effective = units.effective_units
+    freedom = max(1.0, effective - 1)
+    stderr = math.sqrt(units.variance + (float(np.abs(units.pulls).max()) / 2) ** 2)
+    if stderr == 0:
+        unseen = None if width is None else width * (1 - ((1 - confidence) / 2) ** (1 / effective))
+        ends = None if unseen is None else (-unseen, unseen)
+        why = NO_SPREAD if ends is None else None
+        return Difference(0.0, 0.0, ends, 1.0, FLOORED_T, len(units.pulls), effective, freedom, width, why=why)
+    p = min(1.0, 2 * upper_tail(abs(value) / stderr, freedom))
+    half = t_quantile((1 + confidence) / 2, freedom) * stderr
+    low, high = value - half, value + half
+    if width is not None:
+        low, high = max(low, -width), min(high, width)
+    return Difference(value, stderr, (low, high), p, FLOORED_T, len(units.pulls), effective, freedom, width)
+
+
+def _strict(units: Units, value: float, width: float | None, confidence: float) -> Difference:
+    """The default interval of a mean on [-width, width], and the test that rejects what it leaves out."""
+    if width is None:
+        return Difference(value, math.sqrt(units.variance), None, None, STRICT, len(units.pulls), why=NO_RANGE)
+    rate = min(max((value + width) / (2 * width), 0.0), 1.0)
+    effective = units.effective_units
+    doubt = (1 + effective / units.effective_tasks) / 2
+    spread = Spread(rate, units.variance / (2 * width) ** 2, len(units.pulls), effective, doubt)
+    n, freedom = strength_of(spread)
+    low, high = (2 * width * end - width for end in wilson_ends(spread, confidence))
+    p = min(1.0, 2 * upper_tail(abs(rate - 0.5) * 2 * math.sqrt(n), freedom))
+    stderr = math.sqrt(units.variance)
+    return Difference(value, stderr, (low, high), p, STRICT, len(units.pulls), effective, freedom, width, n)
+
+
+def _by_unit(clusters: Ints | None, *columns: Floats) -> tuple[Floats, ...]:
+    if clusters is None or len(clusters) == 0:
+        return columns
+    size = int(clusters.max()) + 1
+    return tuple(sum_by(clusters, column, size) for column in columns)
+
+
+def _effective(share: Floats) -> float:
+    squares = float(total(share * share))
+    return 1 / squares if squares else 0.0

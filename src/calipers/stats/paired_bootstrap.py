@@ -1,0 +1,187 @@
+"""The paired bootstrap: the tasks drawn again with replacement, the same draw for both runs.
+
+For whatever is no mean of task values: corpus metrics, medians, ratios. A metric that is a function of sums
+(BLEU, F1, pooled rates) keeps a row of S sufficient statistics per task, of which 10,000 draws are gathers
+and sums of integers: one seed, one answer on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from calipers.rollouts.column import Floats, Ints
+from calipers.rollouts.sums import sum_by, total
+from calipers.stats.interval import ONE_CLUSTER, ONE_TASK
+from calipers.stats.paired import NO_COMMON
+
+DRAWS = 10_000
+BLOCK = 100  # draws that share a generator, so that blocks may be drawn in any order
+SLICE = 1 << 14  # units drawn at a time: what is held stays in the processor's cache
+MOST_VALUES = 200_000_000
+"""Values that all draws of a metric of task values may hold together; fewer draws where there are more."""
+FEWEST_DRAWS = 1_000
+UNDEFINED = "the metric is not a number on these tasks"
+SOME_UNDEFINED = "the metric is not a number on some draws of these tasks"
+NO_SPREAD = "every draw gives the same difference"
+
+Combine = Callable[[Floats], Floats]
+"""``[..., S] -> [...]``: a metric from the sums of its sufficient statistics over tasks."""
+Aggregate = Callable[[Floats], Floats]
+"""``[..., T] -> [...]``: a metric from its task values, as in `metrics.aggregate`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resampled:
+    """A difference, and what became of it on every draw; or why there is none."""
+
+    value: float | None  # first less second
+    stderr: float | None  # the standard deviation of the draws
+    interval: tuple[float, float] | None  # the middle draws
+    p: float | None  # two-sided: twice the share of draws on the other side of 0
+    draws: int
+    units: int
+    why: str | None = None
+
+
+def paired_bootstrap(
+    first: Floats,
+    second: Floats,
+    combine: Combine,
+    clusters: Ints | None = None,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    draws: int = DRAWS,
+) -> Resampled:
+    """The difference of a metric of sums, from sufficient statistics of each task in both runs, [T, S] each.
+
+    Whole clusters are drawn where tasks come in ``clusters``. A mean is quickest as the ratio of the
+    differences, with zeros for the second run: columns of equal values are not drawn.
+    """
+    stacked = np.concatenate([first, second], axis=1)
+    if clusters is not None and len(clusters):
+        size = int(clusters.max()) + 1
+        there = np.bincount(clusters, minlength=size) > 0
+        stacked = np.stack([sum_by(clusters, column, size)[there] for column in stacked.T], axis=1)
+    if (alone := _alone(len(stacked), len(first), clusters)) is not None:
+        return alone
+    statistics = first.shape[1]
+    sums = np.asarray(total(np.ascontiguousarray(stacked.T)))
+    value = float(combine(sums[:statistics]) - combine(sums[statistics:]))
+    drawn = resampled_sums(stacked, seed, draws)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = np.asarray(combine(drawn[:, :statistics]) - combine(drawn[:, statistics:]))
+    return _judged(value, found, confidence, len(stacked))
+
+
+def paired_bootstrap_of_values(
+    first: Floats,
+    second: Floats,
+    aggregate: Aggregate,
+    clusters: Ints | None = None,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    draws: int = DRAWS,
+) -> Resampled:
+    """The difference of a metric of task values that no sums carry, as a median, from [T] each.
+
+    Without clusters the draws go to ``aggregate`` in blocks, [b, T]; with them one by one, as no two draws
+    of clusters have the same number of tasks. At most MOST_VALUES values in all, and at least 1,000 draws.
+    """
+    code = np.arange(len(first)) if clusters is None else np.unique(clusters, return_inverse=True)[1]
+    units = int(code.max(initial=-1)) + 1
+    if (alone := _alone(units, len(first), clusters)) is not None:
+        return alone
+    value = float(aggregate(first) - aggregate(second))
+    draws = min(draws, max(FEWEST_DRAWS, MOST_VALUES // len(first)))
+    members = np.argsort(code, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(code))])
+    found = []
+    for index in _indices(units, seed, draws):
+        if clusters is None:
+            found.append(np.asarray(aggregate(first[index]) - aggregate(second[index])))
+            continue
+        for row in index:
+            tasks = np.concatenate([members[starts[unit] : starts[unit + 1]] for unit in row.tolist()])
+            found.append(np.asarray([aggregate(first[tasks]) - aggregate(second[tasks])]))
+    return _judged(value, np.concatenate(found), confidence, units)
+
+
+def ratio(sums: Floats) -> Floats:
+    """A mean or a pooled rate as a metric of sums: the first over the second, ``[..., 2] -> [...]``."""
+    return np.asarray(sums[..., 0] / sums[..., 1])
+
+
+def resampled_sums(columns: Floats, seed: int, draws: int = DRAWS) -> Floats:
+    """The sums of S columns over G units drawn with replacement, [draws, S], from [G, S].
+
+    Every column sees the same draws. Units are put in order first, so that the order of tasks does not
+    matter; a column of equal values needs no draws.
+    """
+    order = np.lexsort(columns.T[::-1])
+    scaled = [_integers(column[order]) for column in columns.T]
+    units = len(columns)
+    constant = [bool((whole == whole[0]).all()) for whole, _ in scaled]
+    found = np.empty((draws, len(scaled)))
+    start = 0
+    for index in _indices(units, seed, draws):
+        stop = start + len(index)
+        for place, (whole, power) in enumerate(scaled):
+            part = units * float(whole[0]) if constant[place] else whole.take(index, mode="clip").sum(axis=1)
+            found[start:stop, place] = np.ldexp(part, -power)
+        start = stop
+    return found
+
+
+def _indices(units: int, seed: int, draws: int) -> Iterator[Ints]:
+    """Which units each draw takes, some draws at a time, [b, G].
+
+    Each block of 100 draws has a generator of its own. A unit's chance differs from 1/G by less than one
+    part in 2^32/G, as 32 bits choose it.
+    """
+    words = (units + 1) // 2  # each gives two numbers of 32 bits
+    rows = max(1, SLICE // units)
+    for number, child in enumerate(np.random.SeedSequence(seed).spawn(-(-draws // BLOCK))):
+        source = np.random.PCG64(child)
+        block = min(BLOCK, draws - number * BLOCK)
+        for start in range(0, block, rows):
+            some = min(rows, block - start)
+            # raw 64-bit output: numpy may change how it makes numbers of it, but not the output itself
+            raw = source.random_raw(some * words).astype("<u8", copy=False).view("<u4").reshape(some, 2 * words)
+            chosen = raw[:, :units].astype(np.uint64)
+            chosen *= np.uint64(units)  # multiply and shift: a number below 2^32 becomes one below G
+            chosen >>= np.uint64(32)
+            yield chosen.view(np.int64)
+
+
+def _integers(values: Floats) -> tuple[Ints, int]:
+    """The values times two to some power, as integers of which G add up below 2^62, and that power."""
+    power = 61 - math.frexp(float(np.abs(values).max()))[1] - len(values).bit_length()
+    return np.rint(np.ldexp(values, power)).astype(np.int64), power
+
+
+def _alone(units: int, tasks: int, clusters: Ints | None) -> Resampled | None:
+    if units >= 2:
+        return None
+    why = NO_COMMON if not units else ONE_TASK if clusters is None or tasks < 2 else ONE_CLUSTER
+    return Resampled(None, None, None, None, 0, units, why)
+
+
+def _judged(value: float, found: Floats, confidence: float, units: int) -> Resampled:
+    draws = len(found)
+    if not math.isfinite(value):
+        return Resampled(None, None, None, None, draws, units, UNDEFINED)
+    if not np.isfinite(found).all():
+        return Resampled(value, None, None, None, draws, units, SOME_UNDEFINED)
+    stderr = float(np.std(found, ddof=1))
+    below, above = int(np.count_nonzero(found <= 0)), int(np.count_nonzero(found >= 0))
+    p = min(1.0, 2 * (min(below, above) + 1) / (draws + 1))
+    if found.max() == found.min():
+        return Resampled(value, 0.0, None, p, draws, units, NO_SPREAD)
+    low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
+    return Resampled(value, stderr, (min(low, value), max(high, value)), p, draws, units)

@@ -1,0 +1,86 @@
+"""``calipers check`` on a dataset of Harbor's, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+from cli.running import calipers, lines, refused
+from cli.test_rescore import task as row
+from tasks.harbor.given import ARITH, dataset, task, write
+
+
+@pytest.fixture
+def place(tmp_path):
+    dataset(tmp_path / "d", "a", "b", toml=None)
+    assert calipers("init", "--dataset", "acme/d", "-o", "d", cwd=tmp_path).returncode == 0
+    return tmp_path
+
+
+def test_harbors_own_dataset(tmp_path):
+    shutil.copytree(ARITH, tmp_path / "arith")
+    done = calipers("check", "arith", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("arith: 6 tasks, nothing wrong, digest ")
+    one = calipers("check", "arith/fizz-buzz", cwd=tmp_path)
+    assert one.stdout.startswith("acme/fizz-buzz: 1 task, nothing wrong, digest sha256:")
+
+
+def test_everything_wrong_is_listed_and_the_exit_code_says_so(place):
+    task(place / "d" / "c", "agent = 1", **{"tests/x": ""})
+    write(place / "d" / "a" / "instruction.md", "Other.\n")
+    (place / "d" / "b" / "tests" / "leak").symlink_to("/etc/passwd")
+    done = calipers("check", "d", cwd=place)
+    assert done.returncode == 1
+    found = done.stdout.splitlines()
+    assert found[0] == "acme/d 1.0.0: 1 task, 3 things wrong:"
+    assert [line.partition(";")[0].partition(" is ")[0] for line in found[1:]] == [
+        "d/c/task.toml:1: agent: expected a table, got an integer",
+        "d/b/tests/leak:",
+        "d/dataset.toml:12: the digest of acme/a",
+    ]
+    document = json.loads(calipers("check", "d", "--format", "json", cwd=place).stdout)
+    assert (document["tasks"], len(document["faults"]), document["digest"]) == (1, 3, "")
+
+
+def test_fix(place):
+    write(place / "d" / "a" / "instruction.md", "Other.\n")
+    task(place / "d" / "c")
+    done = calipers("check", "--fix", "d", cwd=place)
+    assert done.returncode == 0
+    assert done.stderr == "note: the digest of acme/a is taken anew\nnote: acme/c is added\n"
+    assert calipers("check", "d", cwd=place).stdout == done.stdout
+
+
+def test_names_that_would_move_the_cursor(tmp_path):
+    task(tmp_path / "d" / "a\x1b[2J", "agent = 1")
+    done = calipers("check", "d", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_a_registry_that_was_changed(place):
+    assert calipers("publish", "d", "--registry", "reg", cwd=place).returncode == 0
+    assert calipers("check", "acme/d", "--registry", "reg", cwd=place).returncode == 0
+    stored = next(place.glob("reg/objects/*/a/instruction.md"))
+    stored.write_text("Other.\n")
+    said = refused("check", "acme/d", "--registry", "reg", cwd=place)
+    assert said.startswith("reg/objects/")
+    assert said.endswith("it was changed after it was published; publish it into a fresh registry")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["d", "--selftest"], "--selftest: d is a dataset; its tasks are looked at, all, and not run"),
+        (["d", "--limit", "1"], "--limit: d is a dataset"),
+        (["suite.jsonl", "--fix"], "suite.jsonl: is no dataset, and --fix and --registry are for those"),
+        (["acme/d@1", "--fix"], "--fix: there is no directory acme/d@1; what is published does not change"),
+        (["acme/d@1", "--registry", "none"], "none: is no registry; expected a directory with registry.json"),
+        (["acme/d@1"], "acme/d@1: no such file or directory"),
+    ],
+)
+def test_what_is_wrong_is_one_line(place, arguments, said):
+    lines(place, row("a", "4"), name="suite.jsonl")
+    assert refused("check", *arguments, cwd=place).startswith(said)

@@ -1,0 +1,49 @@
+"""``calipers init`` as a user runs it."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from cli.running import calipers, refused
+from tasks.harbor.given import ARITH
+
+from calipers.tasks.harbor.manifest import read_manifest
+
+
+def test_the_command_of_the_metrics_page(tmp_path):
+    """In a directory of tasks: the metric is written, named, and its digest taken."""
+    shutil.copytree(ARITH, tmp_path / "d")
+    done = calipers("init", "--dataset", "acme/arith", "--with-metric", cwd=tmp_path / "d")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[:4] == [
+        "metric.py: written",
+        "README.md: written",
+        "dataset.toml: written",
+        "dataset.toml: acme/add-two is added",
+    ]
+    found = read_manifest(tmp_path / "d")
+    assert (len(found.tasks), [one.path for one in found.files]) == (6, ["metric.py"])
+    assert refused("init", "--dataset", "acme/arith", "--with-metric", cwd=tmp_path / "d").startswith(
+        "metric.py: is there already; calipers check --fix"
+    )
+
+
+def test_a_task_in_a_new_dataset(tmp_path):
+    assert calipers("init", "--dataset", "acme/d", "-o", "new/d", cwd=tmp_path).returncode == 0
+    done = calipers("init", "--task", "acme/sum", "-o", "new/d", cwd=tmp_path)
+    assert done.stdout == "new/d/sum: a task\nnew/d/dataset.toml: acme/sum is added\n"
+    assert calipers("check", "new/d", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "one of --dataset ORG/NAME and --task ORG/NAME says what to make"),
+        (["--dataset", "a/b", "--task", "a/c"], "one of --dataset ORG/NAME and --task"),
+        (["--dataset", "arith"], "--dataset: the name is 'arith'; expected org/name"),
+        (["--task", "a/b", "--with-metric"], "--with-metric: a task has no metric; it goes with --dataset"),
+    ],
+)
+def test_what_is_wrong_is_one_line(tmp_path, arguments, said):
+    assert refused("init", *arguments, cwd=tmp_path).startswith(said)

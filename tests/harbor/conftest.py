@@ -1,0 +1,12 @@
+"""These tests drive the real Harbor; ``make test-harbor`` installs it and says where it is."""
+
+import os
+
+import pytest
+
+
+def pytest_collection_modifyitems(items):
+    if not os.environ.get("CALIPERS_HARBOR"):
+        for item in items:
+            if "tests/harbor/" in item.path.as_posix():
+                item.add_marker(pytest.mark.skip(reason="Harbor is not here: make test-harbor installs it"))

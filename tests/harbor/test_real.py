@@ -1,0 +1,140 @@
+"""The command and `score_via_harbor` on the real engine, without a container engine."""
+
+import asyncio
+import json
+import threading
+import warnings
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from cli.running import calipers
+from harbor_datasets import write_dataset, write_task
+
+from calipers import Benchmark
+from calipers.run.harbor_engine import find_engine
+
+
+def test_it_is_the_version_we_speak_of():
+    assert find_engine().version.startswith("0.25")
+
+
+@pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("nop", 0.0)])
+def test_oracle_and_nop(tmp_path, agent, reward):
+    dataset = write_dataset(tmp_path / "write")
+    out = tmp_path / "out"
+    done = calipers(
+        "run", str(dataset), "--agent", agent, "--samples", "2", "--out", str(out), "--format", "json", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    (group,) = json.loads(done.stdout)["groups"]
+    assert (group["agent"], group["dataset"]) == (agent, "write")
+    assert group["metrics"]["mean_reward"]["value"] == reward
+    assert group["ledger"]["planned"] == group["ledger"]["scored"] == 6
+
+
+def test_more_samples_are_another_job(tmp_path):
+    dataset = write_dataset(tmp_path / "write", 1)
+    for samples in ("1", "3"):
+        done = calipers(
+            "run", str(dataset), "--samples", samples, "--out", str(tmp_path / "out"), "--format", "json", cwd=tmp_path
+        )
+    (group,) = json.loads(done.stdout)["groups"]
+    assert group["ledger"]["planned"] == 3
+    assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == ["1", "2"]
+
+
+CHEATS = {
+    "leaves a process that writes the reward": (
+        "(while :; do mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt; sleep 0.05; done) >/dev/null 2>&1 &"
+    ),
+    "writes the reward itself": "mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt",
+    "patches the shell": "printf '#!/bin/false' > /usr/bin/env; cp /usr/bin/env /bin/sh",
+}
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_cheats_earn_nothing(tmp_path, cheat):
+    dataset = tmp_path / "cheat"
+    write_task(dataset, "cheat", solution=f"#!/bin/bash\n{CHEATS[cheat]}\n")
+    done = calipers("run", str(dataset), "--out", str(tmp_path / "out"), "--format", "json", cwd=tmp_path)
+    (group,) = json.loads(done.stdout)["groups"]
+    assert group["metrics"]["mean_reward"]["value"] in (0.0, None)
+
+
+def test_an_image_is_declined_and_counted(tmp_path):
+    dataset = write_dataset(tmp_path / "write", 1)
+    write_task(dataset, "needs-image", dockerfile="FROM postgres:16\n")
+    done = calipers("run", str(dataset), "--out", str(tmp_path / "out"), "--format", "json", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "needs-image: not run: it needs the image postgres:16; --environment docker runs it" in done.stderr
+    (group,) = json.loads(done.stdout)["groups"]
+    assert group["metrics"]["mean_reward"]["value"] == 1.0
+
+
+ROWS = [
+    {
+        "task_id": f"a/{number}",
+        "instruction": f"Say {number}",
+        "verifier": {"kind": "in_process", "fn_name": "exact_match", "expected": str(number)},
+        "metadata": {"odd": number % 2},
+    }
+    for number in range(4)
+]
+
+
+class Echo:
+    """The same model as the server's, in process."""
+
+    def generate(self, *, prompt, max_tokens=256, temperature=0.0, stop=None):
+        return answer(prompt)
+
+
+def answer(prompt):
+    number = int(prompt.split()[-1])
+    return str(number if number != 2 else 7)
+
+
+@contextmanager
+def served():
+    """The model behind an OpenAI-compatible server on loopback."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            message = {"role": "assistant", "content": answer(asked["messages"][-1]["content"])}
+            usage = {"prompt_tokens": 5, "completion_tokens": 2}
+            body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+def test_score_via_harbor_gives_the_numbers_of_score(tmp_path, monkeypatch):
+    bench = Benchmark.from_iterable("say", ROWS)
+    asked = {"metrics": ["pass@1", "pass_rate", "mean_reward"], "breakdown_keys": ["odd"], "num_samples": 2}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of two samples at temperature 0
+        here = bench.score(Echo(), **asked)
+    with served() as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        there = asyncio.run(
+            bench.score_via_harbor(
+                model_name="openai/echo", model_client="litellm", workspace_dir=tmp_path, n_concurrent=2, **asked
+            )
+        )
+    assert {name: there.metrics[name] for name in here.metrics} == here.metrics
+    assert there.breakdowns == here.breakdowns
+    assert [task.reward for task in there.per_task] == [1.0, 1.0, 0.0, 1.0]
+    assert [task.model_output for task in there.per_task] == ["0", "1", "7", "3"]
+    assert [len(group.trajectories) for group in there.rollouts] == [2] * 4
+    assert there.result.groups[0].ledger.planned == 8

@@ -1,0 +1,120 @@
+"""Rooms: what is seen in them, what is not, and that nothing is left of them."""
+
+import os
+from pathlib import Path
+
+import pytest
+from rooms import needs_rooms
+
+from calipers.harbor_side.room import Room
+
+pytestmark = needs_rooms
+
+
+@pytest.fixture
+def room():
+    made = Room()
+    made.start()
+    yield made
+    made.stop()
+
+
+def said(room, command, **more):
+    ran = room.run(command, **more)
+    return ran.code, ran.stdout.decode().strip()
+
+
+def test_a_command_runs_where_it_is_told(room):
+    assert said(room, "pwd", cwd="/tmp") == (0, "/tmp")
+    assert said(room, "echo $A", env={"A": "b c"}) == (0, "b c")
+    assert said(room, "exit 3")[0] == 3
+    assert said(room, "id -un", user="nobody") == (0, "nobody")
+
+
+def test_the_machine_stays_as_it_is(room):
+    assert said(room, "touch /etc/calipers-was-here && rm -f /etc/hostname && ls /etc/calipers-was-here")[0] == 0
+    assert not os.path.exists("/etc/calipers-was-here")
+
+
+def test_what_is_hidden_is_hidden(tmp_path):
+    (tmp_path / "secret").write_text("the solution")
+    room = Room(hidden=[tmp_path])
+    room.start()
+    try:
+        assert said(room, f"ls {tmp_path} 2>/dev/null | wc -l") == (0, "0")
+        assert said(room, "ls /home | wc -l") == (0, "0")
+    finally:
+        room.stop()
+
+
+def test_rights_are_those_of_a_container(room):
+    for command in ("mount -t tmpfs x /mnt", "mknod /dev/disk b 8 0", "echo 1 > /proc/sys/kernel/panic"):
+        assert said(room, f"{command} 2>/dev/null")[0] != 0, command
+
+
+def test_no_network_is_none():
+    room = Room(network=False)
+    room.start()
+    try:
+        assert said(room, "cat /proc/net/dev | grep -c : ") == (0, "1")  # lo alone
+    finally:
+        room.stop()
+
+
+def test_time_is_up(room):
+    ran = room.run("echo before; sleep 30; echo after", timeout=0.3)
+    assert (ran.timed_out, ran.stdout) == (True, b"before\n")
+    assert room.sweep() == []
+
+
+def test_what_is_left_running_is_named_and_ended(room):
+    room.run("(setsid sleep 77 > /dev/null 2>&1 &); until ps -eo args= | grep -qx 'sleep 77'; do sleep 0.01; done")
+    assert room.sweep() == ["sleep 77"]
+    assert room.sweep() == []
+
+
+def test_a_child_that_holds_the_pipe_holds_nobody_up(room):
+    assert room.run("sleep 50 & echo done").stdout == b"done\n"
+
+
+def test_files_go_in_and_come_out(room, tmp_path):
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "a").write_text("1")
+    (tmp_path / "b").write_text("2")
+    room.put(tmp_path / "in", "/data")
+    room.put(tmp_path / "b", "/data/renamed")
+    assert said(room, "cat /data/deep/a /data/renamed") == (0, "12")
+    room.run("ln -s /etc/passwd /data/link; ln -s ../../../../escape /data/up")
+    room.take("/data", tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["deep", "renamed"]  # no way out by a link
+    assert (tmp_path / "out" / "deep" / "a").read_text() == "1"
+    room.take("/data/renamed", tmp_path / "c")
+    assert (tmp_path / "c").read_text() == "2"
+    with pytest.raises(FileNotFoundError):
+        room.take("/data/absent", tmp_path / "d")
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("true", []),
+        ("python3 -c 'import json'; touch /usr/bin/new-tool", []),  # to install something is no fault
+        ("echo x > /usr/bin/env", ["/usr/bin/env"]),
+        ("rm /usr/bin/env", ["/usr/bin/env"]),
+        ("echo /evil.so > /etc/ld.so.preload", ["/etc/ld.so.preload"]),
+    ],
+)
+def test_tools_of_the_judge(room, command, found):
+    room.run(command)
+    assert room.tampered() == found
+
+
+def test_nothing_is_left(tmp_path):
+    room = Room()
+    room.start()
+    folder = Path(room._folder)
+    room.run("sleep 88 > /dev/null 2>&1 &")
+    room.stop()
+    room.stop()  # twice does no harm
+    assert not folder.exists()
+    assert str(folder) not in Path("/proc/mounts").read_text()

@@ -1,0 +1,206 @@
+"""Harbor's tasks in rooms of our own: verdicts, failures by their names, resumption, and agents that cheat."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from harbor_datasets import write_dataset, write_task
+from rooms import needs_rooms
+
+from calipers.errors import InputError
+from calipers.run.harbor_agents import find_agent
+from calipers.run.harbor_job import Job, run_here
+from calipers.run.harbor_trial import declined
+from calipers.tasks.harbor.dataset import read_dataset
+from calipers.tasks.harbor.retry import Retry
+from calipers.tasks.harbor.task import read_task
+
+pytestmark = needs_rooms
+
+
+def job(dataset, place, agent="oracle", **more):
+    found = read_dataset(dataset)
+    return Job(place, found.name, found.tasks, find_agent(agent), **more)
+
+
+def results(place):
+    return {path.parent.name: json.loads(path.read_text()) for path in sorted(place.glob("*__*/result.json"))}
+
+
+def only(place):
+    (result,) = results(place).values()
+    return result
+
+
+def told(result):
+    """(rewards, the exception's name)."""
+    verified, failed = result["verifier_result"], result["exception_info"]
+    return verified and verified["rewards"], failed and failed["exception_type"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "reward"),
+    [("oracle", 1.0), ("nop", 0.0), ("command:cut -d' ' -f2 $INSTRUCTION | tr -d '\\n' > answer.txt", 1.0)],
+)
+def test_agents(tmp_path, agent, reward):
+    write_dataset(tmp_path / "write")
+    run_here(job(tmp_path / "write", tmp_path / "job", agent, samples=2))
+    assert [told(one) for one in results(tmp_path / "job").values()] == [({"reward": reward}, None)] * 6
+
+
+SLOW = "[agent]\ntimeout_sec = 0.5\n[verifier]\ntimeout_sec = 0.5\n"
+TO = "/logs/verifier"
+
+
+@pytest.mark.parametrize(
+    ("how", "rewards", "failed"),
+    [
+        # what a test script can leave behind, as spec 2.3 has it
+        (
+            {"tests": f"#!/bin/sh\necho 0.25 > {TO}/reward.txt; exit 9\n"},
+            {"reward": 0.25},
+            None,
+        ),  # its code says nothing
+        ({"tests": f'#!/bin/sh\necho \'{{"a": 1, "b": true}}\' > {TO}/reward.json\n'}, {"a": 1, "b": 1.0}, None),
+        ({"tests": "#!/bin/sh\n"}, None, "RewardFileNotFoundError"),
+        ({"tests": f"#!/bin/sh\n: > {TO}/reward.txt\n"}, None, "RewardFileEmptyError"),
+        ({"tests": f"#!/bin/sh\necho nan > {TO}/reward.txt\n"}, None, "VerifierOutputParseError"),
+        ({"tests": f"#!/bin/sh\nln -s /etc/passwd {TO}/reward.txt\n"}, None, "RewardFileNotFoundError"),
+        ({"tests": "#!/bin/sh\nsleep 30\n", "toml": SLOW}, None, "VerifierTimeoutError"),
+        # an agent that is late, or fails, is judged all the same
+        (
+            {"solution": "#!/bin/sh\nprintf 42 > answer.txt; sleep 30\n", "toml": SLOW},
+            {"reward": 1.0},
+            "AgentTimeoutError",
+        ),
+        ({"solution": "#!/bin/sh\nprintf 42 > answer.txt; exit 1\n"}, {"reward": 1.0}, "NonZeroAgentExitCodeError"),
+    ],
+)
+def test_verdicts(tmp_path, how, rewards, failed):
+    write_task(tmp_path / "one", "task", **how)
+    run_here(job(tmp_path / "one", tmp_path / "job"))
+    assert told(only(tmp_path / "job")) == (rewards, failed)
+
+
+CHEATS = {
+    "writes the reward itself": (f"mkdir -p {TO}; echo 1 > {TO}/reward.txt", (0.0, None)),
+    "leaves a writer": (
+        f"(while :; do echo 1 > {TO}/reward.txt; sleep 0.02; done) > /dev/null 2>&1 &",
+        (0.0, None),
+    ),
+    "brings its own tests": (
+        "mkdir -p /tests; printf '#!/bin/sh\necho 1 > /logs/verifier/reward.txt' > /tests/test.sh",
+        (0.0, None),
+    ),
+    "patches a tool": (
+        "printf '#!/bin/sh\necho 1 > /logs/verifier/reward.txt\n' > /usr/bin/env",
+        (None, "VerifierRuntimeError"),
+    ),
+    "preloads a library": ("echo /tmp/evil.so > /etc/ld.so.preload", (None, "VerifierRuntimeError")),
+}
+
+
+@pytest.mark.parametrize("cheat", CHEATS)
+def test_cheats_are_named_and_earn_nothing(tmp_path, cheat):
+    line, (reward, failed) = CHEATS[cheat]
+    write_task(tmp_path / "one", "task", solution=f"#!/bin/bash\n{line}\n")
+    run_here(job(tmp_path / "one", tmp_path / "job"))
+    found, why = told(only(tmp_path / "job"))
+    assert (found and found["reward"], why) == (reward, failed)
+    if cheat == "leaves a writer":
+        assert "/solution/solve.sh" in (tmp_path / "job" / "task__0001" / "left-running.txt").read_text()
+    if failed:
+        assert "which judges it" in only(tmp_path / "job")["exception_info"]["exception_message"]
+
+
+STEPS = """
+[[steps]]
+name = "first"
+min_reward = 0.5
+[[steps]]
+name = "second"
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "rewards", "reached"),
+    [(("1", "0"), {"reward": 0.5}, 2), (("0.25", "1"), {"reward": 0.25}, 1)],  # the gate of the first ends it
+)
+def test_steps(tmp_path, given, rewards, reached):
+    place = write_task(tmp_path / "one", "task", toml=STEPS)
+    for name, reward in zip(("first", "second"), given, strict=True):
+        step = place / "steps" / name
+        (step / "tests").mkdir(parents=True)
+        (step / "instruction.md").write_text(f"Do the {name}.")
+        (step / "tests" / "test.sh").write_text(f"#!/bin/sh\necho {reward} > {TO}/reward.txt\n")
+    run_here(job(tmp_path / "one", tmp_path / "job"))
+    result = only(tmp_path / "job")
+    assert told(result) == (rewards, None)
+    assert len(result["step_results"]) == reached
+
+
+def test_the_same_job_goes_on(tmp_path):
+    write_dataset(tmp_path / "write", 2)
+    run_here(job(tmp_path / "write", tmp_path / "job"))
+    before = results(tmp_path / "job")
+    (tmp_path / "job" / "write-1__0001" / "result.json").unlink()  # as if it had been cut off
+    run_here(job(tmp_path / "write", tmp_path / "job", samples=2))
+    after = results(tmp_path / "job")
+    assert list(after) == ["write-0__0001", "write-0__0002", "write-1__0001", "write-1__0002"]
+    assert after["write-0__0001"] == before["write-0__0001"]  # what was finished was not run again
+    assert (tmp_path / "job" / "_retries" / "write-1__0001" / "retry-1").is_dir()  # what was cut off is kept
+
+
+def test_every_attempt_is_kept(tmp_path):
+    write_task(tmp_path / "one", "task", solution="#!/bin/sh\nexit 1\n")
+    run_here(job(tmp_path / "one", tmp_path / "job", retry=Retry(max_retries=2, min_wait_sec=0.0)))
+    kept = sorted(path.parent.name for path in (tmp_path / "job").glob("_retries/*/*/result.json"))
+    assert kept == ["retry-1", "retry-2"]
+
+
+def test_another_job_is_refused(tmp_path):
+    write_dataset(tmp_path / "write", 1)
+    run_here(job(tmp_path / "write", tmp_path / "job"))
+    with pytest.raises(InputError, match="holds another job; expected the same agent and dataset, or another --out"):
+        run_here(job(tmp_path / "write", tmp_path / "job", "nop"))
+
+
+def test_an_interrupt_ends_the_agents_and_keeps_the_rest(tmp_path):
+    dataset = write_dataset(tmp_path / "write", 1)
+    write_task(dataset, "z-endless", solution="#!/bin/sh\nsleep 600\n")
+    code = "from calipers.cli import main; main()"
+    asked = ["run", str(dataset), "--agent", "oracle", "--out", str(tmp_path / "out"), "--concurrency", "1"]
+    process = subprocess.Popen([sys.executable, "-c", code, *asked], stderr=subprocess.PIPE, start_new_session=True)
+    done = tmp_path / "out" / "1" / "write-0__0001" / "result.json"
+    begun = tmp_path / "out" / "1" / "z-endless__0001" / "config.json"
+    while not (done.is_file() and begun.is_file()):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert list(results(tmp_path / "out" / "1")) == ["write-0__0001"]
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"dockerfile": "FROM postgres:16\n"}, "it needs the image postgres:16"),
+        ({"toml": '[environment]\nos = "windows"\n'}, "it is for windows"),
+        ({"toml": "[environment]\ngpus = 1\n"}, "it needs an accelerator"),
+        ({"toml": '[verifier]\nenvironment_mode = "separate"\n'}, "its verifier has an environment of its own"),
+        (
+            {"toml": '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]\n'},
+            "it allows some hosts and no others, and a room knows all or none",
+        ),
+        ({}, None),
+    ],
+)
+def test_what_a_room_declines(tmp_path, how, why):
+    place = write_task(tmp_path, "task", **how)
+    if "windows" in how.get("toml", ""):
+        (place / "tests" / "test.bat").write_text("")
+    assert declined(read_task(place)) == why

@@ -1,0 +1,48 @@
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calipers.stats.budget import best_split, samples_worth
+from calipers.stats.power import PairVariance, smallest_difference
+
+MILLER = PairVariance(1 / 9, 1 / 6, 1 / 6)
+
+
+@pytest.mark.parametrize(
+    ("pair", "samples"),
+    [
+        (PairVariance(1 / 12, 1 / 6, 0.0), 6),  # "beyond 6, more tasks beat more repeats"
+        (PairVariance(0.2, 0.0, 0.0), 1),
+        (PairVariance(0.0, 0.2, 0.2), None),  # all tasks alike: every sample counts in full
+        (PairVariance(0.0, 0.0, 0.0), 1),
+        (PairVariance(1.0, 0.01, 0.0), 5),  # little noise: a fourth of it is three quarters gone
+    ],
+)
+def test_when_more_samples_are_wasted(pair, samples):
+    assert samples_worth(pair) == samples
+
+
+def test_how_to_spend_a_budget():
+    many = best_split(MILLER, 10_000, per_sample=1)
+    assert (many.tasks, many.samples) == (5_000, 1)  # tasks for nothing: never sample one twice
+    dear = best_split(MILLER, 10_000, per_sample=1, per_task=20)
+    assert dear.samples == pytest.approx(math.sqrt(1 / 3 * 20 / (1 / 9 * 2)), abs=1)
+    scarce = best_split(MILLER, 10_000, per_sample=1, most_tasks=198)
+    assert (scarce.tasks, scarce.samples) == (198, 25)
+    assert scarce.cost <= 10_000
+    assert best_split(MILLER, 3, per_sample=1) is None  # one task with one sample in each run is all
+    with pytest.raises(ValueError, match="above 0"):
+        best_split(MILLER, 3, per_sample=0)
+
+
+@settings(max_examples=30)
+@given(st.floats(0, 1), st.floats(0.01, 1), st.floats(0, 30), st.integers(150, 2_000))
+def test_no_other_split_is_better(tasks, sampling, per_task, budget):
+    pair = PairVariance(tasks, sampling, sampling)
+    found = best_split(pair, budget, per_sample=1, per_task=per_task)
+    for samples in (1, 2, 3, 5, 8, 13, 21):
+        count = int(budget / (per_task + 2 * samples))
+        if count >= 10:
+            assert found.smallest <= smallest_difference(pair.of(samples), count) * 1.02

@@ -1,0 +1,138 @@
+import numpy as np
+import pytest
+
+from calipers.metrics.aggregate import mean, median
+from calipers.rollouts.sums import total
+from calipers.stats import paired_bootstrap as bootstrap_of
+from calipers.stats.paired import NO_COMMON, units_of
+from calipers.stats.paired_bootstrap import (
+    NO_SPREAD,
+    SOME_UNDEFINED,
+    UNDEFINED,
+    paired_bootstrap,
+    paired_bootstrap_of_values,
+    ratio,
+    resampled_sums,
+)
+
+rng = np.random.default_rng(8)
+FIRST, SECOND = rng.random(60), rng.random(60)
+
+
+def sums(values):
+    return np.stack([values, np.ones(len(values))], axis=1)
+
+
+def test_the_error_of_a_mean_is_that_of_its_differences():
+    """The standard deviation of the draws, that is; over the root of their number it would be a hundredth."""
+    found = paired_bootstrap(sums(FIRST), sums(SECOND), ratio)
+    differences = FIRST - SECOND
+    expected = np.sqrt(units_of(differences).variance * 59 / 60)
+    assert found.value == pytest.approx(differences.mean())
+    assert found.stderr == pytest.approx(expected, rel=0.03)
+    assert found.interval == pytest.approx((found.value - 1.96 * expected, found.value + 1.96 * expected), abs=0.01)
+
+
+def test_seventy_of_a_hundred():
+    """0.046 to 0.048, not 0.0015."""
+    passes = np.array([1.0] * 70 + [0.0] * 30)
+    found = paired_bootstrap(sums(passes), sums(np.zeros(100)), ratio)
+    assert 0.045 < found.stderr < 0.047
+
+
+def test_one_seed_one_answer_whatever_the_order():
+    found = paired_bootstrap(sums(FIRST), sums(SECOND), ratio, seed=3)
+    order = np.random.default_rng(0).permutation(60)
+    assert paired_bootstrap(sums(FIRST[order]), sums(SECOND[order]), ratio, seed=3) == found
+    assert paired_bootstrap(sums(FIRST), sums(SECOND), ratio, seed=4).stderr != found.stderr
+
+
+def test_runs_that_are_alike_differ_in_no_draw():
+    found = paired_bootstrap(sums(FIRST), sums(FIRST), ratio)
+    assert (found.value, found.stderr, found.interval, found.why) == (0, 0, None, NO_SPREAD)
+    assert found.p == 1
+
+
+def test_a_sure_difference_has_the_smallest_p_that_draws_can_show():
+    found = paired_bootstrap(sums(FIRST + 10), sums(SECOND), ratio, draws=999)
+    assert found.p == 2 / 1000
+
+
+def f1(counts):
+    """Micro F1 from true positives, false positives and false negatives: no mean of task values."""
+    hits, wrong, missed = np.moveaxis(counts, -1, 0)
+    return 2 * hits / (2 * hits + wrong + missed)
+
+
+def test_a_corpus_metric_is_computed_anew_from_sums():
+    random = np.random.default_rng(2)
+    first, second = (random.integers(0, 5, size=(40, 3)).astype(float) for _ in range(2))
+    found = paired_bootstrap(first, second, f1, draws=400, seed=1)
+    assert found.value == pytest.approx(float(f1(first.sum(axis=0)) - f1(second.sum(axis=0))))
+    drawn = [random.integers(0, 40, size=40) for _ in range(4_000)]
+    plain = [f1(first[rows].sum(axis=0)) - f1(second[rows].sum(axis=0)) for rows in drawn]
+    assert found.stderr == pytest.approx(np.std(plain), rel=0.12)
+
+
+def test_clusters_are_drawn_whole():
+    clusters = np.repeat(np.arange(10), 6)
+    luck = np.repeat(np.random.default_rng(1).normal(size=10), 6)  # all tasks of a cluster alike
+    tasks = paired_bootstrap(sums(luck), sums(np.zeros(60)), ratio)
+    whole = paired_bootstrap(sums(luck), sums(np.zeros(60)), ratio, clusters)
+    assert whole.units == 10
+    assert whole.stderr == pytest.approx(tasks.stderr * np.sqrt(6), rel=0.06)
+
+
+def test_a_median_sees_the_values_themselves():
+    found = paired_bootstrap_of_values(FIRST, SECOND, median, draws=2_000)
+    assert found.value == pytest.approx(np.median(FIRST) - np.median(SECOND))
+    assert found.interval[0] < found.value < found.interval[1]
+
+
+def test_values_and_sums_give_the_same_mean():
+    one = paired_bootstrap_of_values(FIRST, SECOND, mean, draws=3_000)
+    other = paired_bootstrap(sums(FIRST), sums(SECOND), ratio)
+    assert one.stderr == pytest.approx(other.stderr, rel=0.06)
+    alone = paired_bootstrap_of_values(FIRST, SECOND, mean, np.arange(60), draws=3_000)
+    assert alone.stderr == pytest.approx(one.stderr, rel=0.06)
+
+
+def test_fewer_draws_where_there_are_more_values(monkeypatch):
+    monkeypatch.setattr(bootstrap_of, "MOST_VALUES", 60 * 1_500)
+    assert paired_bootstrap_of_values(FIRST, SECOND, median).draws == 1_500
+    monkeypatch.setattr(bootstrap_of, "MOST_VALUES", 60)
+    assert paired_bootstrap_of_values(FIRST, SECOND, median).draws == 1_000
+
+
+@pytest.mark.parametrize(
+    ("tasks", "clusters", "why"),
+    [
+        (0, None, NO_COMMON),
+        (1, None, "one task says nothing about others"),
+        (2, np.array([0, 0]), "one cluster says nothing about others"),
+    ],
+)
+def test_nothing_to_draw_from(tasks, clusters, why):
+    values = np.ones(tasks)
+    assert paired_bootstrap(sums(values), sums(values), ratio, clusters).why == why
+    assert paired_bootstrap_of_values(values, values, mean, clusters).why == why
+
+
+def test_a_metric_that_is_no_number():
+    nothing = np.array([[0.0, 0.0]] * 5)
+    with np.errstate(invalid="ignore"):
+        assert paired_bootstrap(nothing, sums(FIRST[:5]), ratio).why == UNDEFINED
+    rare = np.array([[1.0, 1.0]] + [[0.0, 0.0]] * 4)  # some draws leave it out
+    assert paired_bootstrap(rare, sums(FIRST[:5]), ratio).why == SOME_UNDEFINED
+
+
+def test_sums_of_draws_are_sums_of_what_was_drawn():
+    """Whole numbers stay whole, every draw takes G units, and its columns see the same units."""
+    columns = np.stack([np.arange(7.0), 2 * np.arange(7.0), np.full(7, 3.0)], axis=1)
+    drawn = resampled_sums(columns, seed=0, draws=250)
+    assert drawn.shape == (250, 3)
+    assert (drawn[:, 1] == 2 * drawn[:, 0]).all()
+    assert (drawn[:, 2] == 21).all()
+    assert (drawn[:, 0] % 1 == 0).all()
+    assert drawn[:, 0].mean() == pytest.approx(21, abs=4 * np.sqrt(7 * 4 / 250))
+    assert float(total(columns[:, 0])) == 21
