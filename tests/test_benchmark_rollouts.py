@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import stat
 from pathlib import Path
 
 import pytest

@@ -21,7 +21,7 @@ _HOME = {  # public name -> the module it lives in
     "Metric": "calipers.metrics.metric",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
-    "evaluate": "calipers.jobs.perform",
+    "evaluate": "calipers.jobs.evaluate",
     "read": "calipers.pipeline",
     "run_benchmark": "calipers.benchmark",
     "score": "calipers.pipeline",
@@ -49,7 +49,8 @@ __all__ = [
 if TYPE_CHECKING:
     from calipers.benchmark import Benchmark, BenchmarkScore, run_benchmark
     from calipers.errors import CalipersError, Incomplete, InputError
-    from calipers.jobs.perform import evaluate
+    from calipers.jobs.evaluate import evaluate
+    from calipers.jobs.items import items
     from calipers.metrics.metric import Metric
     from calipers.pipeline import read, score
     from calipers.reports.result import Result

@@ -17,14 +17,11 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from calipers.errors import CalipersError, InputError, UnknownName
-from calipers.jobs.evsys_score import (
-    BenchmarkScore,
-    break_down,
-    eval_metrics,
-    harvested,
-    score_judged,
-)
-from calipers.jobs.evsys_score import BenchmarkTaskResult as BenchmarkTaskResult  # one of this page's names
+from calipers.jobs.evsys_score import BenchmarkScore as BenchmarkScore
+from calipers.jobs.evsys_score import BenchmarkTaskResult as BenchmarkTaskResult
+from calipers.jobs.evsys_score import break_down as break_down
+from calipers.jobs.evsys_score import eval_metrics as eval_metrics
+from calipers.jobs.evsys_score import harvested, score_judged
 from calipers.pipeline import score_plan
 from calipers.plan import make_plan
 from calipers.readers.harbor_groups import read_groups

@@ -150,7 +150,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
         ),
         (lambda text: text.replace("data.jsonl", "gone.jsonl"), "task.yaml:3: dataset_kwargs.data_files: no file gone"),
         (lambda text: text + "process_docs: !function utils.f\n", "task.yaml:20: process_docs: is !function utils.f"),
-        (lambda text: text.replace("generate_until", "multiple_choice"), "task.yaml:7: output_type: sums is multiple_"),
+        (lambda text: text.replace("generate_until", "multiple_choice"), "task.yaml:7: output_type: a task of multi"),
     ],
 )
 def test_bad_input_is_one_line_with_file_and_key_before_any_call(home, change, said):

@@ -42,11 +42,19 @@ def test_groups_in_groups_are_rows_over_all_their_tasks():
     assert found["group_subtasks"] == {"outer": ["one", "inner"], "inner": ["two"]}
     assert found["versions"] == {"inner": "N/A", "one": "Yaml", "outer": "1.0", "two": 3}
     assert found["n-shot"] == {"inner": 2, "one": 2, "outer": 2, "two": 2}
-    assert found["higher_is_better"]["outer"] == {"exact_match": None}  # its tasks do not agree
+    assert list(found["results"]) == ["one", "two", "inner", "outer"]  # the inner group first
+    assert found["higher_is_better"]["outer"] == {"exact_match": True}  # by its own tasks: the inner group comes later
     assert found["n-samples"]["two"] == {"original": 9, "effective": 4}
     assert found["configs"]["one"]["process_docs"] == "def processed(docs):\n    return docs\n"
     assert found["configs"]["two"]["metadata"] == {"version": 3, "config_source": "inline"}
     assert "tag" not in found["configs"]["one"]
+
+
+def test_directions_that_differ_are_not_the_groups():
+    one, first = ran("one", "ab", metric_list=metrics(True))
+    two, second = ran("two", "ab", metric_list=metrics(False))
+    found = run_results([one, two], [Group("g", "g", [first, second])], 0)
+    assert found["higher_is_better"]["g"] == {"exact_match": None}
 
 
 def test_shots_that_differ_are_not_the_groups():

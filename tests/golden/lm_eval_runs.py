@@ -10,46 +10,47 @@ from golden.lm_eval_close import settled
 
 from calipers.dialects.lm_eval_results import Ran, run_results
 from calipers.dialects.lm_eval_scoring import Way, answered, score_documents
+from calipers.jobs.lm_eval import Wanted, groups, load
+from calipers.jobs.lm_eval_judge import scoring
 from calipers.reports.lm_eval import file_text, line_text, sample_row, task_hash
 from calipers.reports.lm_eval_table import table
-from calipers.scores.scorers import scorings
-from calipers.tasks.lm_eval.config import task_config
-from calipers.tasks.lm_eval.groups import Group, Leaf
-from calipers.tasks.lm_eval.loaded import load_task
-from calipers.tasks.lm_eval.requests import requests
-from calipers.tasks.lm_eval.yaml import read_task_file
+from calipers.tasks.lm_eval.groups import Tasks, leaves
+from calipers.tasks.lm_eval.requests import Asking, requests
 
 
 def run(vector):
-    """Its results file, each sample, and the printed table; what tells of the machine is taken over."""
+    """Its requests, its results file, each sample, and the printed table; what tells of the machine is taken over."""
     folder = Path(vector["folder"])
     copytree(folder / "inputs", "inputs")
-    said = {}
+    asked = json.loads((folder / "run.json").read_text())
+    said, sent = {}, {}
     for one in _lines(folder / "fixtures.jsonl"):
         said.setdefault((one["task"], one["doc_id"], one["idx"]), []).append(one["response"])
+        sent[one["task"], one["doc_id"], one["idx"]] = one["args"]
     expected = json.loads((folder / "results.json").read_text())
-    files = {file.values["task"]: file for file in _files("task") if "group" not in file.values}
-    ran, samples = [], {}
-    for name in [name for name in expected["results"] if name in files]:
-        one, lines = _task(files[name], said)
+    tasks = Tasks([Path("inputs")])
+    nodes = [node for name in asked["tasks"] for node in tasks.find(name)]
+    ran, samples, made = [], {}, {}
+    for leaf in leaves(nodes):
+        one, lines, args = _task(leaf, said, asked)
         ran.append(one)
-        samples[name] = [json.loads(line_text(line)) for line in lines]
-    names = {one.name: Leaf(one.name, files[one.name], one.config) for one in ran}
-    groups = [_group(file.values, names) for file in _files("group")]
-    iterations = json.loads((folder / "run.json").read_text())["bootstrap_iters"]
-    results = run_results(ran, groups, iterations, **{key: expected[key] for key in ABOUT if key in expected})
-    made = {
+        samples[leaf.name] = [json.loads(line_text(line)) for line in lines]
+        made |= args
+    about = {key: expected[key] for key in ABOUT if key in expected}
+    results = run_results(ran, groups(nodes), asked["bootstrap_iters"], **about)
+    found = {
+        "requests": made,
         "results.json": json.loads(file_text(results)),
         "table": "\n".join(table(results, column) for column in ("results", "groups") if column in results),
         "samples": samples,
     }
-    paths = {name: folder / f"samples_{name}.jsonl" for name in samples}
     wanted = {
+        "requests": {key: sent[key] for key in (*made, *sent) if key in sent},  # in our order
         "results.json": expected,
         "table": (folder / "table.txt").read_text(),
-        "samples": {name: _lines(path) for name, path in paths.items()},
+        "samples": {name: _lines(folder / f"samples_{name}.jsonl") for name in samples},
     }
-    return settled(made, wanted), wanted
+    return settled(found, wanted), wanted
 
 
 ABOUT = (
@@ -63,20 +64,18 @@ def _lines(path):
     return [json.loads(line) for line in path.read_text().split("\n") if line]
 
 
-def _files(key):
-    found = [read_task_file(path) for path in sorted(Path("inputs").glob("*.yaml"))]
-    return [file for file in found if key in file.values]
-
-
-def _task(file, said):
-    config = task_config(file)
-    task = load_task(config, file)
+def _task(leaf, said, asked):
+    task = load(leaf, Wanted(num_fewshot=asked.get("num_fewshot"), trust=True))
+    asking = Asking(
+        asked.get("limit"), (asked.get("samples") or {}).get(leaf.name), system=asked.get("system_instruction")
+    )
     made = {}
-    for one in requests(task):
+    for one in requests(task, asking):
         made.setdefault(one.doc_id, []).append(one)
-    resps = {number: [said[config.task, number, one.idx] for one in held] for number, held in made.items()}
-    plan = scorings(config.output_type, filter_list=config.filter_list, metric_list=config.metric_list)
-    scores = score_documents(answered(task, resps), plan, Way(config.output_type, task.multiple_targets))
+    resps = {number: [said[leaf.name, number, one.idx] for one in held] for number, held in made.items()}
+    config = task.config
+    way = Way(config.output_type, task.multiple_targets, config.process_results)
+    scores = score_documents(answered(task, resps), scoring(task), way)
     lines = []
     for one in scores.pipelines:
         for at, (number, held) in enumerate(made.items()):
@@ -85,14 +84,9 @@ def _task(file, said):
             target = task.target(doc, number)
             name, values = one.scoring.pipeline.name, one.scores[at]
             lines.append(sample_row(number, doc, target, arguments, resps[number], one.answers[at], name, values))
-    ran = Ran(config, file.path.name, scores, len(task.docs), len(made), task_hash(lines))
-    return ran, lines
-
-
-def _group(values, tasks):
-    members = [tasks[name] for name in values["task"]]
-    alias, metadata = values.get("group_alias", values["group"]), values.get("metadata", {})
-    return Group(values["group"], alias, members, values["aggregate_metric_list"], metadata)
+    ran = Ran(config, leaf.file.path.name, scores, len(task.docs), len(made), task_hash(lines))
+    args = {(leaf.name, number, one.idx): list(one.args) for number, held in made.items() for one in held}
+    return ran, lines, args
 
 
 ADAPTERS = {"e2e": run}

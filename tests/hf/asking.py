@@ -43,6 +43,19 @@ def score(path: str, *calls: Any, **connection: Any) -> list[Any]:
     return asyncio.run(together())
 
 
+def in_turn(path: str, calls: Any, **connection: Any) -> list[Any]:
+    """The ends of some calls for likelihoods, one after the other, of one model."""
+
+    async def one_by_one() -> list[Any]:
+        model = connect(path, Connection(**connection))
+        try:
+            return [await _end(model.score(call)) for call in calls]
+        finally:
+            await model.close()
+
+    return asyncio.run(one_by_one())
+
+
 async def _end(waiting: Any) -> Completion | ClientError | list[Any]:
     try:
         return await waiting

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
 from hf import tiny
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of torch: for models this small more threads only wait for each other
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +22,7 @@ def packages() -> None:
 
 @pytest.fixture(scope="session")
 def checkpoints(packages: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Paths by kind: gpt2, llama, bloom, gemma, mamba, and chatty, which is a llama with a template for chats."""
+    """Paths by kind: those of `tiny.LENGTH`, and chatty, which is a llama with a template for chats."""
     home: Path = tmp_path_factory.mktemp("checkpoints")
     found = {kind: tiny.build(home / kind, kind) for kind in tiny.LENGTH}
     return found | {"chatty": tiny.build(home / "chatty", "llama", chats=True)}

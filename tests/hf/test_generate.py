@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from hf.asking import ask, asked, request
+from hf.parity import EXAMPLES
 from hf.tiny import LENGTH
 
 from calipers.run.client import Connection, Price
+from calipers.run.clients import hf_read
 from calipers.run.clients.hf import NO_TEMPLATE, connect
 
 CHAT = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "sat"}]
@@ -76,6 +78,19 @@ def test_a_prompt_that_fills_the_model_fails_alone(checkpoints):
     assert (long.kind, long.retry, long.hopeless) == ("context", False, False)
     assert str(long) == "the prompt has 80 tokens and the model reads 64, its answer included"
     assert short.text
+
+
+def test_a_prompt_that_is_too_long_may_lose_its_beginning(checkpoints):
+    """As lm-evaluation-harness has it: the answer keeps its room, and the prompt what is left of the model's 64."""
+    cut, kept = ask(
+        checkpoints["gpt2"],
+        request("cat" * 80, extra={"truncate": "left"}),
+        request("cat" * 52, extra={"truncate": "left"}),
+    )
+    assert cut.text == kept.text
+    assert cut.usage["input_tokens"] == 64 - 12
+    (wrong,) = ask(checkpoints["gpt2"], request(extra={"truncate": "right"}))
+    assert (wrong.kind, str(wrong)) == ("setting", "truncate is 'right'; expected left, or nothing")
 
 
 def test_rows_near_the_end_of_the_model_do_not_run_over(checkpoints):
@@ -160,7 +175,7 @@ def test_without_a_template_turns_are_joined(checkpoints):
             request(extra={"beams": 3}),
             "chat",
             "setting",
-            "hf/ models take no 'beams'; they take do_sample, min_p, top_k, top_p",
+            "hf/ models take no 'beams'; they take do_sample, min_p, top_k, top_p, truncate",
         ),
     ],
 )
@@ -218,3 +233,22 @@ def test_a_checkpoint_that_cannot_be_loaded(checkpoints, tmp_path):
     assert (first.kind, first.retry, first.hopeless) == ("model", False, True)
     assert str(first).startswith("it cannot be loaded: ")
     assert str(second) == str(first)
+
+
+def test_examples_before_several_prompts_are_read_once(checkpoints, monkeypatch):
+    """And change no answer."""
+    read = []
+    plain = hf_read.Reader.__call__
+
+    def noting(self, rows, kept, **more):
+        read.append(len(rows[0]))
+        return plain(self, rows, kept, **more)
+
+    monkeypatch.setattr(hf_read.Reader, "__call__", noting)
+    prompts = [request(EXAMPLES * 4 + question, stop=("\n",)) for question in ("the cat", "hello", "not the dog ran")]
+    together = ask(checkpoints["long"], *prompts)
+    (examples,) = read
+    assert all(examples < end.usage["input_tokens"] < examples + 20 for end in together)
+    apart = [ask(checkpoints["long"], one)[0] for one in prompts]
+    assert [end.text for end in together] == [end.text for end in apart]
+    assert len({end.text for end in together}) > 1

@@ -37,7 +37,7 @@ def test_what_a_request_asks_for(given, expected):
         ({"top_k": "many"}, "top_k is 'many'; expected an integer >= 0"),
         ({"min_p": True}, "min_p is True; expected a number from 0 to 1"),
         ({"do_sample": "yes"}, "do_sample is 'yes'; expected true or false"),
-        ({"num_beams": 4}, "hf/ models take no 'num_beams'; they take do_sample, min_p, top_k, top_p"),
+        ({"num_beams": 4}, "hf/ models take no 'num_beams'; they take do_sample, min_p, top_k, top_p, truncate"),
     ],
 )
 def test_what_it_may_not_ask_for(extra, said):

@@ -1,37 +1,15 @@
-"""Likelihoods against lm-evaluation-harness' own numbers, and against the plainest way to compute them."""
+"""Likelihoods against the plainest way to compute them; those of lm-evaluation-harness are in test_parity."""
 
-import json
 from functools import cache
 
 import pytest
-from hf.asking import ask, request, score
-from hf.make_fixture import ASKED, CHOICES, FIXTURE, LONG, PAIRS, WHOLE
-from hf.tiny import LENGTH
+from hf.asking import in_turn, score
+from hf.parity import CHOICES, EXAMPLES, LONG
 
-from calipers.run.clients import hf_score
-from calipers.run.likelihood import Continuation, Rolling, Scored
+from calipers.run.clients import hf_read, hf_score, hf_trunks
+from calipers.run.likelihood import Continuation, Rolling
 
-THEIRS = json.loads(FIXTURE.read_text())
-KINDS = [kind for kind in ("gpt2", "llama") if kind in THEIRS]
 CLOSE = {"rel": 1e-5, "abs": 1e-5}  # both add hundreds of numbers of 32 bits, in another order
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_continuations_as_lm_eval_scores_them(checkpoints, kind):
-    (ours,) = score(checkpoints[kind], [Continuation(*pair) for pair in PAIRS])
-    for pair, mine, (logprob, greedy) in zip(PAIRS, ours, THEIRS[kind]["loglikelihood"], strict=True):
-        assert mine.logprob == pytest.approx(logprob, **CLOSE), pair
-        assert mine.greedy == greedy, pair
-    assert {one.greedy for one in ours} == {True, False}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_whole_texts_as_lm_eval_scores_them(checkpoints, kind):
-    (ours,) = score(checkpoints[kind], [Rolling(text) for text in WHOLE])
-    assert [one.logprob for one in ours] == pytest.approx(THEIRS[kind]["rolling"], **CLOSE)
-    assert max(one.tokens for one in ours) > 2 * LENGTH[kind]  # some take several windows
-    if kind == "gpt2":
-        assert ours[0] == Scored(0.0, True, 0)  # no text, no tokens; the other kind puts one before it
 
 
 @cache
@@ -57,9 +35,11 @@ def reference(path, context, continuation):
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bloom", "gemma", "mamba"])
 @pytest.mark.parametrize("most", [1, 3, 64])
-@pytest.mark.parametrize("worth", [0, 10**9])  # every context read by itself; none
-def test_sharing_and_batching_change_nothing(checkpoints, kind, most, worth, monkeypatch):
-    monkeypatch.setattr(hf_score, "WORTH", worth)
+@pytest.mark.parametrize("family", [0, 10**9])  # every context read by itself; none
+@pytest.mark.parametrize("trunk", [0, 10**9])  # and so what several contexts begin with
+def test_sharing_and_batching_change_nothing(checkpoints, kind, most, family, trunk, monkeypatch):
+    monkeypatch.setattr(hf_score, "WORTH", family)
+    monkeypatch.setattr(hf_trunks, "WORTH", trunk)
     contexts = [LONG[:39], LONG[:25], "hello", LONG[:39] + " and then the"]
     asked = [(context, choice) for context in contexts for choice in [*CHOICES, ", not"]]
     calls = score(
@@ -71,16 +51,21 @@ def test_sharing_and_batching_change_nothing(checkpoints, kind, most, worth, mon
     assert [(one.greedy, one.tokens) for one in ours] == [one[1:] for one in wanted]
 
 
-def test_what_is_shared_is_read_once(checkpoints, monkeypatch):
-    """Counted in tokens that the model reads, fillers included."""
-    read = []
-    plain = hf_score.Scorer._read
+@pytest.fixture
+def read(monkeypatch):
+    """The tokens that the model reads, call by call, fillers included."""
+    found = []
+    plain = hf_read.Reader.__call__
 
-    def counting(self, tokens, kept, **more):
-        read.append(sum(map(len, tokens)))
-        return plain(self, tokens, kept, **more)
+    def counting(self, rows, kept, **more):
+        found.append(sum(map(len, rows)))
+        return plain(self, rows, kept, **more)
 
-    monkeypatch.setattr(hf_score.Scorer, "_read", counting)
+    monkeypatch.setattr(hf_read.Reader, "__call__", counting)
+    return found
+
+
+def test_what_is_shared_is_read_once(checkpoints, read):
     letters = [Continuation("hello world", letter) for letter in "ABCD"]
     score(checkpoints["gpt2"], letters)
     assert read == [2]  # "hello" and " world": one row for four choices
@@ -90,6 +75,42 @@ def test_what_is_shared_is_read_once(checkpoints, monkeypatch):
     read.clear()
     score(checkpoints["gpt2"], [*letters, *letters])
     assert read == [2]  # the same question twice
+
+
+def test_examples_before_several_questions_are_read_once(checkpoints, read):
+    """In this batch, and in the next ones: after the first call the model remembers them."""
+    questions = [[Continuation(EXAMPLES * 4 + question, " the cat")] for question in ("the", "hello", "not", "on")]
+    path = checkpoints["bloom"], checkpoints["long"]
+    for sharing, calls in zip((False, True), path):
+        read.clear()
+        score(calls, *questions)
+        assert (len(read) > 1) == sharing
+    examples, rest = read
+    assert examples > 20 * rest / len(questions)
+    read.clear()
+    assert len(in_turn(checkpoints["long"], questions)) == 4
+    assert sum(read) < 3 * examples  # alone, the first two read all; then the second's beginning is known
+
+
+def test_a_family_too_large_for_one_call_is_parted(checkpoints, read, monkeypatch):
+    """Its context is read once more for each part; no call asks for more than it may."""
+    monkeypatch.setattr(hf_read, "AT_ONCE", 60)
+    choices = [Continuation(LONG[:89], f" the dog {n}") for n in range(30)]
+    (ours,) = score(checkpoints["llama"], choices)
+    assert max(read) <= 60
+    monkeypatch.undo()
+    (whole,) = score(checkpoints["llama"], choices)
+    assert [one.logprob for one in ours] == pytest.approx([one.logprob for one in whole], **CLOSE)
+
+
+def test_calls_are_cut_to_what_a_processor_reads_at_once(checkpoints, read, monkeypatch):
+    monkeypatch.setattr(hf_read, "AT_ONCE", 40)
+    texts = [Rolling(LONG[:length]) for length in range(20, 60, 4)]
+    (ours,) = score(checkpoints["llama"], texts)
+    assert max(read) <= 40
+    monkeypatch.undo()
+    (whole,) = score(checkpoints["llama"], texts)
+    assert [one.logprob for one in ours] == pytest.approx([one.logprob for one in whole], **CLOSE)
 
 
 @pytest.mark.parametrize(
@@ -124,11 +145,3 @@ def test_a_context_of_spaces_is_the_beginning(checkpoints):
 
 def test_no_texts(checkpoints):
     assert score(checkpoints["gpt2"], []) == [[]]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_answers_as_lm_eval_generates_them(checkpoints, kind):
-    requests = [request(text, max_tokens=how["max_gen_toks"], stop=how.get("until", ())) for text, how in ASKED]
-    ends = ask(checkpoints[kind], *requests, api="completions", most=4)
-    assert [end.text for end in ends] == THEIRS[kind]["generated"]
-    assert {end.finish_reason for end in ends} == {"stop", "length"}

@@ -36,7 +36,15 @@ TEMPLATE = (
     "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
     "<s>[{{ m.role }}]{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>[assistant]{% endif %}"
 )
-LENGTH = {"gpt2": 64, "llama": 96, "bloom": 2048, "gemma": 96, "mamba": 2048}  # tokens each reads at once
+LENGTH = {
+    "gpt2": 64,
+    "llama": 96,
+    "bloom": 2048,
+    "gemma": 96,
+    "mamba": 2048,
+    "headless": 80,
+    "long": 1024,
+}  # tokens each reads at once
 SPREAD = 0.35  # of the weights: wide enough that answers differ and do not end at once
 
 
@@ -57,6 +65,8 @@ def tokenizer(kind: str) -> Any:
     inner.decoder = decoders.ByteLevel()
     if kind == "gpt2":  # one token for everything, and nothing put before a text
         return PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<|endoftext|>", eos_token="<|endoftext|>")
+    if kind == "headless":  # no token for the beginning of a text
+        return PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|im_end|>")
     inner.add_special_tokens(["<s>", "</s>"])
     inner.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", inner.token_to_id("<s>"))]

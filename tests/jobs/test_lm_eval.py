@@ -10,13 +10,13 @@ from calipers.jobs.lm_eval import (
     is_known,
     is_task_file,
     loaded,
-    plain,
     prepared,
     settings,
     shots,
     suite,
     tree,
 )
+from calipers.jobs.lm_eval_suite import plain
 from calipers.tasks.lm_eval.config import TaskConfig
 
 
@@ -29,7 +29,7 @@ def home(tmp_path, monkeypatch):
 def made(home, text=TASK, wanted=None, **more):
     path = str(task_folder(home, text, **more))
     wanted = wanted or Wanted()
-    return suite(loaded(path, "made", wanted), wanted)
+    return suite(loaded(path, "made", wanted), scored=not wanted.predict_only)
 
 
 def test_a_document_becomes_a_task_whose_prompt_is_the_request(home):
@@ -45,7 +45,7 @@ def test_a_document_becomes_a_task_whose_prompt_is_the_request(home):
 def test_what_is_scored_is_part_of_what_a_run_is(home):
     before = made(home).tasks[0].params["scoring"]
     assert made(home).tasks[0].params["scoring"] == before
-    assert made(home, TASK + "repeats: 2\n").tasks[0].params["scoring"] != before
+    assert made(home, TASK + "repeats: 2\n").tasks[0].params["scoring"] == before  # how many is not how
     code, trust = TASK + "process_results: !function utils.f\n", Wanted(trust=True)
     one = made(home, code, trust, utils_py="def f(doc, results): return {'x': 1}\n").tasks[0].params["scoring"]
     (home / "utils.py").write_text("def f(doc, results): return {'x': 2}\n")
@@ -95,7 +95,6 @@ def test_how_many_examples(own, asked, used):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("output_type: loglikelihood\n", "output_type: made is loglikelihood, which needs log-likelihoods"),
         ("doc_to_image: q\n", "doc_to_image: is not supported here"),
         ("generation_kwargs: {until: 3}\n", "generation_kwargs.until: is 3; expected a text or a list of texts"),
         ("generation_kwargs: {max_gen_toks: many}\n", "generation_kwargs.max_gen_toks: is 'many'; expected an integer"),

@@ -66,9 +66,9 @@ def test_a_metric_of_all_documents_is_taken_over_this_one():
 
 
 def test_a_pattern_that_does_not_end_is_a_gap():
-    steps = [{"function": "regex", "regex_pattern": "(a+)+$"}, FIRST]
+    steps = [{"function": "regex", "regex_pattern": "answer: ((?:z|z)*)!"}, FIRST]  # one that no probe finds out
     with pytest.raises(VerifierError) as caught:
-        verdict("a" * 40 + "!", filter_list=[{"name": "none", "filter": steps}])
+        verdict("answer: " + "z" * 40, filter_list=[{"name": "none", "filter": steps}])
     assert caught.value.outcome == "filter_timeout"
 
 

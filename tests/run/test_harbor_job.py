@@ -170,7 +170,7 @@ def test_another_job_is_refused(tmp_path):
 
 def test_an_interrupt_ends_the_agents_and_keeps_the_rest(tmp_path):
     dataset = write_dataset(tmp_path / "write", 1)
-    write_task(dataset, "z-endless", solution="#!/bin/sh\nsleep 600\n")
+    write_task(dataset, "z-endless", solution="#!/bin/sh\nsleep 600\n", toml="")
     code = "from calipers.cli import main; main()"
     asked = ["run", str(dataset), "--agent", "oracle", "--out", str(tmp_path / "out"), "--concurrency", "1"]
     process = subprocess.Popen([sys.executable, "-c", code, *asked], stderr=subprocess.PIPE, start_new_session=True)
@@ -180,7 +180,7 @@ def test_an_interrupt_ends_the_agents_and_keeps_the_rest(tmp_path):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=100)
     assert process.returncode == 130
     assert list(results(tmp_path / "out" / "1")) == ["write-0__0001"]
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from calipers.jobs.perform import Report
 
 SYSTEMS = ("lm_eval",)
+FILES = ("lm_eval_samples", "lm_eval_results")
 
 
 def export_folder(asked: str | None) -> Path | None:
@@ -31,11 +32,34 @@ def export_folder(asked: str | None) -> Path | None:
     return Path(folder or ".")
 
 
-def show_files(paths: Sequence[str]) -> None:
-    """Print the table that lm-evaluation-harness prints, from the files it wrote."""
-    from calipers.dialects.lm_eval_files import table_of
+def are_theirs(paths: Sequence[str], formats: Sequence[str]) -> bool:
+    """Whether all paths are of one kind that `show_files` prints: files it wrote, or our runs of its tasks."""
+    if all(one in FILES for one in formats):
+        return True
+    from calipers.jobs.lm_eval_stored import is_theirs
 
-    write(table_of(paths))
+    return all(one == "run" for one in formats) and all(map(is_theirs, paths))
+
+
+def show_files(paths: Sequence[str]) -> None:
+    """Print the table that lm-evaluation-harness prints, from the files it wrote or from runs of its tasks."""
+    from calipers.readers.run_plan import is_run
+
+    if not all(map(is_run, paths)):
+        from calipers.dialects.lm_eval_files import table_of
+
+        write(table_of(paths))
+        return
+    from calipers.jobs.lm_eval_report import theirs
+    from calipers.jobs.lm_eval_stored import stored_runs
+
+    runs, notes = stored_runs(paths)
+    for one in theirs(runs):
+        write(one.tables())
+        for line in one.sure:
+            click.echo(line, err=True)
+    for note in notes:
+        click.echo(f"note: {clean(note, None)}", err=True)
 
 
 def show_theirs(reports: Sequence[Report], shape: str, export: Path | None) -> None:

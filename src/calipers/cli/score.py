@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli.group import verbose
-from calipers.cli.lm_eval import show_files
+from calipers.cli.lm_eval import are_theirs, show_files
 from calipers.cli.output import Target, document, notes, show
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "csv", "md")
 INCOMPLETE = 3
-THEIRS = ("lm_eval_samples", "lm_eval_results")
 
 
 @click.command()
@@ -122,7 +121,7 @@ def score(
             result = score_plan(paths, make_plan(metrics or None, source=paths, **settings), names, told)
     if target:
         target.write(document(result).encode())
-    if shape == "md" and result.dialect == "lm_eval" and all(one.format in THEIRS for one in result.inputs):
+    if shape == "md" and result.dialect == "lm_eval" and are_theirs(paths, [one.format for one in result.inputs]):
         show_files(paths)
     else:
         show(result, shape)

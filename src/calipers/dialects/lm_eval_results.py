@@ -46,26 +46,27 @@ def run_results(
     for one in ran:
         numbers = one.scores.numbers(iterations)
         rows[one.name] = task_row(one.name, one.config.task_alias, numbers.sample_len, numbers.metrics)
-    every = list(_every(groups))
+    every = list({group.name: group for group in _every(groups)}.values())
     added = {
         group.name: available(
             aggregate_group(group.name, [*_tasks(group)], rows, group.aggregate_metric_list, group.alias)
         )
-        for group in every
+        for group in _rising(groups)
     }
     better: dict[str, Any] = {one.name: one.scores.higher_is_better() for one in ran}
     shots: dict[str, Any] = {one.name: one.config.num_fewshot or 0 for one in ran}
-    for group in reversed(every):  # the innermost first
+    for group in every:  # the outer before the inner, of which it thus knows nothing here: as there
         below = [_name(member) for member in group.members]
-        better[group.name] = _agreed([better[name] for name in below if name in better])
-        told = {shots.get(name) for name in below}
-        if len(told) == 1 and None not in told:
+        if agreed := _agreed([better[name] for name in below if name in better]):
+            better[group.name] = agreed
+        told = {shots[name] for name in below if name in shots}
+        if len(told) == 1:
             shots[group.name] = told.pop()
     versions = {one.name: one.config.version for one in ran}
     versions |= {group.name: str(group.metadata.get("version", "N/A")) for group in every}
     return results_object(
         results={**rows, **added},
-        groups={group.name: added[group.name] for group in every if group.aggregate_metric_list},
+        groups={group.name: added[group.name] for group in _rising(groups) if group.aggregate_metric_list},
         group_subtasks={group.name: [_name(member) for member in group.members] for group in every},
         configs={one.name: _config(one) for one in ran},
         versions=versions,
@@ -87,6 +88,14 @@ def file_name(model: str, time: str, task: str | None = None) -> str:
     moment = time.replace(":", "-")
     name = f"results_{moment}.json" if task is None else f"samples_{task}_{moment}.jsonl"
     return f"{_UNSAFE.sub('__', model)}/{name}"
+
+
+def _rising(groups: Sequence[Any]) -> Iterator[Group]:
+    """Every group, the inner before the outer; one that was met may come again."""
+    for one in groups:
+        if isinstance(one, Group):
+            yield from _rising(one.members)
+            yield one
 
 
 def _every(groups: Sequence[Any]) -> Iterator[Group]:

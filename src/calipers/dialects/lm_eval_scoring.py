@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from calipers.answers.lm_eval import STOPPED, Answers, filtered
@@ -17,7 +17,7 @@ from calipers.metrics.lm_eval_reduce import base, check, reduced
 from calipers.metrics.lm_eval_stderr import ITERATIONS
 from calipers.metrics.lm_eval_task import TaskNumbers, aggregate_task
 from calipers.regexes import RegexTimeout
-from calipers.scores.choice import Choices, score_choices
+from calipers.scores.choice import MORE, Choices, score_choices, score_more
 from calipers.scores.entries import CHOICE, GENERATION, ROLLING, Entry
 from calipers.scores.generate import process, score_answer
 from calipers.scores.likelihood import score_loglikelihood, score_rolling
@@ -37,6 +37,7 @@ class Answered:
     target: Any  # what is right: a text, the index of a choice, a list of either, the text itself when rolling
     resps: Sequence[Sequence[Any]]  # [requests x repeats] texts, (log-likelihood, is_greedy), or log-likelihoods
     choices: Sequence[str] | None = None
+    delimiter: str = ""  # stood before each of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +78,16 @@ class TaskScores:
 
     def numbers(self, iterations: int = ITERATIONS) -> TaskNumbers:
         """The task's numbers; a metric that a function made up has the aggregation of the one it stands beside."""
+        return aggregate_task(self.values(), self._aggregations(), iterations)
+
+    def aggregation(self, metric: str) -> Any:
+        """How a metric's values become its number: a name, or somebody's function."""
+        known = self._aggregations()
+        return known.get(metric, known.get(base(metric), "mean"))
+
+    def _aggregations(self) -> dict[str, Any]:
         known = {entry.name: entry.aggregation for one in self.pipelines for entry in one.scoring.metrics}
-        return aggregate_task(self.values(), {**self._spread("aggregation"), **known}, iterations)
+        return {**self._spread("aggregation"), **known}
 
     def higher_is_better(self) -> dict[str, bool | None]:
         """Which way each metric is better: those asked for, then those made of them."""
@@ -109,9 +118,16 @@ def answered(task: LoadedTask, resps: Mapping[int, Sequence[Sequence[Any]]]) -> 
             own = task.config.process_results is not None
             target = task.target(doc, number) if own else gold(task, number, doc)
         else:
-            target = task.text(doc, number) if task.multiple_inputs else task.target(doc, number)
-        found.append(Answered(doc, target, held, choices))
+            target = target_of(task, number)
+        delimiter = "" if task.multiple_inputs else task.config.target_delimiter
+        found.append(Answered(doc, target, held, choices, delimiter))
     return found
+
+
+def target_of(task: LoadedTask, number: int) -> Any:
+    """What is right where likelihoods are asked for: the target, or the context to choose where those differ."""
+    doc = task.docs[number]
+    return task.text(doc, number) if task.multiple_inputs else task.target(doc, number)
 
 
 def score_documents(documents: Sequence[Answered], scorings: Sequence[Scoring], way: Way) -> TaskScores:
@@ -183,10 +199,15 @@ def _document(
     if way.process_results is not None:
         return _once(process(way.process_results, document.doc, results))
     names = [entry.name for entry in scoring.metrics]
+    if way.kind != GENERATION:  # a pipeline that picks none of the repeats leaves the only one in a list
+        results = [one[0] if isinstance(one, list) and len(one) == 1 else one for one in results]
     if way.kind == CHOICE:
         mutual = "acc_mutual_info" in names
         of = Choices.of(document.choices or (), results, document.target, mutual=mutual)
-        return _once(score_choices(of, names))
+        if scoring.reduction is None:
+            return _once(score_choices(of, names))
+        of = replace(of, texts=[f"{document.delimiter}{text}" for text in of.texts])  # a scorer's lengths are of it all
+        return _once(score_more(of, [name for name in names if name in MORE], several=way.several))
     if way.kind == ROLLING:
         return _once(score_rolling(float(results[0]), str(document.target), names))
     if way.kind != GENERATION:

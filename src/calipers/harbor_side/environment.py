@@ -53,7 +53,8 @@ class RoomEnvironment(BaseEnvironment):
     async def start(self, force_build: bool) -> None:
         """Make the room; it sees neither the dataset nor the job."""
         hidden = [self.environment_dir.parent.parent, self.trial_paths.trial_dir.parent]
-        self._room = Room(hidden=hidden, network=not self._network_disabled)
+        wanted = self.task_env_config.memory_mb
+        self._room = Room(hidden=hidden, network=not self._network_disabled, memory=wanted)
         await asyncio.to_thread(self._room.start)
         await asyncio.to_thread(self._room.furnish, self.environment_dir, self._recipe)
 

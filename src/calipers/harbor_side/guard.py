@@ -12,7 +12,12 @@ import shutil
 import stat
 from collections.abc import Iterator
 
-PROGRAMS = ("sh", "bash", "dash", "env", "python", "python3", "pytest", "node", "perl", "cat", "grep", "test")
+PROGRAMS = (
+    *("sh", "bash", "dash", "env", "python", "python3", "pytest", "node", "perl", "uv", "uvx", "pip"),
+    *("tar", "rm", "mkdir", "chmod", "mv", "id", "setpriv", "prlimit"),  # which bring the tests in
+    *("cat", "cmp", "cp", "curl", "diff", "echo", "grep", "head", "jq", "ls", "printf", "sed", "tail", "tee", "test"),
+)
+RUNNERS = ("pytest", "_pytest", "pluggy", "iniconfig")
 PRELOADED = ("/etc/ld.so.preload", "/etc/ld.so.conf")
 HOOKS = ("sitecustomize.py", "usercustomize.py")
 MOST_TOLD = 20
@@ -21,10 +26,10 @@ MOST_TOLD = 20
 def tampered(pid: int, since: float, path: str) -> list[str]:
     """The judge's tools that were changed, hidden or preceded since a moment, as paths inside the room of process 1."""
     root = f"/proc/{pid}/root"
-    found = [
-        place for place in (*PRELOADED, *_programs(root, path), *_library(root, path)) if _newer(root, place, since)
-    ]
-    return found[:MOST_TOLD]
+    asked = dict.fromkeys((*PRELOADED, *_programs(root, path), *_library(root, path), *_runners(root, path)))
+    moved = {folder: _moved(root, folder, since) for folder in {os.path.dirname(place) for place in asked}}
+    found = [moved[os.path.dirname(place)] or place for place in asked if _wrong(root, place, since, moved)]
+    return list(dict.fromkeys(found))[:MOST_TOLD]
 
 
 def _programs(root: str, path: str) -> Iterator[str]:
@@ -76,9 +81,38 @@ def _names(place: str) -> list[str]:
         return []
 
 
+def _runners(root: str, path: str) -> Iterator[str]:
+    """What the machine has of a test runner, and where an interpreter would find another, or a hook, before it."""
+    homes = {os.path.dirname(os.path.dirname(os.path.join(folder, "python3"))) for folder in path.split(os.pathsep)}
+    for lib in [lib for home in sorted(homes) for lib in _folders(os.path.join(home, "lib"), "python3")]:
+        for site in ("site-packages", "dist-packages"):
+            for name in RUNNERS:
+                for folder, _, names in os.walk(f"{lib}/{site}/{name}"):
+                    yield from (os.path.join(folder, name) for name in names if name.endswith(".py"))
+    own = os.path.expanduser("~root/.local/lib")
+    for lib in [lib.removeprefix(root) for lib in _folders(root + own, "python3")]:
+        for name in _names(f"{root}{lib}/site-packages"):
+            if name in (*HOOKS, *RUNNERS) or name.endswith(".pth"):
+                yield f"{lib}/site-packages/{name}"
+
+
+def _wrong(root: str, place: str, since: float, moved: dict[str, str]) -> bool:
+    return bool(moved[os.path.dirname(place)]) or _newer(root, place, since)
+
+
+def _moved(root: str, folder: str, since: float) -> str:
+    """The first part of a path that is now a link, and was none: what lies behind it is another's."""
+    place = ""
+    for part in folder.strip("/").split("/"):
+        place += f"/{part}"
+        if os.path.islink(root + place) and os.lstat(root + place).st_ctime >= since:
+            return place
+    return ""
+
+
 def _newer(root: str, place: str, since: float) -> bool:
     try:
         found = os.lstat(root + place)
     except OSError:
         return os.path.lexists(place)  # it was there, and is not any more
-    return found.st_ctime >= since and not stat.S_ISDIR(found.st_mode)
+    return found.st_ctime >= since and (not stat.S_ISDIR(found.st_mode) or place.rpartition("/")[2] in RUNNERS)

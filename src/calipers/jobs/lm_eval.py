@@ -5,12 +5,11 @@
     name or file ──► tasks and groups ──► one job per task ──► a suite: a document is a task, its prompt the request
 
 A document is asked as many times as the task ``repeats``; what its ``generation_kwargs`` say holds where the
-command line is silent.
+command line is silent. One that asks for log-likelihoods is asked once, as every time they would be the same.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,20 +17,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from calipers.errors import InputError
-from calipers.jobs.lm_eval_judge import VERIFIER, judge, scoring
+from calipers.jobs.lm_eval_judge import VERIFIER, judge
+from calipers.jobs.lm_eval_likelihood import judge_likelihoods
+from calipers.jobs.lm_eval_suite import suite
 from calipers.names import DIALECTS
 from calipers.run.verifiers.foreign import ObjectVerifier
+from calipers.scores.entries import GENERATION
 from calipers.tasks.lm_eval.config import TaskConfig
-from calipers.tasks.lm_eval.functions import functions_in
 from calipers.tasks.lm_eval.groups import Group, Leaf, Node, Tasks, installed, leaves
 from calipers.tasks.lm_eval.groups import is_task_file as is_task
 from calipers.tasks.lm_eval.loaded import LoadedTask, load_task, trusted
-from calipers.tasks.lm_eval.requests import Asking, gold, requests
-from calipers.tasks.lm_eval.yaml import Function
-from calipers.tasks.task import Suite, Task
+from calipers.tasks.task import Suite
 
 MOST_TOKENS: Final = 256  # of a completion, where a task does not say: lm-evaluation-harness' own
 DROPPED: Final = ("do_sample",)  # of generation_kwargs: says nothing to a server that temperature does not
@@ -45,6 +42,7 @@ class Wanted:
     num_fewshot: int | None = None
     predict_only: bool = False
     trust: bool = False
+    samples: int | None = None  # of a document; None: as the task says
 
 
 def is_task_file(path: str) -> bool:
@@ -92,21 +90,24 @@ def settings(asked: str, wanted: Wanted) -> list[dict[str, Any]]:
     """
     shared = {"dialect": "lm_eval"} if "lm_eval" in DIALECTS.entries else {}
     return [
-        {"benchmark": (asked,), "lm_eval": leaf.name, **_sampling(leaf), "samples": leaf.config.repeats, **shared}
+        {"benchmark": (asked,), "lm_eval": leaf.name, **_asking(leaf), **shared}
         for leaf in leaves(found(asked, wanted))
         if _runs(leaf)
     ]
 
 
 def _runs(leaf: Leaf) -> bool:
-    kind, place = leaf.config.output_type, leaf.file.place("output_type")
-    if kind != "generate_until":
-        wrong = f"{leaf.name} is {kind}, which needs log-likelihoods"
-        raise InputError.at(place, wrong, "expected generate_until: a chat or completions server gives text only")
     for field in ("doc_to_image", "doc_to_audio", "use_prompt"):
         if getattr(leaf.config, field) is not None:
             raise InputError.at(leaf.file.place(field), "is not supported here", "expected a task of plain text")
     return True
+
+
+def _asking(leaf: Leaf) -> dict[str, Any]:
+    """How a task's documents are asked, in our words."""
+    if leaf.config.output_type != GENERATION:
+        return {"samples": 1, "api": "completions"}  # a chat says nothing of the likelihood of its prompt
+    return {**_sampling(leaf), "samples": leaf.config.repeats}
 
 
 def _sampling(leaf: Leaf) -> dict[str, Any]:
@@ -141,12 +142,17 @@ def loaded(asked: str, name: str, wanted: Wanted) -> LoadedTask:
 def prepared(asked: str, name: str, wanted: Wanted) -> tuple[Suite, Mapping[str, ObjectVerifier]]:
     """What a run needs of a task: its questions, and the verifier that they name."""
     task = loaded(asked, name, wanted)
-    return suite(task, wanted), {} if wanted.predict_only else {VERIFIER: judge(task)}
+    made = suite(task, scored=not wanted.predict_only)
+    if wanted.predict_only:
+        return made, {}
+    return made, {VERIFIER: (judge if task.config.output_type == GENERATION else judge_likelihoods)(task)}
 
 
 def load(leaf: Leaf, wanted: Wanted) -> LoadedTask:
     """A task with its documents, as the command wants it."""
-    config = replace(leaf.config, num_fewshot=shots(leaf.config, wanted.num_fewshot))
+    asked = wanted.samples if leaf.config.output_type == GENERATION else None
+    repeats = asked or leaf.config.repeats
+    config = replace(leaf.config, num_fewshot=shots(leaf.config, wanted.num_fewshot), repeats=repeats)
     config = trusted(config, leaf.file, trust=wanted.trust, scored=not wanted.predict_only)
     return load_task(config, leaf.file)
 
@@ -154,73 +160,6 @@ def load(leaf: Leaf, wanted: Wanted) -> LoadedTask:
 def shots(config: TaskConfig, asked: int | None) -> int:
     """How many examples stand before a question: as the command says, unless the task says none."""
     return config.num_fewshot or 0 if asked is None or config.num_fewshot == 0 else asked
-
-
-def suite(task: LoadedTask, wanted: Wanted) -> Suite:
-    """A task as a suite: one question per document, its prompt the exact request, its target what counts as right.
-
-    Every document is worked out here, and every filter and metric found, so that what is wrong with one is
-    said before the first call.
-    """
-    if not wanted.predict_only:
-        scoring(task)
-    name = str(task.config.task)
-    digest = scoring_digest(task)
-    tasks = [
-        Task(
-            str(one.doc_id),
-            one.args[0],
-            None if wanted.predict_only else VERIFIER,
-            None if wanted.predict_only else plain(_gold(task, one.doc_id)),
-            {"doc": plain(task.docs[one.doc_id]), "scoring": digest},
-            {"doc_id": one.doc_id},
-        )
-        for one in requests(task, Asking())
-    ]
-    path = task.file.path
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
-    unused = task.file.place("fewshot_config")
-    notes = (
-        [f"{unused}.fewshot_indices: not used, as lm-evaluation-harness 0.4.13 does not use it"]
-        if task.config.fewshot_config.fewshot_indices
-        else []
-    )
-    return Suite(name, tasks, {"lm_eval": described(task)}, path, sha256, notes)
-
-
-def _gold(task: LoadedTask, number: int) -> Any:
-    doc = task.docs[number]
-    return gold(task, number, doc) if task.config.process_results is None else task.target(doc, number)
-
-
-def described(task: LoadedTask) -> dict[str, Any]:
-    """What lm-evaluation-harness would dump of the task, as JSON; functions by their names."""
-    config: dict[str, Any] = plain(task.config.dumped())
-    return {"config": config, "multiple_targets": task.multiple_targets, "documents": len(task.docs)}
-
-
-def scoring_digest(task: LoadedTask) -> str:
-    """A few digits for how answers are scored: another filter, metric or function is another run."""
-    config, whole = task.config, hashlib.sha256()
-    scoring = (config.metric_list, config.filter_list, config.scorer, config.process_results, config.repeats)
-    whole.update(msgspec.json.encode(plain(list(scoring)), order="sorted"))
-    for function in functions_in(list(task.file.values.values())):
-        file = function.folder.joinpath(*function.module.split(".")).with_suffix(".py")
-        whole.update(file.read_bytes() if file.is_file() else function.module.encode())
-    return whole.hexdigest()[:16]
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it; what has no place there, such as a date, as its text."""
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
-    if callable(value) and not isinstance(value, Function):
-        return f"!function {getattr(value, '__name__', type(value).__name__)}"
-    return str(value)
 
 
 def tree(nodes: Sequence[Node]) -> list[Any]:
@@ -235,7 +174,9 @@ def groups(nodes: Sequence[Node]) -> list[Group]:
 
 def checked(asked: str, wanted: Wanted) -> list[str]:
     """Everything about a task file that can be right or wrong before a model is asked; a line for each task."""
-    return [_line(suite(load(leaf, wanted), wanted), leaf) for leaf in leaves(found(asked, wanted)) if _runs(leaf)]
+    scored = not wanted.predict_only
+    every = leaves(found(asked, wanted))
+    return [_line(suite(load(leaf, wanted), scored=scored), leaf) for leaf in every if _runs(leaf)]
 
 
 def _line(made: Suite, leaf: Leaf) -> str:

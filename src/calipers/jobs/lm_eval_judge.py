@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from calipers.answers.lm_eval import Pipeline, filtered, pipeline
-from calipers.errors import CalipersError, InputError, UnknownName, VerifierError
+from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
+from calipers.jobs.lm_eval_checks import checked
 from calipers.metrics.lm_eval import NAMES, aggregate
 from calipers.run.client import Completion
 from calipers.run.verifier import Verdict, Verifier
 from calipers.run.verifiers.foreign import ObjectVerifier
-from calipers.scores.entries import Entry, entries
+from calipers.scores.entries import Entry
 from calipers.scores.generate import process, score_answer
-from calipers.scores.scorers import Scoring, scorer_of, scorings
+from calipers.scores.scorers import Scoring, metrics_of, scorer_of, scorings
+from calipers.tasks.lm_eval.config import TaskConfig
 from calipers.tasks.lm_eval.loaded import LoadedTask
 from calipers.tasks.task import Task
 
@@ -39,12 +41,12 @@ def scoring(task: LoadedTask) -> list[Scoring]:
     for number, entry in enumerate(config.filter_list or ()):
         here = f"{file.place('filter_list')}[{number}]"
         _placed(here, pipeline, entry, here)
-        _placed(f"{here}.metric_list", _metrics, entry.get("metric_list"), config.output_type, scored)
+        _placed(f"{here}.metric_list", _metrics, entry.get("metric_list"), config, scored)
         for step in entry["filter"]:
             _check_step(task, step, here)
     _placed(file.place("scorer"), scorer_of, config.scorer, config.output_type)
-    _placed(file.place("metric_list"), _metrics, config.metric_list, config.output_type, scored)
-    return scorings(
+    _placed(file.place("metric_list"), _metrics, config.metric_list, config, scored)
+    found = scorings(
         config.output_type,
         filter_list=config.filter_list,
         metric_list=config.metric_list,
@@ -52,10 +54,12 @@ def scoring(task: LoadedTask) -> list[Scoring]:
         scored=scored,
         place=file.place(),
     )
+    return checked(task, found)
 
 
-def _metrics(asked: Any, kind: str, scored: bool) -> list[Entry]:
-    found = entries(asked, kind, scored=scored) if asked else []
+def _metrics(asked: Any, config: TaskConfig, scored: bool) -> list[Entry]:
+    named = config.scorer is not None
+    found = metrics_of(asked, config.output_type, scored=scored, named=named) if asked else []
     for entry in found:
         if isinstance(entry.aggregation, str) and entry.aggregation not in NAMES:
             raise UnknownName.of("lm_eval aggregation", entry.aggregation, NAMES)  # there, only when the run is over
@@ -75,7 +79,7 @@ def _check_step(task: LoadedTask, step: Mapping[str, Any], place: str) -> None:
     settings = {**step, **(step.get("kwargs") or {})}
     if step["function"] == "take_first_k" and settings["k"] > task.config.repeats:
         wrong = f"take_first_k takes {settings['k']} of {task.config.repeats} responses"
-        raise InputError.at(place, wrong, f"expected repeats: {settings['k']} or more")
+        raise InputError.at(place, wrong, f"expected repeats: {settings['k']} or more, or as many --samples")
     if step["function"] == "multi_choice_regex" and "choices" not in task.columns:
         wrong = "multi_choice_regex needs a column 'choices'"
         raise InputError.at(place, wrong, f"the documents have {', '.join(task.columns)}")
@@ -92,12 +96,26 @@ class Judge:
         """Nothing: the documents were worked out when the suite was made."""
 
     def verify(self, task: Task, completion: Completion) -> Verdict:
-        """What each pipeline makes of the response, and what its metrics give for that."""
-        doc = self.task.docs[int(task.id)]
+        """What each pipeline makes of the response, and what its metrics give for that.
+
+        Where one response is too few for all of them, as for a metric that counts passes, it is judged as if
+        every repeat had said the same.
+        """
+        doc, repeats = self.task.docs[int(task.id)], self.task.config.repeats
+        try:
+            alone = self._verdict(task.target, [completion.text], doc)
+        except PluginError:
+            if repeats == 1:
+                raise
+            alone = Verdict(None)
+        several = repeats > 1 and not alone.fields
+        return self._verdict(task.target, [completion.text] * repeats, doc) if several else alone
+
+    def _verdict(self, target: Any, responses: list[str], doc: Mapping[str, Any]) -> Verdict:
         columns: dict[str, float] = {}
         answer, outcome = None, ""
         for place, one in enumerate(self.scorings):
-            found = _answer(one.pipeline, completion.text, doc)
+            found = _answer(one.pipeline, responses, doc)
             if found is None:
                 continue
             value, word = found
@@ -105,7 +123,7 @@ class Judge:
                 answer, outcome = _scalar(value), UNPARSED if word == UNPARSED else ""
                 if word == STOPPED:
                     raise VerifierError(f"pipeline {one.pipeline.name!r}: a pattern did not end", outcome=STOPPED)
-            columns |= self._scores(one, task.target, value, doc)
+            columns |= self._scores(one, target, value, doc)
         reward = next(iter(columns.values()), None)
         return Verdict(reward, answer=answer, outcome=outcome, fields=columns)
 
@@ -116,25 +134,25 @@ class Judge:
         else:
             scores = score_answer(one.metrics, target, value, several=self.task.multiple_targets)
         hows = {entry.name: entry.aggregation for entry in one.metrics}
-        numbers = {name: _number(score, hows.get(name, "mean")) for name, score in scores.items()}
+        numbers = {name: number_of(score, hows.get(name, "mean")) for name, score in scores.items()}
         return {f"{name},{one.pipeline.name}": score for name, score in numbers.items() if score is not None}
 
 
-def _answer(through: Pipeline, response: str, doc: Mapping[str, Any]) -> tuple[Any, str] | None:
-    """A pipeline's answer to one response and the ledger's word for it; None where one response is too few."""
+def _answer(through: Pipeline, responses: list[str], doc: Mapping[str, Any]) -> tuple[Any, str] | None:
+    """A pipeline's answer to some responses and the ledger's word for it; None where they are too few."""
     try:
-        found = filtered(through, [[response]], [doc])
+        found = filtered(through, [responses], [doc])
     except InputError:
         return None
     return found.values[0], found.outcome(0)
 
 
-def _number(score: Any, how: Any) -> float | None:
+def number_of(score: Any, how: Any) -> float | None:
     """A score as a number; of a metric that adds up documents, the metric over this one alone."""
-    if isinstance(score, (bool, int, float)):
+    if isinstance(score, (bool, int, float)) and how != "perplexity":  # there a document keeps its log-likelihood
         return float(score)
     try:
-        value = aggregate(how, [score]) if isinstance(how, str) else None
+        value = aggregate(how, [score])
     except CalipersError:
         return None
     return float(value) if isinstance(value, (int, float)) else None

@@ -13,13 +13,16 @@ from typing import Any
 from calipers.dialects.lm_eval_scoring import TaskScores, Way, answered, score_documents
 from calipers.errors import InputError
 from calipers.jobs.lm_eval_judge import scoring
+from calipers.jobs.lm_eval_likelihood import responses_of
 from calipers.reports.lm_eval import line_text, sample_row
+from calipers.run.likelihood import read_back
+from calipers.scores.entries import GENERATION
 from calipers.tasks.lines import json_lines
 from calipers.tasks.lm_eval.loaded import LoadedTask
 from calipers.tasks.lm_eval.requests import Asking, requests
 
-Responses = Mapping[int, Sequence[str]]
-"""Document -> its completions, by sample."""
+Responses = Mapping[int, Sequence[Sequence[Any]]]
+"""Document -> what was said to each of its requests, by sample: texts, or likelihoods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +37,17 @@ class Scored:
 
 def score_run(task: LoadedTask, log: Path, repeats: int) -> Scored:
     """The scores of a run, from its log of completions; InputError where not one document was answered in full."""
-    held = responses(log)
-    whole = {number: said for number, said in sorted(held.items()) if len(said) >= repeats}
+    held, kind = responses(log), task.config.output_type
+    whole = {number: said[:repeats] for number, said in sorted(held.items()) if len(said) >= repeats}
     if not whole:
         raise InputError.at(str(log), "no document was answered in full", f"expected {repeats} completions of one")
-    several = {number: [list(said[:repeats])] for number, said in whole.items()}
-    way = Way(task.config.output_type, task.multiple_targets, task.config.process_results)
+    several: dict[int, list[list[Any]]] = {
+        number: [said] if kind == GENERATION else responses_of(kind, read_back(said[0]))
+        for number, said in whole.items()
+    }
+    way = Way(kind, task.multiple_targets, task.config.process_results)
     scores = score_documents(answered(task, several), scoring(task), way)
-    return Scored(task, whole, scores, [number for number in held if number not in whole])
+    return Scored(task, several, scores, [number for number in held if number not in whole])
 
 
 def responses(log: Path) -> dict[int, list[str]]:
@@ -68,18 +74,12 @@ def responses(log: Path) -> dict[int, list[str]]:
 def sample_lines(scored: Scored) -> Iterator[str]:
     """The lines of ``samples_<task>.jsonl``: all documents of the first pipeline, then of the next."""
     task = scored.task
-    asked = {one.doc_id: one.args for one in requests(task, Asking()) if one.doc_id in scored.responses}
+    asked: dict[int, list[tuple[Any, ...]]] = {}
+    for request in requests(task, Asking()):
+        if request.doc_id in scored.responses:
+            asked.setdefault(request.doc_id, []).append(request.args)
     for one in scored.scores.pipelines:
-        for at, number in enumerate(scored.responses):
+        for at, (number, said) in enumerate(scored.responses.items()):
             doc: Any = task.docs[number]
-            row = sample_row(
-                number,
-                doc,
-                task.target(doc, number),
-                [asked[number]],
-                [list(scored.responses[number])],
-                one.answers[at],
-                one.scoring.pipeline.name,
-                one.scores[at],
-            )
-            yield line_text(row)
+            name, target = one.scoring.pipeline.name, task.target(doc, number)
+            yield line_text(sample_row(number, doc, target, asked[number], said, one.answers[at], name, one.scores[at]))

@@ -9,11 +9,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from calipers.errors import ClientError, InputError, UnknownName
+from calipers.errors import ClientError, InputError
 from calipers.jobs import papers
 from calipers.jobs.job import Job
 from calipers.jobs.observe import Screen, Watcher
@@ -24,10 +23,11 @@ from calipers.plan import Plan, make_plan
 from calipers.reports.result import Result
 from calipers.reports.safe import safe_json
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES
-from calipers.run.client import Connection, Request
+from calipers.run.client import Client, Connection, Request
 from calipers.run.folder import Folder
 from calipers.run.history import Past
 from calipers.run.identity import folder_name
+from calipers.run.likelihood import NONE_HERE
 from calipers.run.loop import Limits, Loop, Status
 from calipers.run.models import connect
 from calipers.run.order import sample_seed, shuffled
@@ -41,9 +41,6 @@ from calipers.tasks.task import Suite, Task
 GAPS = frozenset(OUTCOMES[FIRST_GAP:])
 RUNS = Path("runs")
 MOST_FAILURES = 3
-SETTINGS = tuple(
-    field.name for field in fields(Job) if field.name not in ("benchmark", "model", "origins", "among", "lm_eval")
-)
 
 History = Mapping[tuple[str, int], Past]
 
@@ -68,21 +65,6 @@ class Report:
         return not self.stopped and not any(group.ledger.gaps for group in self.result.groups)
 
 
-def evaluate(benchmark: str, model: str, **settings: Any) -> Result:
-    """Run a benchmark against a model, or go on with the run, and score it: ``calipers run`` from Python.
-
-    ``settings`` are those of `Job`, in the names of the command's options: ``samples=4``,
-    ``base_url=...``, ``metrics=["pass@3"]``. A gap is no error: the ledger of the result has it.
-    """
-    unknown = [name for name in settings if name not in SETTINGS]
-    if unknown:
-        raise UnknownName.of("setting of a run", unknown[0], SETTINGS)
-    given: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
-    }
-    return perform(Job(benchmark, model, **given)).result
-
-
 def perform(job: Job, screen: Screen | None = None) -> Report:
     """Run a job, or go on with it, and score what is there.
 
@@ -101,7 +83,7 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
     secrets = Secrets()
     judges = {name: opened(judge, secrets) for name, judge in named.items()}
     connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets)
-    client = connect(job.model, connection)
+    client = _client(job, suite, connection)
     order = shuffled(tasks, job.seed)
     identity = papers.identity(job, suite)
     name = folder_name(suite.name, job.model, identity)
@@ -128,6 +110,8 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
             folder.abandon()
             where = "" if job.model.startswith("hf/") else " --base-url, the key, and"
             advice = f"no other call was sent: check{where} the model's name"
+            if error.kind == NONE_HERE:
+                advice = "nothing was asked: use a server that returns prompt logprobs, or hf/PATH"
             raise ClientError(f"{job.model}: {error}; {advice}", kind=error.kind, hopeless=True) from None
         watcher.last(status)
         result, scoring = _result(path, scoring, watcher)
@@ -231,7 +215,18 @@ def _suite(job: Job) -> tuple[Suite, Mapping[str, NamedVerifier]]:
         return load_suite(job.benchmark), {}
     from calipers.jobs.lm_eval import Wanted, prepared
 
-    return prepared(job.benchmark, job.lm_eval, Wanted(job.include_path, job.num_fewshot, job.predict_only, job.trust))
+    wanted = Wanted(job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples)
+    return prepared(job.benchmark, job.lm_eval, wanted)
+
+
+def _client(job: Job, suite: Suite, connection: Connection) -> Client:
+    """The model, as the benchmark asks it: for answers, or for the likelihoods of texts."""
+    client = connect(job.model, connection)
+    if job.lm_eval is None:
+        return client
+    from calipers.jobs.lm_eval_likelihood import asking
+
+    return asking(client, job, suite)
 
 
 def _judges(

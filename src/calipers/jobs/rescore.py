@@ -192,6 +192,7 @@ class _Recorded:
     tasks: str | None = None  # the hash of their content
     metrics: Sequence[Any] = ()
     dialect: str | None = None
+    lm_eval: str | None = None  # the task of lm-evaluation-harness that it is of
 
 
 class _Setting(msgspec.Struct):
@@ -212,7 +213,8 @@ def _recorded(run: str) -> _Recorded:
         raise InputError.at(str(Path(run) / PLAN), f"is no plan of a run ({error})") from None
     values = {name: setting.value for name, setting in settings.items()}
     tasks = plan.identity.get("tasks")
-    return _Recorded(values.get("benchmark"), tasks, values.get("metrics") or (), values.get("dialect"))
+    metrics, dialect = values.get("metrics") or (), values.get("dialect")
+    return _Recorded(values.get("benchmark"), tasks, metrics, dialect, values.get("lm_eval"))
 
 
 def _judge(asked: Rescoring, recorded: _Recorded, bench: Bench) -> tuple[Judge | Imported, list[str]]:
@@ -226,6 +228,10 @@ def _judge(asked: Rescoring, recorded: _Recorded, bench: Bench) -> tuple[Judge |
 
 def _suite(asked: Rescoring, recorded: _Recorded) -> tuple[Suite, list[str]]:
     """The benchmark whose tasks were run; another than recorded is refused, unless it was named."""
+    if asked.benchmark is None and recorded.lm_eval is not None:
+        again = f"calipers run {recorded.benchmark} --model replay/{asked.run}/rollouts.jsonl"
+        right = f"{again} judges it by the task as it is now"
+        raise InputError.at(asked.run, "is of a task of lm-evaluation-harness", right)
     if asked.benchmark is None and recorded.benchmark is None:
         raise InputError.at(asked.run, "does not say which benchmark it is of", "give it: --benchmark DIR")
     try:

@@ -82,8 +82,7 @@ def _replicates(reduced: Callable[[Ints], Floats], count: int, iterations: int) 
 def _reduced(how: str, items: Sequence[Any]) -> Callable[[Ints], Floats]:
     """From places of documents, [B, N], to the numbers of those resamples, [B]."""
     if how in OVERLAP:
-        corpus = Overlap(how, items)
-        return lambda places: np.array([corpus.score(row) for row in places.tolist()])
+        return Overlap(how, items).scores
     held = known(how)
     values = held.prepare(items)
 

@@ -2,7 +2,8 @@
 
 A line becomes a rollout of the document: its task is the document's number, its group the task's name and,
 where pipelines have names, the pipeline as the agent. Every metric that is a number is a reward of that
-name. An answer that is the filter's fallback is `unparsed`, and keeps its score.
+name, but for perplexities, of which a document keeps its log-likelihood: that, per byte of a whole text, is the
+reward where there is no other. An answer that is the filter's fallback is `unparsed`, and keeps its score.
 """
 
 from __future__ import annotations
@@ -34,6 +35,14 @@ OTHERS: Final = frozenset(
         "scores_per_repeat",
     }
 )
+LIKELIHOODS: Final = {
+    "perplexity": "",
+    "word_perplexity": "words",
+    "byte_perplexity": "bytes",
+    "bits_per_byte": "bytes",
+}
+"""Metrics of log-likelihoods, and what else a document keeps for them."""
+
 INVALID: Final = "[invalid]"
 UNNAMED: Final = "none"
 _NAME: Final = re.compile(r"samples_(?P<task>.+?)(?:_(?P<time>\d{4}-\d\d-\d\dT[\d.:-]+))?\.jsonl(?:\.\w+)?")
@@ -160,15 +169,19 @@ def _record(line: bytes, task: str, model: str | None, fallbacks: Collection[str
     if row is None or not is_row(row):
         return line
     scores: dict[str, float] = {}
+    sizes: dict[str, float] = {}
     for name, value in row.items():
         if name in OTHERS or value is None:
             continue
-        if not isinstance(value, (int, float)):
+        if name in LIKELIHOODS or not isinstance(value, (int, float)):
             odd.paired.add(name)
+            sizes |= _sizes(name, value)
             continue
         if not math.isfinite(value):
             odd.numbers.append((odd.rows, name, value))
         scores[name] = float(value) if math.isfinite(value) else 0.0
+    if not scores and "logprob" in sizes:
+        scores["reward"] = sizes["logprob"] / max(1.0, sizes.get("bytes", 1.0))
     answers = row["filtered_resps"]
     pipeline = row.get("filter", UNNAMED)
     record = {
@@ -180,9 +193,18 @@ def _record(line: bytes, task: str, model: str | None, fallbacks: Collection[str
         "model": model,
         "dataset": task,
         "metadata": row["doc"] if isinstance(row["doc"], dict) else None,
+        **sizes,
     }
     odd.rows += 1
     return json.dumps(_finite(record), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _sizes(name: str, value: Any) -> dict[str, float]:
+    """What a document keeps for a perplexity, as columns: its log-likelihood, and the words or bytes it is of."""
+    held = value if isinstance(value, list) else [value]
+    if name not in LIKELIHOODS or not all(isinstance(one, (int, float)) and math.isfinite(one) for one in held):
+        return {}
+    return {column: float(one) for column, one in zip(("logprob", LIKELIHOODS[name]), held, strict=False)}
 
 
 def _lost(answers: Any, fallbacks: Collection[str]) -> bool:
@@ -223,5 +245,6 @@ def _with_odd(part: Part, odd: _Odd, path: str) -> Part:
     if not odd.paired:
         return replace(part, rewards=rewards)
     names = ", ".join(sorted(odd.paired))
-    note = f"{path}: {names} are numbers of all documents together: --dialect lm_eval --format md shows them"
+    said = "is a number" if len(odd.paired) == 1 else "are numbers"
+    note = f"{path}: {names} {said} of all documents together, shown by --dialect lm_eval --format md"
     return replace(part, rewards=rewards, notes=[*part.notes, note])

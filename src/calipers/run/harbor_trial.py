@@ -107,7 +107,7 @@ def run_trial(
     }
     recipe = recipe_of(task)
     networked = "no-network" not in (task.config.environment.network_mode, task.config.agent.network_mode)
-    room = Room(hidden=[task.path.parent, *hidden], network=networked)
+    room = Room(hidden=[task.path.parent, *hidden], network=networked, memory=task.config.environment.memory_mb)
     rooms.admit(room)
     try:
         with _Phase(paper, "environment_setup"):

@@ -183,6 +183,16 @@ MORE: Final[Mapping[str, Callable[[Choices], Any]]] = {  # of the unreleased 0.5
 }
 
 
+NEWER: Final[Mapping[str, bool]] = {  # which only that line has -> whether more of it is better
+    "exact_match_mc": True,
+    "bpb": False,
+    "logprob": True,
+    "choice_logprob": True,
+    "choice_prob_norm": True,
+    "choice_logprob_norm": True,
+}
+
+
 def score_more(of: Choices, names: Sequence[str], *, several: bool = False) -> dict[str, Any]:
     """A document's scores by the names of the 0.5 line, in the order asked for; one target unless ``several``."""
     if isinstance(of.gold, list) and not several:

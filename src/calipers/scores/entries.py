@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from calipers.errors import CalipersError, InputError, UnknownName
+from calipers.errors import InputError, UnknownName
 from calipers.scores.match import Rules
+from calipers.tasks.lm_eval.functions import Trusted
 
 GENERATION, CHOICE = "generate_until", "multiple_choice"
 LIKELIHOOD, ROLLING = "loglikelihood", "loglikelihood_rolling"
@@ -24,6 +25,7 @@ class Known:
 
 
 _EXACT: Final = ("regexes_to_ignore", "ignore_case", "ignore_punctuation", "ignore_numbers")
+_FLAGS: Final = _EXACT[1:]
 _TEXT: Final = (GENERATION,)
 KNOWN: Final[Mapping[str, Known]] = {
     "acc": Known("mean", True, (CHOICE, LIKELIHOOD)),
@@ -75,11 +77,12 @@ class Entry:
 
 
 def entries(
-    metric_list: Sequence[Mapping[str, Any]] | None, kind: str, place: str = "metric_list", *, scored: bool = True
+    metric_list: Sequence[Mapping[str, Any]] | None, kind: str, place: str = "", *, scored: bool = True
 ) -> list[Entry]:
     """The metrics of a task of one output type; of two entries with one name the last counts.
 
-    Not ``scored``: the task's own ``process_results`` makes the numbers, and any name will do.
+    Not ``scored``: the task's own ``process_results`` makes the numbers, and any name will do. A metric of the
+    library ``evaluate`` is a script that is run, so its entry has to be `Trusted`.
 
     >>> [entry.name for entry in entries(None, "multiple_choice")]
     ['acc', 'acc_norm']
@@ -104,50 +107,82 @@ def _entry(asked: Mapping[str, Any], kind: str, place: str, scored: bool) -> Ent
         known, function = None, name
         name = str(getattr(name, "__name__", type(name).__name__))
     elif not isinstance(name, str):
-        raise InputError.at(place, f"a metric is {name!r}", "expected a name")
+        raise _wrong(place, f"a metric is {name!r}", "expected a name")
     else:
         known = KNOWN.get(name)
         wanted = scored and kind == GENERATION and (known is None or bool(asked.get("hf_evaluate")))
-        function = _of_evaluate(name, place) if wanted else None
+        function = _of_evaluate(name, place, trusted=isinstance(asked, Trusted)) if wanted else None
+    aggregation = asked.get("aggregation") or (known.aggregation if known else None)
     if known is not None and function is None and scored:
-        _check(name, known, settings, kind, place)
+        settings = _check(name, known, settings, kind, place, paired=callable(aggregation))
     elif known is None and function is None and scored:
         raise UnknownName.of("lm_eval metric", name, KNOWN)
-    aggregation = asked.get("aggregation") or (known.aggregation if known else None)
     if aggregation is None and scored:
-        raise InputError.at(place, f"metric {name!r} has no aggregation", "expected one, such as aggregation: mean")
+        raise _wrong(place, f"metric {name!r} has no aggregation", "expected one, such as aggregation: mean")
     direction = asked.get("higher_is_better", known.higher_is_better if known else None)
+    if function is not None and k is not None and asked.get("reduction") is None:
+        settings, k = {**settings, "k": k}, None  # a function that counts passes itself, as HumanEval's does
+    if k is not None and not all(type(one) is int and one > 0 for one in (k if isinstance(k, list) else [k])):
+        raise _wrong(place, f"k is {k!r}", "expected a positive integer, or a list of them")
     return Entry(name, aggregation or "mean", direction, settings, function, asked.get("reduction"), k)
 
 
-def _check(name: str, known: Known, settings: Mapping[str, Any], kind: str, place: str) -> None:
-    if kind == GENERATION and kind not in known.kinds:
-        suited = [other for other, one in KNOWN.items() if kind in one.kinds]
-        raise InputError.at(place, f"metric {name!r} is none of {kind}", f"expected one of {', '.join(suited)}")
+def _check(name: str, known: Known, settings: dict[str, Any], kind: str, place: str, *, paired: bool) -> dict[str, Any]:
+    """A metric's settings, checked; ``paired``: a function adds up (target, answer), so any metric will do."""
     if kind != GENERATION:
-        return  # lm-eval hands no settings on where it looks at log-likelihoods
+        return settings  # lm-eval hands none on where it looks at log-likelihoods
+    if kind not in known.kinds and not paired:
+        suited = [other for other, one in KNOWN.items() if kind in one.kinds]
+        raise _wrong(place, f"metric {name!r} is none of {kind}", f"expected one of {', '.join(suited)}")
+    inert = _EXACT if paired and name != "exact_match" else ()
     for key in settings:
-        if key not in known.settings:
+        if key not in (*known.settings, *inert):
             hint = "" if known.settings else "it takes none"
             raise UnknownName.of(f"setting of metric {name!r}", key, known.settings, hint)
     if name == "exact_match":
-        Rules.of(f"{place}: exact_match", **settings)
+        settings = {key: _folded(value) if key in _FLAGS else value for key, value in settings.items()}
+        Rules.of(f"{place}: exact_match" if place else "exact_match", **settings)
+    return settings
 
 
-def _of_evaluate(name: str, place: str) -> Callable[..., Any]:
-    """A metric of the library ``evaluate``, loaded by its name; every key of its answer becomes a metric."""
+def _wrong(place: str, wrong: str, right: str = "") -> InputError:
+    """What is wrong with an entry; whoever gives no place says himself where it stands."""
+    return InputError.at(place, wrong, right) if place else InputError(f"{wrong}; {right}" if right else wrong)
+
+
+def _folded(value: Any) -> Any:
+    """A flag as it is meant: YAML folds a list below ``ignore_case: true`` into one text, which lm-eval takes as true.
+
+    >>> _folded('true - "." - ","'), _folded(False)
+    (True, False)
+    """
+    return True if isinstance(value, str) and value.startswith("true -") else value
+
+
+def _of_evaluate(name: str, place: str, *, trusted: bool) -> Callable[..., Any]:
+    """A metric of the library ``evaluate``, loaded by its name; every key of its answer becomes a metric.
+
+    A name is also the path of a folder with a script, from the working directory. Else it is looked for on
+    the hub; either way somebody's script is run.
+    """
     try:
         import evaluate  # type: ignore[import-not-found, import-untyped, unused-ignore]  # an extra, seldom here
     except ImportError:
         if name in KNOWN:
-            raise CalipersError(f"{place}: hf_evaluate for {name!r} needs the library evaluate; install it") from None
+            right = "install it (pip install evaluate), or leave hf_evaluate out"
+            raise _wrong(place, f"hf_evaluate for {name!r} needs the library evaluate", right) from None
         hint = "it may be one of the library evaluate, which is not installed"
         near = UnknownName.of("lm_eval metric", name, KNOWN)
         raise UnknownName(f"{near} ({hint})") from None
+    if not trusted:
+        unknown = "" if name in KNOWN else f"{UnknownName.of('lm_eval metric', name, KNOWN)}; "
+        wrong = f"{unknown}one of the library evaluate is a script that is run"
+        raise _wrong(place, wrong, "read it, then run it with --trust")
     try:
         metric = evaluate.load(name)
-    except Exception as error:
-        raise CalipersError(f"{place}: {name!r} cannot be loaded from evaluate: {error}") from error
+    except Exception as error:  # the library's errors are of every class there is
+        first = str(error).strip().partition("\n")[0]
+        raise _wrong(place, f"{name!r} cannot be loaded from evaluate ({first})") from error
 
     def compute(references: Any, predictions: Any, **settings: Any) -> Any:
         return metric.compute(references=references, predictions=predictions, **settings)

@@ -11,7 +11,8 @@ from calipers.scores.entries import Entry
 from calipers.scores.match import Rules, matches
 
 PAIRS = ("bleu", "chrf", "chrf++", "ter", "f1", "mcc", "matthews_corrcoef")
-"""Metrics of all documents together: a document keeps (reference, answer) for them."""
+"""Metrics of all documents together: a document keeps (reference, answer) for them, and for any other that a
+function of the task's own adds up."""
 
 
 def reference_of(target: Any, answer: Any, *, several: bool, typed: bool = True) -> Any:
@@ -66,7 +67,7 @@ def _score(entry: Entry, reference: Any, answer: Any, several: bool) -> dict[str
         return {entry.name: None}
     if entry.name == "exact_match":
         return {entry.name: _matched(answer, reference if several else [reference], entry.rules)}
-    if entry.name in PAIRS:
+    if entry.name in PAIRS or callable(entry.aggregation):
         return {entry.name: (reference, "" if answer is None else answer)}
     raise InputError(f"metric {entry.name!r} scores no generated answer; expected exact_match or another that does")
 
@@ -86,14 +87,25 @@ def _called(entry: Entry, reference: Any, answer: Any) -> Any:
     if function is None:
         raise InputError(f"metric {entry.name!r} has no function; expected one")
     try:
-        try:
-            return function(references=[reference], predictions=[answer], **entry.settings)
-        except TypeError:
-            return function([reference, answer])
+        return function(references=[reference], predictions=[answer], **entry.settings)
     except CalipersError:
         raise
+    except TypeError as error:
+        first = error
     except Exception as error:
-        raise PluginError(f"metric {entry.name!r} failed: {type(error).__name__}: {error}") from error
+        raise _failed(entry, error) from error
+    try:
+        return function([reference, answer])
+    except CalipersError:
+        raise
+    except TypeError:
+        raise _failed(entry, first) from first  # it takes neither: what it said of the keywords is the reason
+    except Exception as error:
+        raise _failed(entry, error) from error
+
+
+def _failed(entry: Entry, error: Exception) -> PluginError:
+    return PluginError(f"metric {entry.name!r} failed: {type(error).__name__}: {error}")
 
 
 def _spread(entry: Entry, value: Any) -> dict[str, Any]:

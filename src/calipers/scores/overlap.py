@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, Final
 
+import numpy as np
+
 from calipers.errors import CalipersError, InputError
+from calipers.rollouts.column import Floats, Ints
 
 NAMES: Final = ("bleu", "chrf", "chrf++", "ter")
 
@@ -36,6 +39,15 @@ class Overlap:
         fewest = min(self._most[place] for place in places)
         counts = [self._of(place, fewest) for place in places]
         return float(self._metric._aggregate_and_compute(counts).score)
+
+    def scores(self, places: Ints) -> Floats:
+        """The scores of many selections at once, [B, N] -> [B]: counts are added up by numpy where all have as many."""
+        fewest = set(self._most)
+        if len(fewest) > 1:  # which references count depends on the selection
+            return np.array([self.score(row) for row in places.tolist()])
+        counts = np.array([self._of(place, max(fewest)) for place in range(len(self._pairs))])
+        summed = [counts[row].sum(axis=0).tolist() for row in places]
+        return np.array([self._metric._compute_score_from_stats(one).score for one in summed])
 
     def _of(self, place: int, fewest: int) -> list[float]:
         held = self._counts.get((place, fewest))

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from calipers.answers.lm_eval import Pipeline, pipeline
 from calipers.answers.lm_eval_filters import INVALID, MARKED
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.names import Index
-from calipers.scores.entries import Entry, entries
+from calipers.scores.choice import NEWER
+from calipers.scores.entries import CHOICE, Entry, entries
 
 Steps = Sequence[Mapping[str, Any]]
 
@@ -133,13 +134,38 @@ def scorings(
     for entry in filter_list or ({"name": "none", "filter": steps},):
         where = f"{place}: filter_list: {entry.get('name', 'none')}"
         made = pipeline({**entry, "filter": entry.get("filter") or held.default_filter_cfg}, where)
-        metrics = entries(entry.get("metric_list") or own, kind, f"{place}: metric_list", scored=scored)
+        asked = entry.get("metric_list") or own
+        metrics = metrics_of(asked, kind, f"{place}: metric_list", scored=scored, named=scorer is not None)
         found.append(Scoring(made, metrics, None if scorer is None else "take_first"))
     names = [one.pipeline.name for one in found]
     for name in names:
         if names.count(name) > 1:
             raise InputError.at(f"{place}: filter_list", f"two pipelines are called {name!r}", "expected other names")
     return found
+
+
+def metrics_of(
+    asked: Steps | None, kind: str, place: str = "", *, scored: bool = True, named: bool = False
+) -> list[Entry]:
+    """The metrics of a pipeline. Where a scorer is named, choices may also be judged by what only the 0.5 line has.
+
+    >>> [one.higher_is_better for one in metrics_of([{"metric": "bpb"}], "multiple_choice", named=True)]
+    [False]
+    """
+    if not named or kind != CHOICE or not scored or not asked:
+        return entries(asked, kind, place, scored=scored)
+    found = [_newer(one) or entries([one], kind, place)[0] for one in asked]
+    means = [
+        replace(one, aggregation="mean") if one.name == one.aggregation == "brier_score" else one for one in found
+    ]  # there it is a document's own number
+    return list({one.name: one for one in means}.values())
+
+
+def _newer(asked: Mapping[str, Any]) -> Entry | None:
+    name = asked.get("metric")
+    if not isinstance(name, str) or name not in NEWER:
+        return None
+    return Entry(name, asked.get("aggregation") or "mean", asked.get("higher_is_better", NEWER[name]))
 
 
 def _held(name: str, maker: Any, given: Mapping[str, Any]) -> Scorer:

@@ -1,7 +1,7 @@
 import pytest
 from tasks.lm_eval.given import DOCS, TASK, task, task_folder
 
-from calipers.errors import InputError, PluginError
+from calipers.errors import InputError, PluginError, UnknownName
 from calipers.tasks.lm_eval.config import task_config
 from calipers.tasks.lm_eval.loaded import load_task, trusted
 from calipers.tasks.lm_eval.requests import requests
@@ -68,3 +68,20 @@ def test_a_function_of_the_task_that_fails_is_named():
 
     with pytest.raises(PluginError, match=r"process_docs: .*failed: KeyError: 'gone'"):
         task(process_docs=process_docs)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"doc_to_text": "question"}, "doc_to_text: no column of the documents named 'question'; known: a, c, n, q"),
+        ({"doc_to_target": "aa"}, "doc_to_target: no column of the documents named 'aa'; did you mean 'a'"),
+    ],
+)
+def test_a_bare_word_that_is_meant_for_a_column(fields, said):
+    with pytest.raises(UnknownName, match=said):
+        task(**fields)
+
+
+@pytest.mark.parametrize("fields", [{"doc_to_target": "yes"}, {"doc_to_text": ""}, {"doc_to_text": "Go on:"}])
+def test_a_text_that_is_meant_as_it_is(fields):
+    assert len(task(**fields).docs) == 6

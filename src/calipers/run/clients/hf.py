@@ -12,10 +12,12 @@ from typing import TypeVar
 from calipers.errors import ClientError, InputError
 from calipers.run.client import Completion, Connection, Request
 from calipers.run.clients.failure import cleaned
-from calipers.run.clients.hf_checkpoint import Checkpoint, load
+from calipers.run.clients.hf_checkpoint import Checkpoint
 from calipers.run.clients.hf_gather import Gathering
 from calipers.run.clients.hf_generate import Bounds, completions
+from calipers.run.clients.hf_idle import Stamp, leave, take
 from calipers.run.clients.hf_score import Texts, scores
+from calipers.run.clients.hf_trunks import Trunks
 from calipers.run.likelihood import Scored
 
 T = TypeVar("T")
@@ -48,8 +50,10 @@ class HfModel:
         self.notes: list[str] = []
         self._path, self._connection = path, connection
         self._closed = threading.Event()
+        self._busy = threading.Lock()  # held while the thread uses the checkpoint, and for good once that is given away
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="calipers-model")
-        self._checkpoint: Checkpoint | ClientError | None = None
+        self._taken: tuple[Stamp, Checkpoint] | ClientError | None = None
+        self._trunks: Trunks | None = None
         self._completions: Gathering[Request, Completion] = Gathering(self._thread, self._complete)
         self._scores: Gathering[Texts, list[Scored]] = Gathering(self._thread, self._score)
 
@@ -62,9 +66,12 @@ class HfModel:
         return await self._scores.ask(requests)
 
     async def close(self) -> None:
-        """Let the thread go; what it is busy with ends at the next token."""
+        """Let the thread go; what it is busy with ends at the next token. The next model may have the checkpoint."""
         self._closed.set()
         self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._busy.acquire(blocking=False) and isinstance(self._taken, tuple):
+            leave(self._taken)
+            self._taken = None
 
     def _complete(self, requests: Sequence[Request]) -> Sequence[Completion | Exception]:
         connection, chat = self._connection, self._connection.api == "chat"
@@ -74,36 +81,49 @@ class HfModel:
             if turns and NO_TEMPLATE not in self.notes:
                 self.notes.append(NO_TEMPLATE)
             bounds = Bounds(connection.most, connection.timeout, self._closed)
-            return completions(checkpoint, requests, chat, bounds, connection.price)
+            return completions(checkpoint, self._trunks_of(checkpoint), requests, chat, bounds, connection.price)
 
         return self._with_model(work, len(requests))
 
     def _score(self, calls: Sequence[Texts]) -> Sequence[list[Scored] | Exception]:
         most = self._connection.most
-        return self._with_model(lambda checkpoint: scores(checkpoint, calls, most, self._closed), len(calls))
+
+        def work(checkpoint: Checkpoint) -> Sequence[list[Scored] | Exception]:
+            return scores(checkpoint, self._trunks_of(checkpoint), calls, most, self._closed)
+
+        return self._with_model(work, len(calls))
 
     def _with_model(self, work: Callable[[Checkpoint], Sequence[T | Exception]], calls: int) -> Sequence[T | Exception]:
         """The work on a batch of calls; when it fails as a whole, so does each of them."""
         try:
-            return work(self._loaded())
+            if not self._busy.acquire(blocking=False):
+                raise ClientError("the model was closed before it had answered", kind="closed")
+            try:
+                return work(self._loaded())
+            finally:
+                self._busy.release()
         except ClientError as error:
             return [error] * calls
         except Exception as error:  # of torch, transformers or the checkpoint; whatever it is, there is no answer
             said = cleaned(f"{type(error).__name__}: {error}", self._connection.secrets)
             return [ClientError(said, kind="hf")] * calls
 
+    def _trunks_of(self, checkpoint: Checkpoint) -> Trunks:
+        """What it remembers from one batch to the next."""
+        self._trunks = self._trunks or Trunks(checkpoint)
+        return self._trunks
+
     def _loaded(self) -> Checkpoint:
         """The checkpoint, loaded once; one that cannot be loaded is not tried again."""
-        if self._checkpoint is None:
+        if self._taken is None:
             try:
-                self._checkpoint = load(self._path)
+                self._taken = take(self._path)
             except ClientError as error:
-                self._checkpoint = ClientError(
-                    cleaned(str(error), self._connection.secrets), kind=error.kind, hopeless=True
-                )
-        if isinstance(self._checkpoint, ClientError):
-            raise self._checkpoint
-        return self._checkpoint
+                said = cleaned(str(error), self._connection.secrets)
+                self._taken = ClientError(said, kind=error.kind, hopeless=True)
+        if isinstance(self._taken, ClientError):
+            raise self._taken
+        return self._taken[1]
 
 
 def _cached(name: str) -> bool:

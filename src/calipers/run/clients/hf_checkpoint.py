@@ -28,6 +28,7 @@ class Checkpoint:
     pads: int  # a token that fills rows up; nobody looks at it
     takes: frozenset[str]  # what its forward pass can be told
     shares: bool  # its memory of a text can be copied to several continuations, and filled up from the left
+    gaps: bool  # that memory may have gaps, which are passed over: every layer sees all of it, by given positions
 
     @property
     def chats(self) -> bool:
@@ -100,7 +101,9 @@ def load(path: str) -> Checkpoint:
     model.generation_config = transformers.GenerationConfig(pad_token_id=pads)
     takes = frozenset(signature(model.forward).parameters)
     prefix = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-    return Checkpoint(model, tokenizer, _longest(model, tokenizer), ends, prefix, pads, takes, _shares(model))
+    shares = _shares(model)
+    gaps = shares and "position_ids" in takes and _sees_all(model)
+    return Checkpoint(model, tokenizer, _longest(model, tokenizer), ends, prefix, pads, takes, shares, gaps)
 
 
 def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
@@ -126,6 +129,16 @@ def _shares(model: Any) -> bool:
     config = getattr(model.config, "text_config", None) or model.config
     layers = set(getattr(config, "layer_types", None) or ())
     return not getattr(model, "_is_stateful", False) and layers <= ATTENTION
+
+
+def _sees_all(model: Any) -> bool:
+    """Whether no layer sees only the latest tokens, which are counted with the gaps between them."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    config = model.config.get_text_config()
+    limited = ("sliding_window", "attention_chunk_size", "num_kv_shared_layers")
+    kinds = {type(layer) for layer in DynamicCache(config=model.config).layers}
+    return kinds <= {DynamicLayer} and not any(getattr(config, name, None) for name in limited)
 
 
 def _plain(messages: Sequence[Message]) -> list[Message]:

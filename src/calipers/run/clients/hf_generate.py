@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -17,7 +18,9 @@ from calipers.errors import ClientError
 from calipers.run.client import Completion, Price, Request
 from calipers.run.clients.hf_batches import in_batches
 from calipers.run.clients.hf_checkpoint import Checkpoint
-from calipers.run.clients.hf_sampling import Sampling, drawn, sampling_of
+from calipers.run.clients.hf_read import Reader
+from calipers.run.clients.hf_sampling import Sampling, drawn, sampling_of, truncates
+from calipers.run.clients.hf_trunks import Tokens, Trunks
 
 DEFAULT_TOKENS = 256  # of an answer, when nobody says; EvSys' and lm-eval's number
 LOOKBACK = 8  # tokens looked at beyond those a stop can take: some only steer, and have no text
@@ -28,7 +31,7 @@ class Prompted:
     """A prompt in tokens, and how its answer is made."""
 
     place: int  # among those asked
-    tokens: Sequence[int]
+    tokens: Tokens
     limit: int  # tokens of the answer
     stops: Sequence[str]
     ends: frozenset[int]
@@ -54,7 +57,12 @@ class Bounds:
 
 
 def completions(
-    checkpoint: Checkpoint, requests: Sequence[Request], chat: bool, bounds: Bounds, price: Price | None
+    checkpoint: Checkpoint,
+    trunks: Trunks,
+    requests: Sequence[Request],
+    chat: bool,
+    bounds: Bounds,
+    price: Price | None,
 ) -> list[Completion | ClientError]:
     """The answers to some requests, in their order; an error in the place of a request that has none."""
     ends: list[Completion | ClientError | None] = [None] * len(requests)
@@ -64,41 +72,56 @@ def completions(
             rows.append(_prompted(checkpoint, place, request, chat))
         except ClientError as error:
             ends[place] = error
-    rows.sort(key=lambda row: -len(row.tokens))  # those of a length share a batch; the largest comes first
     most = bounds.most if checkpoint.shares else 1  # a row that is filled up would be misread
 
     def fits(batch: Sequence[Prompted]) -> bool:
         """A row that has ended goes on beside the others, and may not run out of the model's positions."""
         return max(len(row.tokens) for row in batch) + max(row.limit for row in batch) <= checkpoint.longest
 
-    made = in_batches(rows, most, fits, lambda batch: _generate(checkpoint, batch, bounds))
-    for row, (tokens, ended) in zip(rows, made, strict=True):
-        ends[row.place] = _completion(checkpoint, row, tokens, ended, bounds, price)
+    alike: dict[Tokens, list[Prompted]] = {}
+    for row in rows:
+        alike.setdefault(row.tokens, []).append(row)
+    for trunk, prompts in trunks.branches(list(alike)):
+        # Those of a length share a batch; the largest comes first.
+        grown = [row for prompt in sorted(prompts, key=len, reverse=True) for row in alike[prompt]]
+        memory = partial(trunks.memory, trunk, read=Reader(checkpoint, bounds.closed))
+        made = in_batches(grown, most, fits, partial(_generate, checkpoint, bounds, trunk, memory))
+        for row, (tokens, ended) in zip(grown, made, strict=True):
+            ends[row.place] = _completion(checkpoint, row, tokens, ended, bounds, price)
     return [end for end in ends if end is not None]
 
 
 def _prompted(checkpoint: Checkpoint, place: int, request: Request, chat: bool) -> Prompted:
     sampling = sampling_of(request)
     tokens = checkpoint.prompt(request, chat)
+    limit = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
+    if truncates(request):
+        if limit >= checkpoint.longest:
+            said = f"the answer may have {limit} tokens and the model reads {checkpoint.longest}, its prompt included"
+            raise ClientError(said, kind="context")
+        tokens = tokens[-(checkpoint.longest - limit) :]
     room = checkpoint.longest - len(tokens)
     if room <= 0:
         said = f"the prompt has {len(tokens)} tokens and the model reads {checkpoint.longest}, its answer included"
         raise ClientError(said, kind="context")
-    limit = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
     steering = {stop: checkpoint.special(stop) for stop in request.stop}
     ends = checkpoint.ends | {token for token in steering.values() if token is not None}
     stops = [stop for stop, token in steering.items() if token is None and stop]
-    return Prompted(place, tokens, min(limit, room), stops, ends, sampling)
+    return Prompted(place, tuple(tokens), min(limit, room), stops, ends, sampling)
 
 
-def _generate(checkpoint: Checkpoint, batch: Sequence[Prompted], bounds: Bounds) -> list[tuple[list[int], Ended]]:
-    """The tokens of each answer, and how it ended."""
+def _generate(
+    checkpoint: Checkpoint, bounds: Bounds, trunk: Tokens, memory: Callable[[int], Any], batch: Sequence[Prompted]
+) -> list[tuple[list[int], Ended]]:
+    """The tokens of each answer, and how it ended. What fills a prompt up stands between its trunk and the rest."""
     import torch
     from transformers import LogitsProcessorList, StoppingCriteriaList
 
     width = max(len(row.tokens) for row in batch)
-    filled = [[checkpoint.pads] * (width - len(row.tokens)) + list(row.tokens) for row in batch]
-    given = [[0] * (width - len(row.tokens)) + [1] * len(row.tokens) for row in batch]
+    start, gaps = len(trunk), [width - len(row.tokens) for row in batch]
+    pairs = list(zip(gaps, batch, strict=True))
+    filled = [[*trunk, *[checkpoint.pads] * gap, *row.tokens[start:]] for gap, row in pairs]
+    given = [[1] * start + [0] * gap + [1] * (len(row.tokens) - start) for gap, row in pairs]
     device = checkpoint.model.device
     ends = _Ends(batch, checkpoint.decode, width, bounds)
     with torch.inference_mode():
@@ -109,6 +132,7 @@ def _generate(checkpoint: Checkpoint, batch: Sequence[Prompted], bounds: Bounds)
             max_new_tokens=max(row.limit for row in batch),
             logits_processor=LogitsProcessorList([_Choose(batch)]),
             stopping_criteria=StoppingCriteriaList([ends]),
+            **({"past_key_values": memory(len(batch))} if trunk else {}),
         )
     answers = zip(found[:, width:].tolist(), ends.found, strict=True)
     return [(tokens[: ended.tokens], ended) for tokens, ended in answers if ended is not None]

@@ -11,7 +11,7 @@ from typing import Any
 from calipers.errors import ClientError
 from calipers.run.client import Request
 
-TAKEN = ("do_sample", "min_p", "top_k", "top_p")  # what --gen-kwargs may say to hf/
+TAKEN = ("do_sample", "min_p", "top_k", "top_p", "truncate")  # what --gen-kwargs may say to hf/
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,14 @@ def sampling_of(request: Request) -> Sampling | None:
         _number(extra, "min_p", 0, 1, 0.0),
     )
     return found if found.temperature and asked is not False else None
+
+
+def truncates(request: Request) -> bool:
+    """Whether a prompt that leaves its answer too little room loses its beginning, as in lm-evaluation-harness."""
+    asked = request.extra.get("truncate")
+    if asked not in (None, "left"):
+        raise _wrong(f"truncate is {asked!r}; expected left, or nothing")
+    return asked == "left"
 
 
 def drawn(scores: Any, sampling: Sampling, chance: float) -> Any:

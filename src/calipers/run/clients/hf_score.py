@@ -2,25 +2,28 @@
 
 ::
 
-    context ─┬─ choice a         read    context and choice, without its last token
-             ├─ choice b         scored  the choice's tokens, each by what stands before it
-             └─ choice c
+    trunk ─── context ─┬─ choice a         read    context and choice, without its last token
+                       ├─ choice b         scored  the choice's tokens, each by what stands before it
+                       └─ choice c
 
 Texts that read the same, such as choices of one token, are one row. Texts of one context are, where that
-saves enough, a row for the context, and each goes on from the model's memory of it.
+saves enough, a row for the context, and each goes on from the model's memory of it. What several contexts
+begin with is a trunk, and is read before them.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from calipers.errors import ClientError
 from calipers.run.clients.hf_batches import in_batches
 from calipers.run.clients.hf_checkpoint import Checkpoint
+from calipers.run.clients.hf_read import Reader
 from calipers.run.clients.hf_spans import Span, Tokens, spans
+from calipers.run.clients.hf_trunks import Trunks
 from calipers.run.likelihood import Continuation, Rolling, Scored
 
 Texts = Sequence[Continuation | Rolling]
@@ -28,11 +31,10 @@ Found = Mapping[Span, Scored]
 Family = tuple[Tokens, Sequence[Span]]  # what its spans have read in common, and they
 
 WORTH = 32  # tokens a family must save before its context is read by itself, which takes a second call
-NUMBERS = 2**28  # scores a batch may ask for: positions by words of the vocabulary, a GiB in all
 
 
 def scores(
-    checkpoint: Checkpoint, calls: Sequence[Texts], most: int, closed: threading.Event
+    checkpoint: Checkpoint, trunks: Trunks, calls: Sequence[Texts], most: int, closed: threading.Event
 ) -> list[list[Scored] | ClientError]:
     """The likelihoods of the texts of some calls; an error in the place of a call that has none."""
     cut: list[list[list[Span]] | ClientError] = []
@@ -42,7 +44,7 @@ def scores(
         except ClientError as error:
             cut.append(error)
     wanted = [span for call in cut if not isinstance(call, ClientError) for text in call for span in text]
-    found = Scorer(checkpoint, most, closed).find(wanted)
+    found = Scorer(checkpoint, trunks, most, closed).find(wanted)
     return [call if isinstance(call, ClientError) else [_joined(text, found) for text in call] for call in cut]
 
 
@@ -56,29 +58,46 @@ def _joined(text: Sequence[Span], found: Found) -> Scored:
 
 
 class Scorer:
-    """Scores spans in batches: first the families that share a context, then the rest."""
+    """Scores spans in batches: trunk by trunk, first the families that share a context, then the rest."""
 
-    def __init__(self, checkpoint: Checkpoint, most: int, closed: threading.Event) -> None:
-        self._checkpoint, self._closed = checkpoint, closed
+    def __init__(self, checkpoint: Checkpoint, trunks: Trunks, most: int, closed: threading.Event) -> None:
+        self._checkpoint, self._trunks, self._reader = checkpoint, trunks, Reader(checkpoint, closed)
         self._most = most if checkpoint.shares else 1
-        self._positions: int = NUMBERS // checkpoint.model.config.get_text_config().vocab_size
 
     def find(self, wanted: Sequence[Span]) -> Found:
         """The likelihood of each span; the same span twice is scored once."""
-        once = dict.fromkeys(wanted)
-        families = _grouped(once, lambda span: span.context)
-        shared = [family for family in families if self._checkpoint.shares and _saves(family) >= WORTH]
-        apart = {context for context, _ in shared}
-        rows = _grouped((span for span in once if span.context not in apart), lambda span: span.read)
-        found = in_batches(list(_pieces(shared, self._most)), self._most, self._family_fits, self._families)
-        found += in_batches(rows, self._most, self._rows_fit, self._rows)
+        families: dict[Tokens, list[Span]] = {}
+        for span in dict.fromkeys(wanted):
+            families.setdefault(span.context, []).append(span)
+        found: list[list[tuple[Span, Scored]]] = []
+        for trunk, contexts in self._trunks.branches(list(families)):
+            found += self._grown(trunk, [(context, families[context]) for context in contexts])
         return dict(pair for pairs in found for pair in pairs)
 
-    def _rows(self, batch: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
+    def _grown(self, trunk: Tokens, families: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
+        """The spans of the families of a trunk."""
+        start = len(trunk)
+        shared = [one for one in families if self._checkpoint.shares and _saves(one, start) >= WORTH]
+        apart = {context for context, _ in shared}
+        rows = _grouped(span for context, members in families if context not in apart for span in members)
+        return in_batches(
+            [piece for family in _longest_first(shared) for piece in _pieces(family, self._members(family))],
+            self._most,
+            lambda batch: self._family_fits(batch, start),
+            lambda batch: self._families(trunk, batch),
+        ) + in_batches(
+            _longest_first(rows),
+            self._most,
+            lambda batch: len(batch) <= self._reader.most(_width(batch) - start, _kept(batch), start),
+            lambda batch: self._rows(trunk, batch),
+        )
+
+    def _rows(self, trunk: Tokens, batch: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
         """The spans of some rows. What fills a row up stands behind it, where nothing looks."""
-        width, kept = _width(batch), _kept(batch)
-        filled = [[*read, *[self._checkpoint.pads] * (width - len(read))] for read, _ in batch]
-        logits, _ = self._read(filled, kept, use_cache=False)
+        start, width, kept = len(trunk), _width(batch), _kept(batch)
+        filled = [[*read[start:], *[self._checkpoint.pads] * (width - len(read))] for read, _ in batch]
+        memory = self._trunks.memory(trunk, len(batch), self._reader)
+        logits, _ = self._reader(filled, kept, memory=memory, use_cache=memory is not None)
         found = []
         for (read, row), scored in zip(batch, logits, strict=True):
             end = len(read) - width + kept
@@ -86,18 +105,24 @@ class Scorer:
             found.append([(span, _likelihood(table[-len(span.scored) :], span.scored)) for span in row])
         return found
 
-    def _families(self, batch: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
+    def _families(self, trunk: Tokens, batch: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
         """The spans of some families: each context is read once, and then every rest of them behind it."""
         import torch
 
-        width = _width(batch)
+        start, width = len(trunk), _width(batch)
         before = [width - len(context) for context, _ in batch]
         filled = [
-            [self._checkpoint.pads] * gap + list(context) for gap, (context, _) in zip(before, batch, strict=True)
+            [self._checkpoint.pads] * gap + list(context[start:])
+            for gap, (context, _) in zip(before, batch, strict=True)
         ]
-        given = torch.tensor([[0] * gap + [1] * (width - gap) for gap in before])
-        first, memory = self._read(
-            filled, 1, attention_mask=given, position_ids=(given.cumsum(1) - 1).clamp(min=0), use_cache=True
+        given = torch.tensor([[1] * start + [0] * gap + [1] * (width - start - gap) for gap in before])
+        first, memory = self._reader(
+            filled,
+            1,
+            memory=self._trunks.memory(trunk, len(batch), self._reader),
+            attention_mask=given,
+            position_ids=(given.cumsum(1) - 1).clamp(min=0)[:, start:],
+            use_cache=True,
         )
         rests = [(place, rest) for place, family in enumerate(batch) for rest in _rests(family)]
         later: dict[tuple[int, Tokens], Any] = {}
@@ -106,68 +131,61 @@ class Scorer:
             length = max(len(rest) for _, rest in rests)
             memory.batch_select_indices(owner.to(self._checkpoint.model.device))
             places = torch.tensor([[len(batch[place][0])] for place, _ in rests]) + torch.arange(length)
-            logits, _ = self._read(
+            logits, _ = self._reader(
                 [[*rest, *[self._checkpoint.pads] * (length - len(rest))] for _, rest in rests],
                 length,
+                memory=memory,
                 attention_mask=torch.cat([given[owner], torch.ones(len(rests), length, dtype=given.dtype)], 1),
                 position_ids=places,
-                past_key_values=memory,
                 use_cache=True,
             )
             later = {key: _table(row[: len(key[1])]) for key, row in zip(rests, logits, strict=True)}
         found = []
         for place, (_, family) in enumerate(batch):
-            start, pairs = _table(first[place]), []
+            start_table, pairs = _table(first[place]), []
             for span in family:
                 rest = span.scored[:-1]
-                table = torch.cat([start, later[place, rest]]) if rest else start
+                table = torch.cat([start_table, later[place, rest]]) if rest else start_table
                 pairs.append((span, _likelihood(table, span.scored)))
             found.append(pairs)
         return found
 
-    def _read(self, tokens: Sequence[Sequence[int]], kept: int, **more: Any) -> tuple[Any, Any]:
-        """The scores at the last ``kept`` places of each row, and the model's memory of them."""
-        import torch
+    def _members(self, family: Family) -> int:
+        """How many of a family are read at once behind its context."""
+        longest = max(map(len, _rests(family)), default=0)
+        return min(self._most, self._reader.most(longest, longest, len(family[0])))
 
-        if self._closed.is_set():
-            raise ClientError("the model was closed before it had scored", kind="closed")
-        model, takes = self._checkpoint.model, self._checkpoint.takes
-        given = {name: value for name, value in more.items() if name != "position_ids" or name in takes}
-        if "logits_to_keep" in takes:
-            given["logits_to_keep"] = kept
-        moved = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in given.items()}
-        with torch.inference_mode():
-            out = model(input_ids=torch.tensor(tokens, device=model.device), **moved)
-        return out.logits[:, -kept:], out.past_key_values if more["use_cache"] else None
-
-    def _rows_fit(self, batch: Sequence[Family]) -> bool:
-        return len(batch) * _kept(batch) <= self._positions
-
-    def _family_fits(self, batch: Sequence[Family]) -> bool:
-        rests = [rest for family in batch for rest in _rests(family)]
+    def _family_fits(self, batch: Sequence[Family], start: int) -> bool:
+        width, rests = _width(batch), [rest for family in batch for rest in _rests(family)]
         longest = max(map(len, rests), default=0)
-        return len(rests) <= self._most and len(rests) * longest <= self._positions
+        most = min(self._most, self._reader.most(longest, longest, width))
+        return len(rests) <= most and len(batch) <= self._reader.most(width - start, 1, start)
 
 
-def _grouped(wanted: Iterable[Span], key: Callable[[Span], Tokens]) -> list[Family]:
-    """Spans by what they have in common, the longest first."""
+def _grouped(wanted: Iterable[Span]) -> list[Family]:
+    """Spans by what the model reads for them."""
     groups: dict[Tokens, list[Span]] = {}
     for span in wanted:
-        groups.setdefault(key(span), []).append(span)
-    return sorted(groups.items(), key=lambda group: -len(group[0]))
+        groups.setdefault(span.read, []).append(span)
+    return list(groups.items())
 
 
-def _pieces(families: Sequence[Family], most: int) -> Iterator[Family]:
-    """Families of at most so many spans each."""
-    for context, members in families:
-        for start in range(0, len(members), most):
-            yield context, members[start : start + most]
+def _longest_first(families: Iterable[Family]) -> list[Family]:
+    """Those of a length share a batch; the largest comes first, as memory that runs out does so at once."""
+    return sorted(families, key=lambda family: -len(family[0]))
 
 
-def _saves(family: Family) -> int:
-    """The tokens that need not be read when the context of a family is read by itself."""
+def _pieces(family: Family, most: int) -> Iterator[Family]:
+    """A family as ones of at most so many spans each."""
     context, members = family
-    return len(context) * (len({span.read for span in members}) - 1)
+    for start in range(0, len(members), most):
+        yield context, members[start : start + most]
+
+
+def _saves(family: Family, start: int) -> int:
+    """The tokens that need not be read when what follows the trunk in a family's context is read by itself."""
+    context, members = family
+    return (len(context) - start) * (len({span.read for span in members}) - 1)
 
 
 def _rests(family: Family) -> Iterator[Tokens]:

@@ -21,7 +21,9 @@ from calipers.run.clients.address import Address, find
 from calipers.run.clients.body import read_body
 from calipers.run.clients.deadlines import Deadlines
 from calipers.run.clients.failure import cleaned, from_status, read_refusal
+from calipers.run.clients.openai_likelihood import ScoringModel
 from calipers.run.clients.prompt import as_text
+from calipers.run.clients.stops import cut, fewer
 
 LARGEST = 64 * 2**20
 """Bytes of a reply, after decompression."""
@@ -33,16 +35,17 @@ _LARGE_BODY = 2**20  # bytes; aiohttp wants more than that as a file
 _encode = msgspec.json.Encoder().encode
 
 
-def connect(name: str, connection: Connection) -> ServedModel:
-    """The client of a model by the name its server gives it."""
-    return ServedModel(name, connection, find(connection))
+def connect(name: str, connection: Connection) -> ServedModel | ScoringModel:
+    """The client of a model by the name its server gives it; over completions it may also be asked for likelihoods."""
+    served = ServedModel(name, connection, find(connection))
+    return served if connection.api == "chat" else ScoringModel(name, served)
 
 
 class ServedModel:
     """Answers from one model behind an OpenAI-style route.
 
-    What a server turns out not to accept, a seed or the name ``max_tokens``, is not sent to it again;
-    ``notes`` says so once.
+    What a server turns out not to accept, a seed, the name ``max_tokens`` or that many stop texts, is not sent
+    to it again; ``notes`` says so once.
     """
 
     def __init__(self, name: str, connection: Connection, address: Address) -> None:
@@ -56,20 +59,22 @@ class ServedModel:
         self._secrets = connection.secrets
         self._http: aiohttp.ClientSession | None = None  # belongs to the loop of the first call
         self._limit, self._seeds = "max_tokens", True
+        self._stops: int | None = None  # how many stop texts are sent; None: all
         self._frames: dict[Any, tuple[bytes, bytes, Any]] = {}  # settings -> what stands before and after the prompt
 
     async def complete(self, request: Request) -> Completion:
         """The model's answer; `ClientError` for every other end of a call."""
         body = self._body(request)
         while True:
-            started = perf_counter()
+            started, stops = perf_counter(), request.stop[: self._stops]
             status, headers, raw = await self._post(body)
             if 200 <= status < 300:
                 latency_s = perf_counter() - started
-                return reply.completion(reply.decode(raw), latency_s, self._connection.price, self._secrets)
+                done = reply.completion(reply.decode(raw), latency_s, self._connection.price, self._secrets)
+                return done if request.extra.get("include_stop_str_in_output") else cut(done, request.stop)
             said = read_refusal(raw)
             if status in (400, 422):
-                self._learn(request, said.message, said.param)
+                self._learn(request, said.message, said.param, len(stops))
             sent, body = body, self._body(request)
             if body == sent:
                 raise from_status(status, said, headers, self._secrets)
@@ -84,7 +89,7 @@ class ServedModel:
         """The body of a call. All but prompt and seed are the same in every call of a run, and encoded once."""
         if not isinstance(request.prompt, str) or request.system or self._connection.api != "chat":
             return self._whole_body(request)
-        key = request.max_tokens, request.temperature, tuple(request.stop), id(request.extra), self._limit
+        key = request.max_tokens, request.temperature, tuple(request.stop), id(request.extra), self._limit, self._stops
         frame = self._frames.get(key)
         if frame is None:
             if "seed" in request.extra or "messages" in request.extra:
@@ -110,19 +115,22 @@ class ServedModel:
             body[self._limit] = request.max_tokens
         if request.temperature is not None:
             body["temperature"] = request.temperature
-        if request.stop:
-            body["stop"] = list(request.stop)
+        if stops := request.stop[: self._stops]:
+            body["stop"] = list(stops)
         if request.seed is not None and self._seeds:
             body["seed"] = request.seed
         body.update(request.extra)
+        return self._written(body)
+
+    def _written(self, body: dict[str, Any]) -> bytes:
         try:
             return _encode(body)
         except (TypeError, ValueError, msgspec.MsgspecError) as error:  # half a character, or no JSON at all
             what = cleaned(f"{type(error).__name__}: {error}", self._secrets)
             raise ClientError(f"the request cannot be written as JSON: {what}", kind="prompt") from error
 
-    def _learn(self, request: Request, message: str, param: str) -> None:
-        """Leave out, from now on, what a refusal of a request complains of."""
+    def _learn(self, request: Request, message: str, param: str, stops: int) -> None:
+        """Leave out, from now on, what a refusal of a request with so many stop texts complains of."""
         if "max_completion_tokens" in message and request.max_tokens is not None and self._limit == "max_tokens":
             self._limit = "max_completion_tokens"
             self.notes.append("the server wants max_completion_tokens in place of max_tokens, and gets it")
@@ -130,6 +138,17 @@ class ServedModel:
         if blamed and request.seed is not None and self._seeds:
             self._seeds = False
             self.notes.append("the server accepts no seed; none is sent, so answers may differ from run to run")
+        blamed = param.startswith("stop") if param else re.search(r"\bstop\b", message, re.IGNORECASE)
+        if blamed and stops and stops == len(request.stop[: self._stops]):  # else another call has learnt it already
+            self._stops, note = fewer(stops)
+            self.notes.append(note)
+
+    async def ask(self, body: dict[str, Any]) -> bytes:
+        """The body of the answer to a request of another shape; `ClientError` for every other end of a call."""
+        status, headers, raw = await self._post(self._written(body))
+        if 200 <= status < 300:
+            return raw
+        raise from_status(status, read_refusal(raw), headers, self._secrets)
 
     async def _post(self, body: bytes) -> tuple[int, Any, bytes]:
         """Status, headers and body of the answer to one call."""

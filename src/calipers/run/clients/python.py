@@ -19,6 +19,7 @@ from calipers.errors import ClientError, InputError, PluginError
 from calipers.run.client import Client, Completion, Connection, Request
 from calipers.run.clients.failure import cleaned
 from calipers.run.clients.prompt import as_text
+from calipers.run.clients.python_likelihood import OwnScorer
 from calipers.run.secrets import Secrets
 
 Ask = Callable[[Request], Any]
@@ -39,7 +40,8 @@ def connect(name: str, connection: Connection) -> Client:
             found = found()
         except (Exception, SystemExit) as error:
             raise PluginError(f"python/{name}: {attribute}() failed: {type(error).__name__}: {error}") from error
-    return wrap(found, f"python/{name}", connection.secrets)
+    client, score = wrap(found, f"python/{name}", connection.secrets), getattr(found, "score", None)
+    return OwnScorer(client, score, connection.secrets) if callable(score) else client
 
 
 def wrap(found: Any, name: str, secrets: Secrets) -> Client:

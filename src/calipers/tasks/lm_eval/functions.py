@@ -18,6 +18,10 @@ from calipers.tasks.lm_eval.yaml import Function
 _loaded: dict[Path, ModuleType] = {}
 
 
+class Trusted(dict[str, Any]):
+    """A mapping of a task file whose code the user lets run; what it names may be loaded."""
+
+
 def functions_in(value: Any) -> Iterator[Function]:
     """Every function that a value names, however deep."""
     if isinstance(value, Function):
@@ -43,7 +47,7 @@ def with_functions(value: Any, place: str) -> Any:
     if isinstance(value, list):
         return [with_functions(one, place) for one in value]
     if isinstance(value, Mapping):
-        return {key: with_functions(one, place) for key, one in value.items()}
+        return Trusted({key: with_functions(one, place) for key, one in value.items()})
     return value
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from typing import Any
 
-from calipers.errors import InputError
+from calipers.errors import InputError, UnknownName
 from calipers.tasks.lm_eval.config import FewShot, TaskConfig
 from calipers.tasks.lm_eval.documents import Rows, Splits, load_splits, processed, united
 from calipers.tasks.lm_eval.functions import refuse_untrusted, with_functions
@@ -118,6 +119,7 @@ def _examples(config: TaskConfig, file: TaskFile, splits: Splits) -> Rows:
 def _tried(task: LoadedTask) -> LoadedTask:
     """The task in the modes that its first document shows; InputError where that one cannot be asked."""
     doc = task.docs[0]
+    _check_columns(task)
     text, choices, target = task.text(doc, 0), task.choices(doc, 0), task.target(doc, 0)
     for choice in choices or ():
         if not isinstance(choice, str) or not choice:
@@ -126,6 +128,20 @@ def _tried(task: LoadedTask) -> LoadedTask:
         check_index(task, choices, target, 0)
     inputs = choices is not None and isinstance(text, int)
     return replace(task, multiple_inputs=inputs, multiple_targets=isinstance(target, list))
+
+
+def _check_columns(task: LoadedTask) -> None:
+    """Refuse a bare word that is meant for a column: lm-evaluation-harness would ask every document that very word.
+
+    As a target it may be meant, where it is like no column: the same answer to every document.
+    """
+    for field, meant in (("doc_to_text", False), ("doc_to_target", True)):
+        word = getattr(task.config, field)
+        if not isinstance(word, str) or not word.isidentifier() or word in task.columns:
+            continue
+        if not meant or get_close_matches(word, map(str, task.columns)):
+            unknown = UnknownName.of("column of the documents", word, list(map(str, task.columns)))
+            raise UnknownName(f"{task.place(field)}: {unknown}")
 
 
 def check_index(task: LoadedTask, choices: Sequence[Any], target: Any, number: int) -> None:

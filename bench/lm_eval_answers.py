@@ -1,0 +1,53 @@
+"""Answers of a model to tasks, as both sides of the bench write them down, and what they took.
+
+An answer is a text, or [log-likelihood, whether the model would have said it itself]; None where nobody says.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Answers = Mapping[str, Sequence[Any]]  # document -> its requests' answers
+CLOSE = 1e-5  # log-likelihoods agree within this, relatively and absolutely
+
+
+def timed(tasks: Sequence[str], one: Callable[[str], Answers]) -> tuple[dict[str, float], dict[str, Answers]]:
+    """The answers of each task, and its seconds by the clock and of all cores."""
+    figures, found = {}, {}
+    for name in tasks:
+        clock, cpu = time.perf_counter(), time.process_time()
+        found[name] = one(name)
+        figures[f"{name} clock"] = time.perf_counter() - clock
+        figures[f"{name} cpu"] = time.process_time() - cpu
+    return figures, found
+
+
+def compared(ours: Mapping[str, Answers], theirs: Mapping[str, Answers]) -> dict[str, tuple[int, float]]:
+    """By task: how many answers there are, and the largest difference; ValueError for the first that is too large."""
+    found = {}
+    for task, documents in theirs.items():
+        if ours[task].keys() != documents.keys():
+            raise ValueError(f"{task}: not the same documents were asked")
+        pairs = [
+            (f"{task}, document {doc}, request {place}", mine, other)
+            for doc, answers in documents.items()
+            for place, (mine, other) in enumerate(zip(ours[task][doc], answers, strict=True))
+        ]
+        found[task] = len(pairs), max((_difference(*pair) for pair in pairs), default=0.0)
+    return found
+
+
+def _difference(where: str, ours: Any, theirs: Any) -> float:
+    if isinstance(theirs, str) or isinstance(ours, str):
+        if ours != theirs:
+            raise ValueError(f"{where}: {ours!r} is not {theirs!r}")
+        return 0.0
+    likely, greedy = float(theirs[0]), theirs[1]
+    if not math.isclose(ours[0], likely, rel_tol=CLOSE, abs_tol=CLOSE):
+        raise ValueError(f"{where}: the log-likelihood is {ours[0]!r}, and {likely!r} in lm-eval")
+    if greedy is not None and ours[1] != greedy:
+        raise ValueError(f"{where}: greedy is {ours[1]!r}, and {greedy!r} in lm-eval")
+    return abs(float(ours[0]) - likely) / max(1.0, abs(likely))

@@ -1,0 +1,63 @@
+"""Finished runs of lm-evaluation-harness' tasks, found again from their folders: what was run, without a model.
+
+The documents are read again from the task's own files; what a model said to them stands in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from calipers.errors import InputError
+from calipers.jobs import papers
+from calipers.jobs.job import Job
+from calipers.jobs.lm_eval import Wanted, loaded
+from calipers.jobs.lm_eval_suite import suite
+from calipers.readers.run_plan import PLAN, is_run, read_plan
+
+KEPT = ("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "confidence", "seed")
+
+
+class _Setting(msgspec.Struct):
+    value: Any = None
+
+
+class _Settings(msgspec.Struct):
+    settings: dict[str, _Setting] = {}
+
+
+def is_theirs(path: str) -> bool:
+    """Whether a path is the folder of a run of such a task."""
+    return is_run(path) and _settings(path).get("lm_eval") is not None
+
+
+def stored_runs(paths: Sequence[str]) -> tuple[list[tuple[Job, Path]], list[str]]:
+    """The runs in some folders, as `lm_eval_report.theirs` takes them; and notes on task files that have changed.
+
+    A run's own word that its code is to be trusted is not enough: who reads it may be somebody else.
+    """
+    found: list[tuple[Job, Path]] = []
+    notes: list[str] = []
+    for path in paths:
+        held = {name: value for name, value in _settings(path).items() if name in KEPT}
+        if not isinstance(held.get("benchmark"), str) or not isinstance(held.get("model"), str):
+            raise InputError.at(str(Path(path) / PLAN), "does not say what was run", "expected the plan of a run")
+        held["include_path"] = tuple(held.get("include_path") or ())
+        job = Job(**held)
+        task = loaded(job.benchmark, str(job.lm_eval), Wanted(job.include_path, job.num_fewshot))
+        if papers.identity(job, suite(task))["tasks"] != read_plan(path).identity.get("tasks"):
+            notes.append(f"{path}: {job.benchmark} is not what it was when it was run; it is scored as it is now")
+        found.append((job, Path(path)))
+    return found, notes
+
+
+def _settings(path: str) -> dict[str, Any]:
+    place = Path(path) / PLAN
+    try:
+        held = msgspec.json.decode(place.read_bytes(), type=_Settings).settings
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError.at(str(place), f"is no plan of a run ({error})") from None
+    return {name: setting.value for name, setting in held.items()}

@@ -1,0 +1,97 @@
+"""A task of lm-evaluation-harness as a suite: one question per document, its prompt the exact request.
+
+Every document is worked out here, and every filter and metric found, so that what is wrong with one is said
+before the first call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from calipers.dialects.lm_eval_scoring import target_of
+from calipers.jobs.lm_eval_judge import VERIFIER, scoring
+from calipers.jobs.lm_eval_likelihood import doubts, texts
+from calipers.run.likelihood import as_prompt
+from calipers.scores.entries import GENERATION
+from calipers.tasks.lm_eval.functions import functions_in
+from calipers.tasks.lm_eval.loaded import LoadedTask
+from calipers.tasks.lm_eval.requests import Asking, gold, requests
+from calipers.tasks.lm_eval.yaml import Function
+from calipers.tasks.task import Prompt, Suite, Task
+
+
+def suite(task: LoadedTask, *, scored: bool = True) -> Suite:
+    """The questions of a task, and what counts as right for each where they are to be ``scored``."""
+    digest = scoring_digest(task)
+    plan = scoring(task) if scored else []
+    tasks = [
+        Task(
+            str(number),
+            prompt,
+            VERIFIER if scored else None,
+            plain(_gold(task, number)) if scored else None,
+            {"doc": plain(task.docs[number]), "scoring": digest},
+            {"doc_id": number},
+        )
+        for number, prompt in _prompts(task)
+    ]
+    path = task.file.path
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
+    return Suite(
+        str(task.config.task), tasks, {"lm_eval": described(task)}, path, sha256, [*_unused(task), *doubts(task, plan)]
+    )
+
+
+def _prompts(task: LoadedTask) -> Iterator[tuple[int, Prompt]]:
+    """Each document's number, and what the model is given: a text, or the texts whose likelihoods are asked for."""
+    if task.config.output_type == GENERATION:
+        yield from ((one.doc_id, one.args[0]) for one in requests(task, Asking()))
+    else:
+        yield from ((number, as_prompt(held)) for number, held in texts(task))
+
+
+def _gold(task: LoadedTask, number: int) -> Any:
+    doc = task.docs[number]
+    if task.config.output_type != GENERATION:
+        return target_of(task, number)
+    return gold(task, number, doc) if task.config.process_results is None else task.target(doc, number)
+
+
+def _unused(task: LoadedTask) -> Iterator[str]:
+    if task.config.fewshot_config.fewshot_indices:
+        place = task.file.place("fewshot_config")
+        yield f"{place}.fewshot_indices: not used, as lm-evaluation-harness 0.4.13 does not use it"
+
+
+def described(task: LoadedTask) -> dict[str, Any]:
+    """What lm-evaluation-harness would dump of the task, as JSON; functions by their names."""
+    config: dict[str, Any] = plain(task.config.dumped())
+    return {"config": config, "multiple_targets": task.multiple_targets, "documents": len(task.docs)}
+
+
+def scoring_digest(task: LoadedTask) -> str:
+    """A few digits for how answers are scored: another filter, metric or function is another run."""
+    config, whole = task.config, hashlib.sha256()
+    scoring = (config.metric_list, config.filter_list, config.scorer, config.process_results)
+    whole.update(msgspec.json.encode(plain(list(scoring)), order="sorted"))
+    for function in functions_in(list(task.file.values.values())):
+        file = function.folder.joinpath(*function.module.split(".")).with_suffix(".py")
+        whole.update(file.read_bytes() if file.is_file() else function.module.encode())
+    return whole.hexdigest()[:16]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it; what has no place there, such as a date, as its text."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if callable(value) and not isinstance(value, Function):
+        return f"!function {getattr(value, '__name__', type(value).__name__)}"
+    return str(value)

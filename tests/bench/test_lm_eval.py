@@ -1,0 +1,117 @@
+"""The bench beside lm-evaluation-harness: its tasks, how answers are compared, and what it says of the figures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from bench.lm_eval_answers import compared, timed
+from bench.lm_eval_commands import Turn, _compared, commands_section
+from bench.lm_eval_report import Measured, Side, page
+from bench.lm_eval_tasks import tasks, write_tasks
+from bench.measure import Timing
+from calipers.tasks.lm_eval.groups import Tasks, leaves
+from calipers.tasks.lm_eval.loaded import load_task
+from calipers.tasks.lm_eval.requests import requests
+
+OUTPUTS = ["multiple_choice", "multiple_choice", "multiple_choice", "loglikelihood", "loglikelihood_rolling"]
+
+
+def test_the_tasks_are_of_every_output_type_and_the_same_every_time(tmp_path):
+    made = write_tasks(tmp_path, 0.05)
+    loaded = []
+    for task in made:
+        (leaf,) = leaves(Tasks([]).find(str(tmp_path / f"{task.name}.yaml")))
+        loaded.append(load_task(leaf.config, leaf.file))
+    assert [one.config.output_type for one in loaded] == [*OUTPUTS, "generate_until"]
+    asked = [list(requests(one)) for one in loaded]
+    assert [len({one.doc_id for one in each}) for each in asked] == [len(task.docs) for task in made]
+    assert [task.docs for task in made] == [task.docs for task in tasks(0.05)]
+    letters = [one.args[0] for one in asked[0]]
+    head = letters[0][: len(letters[0]) // 2]
+    assert all(text.startswith(head) for text in letters)  # the examples of the first are those of all
+
+
+def test_timing_keeps_answers_and_both_clocks():
+    figures, found = timed(["a", "b"], lambda name: {"0": [name]})
+    assert found == {"a": {"0": ["a"]}, "b": {"0": ["b"]}}
+    assert sorted(figures) == ["a clock", "a cpu", "b clock", "b cpu"]
+
+
+def test_answers_that_agree():
+    theirs = {"mc": {"0": [[-100.0, False], [-2.0, True]]}, "roll": {"0": [[-7.0, None]]}, "gen": {"0": ["4"]}}
+    ours = {"mc": {"0": [[-100.0005, False], [-2.0, True]]}, "roll": {"0": [[-7.0, False]]}, "gen": {"0": ["4"]}}
+    found = compared(ours, theirs)
+    assert {task: count for task, (count, _) in found.items()} == {"mc": 2, "roll": 1, "gen": 1}
+    assert found["mc"][1] == pytest.approx(5e-6)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        ({"0": [[-2.0001, True]]}, {"0": [[-2.0, True]]}, "t, document 0, request 0: the log-likelihood is -2.0001"),
+        ({"0": [[-2.0, True]]}, {"0": [[-2.0, False]]}, "t, document 0, request 0: greedy is True, and False"),
+        ({"0": ["4 "]}, {"0": ["4"]}, "t, document 0, request 0: '4 ' is not '4'"),
+        ({"0": [[-1.0, True]]}, {"0": ["4"]}, "is not '4'"),
+        ({"1": ["4"]}, {"0": ["4"]}, "t: not the same documents were asked"),
+        ({"0": ["4"]}, {"0": ["4", "5"]}, "zip"),
+    ],
+)
+def test_answers_that_differ(ours, theirs, said):
+    with pytest.raises(ValueError, match=said.replace(".", "[.]")):
+        compared({"t": ours}, {"t": theirs})
+
+
+def side(title, *turns):
+    """A side whose every task takes so many seconds in each turn, and a quarter more of the processor."""
+    names = [task.name for task in tasks(0.01)]
+    takes = []
+    for seconds in turns:
+        figures = {f"{name} {clock}": seconds * more for name in names for clock, more in (("clock", 1), ("cpu", 1.25))}
+        takes.append(Timing(6 * seconds, 7 * seconds, 6 * seconds + 3, 1.0, 0.0, figures, {"torch": "2"}))
+    return Side(title, takes)
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [((1.0, 9.0, 1.0), "**0.50** by the clock (met)"), ((2.0, 2.0, 1.0), "**1.00** by the clock (**missed**)")],
+)
+def test_the_page(ours, verdict):
+    """Ratios are of turns, so one that was disturbed does not decide; seconds are the best of all."""
+    sides = [side("lm-eval, batches of 1", 4.0, 4.0, 4.0), side("lm-eval, batches of 16", 2.0, 2.0, 2.0)]
+    text = page(Measured(side("Calipers", *ours), sides, {"letters": (8, 1e-7)}), tasks(0.01), 2, (0.1, 0.2), 3, "")
+    assert verdict in text
+    assert "| `pages` | 1.00 | 4.00 | 2.00 | 0.50 |" in text
+    assert "| all | 6.00 | 24.00 | 12.00 | 0.50 |" in text
+    assert "All 8 answers agree" in text
+    assert "Calipers 3.0 s" in text
+
+
+def test_the_commands():
+    text = commands_section([Turn((5.0, 6.0), (10.0, 10.0), 14), Turn((9.0, 4.0), (12.0, 10.0), 14)], 16)
+    assert "| `calipers run` | 5.0 | 4.0 |" in text
+    assert "| `lm_eval run` | 10.0 | 10.0 |" in text
+    assert "| ours to theirs, median of the turns | 0.62 | 0.50 |" in text
+    assert commands_section([], 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("ours", "wrong"),
+    [
+        ({"alias": "t", "acc,none": 0.5, "acc_stderr,none": "N/A"}, ""),
+        ({"alias": "t", "acc,none": 0.51, "acc_stderr,none": "N/A"}, "t: acc,none is 0.51, and 0.5 in lm-eval"),
+        ({"alias": "t", "acc,none": 0.5, "acc_stderr,none": 0.0}, "t: acc_stderr,none is 0.0, and 'N/A' in lm-eval"),
+        ({"alias": "t", "acc_stderr,none": "N/A"}, "t: acc,none is None, and 0.5 in lm-eval"),
+    ],
+)
+def test_results_that_agree_or_not(ours, wrong):
+    theirs = {"t": {"alias": "t", "acc,none": 0.5, "acc_stderr,none": "N/A"}}
+    if not wrong:
+        assert _compared({"t": ours}, theirs) == 1
+        return
+    with pytest.raises(ValueError, match=wrong):
+        _compared({"t": ours}, theirs)

@@ -1,0 +1,66 @@
+"""A checkpoint is loaded once for models that come one after the other, and never shared by two at once."""
+
+import asyncio
+import shutil
+
+import pytest
+from hf.asking import ask, request
+
+from calipers.run.client import Connection
+from calipers.run.clients import hf_idle
+from calipers.run.clients.hf import connect
+
+
+@pytest.fixture
+def loads(monkeypatch):
+    """The paths that checkpoints are loaded from."""
+    found = []
+    plain = hf_idle.load
+    monkeypatch.setattr(hf_idle, "_idle", [])
+    monkeypatch.setattr(hf_idle, "load", lambda path: found.append(path) or plain(path))
+    return found
+
+
+def test_one_after_the_other(checkpoints, loads):
+    texts = {ask(checkpoints["gpt2"], request())[0].text for _ in range(3)}
+    assert (len(texts), loads) == (1, [checkpoints["gpt2"]])
+
+
+def test_another_takes_its_place(checkpoints, loads):
+    order = ["gpt2", "llama", "gpt2"]
+    for kind in order:
+        ask(checkpoints[kind], request())
+    assert loads == [checkpoints[kind] for kind in order]
+    assert len(hf_idle._idle) == 1
+
+
+def test_one_that_was_changed_is_loaded_again(checkpoints, loads, tmp_path):
+    home = shutil.copytree(checkpoints["gpt2"], tmp_path / "copy")
+    ask(str(home), request())
+    (home / "generation_config.json").write_text("{}")
+    ask(str(home), request())
+    assert loads == [str(home)] * 2
+
+
+def test_two_at_once_have_one_each(checkpoints, loads):
+    async def both():
+        models = [connect(checkpoints["gpt2"], Connection()) for _ in range(2)]
+        ends = await asyncio.gather(*[model.complete(request()) for model in models])
+        for model in models:
+            await model.close()
+        return ends
+
+    first, second = asyncio.run(both())
+    assert first.text == second.text
+    assert len(loads) == 2
+
+
+def test_a_closed_model_does_not_take_it_back(checkpoints, loads):
+    async def late():
+        model = connect(checkpoints["gpt2"], Connection())
+        await model.complete(request())
+        await model.close()
+        return model._complete([request()])  # what a call that was already on its way would do
+
+    (end,) = asyncio.run(late())
+    assert (end.kind, len(loads), len(hf_idle._idle)) == ("closed", 1, 1)

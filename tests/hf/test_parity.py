@@ -1,0 +1,85 @@
+"""Every answer of lm-evaluation-harness' ``hf`` model, given by ours; where it stops with an error, what ours does."""
+
+import json
+
+import pytest
+from hf.asking import ask, request, score
+from hf.parity import ASKED, FIXTURE, KINDS, ODD_ASKED, ODD_PAIRS, PAIRS, WHOLE
+from hf.tiny import LENGTH
+
+from calipers.errors import ClientError
+from calipers.run.clients import hf_trunks
+from calipers.run.likelihood import Continuation, Rolling, Scored
+
+THEIRS = json.loads(FIXTURE.read_text())
+CLOSE = {"rel": 1e-5, "abs": 1e-5}  # both add hundreds of numbers of 32 bits, in another order
+
+
+def written(text, how):
+    """A request as lm-evaluation-harness makes it: greedy, and a prompt that is too long loses its beginning."""
+    until = how.get("until", ())
+    stop = (until,) if isinstance(until, str) else until
+    return request(text, max_tokens=how["max_gen_toks"], temperature=0.0, stop=stop, extra={"truncate": "left"})
+
+
+@pytest.fixture(params=[0, 128])
+def worth(request, monkeypatch):
+    """With every beginning that texts share read by itself, and with those that are worth it: here none."""
+    monkeypatch.setattr(hf_trunks, "WORTH", request.param)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_continuations(checkpoints, kind, worth):
+    (ours,) = score(checkpoints[kind], [Continuation(*pair) for pair in PAIRS])
+    for pair, mine, (logprob, greedy) in zip(PAIRS, ours, THEIRS[kind]["loglikelihood"], strict=True):
+        assert mine.logprob == pytest.approx(logprob, **CLOSE), pair
+        assert mine.greedy == greedy, pair
+
+
+def test_some_continuations_are_what_the_model_would_say():
+    assert all({greedy for _, greedy in THEIRS[kind]["loglikelihood"]} == {True, False} for kind in ("gpt2", "llama"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_continuations_that_may_have_no_likelihood(checkpoints, kind):
+    """It ends at the first; ours fails for that question alone, and reads spaces alone as the beginning of a text."""
+    ours = score(checkpoints[kind], *[[Continuation(*pair)] for pair in ODD_PAIRS])
+    for pair, mine, theirs in zip(ODD_PAIRS, ours, THEIRS[kind]["odd loglikelihood"], strict=True):
+        context, continuation = pair
+        if isinstance(theirs, list):
+            assert mine[0].logprob == pytest.approx(theirs[0], **CLOSE), pair
+            assert mine[0].greedy == theirs[1], pair
+        elif context and not context.strip():
+            (same,) = score(checkpoints[kind], [Continuation("", context + continuation)])
+            assert mine[0].logprob == pytest.approx(same[0].logprob, **CLOSE)
+        else:
+            assert isinstance(mine, ClientError), pair
+            assert mine.kind in ("prompt", "context")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_texts(checkpoints, kind):
+    (ours,) = score(checkpoints[kind], [Rolling(text) for text in WHOLE])
+    assert [one.logprob for one in ours] == pytest.approx(THEIRS[kind]["rolling"], **CLOSE)
+    assert max(one.tokens for one in ours) > 2 * LENGTH[kind]  # some take several windows
+    if kind != "llama":
+        assert ours[0] == Scored(0.0, True, 0)  # no text, no tokens; the other kind puts one before it
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("most", [1, 4, 64])
+def test_answers(checkpoints, kind, most, worth):
+    ends = ask(checkpoints[kind], *[written(*one) for one in ASKED], api="completions", most=most)
+    assert [end.text for end in ends] == THEIRS[kind]["generated"]
+    assert {end.finish_reason for end in ends} >= {"length"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_that_may_not_be_written(checkpoints, kind):
+    """A prompt of nothing is the beginning of a text; an answer as long as the model leaves no room for a prompt."""
+    (nothing, endless) = ask(checkpoints[kind], *[written(*one) for one in ODD_ASKED], api="completions")
+    theirs = THEIRS[kind]["odd generated"]
+    assert nothing.text == theirs[0] if isinstance(theirs[0], str) else nothing.text
+    assert theirs[1] == {"error": "AssertionError"}
+    said = f"the answer may have 4000 tokens and the model reads {LENGTH[kind]}, its prompt included"
+    assert (endless.kind, str(endless)) == ("context", said)

@@ -1,0 +1,56 @@
+"""What texts begin with alike: found in tokens alone, so none of it needs torch."""
+
+import pytest
+
+from calipers.run.clients import hf_trunks
+from calipers.run.clients.hf_trunks import branches
+
+LONG = tuple(range(300))
+
+
+def sizes(texts, known=()):
+    """The length of each trunk, and how many texts grow from it."""
+    return sorted((len(trunk), len(members)) for trunk, members in branches(texts, known))
+
+
+@pytest.mark.parametrize(
+    ("texts", "known", "expected"),
+    [
+        ([], (), []),
+        ([LONG], (), [(0, 1)]),  # alone it shares with nobody,
+        ([LONG], [LONG[:200]], [(200, 1)]),  # unless that was read before,
+        ([LONG], [LONG], [(299, 1)]),  # and of all that was read before, something is left to read
+        ([LONG, LONG], (), [(0, 1)]),  # the same text is one
+        ([(*LONG, 7, 7), (*LONG, 8, 8)], (), [(300, 2)]),
+        ([LONG, (*LONG, 8)], (), [(299, 2)]),  # a trunk ends before any of its texts does
+        ([(*LONG[:100], n) for n in (7, 8)], (), [(0, 2)]),  # 100 tokens are not worth a call,
+        ([(*LONG[:100], n) for n in (7, 8, 9)], (), [(100, 3)]),  # twice 100 are
+        ([(*LONG, 1), (*LONG, 2), (5, 6)], (), [(0, 1), (300, 2)]),  # one stranger does not spoil it
+        (
+            [LONG[:40] + (n,) * 200 + (m,) for n in (500, 501) for m in (1, 2)],
+            (),
+            [(240, 2), (240, 2)],  # two longer trunks save more than one for all
+        ),
+        ([(n,) for n in range(9)], (), [(0, 9)]),
+        ([(*LONG[:40], n) for n in range(5)], [(900, 901)], [(40, 5)]),  # what is known may be beside the matter
+    ],
+)
+def test_branches(texts, known, expected):
+    assert sizes(texts, known) == expected
+
+
+def test_every_text_is_in_one_branch_and_begins_with_its_trunk():
+    texts = [LONG[: 30 + 7 * n] + (1000 + n % 5,) * (n % 3 + 1) for n in range(30)]
+    found = branches(texts, [LONG[:50]])
+    assert sorted(text for _, members in found for text in members) == sorted(set(texts))
+    assert all(text[: len(trunk)] == trunk and len(text) > len(trunk) for trunk, members in found for text in members)
+
+
+def test_texts_within_texts_are_parted_only_so_deep(monkeypatch):
+    """Each a beginning of the next, by the thousand: no deeper than is allowed."""
+    deepest = []
+    plain = hf_trunks._parted
+    monkeypatch.setattr(hf_trunks, "_parted", lambda texts, left: deepest.append(left) or plain(texts, left))
+    branches([(*[0] * n, n + 1) for n in range(2000)])
+    assert min(deepest) >= 0
+    assert len(deepest) <= hf_trunks.DEEPEST + 1

@@ -1,0 +1,138 @@
+"""Plans: the published numbers, the power they promise by simulation, and what samples are worth."""
+
+import math
+
+import numpy as np
+import pytest
+
+from calipers.errors import InputError
+from calipers.jobs.plan_pilot import Known, from_numbers
+from calipers.jobs.plan_study import Asked, study
+from calipers.stats.paired import paired
+from calipers.stats.power import PairVariance
+
+MILLER = PairVariance(1 / 9, 1 / 6, 1 / 6)  # the worked example of Miller 2024, section 5
+
+
+def known(pair=MILLER, **more):
+    return Known("made up", pair, **more)
+
+
+@pytest.mark.parametrize(
+    ("samples", "tasks"),
+    [(1, 3876), (2, 2423), (5, 1551), (10, 1260)],
+)
+def test_the_published_numbers_of_tasks(samples, tasks):
+    """The t test we make takes two or three tasks more than the z of the formula."""
+    found = study(known(samples=samples), Asked(detect=0.03))
+    (design,) = [one for one in found.designs if one.samples == samples]
+    assert 0 <= design.tasks - tasks <= 4
+    assert design.power == pytest.approx(0.8, abs=0.001)
+    assert design.smallest == pytest.approx(0.03, rel=0.001)
+
+
+@pytest.mark.parametrize(("tasks", "samples", "smallest"), [(198, 1, 0.1327), (198, 10, 0.0757), (1000, 1, 0.0591)])
+def test_the_published_smallest_differences(tasks, samples, smallest):
+    have = study(known(), Asked(tasks=tasks, samples=samples)).have
+    assert have.smallest == pytest.approx(smallest, rel=0.012)
+    assert have.smallest > smallest
+
+
+def drawn(rng, runs, tasks, samples, shift, alike, ends):
+    """Differences of task means, [runs, tasks]: chances uniform, the same in both runs for a share of the tasks."""
+    low, high = ends[0], ends[1] - shift
+    first = rng.uniform(low, high, (runs, tasks))
+    other = rng.uniform(low, high, (runs, tasks))
+    second = np.where(rng.random((runs, tasks)) < alike, first, other) + shift
+    return rng.binomial(samples, second) / samples - rng.binomial(samples, first) / samples
+
+
+def uniform_pair(shift, alike, ends):
+    """What the variance of `drawn` is made of."""
+
+    def within(low, high):
+        middle, spread = (low + high) / 2, (high - low) ** 2 / 12
+        return middle - (spread + middle * middle)
+
+    low, high = ends[0], ends[1] - shift
+    return PairVariance(2 * (1 - alike) * (high - low) ** 2 / 12, within(low + shift, high + shift), within(low, high))
+
+
+@pytest.mark.parametrize(
+    ("shift", "samples", "alike", "ends"),
+    [
+        (0.3, 1, 0.5, (0.0, 1.0)),  # 39 tasks
+        (0.15, 4, 0.5, (0.0, 1.0)),  # 57
+        (0.25, 8, 0.9, (0.1, 0.9)),  # 10: where the floor of the test weighs most
+        (0.1, 4, 0.9, (0.1, 0.9)),  # 91
+    ],
+)
+def test_the_power_that_is_promised_is_the_power_there_is(shift, samples, alike, ends):
+    pair = uniform_pair(shift, alike, ends)
+    found = study(known(pair, samples=samples, whole=True), Asked(detect=shift))
+    (design,) = [one for one in found.designs if one.samples == samples]
+    runs = drawn(np.random.default_rng(7), 4000, design.tasks, samples, shift, alike, ends)
+    shown = np.mean([paired(differences).p <= 0.05 for differences in runs])
+    assert shown == pytest.approx(design.power, abs=0.02)
+
+
+def test_endless_samples_and_how_many_are_enough():
+    found = study(known(tasks=1100, samples=1), Asked(detect=0.03))
+    assert found.samples_needed == 23  # 1/3K must come down to 1100 (0.03 / 2.8016)^2 - 1/9
+    assert found.endless < 0.03 < found.have.smallest
+    few = study(known(tasks=198, samples=1), Asked(detect=0.03))
+    assert few.samples_needed is None
+    assert "no number of samples shows 0.0300 on 198 tasks" in " ".join(few.advice)
+
+
+def test_where_samples_are_wasted():
+    """Beyond about six, more tasks beat more repeats; where tasks are all alike, they never do."""
+    assert study(known(), Asked()).samples_worth == 6
+    alike = study(known(PairVariance(0.0, 1 / 6, 1 / 6)), Asked())
+    assert alike.samples_worth is None
+    assert "every task is alike" in " ".join(alike.advice)
+    steady = study(known(PairVariance(1 / 9, 0.0, 0.0)), Asked())
+    assert "more than one sample per task is wasted" in " ".join(steady.advice)
+
+
+def test_a_budget_goes_to_tasks_until_they_are_dear_or_run_out():
+    free = study(known(), Asked(budget=100, price_per_sample=0.05))
+    assert (free.best.tasks, free.best.samples, free.best.price) == (1000, 1, 100.0)
+    dear = study(known(), Asked(budget=100, price_per_sample=0.05, price_per_task=1.0))
+    assert dear.best.samples == pytest.approx(math.sqrt((1 / 3) / (1 / 9) * 1.0 / 0.1), abs=1)
+    assert dear.best.price <= 100
+    few = study(known(tasks=100, samples=1), Asked(budget=100, price_per_sample=0.05))
+    assert (few.best.tasks, few.best_here.tasks, few.best_here.samples) == (1000, 100, 10)
+    told = study(known(), Asked(budget=100, price_per_sample=0.05, tasks=100))
+    assert (told.best.tasks, told.best.samples, told.best_here) == (100, 10, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (Asked(budget=1.0), "--budget: nobody knows what a sample costs"),
+        (Asked(budget=0.1, price_per_sample=1.0), "0.1 buys no two tasks in both runs; expected at least 4"),
+    ],
+)
+def test_a_budget_that_buys_nothing(asked, said):
+    with pytest.raises(InputError, match=said):
+        study(known(), asked)
+
+
+def test_a_rate_without_repeats_says_nothing_of_samples():
+    found = study(from_numbers(None, None, 0.7, 0.5), Asked(detect=0.05))
+    assert found.variance.difference == pytest.approx(0.21)
+    assert [one.samples for one in found.designs] == [1]
+    assert (found.samples_worth, found.endless) == (None, None)
+    with pytest.raises(InputError, match="what samples do is not known"):
+        study(from_numbers(None, None, 0.7, 0.5), Asked(detect=0.05, samples=4))
+
+
+@pytest.mark.parametrize(
+    ("between", "within", "rate", "parts"),
+    [(1 / 12, 1 / 6, None, (1 / 12, 1 / 6)), (1 / 12, None, 0.5, (1 / 12, 1 / 6)), (None, 1 / 6, 0.5, (1 / 12, 1 / 6))],
+)
+def test_a_rate_and_one_part_give_the_other(between, within, rate, parts):
+    found = from_numbers(between, within, rate, 1 / 3)
+    assert (found.parts.tasks, found.parts.sampling) == pytest.approx(parts)
+    assert (found.pair.tasks, found.pair.first) == pytest.approx((1 / 9, 1 / 6))
