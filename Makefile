@@ -10,6 +10,9 @@ CONSTRAINTS := constraints.txt
 HF := .venv-hf
 HF_READY := $(HF)/.ready
 HF_CONSTRAINTS := constraints-hf.txt
+LM_EVAL := .venv-lm-eval
+LM_EVAL_READY := $(LM_EVAL)/.ready
+LM_EVAL_CONSTRAINTS := constraints-lm-eval.txt
 HARBOR := .venv-harbor
 HARBOR_READY := $(HARBOR)/.ready
 HARBOR_CONSTRAINTS := constraints-harbor.txt
@@ -37,7 +40,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test check check-format check-lint check-types check-imports check-docs format docs bench \
-	bench-statistics test-interpreters test-hf test-harbor constraints clean
+	bench-statistics bench-lm-eval test-interpreters test-hf test-harbor constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -90,6 +93,16 @@ bench: $(READY) ## measure, and write the figures down
 bench-statistics: $(READY) ## try the default interval and test in 2,854 worlds, and write down what they keep
 	@$(BIN)/python bench/statistics_run.py --write
 
+bench-lm-eval: $(HF_READY) $(LM_EVAL_READY) ## the same checkpoint and tasks through lm-eval and ours; every answer must agree
+	@HF_HUB_OFFLINE=1 $(HF)/bin/python bench/lm_eval_run.py --theirs $(LM_EVAL)/bin/python $(or $(ARGS),--write)
+
+$(LM_EVAL_READY): $(LM_EVAL_CONSTRAINTS)
+	@echo "installing lm-evaluation-harness into $(LM_EVAL)"
+	@{ $(LM_EVAL)/bin/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(LM_EVAL); } && \
+	echo '*' > $(LM_EVAL)/.gitignore && \
+	$(BOUNDED) $(LM_EVAL)/bin/python $(PIP) install -c $(LM_EVAL_CONSTRAINTS) 'lm_eval[hf]' torch || exit $(NOT_SET_UP)
+	@touch $@
+
 test-interpreters: $(READY) ## the same digest from every other Python at hand
 	@$(FIND); own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	want=$$($(BIN)/python scripts/digest.py) || exit 1; echo "python $$own: $$want"; \
@@ -134,5 +147,5 @@ constraints: ## resolve every dependency anew, into constraints.txt
 	cp "$$scratch/new" $(CONSTRAINTS)
 
 clean: ## remove what these commands made
-	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(LM_EVAL) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,8 +3,8 @@
     python scripts/make_example.py
 
 Writes ``arith.jsonl`` (our own record, with outcomes, usage and a second number), ``rewards.json``
-(the same rewards as EvSys keeps them, a list for each task) and ``arith/`` (the benchmark itself, which
-``replay/arith.jsonl`` answers). The same bytes on every machine: only `random.Random.random` is used,
+(the same rewards as EvSys keeps them, a list for each task), ``arith/`` (the benchmark itself, which
+``replay/arith.jsonl`` answers) and ``arith_next.jsonl`` (the same sums, tried by its somewhat better successor). The same bytes on every machine: only `random.Random.random` is used,
 whose stream Python keeps.
 """
 
@@ -33,6 +33,10 @@ def main() -> None:
     rows = [row for task in tasks for row in _samples(task, dice)]
     lines = [json.dumps(row, separators=(",", ":")) + "\n" for row in rows]
     (HOME / "arith.jsonl").write_text("".join(lines), encoding="utf-8")
+    better = [{**task, "skill": task["skill"] + 0.2 * (1 - task["skill"]), "model": "next-calculator"} for task in tasks]
+    later = random.Random(2022)
+    after = [json.dumps(row, separators=(",", ":")) + "\n" for task in better for row in _samples(task, later)]
+    (HOME / "arith_next.jsonl").write_text("".join(after), encoding="utf-8")
     (HOME / "rewards.json").write_text(_rewards(rows), encoding="utf-8")
     (HOME / "arith").mkdir(exist_ok=True)
     questions = [json.dumps(_question(task), separators=(",", ":")) + "\n" for task in tasks]
@@ -81,7 +85,7 @@ def _sample(task: dict[str, Any], number: int, dice: random.Random) -> dict[str,
         "task": task["id"],
         "sample": number,
         "dataset": "arith",
-        "model": "tiny-calculator",
+        "model": task.get("model", "tiny-calculator"),
         "outcome": outcome,
         "prompt": _prompt(task),
         "metadata": {"difficulty": task["level"]},

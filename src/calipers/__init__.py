@@ -14,6 +14,7 @@ _HOME = {  # public name -> the module it lives in
     "BenchmarkScore": "calipers.benchmark",
     "CalipersError": "calipers.errors",
     "Column": "calipers.rollouts.column",
+    "Comparison": "calipers.reports.compare",
     "Estimate": "calipers.stats.estimate",
     "Groups": "calipers.rollouts.groups",
     "Incomplete": "calipers.errors",
@@ -21,6 +22,7 @@ _HOME = {  # public name -> the module it lives in
     "Metric": "calipers.metrics.metric",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
+    "compare": "calipers.comparison.compare",
     "evaluate": "calipers.jobs.evaluate",
     "read": "calipers.pipeline",
     "run_benchmark": "calipers.benchmark",
@@ -32,6 +34,7 @@ __all__ = [
     "BenchmarkScore",
     "CalipersError",
     "Column",
+    "Comparison",
     "Estimate",
     "Groups",
     "Incomplete",
@@ -40,6 +43,7 @@ __all__ = [
     "Result",
     "Rollouts",
     "__version__",
+    "compare",
     "evaluate",
     "read",
     "run_benchmark",
@@ -48,11 +52,12 @@ __all__ = [
 
 if TYPE_CHECKING:
     from calipers.benchmark import Benchmark, BenchmarkScore, run_benchmark
+    from calipers.comparison.compare import compare
     from calipers.errors import CalipersError, Incomplete, InputError
     from calipers.jobs.evaluate import evaluate
-    from calipers.jobs.items import items
     from calipers.metrics.metric import Metric
     from calipers.pipeline import read, score
+    from calipers.reports.compare import Comparison
     from calipers.reports.result import Result
     from calipers.rollouts.column import Column
     from calipers.rollouts.groups import Groups

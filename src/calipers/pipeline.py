@@ -112,7 +112,7 @@ def read(source: Source, *, columns: Mapping[str, str] | None = None, labels: Co
 def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     """Score a table as planned."""
     rollouts = plan.dialect.seen(rollouts) if plan.dialect.seen else rollouts
-    each = [one for asked in plan.asked for one in _per_column(asked, rollouts)]
+    each = [one for asked in plan.asked for one in per_column(asked, rollouts)]
     asked = [variant for one in each for variant in _per_reward(one, rollouts, plan.reward, plan.dialect.every_reward)]
     with quietly():
         groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
@@ -177,7 +177,7 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
     )
 
     def answer(one: Asked) -> Estimate | None:
-        columns = [_column(part, name, one.params) for name in one.metric.reads]
+        columns = [column_of(part, name, one.params) for name in one.metric.reads]
         try:
             with quietly():  # a thread has settings of its own
                 return estimate(one.metric, one.params, columns, settings, partial(_signature, one, plan))
@@ -198,7 +198,7 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
     return Slice(Ledger.of(part), {one.text: each for one, each in zip(asked, found, strict=True) if each})
 
 
-def _column(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
+def column_of(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
     """What a metric reads: the reward that was picked, the column asked for, or one by its name."""
     if name == "reward":
         return contributed(part, params.get("reward") or "reward")
@@ -214,7 +214,7 @@ def _column(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
     raise UnknownName.of("column of numbers", wanted, [*part.columns, *part.rewards])
 
 
-def _per_column(asked: Asked, rollouts: Rollouts) -> list[Asked]:
+def per_column(asked: Asked, rollouts: Rollouts) -> list[Asked]:
     """A statistic of ``column=*`` is one of every column of numbers there is, rewards among them."""
     if asked.params.get("column") != "*":
         return [asked]

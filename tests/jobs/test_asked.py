@@ -76,3 +76,21 @@ def test_a_wrong_value_in_a_file_names_the_file(tmp_path):
     with pytest.raises(InputError) as caught:
         jobs_of([str(path)], {})
     assert str(caught.value) == f"{path}: samples: is 0; expected an integer >= 1"
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "api", "extra"),
+    [
+        ("hf/tiny", {}, "completions", {"truncate": "left"}),
+        ("hf/tiny", {"api": "chat"}, "chat", {"truncate": "left"}),  # whoever asks for the template gets it
+        ("openai/m", {}, "chat", {}),
+    ],
+)
+def test_a_local_model_is_asked_as_lm_eval_asks(tmp_path, model, given, api, extra):
+    task = tmp_path / "sums.yaml"
+    task.write_text(
+        "task: sums\ndataset_path: json\ndataset_kwargs: {data_files: {test: d.jsonl}}\ntest_split: test\n"
+        "output_type: generate_until\ndoc_to_text: '{{q}}'\ndoc_to_target: '{{a}}'\n"
+    )
+    ((job,), _) = jobs_of([str(task)], {"model": (model,), **given})
+    assert (job.api, dict(job.gen_kwargs)) == (api, extra)

@@ -15,6 +15,7 @@ COMMANDS: Final = {  # name -> (module:function, one line of help)
     "collect": ("calipers.cli.collect:collect", "Rollouts from NeMo Gym's agents, or from a built-in one."),
     "serve": ("calipers.cli.serve:serve", "Answer NeMo Gym's routes over HTTP; host a server written for it."),
     "rescore": ("calipers.cli.rescore:rescore", "Judge the stored completions of a run again; show what flipped."),
+    "compare": ("calipers.cli.compare:compare", "Say whether one run is better than another, and how sure that is."),
     "check": ("calipers.cli.check:check", "Say whether a benchmark is right; --selftest tries its verifiers."),
     "init": ("calipers.cli.init:init", "Start a dataset or a task in Harbor's form, perhaps with a metric.py."),
     "publish": ("calipers.cli.publish:publish", "Put a benchmark into the local store, a dataset into a registry."),

@@ -74,7 +74,15 @@ def _product(settings: Settings, origin: str, told: Mapping[str, Any]) -> list[J
         if not merged.get(name):
             raise InputError.at(origin if origin != COMMAND_LINE else f"--{name}", f"no {name}", f"expected {example}")
     pairs = product(merged.pop("benchmark"), merged.pop("model"))
-    return [Job(benchmark, model, **merged, origins=origins) for benchmark, model in pairs]
+    return [_as_there(Job(benchmark, model, **merged, origins=origins), told) for benchmark, model in pairs]
+
+
+def _as_there(job: Job, told: Mapping[str, Any]) -> Job:
+    """A task of lm-evaluation-harness on a local model, as it is asked there: plain text, cut on the left to fit."""
+    if not job.lm_eval or not job.model.startswith("hf/"):
+        return job
+    api = job.api if "api" in told else "completions"
+    return replace(job, api=api, gen_kwargs={"truncate": "left", **job.gen_kwargs})
 
 
 def _told(given: Mapping[str, Any]) -> Settings:

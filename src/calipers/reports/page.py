@@ -83,13 +83,13 @@ def title(group: Group, result: Result) -> str:
 def _group(group: Group, result: Result, columns: int) -> Iterator[Line]:
     if name := title(group, result):
         yield [(name, "title")]
-    yield from _wrapped(whole_account(group.ledger, result.missing), columns, "", "ledger")
-    yield from _wrapped(exceptions(group.ledger), columns, "", "ledger")
+    yield from wrapped(whole_account(group.ledger, result.missing), columns, "", "ledger")
+    yield from wrapped(exceptions(group.ledger), columns, "", "ledger")
     yield []
     rows = [Row(named(name, e), e, [described(e), *remarks(e)]) for name, e in group.metrics.items()]
     yield from _table(rows, "metric", percent(result.confidence), columns)
     for key, said in advice(group.metrics, group.variance):
-        yield from _wrapped(f"mean reward{key and f' ({clean(key)})'}: {said}", columns, "", "note")
+        yield from wrapped(f"mean reward{key and f' ({clean(key)})'}: {said}", columns, "", "note")
     for key, cut in group.breakdowns.items():
         yield from _breakdown(key, cut, result, columns)
     if group.economics or group.totals:
@@ -104,7 +104,7 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result, columns: int)
     if not cut:
         return
     for value, part in cut.items():
-        yield from _wrapped(f"{clean(value)}: {account(part.ledger, result.missing)}", columns, _INDENT, "ledger")
+        yield from wrapped(f"{clean(value)}: {account(part.ledger, result.missing)}", columns, _INDENT, "ledger")
     yield []
     rows = []
     for name in next(iter(cut.values())).metrics:
@@ -119,7 +119,7 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result, columns: int)
 def _suite(suite: Suite, result: Result, columns: int) -> Iterator[Line]:
     """The means over datasets, a metric at a time."""
     yield [(clean(over(suite), 200), "title")]
-    yield from _wrapped(", ".join(map(clean, suite.datasets)), columns, "", "ledger")
+    yield from wrapped(", ".join(map(clean, suite.datasets)), columns, "", "ledger")
     yield []
     rows = []
     for name, means in suite.metrics.items():
@@ -142,9 +142,9 @@ def _economics(group: Group, result: Result, columns: int) -> Iterator[Line]:
             whys.setdefault(why, []).append(clean(name))
     yield from _table(rows, "economics", percent(result.confidence), columns, charts=False)
     for why, names in whys.items():
-        yield from _wrapped(f"{', '.join(names)}: {why}", columns, _INDENT, "note")
+        yield from wrapped(f"{', '.join(names)}: {why}", columns, _INDENT, "note")
     totals = ", ".join(f"{total(amount)}\N{NO-BREAK SPACE}{clean(name)}" for name, amount in group.totals.items())
-    yield from _wrapped(f"total: {totals}", columns, "", "ledger")
+    yield from wrapped(f"total: {totals}", columns, "", "ledger")
 
 
 def total(amount: float) -> str:
@@ -202,9 +202,9 @@ def _table(rows: Sequence[Row], heading: str, confidence: str, columns: int, *, 
         yield [column.piece(column.cells[number]) for column in shown]
         indent = " " * (len(row.name) - len(row.name.lstrip())) + _INDENT
         notes = [*row.notes, counts.cells[number]] if uncounted and not alike else row.notes
-        yield from _wrapped("; ".join(notes), columns, indent, "note")
+        yield from wrapped("; ".join(notes), columns, indent, "note")
     if uncounted and alike:
-        yield from _wrapped(f"each from {next(filter(None, counts.cells))}", columns, _INDENT, "note")
+        yield from wrapped(f"each from {next(filter(None, counts.cells))}", columns, _INDENT, "note")
 
 
 def _split(row: Row) -> list[Row]:
@@ -219,14 +219,14 @@ def _origin(result: Result, columns: int) -> Iterator[Line]:
     """Where the numbers came from, and the digest that proves them the same."""
     for source in result.inputs[:3]:
         what = f"{clean(source.path, None)}: {source.format}, {counted(source.rollouts, 'rollout')}"
-        yield from _wrapped(what, columns, "", "note")
+        yield from wrapped(what, columns, "", "note")
     if len(result.inputs) > 3:
         yield [(f"and {counted(len(result.inputs) - 3, 'file')} more", "note")]
     settings = f"dialect {result.dialect}, missing {result.missing}, seed {result.seed}"
     yield [(f"{settings}, digest {result.digest[:23]}…", "note")]
 
 
-def _wrapped(text: str, columns: int, indent: str, style: str) -> list[Line]:
+def wrapped(text: str, columns: int, indent: str, style: str) -> list[Line]:
     """Text in lines that break between words, but nowhere at a no-break space."""
     lines = textwrap.wrap(
         text,

@@ -33,11 +33,11 @@ def render(result: Result, *, columns: int = PLAIN_WIDTH, ascii_only: bool = Fal
 
 def show(result: Result, stream: TextIO) -> None:
     """Print a result: with colours to a terminal, as plain lines to a file or a pipe."""
-    ascii_only = not _speaks_unicode(stream)
+    ascii_only = not speaks_unicode(stream)
     if is_terminal(stream) and not ascii_only:
         _show_coloured(result, stream)
     else:
-        stream.write(_encodable(render(result, ascii_only=ascii_only), stream))
+        stream.write(encodable(render(result, ascii_only=ascii_only), stream))
 
 
 def _show_coloured(result: Result, stream: TextIO) -> None:
@@ -45,10 +45,11 @@ def _show_coloured(result: Result, stream: TextIO) -> None:
 
     console = Console(file=stream, highlight=False, emoji=False, markup=False)
     for line in page(result, console.width):
-        console.print(_coloured(line), soft_wrap=True)
+        console.print(coloured(line), soft_wrap=True)
 
 
-def _coloured(line: Line) -> Text:
+def coloured(line: Line) -> Text:
+    """A line for a terminal, its pieces in their styles."""
     from rich.text import Text
 
     text = Text()
@@ -62,12 +63,13 @@ def _coloured(line: Line) -> Text:
     return text
 
 
-def _speaks_unicode(stream: TextIO) -> bool:
+def speaks_unicode(stream: TextIO) -> bool:
+    """Whether a stream takes more than ASCII."""
     encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
     return encoding.startswith("utf")
 
 
-def _encodable(text: str, stream: TextIO) -> str:
+def encodable(text: str, stream: TextIO) -> str:
     """The text with what the stream cannot encode replaced, so that no name can stop the report."""
     encoding = getattr(stream, "encoding", None) or "ascii"
     return text.encode(encoding, "replace").decode(encoding)

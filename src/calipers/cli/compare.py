@@ -1,0 +1,127 @@
+"""``calipers compare``: whether B is better than A, and how sure that is."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calipers.cli.group import verbose
+from calipers.cli.output import Target, standard_output, write
+from calipers.cli.progress import Progress
+from calipers.cli.score import FORMATS, roles
+from calipers.names import DIALECTS
+from calipers.reports.safe import clean, safe_json
+
+if TYPE_CHECKING:
+    from calipers.reports.compare import Comparison
+
+TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
+NO = 1
+
+
+@click.command()
+@click.argument("paths", metavar="A B...", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--metric",
+    "metrics",
+    metavar="NAME",
+    multiple=True,
+    help="A metric, such as pass@3 or cost_per_task; may be repeated. Without it: the dialect's own.",
+)
+@click.option(
+    "--dialect", metavar="NAME", help=f"Whose names and rules hold: {', '.join(DIALECTS.entries)}.  [default: native]"
+)
+@click.option("--by", metavar="KEY", multiple=True, help="The difference in each slice, too; may be repeated.")
+@click.option("--cluster", metavar="KEY", help="Tasks that share this value are one unit of the test.")
+@click.option("--reward", metavar="KEY", help="Which of several rewards counts.")
+@click.option(
+    "--columns",
+    metavar="ROLE=KEY,...",
+    multiple=True,
+    help="What the files call the keys of a record: task=id,reward=score; may be repeated.",
+)
+@click.option(
+    "--missing",
+    type=click.Choice(["gap", "zero", "fail"]),
+    help="What becomes of rollouts without a number: left out, counted 0, or exit 3. Without it: the dialect's rule.",
+)
+@click.option("--confidence", metavar="SHARE", type=float, default=0.95, show_default=True, help="Of the intervals.")
+@click.option("--seed", metavar="N", type=int, default=0, show_default=True, help="Of resampling.")
+@click.option("--margin", metavar="M", type=float, help="A difference up to M does not matter: shown to be so, or not.")
+@click.option("--test", type=click.Choice(TESTS), default="default", show_default=True, help="Of no difference.")
+@click.option(
+    "--adjust",
+    type=click.Choice(["holm", "bh", "none"]),
+    default="holm",
+    show_default=True,
+    help="By which p the verdicts go, where several tests are made.",
+)
+@click.option("--baseline", metavar="NAME", help="Compare every run with this one only: a path, a model or an agent.")
+@click.option("--flips", metavar="N", type=int, default=10, show_default=True, help="Tasks of a kind that are shown.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["worse", "undecided"]),
+    help="Exit 1 when anything is worse; with undecided, also when it is not clear.",
+)
+@click.option("--out", metavar="PATH", type=click.Path(), help="Write the comparison as JSON to this file, too.")
+@click.option(
+    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
+)
+@click.option(
+    "--plugin", "plugins", metavar="FILE|MODULE", multiple=True, help="Python code that brings metrics; it is run."
+)
+@verbose
+def compare(
+    paths: tuple[str, ...],
+    metrics: tuple[str, ...],
+    columns: tuple[str, ...],
+    plugins: tuple[str, ...],
+    out: str | None,
+    shape: str,
+    fail_on: str | None,
+    **settings: Any,
+) -> None:
+    """Compare runs on the tasks they share: B less A, how sure, and in words. No model is called.
+
+    Each path is anything that calipers score reads. One file with several models is compared within itself.
+    """
+    target = Target(out, paths) if out is not None else None
+    names = roles(columns)
+    with redirect_stdout(sys.stderr), Progress() as progress:  # what a plugin prints is no data of ours
+        for plugin in plugins:
+            from calipers.compat import load_plugin
+
+            load_plugin(plugin)
+        from calipers.comparison.compare import compare as compare_runs
+
+        told = progress if progress.wanted else None
+        found = compare_runs(*paths, metric=metrics or None, columns=names, progress=told, **settings)
+    if target:
+        target.write(safe_json(found.to_json()).encode())
+    _show(found, shape)
+    for note in found.notes:
+        click.echo(f"note: {clean(note, None)}", err=True)
+    words = {"worse": {"worse"}, "undecided": {"worse", "undecided"}}.get(fail_on or "", set())
+    if words & set(found.verdicts):
+        raise click.exceptions.Exit(NO)
+
+
+def _show(found: Comparison, shape: str) -> None:
+    if shape == "json":
+        write(safe_json(found.to_json()))
+    elif shape == "csv":
+        from calipers.reports import compare_csv
+
+        write(compare_csv.render(found))
+    elif shape == "md":
+        from calipers.reports import compare_markdown
+
+        write(compare_markdown.render(found))
+    else:
+        from calipers.reports import compare_page
+
+        with standard_output() as stream:
+            compare_page.show(found, stream)

@@ -1,0 +1,206 @@
+"""One metric of two runs on their common tasks: the difference, its interval and its test.
+
+What `stats.paired` calls the first run is our second: delta is second less first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TypedDict
+
+import numpy as np
+
+from calipers.comparison.drawn import METHOD, drawn
+from calipers.comparison.matter import Matter, Measured
+from calipers.errors import InputError, PluginError
+from calipers.metrics.aggregate import largest, mean, pooled, smallest
+from calipers.metrics.bayes import posterior
+from calipers.metrics.economics import COST_PER_SOLVED
+from calipers.metrics.metric import Metric, Opaque
+from calipers.metrics.reduce import passed, task_mean
+from calipers.metrics.rewards import passes
+from calipers.rollouts.column import Bools, Column, Floats, Ints
+from calipers.rollouts.sums import total
+from calipers.stats.mcnemar import flips
+from calipers.stats.paired import FLOORED_T, NO_COMMON, STRICT, Difference, judged, rate_units, units_of
+from calipers.stats.paired_bootstrap import Resampled, paired_bootstrap, paired_bootstrap_of_values, ratio
+from calipers.stats.power import PairVariance, pair_variance
+from calipers.stats.sign_flip import sign_flip
+
+
+class _Sure(TypedDict):
+    confidence: float
+    seed: int
+
+
+def measure(matter: Matter) -> Measured:
+    """Compare two runs by one metric."""
+    try:
+        return _measure(matter)
+    except Exception as error:
+        if not matter.both.first.foreign or isinstance(error, InputError):
+            raise
+        raise PluginError(f"metric {matter.both.text!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _measure(matter: Matter) -> Measured:
+    metric = matter.both.first.metric
+    if not isinstance(metric, Metric) or metric.rows:
+        return _untested(drawn(matter), metric)
+    reduced = _reduced(metric, matter)
+    if metric.aggregate is posterior:  # a mean over tasks, whose variance is not asked for here
+        reduced = Column(reduced[0].values[:, 0], reduced[0].given), Column(reduced[1].values[:, 0], reduced[1].given)
+    there = reduced[0].given & reduced[1].given
+    pair = (reduced[0].values[there], reduced[1].values[there])
+    counts = pair[0].ndim > 1
+    outright = _outright(reduced, there)
+    difference = _tested(metric, matter, pair, there, outright)
+    counted = matter.clusters is None and difference.p is not None  # one task says nothing, nor do those of a cluster
+    first, second = (_value(metric, matter, side) for side in pair)
+    variance, repeats = _parts(metric, matter, there) if difference.p is not None else (None, None)
+    found = Measured(
+        both=matter.both,
+        higher_is_better=matter.higher_is_better,
+        difference=difference,
+        first=first,
+        second=second,
+        there=there,
+        samples=matter.samples(there),
+        values=_task_values(metric, reduced),
+        weights=(reduced[0].values[:, 1], reduced[1].values[:, 1]) if counts else None,
+        mcnemar=flips(outright[1][there], outright[0][there]) if outright and counted else None,
+        pair=variance,
+        repeats=repeats,
+    )
+    return _untested(found, metric)
+
+
+def _untested(found: Measured, metric: Metric | Opaque) -> Measured:
+    """The same without a test, where drawing again says nothing: of an extreme, or of a sum."""
+    if not isinstance(metric, Metric) or metric.aggregate not in (largest, smallest, total):
+        return found
+    bare = Difference(found.difference.value, None, None, None, METHOD, found.difference.units, why=metric.no_interval)
+    return replace(found, difference=bare if found.difference.value is not None else found.difference)
+
+
+def _reduced(metric: Metric, matter: Matter) -> tuple[Column, Column]:
+    found = []
+    for asked, side, columns in zip((matter.both.first, matter.both.second), matter.sides, matter.columns, strict=True):
+        settled = {key: asked.params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
+        found.append(metric.reduce(*columns, by=side.by_task, **settled))
+    return found[0], found[1]
+
+
+def _tested(
+    metric: Metric,
+    matter: Matter,
+    pair: tuple[Floats, Floats],
+    there: Bools,
+    outright: tuple[Bools, Bools] | None,
+) -> Difference:
+    """The difference by the test asked for where the metric is a mean, by the bootstrap where it is none."""
+    first, second = pair
+    test = matter.question.test
+    units = None if matter.clusters is None else matter.clusters[there]
+    if not len(first):
+        return Difference(None, None, None, None, test, 0, why=NO_COMMON)
+    if test == METHOD or metric.aggregate not in (mean, posterior, pooled):
+        return _bootstrapped(metric, matter, pair, units)
+    with np.errstate(invalid="ignore"):
+        pulls = rate_units(second, first, units) if first.ndim > 1 else units_of(second - first, None, units)
+    found = judged(pulls, _limits(metric, matter), matter.confidence, STRICT if test == STRICT else FLOORED_T)
+    if found.p is None or test in (FLOORED_T, STRICT):
+        return found
+    if test == "sign_flip":
+        return replace(found, p=sign_flip(pulls.pulls, seed=matter.seed).p, method=test)
+    if outright is None:
+        right = "expected a metric of 0 and 1, such as solved_rate, or --test sign-flip"
+        raise InputError(
+            f"McNemar's test needs one pass or fail for each task, which {matter.both.text} has not; {right}"
+        )
+    counted = flips(outright[1][there], outright[0][there])
+    return replace(found, p=counted.exact if test == "mcnemar" else counted.mid_p, method=test)
+
+
+def _bootstrapped(metric: Metric, matter: Matter, pair: tuple[Floats, Floats], units: Ints | None) -> Difference:
+    first, second = pair
+    sure = _Sure(confidence=matter.confidence, seed=matter.seed)
+    if metric.aggregate is pooled:
+        return _difference(paired_bootstrap(second, first, ratio, units, **sure))
+    if metric.aggregate in (mean, posterior):
+        one, two = (np.stack([side, np.ones(len(side))], axis=1) for side in pair)
+        return _difference(paired_bootstrap(two, one, ratio, units, **sure))
+    aggregate = partial(metric.aggregate, **{key: matter.both.first.params[key] for key in metric.aggregated})
+    if (
+        metric.aggregate is COST_PER_SOLVED.aggregate
+    ):  # a ratio of totals: what it makes of one task it makes of their sum
+        return _difference(paired_bootstrap(second, first, lambda sums: aggregate(sums[..., None, :]), units, **sure))
+    return _difference(paired_bootstrap_of_values(second, first, aggregate, units, **sure))
+
+
+def _difference(found: Resampled) -> Difference:
+    """What the bootstrap found; for what is asked beyond that, the normal distribution with its spread."""
+    return Difference(
+        found.value, found.stderr, found.interval, found.p, METHOD, found.units, float(found.units), why=found.why
+    )
+
+
+def _value(metric: Metric, matter: Matter, values: Floats) -> float | None:
+    if not len(values):
+        return None
+    if metric.aggregate is posterior:
+        found = float(mean(values))
+    else:
+        found = float(metric.aggregate(values, **{key: matter.both.first.params[key] for key in metric.aggregated}))
+    return found + 0.0 if np.isfinite(found) else None
+
+
+def _limits(metric: Metric, matter: Matter) -> tuple[float, float] | None:
+    """The range of the values, where it is known."""
+    if metric.range is not None or not metric.of_rewards:
+        return metric.range
+    kept = [columns[0].kept() for columns in matter.columns]
+    return (0.0, 1.0) if all(bool(((side >= 0) & (side <= 1)).all()) for side in kept) else None
+
+
+def _task_values(metric: Metric, reduced: tuple[Column, Column]) -> tuple[Floats, Floats] | None:
+    """Each task's value in both runs, where it has one of its own, [T] each."""
+    if metric.aggregate is pooled:
+        one, two = (side.values[:, 0] / np.maximum(side.values[:, 1], 1.0) for side in reduced)
+        return one, two
+    return None if reduced[0].values.ndim > 1 else (reduced[0].values, reduced[1].values)
+
+
+def _outright(reduced: tuple[Column, Column], there: Bools) -> tuple[Bools, Bools] | None:
+    """The passes of both runs, [T] each, where every task has one pass or fail in each; else None."""
+    found = []
+    for side in reduced:
+        values = side.values
+        if values.ndim > 1:
+            if values.shape[1] != 2 or bool((values[there, 1] != 1).any()):  # more than one sample
+                return None
+            values = values[:, 0]
+        kept = values[there]
+        if not len(kept) or bool(((kept != 0) & (kept != 1)).any()):
+            return None
+        found.append(values == 1)
+    return found[0], found[1]
+
+
+def _parts(metric: Metric, matter: Matter, there: Bools) -> tuple[PairVariance | None, float | None]:
+    """What the variance of a task's difference is made of, for means over samples; samples per task of the
+    run that has fewer.
+    """
+    if metric.reduce is not task_mean and metric.reduce is not passes:
+        return None, None
+    columns = []
+    for asked, held in zip((matter.both.first, matter.both.second), matter.columns, strict=True):
+        column = held[0]
+        if metric.reduce is passes:
+            column = Column(passed(column, asked.params["threshold"]).astype(float), column.given)
+        columns.append(column)
+    first, second = matter.sides
+    found = pair_variance(columns[1], columns[0], second.by_task, first.by_task)
+    repeats = min(matter.samples(there)) / max(int(there.sum()), 1)
+    return (found if isinstance(found, PairVariance) else None), repeats

@@ -1,0 +1,111 @@
+"""Several runs by one metric: where each stands, how sure that is, and what being the best of many is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+
+from calipers.comparison.question import Question
+from calipers.comparison.reads import columns_of, of_both
+from calipers.comparison.runs import Meeting
+from calipers.dialects.dialect import Asked
+from calipers.errors import InputError
+from calipers.metrics.aggregate import mean, pooled
+from calipers.metrics.metric import Metric
+from calipers.reports.compare import Place, Ranks
+from calipers.rollouts.column import Bools, Column, Ints
+from calipers.rollouts.labels import clusters, has
+from calipers.rollouts.table import Rollouts
+from calipers.stats.multiplicity import ranking
+
+FEW = "fewer than two tasks have a value in every run"
+UNEQUAL = "the runs have different numbers of samples: a rate over samples has no common weights"
+
+
+def ranks(meeting: Meeting, question: Question) -> list[Ranks]:
+    """The runs of a meeting by every metric that is a mean over tasks, over the tasks that all of them have."""
+    common = reduce(set.intersection, (set(part.tasks) for part in meeting.parts))
+    tasks = [task for task in meeting.parts[0].tasks if task in common]
+    places = [_places(part, tasks) for part in meeting.parts]
+    return [_ranked(text, asked, meeting, places, question) for text, asked in _of_all(meeting, question).items()]
+
+
+def _places(part: Rollouts, tasks: Sequence[str]) -> Ints:
+    number = {task: place for place, task in enumerate(part.tasks)}
+    return np.array([number[task] for task in tasks], dtype=np.int64)
+
+
+def _of_all(meeting: Meeting, question: Question) -> dict[str, list[Asked]]:
+    """What each metric that all runs can answer is called in each of them."""
+    head, plan = meeting.parts[0], question.plan
+    found: dict[str, list[Asked]] = {}
+    for part, name in zip(meeting.parts[1:], meeting.names[1:], strict=True):
+        try:
+            both_have = of_both(plan.asked, (head, part), (meeting.names[0], name), plan.reward)[0]
+        except InputError:  # they need not have met: no metric is common to all
+            return {}
+        for both in both_have:
+            found.setdefault(both.text, [both.first]).append(both.second)
+    return {
+        text: asked
+        for text, asked in found.items()
+        if len(asked) == len(meeting.parts)
+        and isinstance(asked[0].metric, Metric)
+        and asked[0].metric.aggregate in (mean, pooled)
+        and asked[0].metric.higher_is_better is not None
+    }
+
+
+def _ranked(text: str, asked: Sequence[Asked], meeting: Meeting, places: Sequence[Ints], question: Question) -> Ranks:
+    columns = [
+        _values(one, part, name, question).take(rows)
+        for one, part, name, rows in zip(asked, meeting.parts, meeting.names, places, strict=True)
+    ]
+    there = np.logical_and.reduce([column.given for column in columns])
+    count = int(there.sum())
+    held = np.stack([column.values[there] for column in columns])  # [M, T] or [M, T, 2]
+    if count < 2 or not np.isfinite(held).all():
+        return Ranks(text, count, [], None, None, FEW)
+    weights = None
+    if held.ndim > 2:
+        if not (held[..., 1] == held[0, :, 1]).all():
+            return Ranks(text, count, [], None, None, UNEQUAL)
+        weights, held = held[0, :, 1], held[..., 0] / held[..., 1]
+    plan = question.plan
+    found = ranking(
+        held,
+        weights,
+        _units(meeting.parts, places, plan.cluster, there),
+        higher_is_better=asked[0].metric.higher_is_better is not False,  # type: ignore[union-attr]  # a Metric
+        confidence=plan.confidence,
+        seed=plan.seed,
+    )
+    order = np.argsort(found.ranks, kind="stable").tolist()
+    stand = [
+        Place(
+            run,
+            float(found.values[run]),
+            float(found.ranks[run]),
+            (float(found.low[run]), float(found.high[run])),
+            float(found.chance_best[run]),
+        )
+        for run in order
+    ]
+    return Ranks(text, count, stand, found.optimism, found.corrected)
+
+
+def _values(asked: Asked, part: Rollouts, name: str, question: Question) -> Column:
+    metric = asked.metric
+    columns = columns_of(asked, part, name, zero=question.plan.missing == "zero")
+    settled = {key: asked.params[key] for key in metric.params if key != "column"}  # type: ignore[union-attr]
+    return metric.reduce(*columns, by=part.by_task, **settled)  # type: ignore[union-attr]  # a Metric: `_of_all` looked
+
+
+def _units(parts: Sequence[Rollouts], places: Sequence[Ints], key: str | None, there: Bools) -> Ints | None:
+    if key is None:
+        return None
+    known = [at for at, part in enumerate(parts) if has(part, key)] or [0]
+    found: Ints = clusters(parts[known[0]], key)[places[known[0]]][there]
+    return found

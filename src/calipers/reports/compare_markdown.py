@@ -1,0 +1,102 @@
+"""A comparison as Markdown, for a pull request: the verdicts, the numbers, what flipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from calipers.reports.compare import Changed, Comparison, Contest, Pair, Ranks
+from calipers.reports.compare_words import (
+    NAME,
+    answer,
+    chance,
+    common,
+    detail,
+    figures,
+    optimism,
+    sentences,
+    settings,
+    tally,
+)
+from calipers.reports.figures import figure, percent
+from calipers.reports.markdown import Cells, code
+from calipers.reports.safe import clean
+
+ANSWER = 120  # characters of an answer in a cell
+
+
+def render(found: Comparison) -> str:
+    """The comparison as a page of Markdown in which no name can become a link, a mention or an image."""
+    blocks = [block for contest in found.contests for block in _contest(contest, found)]
+    return "\n\n".join([*blocks, *(f"- {_prose(note)}" for note in found.notes), _prose(settings(found))]) + "\n"
+
+
+def _contest(contest: Contest, found: Comparison) -> Iterator[str]:
+    if contest.dataset:
+        yield f"### {code(contest.dataset, None)}"
+    for pair in contest.pairs:
+        yield from _pair(pair, contest, found)
+    for ranks in contest.ranks:
+        yield from _ranks(ranks, contest, found)
+
+
+def _pair(pair: Pair, contest: Contest, found: Comparison) -> Iterator[str]:
+    first, second = contest.runs[pair.first], contest.runs[pair.second]
+    yield f"#### {code(second.name, NAME)} against {code(first.name, NAME)}"
+    yield "\n".join(f"- **{word}**: {_prose(said)}" for word, said in sentences(pair, first, second))
+    yield "\n".join(f"- {_prose(text)}" for text in (common(pair, first, second), *pair.notes))
+    numbers = ("first", "second", "difference", f"{percent(found.confidence)} interval", "p", "p (Holm)", "p (BH)")
+    yield _table(
+        ("metric", *numbers, "verdict", ""),
+        (
+            (
+                code(f.metric if f.by is None else f"{f.metric} | {f.by}={f.slice}", 80),
+                *figures(f),
+                *(chance(p).replace("<", "&lt;") for p in (f.p, f.p_holm, f.p_bh)),
+                f.verdict,
+                _prose("; ".join(detail(f))),
+            )
+            for f in pair.findings
+        ),
+    )
+    flips = pair.flips
+    if flips and (flips.worse or flips.better):
+        yield f"by {code(flips.metric)}, task by task: {tally(pair)}"
+        for what, those in (("worse", flips.regressions), ("better", flips.fixes)):
+            if those:
+                yield _table((what, "first", "second", "first answered", "second answered"), _changed(those))
+
+
+def _changed(those: Sequence[Changed]) -> Iterator[Cells]:
+    for one in those:
+        texts = ("" if text is None else code(answer(text, ANSWER), None) for text in one.answers)
+        yield (code(one.task), f"{one.first:.4g}", f"{one.second:.4g}", *texts)
+
+
+def _ranks(ranks: Ranks, contest: Contest, found: Comparison) -> Iterator[str]:
+    if ranks.why:
+        yield _prose(f"no ranks by {ranks.metric}: {ranks.why}")
+        return
+    yield _table(
+        ("rank", f"by {code(ranks.metric)}", "value", f"{percent(found.confidence)} of ranks", "chance of being best"),
+        (
+            (
+                f"{place.rank:g}",
+                code(contest.runs[place.run].name, NAME),
+                figure(place.value),
+                f"{place.ranks[0]:g} to {place.ranks[1]:g}",
+                f"{100 * place.chance_best:.3g} %",
+            )
+            for place in ranks.places
+        ),
+    )
+    yield optimism(ranks)
+
+
+def _table(head: Cells, rows: Iterable[Cells]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _prose(text: str) -> str:
+    """Text in which nothing is rendered: every sign that means something to Markdown is escaped."""
+    return "".join(f"\\{c}" if c in "\\`*_[]|#!~" else {"<": "&lt;", "@": "&#64;"}.get(c, c) for c in clean(text, None))
