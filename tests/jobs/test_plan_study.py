@@ -86,13 +86,21 @@ def test_endless_samples_and_how_many_are_enough():
     assert "no number of samples shows 0.0300 on 198 tasks" in " ".join(few.advice)
 
 
+def test_a_difference_that_nobody_can_show():
+    found = study(known(), Asked(detect=1e-9))
+    assert (found.designs, found.advice[0]) == (
+        [],
+        "a difference of 0.000000001000 is not shown by 1,000,000,000 tasks",
+    )
+
+
 def test_where_samples_are_wasted():
     """Beyond about six, more tasks beat more repeats; where tasks are all alike, they never do."""
-    assert study(known(), Asked()).samples_worth == 6
-    alike = study(known(PairVariance(0.0, 1 / 6, 1 / 6)), Asked())
+    assert study(known(), Asked(tasks=50)).samples_worth == 6
+    alike = study(known(PairVariance(0.0, 1 / 6, 1 / 6)), Asked(tasks=50))
     assert alike.samples_worth is None
     assert "no variance between tasks is seen" in " ".join(alike.advice)
-    steady = study(known(PairVariance(1 / 9, 0.0, 0.0)), Asked())
+    steady = study(known(PairVariance(1 / 9, 0.0, 0.0)), Asked(tasks=50))
     assert "more than one sample per task is wasted" in " ".join(steady.advice)
 
 

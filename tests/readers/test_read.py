@@ -39,8 +39,9 @@ EXAMPLES = {
 
 
 def test_every_format_has_an_example():
-    # a results file stands for others, a run and a job are directories: they have tests of their own
-    assert (*EXAMPLES, "lm_eval_results", "run", "harbor") == FORMATS
+    # a results file stands for others, a run and a job are directories, a log names its reward: they have tests of
+    # their own
+    assert (*EXAMPLES, "lm_eval_results", "run", "harbor", "inspect") == FORMATS
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])
@@ -85,7 +86,6 @@ def test_nothing_is_no_set_of_rollouts(tmp_path, content):
     "content",
     [
         b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
-        b"PK\x03\x04rest",
         b"\x7fELF\x02\x01\x01\0",
         b"\0",
         '{"task":1}\n'.encode("utf-16"),

@@ -54,6 +54,7 @@ FORMATS: Final[Mapping[str, str]] = {
     "lm_eval_results": "Its results file, which stands for the samples beside it.",
     "run": "The directory of a run: its plan, its log, and what the plan still owes.",
     "harbor": "A Harbor job's directory, finished or not; also one trial of it, or a directory of jobs.",
+    "inspect": "inspect's logs, .eval and .json: a rollout for each epoch of each sample, run or not.",
 }
 
 

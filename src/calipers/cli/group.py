@@ -16,6 +16,8 @@ COMMANDS: Final = {  # name -> (module:function, one line of help)
     "serve": ("calipers.cli.serve:serve", "Answer NeMo Gym's routes over HTTP; host a server written for it."),
     "rescore": ("calipers.cli.rescore:rescore", "Judge the stored completions of a run again; show what flipped."),
     "compare": ("calipers.cli.compare:compare", "Say whether one run is better than another, and how sure that is."),
+    "gate": ("calipers.cli.gate:gate", "Say whether results are good enough: exit 0 yes, 1 no, 3 unknown."),
+    "plan": ("calipers.cli.plan:plan", "Say how many tasks and samples show a difference, and at what price."),
     "check": ("calipers.cli.check:check", "Say whether a benchmark is right; --selftest tries its verifiers."),
     "init": ("calipers.cli.init:init", "Start a dataset or a task in Harbor's form, perhaps with a metric.py."),
     "publish": ("calipers.cli.publish:publish", "Put a benchmark into the local store, a dataset into a registry."),

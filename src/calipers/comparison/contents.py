@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from calipers.readers import evsys, lm_eval
+from calipers.readers import evsys, inspect_texts, lm_eval
 from calipers.readers.files import BOM, Source, line_blocks
 from calipers.readers.read import Input
 from calipers.readers.run_folder import RunLog
@@ -105,6 +105,10 @@ def _records(one: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> 
         paths = lm_eval.samples_beside(one.path) if one.format == "lm_eval_results" else [one.path]
         for path in paths:
             yield from _lm_eval(path)
+    elif one.format == "inspect":
+        for said in inspect_texts.texts(one.path):
+            prompt, answer = (Raw(msgspec.json.encode(value)) for value in (said.prompt, said.answer))
+            yield _Record(said[:3], said.task, said.sample, prompt, "", (answer,))
 
 
 def _native(one: Input, key_of: Mapping[str, str], wanted: frozenset[str]) -> Iterator[_Record]:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.readers import divide, evsys, harbor, lm_eval, native, nemo_gym, run_folder, table
+from calipers.readers import divide, evsys, harbor, inspect, lm_eval, native, nemo_gym, run_folder, table
 from calipers.readers.files import BOM, LONGEST_LINE, Source
 from calipers.readers.harbor_folder import JobFolder, with_jobs
 from calipers.readers.harbor_join import numbered
@@ -39,6 +39,7 @@ FORMATS = (
     "lm_eval_results",
     "run",
     "harbor",
+    "inspect",
 )
 NOTHING: Mapping[str, str] = MappingProxyType({})
 BLANKS = b" \t\r\n"
@@ -126,6 +127,8 @@ def found_format(source: Source | JobFolder, columns: Mapping[str, str] = NOTHIN
         return "run"
     if source.head.startswith(b"PAR1"):
         return "parquet"
+    if inspect.is_archive(source.head) or inspect.is_log(source.head):
+        return "inspect"
     start = _first_line(source)
     if not start:
         if has_companions(source.path):
@@ -199,6 +202,7 @@ def _read(
         "parquet": table.read_parquet,
         "lm_eval_samples": lm_eval.read_samples,
         "lm_eval_results": lm_eval.read_results,
+        "inspect": inspect.read,
     }
     return readers.get(kind, native.read)(source, columns, labels, progress)
 

@@ -1,0 +1,185 @@
+"""``calipers gate``: whether results are good enough; exit 0 yes, 1 no, 3 nobody knows."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from calipers.cli.group import verbose
+from calipers.cli.output import Target, write
+from calipers.cli.score import roles
+from calipers.errors import InputError
+from calipers.names import DIALECTS
+from calipers.reports.safe import clean, safe_json
+
+if TYPE_CHECKING:
+    from calipers.gating.policy import Policy
+    from calipers.reports.gate import Gate
+
+FORMATS = ("table", "json", "md", "junit")
+
+
+@click.command()
+@click.argument("result", metavar="[RESULT]", required=False, type=click.Path())
+@click.option(
+    "--require",
+    "requirements",
+    metavar="'EXPR OP NUMBER'",
+    multiple=True,
+    help="What must hold, such as 'lower(pass@1) >= 0.6'; may be repeated. EXPR is a metric, lower(metric), "
+    "upper(metric), delta(metric) or lower(delta(metric)); metric[key=value] is one slice; OP is < <= > >= ==.",
+)
+@click.option("--policy", metavar="FILE", type=click.Path(), help="A YAML file of requirements, of several results.")
+@click.option("--baseline", metavar="PATH", type=click.Path(), help="What delta(metric) is compared with.")
+@click.option("--agent", metavar="NAME", help="Ask only the group of this agent.  [default: every group]")
+@click.option("--model", metavar="NAME", help="Ask only the group of this model.")
+@click.option("--dataset", metavar="NAME", help="Ask only the group of this dataset.")
+@click.option("--max-gaps", metavar="N|N%", help="So many rollouts of a group may be without a number; more is exit 3.")
+@click.option("--dialect", metavar="NAME", help=f"Whose names and rules score rollouts: {', '.join(DIALECTS.entries)}.")
+@click.option("--cluster", metavar="KEY", help="Tasks that share this value are one unit of the interval.")
+@click.option("--reward", metavar="KEY", help="Which of several rewards counts.")
+@click.option("--columns", metavar="ROLE=KEY,...", multiple=True, help="What a file calls its keys: task=id.")
+@click.option(
+    "--missing", type=click.Choice(["gap", "zero", "fail"]), help="What becomes of gaps, where rollouts are scored."
+)
+@click.option("--confidence", metavar="SHARE", type=float, help="Of the intervals.  [default: 0.95]")
+@click.option("--seed", metavar="N", type=int, help="Of resampling.  [default: 0]")
+@click.option("--junit", metavar="FILE", type=click.Path(), help="Write the checks as JUnit XML to this file, too.")
+@click.option("--out", metavar="PATH", type=click.Path(), help="Write the checks as JSON to this file, too.")
+@click.option(
+    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
+)
+@click.option(
+    "--plugin", "plugins", metavar="FILE|MODULE", multiple=True, help="Python code that brings metrics; it is run."
+)
+@verbose
+def gate(
+    result: str | None,
+    plugins: tuple[str, ...],
+    columns: tuple[str, ...],
+    junit: str | None,
+    out: str | None,
+    shape: str,
+    requirements: tuple[str, ...],
+    policy: str | None,
+    baseline: str | None,
+    agent: str | None,
+    model: str | None,
+    dataset: str | None,
+    max_gaps: str | None,
+    **scoring: Any,
+) -> None:
+    """Say whether RESULT is good enough: exit 0 yes, 1 no, 3 when a value is null.
+
+    RESULT is a result.json, or anything that calipers score reads, which is scored first. Every requirement is
+    asked of every group, unless --agent, --model or --dataset picks. A gate never passes on a null.
+    """
+    inputs = [path for path in (result, policy, baseline) if path]
+    targets = [Target(path, inputs) for path in (junit, out) if path is not None]
+    names = roles(columns)
+    with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
+        for plugin in plugins:
+            from calipers.compat import load_plugin
+
+            load_plugin(plugin)
+        from calipers.gating.answers import Scoring
+        from calipers.gating.gate import gate as held_against
+
+        who = {"agent": agent, "model": model, "dataset": dataset}
+        asked = _asked(result, requirements, policy, baseline, max_gaps, who)
+        found = held_against(asked, Scoring(columns=names, **scoring), alone=policy is None)
+    _written(found, targets, junit)
+    _show(found, shape)
+    for note in found.notes:
+        click.echo(_guarded(f"note: {clean(note, None)}"), err=True)
+    _tell_github(found)
+    if found.exit_code:
+        raise click.exceptions.Exit(found.exit_code)
+
+
+def _asked(
+    result: str | None,
+    requirements: tuple[str, ...],
+    policy: str | None,
+    baseline: str | None,
+    max_gaps: str | None,
+    who: dict[str, str | None],
+) -> Policy:
+    """What is required of what, by a policy or by the options."""
+    from dataclasses import replace
+
+    from calipers.gating.policy import Named, Policy, gaps_allowed, read_policy
+    from calipers.gating.requirement import parse
+
+    most = None if max_gaps is None else gaps_allowed(max_gaps, "--max-gaps")
+    if policy is not None:
+        picked = [f"--{name}" for name, value in who.items() if value is not None]
+        if clash := [*(["--require"] if requirements else []), *picked]:
+            raise InputError.at(clash[0], "stands beside --policy", "expected it in the policy's file")
+        found = read_policy(policy)
+        if found.results:
+            if given := [name for name, value in (("RESULT", result), ("--baseline", baseline)) if value]:
+                raise InputError.at(policy, f"names its results, and {given[0]} is given", "expected one of them")
+        elif result is None:
+            raise InputError.at(policy, "names no results", "expected results: in it, or RESULT beside it")
+        else:
+            found = replace(found, results=[Named(result, result, baseline)])
+        return replace(found, max_gaps=most or found.max_gaps)
+    if result is None or not requirements:
+        missing = "RESULT" if result is None else "--require 'EXPR OP NUMBER'"
+        raise InputError(f"{missing} is missing; expected RESULT with --require, or --policy FILE")
+    parsed = [
+        replace(parse(text), agent=who["agent"], model=who["model"], dataset=who["dataset"]) for text in requirements
+    ]
+    return Policy(parsed, [Named(result, result, baseline)], most)
+
+
+def _written(found: Gate, targets: list[Target], junit: str | None) -> None:
+    for target in targets:
+        if target.path == junit:
+            from calipers.reports.junit import render
+
+            target.write(render(found).encode())
+        else:
+            target.write(safe_json(found.to_json()).encode())
+
+
+def _show(found: Gate, shape: str) -> None:
+    from calipers.reports import gate_text, junit
+
+    if shape == "json":
+        write(_guarded(safe_json(found.to_json()), "#\\u0023["))
+    elif shape == "junit":
+        write(_guarded(junit.render(found), "#&#35;["))
+    else:
+        write(_guarded(gate_text.render(found) if shape == "table" else gate_text.render_markdown(found)))
+
+
+def _guarded(text: str, instead: str = "# #[") -> str:
+    """The text as it is; where GitHub's runner reads it, with nothing that it would take for a command."""
+    from calipers.reports.github import harmless
+
+    return harmless(text, instead) if _on_github() else text
+
+
+def _on_github() -> bool:
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def _tell_github(found: Gate) -> None:
+    """Annotations for the runner, and the summary of its step, where there is a runner."""
+    from calipers.reports import gate_text, github
+
+    if _on_github():
+        for line in github.annotated(found):
+            click.echo(line, err=True)
+    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(gate_text.render_markdown(found) + "\n")
+        except OSError as error:
+            click.echo(f"note: {clean(path, None)}: cannot be written ({error.strerror})", err=True)

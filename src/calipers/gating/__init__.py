@@ -1,0 +1,1 @@
+"""Whether results are good enough: requirements, policies, and what came of them."""

@@ -1,0 +1,101 @@
+"""How far a result is from its baseline, group by group: paired on their common tasks where both are rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from calipers.errors import InputError, UnknownName
+from calipers.gating.answers import Answers, Group, Number, Scoring, answers, is_document
+from calipers.gating.requirement import Requirement, metric_key
+from calipers.reports.compare import Comparison, Run
+
+UNPAIRED = "the difference of two finished results: not paired, so no interval"
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What was found of a result less its baseline."""
+
+    paired: Comparison | None  # None where one of them is a finished result
+    before: Answers  # the baseline's own numbers, for its gaps
+    notes: Sequence[str] = ()
+
+    def of(self, group: Group, wanted: Requirement, now: Number | None) -> Number:
+        """The difference in one group; a Number without a value, and why, where there is none."""
+        if self.paired is not None:
+            return self._paired(self.paired, group, wanted)
+        before = _number(self.counterpart(group), wanted)
+        if now is None or before.value is None or now.value is None:
+            side, why = (
+                ("here", now.why if now else None) if before.value is not None else ("in the baseline", before.why)
+            )
+            return Number(None, why=f"no value {side}: {why}" if why else f"no value {side}")
+        return Number(now.value - before.value, None, UNPAIRED, min(now.tasks, before.tasks))
+
+    def counterpart(self, group: Group) -> Group:
+        """The baseline's group that a group is compared with; InputError where that is not clear."""
+        those = list(self.before.groups)
+        for same in (
+            lambda one: one.who == group.who,
+            lambda one: (one.dataset, one.agent) == (group.dataset, group.agent),
+            lambda one: one.dataset == group.dataset,
+            lambda one: True,
+        ):
+            found = [one for one in those if same(one)]
+            if len(found) == 1:
+                return found[0]
+        held = ", ".join(one.title for one in those)
+        raise InputError.at(self.before.path, f"which group {group.title} is to be compared with is not clear", held)
+
+    def _paired(self, found: Comparison, group: Group, wanted: Requirement) -> Number:
+        those = [
+            (contest.runs[pair.first].name, pair)
+            for contest in found.contests
+            for pair in contest.pairs
+            if contest.runs[pair.first].source == self.before.path != contest.runs[pair.second].source
+            and _same(contest.runs[pair.second], group)
+        ]
+        if not those:
+            return Number(None, why=f"{group.title} shares no task with a run of the baseline")
+        if len(those) > 1:
+            names = ", ".join(name for name, _ in those)
+            wrong = f"holds several runs that {group.title} could be compared with ({names})"
+            raise InputError.at(self.before.path, wrong, "expected a baseline with one of them")
+        findings = [one for one in those[0][1].findings if (one.by, one.slice) == (wanted.by, wanted.slice)]
+        for one in findings:
+            if metric_key(one.metric) == wanted.key:
+                return Number(one.delta, one.interval, one.why, one.tasks)
+        if wanted.by is not None and not findings:
+            return Number(None, why=f"the runs share no task with {wanted.by}={wanted.slice}")
+        raise UnknownName.of("metric in this comparison", wanted.metric, [one.metric for one in findings])
+
+
+def differences(path: str, baseline: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring) -> Differences:
+    """A result less its baseline, by these metrics and slices."""
+    if is_document(path) or is_document(baseline):
+        own = Scoring() if is_document(baseline) else scoring
+        return Differences(None, answers(baseline, metrics, by, own))
+    from calipers.comparison.compare import compare  # it loads much that no other requirement needs
+
+    found = compare(baseline, path, metric=list(metrics), by=list(by), adjust="none", flips=0, **scoring.given())
+    before = answers(baseline, metrics, by, scoring)
+    notes = [note for contest in found.contests for pair in contest.pairs for note in pair.notes]
+    return Differences(found, before, [*found.notes, *notes])
+
+
+def _same(run: Run, group: Group) -> bool:
+    return (run.agent, run.model, run.dataset) == group.who
+
+
+def _number(group: Group, wanted: Requirement) -> Number:
+    held = group.numbers()
+    if wanted.by is not None:
+        cut = group.breakdowns.get(wanted.by, {}).get(wanted.slice or "")
+        if cut is None:
+            return Number(None, why=f"there is no slice {wanted.by}={wanted.slice}")
+        held = cut.metrics
+    found = next((one for name, one in held.items() if metric_key(name) == wanted.key), None)
+    if found is None:
+        raise UnknownName.of("metric in the baseline", wanted.metric, held)
+    return found

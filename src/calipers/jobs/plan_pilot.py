@@ -1,0 +1,212 @@
+"""Where the variances of a study come from: a pilot run, a pair of them, or numbers somebody knows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from calipers.comparison.align import by_id
+from calipers.errors import InputError, UnknownName
+from calipers.metrics.reduce import passed, task_mean
+from calipers.pipeline import read
+from calipers.reports.figures import counted
+from calipers.rollouts.column import Column
+from calipers.rollouts.ledger import contributed
+from calipers.rollouts.table import Rollouts
+from calipers.stats.power import PairVariance, assumed_pair, pair_variance
+from calipers.stats.variance import NO_REPEATS, Split, Unsplit, split
+
+METRICS = ("mean_reward", "pass_rate")
+PASS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which rollouts of a pilot count, and by what."""
+
+    metric: str = METRICS[0]
+    reward: str | None = None
+    agent: str | None = None
+    model: str | None = None
+    dataset: str | None = None
+    missing: str = "gap"
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a study can start from."""
+
+    source: str
+    pair: PairVariance
+    parts: Split | None = None  # of one run
+    correlation: float | None = None
+    tasks: int | None = None
+    samples: int | None = None
+    cost: float | None = None  # of one rollout
+    width: float | None = 1.0  # the range of the rewards; None: unbounded
+    whole: bool = False  # every reward is an end of that range
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    rollouts: Rollouts
+    column: Column  # [R]
+    path: str
+
+
+def from_pilots(paths: Sequence[str], chosen: Chosen, correlation: float | None, *, paired: bool) -> Known:
+    """What one pilot says of a second run like it, or what two say of each other."""
+    runs = [_run(path, chosen) for path in paths]
+    if len(runs) == 1:
+        return _alone(runs[0], correlation if paired else 0.0)
+    if correlation is not None:
+        raise InputError.at("--correlation", "two pilots say it themselves", "expected it with one pilot, or without")
+    return _both(runs[0], runs[1], chosen, paired=paired)
+
+
+def from_numbers(between: float | None, within: float | None, rate: float | None, correlation: float | None) -> Known:
+    """What variances say, or a rate of passes: its variance is ``p (1 - p)``, in two parts where one is given."""
+    whole = None if rate is None else rate * (1 - rate)
+    if whole is not None and between is not None and within is not None:
+        raise InputError.at("--baseline-rate", "both variances are given too", "expected at most one beside a rate")
+    if whole is not None and (between is not None or within is not None):
+        given, name = (between, "--variance-between") if between is not None else (within, "--variance-within")
+        if given is not None and given > whole:
+            wrong = f"is {given:g}, more than a rate of {rate:g} has in all ({whole:.4g})"
+            raise InputError.at(name, wrong, "expected at most that")
+        between = whole - within if within is not None else between
+        within = whole - between if between is not None else within
+    r = 0.0 if correlation is None else correlation
+    if whole is not None and between is None:
+        pair = PairVariance(2 * (1 - r) * whole, 0.0, 0.0, divided=False)
+        return Known(f"a pass rate of {rate:g}", pair, None, r, samples=1, whole=True, notes=_assumed(correlation))
+    if between is None or within is None:
+        lacking = "--variance-between" if between is None else "--variance-within"
+        raise InputError(f"{lacking} is missing; expected it, a --baseline-rate, or a PILOT run")
+    parts = Split(between, within, 1.0)
+    unit = between + within <= 0.25
+    said = f"variances of {between:g} between tasks and {within:g} within"
+    pair = assumed_pair(parts, r)
+    return Known(said, pair, parts, r, width=1.0 if unit else None, whole=rate is not None, notes=_assumed(correlation))
+
+
+def _run(path: str, chosen: Chosen) -> _Run:
+    rollouts = read(path, columns=chosen.columns)
+    groups = list(rollouts.groups())
+    for place, key in enumerate(("agent", "model", "dataset")):
+        name = getattr(chosen, key)
+        if name is not None:
+            known = [held for group in groups if (held := group.keys[0][place]) is not None]
+            groups = [group for group in groups if group.keys[0][place] == name]
+            if not groups:
+                raise UnknownName.of(f"{key} in {path}", name, known)
+    if len(groups) > 1:
+        titles = ", ".join(" · ".join(filter(None, reversed(group.keys[0]))) or "(unnamed)" for group in groups)
+        raise InputError.at(path, f"holds {len(groups)} groups ({titles})", "pick one with --model, --dataset, --agent")
+    return _counted(groups[0], chosen, path)
+
+
+def _counted(part: Rollouts, chosen: Chosen, path: str) -> _Run:
+    """A run with what each of its rollouts counts, where they count at all."""
+    column = contributed(part, _reward(part, chosen.reward, path))
+    column = column.filled(0.0) if chosen.missing == "zero" else column
+    if not np.isfinite(column.kept()).all():
+        raise InputError.at(path, "a reward is no finite number", "expected rewards that have a variance")
+    if chosen.metric == "pass_rate":
+        column = Column(passed(column, PASS).astype(float), column.given)
+    if not column.given.any():
+        raise InputError.at(path, "no rollout has a reward", "expected a pilot with some")
+    return _Run(part, column, path)
+
+
+def _reward(part: Rollouts, wanted: str | None, path: str) -> str:
+    keys = sorted(part.rewards)
+    if wanted is not None:
+        if wanted not in keys:
+            raise UnknownName.of(f"reward in {path}", wanted, keys)
+        return wanted
+    if "reward" in keys or not keys:
+        return "reward"
+    if len(keys) > 1:
+        raise InputError.at(path, f"holds several rewards ({', '.join(keys)})", "pick one with --reward KEY")
+    return keys[0]
+
+
+def _alone(run: _Run, correlation: float | None) -> Known:
+    by = run.rollouts.by_task
+    r = 0.0 if correlation is None else correlation
+    found = split(run.column, by)
+    if isinstance(found, Split):
+        pair, parts = assumed_pair(found, r), found
+    elif found.why == NO_REPEATS:
+        means = task_mean(run.column, by).kept()
+        pair, parts = PairVariance(2 * (1 - r) * float(np.var(means, ddof=1)), 0.0, 0.0, divided=False), None
+    else:
+        raise InputError.at(run.path, found.why, "expected a pilot of two tasks or more")
+    notes = [*_unsure([run]), *_assumed(correlation)]
+    return Known(f"a pilot, {_sized([run])}", pair, parts, r, *_size([run]), *_range([run]), notes)
+
+
+def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Known:
+    common = by_id(first.rollouts, second.rollouts)
+    if not common.alignment.common:
+        raise InputError.at(second.path, f"no task in common with {first.path}", "expected pilots on the same tasks")
+    one, two = runs = [_counted(common.first, chosen, first.path), _counted(common.second, chosen, second.path)]
+    pair = pair_variance(two.column, one.column, two.rollouts.by_task, one.rollouts.by_task)
+    if isinstance(pair, Unsplit):
+        raise InputError(f"{first.path} and {second.path}: {pair.why}; expected two tasks in common or more")
+    parts = [split(run.column, run.rollouts.by_task) for run in runs]
+    between = [part.tasks for part in parts if isinstance(part, Split)]
+    together = sum(between) if len(between) == 2 else None
+    if not paired:
+        means = [task_mean(run.column, run.rollouts.by_task).kept() for run in runs]
+        own = sum(float(np.var(side, ddof=1)) for side in means) if together is None else together
+        pair = PairVariance(own, pair.first, pair.second, pair.divided)
+    alike = math.sqrt(math.prod(between)) if together is not None else 0.0
+    r = None if together is None or not alike or not paired else (together - pair.tasks) / (2 * alike)
+    return Known(f"two pilots, {_sized(runs)}", pair, None, r, *_size(runs), *_range(runs), _unsure(runs))
+
+
+def _size(runs: Sequence[_Run]) -> tuple[int, int, float | None]:
+    """Tasks, samples per task of the run that has fewer, and the cost of a rollout."""
+    counts = [run.rollouts.by_task.count(run.column.given) for run in runs]
+    tasks = int(np.all([count > 0 for count in counts], axis=0).sum())
+    samples = min(round(float(count[count > 0].mean())) for count in counts)
+    spent = [run.rollouts.columns["cost_usd"].kept() for run in runs if "cost_usd" in run.rollouts.columns]
+    known = [float(cost.mean()) for cost in spent if len(cost) and np.isfinite(cost).all()]
+    cost = sum(known) / len(known) if known else None
+    return tasks, max(samples, 1), cost if cost and cost > 0 else None
+
+
+def _range(runs: Sequence[_Run]) -> tuple[float | None, bool]:
+    kept = np.concatenate([run.column.kept() for run in runs])
+    unit = bool(((kept >= 0) & (kept <= 1)).all())
+    return (1.0 if unit else None), unit and bool(((kept == 0) | (kept == 1)).all())
+
+
+def _sized(runs: Sequence[_Run]) -> str:
+    tasks, samples, _ = _size(runs)
+    names = " and ".join(run.path for run in runs)
+    shared = " in common" if len(runs) > 1 else ""
+    return f"{names}: {counted(tasks, 'task')}{shared} with about {counted(samples, 'sample')} each"
+
+
+def _unsure(runs: Sequence[_Run]) -> list[str]:
+    """How far a pilot can be trusted: the relative standard error of a variance, ``sqrt(2 / (T - 1))``."""
+    tasks = _size(runs)[0]
+    off = math.sqrt(2 / max(tasks - 1, 1))
+    return [f"a pilot of {tasks:,} tasks knows its variances, and so the tasks needed, to about {100 * off:.0f} %"]
+
+
+def _assumed(correlation: float | None) -> list[str]:
+    if correlation is not None:
+        return []
+    return [
+        "how alike both runs find the tasks is not known: no correlation is assumed, which asks for the most tasks; "
+        "give two pilots, or --correlation R"
+    ]

@@ -1,0 +1,140 @@
+"""The shape of inspect's logs, version 2, as far as rollouts need it; what else stands there is passed over."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from calipers.errors import InputError
+
+VERSION: Final = 2
+Kind = TypeVar("Kind", bound=msgspec.Struct)
+
+
+class Dataset(msgspec.Struct, gc=False):
+    """What was to be run; ``samples`` counts the whole dataset, ``sample_ids`` names those chosen of it."""
+
+    samples: int | None = None
+    sample_ids: list[int | str] | None = None
+
+
+class Config(msgspec.Struct, gc=False):
+    """How it was to be run."""
+
+    epochs: int | None = None
+    limit: int | list[int] | None = None
+
+
+class Spec(msgspec.Struct, gc=False):
+    """Who was asked what."""
+
+    task: str = ""
+    model: str | None = None
+    solver: str | None = None
+    dataset: Dataset = msgspec.field(default_factory=Dataset)
+    config: Config = msgspec.field(default_factory=Config)
+
+
+class Results(msgspec.Struct, gc=False):
+    """What inspect counted."""
+
+    total_samples: int | None = None
+
+
+class Failure(msgspec.Struct, gc=False):
+    """What went wrong."""
+
+    message: str = ""
+
+
+class Score(msgspec.Struct, gc=False):
+    """What one scorer said of a sample."""
+
+    value: Any = None
+    answer: Any = None
+    reason: str | None = None
+    metadata: Any = None
+
+
+class Usage(msgspec.Struct, gc=False):
+    """What one model used up for a sample."""
+
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    input_tokens_cache_read: float | None = None
+    reasoning_tokens: float | None = None
+    total_cost: float | None = None
+
+
+class Limit(msgspec.Struct, gc=False):
+    """The limit that a sample ran into."""
+
+    type: str = ""
+
+
+class Choice(msgspec.Struct, gc=False):
+    """One of the model's last answers."""
+
+    stop_reason: str | None = None
+
+
+class Output(msgspec.Struct, gc=False):
+    """The model's last words."""
+
+    choices: list[Choice] = msgspec.field(default_factory=list)
+
+
+class Sample(msgspec.Struct, gc=False):
+    """One epoch of one sample."""
+
+    id: int | str
+    epoch: int = 1
+    scores: dict[str, Score] | None = None
+    metadata: Any = None
+    output: Output | None = None
+    model_usage: dict[str, Usage] | None = None
+    total_time: float | None = None
+    working_time: float | None = None
+    error: Failure | None = None
+    limit: Limit | None = None
+    invalidation: Any = None
+
+
+class Header(msgspec.Struct, gc=False):
+    """A log without its samples."""
+
+    version: int = VERSION
+    status: str = "started"
+    eval: Spec = msgspec.field(default_factory=Spec)
+    results: Results | None = None
+    error: Failure | None = None
+
+
+class Log(Header, gc=False):
+    """A log in one file."""
+
+    samples: list[Sample] | None = None
+
+
+def decoded(text: bytes, kind: type[Kind], place: str) -> Kind:
+    """A part of a log; InputError where it is none. A NaN, as Python writes it, is a number here."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # a NaN, perhaps, or a fault: the other decoder knows which
+    try:
+        return msgspec.convert(json.loads(text), kind)
+    except msgspec.ValidationError as error:
+        wrong = str(error).rstrip(".")
+        raise InputError.at(place, f"is not as inspect writes it ({wrong})", "expected a log of version 2") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError.at(place, f"is not JSON ({error})", "expected a log of inspect") from None
+
+
+def checked(header: Header, place: str) -> None:
+    """Refuse a log of another version."""
+    if header.version != VERSION:
+        right = f"expected version {VERSION}; inspect log convert writes it"
+        raise InputError.at(place, f"is an inspect log of version {header.version}", right)

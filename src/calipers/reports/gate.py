@@ -1,0 +1,111 @@
+"""What a gate found: every requirement of every group of rollouts it was asked of, and what that adds up to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+SCHEMA = "calipers.gate/1"
+Word = Literal["passed", "failed", "undefined"]
+TIERS: Final = ("critical", "supporting", "advisory")
+CRITICAL, SUPPORTING, ADVISORY = TIERS
+EXIT: Final = {"passed": 0, "failed": 1, "undefined": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One requirement, asked of one group of one result."""
+
+    require: str  # as it was written
+    tier: str
+    result: str  # the path, or the policy's name for it
+    agent: str | None
+    model: str | None
+    dataset: str | None
+    word: Word
+    value: float | None = None  # what was held against the number
+    op: str = ""
+    number: float | None = None
+    estimate: float | None = None  # the metric itself, or its difference
+    interval: tuple[float, float] | None = None
+    tasks: int | None = None
+    planned: int | None = None
+    gaps: int | None = None
+    why: str | None = None  # why it is undefined
+    remark: str | None = None
+
+    @property
+    def title(self) -> str:
+        """``dataset · model · agent``, as far as they are known."""
+        return " · ".join(part for part in (self.dataset, self.model, self.agent) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Whether the requirements hold.
+
+    A critical one must. Of the supporting ones so many may fail; of the advisory ones all may. What is
+    undefined never counts as met: the gate is undefined then, unless it has failed anyway.
+    """
+
+    checks: Sequence[Check]
+    allowed_failures: int = 0
+    notes: Sequence[str] = ()
+
+    def of(self, word: Word, *tiers: str) -> list[Check]:
+        """The checks that came to this, of these tiers or of all."""
+        return [check for check in self.checks if check.word == word and check.tier in (tiers or TIERS)]
+
+    @property
+    def word(self) -> Word:
+        """What the gate says."""
+        if self.of("failed", CRITICAL) or len(self.of("failed", SUPPORTING)) > self.allowed_failures:
+            return "failed"
+        return "undefined" if self.of("undefined", CRITICAL, SUPPORTING) else "passed"
+
+    @property
+    def exit_code(self) -> int:
+        """0 passed, 1 failed, 3 undefined."""
+        return EXIT[self.word]
+
+    def blocks(self, check: Check) -> bool:
+        """Whether this check is one of those that the gate does not open for."""
+        if check.tier == ADVISORY or check.word == "passed":
+            return False
+        if check.word == "undefined" or check.tier == CRITICAL:
+            return True
+        return len(self.of("failed", SUPPORTING)) > self.allowed_failures
+
+    @property
+    def sentence(self) -> str:
+        """The gate's answer for somebody who has to act on it."""
+        held = len(self.of("passed"))
+        said = [f"{held:,} of {len(self.checks):,} requirement{'' if len(self.checks) == 1 else 's'} met"]
+        for tier in TIERS:
+            if failed := len(self.of("failed", tier)):
+                may = f" of {self.allowed_failures:,} allowed" if tier == SUPPORTING and self.allowed_failures else ""
+                said.append(f"{failed:,} {tier} failed{may}")
+            if lost := len(self.of("undefined", tier)):
+                said.append(f"{lost:,} {tier} cannot be answered")
+        return f"{self.word}: {', '.join(said)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, ready for strict JSON."""
+        from calipers import __version__
+
+        return {
+            "schema": SCHEMA,
+            "calipers": __version__,
+            "gate": self.word,
+            "exit_code": self.exit_code,
+            "sentence": self.sentence,
+            "allowed_failures": self.allowed_failures,
+            "checks": [asdict(check) for check in self.checks],
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """The document as indented JSON with a final newline."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,166 @@
+"""What a study needs: so many tasks and samples for a difference, what is in reach, what it costs."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from calipers.reports.figures import counted, figure, percent
+from calipers.reports.markdown import code
+from calipers.reports.page import PLAIN_WIDTH
+from calipers.reports.safe import clean, width
+
+SCHEMA = "calipers.plan/1"
+_BETWEEN = "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """So many tasks with so many samples each, in both runs."""
+
+    tasks: int
+    samples: int
+    rollouts: int  # of both runs together
+    price: float | None  # of both runs together; None where no price is known
+    smallest: float | None  # the smallest difference that it shows with the power asked for
+    power: float | None  # to show the difference asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Variance:
+    """What the difference of one task varies by; per task and run ``between`` and ``within``, where known."""
+
+    difference: float  # of the true means, over tasks: what no sample removes
+    first: float  # of one sample, in each run
+    second: float
+    divided: bool  # False: without repeats all of it stands under difference
+    between: float | None = None
+    within: float | None = None
+    correlation: float | None = None  # of the true task means of both runs
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """How many tasks and samples a comparison takes, which difference it shows, at what price."""
+
+    source: str  # where the variances come from, in words
+    metric: str
+    detect: float | None
+    power: float
+    alpha: float
+    paired: bool
+    variance: Variance
+    have: Design | None  # the tasks and samples there are
+    endless: float | None  # the smallest difference on those tasks with samples without end
+    samples_needed: int | None  # per task, to show the difference asked for on those tasks; None: none are enough
+    designs: Sequence[Design]  # that show the difference asked for, by samples per task
+    samples_worth: int | None  # more samples per task are wasted; None: every sample counts in full
+    budget: float | None
+    best: Design | None  # for the budget, with as many tasks as it asks for, at most those of --tasks
+    best_here: Design | None  # for the budget, with the tasks there are; None where that is no other question
+    price_per_sample: float | None
+    price_per_task: float
+    advice: Sequence[str]
+    notes: Sequence[str] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, ready for strict JSON."""
+        from calipers import __version__
+
+        return {"schema": SCHEMA, "calipers": __version__, **asdict(self)}
+
+    def to_json(self) -> str:
+        """The document as indented JSON with a final newline."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def render(study: Study) -> str:
+    """The study as plain lines."""
+    lines = _wrapped(clean(f"{study.metric}: {study.source}", 400))
+    for said in _facts(study):
+        lines += _wrapped(said)
+    for title, heads, rows in _tables(study):
+        widths = [max(width(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
+        lines += ["", *_wrapped(title), _line(heads, widths)]
+        lines += ["─" * (sum(widths) + len(_BETWEEN) * (len(widths) - 1)), *(_line(row, widths) for row in rows)]
+    lines += ["", *(line for said in study.advice for line in _wrapped(said))]
+    return "\n".join(lines) + "\n"
+
+
+def render_markdown(study: Study) -> str:
+    """The same as Markdown."""
+    blocks = [f"### Plan for {code(study.metric)}", code(study.source, 400), "\n".join(f"- {x}" for x in _facts(study))]
+    for title, heads, rows in _tables(study):
+        lines = [heads, ["---:"] * len(heads), *rows]
+        blocks += [title, "\n".join(f"| {' | '.join(line)} |" for line in lines)]
+    blocks.append("\n".join(f"- {said}" for said in study.advice))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _facts(study: Study) -> Iterator[str]:
+    held = study.variance
+    if held.divided:
+        within = held.first if held.first == held.second else (held.first + held.second) / 2
+        yield (
+            f"variance of a task's difference: {figure(held.difference)} between tasks, "
+            f"{figure(within)} of one sample in each run"
+        )
+    else:
+        unknown = "not divided: what samples add to it is not known"
+        yield f"variance of a task's difference: {figure(held.difference)}, {unknown}"
+    kind = "paired: both runs on the same tasks" if study.paired else "unpaired: other tasks in each run"
+    yield f"{kind}; two-sided at {percent(study.alpha)}, power {percent(study.power)}"
+
+
+def _tables(study: Study) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    priced = study.price_per_sample is not None
+    cost = ["price"] if priced else []
+    if study.have is not None:
+        have = study.have
+        heads = ["tasks", "samples", "rollouts", *cost, "smallest difference", *(_asked(study))]
+        row = [*_counts(have, priced), figure(have.smallest), *([_power(have)] if study.detect else [])]
+        yield "what there is:", heads, [row]
+    if study.designs:
+        heads = ["samples", "tasks", "rollouts", *cost]
+        rows = []
+        for one in study.designs:
+            tasks, samples, *rest = _counts(one, priced)
+            rows.append([samples, tasks, *rest])
+        yield f"to show a difference of {figure(study.detect)}:", heads, rows
+    if study.best is not None:
+        best = study.best
+        heads = ["tasks", "samples", "rollouts", *cost, "smallest difference", *(_asked(study))]
+        rows = [
+            [*_counts(one, priced), figure(one.smallest), *([_power(one)] if study.detect else [])]
+            for one in dict.fromkeys(filter(None, (best, study.best_here)))
+        ]
+        yield f"the best for a budget of {figure(study.budget)}:", heads, rows
+
+
+def _asked(study: Study) -> list[str]:
+    return [f"power to show {figure(study.detect)}"] if study.detect else []
+
+
+def _counts(one: Design, priced: bool) -> list[str]:
+    price = [figure(one.price)] if priced else []
+    return [f"{one.tasks:,}", f"{one.samples:,}", f"{one.rollouts:,}", *price]
+
+
+def _power(one: Design) -> str:
+    return "–" if one.power is None else f"{100 * one.power:.0f} %"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return _BETWEEN.join(" " * (wide - width(cell)) + cell for cell, wide in zip(cells, widths, strict=True))
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, PLAIN_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def tasks_and_samples(tasks: int, samples: int) -> str:
+    """``40 tasks with 8 samples each``."""
+    return f"{counted(tasks, 'task')} with {counted(samples, 'sample')} each"

@@ -1,0 +1,96 @@
+"""``calipers plan`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli.inside import inside  # noqa: F401
+from cli.running import ARITH, calipers, lines
+
+MILLER = ["--variance-between", "0.08333333333", "--variance-within", "0.16666666667", "--correlation", "0.3333333333"]
+
+
+def test_from_variances(tmp_path):
+    done = calipers("plan", *MILLER, "--detect", "0.03", "--tasks", "198", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "mean_reward: variances of 0.0833333 between tasks and 0.166667 within",
+        "variance of a task's difference: 0.1111 between tasks, 0.1667 of one sample in each run",
+        "paired: both runs on the same tasks; two-sided at 5 %, power 80 %",
+        "",
+        "what there is:",
+        "tasks  samples  rollouts  smallest difference  power to show 0.0300",
+        "───────────────────────────────────────────────────────────────────",
+        "  198        1       396               0.1335                  10 %",
+        "",
+        "to show a difference of 0.0300:",
+        "samples  tasks  rollouts",
+        "────────────────────────",
+        "      1  3,879     7,758",
+        "      2  2,425     9,700",
+        "      4  1,699    13,592",
+        "      6  1,457    17,484",
+        "      8  1,336    21,376",
+        "     16  1,154    36,928",
+        "",
+        "198 tasks with 1 sample each show a difference of 0.1335 or more with a power of 80 %",
+        "no number of samples shows 0.0300 on 198 tasks: without end they show 0.0670; only more tasks help",
+        "more than 6 samples per task are wasted: tasks narrow the interval faster",
+        "other tasks in each run would take 4,363 tasks instead of 3,879",
+    ]
+
+
+def test_from_a_pilot_with_a_price(tmp_path, inside):  # noqa: F811
+    asked = ["plan", ARITH, "--detect", "0.05", "--budget", "5", "--format", "json", "--out", "plan.json"]
+    done = inside(*asked, cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert (found["schema"], found["have"]["tasks"], found["have"]["samples"]) == ("calipers.plan/1", 40, 8)
+    assert found["price_per_sample"] > 0
+    assert found["best"]["price"] <= 5
+    assert found["best_here"]["tasks"] == 40
+    assert (tmp_path / "plan.json").read_text() == done.stdout
+    assert "no correlation is assumed" in done.stderr
+
+
+def test_two_pilots_and_markdown(tmp_path, inside):  # noqa: F811
+    rows = [{"task": f"t{n}", "sample": k, "reward": (n + k) % 2} for n in range(20) for k in range(2)]
+    more = [{**row, "reward": 1 - row["reward"] if row["task"] == "t3" else row["reward"]} for row in rows]
+    a, b = lines(tmp_path, *rows, name="a.jsonl"), lines(tmp_path, *more, name="b|<b>.jsonl")
+    done = inside("plan", a, b, "--detect", "0.1", "--format", "md", cwd=tmp_path)
+    said = "note: a pilot of 20 tasks knows its variances, and so the tasks needed, to about 32 %\n"
+    assert (done.returncode, done.stderr) == (0, said)
+    assert done.stdout.startswith("### Plan for `mean_reward`\n\n`two pilots, a.jsonl and b\\|<b>.jsonl: 20 tasks")
+    assert "to show a difference of 0.1000:\n\n| samples | tasks | rollouts |\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (MILLER, "nothing is asked; expected --detect, --tasks or --budget"),
+        ([], "nothing is known of the variance; expected a PILOT run"),
+        (["--variance-between", "0.1"], "--variance-within is missing"),
+        (["--variance-within", "0.1"], "--variance-between is missing"),
+        ([*MILLER, "--detect", "0"], "--detect: is 0; expected a difference above 0"),
+        ([*MILLER, "--detect", "nan"], "--detect: is nan"),
+        ([*MILLER, "--power", "1"], "--power: is 1; expected a share"),
+        ([*MILLER, "--power", "0.01"], "--power: is 0.01, no more than alpha"),
+        ([*MILLER, "--alpha", "0"], "--alpha: is 0"),
+        ([*MILLER[:4], "--correlation", "2"], "--correlation: is 2; expected a correlation from -1 to 1"),
+        ([*MILLER, "--unpaired"], "--correlation: stands beside --unpaired"),
+        ([*MILLER, "--tasks", "1"], "--tasks: is 1; expected two tasks or more"),
+        ([*MILLER, "--samples", "0"], "--samples: is 0"),
+        ([*MILLER, "--budget", "5"], "--budget: nobody knows what a sample costs"),
+        ([*MILLER, "--baseline-rate", "0.5"], "--baseline-rate: both variances are given too"),
+        (["--baseline-rate", "0.5", "--variance-within", "0.3"], "more than a rate of 0.5 has in all (0.25)"),
+        (["--baseline-rate", "0.9", "--detect", "0.95"], "--detect: is 0.95, which no rate is from 0.9"),
+        (["--variance-between", "-1", "--variance-within", "0"], "--variance-between: is -1; expected a variance"),
+        ([ARITH, "--baseline-rate", "0.5"], "--baseline-rate: stands beside a pilot"),
+        ([ARITH, ARITH, ARITH], "3 pilots; expected one, or two"),
+        ([ARITH, "--reward", "rward"], "named 'rward'"),
+        (["--variance-between", "0", "--variance-within", "0"], "nothing varies"),
+        (["gone.jsonl"], "gone.jsonl: no such file"),
+    ],
+)
+def test_what_is_refused(tmp_path, inside, arguments, said):  # noqa: F811
+    assert said in inside.refused("plan", *arguments, cwd=tmp_path)

@@ -1,0 +1,42 @@
+"""What a gate makes of tiers, gaps and values that are not there."""
+
+import pytest
+
+from calipers.reports.gate import Check, Gate
+
+
+def check(tier, word):
+    return Check("x >= 1", tier, "r", None, None, None, word)
+
+
+C, S, A = "critical", "supporting", "advisory"
+
+
+@pytest.mark.parametrize(
+    ("checks", "allowed", "word"),
+    [
+        ([(C, "passed")], 0, "passed"),
+        ([(C, "passed"), (C, "failed")], 0, "failed"),
+        ([(C, "failed")], 5, "failed"),  # of the critical ones none may fail
+        ([(S, "failed")], 0, "failed"),
+        ([(S, "failed"), (S, "passed")], 1, "passed"),
+        ([(S, "failed"), (S, "failed")], 1, "failed"),
+        ([(A, "failed"), (A, "undefined")], 0, "passed"),
+        ([(C, "undefined")], 0, "undefined"),
+        ([(S, "undefined")], 5, "undefined"),  # a null is no failure that might be allowed
+        ([(C, "undefined"), (C, "failed")], 0, "failed"),  # the answer is no, whatever the other would be
+        ([(S, "undefined"), (S, "failed")], 1, "undefined"),
+    ],
+)
+def test_what_the_gate_says(checks, allowed, word):
+    found = Gate([check(*one) for one in checks], allowed)
+    assert found.word == word
+    assert found.exit_code == {"passed": 0, "failed": 1, "undefined": 3}[word]
+    assert any(map(found.blocks, found.checks)) == (word != "passed")
+
+
+def test_the_sentence():
+    found = Gate([check(C, "passed"), check(S, "failed"), check(A, "undefined")], 1)
+    assert found.sentence == (
+        "passed: 1 of 3 requirements met, 1 supporting failed of 1 allowed, 1 advisory cannot be answered"
+    )
