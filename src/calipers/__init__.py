@@ -23,7 +23,10 @@ _HOME = {  # public name -> the module it lives in
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
     "compare": "calipers.comparison.compare",
+    "curve": "calipers.jobs.curve",
     "evaluate": "calipers.jobs.evaluate",
+    "items": "calipers.jobs.items",
+    "judge_check": "calipers.jobs.judge_check",
     "read": "calipers.pipeline",
     "run_benchmark": "calipers.benchmark",
     "score": "calipers.pipeline",
@@ -44,7 +47,10 @@ __all__ = [
     "Rollouts",
     "__version__",
     "compare",
+    "curve",
     "evaluate",
+    "items",
+    "judge_check",
     "read",
     "run_benchmark",
     "score",
@@ -54,7 +60,10 @@ if TYPE_CHECKING:
     from calipers.benchmark import Benchmark, BenchmarkScore, run_benchmark
     from calipers.comparison.compare import compare
     from calipers.errors import CalipersError, Incomplete, InputError
+    from calipers.jobs.curve import curve
     from calipers.jobs.evaluate import evaluate
+    from calipers.jobs.items import items
+    from calipers.jobs.judge_check import judge_check
     from calipers.metrics.metric import Metric
     from calipers.pipeline import read, score
     from calipers.reports.compare import Comparison

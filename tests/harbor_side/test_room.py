@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rooms import needs_rooms
 
+from calipers.harbor_side.carried import MOST_HEARD
 from calipers.harbor_side.room import Room
 
 pytestmark = needs_rooms
@@ -17,6 +18,9 @@ def room():
     made.start()
     yield made
     made.stop()
+
+
+HOME = os.path.expanduser("~root")
 
 
 def said(room, command, **more):
@@ -102,6 +106,14 @@ def test_files_go_in_and_come_out(room, tmp_path):
         ("echo x > /usr/bin/env", ["/usr/bin/env"]),
         ("rm /usr/bin/env", ["/usr/bin/env"]),
         ("echo /evil.so > /etc/ld.so.preload", ["/etc/ld.so.preload"]),
+        ("cp /usr/bin/false /usr/bin/tar.new; mv /usr/bin/tar.new /usr/bin/tar", ["/usr/bin/tar"]),  # brings tests in
+        (
+            "mkdir -p ~root/.local/lib/python3.11/site-packages; cd ~root/.local/lib/python3.11/site-packages;"
+            "echo 'import os' > a.pth; mkdir pytest; echo 1 > module.py",
+            [f"{HOME}/.local/lib/python3.11/site-packages/{name}" for name in ("a.pth", "pytest")],
+        ),
+        # from outside, the link would lead to the machine's own folder, where nothing was changed
+        ("cp -r /usr/local/sbin /s; rm -rf /usr/local/sbin; ln -s /usr/sbin /usr/local/sbin", ["/usr/local/sbin"]),
     ],
 )
 def test_tools_of_the_judge(room, command, found):
@@ -118,3 +130,52 @@ def test_nothing_is_left(tmp_path):
     room.stop()  # twice does no harm
     assert not folder.exists()
     assert str(folder) not in Path("/proc/mounts").read_text()
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "bash -c 'f() { f | f & }; f'; sleep 1",
+        "trap '' TERM HUP INT; f() { f & f & }; f; sleep 1",  # deaf, and never resting
+    ],
+)
+def test_a_room_full_of_processes_can_be_cleared_and_used_again(room, bomb):
+    assert b"fork" in room.run(bomb, timeout=3).stderr  # which was refused at some point
+    room.sweep()
+    assert room.sweep() == []
+    assert said(room, "for n in 1 2 3; do sleep 0 & done; wait; echo fine") == (0, "fine")
+
+
+def test_orphans_leave_no_trace(room):
+    assert said(room, "for n in 1 2 3 4 5; do (true &); done; sleep 0.1; ps -eo stat= | grep -c Z") == (1, "0")
+
+
+def test_memory_is_limited():
+    room = Room(memory=200)
+    room.start()
+    try:
+        assert said(room, "python3 -c 'bytearray(100 << 20)' && echo fine") == (0, "fine")
+        assert "MemoryError" in room.run("python3 -c 'bytearray(300 << 20)'").stderr.decode()
+    finally:
+        room.stop()
+
+
+def test_files_are_limited():
+    room = Room(files=8)
+    room.start()
+    try:
+        assert "No space left" in room.run("head -c 9M /dev/zero > /tmp/a").stderr.decode()
+        assert room.run("head -c 1M /dev/zero > /etc/b").code == 1  # /tmp and all else are one disk
+    finally:
+        room.stop()
+
+
+def test_more_than_can_be_kept_is_not_brought_out(room, tmp_path):
+    room.run("mkdir /data; truncate -s 1T /data/endless; yes | head -c 20000000")
+    with pytest.raises(OSError, match="/data holds more than 1024 MB; it is not brought out"):
+        room.take("/data", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_printed_is_kept_up_to_a_limit(room):
+    assert len(room.run(f"yes | head -c {MOST_HEARD + 5}").stdout) == MOST_HEARD

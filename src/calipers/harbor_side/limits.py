@@ -1,6 +1,6 @@
-"""What a room may use at most, so that no task takes the machine with it: processes, memory, and files.
+"""What a room may use at most, so that no task takes the machine with it: processes, time, memory, and files.
 
-Control groups hold all three where the machine lets us make them, which is mostly as root. Where it does not, the
+Control groups hold all of it where the machine lets us make them, which is mostly as root. Where it does not, the
 numbers of processes run out (Linux 6.14 and newer, or without root), each process has its own limit of memory, and
 when the machine itself has none left the processes of rooms are the first to end.
 """
@@ -18,6 +18,7 @@ PROCESSES = 1024
 LARGEST_MB = 8192  # of memory, on a machine that has four times as much
 FILES_MB = 4096  # of files, on a machine that has eight times as much memory
 INODES = 500_000
+SHARES = ("cpu.shares", "cpu.weight")  # by being in one group, a room's processes have together the time of one
 PREFIX = "calipers-room"
 MB = 1 << 20
 JOIN = r"""
@@ -35,9 +36,9 @@ def memory_mb(wanted: int | None = None) -> int:
     return wanted or min(LARGEST_MB, _machine_mb() // 4)
 
 
-def files_mb() -> int:
-    """Megabytes of files of a room, which lie in memory: an eighth of the machine's, or less."""
-    return min(FILES_MB, _machine_mb() // 8)
+def files_mb(wanted: int | None = None) -> int:
+    """Megabytes of files of a room, which lie in memory: as wanted, else an eighth of the machine's or less."""
+    return wanted or min(FILES_MB, _machine_mb() // 8)
 
 
 def own_numbers() -> bool:
@@ -77,9 +78,10 @@ def _made(parent: str, name: str, memory: int) -> str | None:
     amounts = {"pids.max": PROCESSES, "memory.max": memory * MB, "memory.limit_in_bytes": memory * MB}
     try:
         os.mkdir(place)
-        told = [file for file in amounts if os.path.exists(os.path.join(place, file))]
+        told = [file for file in (*amounts, *SHARES) if os.path.exists(os.path.join(place, file))]
         for file in told:
-            _write(os.path.join(place, file), amounts[file])
+            if file in amounts:
+                _write(os.path.join(place, file), amounts[file])
         tried = subprocess.run(["sh", "-c", JOIN, "join", f"{place}/cgroup.procs", "--", "true"], capture_output=True)
         if told and tried.returncode == 0:
             return place
@@ -108,7 +110,7 @@ def _parents() -> Iterator[str]:
         for line in file:
             _, words, path = line.rstrip("\n").split(":", 2)
             for word in words.split(","):
-                if word in ("", "pids", "memory") and word in mounts:
+                if word in ("", "pids", "memory", "cpu") and word in mounts:
                     root, point = mounts[word]
                     inner = path if word else os.path.dirname(path)
                     yield os.path.normpath(point + "/" + inner.removeprefix(root.rstrip("/")))

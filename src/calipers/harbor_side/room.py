@@ -64,10 +64,17 @@ def lacking() -> str | None:
 class Room:
     """One trial's machine: `start`, then `run`, `put` and `take` as often as needed, then `stop`."""
 
-    def __init__(self, *, hidden: Sequence[str | Path] = (), network: bool = True, memory: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        hidden: Sequence[str | Path] = (),
+        network: bool = True,
+        memory: int | None = None,
+        files: int | None = None,
+    ) -> None:
         self._hidden = [*HIDDEN, *hidden_homes(), *(os.path.realpath(path) for path in hidden)]
         self._network = network
-        self._memory = memory_mb(memory)  # MB
+        self._memory, self._files = memory_mb(memory), files_mb(files)
         self._bounds: Bounds | None = None
         self._asking = threading.Lock()
         self._first: subprocess.Popen[bytes] | None = None
@@ -80,15 +87,15 @@ class Room:
         if wrong := lacking():
             raise RoomError(wrong)
         self._folder = tempfile.mkdtemp(prefix="calipers-room-")
-        self._bounds = Bounds(self._memory + files_mb())
+        self._bounds = Bounds(self._memory + self._files)
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         net = [] if self._network else ["--net"]
         apart = [*user, *net, "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--propagation", "private"]
-        files, numbers = f"size={files_mb()}m,nr_inodes={INODES}", str(PROCESSES) if own_numbers() else ""
+        files, numbers = f"size={self._files}m,nr_inodes={INODES}", str(PROCESSES) if own_numbers() else ""
         seen = [*(f"hide:{place}" for place in self._hidden), *(f"show:{place}" for place in shown())]
         laid_out = ["sh", "-c", SETUP, "room", self._folder, files, numbers, sys.executable, ATTEND, *seen]
         self._first = subprocess.Popen(
-            [*self._bounds.entrance, "unshare", *apart, "--", *laid_out],
+            ["unshare", *apart, "--", *laid_out],  # not bound by what is to bind those whom it ends
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

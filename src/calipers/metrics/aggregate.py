@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from calipers.rollouts.column import Floats
+from calipers.rollouts.ranks import percentiles, ranked
 from calipers.rollouts.sums import total
 
 
@@ -36,8 +37,9 @@ def spread(values: Floats) -> Floats:
     count = values.shape[-1]
     if count < 2:
         return np.full(values.shape[:-1], np.nan)
-    centred = values - mean(values)[..., None]
-    return np.asarray(np.sqrt(total(centred * centred) / (count - 1)))
+    squares = values - mean(values)[..., None]
+    squares *= squares
+    return np.asarray(np.sqrt(total(squares) / (count - 1)))
 
 
 def percentile(values: Floats, q: float) -> Floats:
@@ -46,9 +48,13 @@ def percentile(values: Floats, q: float) -> Floats:
     >>> float(percentile(np.arange(1.0, 21.0), q=90))
     18.1
     """
+    if values.ndim == 1:
+        return np.asarray(percentiles(values, [q])[0])
     return np.asarray(np.percentile(values, q, axis=-1))
 
 
 def median(values: Floats) -> Floats:
     """The middle value, or the mean of the two middle ones."""
+    if values.ndim == 1:
+        return np.asarray(ranked(values, sorted({(len(values) - 1) // 2, len(values) // 2})).mean())
     return np.asarray(np.median(values, axis=-1))

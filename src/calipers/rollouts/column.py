@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,6 +12,18 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
+
+
+_FULL = WeakValueDictionary[int, Bools]()
+
+
+def full(size: int) -> Bools:
+    """The mask of a column without gaps. All columns of a size share one, which nobody may write to."""
+    found = _FULL.get(size)
+    if found is None:
+        _FULL[size] = found = np.ones(size, dtype=bool)
+        found.flags.writeable = False
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +41,21 @@ class Column:
     def of(cls, values: ArrayLike, given: ArrayLike | None = None) -> Column:
         """A column of these values; without ``given``, all of them are there."""
         numbers = np.asarray(values, dtype=np.float64)
-        there = np.ones(len(numbers), dtype=bool) if given is None else np.asarray(given, dtype=bool)
+        there = full(len(numbers)) if given is None else np.asarray(given, dtype=bool)
         return cls(numbers, there)
 
     @classmethod
     def gaps(cls, rows: int) -> Column:
         """A column with nothing in it."""
         return cls(np.zeros(rows), np.zeros(rows, dtype=bool))
+
+    @classmethod
+    def joined(cls, pieces: Sequence[Column]) -> Column:
+        """Columns laid end to end."""
+        values = np.concatenate([piece.values for piece in pieces])
+        if all(piece.given.all() for piece in pieces):
+            return cls(values, full(len(values)))
+        return cls(values, np.concatenate([piece.given for piece in pieces]))
 
     def __len__(self) -> int:
         return len(self.given)
@@ -45,10 +67,10 @@ class Column:
     def take(self, rows: slice | Ints | Bools) -> Column:
         """The same column over some of its rows."""
         if isinstance(rows, np.ndarray) and rows.dtype != bool:  # several times as fast as indexing
-            given = np.ones(len(rows), dtype=bool) if self.given.all() else self.given.take(rows)
+            given = full(len(rows)) if self.given.all() else self.given.take(rows)
             return Column(self.values.take(rows), given)
         return Column(self.values[rows], self.given[rows])
 
     def filled(self, value: float) -> Column:
         """The same column with every gap turned into this value."""
-        return Column(np.where(self.given, self.values, value), np.ones(len(self), dtype=bool))
+        return Column(np.where(self.given, self.values, value), full(len(self)))

@@ -37,7 +37,7 @@ def total(values: Floats) -> Floats:
     >>> float(total(np.array([1e16, 1.0, -1e16])))
     1.0
     """
-    if values.ndim == 1 and values.size > CHUNK and np.abs(values).max() <= _HUGE:
+    if values.ndim == 1 and values.size > CHUNK and _size(values) <= _HUGE:
         chunks = [values[start : start + CHUNK] for start in range(0, values.size, CHUNK)]
         return np.asarray(math.fsum(float(part) for chunk in chunks for part in _folds(chunk, CHUNK, _add_last)) + 0.0)
     return exact_sum(values, values.shape[-1], _add_last)
@@ -45,7 +45,7 @@ def total(values: Floats) -> Floats:
 
 def exact_sum(values: Floats, most: int, add: Add) -> Floats:
     """Fold ``values``, ``add`` up each fold (at most ``most`` terms a sum), join the fold sums."""
-    biggest = float(np.abs(values).max(initial=0.0))
+    biggest = _size(values)
     if not math.isfinite(biggest):
         return _with_infinities(values, most, add)
     if biggest > _HUGE:
@@ -60,7 +60,7 @@ def exact_sum(values: Floats, most: int, add: Add) -> Floats:
 
 def _folds(values: Floats, most: int, add: Add) -> list[Floats]:
     """Sums of finite values, each of them exact, that add up to the true sum."""
-    biggest = float(np.abs(values).max(initial=0.0))
+    biggest = _size(values)
     if biggest == 0.0:
         return [add(values)]
     bits = max(most - 1, 1).bit_length() + 1
@@ -68,11 +68,18 @@ def _folds(values: Floats, most: int, add: Add) -> list[Floats]:
     rest = values
     while biggest > 0.0:
         sigma = math.ldexp(1.5, math.frexp(biggest)[1] + bits)
-        high = (rest + sigma) - sigma
-        rest = rest - high
+        high = rest + sigma
+        high -= sigma
         folds.append(add(high))
-        biggest = float(np.abs(rest).max())
+        rest = rest - high
+        biggest = _size(rest)
     return folds
+
+
+def _size(values: Floats) -> float:
+    """The largest absolute value; NaN if there is one, 0 of nothing."""
+    least, most = values.min(initial=0.0), values.max(initial=0.0)  # no copy, as taking absolute values makes
+    return float(np.maximum(most, -least))
 
 
 def _add_last(values: Floats) -> Floats:

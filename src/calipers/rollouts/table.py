@@ -94,14 +94,16 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
     keys, group = _group_keys(labels, len(task))
     tasks, owner, unit = _units(ids, task, keys, group)
     rows, tries = _sorted_rows(parts, unit, sample, attempt)
-    rewards = _join_columns([(len(part), part.rewards) for part in parts])
-    outcome = _outcomes(parts, rewards)
-    columns = _join_columns([(len(part), part.columns) for part in parts])
-    table = Rollouts(keys, tasks, owner, unit, sample, outcome, rewards, columns, labels)
+    table = Rollouts(keys, tasks, owner, unit, sample, _outcomes(parts), {}, {}, labels)
     if rows is not None:
-        table = replace(table._take(rows), task=unit[rows], tries=tries)
-    notes = [note for part in parts for note in part.notes]
-    return replace(table, planned_from=parts[0].planned_from, notes=notes)
+        table = replace(table._take(rows), task=unit.take(rows), tries=tries)
+    return replace(
+        table,
+        rewards=_join_columns([(len(part), part.rewards) for part in parts], rows),
+        columns=_join_columns([(len(part), part.columns) for part in parts], rows),
+        planned_from=parts[0].planned_from,
+        notes=[note for part in parts for note in part.notes],
+    )
 
 
 def _join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[list[Any], Ints]:
@@ -114,17 +116,17 @@ def _join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[
     for values, code in zip(lists, codes, strict=True):
         table = []
         for value in values:
-            number = index.setdefault(_as_json(value), len(index))
+            number = index.setdefault(value if type(value) is str else _as_json(value), len(index))
             table.append(number)
             if number == len(distinct):
                 distinct.append(value)
-        joined.append(np.array([*table, -1], dtype=np.int64)[code])
+        joined.append(np.array([*table, -1], dtype=np.int64).take(code))
     return distinct, np.concatenate(joined)
 
 
 def _as_json(value: Any) -> Any:
     """What tells JSON values apart: 1, 1.0 and True, 0.0 and -0.0 are equal in Python but not there."""
-    return value if type(value) is str else (type(value), label(value))
+    return type(value), label(value)
 
 
 def _join_labels(parts: Sequence[Part]) -> dict[str, Labels]:
@@ -143,16 +145,31 @@ def _group_keys(labels: dict[str, Labels], rows: int) -> tuple[list[tuple[str | 
     found = [labels.pop(name, None) for name in GROUP]
     if rows == 0 or not any(found):
         return [NAMELESS], np.zeros(rows, dtype=np.int64)
-    codes = np.stack([column.code if column else np.full(rows, -1) for column in found], axis=1)
-    distinct, code = np.unique(codes, axis=0, return_inverse=True)
+    code = np.zeros(rows, dtype=np.int64)
+    for column in found:
+        if column:  # renumbered at each step, so that no product of sizes is too large
+            width = len(column.values) + 1
+            code = _renumbered(code * width + column.code + 1)
+    some = np.empty(int(code.max()) + 1, dtype=np.int64)
+    some[code] = np.arange(rows)  # a row of each group, whichever
     keys = [
-        tuple(column.values[c] if column and c >= 0 else None for column, c in zip(found, row, strict=True))
-        for row in distinct.tolist()
+        tuple(column.values[c] if column and (c := int(column.code[row])) >= 0 else None for column in found)
+        for row in some.tolist()
     ]
     order = sorted(range(len(keys)), key=lambda i: [(part is not None, part or "") for part in reversed(keys[i])])
     place = np.empty(len(keys), dtype=np.int64)
     place[order] = np.arange(len(keys))
-    return [keys[i] for i in order], place[code.reshape(-1)]
+    return [keys[i] for i in order], place.take(code)
+
+
+def _renumbered(code: Ints) -> Ints:
+    """The same numbers, none of them negative, without those that nobody has."""
+    most = int(code.max())
+    if most > 4 * len(code):
+        return np.unique(code, return_inverse=True)[1].reshape(-1)
+    there = np.zeros(most + 1, dtype=bool)
+    there[code] = True
+    return (np.cumsum(there) - 1).take(code)
 
 
 def _units(ids: Sequence[str], task: Ints, keys: Sequence[Any], group: Ints) -> tuple[list[str], Ints, Ints]:
@@ -185,6 +202,9 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints, attempt: Ints)
     rollout = _ranked(unit, sample)  # one number for each (task, sample), in their order
     if bool((rollout[1:] > rollout[:-1]).all()):
         return None, None
+    rows = _order_of(rollout)
+    if rows is not None:
+        return rows, None
     retried = int(attempt.max(initial=1)) > 1
     rows = np.argsort(_ranked(rollout, attempt) if retried else rollout, kind="stable")  # cheap where nearly sorted
     same = np.diff(rollout[rows]) == 0
@@ -206,6 +226,20 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints, attempt: Ints)
     return rows[last], np.diff(last, prepend=-1)
 
 
+def _order_of(numbers: Ints) -> Ints | None:
+    """The rows by ascending number, where each has its own and few numbers are left out; else None.
+
+    A plan of so many samples for each task leaves none out, and then nothing has to be compared.
+    """
+    most = int(numbers.max(initial=0))
+    if most > 4 * len(numbers):
+        return None
+    row_of = np.full(most + 1, -1, dtype=np.int64)
+    row_of[numbers] = np.arange(len(numbers))
+    found = row_of if most + 1 == len(numbers) and bool((row_of >= 0).all()) else row_of[row_of >= 0]
+    return found if len(found) == len(numbers) else None
+
+
 def _ranked(first: Ints, second: Ints) -> Ints:
     """Numbers that sort as the pairs do, and are equal where the pairs are."""
     width = int(second.max(initial=0)) + 1
@@ -214,24 +248,22 @@ def _ranked(first: Ints, second: Ints) -> Ints:
     return np.unique(np.stack([first, second]), axis=1, return_inverse=True)[1].reshape(-1)
 
 
-def _join_columns(parts: Sequence[tuple[int, dict[str, Column]]]) -> dict[str, Column]:
-    names = sorted({name for _, columns in parts for name in columns})
+def _join_columns(parts: Sequence[tuple[int, dict[str, Column]]], rows: Ints | None) -> dict[str, Column]:
+    """The columns of the parts laid end to end, or these rows of them.
+
+    One at a time: the room that laying them end to end takes is the same for all of them.
+    """
     joined = {}
-    for name in names:
-        pieces = [columns[name] if name in columns else Column.gaps(rows) for rows, columns in parts]
-        if len(pieces) == 1:
-            joined[name] = pieces[0]
-        else:
-            values = np.concatenate([piece.values for piece in pieces])
-            joined[name] = Column(values, np.concatenate([piece.given for piece in pieces]))
+    for name in sorted({name for _, columns in parts for name in columns}):
+        pieces = [columns[name] if name in columns else Column.gaps(size) for size, columns in parts]
+        column = pieces[0] if len(pieces) == 1 else Column.joined(pieces)
+        joined[name] = column if rows is None else column.take(rows)
     return joined
 
 
-def _outcomes(parts: Sequence[Part], rewards: dict[str, Column]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def _outcomes(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.uint8]]:
     outcome = np.concatenate([part.outcome for part in parts])
-    rewarded = np.zeros(len(outcome), dtype=bool)
-    for column in rewards.values():
-        rewarded |= column.given
+    rewarded = np.concatenate([_rewarded(part) for part in parts])
     unrewarded = np.flatnonzero((outcome == SCORED) & ~rewarded)
     if len(unrewarded):
         raise InputError.at(
@@ -240,6 +272,14 @@ def _outcomes(parts: Sequence[Part], rewards: dict[str, Column]) -> np.ndarray[A
             "expected a number in reward or rewards, or another outcome",
         )
     return np.where(outcome == UNSTATED, np.where(rewarded, SCORED, MISSING), outcome).astype(np.uint8)
+
+
+def _rewarded(part: Part) -> Bools:
+    """The rows that have a reward, whichever, [R]."""
+    found = np.zeros(len(part), dtype=bool)
+    for column in part.rewards.values():
+        found |= column.given
+    return found
 
 
 def place(parts: Sequence[Part], row: int) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from calipers.metrics.aggregate import mean, pooled
 from calipers.metrics.bayes import posterior, posterior_variance
 from calipers.metrics.metric import Metric, Opaque
-from calipers.rollouts.column import Column, Floats, Ints
+from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.stats.bootstrap import bootstrap
 from calipers.stats.interval import Interval, credible
@@ -84,7 +84,7 @@ def estimate(
     else:
         how = _how_sure(metric, params, counted[0], reduced, value, settings)
     looked_at = metric.uses(counted[0], settings.by, params["k"]) if metric.uses else counted[0]
-    entered = reduced.given if metric.rows else looked_at.given & reduced.given[settings.by.code]
+    entered = reduced.given if metric.rows else _entered(looked_at, reduced, settings.by)
     tasks = int(np.count_nonzero(settings.by.count(entered)))
     return Estimate(
         value=None if value is None or odd == UNDEFINED else value + 0.0,  # -0.0 becomes 0.0
@@ -99,6 +99,11 @@ def estimate(
         why=how.why,
         signature=sign(how.method),
     )
+
+
+def _entered(looked_at: Column, reduced: Column, by: Groups) -> Bools:
+    """The given rows of the tasks that have a value, [R]."""
+    return looked_at.given if reduced.given.all() else looked_at.given & reduced.given[by.code]
 
 
 def _odd(value: float | None, what: str, columns: Sequence[Column]) -> str | None:

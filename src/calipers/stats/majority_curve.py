@@ -75,7 +75,7 @@ def _expected(votes: Ints, worth: Floats, silent: Ints, n: int) -> Floats:
     answers have c and the others fewer, ``gains`` adds up what those s are worth. For each k the
     silent fill a draw of d votes up to k.
     """
-    answers, tasks = votes.shape
+    tasks = votes.shape[1]
     choose = np.array([[float(comb(a, x)) for a in range(n + 1)] for x in range(n + 1)])  # [x, a]
     picks, quiet = choose[:, votes], choose[:, silent]
     found = np.zeros((n + 1, tasks))

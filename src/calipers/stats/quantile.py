@@ -13,6 +13,7 @@ import numpy as np
 
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.groups import Groups
+from calipers.rollouts.ranks import percentiles
 from calipers.stats.interval import Interval, alone, spread_of, strength
 
 EXTREME = "the extremes of a sample say little about the extremes of its source"
@@ -42,7 +43,7 @@ def quantile_interval(
     half = 100 * quantile * math.sqrt(q / 100 * (1 - q / 100) / tasks)
     if q - half <= 0 or q + half >= 100:
         return Interval(None, None, None, TOO_FEW)
-    first, last = np.percentile(values, [q - half, q + half]).tolist()  # both from one partition
+    first, last = percentiles(values, [q - half, q + half]).tolist()
     if not first < last:
         return Interval(None, None, None, NO_SPREAD)
     return Interval(None, (min(first, at), max(last, at)), "woodruff")

@@ -1,0 +1,81 @@
+"""``calipers items``: the tasks themselves, and where the variance comes from."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import Any
+
+import click
+
+from calipers.cli.group import verbose
+from calipers.cli.output import Target
+from calipers.cli.progress import Progress
+from calipers.cli.score import FORMATS, roles
+from calipers.cli.sheet import show_report
+from calipers.errors import InputError
+from calipers.reports.safe import safe_json
+
+SHOWN = 20
+SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "samples", "task")
+
+
+@click.command()
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--sort",
+    type=click.Choice(SORTS),
+    default="difficulty",
+    show_default=True,
+    help="The order of the tasks: the hardest, the easiest, those that tell least, the most samples, or by name.",
+)
+@click.option(
+    "--limit", metavar="N", type=int, help=f"Show so many tasks; 0 is all.  [default: {SHOWN}; all of json and csv]"
+)
+@click.option("--threshold", metavar="R", type=float, default=1.0, show_default=True, help="The reward of a pass.")
+@click.option("--reward", metavar="KEY", help="Which of several rewards counts.  [default: each]")
+@click.option("--cluster", metavar="KEY", help="Tasks that share this value are one unit of the variance.")
+@click.option(
+    "--columns",
+    metavar="ROLE=KEY,...",
+    multiple=True,
+    help="What the files call the keys of a record: task=id,reward=score; may be repeated.",
+)
+@click.option(
+    "--missing",
+    type=click.Choice(["gap", "zero", "fail"]),
+    default="gap",
+    show_default=True,
+    help="What becomes of rollouts without a number: left out, counted 0, or exit 3.",
+)
+@click.option("--out", metavar="PATH", type=click.Path(), help="Write all tasks as JSON to this file, too.")
+@click.option(
+    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
+)
+@verbose
+def items(
+    paths: tuple[str, ...],
+    limit: int | None,
+    columns: tuple[str, ...],
+    out: str | None,
+    shape: str,
+    **settings: Any,
+) -> None:
+    """Say which tasks are hard, which tell runs apart, and which contradict the rest. No model is called.
+
+    Each PATH is a run, or holds several (by agent and model); three runs or more show which tasks discriminate.
+    """
+    if limit is not None and limit < 0:
+        raise InputError(f"--limit is {limit}; expected 0 for all tasks, or a number of them")
+    target = Target(out, paths) if out is not None else None
+    names = roles(columns)
+    with redirect_stdout(sys.stderr), Progress() as progress:
+        from calipers.jobs.items import items as look_at
+
+        found = look_at(*paths, columns=names, progress=progress if progress.wanted else None, **settings)
+    if target:
+        target.write(safe_json(found.to_json()).encode())
+    from calipers.reports.items_sheet import sheet
+
+    most = (None if shape in ("json", "csv") else SHOWN) if limit is None else limit or None
+    show_report(found.limited(most), shape, sheet)

@@ -1,0 +1,61 @@
+"""``calipers judge-check``: a judge against labels."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import redirect_stdout
+from typing import Any
+
+import click
+
+from calipers.cli.group import verbose
+from calipers.cli.output import Target
+from calipers.cli.progress import Progress
+from calipers.cli.score import FORMATS, roles
+from calipers.cli.sheet import show_report
+from calipers.reports.safe import safe_json
+
+
+@click.command("judge-check")
+@click.argument("paths", metavar="RUN...", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--labels",
+    metavar="FILE",
+    type=click.Path(),
+    required=True,
+    help="CSV with task, sample and label; a column rater where there are several of them.",
+)
+@click.option("--reward", metavar="KEY", help="Which reward is the judge's.")
+@click.option(
+    "--threshold", metavar="R", type=float, default=1.0, show_default=True, help="The reward or label that is good."
+)
+@click.option(
+    "--columns",
+    metavar="ROLE=KEY,...",
+    multiple=True,
+    help="What the run calls the keys of a record: task=id,reward=score; may be repeated.",
+)
+@click.option("--confidence", metavar="SHARE", type=float, default=0.95, show_default=True, help="Of the intervals.")
+@click.option("--out", metavar="PATH", type=click.Path(), help="Write the check as JSON to this file, too.")
+@click.option(
+    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
+)
+@verbose
+def judge_check(
+    paths: tuple[str, ...], labels: str, columns: tuple[str, ...], out: str | None, shape: str, **settings: Any
+) -> None:
+    """Check the judge of a RUN against labels: how it errs, who agrees, and the score put right by PPI++.
+
+    RUN is anything that calipers score reads; its reward is the judge's word. No model is called.
+    """
+    target = Target(out, (*paths, labels)) if out is not None else None
+    names = roles(columns)
+    with redirect_stdout(sys.stderr), Progress() as progress:
+        from calipers.jobs.judge_check import judge_check as check
+
+        found = check(paths, labels, columns=names, progress=progress if progress.wanted else None, **settings)
+    if target:
+        target.write(safe_json(found.to_json()).encode())
+    from calipers.reports.judge_check_sheet import sheet
+
+    show_report(found, shape, sheet)

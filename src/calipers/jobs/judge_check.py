@@ -1,0 +1,171 @@
+"""Is the judge right? Read a run and labels for some of its rollouts, and say how it errs and what the score is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import numpy as np
+
+from calipers.comparison.side import opened
+from calipers.errors import InputError
+from calipers.jobs.judge_check_labels import read_labels
+from calipers.jobs.judge_check_match import Rated, laid_out
+from calipers.metrics.metric import PASS_THRESHOLD, UNIT
+from calipers.metrics.reduce import task_mean
+from calipers.pipeline import Progress, Source, quietly
+from calipers.plan import make_plan
+from calipers.reports.judge_check import Agreement, Checked, JudgeCheck, Shared
+from calipers.rollouts.column import Bools, Column, Floats
+from calipers.rollouts.table import Rollouts
+from calipers.stats.agreement import INTERVAL, NOMINAL, confusion, krippendorff_alpha, pairwise_agreement
+from calipers.stats.interval import interval
+from calipers.stats.judged_tasks import ppi_by_task, rogan_gladen_by_task
+from calipers.stats.prediction_powered import Corrected
+
+JUDGE = "judge"
+FEW = 20  # labelled tasks; with 8 to 15 a 95 % interval of PPI++ was seen to hold in 92 to 95 of 100 checks
+ALIKE = "all ratings are the same: no disagreement is to be expected, and none to be measured"
+NOT_BINARY = "only for labels and judgements of 0 and 1"
+
+
+def judge_check(
+    source: Source,
+    labels: str | os.PathLike[str],
+    *,
+    reward: str | None = None,
+    threshold: float = PASS_THRESHOLD,
+    columns: Mapping[str, str] | None = None,
+    confidence: float = 0.95,
+    progress: Progress | None = None,
+) -> JudgeCheck:
+    """Check a judge, the reward of a run, against labels; correct its score by PPI++.
+
+    ``labels`` is a CSV with task, sample and label, and a row for each rater; a reward or label that reaches
+    the ``threshold`` is good. Of several raters the mean is the label, and the majority says whether it is good.
+    """
+    make_plan(["mean_reward"], confidence=confidence)
+    told = read_labels(labels)
+    side = opened(source, columns or {}, (), progress)
+    groups = laid_out(list(side.rollouts.groups()), told, reward)
+    with quietly():
+        checked = [_checked(group, threshold, confidence) for group in groups]
+    notes = list(side.rollouts.notes)
+    if told.empty:
+        notes.append(f"{told.path}: {told.empty:,} rows without a label are left out")
+    return JudgeCheck(told.path, threshold, confidence, side.hashed(), checked, notes)
+
+
+def _checked(group: Rated, threshold: float, confidence: float) -> Checked:
+    part, judged = group.part, group.judged
+    labelled: Bools = np.asarray(group.rated.any(axis=1))
+    use = labelled & judged.given
+    if not use.any():
+        title = " · ".join(filter(None, reversed(part.keys[0]))) or "the run"
+        raise InputError(f"{title}: the judge has scored none of the {int(labelled.sum())} labelled rollouts")
+    if not bool(np.isfinite(judged.kept()).all()):
+        raise InputError(f"reward {group.judge!r} holds values that are no finite numbers; a judge gives numbers")
+    count = group.rated.sum(axis=1)
+    label = np.where(group.rated, group.ratings, 0.0).sum(axis=1) / np.maximum(count, 1)
+    votes = (group.rated & (group.ratings >= threshold)).sum(axis=1)
+    clear = use & (2 * votes != count)
+    good, called = 2 * votes > count, judged.values >= threshold
+    everything = np.concatenate([group.ratings[group.rated], judged.kept()])
+    binary = bool(((everything == 0) | (everything == 1)).all())
+    limits = UNIT if bool(((everything >= 0) & (everything <= 1)).all()) else None
+    task = part.task[judged.given]
+    rows = label[judged.given], use[judged.given], judged.kept(), task
+    scores = [ppi_by_task(*rows, trust=trust, limits=limits, confidence=confidence) for trust in (None, 0.0, 1.0)]
+    if binary:
+        told = (judged.given & (clear | ~use)).nonzero()[0]  # where raters are split there is no label of 0 or 1
+        outright = good[told].astype(float), clear[told], judged.values[told], part.task[told]
+        scores.append(rogan_gladen_by_task(*outright, confidence=confidence))
+    else:
+        none = Corrected(None, None, None, "rogan_gladen", 1.0, scores[0].labelled, scores[0].judged, NOT_BINARY)
+        scores.append(none)
+    agent, model, dataset = part.keys[0]
+    return Checked(
+        agent,
+        model,
+        dataset,
+        group.judge,
+        len(part.tasks),
+        int(judged.given.sum()),
+        len(np.unique(part.task[use])),
+        int(use.sum()),
+        [rater for place, rater in enumerate(group.raters) if rater and group.rated[:, place].any()],
+        confusion(good[clear], called[clear], part.task[clear], confidence=confidence),
+        _agreement(group, use, label, binary),
+        _pairs(group, use, threshold),
+        _mean("judge", judged, part, limits, confidence),
+        _mean("bias", Column(judged.values - label, use), part, limits and (-1.0, 1.0), confidence),
+        scores,
+        binary,
+        _notes(group, labelled, use, clear, good),
+    )
+
+
+def _mean(
+    name: str, column: Column, part: Rollouts, limits: tuple[float, float] | None, confidence: float
+) -> Corrected:
+    """The mean over tasks of a column, [R], with the default interval."""
+    means = task_mean(column, part.by_task).kept()
+    found = interval(means, np.ones(len(means)), confidence, limits)
+    labelled = len(means) if name == "bias" else 0
+    return Corrected(float(means.mean()), found.stderr, found.ends, name, 1.0, labelled, len(means), found.why)
+
+
+def _agreement(group: Rated, use: Bools, label: Floats, binary: bool) -> list[Agreement]:
+    level = NOMINAL if binary else INTERVAL
+    ratings, rated = group.ratings[use], group.rated[use]
+    judged = group.judged.values[use][:, None]
+    there = np.ones((int(use.sum()), 1), dtype=bool)
+    several = rated.shape[1] > 1
+    tables = {"raters and judge" if several else "labels and judge": (np.hstack([ratings, judged]), [rated, there])}
+    if several:
+        tables["raters"] = (ratings, [rated])
+    found = []
+    for among, (values, masks) in tables.items():
+        given = np.hstack(masks)
+        units = int((given.sum(axis=1) >= 2).sum())
+        alpha = krippendorff_alpha(values, given, level)
+        why = None if alpha is not None else ALIKE if units else "no rollout has two raters"
+        found.append(Agreement(among, level, alpha, units, why))
+    return found
+
+
+def _pairs(group: Rated, use: Bools, threshold: float) -> list[Shared]:
+    """How often each two say the same: good, or bad. The judge comes last."""
+    names = [*(rater or "labels" for rater in group.raters), JUDGE]
+    there = np.ones((int(use.sum()), 1), dtype=bool)
+    values = np.hstack([group.ratings[use], group.judged.values[use][:, None]]) >= threshold
+    given = np.hstack([group.rated[use], there])
+    shares = pairwise_agreement(values.astype(float), given)
+    common = given.astype(np.int64).T @ given.astype(np.int64)
+    size = len(names)
+    return [
+        Shared(names[one], names[two], float(shares.values[one * size + two]), int(common[one, two]))
+        for one in range(size)
+        for two in range(one + 1, size)
+        if shares.given[one * size + two]
+    ]
+
+
+def _notes(group: Rated, labelled: Bools, use: Bools, clear: Bools, good: Bools) -> list[str]:
+    """What must be said beside the numbers."""
+    notes = []
+    if lost := int((labelled & ~use).sum()):
+        notes.append(f"{lost:,} labelled rollouts have no judgement, and are left out")
+    if split := int((use & ~clear).sum()):
+        notes.append(f"raters are split evenly on {split:,} rollouts: these are left out of the judge's errors")
+    tasks = len(np.unique(group.part.task[use]))
+    if 1 < tasks < FEW:
+        notes.append(f"{tasks} labelled tasks are few: below about {FEW} the interval of PPI++ is a little too narrow")
+    kinds = good[clear]
+    if len(kinds) and (kinds.all() or not kinds.any()):
+        one, other = ("good", "bad") if kinds.all() else ("bad", "good")
+        unknown = "specificity" if kinds.all() else "sensitivity"
+        notes.append(
+            f"every label ({len(kinds):,}) is {one}: the judge's {unknown} is unknown; label some {other} rollouts, too"
+        )
+    return notes

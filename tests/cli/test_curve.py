@@ -1,0 +1,204 @@
+import csv
+import io
+import json
+import sys
+
+import pytest
+from cli.running import ARITH, calipers, lines, refused, rewards
+
+import calipers as cal
+from calipers.cli import run
+
+
+def curves(*arguments, cwd):
+    done = calipers("curve", *arguments, "--format", "json", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def values(group, metric):
+    (found,) = [curve for curve in group["curves"] if curve["metric"] == metric]
+    return {point["k"]: point["value"] for point in found["points"]}
+
+
+def test_every_k_has_its_point_and_band(tmp_path):
+    tasks = [[1] * c + [0] * (10 - c) for c in (3, 7)]
+    (group,) = curves(rewards(tmp_path, tasks), cwd=tmp_path)["groups"]
+    assert values(group, "pass@k")[5] == pytest.approx((0.916667 + 1) / 2, abs=1e-6)
+    assert values(group, "pass^k")[4] == pytest.approx((0 + 0.166667) / 2, abs=1e-6)
+    assert all(len(curve["points"]) == 10 for curve in group["curves"])
+    points = [point for curve in group["curves"] for point in curve["points"]]
+    assert all(point["interval"][0] <= point["value"] <= point["interval"][1] for point in points)
+
+
+def test_max_at_k_of_graded_rewards(tmp_path):
+    (group,) = curves(rewards(tmp_path, [[0.1, 0.4, 0.4, 0.9], [0.1, 0.4, 0.4, 0.9]]), cwd=tmp_path)["groups"]
+    assert values(group, "max@k") == pytest.approx({1: 0.45, 2: 0.65, 3: 0.775, 4: 0.9})
+
+
+def test_votes_are_counted_where_there_are_answers(tmp_path):
+    rows = [
+        {"task": "a", "sample": n, "reward": float(answer == "A"), "answer": answer}
+        for n, answer in enumerate("AAAABBBC")
+    ]
+    (group,) = curves(lines(tmp_path, *rows), cwd=tmp_path)["groups"]
+    assert values(group, "maj@k")[5] == pytest.approx(0.660714, abs=1e-6)
+    without = [{key: value for key, value in row.items() if key != "answer"} for row in rows]
+    (group,) = curves(lines(tmp_path, *without), cwd=tmp_path)["groups"]
+    assert "no maj@k: no rollout has an answer (--columns answer=KEY)" in group["notes"]
+
+
+def test_beyond_the_samples_a_model_speaks_and_says_so(tmp_path):
+    name = rewards(tmp_path, [[1] * 3 + [0] * 7, [0] * 10])
+    (group,) = curves(name, "--to", "100", cwd=tmp_path)["groups"]
+    (found,) = [curve for curve in group["curves"] if curve["metric"] == "pass@k"]
+    assert [(p["k"], p["model_based"]) for p in found["points"]][8:] == [
+        (9, False),
+        (10, False),
+        *((k, True) for k in (16, 32, 64, 100)),
+    ]
+    assert found["points"][-1]["value"] > found["points"][9]["value"] == 0.5  # a task never solved is not given up
+    shown = calipers("curve", name, "--to", "100", cwd=tmp_path).stdout
+    assert "100*" in shown
+    assert "* model-based: beyond the 10 samples of a task" in shown
+    # the prior gives the task that was never solved a chance: 1 - B(1, 21)/B(1, 11) = 10/21 for it
+    assert "at k = 10, pass@k 0.500 by the samples, 0.71" in " ".join(shown.split())
+
+
+def test_to_may_end_the_curve_early(tmp_path):
+    (group,) = curves(rewards(tmp_path), "--to", "2", cwd=tmp_path)["groups"]
+    assert list(values(group, "pass^k")) == [1, 2]
+    assert [one["k"] for one in group["first_success"]] == [1, 2]
+
+
+def test_what_it_costs_to_reach_a_first_pass(tmp_path):
+    def row(sample, reward, cost):
+        return {"task": "a", "sample": sample, "reward": reward, "usage": {"cost_usd": cost}}
+
+    (group,) = curves(lines(tmp_path, row(0, 1, 3.0), row(1, 0, 1.0)), cwd=tmp_path)["groups"]
+    one, two = group["first_success"]
+    assert (one["tries"], one["cost"], one["cost_per_success"]) == (1, 2.0, 4.0)
+    # half of the time the first try passes for 3; else a failure for 1 comes before it
+    assert (two["tries"], two["cost"], two["solved"]) == (1.5, 3.5, 1.0)
+
+
+def test_an_unknown_cost_is_said_not_guessed(tmp_path):
+    rows = [{"task": "a", "sample": 0, "reward": 1, "usage": {"cost_usd": 1}}, {"task": "a", "sample": 1, "reward": 0}]
+    (group,) = curves(lines(tmp_path, *rows), cwd=tmp_path)["groups"]
+    assert [one["cost"] for one in group["first_success"]] == [None, None]
+    assert any("cost_usd is not known" in note for note in group["notes"])
+
+
+@pytest.mark.parametrize(
+    ("missing", "expected"),
+    [("gap", {1: 0.75, 2: 1}), ("zero", {1: 0.5, 2: 1})],  # left out, only one task has two samples
+)
+def test_a_gap_is_no_sample_unless_it_counts_zero(tmp_path, missing, expected):
+    name = rewards(tmp_path, [[1, None], [1, 0]])
+    (group,) = curves(name, "--missing", missing, cwd=tmp_path)["groups"]
+    assert values(group, "pass@k") == pytest.approx(expected)
+
+
+def test_missing_fail_refuses_gaps(tmp_path):
+    name = rewards(tmp_path, [[1, None], [1, 0]])
+    said = refused("curve", name, "--missing", "fail", cwd=tmp_path, code=3)
+    assert said.startswith("1 of 4 rollouts are gaps; --missing gap leaves them out")
+
+
+def test_each_model_and_each_reward_has_its_own_curves(tmp_path):
+    rows = [
+        {"task": "a", "sample": n, "model": model, "rewards": {"style": n / 2, "truth": 1}}
+        for model in ("x", "y")
+        for n in range(2)
+    ]
+    groups = curves(lines(tmp_path, *rows), cwd=tmp_path)["groups"]
+    assert [(group["model"], group["reward"]) for group in groups] == [
+        (model, key) for model in ("x", "y") for key in ("style", "truth")
+    ]
+    chosen = curves(lines(tmp_path, *rows), "--reward", "truth", cwd=tmp_path)["groups"]
+    assert [group["reward"] for group in chosen] == ["truth", "truth"]
+
+
+def test_the_shapes_agree(tmp_path):
+    found = curves(ARITH, cwd=tmp_path)
+    table = list(csv.DictReader(io.StringIO(calipers("curve", ARITH, "--format", "csv", cwd=tmp_path).stdout)))
+    flat = [(c["metric"], p["k"], p["value"]) for g in found["groups"] for c in g["curves"] for p in c["points"]]
+    assert [(row["metric"], int(row["k"]), float(row["value"])) for row in table] == flat
+    markdown = calipers("curve", ARITH, "--format", "md", cwd=tmp_path).stdout
+    shown = calipers("curve", ARITH, cwd=tmp_path).stdout
+    first = f"{flat[0][2]:.3f}"
+    assert f"| 1 | {first} |" in markdown
+    assert f"1   {first}" in shown
+    assert "tasks have 5 to 8 samples: from k = 6 on the curve is over fewer tasks" in shown
+
+
+def test_the_same_rollouts_give_the_same_digest(tmp_path):
+    one = curves(rewards(tmp_path, name="a.json"), cwd=tmp_path)
+    two = curves(rewards(tmp_path, name="b.json"), cwd=tmp_path)
+    other = curves("b.json", "--threshold", "0.5", cwd=tmp_path)
+    assert one["digest"] == two["digest"] != other["digest"]
+
+
+def test_out_and_plot_are_written(tmp_path):
+    done = calipers("curve", rewards(tmp_path), "--out", "c.json", "--plot", "c.svg", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "c.json").read_text())["schema"] == "calipers.curves/1"
+    assert b"pass@k" in (tmp_path / "c.svg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--to", "0"], "--to is 0; expected a number of samples from 1 to 1,000,000"),
+        (["--threshold", "nan"], "--threshold is nan; expected a number that a reward can reach"),
+        (["--plot", "c.pdf"], "c.pdf: is no picture by its name; expected a name that ends in .svg or .png"),
+        (["--plot", "no/c.svg"], "no/c.svg: there is no folder 'no'; make it first"),
+        (["--cluster", "author"], "--cluster author: task 'add-00' has no 'author'"),
+        (["--reward", "accuracy"], "no reward named 'accuracy'; known: reward"),
+        (["--confidence", "95"], "confidence is 95.0; expected a number between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    assert run(["curve", ARITH, *arguments]) == 2
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert found.err.startswith(said)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("tasks", [[], [[None, None]]])
+def test_no_rewards_no_curve(tmp_path, tasks):
+    assert refused("curve", rewards(tmp_path, tasks), cwd=tmp_path).startswith("no rollout has a reward")
+
+
+def test_one_task_has_a_curve_and_no_band(tmp_path):
+    shown = calipers("curve", rewards(tmp_path, [[1, 0]]), cwd=tmp_path).stdout
+    assert "no band: one task says nothing about others" in shown
+
+
+def test_without_matplotlib_the_picture_is_one_clear_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as Python itself marks what cannot be imported
+    monkeypatch.chdir(tmp_path)
+    assert run(["curve", ARITH, "--plot", "c.svg"]) == 2
+    said = capsys.readouterr().err
+    assert said == "--plot needs matplotlib, which is not installed; pip install 'calipers[plot]'\n"
+    assert run(["curve", ARITH]) == 0
+
+
+def test_from_python():
+    found = cal.curve([[1, 0], [0, 0]])
+    assert [point.value for point in found["pass@k"].points] == [0.25, 0.5]
+    assert found.to_polars().height == 6
+    with pytest.raises(cal.InputError, match=r"no curve in this group named 'pass@1'"):
+        found["pass@1"]
+
+
+def test_a_group_without_rewards_says_so_beside_the_others(tmp_path):
+    rows = [{"task": "a", "sample": n, "model": "x", "reward": n} for n in range(2)]
+    run_file = lines(tmp_path, *rows, {"task": "a", "sample": 0, "model": "y", "outcome": "client_failed"})
+    first, second = curves(run_file, "--to", "8", "--plot", "c.svg", cwd=tmp_path)["groups"]
+    assert list(values(first, "pass@k")) == [1, 2, 4, 8]
+    assert values(second, "pass@k") == {}
+    assert second["notes"][0] == "no rollout has a reward: there is no sample to draw"
+    assert b">y<" in (tmp_path / "c.svg").read_bytes()

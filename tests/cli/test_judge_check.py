@@ -1,0 +1,224 @@
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from cli.running import calipers, lines, refused
+
+import calipers as cal
+
+# B20 of the paper on statistics: 100 labelled tasks, 1000 others of which the judge passes 720
+LABELLED = [(1, 1)] * 60 + [(0, 0)] * 20 + [(0, 1)] * 12 + [(1, 0)] * 8  # (label, judge)
+
+
+def run_of(folder, *more, labelled=LABELLED, others=(720, 280), name="run.jsonl"):
+    judged = [judge for _, judge in labelled] + [1] * others[0] + [0] * others[1]
+    rows = [{"task": f"t{n}", "sample": 0, "reward": judge} for n, judge in enumerate(judged)]
+    return lines(folder, *rows, *more, name=name)
+
+
+def labels_of(folder, *rows, head="task,sample,label", name="labels.csv"):
+    text = [head, *rows] if rows else [head, *(f"t{n},0,{label}" for n, (label, _) in enumerate(LABELLED))]
+    (folder / name).write_text("\n".join(text) + "\n")
+    return name
+
+
+def checked(*arguments, cwd):
+    done = calipers("judge-check", *arguments, "--format", "json", cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_published_case(tmp_path):
+    (group,) = checked(run_of(tmp_path), "--labels", labels_of(tmp_path), cwd=tmp_path)["groups"]
+    scores = {one["method"]: one for one in group["corrected"]}
+    assert {name: one["value"] for name, one in scores.items()} == pytest.approx(
+        dict.fromkeys(("ppi++", "labels", "ppi", "rogan_gladen"), 0.68), abs=1e-6
+    )
+    expected = {"ppi++": 0.040527, "labels": 0.046883, "ppi": 0.046966}
+    assert {name: scores[name]["stderr"] for name in expected} == pytest.approx(expected, rel=2e-4)
+    assert scores["ppi++"]["trust"] == pytest.approx(0.5024, abs=2e-3)
+    told = group["confusion"]
+    assert [told[name] for name in ("true_positives", "false_negatives", "false_positives", "true_negatives")] == [
+        60,
+        8,
+        12,
+        20,
+    ]
+    assert (told["sensitivity"]["value"], told["specificity"]["value"]) == pytest.approx((0.882353, 0.625), abs=1e-6)
+    assert all(told[name]["interval"] for name in ("sensitivity", "specificity", "accuracy"))
+    # the judge alone: 792 of 1100
+    assert group["uncorrected"]["value"] == pytest.approx(792 / 1100)
+    assert group["bias"]["value"] == pytest.approx(0.04)
+
+
+def test_krippendorff_among_raters_and_judge(tmp_path):
+    # the units 111, 110, 000, 100, 111, 00 of the paper: two raters and the judge; the last has one rater
+    ratings = ["111", "110", "000", "100", "111", "0-0"]
+    run = lines(tmp_path, *({"task": f"u{n}", "sample": 0, "reward": int(r[2])} for n, r in enumerate(ratings)))
+    rows = [
+        f"u{n},0,{one},{who}" for n, r in enumerate(ratings) for one, who in zip(r, "ab", strict=False) if one != "-"
+    ]
+    labels = labels_of(tmp_path, *rows, head="task,sample,label,rater")
+    (group,) = checked(run, "--labels", labels, cwd=tmp_path)["groups"]
+    alphas = {one["among"]: one["alpha"] for one in group["agreement"]}
+    assert alphas["raters and judge"] == pytest.approx(0.555556, abs=1e-6)
+    # one of 5 pairs differs; 7 ones and 3 zeros in all
+    assert alphas["raters"] == pytest.approx(1 - 0.2 / (2 * 7 * 3 / 90), abs=1e-6)
+    pairs = {(one["first"], one["second"]): (one["share"], one["rollouts"]) for one in group["pairs"]}
+    assert pairs == {("a", "b"): (0.8, 5), ("a", "judge"): (pytest.approx(4 / 6), 6), ("b", "judge"): (0.8, 5)}
+    assert group["raters"] == ["a", "b"]
+
+
+def test_samples_of_a_task_are_one_unit(tmp_path):
+    rng = np.random.default_rng(5)
+    rows, labels = [], []
+    for task in range(40):
+        good = bool(rng.random() < 0.5)  # all samples of a task are alike
+        judge = good if rng.random() < 0.8 else not good
+        rows += [{"task": f"t{task}", "sample": n, "reward": float(judge)} for n in range(8)]
+        labels += [f"t{task},{n},{int(good)}" for n in range(4)]
+    (group,) = checked(lines(tmp_path, *rows), "--labels", labels_of(tmp_path, *labels), cwd=tmp_path)["groups"]
+    (one,) = [one for one in group["corrected"] if one["method"] == "labels"]
+    assert (group["labelled"], group["labelled_tasks"], one["labelled"]) == (160, 40, 40)
+    low, high = one["interval"]
+    assert high - low > 0.28  # 160 independent labels would make it half as wide
+    low, high = group["confusion"]["accuracy"]["interval"]
+    assert high - low > 0.2
+
+
+def test_graded_labels_are_corrected_as_they_are(tmp_path):
+    rng = np.random.default_rng(2)
+    truth = rng.uniform(1, 5, 60).round(1)
+    rows = [{"task": f"t{n}", "sample": 0, "reward": float(y + 0.5)} for n, y in enumerate(truth)]
+    labels = [f"t{n},0,{y}" for n, y in enumerate(truth[:30])]
+    found = checked(lines(tmp_path, *rows), "--labels", labels_of(tmp_path, *labels), "--threshold", "3", cwd=tmp_path)
+    (group,) = found["groups"]
+    scores = {one["method"]: one for one in group["corrected"]}
+    assert scores["ppi"]["value"] == pytest.approx(truth[30:].mean())  # a constant error is all taken out
+    assert scores["ppi++"]["stderr"] < 0.8 * scores["labels"]["stderr"]
+    assert group["bias"]["value"] == pytest.approx(0.5)
+    assert group["corrected"][-1]["why"] == "only for labels and judgements of 0 and 1"
+    assert group["agreement"][0]["level"] == "interval"
+
+
+def test_reward_picks_the_judge(tmp_path):
+    rows = [{"task": f"t{n}", "sample": 0, "rewards": {"tests": n % 2, "llm": 1}} for n in range(6)]
+    run = lines(tmp_path, *rows)
+    labels = labels_of(tmp_path, *(f"t{n},0,{n % 2}" for n in range(4)))
+    accuracy = [
+        checked(run, "--labels", labels, "--reward", key, cwd=tmp_path)["groups"][0]["confusion"]["accuracy"]["value"]
+        for key in ("tests", "llm")
+    ]
+    assert accuracy == [1.0, 0.5]
+    said = refused("judge-check", run, "--labels", labels, cwd=tmp_path)
+    assert said == "there are several rewards (llm, tests); choose the judge's with --reward KEY"
+
+
+def test_labels_may_name_the_model(tmp_path):
+    rows = [
+        {"task": f"t{n}", "sample": 0, "model": model, "reward": float(model == "x")}
+        for model in ("x", "y")
+        for n in range(4)
+    ]
+    run = lines(tmp_path, *rows)
+    plain = labels_of(tmp_path, "t0,0,1", name="plain.csv")
+    said = refused("judge-check", run, "--labels", plain, cwd=tmp_path)
+    assert said.startswith("plain.csv:2: task 't0' is in 2 groups of the run; expected a column model")
+    labels = labels_of(tmp_path, "t0,0,1,x", "t1,0,1,x", "t0,0,0,y", "t2,0,0,y", head="task,sample,label,model")
+    groups = checked(run, "--labels", labels, cwd=tmp_path)["groups"]
+    assert [(group["model"], group["labelled"]) for group in groups] == [("x", 2), ("y", 2)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (
+            ["zz,0,1", "t0,9,0", "t1,0,1"],
+            "l.csv:2: 2 of 3 labels are for rollouts that are not in the run, first task 'zz' sample 0",
+        ),
+        (["t0,0,1", "t0,3,1"], "l.csv:3: task 't0' sample 3 is not in the run; expected the tasks and samples"),
+        (["t0,0,good"], "l.csv:2: label is 'good'; expected a number, such as 1 for good and 0 for bad"),
+        (["t0,0,nan"], "l.csv:2: label is 'nan'; expected a number"),
+        (["t0,first,1"], "l.csv:2: sample is 'first'; expected a whole number from 0 on"),
+        (["t0,0"], "l.csv:2: has 2 cells; expected 3, as the first line has"),
+        ([",0,1"], "l.csv:2: task is empty; expected the id of a task"),
+        (["t0,0,", "t1,0,"], "l.csv: holds no label: all 2 rows wait for one"),
+        (["t0,0,1", "t0,0,0"], "l.csv:3: task 't0' sample 0 stands twice, first on line 2; expected one label each"),
+        ([' "t0"x,0,1'], "l.csv:2: "),
+    ],
+)
+def test_bad_labels_are_one_clear_line(tmp_path, labels, said):
+    run = lines(tmp_path, *({"task": f"t{n}", "sample": 0, "reward": 1} for n in range(3)))
+    assert refused("judge-check", run, "--labels", labels_of(tmp_path, *labels, name="l.csv"), cwd=tmp_path).startswith(
+        said
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "l.csv: is empty; expected CSV with the columns task, sample, label"),
+        (b"task,sample,label\n", "l.csv: holds no label: it has a header only"),
+        (b"task,sample,labels\nt0,0,1\n", "l.csv:1: has no column 'label' (there is 'labels'); expected the columns"),
+        (b"task,task,label\nt0,0,1\n", "l.csv:1: has the column 'task' twice"),
+        (b"\xff\xfe\x00", "l.csv: is no text in UTF-8"),
+        (b"task,label\nt0,1\n", "l.csv:2: task 't0' has 2 samples; expected a column sample"),
+        (None, "l.csv: cannot be read (No such file or directory)"),
+    ],
+)
+def test_nor_are_bad_files(tmp_path, content, said):
+    run = lines(tmp_path, *({"task": "t0", "sample": n, "reward": 1} for n in range(2)))
+    if content is not None:
+        (tmp_path / "l.csv").write_bytes(content)
+    assert refused("judge-check", run, "--labels", "l.csv", cwd=tmp_path).startswith(said)
+
+
+def test_one_kind_of_label_says_what_it_cannot_tell(tmp_path):
+    run = run_of(tmp_path)
+    labels = labels_of(tmp_path, *(f"t{n},0,1" for n in range(30)))
+    (group,) = checked(run, "--labels", labels, cwd=tmp_path)["groups"]
+    assert group["confusion"]["specificity"] == {
+        "value": None,
+        "interval": None,
+        "of": 0,
+        "why": "nothing to measure it on",
+    }
+    assert group["corrected"][-1]["why"] == "all labels are alike: sensitivity or specificity is unknown"
+    shown = calipers("judge-check", run, "--labels", labels, cwd=tmp_path).stdout
+    assert "note: every label (30) is good: the judge's specificity is unknown; label some bad rollouts, too" in shown
+
+
+def test_what_is_left_out_is_counted(tmp_path):
+    rows = [{"task": f"t{n}", "sample": 0, "reward": n % 2} for n in range(6)]
+    run = lines(tmp_path, *rows, {"task": "t6", "sample": 0, "outcome": "judge_failed"})
+    rows = ["t0,0,0,a", "t0,0,1,b", "t1,0,1,a", "t2,0,0,a", "t3,0,,a", "t6,0,1,a"]
+    labels = labels_of(tmp_path, *rows, head="task,sample,label,rater")
+    found = checked(run, "--labels", labels, cwd=tmp_path)
+    (group,) = found["groups"]
+    assert group["labelled"] == 3
+    assert "1 labelled rollouts have no judgement, and are left out" in group["notes"]
+    assert "raters are split evenly on 1 rollouts: these are left out of the judge's errors" in group["notes"]
+    assert found["notes"] == ["labels.csv: 1 rows without a label are left out"]
+
+
+def test_the_shapes_agree(tmp_path):
+    run, labels = run_of(tmp_path), labels_of(tmp_path)
+    (group,) = checked(run, "--labels", labels, cwd=tmp_path)["groups"]
+    done = calipers("judge-check", run, "--labels", labels, "--format", "csv", cwd=tmp_path)
+    table = {row["what"]: row for row in csv.DictReader(io.StringIO(done.stdout))}
+    assert float(table["score.ppi++"]["low"]) == group["corrected"][0]["interval"][0]
+    assert int(table["false_positives"]["value"]) == 12
+    shown = calipers("judge-check", run, "--labels", labels, cwd=tmp_path).stdout
+    assert shown.startswith("The score is 0.6800, between 0.59")
+    assert "The judge alone says 0.7200; that it rates too high or too low is not shown" in " ".join(shown.split())
+    markdown = calipers("judge-check", run, "--labels", labels, "--format", "md", cwd=tmp_path).stdout
+    assert "| label: good | 60 | 8 |" in markdown
+
+
+def test_from_python(tmp_path):
+    run, labels = run_of(tmp_path), labels_of(tmp_path)
+    found = cal.judge_check(tmp_path / run, tmp_path / labels)
+    assert found.groups[0].score.method == "ppi++"
+    assert found.to_polars().height == len(found.rows())

@@ -1,0 +1,68 @@
+"""Selectors over repeats are checked against the samples that are really taken, before any call."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli.running import calipers, refused
+from tasks.lm_eval.given import TASK, task_folder
+
+MODEL = """
+calls = open("calls.txt", "a")
+
+def answer(prompt):
+    calls.write("x"); calls.flush()
+    return "a" + prompt[4]
+"""
+THREE = """\
+repeats: 3
+filter_list:
+  - name: maj
+    filter: [{function: take_first_k, k: 3}, {function: majority_vote}, {function: take_first}]
+"""
+RUN = ("run", "task.yaml", "--model", "python/model.py:answer", "--format", "json", "--export", "lm_eval=theirs")
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    task_folder(tmp_path, TASK + THREE)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "samples", "said"),
+    [
+        (TASK + THREE, "2", "task.yaml:11: filter_list[0]: take_first_k takes 3 of 2 responses; expected repeats: 3"),
+        (
+            TASK.replace("exact_match", "exact_match\n    reduction: pass_at_k\n    k: 3") + "repeats: 3\n",
+            "2",
+            "task.yaml:8: metric_list: k is 3, and repeats 2; expected repeats: 3 or more",
+        ),
+    ],
+)
+def test_too_few_samples_are_refused_before_any_call(home, text, samples, said):
+    (home / "task.yaml").write_text(text)
+    assert refused(*RUN, "--samples", samples, cwd=home).startswith(said)
+    assert not (home / "calls.txt").exists()
+
+
+@pytest.mark.parametrize(("repeats", "samples"), [("3", []), ("3", ["--samples", "5"]), ("1", ["--samples", "3"])])
+def test_enough_samples_whoever_asks_for_them(home, repeats, samples):
+    (home / "task.yaml").write_text(TASK + THREE.replace("repeats: 3", f"repeats: {repeats}"))
+    done = calipers(*RUN, *samples, cwd=home)
+    assert done.returncode == 0, done.stderr
+    [results] = (home / "theirs").rglob("results_*.json")
+    assert json.loads(results.read_text())["results"]["made"]["exact_match,maj"] == 1.0
+    taken = int((samples or ["", repeats])[1])
+    assert (home / "calls.txt").stat().st_size == 6 * taken
+    [group] = json.loads(done.stdout)["groups"]
+    assert group["ledger"]["outcomes"] == {"scored": 6 * taken}
+
+
+def test_more_samples_go_on_with_the_same_run(home):
+    (home / "task.yaml").write_text(TASK + "repeats: 1\n")
+    for samples in ("1", "2"):
+        assert calipers(*RUN, "--samples", samples, "--out", "one", cwd=home).returncode == 0
+    assert (home / "calls.txt").stat().st_size == 12  # the first six were not asked again
