@@ -111,6 +111,20 @@ def test_verifiers_are_checked_first():  # G55: EvSys gives the reward 0.0, as i
         via_harbor(Benchmark.from_iterable("b", [row(verifier={"kind": "e2b"})]), model_client="litellm")
 
 
+@pytest.mark.usefixtures("no_harbor")
+def test_no_tasks_need_no_harbor():  # as `score` with a limit of 0 needs no client
+    assert via_harbor(model_client="litellm", limit=0).metrics == {
+        "n_tasks": 0.0,
+        "mean_reward": 0.0,
+        "pass_rate": 0.0,
+    }
+
+
+def test_a_job_factory_gives_a_directory(tmp_path):
+    with pytest.raises(HarborError, match="the job factory gave 'nowhere'; expected the directory of a job"):
+        via_harbor(model_client="litellm", workspace_dir=tmp_path, _job_factory=lambda config: "nowhere")
+
+
 def test_without_harbor_it_says_so(no_harbor, monkeypatch):
     said = "there is no program 'harbor'; install Harbor or say where it is in CALIPERS_HARBOR"
     with pytest.raises(HarborError) as caught:

@@ -177,6 +177,8 @@ class Benchmark:
         plan = make_plan(metrics or None, dialect="evsys")
         tasks = self.tasks if limit is None else self.tasks[: max(0, int(limit))]
         judges = self._judges(tasks)
+        if not tasks:
+            return score_judged(self.name, [], [], [], plan)  # Harbor refuses a job of no tasks
         asked = Asked(
             model_name,
             model_client,

@@ -2,7 +2,11 @@
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 import threading
+import time
 import warnings
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +37,13 @@ def test_oracle_and_nop(tmp_path, agent, reward):
     assert group["ledger"]["planned"] == group["ledger"]["scored"] == 6
 
 
+def test_one_task_alone(tmp_path):
+    write_task(tmp_path, "alone")
+    asked = ("--out", str(tmp_path / "out"), "--format", "json")
+    (group,) = json.loads(calipers("run", str(tmp_path / "alone"), *asked, cwd=tmp_path).stdout)["groups"]
+    assert (group["ledger"]["planned"], group["metrics"]["mean_reward"]["value"]) == (1, 1.0)
+
+
 def test_more_samples_are_another_job(tmp_path):
     dataset = write_dataset(tmp_path / "write", 1)
     for samples in ("1", "3"):
@@ -44,7 +55,70 @@ def test_more_samples_are_another_job(tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir()) == ["1", "2"]
 
 
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_what_was_cut_off_goes_on(tmp_path, monkeypatch, end):
+    """Harbor writes results for the trials it cancels, and counts them as done: they are owed all the same."""
+    dataset, out = tmp_path / "slow", tmp_path / "out"
+    write_task(dataset, "quick")
+    toml = '[solution.env]\nGO = "${GO:-}"\n'
+    write_task(dataset, "slow", toml=toml, solution="#!/bin/sh\nprintf 42 > answer.txt; [ $GO ] || sleep 600\n")
+    asked = ["run", str(dataset), "--out", str(out), "--format", "json"]
+    code = "from calipers.cli import main; main()"
+    begun = subprocess.Popen([sys.executable, "-c", code, *asked], stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    while not (list(out.glob("1/quick__*/result.json")) and list(out.glob("1/slow__*/agent"))):
+        assert begun.poll() is None, begun.communicate()[1]
+        time.sleep(0.1)
+    (kept,) = out.glob("1/quick__*/result.json")
+    before = kept.read_bytes()
+    begun.send_signal(end)
+    begun.communicate(timeout=60)
+    monkeypatch.setenv("GO", "1")
+    done = calipers(*asked, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (group,) = json.loads(done.stdout)["groups"]
+    assert group["ledger"]["planned"] == group["ledger"]["scored"] == 2
+    assert kept.read_bytes() == before  # not run again
+
+
+AGENT = """
+from harbor.agents.base import BaseAgent
+
+class Mine(BaseAgent):
+    name = staticmethod(lambda: "mine")
+    def version(self): return "1"
+    async def setup(self, environment): pass
+    async def run(self, instruction, environment, context):
+        await environment.exec("printf 0 > answer.txt")
+        context.cost_usd = 0.5
+"""
+
+
+def test_an_agent_of_the_users_own(tmp_path, monkeypatch):
+    (tmp_path / "mine_for_harbor.py").write_text(AGENT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    dataset = write_dataset(tmp_path / "write", 2)
+    asked = ("--agent", "mine_for_harbor:Mine", "--out", str(tmp_path / "out"), "--format", "json")
+    done = calipers("run", str(dataset), *asked, cwd=tmp_path)
+    (group,) = json.loads(done.stdout)["groups"]
+    assert (group["agent"], group["metrics"]["mean_reward"]["value"]) == ("mine", 0.5)
+    assert group["economics"]["cost_per_task"]["value"] == 0.5
+
+
+def test_the_numbers_are_those_that_harbor_wrote(tmp_path):
+    dataset = write_dataset(tmp_path / "write", 2)
+    write_task(dataset, "unjudged", tests="#!/bin/sh\n")
+    write_task(dataset, "wrong", solution="#!/bin/sh\nexit 1\n")
+    out = tmp_path / "out"
+    calipers("run", str(dataset), "--samples", "2", "--out", str(out), cwd=tmp_path)
+    done = calipers("score", str(out), "--dialect", "harbor", "--format", "json", cwd=tmp_path)
+    (group,) = json.loads(done.stdout)["groups"]
+    (theirs,) = json.loads((out / "1" / "result.json").read_text())["stats"]["evals"].values()
+    assert group["metrics"]["mean"]["value"] == theirs["metrics"][0]["mean"] == 0.5
+    assert group["ledger"]["exceptions"] == {kind: len(names) for kind, names in theirs["exception_stats"].items()}
+
+
 CHEATS = {
+    "fills the room with processes": "f() { f | f & }; f",
     "leaves a process that writes the reward": (
         "(while :; do mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt; sleep 0.05; done) >/dev/null 2>&1 &"
     ),
@@ -65,11 +139,14 @@ def test_cheats_earn_nothing(tmp_path, cheat):
 def test_an_image_is_declined_and_counted(tmp_path):
     dataset = write_dataset(tmp_path / "write", 1)
     write_task(dataset, "needs-image", dockerfile="FROM postgres:16\n")
-    done = calipers("run", str(dataset), "--out", str(tmp_path / "out"), "--format", "json", cwd=tmp_path)
+    write_task(dataset, "z-beyond-the-limit")
+    asked = ("--limit", "2", "--out", str(tmp_path / "out"), "--format", "json")
+    done = calipers("run", str(dataset), *asked, cwd=tmp_path)
     assert done.returncode == 3
     assert "needs-image: not run: it needs the image postgres:16; --environment docker runs it" in done.stderr
     (group,) = json.loads(done.stdout)["groups"]
     assert group["metrics"]["mean_reward"]["value"] == 1.0
+    assert [path.name.partition("__")[0] for path in (tmp_path / "out" / "1").glob("*__*")] == ["write-0"]
 
 
 ROWS = [

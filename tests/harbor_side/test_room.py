@@ -1,12 +1,16 @@
 """Rooms: what is seen in them, what is not, and that nothing is left of them."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from rooms import needs_rooms
 
+from calipers.harbor_side import limits
+from calipers.harbor_side import room as rooms
 from calipers.harbor_side.carried import MOST_HEARD
+from calipers.harbor_side.limits import clear
 from calipers.harbor_side.room import Room
 
 pytestmark = needs_rooms
@@ -139,11 +143,19 @@ def test_nothing_is_left(tmp_path):
         "trap '' TERM HUP INT; f() { f & f & }; f; sleep 1",  # deaf, and never resting
     ],
 )
-def test_a_room_full_of_processes_can_be_cleared_and_used_again(room, bomb):
-    assert b"fork" in room.run(bomb, timeout=3).stderr  # which was refused at some point
-    room.sweep()
-    assert room.sweep() == []
-    assert said(room, "for n in 1 2 3; do sleep 0 & done; wait; echo fine") == (0, "fine")
+def test_a_room_full_of_processes_can_be_cleared_and_used_again(monkeypatch, bomb):
+    for place, name, few in ((limits, "PROCESSES", 320), (rooms, "PROCESSES", 320), (rooms, "CROWD", 288)):
+        monkeypatch.setattr(place, name, few)  # a thousand of them would slow down every other test
+    room = Room()
+    room.start()
+    try:
+        assert b"fork" in room.run(bomb, timeout=2).stderr  # which was refused at some point
+        assert said(room, "echo in") == (0, "in")  # there is a place for us
+        room.sweep()
+        assert room.sweep() == []
+        assert said(room, "for n in 1 2 3; do sleep 0 & done; wait; echo fine") == (0, "fine")
+    finally:
+        room.stop()
 
 
 def test_orphans_leave_no_trace(room):
@@ -179,3 +191,13 @@ def test_more_than_can_be_kept_is_not_brought_out(room, tmp_path):
 
 def test_what_is_printed_is_kept_up_to_a_limit(room):
     assert len(room.run(f"yes | head -c {MOST_HEARD + 5}").stdout) == MOST_HEARD
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for name in (f"calipers-room-{gone.pid}-abc_1", f"calipers-room-{os.getpid()}-abc_1", "calipers-room-mine"):
+        (tmp_path / name).mkdir()
+    clear(str(tmp_path))
+    assert not (tmp_path / f"calipers-room-{gone.pid}-abc_1").exists()
+    assert len(list(tmp_path.iterdir())) == 2  # of those who live, and of those who are not ours

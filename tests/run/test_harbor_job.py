@@ -76,13 +76,23 @@ TO = "/logs/verifier"
             {"reward": 1.0},
             "AgentTimeoutError",
         ),
-        ({"solution": "#!/bin/sh\nprintf 42 > answer.txt; exit 1\n"}, {"reward": 1.0}, "NonZeroAgentExitCodeError"),
+        # Harbor does not ask how a solution ended, so neither do we
+        ({"solution": "#!/bin/sh\nprintf 42 > answer.txt; exit 1\n"}, {"reward": 1.0}, None),
     ],
 )
 def test_verdicts(tmp_path, how, rewards, failed):
     write_task(tmp_path / "one", "task", **how)
     run_here(job(tmp_path / "one", tmp_path / "job"))
     assert told(only(tmp_path / "job")) == (rewards, failed)
+
+
+def test_a_solution_may_belong_to_another_user_than_the_agent(tmp_path):
+    toml = '[agent]\nuser = "nobody"\n[environment]\nworkdir = "/tmp"\n'
+    write_task(
+        tmp_path / "one", "task", toml=toml, solution='#!/bin/sh\n[ "$(id -un)" = nobody ] && printf 42 > answer.txt\n'
+    )
+    run_here(job(tmp_path / "one", tmp_path / "job"))
+    assert told(only(tmp_path / "job")) == ({"reward": 1.0}, None)
 
 
 CHEATS = {
@@ -116,6 +126,36 @@ def test_cheats_are_named_and_earn_nothing(tmp_path, cheat):
         assert "which judges it" in only(tmp_path / "job")["exception_info"]["exception_message"]
 
 
+HEALTH = '[environment.healthcheck]\ncommand = "{command}"\nretries = 2\ninterval_sec = 0.01\n'
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("true", ({"reward": 1.0}, None)),
+        ("echo x >> /tmp/n; [ $(wc -l < /tmp/n) = 2 ]", ({"reward": 1.0}, None)),  # the second time
+        ("false", (None, "HealthcheckError")),
+    ],
+)
+def test_a_room_that_is_not_ready_is_no_zero(tmp_path, command, expected):
+    write_task(tmp_path / "one", "task", toml=HEALTH.format(command=command))
+    run_here(job(tmp_path / "one", tmp_path / "job"))
+    assert told(only(tmp_path / "job")) == expected
+
+
+def test_artifacts_are_kept(tmp_path):
+    named = '"/app/answer.txt", "/app/absent", {source = "/data", destination = "d", exclude = ["*.tmp"]}'
+    toml = f"artifacts = [{named}]\n"
+    solution = "#!/bin/sh\nprintf 42 > answer.txt; mkdir /data; echo 1 > /data/a; echo 2 > /data/b.tmp\n"
+    write_task(tmp_path / "one", "task", toml=toml, solution=solution + "echo 3 > /logs/artifacts/own\n")
+    run_here(job(tmp_path / "one", tmp_path / "job"))
+    folder = tmp_path / "job" / "task__0001" / "artifacts"
+    kept = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert kept == {"manifest.json", "app/answer.txt", "d/a", "logs/artifacts/own"}
+    told = {one["source"]: one["status"] for one in json.loads((folder / "manifest.json").read_text())}
+    assert told == {"/logs/artifacts": "ok", "/app/answer.txt": "ok", "/app/absent": "failed", "/data": "ok"}
+
+
 STEPS = """
 [[steps]]
 name = "first"
@@ -142,6 +182,28 @@ def test_steps(tmp_path, given, rewards, reached):
     assert len(result["step_results"]) == reached
 
 
+def test_a_step_finds_its_own_files_and_nothing_of_the_judge_before(tmp_path):
+    place = write_task(tmp_path / "one", "task", toml=STEPS)
+    for name, test in (("first", "true"), ("second", "[ -e made ] && [ -e given ] && [ ! -e seen ]")):
+        step = place / "steps" / name
+        for inner in ("tests", "workdir"):
+            (step / inner).mkdir(parents=True)
+        (step / "instruction.md").write_text(f"Do the {name}.")
+        (step / "workdir" / "given").write_text("")
+        (step / "workdir" / "setup.sh").write_text("touch made\n")
+        (step / "tests" / "test.sh").write_text(
+            f"#!/bin/sh\n{test} && echo 1 > {TO}/reward.txt || echo 0 > {TO}/reward.txt\n"
+        )
+    run_here(
+        job(
+            tmp_path / "one",
+            tmp_path / "job",
+            f"command:ls /tests/* {TO}/* 2> /dev/null > seen; [ -s seen ] || rm seen",
+        )
+    )
+    assert told(only(tmp_path / "job")) == ({"reward": 1.0}, None)
+
+
 def test_the_same_job_goes_on(tmp_path):
     write_dataset(tmp_path / "write", 2)
     run_here(job(tmp_path / "write", tmp_path / "job"))
@@ -155,8 +217,8 @@ def test_the_same_job_goes_on(tmp_path):
 
 
 def test_every_attempt_is_kept(tmp_path):
-    write_task(tmp_path / "one", "task", solution="#!/bin/sh\nexit 1\n")
-    run_here(job(tmp_path / "one", tmp_path / "job", retry=Retry(max_retries=2, min_wait_sec=0.0)))
+    write_task(tmp_path / "one", "task")
+    run_here(job(tmp_path / "one", tmp_path / "job", "command:exit 1", retry=Retry(max_retries=2, min_wait_sec=0.0)))
     kept = sorted(path.parent.name for path in (tmp_path / "job").glob("_retries/*/*/result.json"))
     assert kept == ["retry-1", "retry-2"]
 

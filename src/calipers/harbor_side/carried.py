@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tarfile
 import threading
 from pathlib import Path
@@ -44,14 +45,21 @@ def stored(stream: IO[bytes], target: Path) -> bool:
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Unpack into a new folder what stays in it; links, .. and devices that lead out of it are left out."""
+    """Unpack the folders and plain files of an archive into a new folder; links and devices are left out.
+
+    By hand, as the filters of `tarfile` are younger than the oldest Python that may run this.
+    """
     target.mkdir()
     with tarfile.open(archive) as tar:
-        tar.extractall(target, filter=_harmless)
-
-
-def _harmless(member: tarfile.TarInfo, target: str) -> tarfile.TarInfo | None:
-    try:
-        return tarfile.data_filter(member, target)
-    except tarfile.FilterError:
-        return None
+        for member in tar:
+            steps = [step for step in member.name.split("/") if step not in ("", ".")]
+            place = target.joinpath(*steps)
+            if ".." in steps:
+                continue
+            if member.isdir():
+                place.mkdir(parents=True, exist_ok=True)
+            elif member.isfile() and (content := tar.extractfile(member)):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with content, place.open("wb") as file:
+                    shutil.copyfileobj(content, file)
+                place.chmod(0o644 | member.mode & 0o111)

@@ -12,8 +12,19 @@ base=$1; files=$2; numbers=$3; python=$4; attend=$5; shift 5
 mount -t tmpfs -o "mode=755,$files" room "$base"
 mkdir "$base/upper" "$base/work" "$base/root" "$base/tmp"
 chmod 1777 "$base/tmp"
-mount -t overlay -o "lowerdir=/,upperdir=$base/upper,workdir=$base/work" overlay "$base/root"
 root=$base/root
+layers() { mount -t overlay -o "$4lowerdir=$1,upperdir=$base/$2,workdir=$base/$3" overlay "$root$1"; }
+# Without root, a folder with mounts in it, as / is, cannot be a layer: then each folder below it is one by itself.
+layers / upper work "" 2>/dev/null || mount --bind "$root" "$root"
+[ -e "$root/usr" ] || for place in /*; do
+  case $place in /proc|/sys|/dev|/tmp|/run) mkdir "$root$place"; continue;; esac
+  if [ -L "$place" ]; then cp -P "$place" "$root$place"
+  elif [ -d "$place" ]; then
+    mkdir -p "$root$place" "$base/uppers$place" "$base/works$place"
+    layers "$place" "uppers$place" "works$place" userxattr, 2>/dev/null || true
+  fi
+done
+[ -e "$root/usr/bin" ] || { echo "overlay: /usr cannot be a layer" >&2; exit 1; }
 for asked in "$@"; do
   place=${asked#*:}
   case $asked in

@@ -73,7 +73,7 @@ class Bounds:
 
 def _made(parent: str, name: str, memory: int) -> str | None:
     """A group below a parent with the limits that it passes on; None where it passes on none, or lets nobody in."""
-    _clear(parent)
+    clear(parent)
     place = os.path.join(parent, name)
     amounts = {"pids.max": PROCESSES, "memory.max": memory * MB, "memory.limit_in_bytes": memory * MB}
     try:
@@ -116,11 +116,11 @@ def _parents() -> Iterator[str]:
                     yield os.path.normpath(point + "/" + inner.removeprefix(root.rstrip("/")))
 
 
-def _clear(parent: str) -> None:
-    """Remove what a process that was killed left of its rooms."""
+def clear(parent: str) -> None:
+    """Remove the empty folders that a process which was killed left of its rooms."""
     with suppress(OSError):
         for name in os.listdir(parent):
-            found = re.fullmatch(rf"{PREFIX}-(\d+)-\d+", name)
+            found = re.fullmatch(rf"{PREFIX}-(\d+)-\w+", name)
             if found and not os.path.exists(f"/proc/{found[1]}"):
                 with suppress(OSError):
                     os.rmdir(os.path.join(parent, name))

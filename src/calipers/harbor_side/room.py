@@ -9,6 +9,7 @@ modules, make devices or trace other users' processes. What it may use at most i
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 from .carried import MOST_TAKEN, Heard, stored, unpack
 from .guard import tampered
 from .layout import ATTEND, HIDDEN, SETUP, hidden_homes, search_path, shown
-from .limits import INODES, PROCESSES, Bounds, files_mb, memory_mb, own_numbers, process_limits
+from .limits import INODES, PREFIX, PROCESSES, Bounds, clear, files_mb, memory_mb, own_numbers, process_limits
 
 if TYPE_CHECKING:
     from .recipe import Recipe
@@ -35,6 +36,8 @@ TOOLS = ("unshare", "nsenter", "setpriv", "prlimit", "pivot_root", "mount")
 KEPT = "chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,sys_chroot,setfcap,audit_write"
 CAPABILITIES = "-all," + ",".join(f"+{name}" for name in KEPT.split(","))
 MOST_TOLD = 100  # commands of those that were left running
+FULL = re.compile(rb"(sh|nsenter): [^\n]*fork[^\n]*\n", re.IGNORECASE)
+CROWD = PROCESSES * 9 // 10  # processes that leave no place for those who come from outside
 PATIENCE = 10.0  # seconds for what was killed to be gone
 LAST_WORDS = 4000  # characters of what went wrong that are worth telling
 
@@ -86,7 +89,8 @@ class Room:
         """Move in. RoomError when the machine refuses."""
         if wrong := lacking():
             raise RoomError(wrong)
-        self._folder = tempfile.mkdtemp(prefix="calipers-room-")
+        clear(tempfile.gettempdir())
+        self._folder = tempfile.mkdtemp(prefix=f"{PREFIX}-{os.getpid()}-")
         self._bounds = Bounds(self._memory + self._files)
         user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         net = [] if self._network else ["--net"]
@@ -123,7 +127,24 @@ class Room:
         user: str | int | None = None,
         timeout: float | None = None,
     ) -> Ran:
-        """Run a shell command inside. When its time is up it is killed, and what it had printed is kept."""
+        """Run a shell command inside. When its time is up it is killed, and what it had printed is kept.
+
+        Where the room is so full that not even its first process can be made, it is cleared for it.
+        """
+        ran = self._run(command, cwd, env, user, timeout)
+        if ran.code and not ran.stdout and FULL.fullmatch(ran.stderr):
+            self.sweep()
+            ran = self._run(command, cwd, env, user, timeout)
+        return ran
+
+    def _run(
+        self,
+        command: str,
+        cwd: str | None,
+        env: Mapping[str, str] | None,
+        user: str | int | None,
+        timeout: float | None,
+    ) -> Ran:
         drop = f"exec {' '.join(process_limits(self._memory))} setpriv --bounding-set {CAPABILITIES} --inh-caps -all"
         if user not in (None, 0, "root"):
             drop += ' --reuid "$1" --regid "$(id -g "$1")" --init-groups'
@@ -168,23 +189,25 @@ class Room:
             raise OSError(f"{source} could not be put at {target}: {done.stderr.decode(errors='replace')[-300:]}")
 
     def take(self, source: str, target: str | Path) -> None:
-        """Copy a file, or what a folder holds, out of the room, but for links that lead out of it."""
+        """Copy a file, or what a folder holds, out of the room, but for links."""
         target = Path(target)
         folder = self.run(f"test -d {_quoted(source)}", cwd="/").code == 0
         inner, part = (source, ".") if folder else (os.path.dirname(source) or "/", os.path.basename(source))
         with tempfile.TemporaryDirectory() as scratch:
             archive = Path(scratch, "out.tar")
-            command = [*self._enter(), "tar", "-C", inner, "-cf", "-", "--", part]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as packing:
-                complaints = Heard(packing.stderr) if packing.stderr else None
-                whole = stored(packing.stdout, archive) if packing.stdout else False
+            command = [*self._enter(), "tar", "-C", inner, "--hard-dereference", "-cf", "-", "--", part]
+            complaints = Path(scratch, "complaints")
+            with (
+                complaints.open("wb") as errors,
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as packing,
+            ):
+                whole = packing.stdout is not None and stored(packing.stdout, archive)
                 if not whole:
                     packing.kill()
             if not whole:
                 raise OSError(f"{source} holds more than {MOST_TAKEN >> 20} MB; it is not brought out")
             if packing.returncode:
-                said = complaints.so_far().decode(errors="replace") if complaints else ""
-                raise FileNotFoundError(f"{source}: {said[-300:]}")
+                raise FileNotFoundError(f"{source}: {complaints.read_text(errors='replace')[-300:]}")
             unpack(archive, Path(scratch, "out"))
             found = Path(scratch, "out") if folder else Path(scratch, "out", part)
             if folder:
@@ -203,22 +226,32 @@ class Room:
                 first.stdin.flush()
                 said = first.stdout.readline()
         patience = time.monotonic() + PATIENCE
-        while said and self._commands() and time.monotonic() < patience:
+        while said and self._alive() and time.monotonic() < patience:
             time.sleep(0.005)
-        return left[:MOST_TOLD]
+        return left
+
+    def _alive(self) -> dict[str, str]:
+        """Number and name of what runs inside but for process 1, as the kernel has it: no program inside is asked."""
+        found = {}
+        with suppress(OSError):
+            for name in os.listdir(place := f"/proc/{self._pid}/root/proc"):
+                if name.isdecimal() and name != "1":
+                    with suppress(OSError, ValueError):
+                        called, _, rest = Path(place, name, "stat").read_text(errors="replace").rpartition(")")
+                        if rest.split()[0] not in ("Z", "X"):
+                            found[name] = called.partition("(")[2]
+        return found
 
     def _commands(self) -> list[str]:
-        """What runs inside but for process 1, as the kernel has it: no program of the room is asked."""
-        place = f"/proc/{self._pid}/root/proc"
+        """The commands of what runs inside; where that is a crowd, names, which none of them can make us wait for."""
+        alive = self._alive()
+        if len(alive) > MOST_TOLD:
+            return list(alive.values())[:MOST_TOLD]
         found = []
-        with suppress(OSError):
-            for name in os.listdir(place):
-                if name.isdecimal() and name != "1":
-                    with suppress(OSError):
-                        words = Path(place, name, "cmdline").read_bytes().replace(b"\0", b" ").strip()
-                        state = Path(place, name, "stat").read_bytes().rpartition(b")")[2].split()[0]
-                        if state not in (b"Z", b"X"):
-                            found.append(words.decode(errors="replace") or "(without a command)")
+        for name, called in alive.items():
+            with suppress(OSError):
+                words = Path(f"/proc/{self._pid}/root/proc", name, "cmdline").read_bytes().replace(b"\0", b" ").strip()
+                found.append(words.decode(errors="replace") or called)
         return found
 
     def tampered(self) -> list[str]:
@@ -239,6 +272,9 @@ class Room:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _enter(self) -> list[str]:
+        """A command's beginning that has the rest happen inside; a room too full for another process is cleared."""
+        if len(self._alive()) > CROWD:
+            self.sweep()
         user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
         net = [] if self._network else ["--net"]
         bounds = self._bounds.entrance if self._bounds else []

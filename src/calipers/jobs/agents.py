@@ -7,6 +7,7 @@ job. Whatever ran them, they are read back as Harbor's, with every planned trial
 from __future__ import annotations
 
 import asyncio
+import glob
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +19,8 @@ import msgspec
 
 from calipers.errors import InputError
 from calipers.run.harbor_agents import COMMAND, NAMES, find_agent
-from calipers.run.harbor_engine import CHAT, ROOM, Engine, HarborError, find_engine, how_far, run_job
-from calipers.run.harbor_job import Job, run_here
+from calipers.run.harbor_engine import CHAT, ROOM, Engine, HarborError, find_engine, finished, run_job
+from calipers.run.harbor_job import Job, locked, run_here
 from calipers.run.harbor_trial import declined
 from calipers.run.identity import folder_name
 from calipers.tasks.harbor.dataset import METRIC, is_dataset, read_dataset
@@ -58,7 +59,7 @@ class Performed:
 
     folder: Path
     notes: Sequence[str]
-    left_out: int = 0  # tasks that nothing here can run
+    left_out: int = 0  # tasks that are wrong, or that nothing here can run
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,9 @@ def perform(asked: Asked, progress: Progress) -> Performed:
     """Run what is still owed. InputError or HarborError when nothing can run."""
     if asked.samples < 1:
         raise InputError.at("--samples", f"it is {asked.samples}", "expected at least 1")
+    if asked.concurrent < 1 or asked.retries < 0:
+        name, least = ("--concurrency", 1) if asked.concurrent < 1 else ("--retries", 0)
+        raise InputError.at(name, f"it is {min(asked.concurrent, asked.retries)}", f"expected at least {least}")
     found, notes = _tasks(asked)
     engine = _engine(asked)
     who = "-".join(part for part in (asked.agent.partition(":")[0], asked.model) if part)
@@ -95,24 +99,28 @@ def perform(asked: Asked, progress: Progress) -> Performed:
         how = (find_agent(asked.agent), asked.samples, asked.concurrent, Retry(max_retries=asked.retries))
         run_here(Job(folder / "1", found.name, able, *how, unable, found.path), progress)
     else:
-        left_out = [task.path.name for task in found.tasks if task.name in why]
-        told = {**_at_hand(found, folder), **({"exclude_task_names": left_out} if left_out else {})}
-        _by_harbor(engine, asked, told, folder, progress)
-    return Performed(folder, notes, left_out=len(why))
+        told: dict[str, Any] = {"path": _at_hand(found, folder)}
+        alone = found.path == able[0].path.absolute()  # a task is no dataset to Harbor
+        if not alone and (notes or asked.limit is not None):  # else Harbor would count off others for those left out
+            told["task_names"] = [glob.escape(task.path.name) for task in able]
+        with locked(folder):
+            _by_harbor(engine, asked, {"tasks" if alone else "datasets": [told]}, folder, progress)
+    return Performed(folder, notes, left_out=len(notes))
 
 
 def _tasks(asked: Asked) -> tuple[_Set, list[str]]:
     if is_dataset(asked.benchmark):
         dataset = read_dataset(asked.benchmark)
-        if not dataset.tasks:
-            wrong = dataset.faults[0] if dataset.faults else f"{asked.benchmark}: there is no task in it"
-            raise InputError(wrong)
+        tasks, faults = _whole(dataset.tasks)
+        faults = [*dataset.faults, *faults]
+        if not tasks:
+            raise InputError(faults[0] if faults else f"{asked.benchmark}: there is no task in it")
         path = str(Path(asked.benchmark).absolute())
         told: dict[str, Any] = {"path": path}
         name = Path(os.path.abspath(asked.benchmark)).name
         found, notes = (
-            _Set(name, dataset.tasks, told, Path(path)),
-            [f"{fault}; it is left out" for fault in dataset.faults],
+            _Set(name, tasks, told, Path(path)),
+            [f"{fault}; it is left out" for fault in faults],
         )
     elif is_spec(asked.benchmark):
         at = resolve(asked.benchmark, asked.registry)
@@ -126,6 +134,18 @@ def _tasks(asked: Asked) -> tuple[_Set, list[str]]:
             raise InputError.at("--limit", f"it is {asked.limit}", "expected at least 1")
         found = replace(found, tasks=found.tasks[: asked.limit], told={**found.told, "n_tasks": asked.limit})
     return found, notes
+
+
+def _whole(tasks: Sequence[TaskDirectory]) -> tuple[list[TaskDirectory], list[str]]:
+    """The tasks whose files are all their own, and what is wrong with the others, such as a link that leads out."""
+    whole, faults = [], []
+    for task in tasks:
+        try:
+            _ = task.digest
+            whole.append(task)
+        except InputError as error:
+            faults.append(str(error))
+    return whole, faults
 
 
 def _engine(asked: Asked) -> Engine | None:
@@ -145,21 +165,20 @@ def _engine(asked: Asked) -> Engine | None:
         raise
 
 
-def _at_hand(found: _Set, folder: Path) -> Mapping[str, Any]:
-    """The dataset as Harbor finds it; one from a registry is laid out, as Harbor would look for its name afar."""
+def _at_hand(found: _Set, folder: Path) -> str:
+    """Where Harbor finds the dataset; one from a registry is laid out, as Harbor would look for its name afar."""
     if "path" in found.told:
-        return found.told
+        return str(found.told["path"])
     place = folder / "dataset" / found.name.rpartition("/")[2]
     for task in found.tasks:
         shutil.copytree(task.path, place / task.path.name, symlinks=True, dirs_exist_ok=True)
     for name in (METRIC, DATASET_TOML):
         if (found.path / name).is_file():
             shutil.copy2(found.path / name, place / name)
-    more = {"n_tasks": found.told["n_tasks"]} if "n_tasks" in found.told else {}
-    return {"path": str(place.absolute()), **more}
+    return str(place.absolute())
 
 
-def _by_harbor(engine: Engine, asked: Asked, told: Mapping[str, Any], folder: Path, progress: Progress) -> None:
+def _by_harbor(engine: Engine, asked: Asked, tasks: Mapping[str, Any], folder: Path, progress: Progress) -> None:
     """Finish what the folder's jobs owe, then run the attempts that no job has planned yet."""
     agent = _agent(asked)
     planned = 0
@@ -167,7 +186,8 @@ def _by_harbor(engine: Engine, asked: Asked, told: Mapping[str, Any], folder: Pa
     for place in jobs:
         config = msgspec.json.decode((place / "config.json").read_bytes())
         planned += int(config.get("n_attempts", 1))
-        if how_far(place)[0] < how_far(place)[1] or how_far(place) == (0, 0):
+        if not finished(place):
+            _forget_cancelled(place)
             _ask(engine, {**config, "job_name": place.name, "jobs_dir": str(folder.absolute())}, progress)
     if planned >= asked.samples:
         return
@@ -180,9 +200,20 @@ def _by_harbor(engine: Engine, asked: Asked, told: Mapping[str, Any], folder: Pa
         "retry": {"max_retries": asked.retries},
         "environment": {"import_path" if ":" in place_of(asked) else "type": place_of(asked)},
         "agents": [agent],
-        "datasets": [dict(told)],
+        **tasks,
     }
     _ask(engine, config, progress)
+
+
+def _forget_cancelled(job: Path) -> None:
+    """Make room for the trials that were cut off with the job: Harbor would count them as done."""
+    for path in job.glob("*/result.json"):
+        try:
+            failed = msgspec.json.decode(path.read_bytes())["exception_info"]
+        except (OSError, msgspec.DecodeError, KeyError, TypeError):
+            continue
+        if failed and failed.get("exception_type") == "CancelledError":
+            shutil.rmtree(path.parent)
 
 
 def _ask(engine: Engine, config: Mapping[str, Any], progress: Progress) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, Protocol
@@ -34,6 +34,12 @@ class Turn:
     env: Mapping[str, str]
     timeout: float | None
 
+    @property
+    def user(self) -> str | int | None:
+        """As whom the agent works: the step's own user, else the task's."""
+        own = self.step.agent.user if self.step else None
+        return self.task.config.agent.user if own is None else own
+
 
 class Agent(Protocol):
     """Whoever works on a task inside a room."""
@@ -61,8 +67,13 @@ class Oracle:
             raise FileNotFoundError(f"{turn.task.path / 'solution'}: the task has no solution for the oracle to run")
         bring(turn.room, turn.task, script.parent, "/solution")
         env = {**turn.env, **resolve_env(turn.task.config.solution.env, os.environ, "solution.env")}
-        run = f"chmod +x /solution/{script.name}; /solution/{script.name} > {LOGS}/oracle.txt 2>&1"
-        return turn.room.run(run, cwd=turn.workdir, env=env, user=turn.task.config.agent.user, timeout=turn.timeout)
+        turn.room.run(f"chmod +x /solution/{script.name}", cwd="/")  # not as the agent's user, whose file it is not
+        run = f"/solution/{script.name} > {LOGS}/oracle.txt 2>&1"
+        ran = turn.room.run(run, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
+        if ran.code and not ran.timed_out:  # as in Harbor, what it solved is for the tests to say
+            turn.room.run(f"echo {ran.code} > {LOGS}/exit-code.txt", cwd="/")
+            return replace(ran, code=0)
+        return ran
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +102,7 @@ class Command:
             note.chmod(0o644)
             turn.room.put(note, f"{LOGS}/instruction.md")
         env = {**turn.env, "INSTRUCTION": f"{LOGS}/instruction.md"}
-        user = turn.task.config.agent.user
-        return turn.room.run(self.line, cwd=turn.workdir, env=env, user=user, timeout=turn.timeout)
+        return turn.room.run(self.line, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
 
 
 def bring(room: Room, task: TaskDirectory, folder: Path, target: str) -> None:
@@ -117,6 +127,6 @@ def find_agent(spec: str) -> Agent:
     close = f"; did you mean {' or '.join(map(repr, nearest(spec, NAMES)))}?" if nearest(spec, NAMES) else ""
     raise InputError.at(
         "--agent",
-        f"{spec!r} is an agent of Harbor's{close}",
+        f"{spec!r} is no agent that works without Harbor{close}",
         "expected oracle, nop or command:LINE, or Harbor on the path or in CALIPERS_HARBOR",
     )

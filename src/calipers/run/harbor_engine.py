@@ -93,11 +93,11 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
         file.write_bytes(msgspec.json.encode(config))
         with log.open("wb") as out:
             process = await asyncio.create_subprocess_exec(
-                *(engine.program, "run", "-c", str(file), "--yes", "--quiet"),
+                *(*_mortal(), engine.program, "run", "-c", str(file), "--yes", "--quiet"),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env=_clean(PYTHONPATH=lending),
+                env=_clean(PYTHONPATH=os.pathsep.join([lending, *_agents_path(config)])),
                 start_new_session=True,  # Ctrl-C is ours to hear, and to pass on
             )
         try:
@@ -106,10 +106,22 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
         finally:
             await _stopped(process)
         progress(*how_far(place))
-        if process.returncode or not _finished(place):
+        if process.returncode or not finished(place):
             words = _secrets().scrub(_last_words(log.read_text(errors="replace")))
             raise HarborError(f"Harbor ended with {process.returncode} and left no finished job; it said: {words}")
     return place
+
+
+def _agents_path(config: Mapping[str, Any]) -> list[str]:
+    """Where an agent of the user's own may lie: PYTHONPATH as they set it, which is nobody else's business."""
+    paths = [str(agent.get("import_path") or "") for agent in config.get("agents", ())]
+    own = any(path and not path.startswith("calipers_harbor.") for path in paths)
+    return [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place] if own else []
+
+
+def _mortal() -> list[str]:
+    """A command's beginning that ends it with us, however we end: two Harbors at one job would spoil it."""
+    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
 def _last_words(log: str) -> str:
@@ -142,7 +154,8 @@ def how_far(job: Path) -> tuple[int, int]:
         return 0, 0
 
 
-def _finished(job: Path) -> bool:
+def finished(job: Path) -> bool:
+    """Whether a job's own paper says that it came to its end."""
     try:
         return bool(msgspec.json.decode((job / "result.json").read_bytes()).get("finished_at"))
     except (OSError, msgspec.DecodeError, AttributeError):

@@ -58,7 +58,7 @@ def run_here(job: Job, progress: Progress = lambda done, planned: None) -> Path:
     Ctrl-C ends the trials at work, which are owed again, and keeps all others.
     """
     planned = list(_plan(job))
-    with _locked(job.place):
+    with locked(job.place):
         _write_papers(job, planned)
         owed = [one for one in planned if not (job.place / one.name / "result.json").is_file()]
         done = len(planned) - len(owed)
@@ -184,7 +184,7 @@ def _task(task: TaskDirectory, source: str | None) -> dict[str, Any]:
 
 
 @contextmanager
-def _locked(place: Path) -> Iterator[None]:
+def locked(place: Path) -> Iterator[None]:
     """One process at a time in a job's directory."""
     import fcntl
 

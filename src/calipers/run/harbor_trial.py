@@ -19,6 +19,7 @@ from calipers.errors import CalipersError
 from calipers.harbor_side.recipe import Recipe, read_recipe
 from calipers.harbor_side.room import Room, RoomError, lacking
 from calipers.run.harbor_agents import Agent, Turn, bring
+from calipers.run.harbor_surroundings import keep_artifacts, unhealthy
 from calipers.tasks.harbor.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
 from calipers.tasks.harbor.schema import Step
 from calipers.tasks.harbor.settings import agent_timeout, resolve_env, verifier_timeout
@@ -78,6 +79,10 @@ def declined(task: TaskDirectory) -> str | None:
         return "its verifier has an environment of its own"
     if "allowlist" in (wanted.network_mode, task.config.agent.network_mode):
         return "it allows some hosts and no others, and a room knows all or none"
+    agents = [task.config.agent, *(step.agent for step in task.config.steps)]
+    users = {*(agent.user for agent in agents), *(verifier.user for verifier in own)} - {None, 0, "root"}
+    if users and os.geteuid():
+        return f"it works as user {min(map(str, users))}, and only root can lend another user"
     return recipe_of(task).declined
 
 
@@ -114,6 +119,9 @@ def run_trial(
             room.start()
             room.furnish(task.path / "environment", recipe)
         env = {**recipe.env, **resolve_env(task.config.environment.env, os.environ, "environment.env")}
+        check = task.config.environment.healthcheck
+        if check and (wrong := unhealthy(room, check, recipe.workdir, env)):
+            raise Ended("HealthcheckError", wrong)
         trial = _Trial(room, task, agent, place, recipe.workdir, env)
         if task.config.steps:
             paper["step_results"] = trial.steps()
@@ -125,6 +133,8 @@ def run_trial(
             paper["verifier_result"] = None if rewards is None else {"rewards": dict(rewards)}
         else:
             trial.once(paper, None, task.instruction)
+    except Ended as ended:
+        paper["exception_info"] = _failure(*ended.args)
     except RoomError as error:
         paper["exception_info"] = _failure("EnvironmentStartTimeoutError", str(error))
     except (CalipersError, OSError) as error:
@@ -162,16 +172,35 @@ class _Trial:
     def once(self, paper: dict[str, Any], step: Step | None, instruction: str) -> None:
         """The agent's work, then the verdict; what went wrong stands in the paper."""
         try:
+            if step:
+                self._prepare(step)
             try:
                 self._work(paper, step, instruction)
             except Ended as ended:  # the agent's own fault: it is judged all the same
                 paper["exception_info"] = _failure(*ended.args)
+            wanted = (*self._task.config.artifacts, *(step.artifacts if step else ()))
+            keep_artifacts(self._room, wanted, self._folder("artifacts", step))
             with _Phase(paper, "verifier"):
                 paper["verifier_result"] = {"rewards": self._judged(step)}
         except Ended as ended:
             paper["exception_info"] = paper["exception_info"] or _failure(*ended.args)
         except FileNotFoundError as error:
             paper["exception_info"] = _failure("FileNotFoundError", str(error))
+
+    def _prepare(self, step: Step) -> None:
+        """What a step finds: nothing of the judge of the one before, its own files, and a room that is ready."""
+        self._room.run(f"rm -rf {TESTS} {VERIFIER}/* /logs/agent/*", cwd="/")
+        folder = self._task.path / "steps" / step.name / "workdir"
+        if folder.is_dir():
+            bring(self._room, self._task, folder, self._workdir)
+        if (folder / "setup.sh").is_file():
+            user = self._task.config.agent.user if step.agent.user is None else step.agent.user
+            ran = self._room.run("bash setup.sh", cwd=self._workdir, env=self._env, user=user)
+            if ran.code:
+                said = ran.stderr.decode(errors="replace").strip()[-500:]
+                raise Ended("RuntimeError", f"setup.sh of step {step.name!r} ended with {ran.code}: {said}")
+        if step.healthcheck and (wrong := unhealthy(self._room, step.healthcheck, self._workdir, self._env)):
+            raise Ended("HealthcheckError", wrong)
 
     def _work(self, paper: dict[str, Any], step: Step | None, instruction: str) -> None:
         limit = agent_timeout(self._task, step)
@@ -202,7 +231,8 @@ class _Trial:
                 bring(room, task, folder, TESTS)
         env = {**self._env, **resolve_env(verifier.env, os.environ, "verifier.env"), "PYTHONPYCACHEPREFIX": "/tmp/.pyc"}
         limit = verifier_timeout(task, step)
-        run = f"chmod +x {TESTS}/{script.name}; {TESTS}/{script.name} > {VERIFIER}/test-stdout.txt 2>&1"
+        room.run(f"chmod +x {TESTS}/{script.name}", cwd="/")
+        run = f"{TESTS}/{script.name} > {VERIFIER}/test-stdout.txt 2>&1"
         ran = room.run(run, cwd=self._workdir, env=env, user=verifier.user, timeout=limit)
         room.sweep()  # nobody is left to write a reward after the tests have
         folder = self._keep(VERIFIER, "verifier", step)
@@ -216,11 +246,14 @@ class _Trial:
 
     def _keep(self, inside: str, name: str, step: Step | None) -> Path:
         """Bring a folder of logs out of the room, into the trial's directory."""
-        target = self._place / "steps" / step.name / name if step else self._place / name
+        target = self._folder(name, step)
         target.mkdir(parents=True, exist_ok=True)
         with suppress(OSError, shutil.Error):
             self._room.take(inside, target)
         return target
+
+    def _folder(self, name: str, step: Step | None) -> Path:
+        return self._place / "steps" / step.name / name if step else self._place / name
 
     def _note(self, name: str, found: list[str]) -> None:
         text = "".join(f"{line}\n" for line in found)

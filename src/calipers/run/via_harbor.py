@@ -55,6 +55,8 @@ async def roll_out(
     async with answering(dict(zip(names, judges, strict=True))) as socket:
         made = run(_config(asked, socket))
         job = Path(await made if inspect.isawaitable(made) else made)
+    if not job.is_dir():
+        raise HarborError(f"the job factory gave {str(job)!r}; expected the directory of a job")
     return job, names
 
 

@@ -1,0 +1,64 @@
+"""``calipers run DATASET --agent``: without Harbor, in rooms of our own."""
+
+import json
+
+import pytest
+from cli.running import calipers
+from harbor_datasets import write_dataset, write_task
+from rooms import needs_rooms
+
+
+def run(tmp_path, *asked, **environment):
+    """The command where there is no Harbor: the path has the machine's own programs alone."""
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CALIPERS_HARBOR": "", **environment}
+    return calipers("run", str(tmp_path / "set"), "--out", str(tmp_path / "out"), *asked, cwd=tmp_path, **environment)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--samples", "0"], "--samples: it is 0; expected at least 1"),
+        (["--concurrency", "0"], "--concurrency: it is 0; expected at least 1"),
+        (["--retries", "-1"], "--retries: it is -1; expected at least 0"),
+        (["--limit", "0"], "--limit: it is 0; expected at least 1"),
+        (["--agent", "orcale"], "'orcale' is no agent that works without Harbor; did you mean 'oracle'?"),
+        (["--environment", "docker"], "there is no program 'harbor'; install Harbor"),
+    ],
+)
+def test_what_is_asked_is_checked_first(tmp_path, asked, said):
+    write_dataset(tmp_path / "set", 1)
+    done = run(tmp_path, *asked)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("echo 0.11.3", "is Harbor 0.11.3; expected 0.25 or newer"),
+        ("echo what; exit 1", "asked for its version, says 'what'; expected Harbor 0.25 or newer"),
+    ],
+)
+def test_another_harbor_is_none(tmp_path, program, said):
+    write_dataset(tmp_path / "set", 1)
+    fake = tmp_path / "harbor"
+    fake.write_text(f"#!/bin/sh\n{program}\n")
+    fake.chmod(0o755)
+    done = run(tmp_path, CALIPERS_HARBOR=str(fake))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert said in done.stderr
+
+
+@needs_rooms
+def test_a_task_that_is_wrong_stops_no_other(tmp_path):
+    place = write_task(tmp_path / "set", "linked")
+    (place / "tests" / "secret").symlink_to("/etc/passwd")
+    write_task(tmp_path / "set", "good")
+    write_task(tmp_path / "set", "torn", toml="[agent\n")
+    done = run(tmp_path, "--format", "json")
+    assert done.returncode == 3  # for what was left out
+    assert "secret: is a link out of" in done.stderr
+    assert "torn/task.toml" in done.stderr
+    (group,) = json.loads(done.stdout)["groups"]
+    assert group["metrics"]["mean_reward"]["value"] == 1.0
