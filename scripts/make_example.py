@@ -4,8 +4,8 @@
 
 Writes ``arith.jsonl`` (our own record, with outcomes, usage and a second number), ``rewards.json``
 (the same rewards as EvSys keeps them, a list for each task), ``arith/`` (the benchmark itself, which
-``replay/arith.jsonl`` answers) and ``arith_next.jsonl`` (the same sums, tried by its somewhat better successor). The same bytes on every machine: only `random.Random.random` is used,
-whose stream Python keeps.
+``replay/arith.jsonl`` answers) and ``arith_next.jsonl`` (the same sums, tried by its somewhat better
+successor). The same bytes on every machine: only `random.Random.random` is used, whose stream Python keeps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
     rows = [row for task in tasks for row in _samples(task, dice)]
     lines = [json.dumps(row, separators=(",", ":")) + "\n" for row in rows]
     (HOME / "arith.jsonl").write_text("".join(lines), encoding="utf-8")
-    better = [{**task, "skill": task["skill"] + 0.2 * (1 - task["skill"]), "model": "next-calculator"} for task in tasks]
+    better = [{**task, "skill": 0.2 + 0.8 * task["skill"], "model": "next-calculator"} for task in tasks]
     later = random.Random(2022)
     after = [json.dumps(row, separators=(",", ":")) + "\n" for task in better for row in _samples(task, later)]
     (HOME / "arith_next.jsonl").write_text("".join(after), encoding="utf-8")

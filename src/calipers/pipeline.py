@@ -117,7 +117,8 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     with quietly():
         groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
     means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.aggregate in (mean, pooled)]
-    over = suites([Member(group.agent, group.model, group.dataset, group.metrics) for group in groups], means)
+    members = [Member(group.agent, group.model, group.dataset, group.metrics) for group in groups]
+    over = suites(members, means) if plan.dialect.over_datasets else []
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
     notes = [*rollouts.notes, *(f"no rollout has {key!r}: all of them are in __missing__" for key in absent)]
     result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -97,10 +98,41 @@ def test_several_at_once_and_a_group(home):
 
 def test_predict_only_keeps_answers_and_needs_no_metric(home):
     (home / "task.yaml").write_text(TASK.replace("exact_match", "unheard_of"))
-    calipers("run", "task.yaml", *RUN, "--predict-only", "--out", "out", cwd=home)
+    done = calipers("run", "task.yaml", *RUN, "--predict-only", "--out", "out", "--export", "lm_eval=its", cwd=home)
+    assert done.returncode == 0, done.stderr  # answers are all that was asked for
     records = [json.loads(line) for line in (home / "out" / "rollouts.jsonl").read_text().splitlines()]
     assert [record["completion"][:13] for record in records] == ["The answer is"] * 8
     assert all("reward" not in record for record in records)
+    [samples] = (home / "its").glob("*/samples_sums_*.jsonl")
+    first = json.loads(samples.read_text().splitlines()[0])
+    assert (first["metrics"], len(first["resps"][0])) == (["bypass"], 2)
+
+
+def test_the_result_has_every_number_of_the_table_and_names_of_the_dialect_are_metrics(home):
+    asked = ("--model", "python/model.py:answer", "--out", "out", "--format", "json", "--metric", "exact_match")
+    done = calipers("run", "task.yaml", *asked, cwd=home)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["groups"][0]["metrics"]["exact_match"]["value"] == 1.0
+    [theirs] = told["lm_eval"]
+    assert theirs["tasks"]["sums"]["exact_match,strict"]["value"] == 1.0
+    assert theirs["tasks"]["sums"]["exact_match,strict"]["interval"][0] < 1.0
+    written = json.loads((home / "out" / "result.json").read_text())
+    again = json.loads(calipers("score", "out", "--dialect", "lm_eval", "--format", "json", cwd=home).stdout)
+    assert written["lm_eval"] == told["lm_eval"] == again["lm_eval"]
+
+
+def test_an_installed_harness_has_its_tasks_checked_and_is_not_imported(home):
+    folder = home / "site" / "lm_eval" / "tasks"
+    folder.mkdir(parents=True)
+    (home / "site" / "lm_eval" / "__init__.py").write_text("raise RuntimeError('it was imported')")
+    shutil.move(home / "task.yaml", folder / "sums.yaml")
+    done = calipers(
+        "check", "sums", cwd=home, PYTHONPATH=f"{home / 'site'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    )
+    assert (done.returncode, done.stdout) == (0, "sums: generate_until, 4 documents, 2 repeats, 0 examples\n"), (
+        done.stderr
+    )
 
 
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(

@@ -175,3 +175,23 @@ def test_a_field_that_is_read_and_not_used_is_mentioned(home):
     assert [note.partition(": ")[2] for note in done.notes] == [
         "fewshot_config.fewshot_indices: not used, as lm-evaluation-harness 0.4.13 does not use it"
     ]
+
+
+def test_a_metric_that_stands_twice_is_said(home):
+    text = TASK.replace(
+        "  - metric: exact_match\n", "  - metric: exact_match\n  - {metric: exact_match, ignore_case: true}\n"
+    )
+    (note,) = made(home, text).notes
+    assert note.endswith("task.yaml:8: metric_list: exact_match stands there 2 times; the last counts, as there")
+
+
+def test_a_task_written_later_and_one_in_another_folder_are_found(tmp_path, monkeypatch):
+    here, wanted = Wanted(include_path=(".",)), []
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        task_folder(tmp_path / folder, TASK.replace("made", folder))
+        wanted += [leaf.name for leaf in found(folder, here)]
+    task_folder(tmp_path / "b", TASK.replace("made", "late"), name="late.yaml")
+    wanted += [leaf.name for leaf in found("late", here)]
+    assert wanted == ["a", "b", "late"]

@@ -79,3 +79,19 @@ def test_a_function_that_fails_leaves_the_answer_unjudged():
     with pytest.raises(VerifierError, match="process_results failed: KeyError"):
         verdict("a0", process_results=broken)
     assert DOCS[0]["a"] == "a0"
+
+
+def test_scores_that_the_dialect_knows_are_rewards_by_their_names():
+    pipelines = [{"name": "strict", "filter": [REGEX, FIRST]}, {"name": "loose", "filter": [FIRST]}]
+    metrics = [{"metric": "exact_match"}, {"metric": lambda references, predictions: 0.5, "aggregation": "mean"}]
+    assert verdict("it is a0", filter_list=pipelines).rewards == {"exact_match": 1.0}  # --metric exact_match; the first
+    assert list(verdict("a0", metric_list=metrics).rewards) == ["exact_match"]
+
+
+@pytest.mark.parametrize(("how", "said"), [("nanmean", "leaves it out, too"), ("mean", "counts it")])
+def test_a_score_that_is_nan_is_no_reward_and_says_what_the_number_makes_of_it(how, said):
+    def odd(references, predictions):
+        return float("nan")
+
+    with pytest.raises(VerifierError, match=f"^odd,none is nan for this document, .* number {said}$"):
+        verdict("a0", metric_list=[{"metric": odd, "aggregation": how, "higher_is_better": True}])

@@ -12,7 +12,7 @@ LIKELIHOOD = {"output_type": "loglikelihood", "doc_to_target": "a"}
 def said(made, resps, seed=0):
     way = Way(made.config.output_type)
     scores = score_documents(answered(made, dict(enumerate(resps))), scoring(made), way)
-    return list(sure("t", scores, 0.95, seed))
+    return list(map(str, sure("t", scores, 0.95, seed)))
 
 
 def texts(count):

@@ -145,3 +145,21 @@ def test_a_rate_and_one_part_give_the_other(between, within, rate, parts):
     found = from_numbers(between, within, rate, 1 / 3)
     assert (found.parts.tasks, found.parts.sampling) == pytest.approx(parts)
     assert (found.pair.tasks, found.pair.first) == pytest.approx((1 / 9, 1 / 6))
+
+
+def test_where_a_task_is_dear_samples_are_not_called_wasted():
+    """The advice and the best split of a budget must not contradict each other."""
+    steady = PairVariance(0.002, 0.16, 0.16)
+    found = study(known(steady), Asked(budget=100, price_per_sample=0.001, price_per_task=0.5))
+    said = " ".join(found.advice)
+    assert "wasted" not in said
+    assert "at these prices about 200 samples per task are best" in said
+    assert found.best.samples == pytest.approx(200, rel=0.1)
+    cheap = study(known(steady), Asked(budget=100, price_per_sample=1.0, price_per_task=0.5))
+    assert "wasted" in " ".join(cheap.advice)
+
+
+def test_a_difference_that_rewards_cannot_have_is_refused():
+    with pytest.raises(InputError, match="--detect: is 2, and rewards of this range differ by 1 at most"):
+        study(known(), Asked(detect=2))
+    assert study(known(width=None), Asked(detect=2)).designs

@@ -46,7 +46,7 @@ def test_the_bootstrap_is_lm_evals_to_the_last_draw(how, items, iterations):
 
 
 def test_many_documents_come_in_pieces_of_a_chunk(monkeypatch):
-    monkeypatch.setattr("calipers.metrics.lm_eval_stderr._AT_ONCE", 20)
+    monkeypatch.setattr("calipers.metrics.lm_eval_stderr.AT_ONCE", 20)
     assert bootstrap("median", ITEMS, 50) == pytest.approx(slowly("median", ITEMS, 50))
 
 

@@ -30,6 +30,17 @@ def test_blocks_stand_apart_and_sentences_wrap():
     assert text.startswith("one\na b ")
 
 
+def test_the_last_column_breaks_where_there_is_no_room():
+    table = Table(["score", "what it is"], [["PPI", "labels, and the judge as far as worth it"], ["judge", "alone"]])
+    assert render([table], columns=30).splitlines() == [
+        "score  what it is",
+        "────────────────────────────",
+        "PPI    labels, and the judge",
+        "       as far as worth it",
+        "judge  alone",
+    ]
+
+
 def test_no_name_becomes_markup_or_a_mention():
     text = markdown([Title("evil `x` @you", foreign=True), Said("see @you, pass@3 and [x](y) *a* b_c"), TABLE])
     assert "``evil `x` @you``" in text

@@ -69,9 +69,11 @@ def check(
             if given:
                 raise InputError.at(option, f"{benchmark} is a dataset", "its tasks are looked at, all, and not run")
         ctx.exit(0 if check_dataset(benchmark, registry, fix, shape) else FAULT)
-    if include_path or benchmark.endswith((".yaml", ".yml")):
-        from calipers.jobs import lm_eval
+    from calipers.jobs import lm_eval
+    from calipers.tasks.store import load_suite, names
 
+    named = benchmark not in names() and lm_eval.is_known(benchmark)  # in an installed lm-evaluation-harness
+    if include_path or benchmark.endswith((".yaml", ".yml")) or named:
         with redirect_stdout(sys.stderr):  # nor is what a task's own code prints
             lines = lm_eval.checked(benchmark, lm_eval.Wanted(include_path, trust=trust))
         write("".join(f"{clean(line, None)}\n" for line in lines))
@@ -82,7 +84,6 @@ def check(
 
             load_plugin(plugin)
         from calipers.jobs.selftest import checked
-        from calipers.tasks.store import load_suite
 
         suite = load_suite(benchmark)
         found = checked(suite, limit)

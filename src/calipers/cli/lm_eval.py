@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +16,11 @@ from calipers.reports.safe import clean
 
 if TYPE_CHECKING:
     from calipers.jobs.perform import Report
+    from calipers.reports.result import Result
 
 SYSTEMS = ("lm_eval",)
 FILES = ("lm_eval_samples", "lm_eval_results")
+BETWEEN = "\n"  # the tables of two models
 
 
 def export_folder(asked: str | None) -> Path | None:
@@ -54,31 +57,47 @@ def show_files(paths: Sequence[str]) -> None:
     from calipers.jobs.lm_eval_stored import stored_runs
 
     runs, notes = stored_runs(paths)
-    for one in theirs(runs):
-        write(one.tables())
+    for number, one in enumerate(theirs(runs)):
+        write(f"{BETWEEN if number else ''}{one.tables()}")
         for line in one.sure:
             click.echo(line, err=True)
     for note in notes:
         click.echo(f"note: {clean(note, None)}", err=True)
 
 
+def with_theirs(result: Result, paths: Sequence[str]) -> Result:
+    """A result with every number that lm-evaluation-harness' table has, where all paths are our runs of its tasks.
+
+    A task that has changed, or cannot be read any more, is a note.
+    """
+    from calipers.jobs.lm_eval_stored import is_theirs
+
+    if result.dialect != "lm_eval" or not all(map(is_theirs, paths)):
+        return result
+    from calipers.jobs.lm_eval_report import theirs
+    from calipers.jobs.lm_eval_stored import stored_runs
+
+    try:
+        runs, told = stored_runs(paths)
+        return replace(result, own={"lm_eval": [one.document() for one in theirs(runs)]}, notes=[*result.notes, *told])
+    except CalipersError as error:
+        return replace(result, notes=[*result.notes, f"lm-evaluation-harness' own numbers: {error}"])
+
+
 def show_theirs(reports: Sequence[Report], shape: str, export: Path | None) -> None:
     """Print their table beneath ours, or alone as Markdown, and write their files where they are wanted."""
-    from calipers.jobs.lm_eval_report import theirs
-
-    runs = [(report.job, report.folder) for report in reports if report.job.lm_eval and not report.job.predict_only]
-    if export is not None and not runs:
+    parts = [report.part for report in reports if report.part is not None]
+    if export is not None and not any(report.job.lm_eval for report in reports):
         raise InputError.at("--export", "no run is one of lm-evaluation-harness' tasks", "expected such a task")
-    if not runs or (shape not in ("table", "md") and export is None):
+    if not parts or (shape not in ("table", "md") and export is None):
         return
-    try:
-        found = list(theirs(runs))
-    except CalipersError as error:
-        click.echo(f"note: lm-evaluation-harness' own numbers: {clean(str(error), None)}", err=True)
-        return
-    for one in found:
-        if shape == "md":
-            write(one.tables())
+    from calipers.jobs.lm_eval_report import joined
+
+    for number, one in enumerate(joined(parts)):
+        if one.parts[0].job.predict_only:
+            pass  # nothing was scored: there are samples, and no table
+        elif shape == "md":
+            write(f"{BETWEEN if number else ''}{one.tables()}")
         elif shape == "table":
             sure = "".join(f"{line}\n" for line in one.sure)
             write(f"\nas lm-evaluation-harness prints it\n{one.tables()}\nhow sure\n{sure}")

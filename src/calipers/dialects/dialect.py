@@ -27,6 +27,7 @@ class Dialect:
     label: Callable[[Any], str] = label  # the name of a slice
     skips: bool = False  # leave out, with a warning, a metric that is unknown or fails
     labels: tuple[str, ...] = ()  # what it has to know of a rollout beside its numbers
+    over_datasets: bool = True  # the mean over datasets says something, as all have the same reward
     every_reward: bool = False  # of several rewards each is reported, also where one is called reward
     seen: Callable[[Rollouts], Rollouts] | None = None  # the rollouts as it counts them
     own: Callable[[Rollouts, Sequence[str]], Mapping[str, Any]] | None = None  # (group, asked) -> keys of the result

@@ -17,12 +17,12 @@ from calipers.scores.entries import KNOWN
 WITHOUT: Final = "N/A"
 
 
-def results_of(paths: Sequence[str], iterations: int = ITERATIONS) -> dict[str, Any]:
+def results_of(paths: Sequence[str]) -> dict[str, Any]:
     """A results object from files of samples; version, shots and direction from the results beside them, if any.
 
-    A path to a results file stands for the samples beside it. A metric whose documents were written so
-    that they cannot be read back (brier_score's chances are rounded to text) keeps the number that
-    stands beside, or has none.
+    So is the number of draws behind a standard error. A path to a results file stands for the samples beside it.
+    A metric whose documents were written so that they cannot be read back (brier_score's chances are rounded to
+    text) keeps the number that stands beside, or has none.
     """
     found: dict[str, Any] = {"results": {}, "versions": {}, "n-shot": {}, "higher_is_better": {}, "group_subtasks": {}}
     samples, results = _samples(paths)
@@ -33,7 +33,7 @@ def results_of(paths: Sequence[str], iterations: int = ITERATIONS) -> dict[str, 
         task, beside = task_of(path), results_beside(path)
         config = (beside.get("configs") or {}).get(task) or {}
         values = _values(path)
-        numbers, size = _numbers(values, config, (beside.get("results") or {}).get(task) or {}, iterations)
+        numbers, size = _numbers(values, config, (beside.get("results") or {}).get(task) or {}, _draws(beside))
         found["results"][task] = task_row(task, config.get("task_alias"), size, numbers)
         for block in ("versions", "n-shot"):
             if task in (beside.get(block) or {}):
@@ -45,9 +45,9 @@ def results_of(paths: Sequence[str], iterations: int = ITERATIONS) -> dict[str, 
     return found
 
 
-def table_of(paths: Sequence[str], iterations: int = ITERATIONS) -> str:
+def table_of(paths: Sequence[str]) -> str:
     """The table that lm-eval prints, and that of its groups where there are some, from its own files."""
-    found = results_of(paths, iterations)
+    found = results_of(paths)
     return "\n".join([table(found), *([table(found, "groups")] if found.get("groups") else [])])
 
 
@@ -68,6 +68,12 @@ def _results(path: str) -> dict[str, Any]:
         held = decoded(source.everything(LARGEST_WHOLE))
     blocks = ("results", "groups", "group_subtasks", "versions", "n-shot", "higher_is_better")
     return {block: held[block] for block in blocks if held and block in held}
+
+
+def _draws(beside: dict[str, Any]) -> int:
+    """How often documents were drawn again for a standard error, as its configuration says."""
+    told = (beside.get("config") or {}).get("bootstrap_iters")
+    return told if isinstance(told, int) and told <= ITERATIONS else ITERATIONS
 
 
 def _values(path: str) -> dict[str, list[Any]]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from calipers.dialects.lm_eval_scoring import TaskScores
 from calipers.metrics.lm_eval_stderr import ITERATIONS
-from calipers.metrics.lm_eval_task import aggregate_group
+from calipers.metrics.lm_eval_task import TaskNumbers, aggregate_group
 from calipers.reports.lm_eval import available, results_object, task_row
 from calipers.tasks.lm_eval.config import TaskConfig
 from calipers.tasks.lm_eval.groups import Group, Leaf
@@ -31,6 +31,7 @@ class Ran:
     documents: int  # there are
     asked: int  # were asked
     samples_hash: str = ""
+    numbers: TaskNumbers | None = None  # where they are known already
 
     @property
     def name(self) -> str:
@@ -44,7 +45,7 @@ def run_results(
     """The results object of some tasks and the groups over them; ``about`` are further blocks of it, by name."""
     rows = {}
     for one in ran:
-        numbers = one.scores.numbers(iterations)
+        numbers = one.numbers or one.scores.numbers(iterations)
         rows[one.name] = task_row(one.name, one.config.task_alias, numbers.sample_len, numbers.metrics)
     every = list({group.name: group for group in _every(groups)}.values())
     added = {

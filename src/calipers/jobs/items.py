@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calipers.comparison.runs import Runner, _names, runners
+from calipers.comparison.runs import Runner, names_of, runners
 from calipers.comparison.side import opened
 from calipers.errors import InputError
 from calipers.jobs.curve import counted_rewards, rewards_of
@@ -99,7 +99,7 @@ def _check_distinct(sources: Sequence[Source]) -> None:
 
 def _datasets(held: Sequence[Runner]) -> list[tuple[str | None, list[Held], list[str]]]:
     """The runs of each dataset; runs of one dataset each belong together, whatever they call it."""
-    names = _names(held)
+    names = names_of(held)
     every = list(dict.fromkeys(dataset for runner in held for dataset in runner.parts))
     if all(len(runner.parts) == 1 for runner in held) and len(held) > 1 and len(every) > 1 and _overlap(held):
         those = [(name, run.path, part) for name, run in zip(names, held, strict=True) for part in run.parts.values()]

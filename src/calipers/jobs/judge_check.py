@@ -52,7 +52,8 @@ def judge_check(
         checked = [_checked(group, threshold, confidence) for group in groups]
     notes = list(side.rollouts.notes)
     if told.empty:
-        notes.append(f"{told.path}: {told.empty:,} rows without a label are left out")
+        rows = "1 row without a label is" if told.empty == 1 else f"{told.empty:,} rows without a label are"
+        notes.append(f"{told.path}: {rows} left out")
     return JudgeCheck(told.path, threshold, confidence, side.hashed(), checked, notes)
 
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from calipers.errors import InputError
+from calipers.errors import InputError, UnknownName
 from calipers.jobs.lm_eval_judge import VERIFIER, judge
 from calipers.jobs.lm_eval_likelihood import judge_likelihoods
 from calipers.jobs.lm_eval_suite import suite
@@ -64,7 +64,7 @@ def is_known(asked: str, include_path: Sequence[str] = ()) -> bool:
     if not include_path and installed() is None:
         return False
     try:
-        _tasks(tuple(include_path)).find(asked)
+        _found(asked, tuple(include_path))
     except KeyError:  # UnknownName
         return bool(include_path)  # whoever names a folder means a task in it, and is told the nearest
     except InputError:
@@ -74,11 +74,19 @@ def is_known(asked: str, include_path: Sequence[str] = ()) -> bool:
 
 def found(asked: str, wanted: Wanted) -> list[Node]:
     """What a name or file stands for: tasks, and groups of them."""
-    return _tasks(wanted.include_path).find(asked)
+    return _found(asked, wanted.include_path)
+
+
+def _found(asked: str, include_path: tuple[str, ...]) -> list[Node]:
+    try:
+        return _tasks(include_path, os.getcwd()).find(asked)
+    except UnknownName:
+        _tasks.cache_clear()  # it may have been written since, as in a notebook
+        return _tasks(include_path, os.getcwd()).find(asked)
 
 
 @lru_cache(8)
-def _tasks(include_path: tuple[str, ...]) -> Tasks:
+def _tasks(include_path: tuple[str, ...], _folder: str) -> Tasks:
     own = installed()
     return Tasks([*([own] if own else []), *map(Path, include_path)])
 
@@ -154,6 +162,8 @@ def load(leaf: Leaf, wanted: Wanted) -> LoadedTask:
     repeats = asked or leaf.config.repeats
     config = replace(leaf.config, num_fewshot=shots(leaf.config, wanted.num_fewshot), repeats=repeats)
     config = trusted(config, leaf.file, trust=wanted.trust, scored=not wanted.predict_only)
+    if wanted.predict_only:
+        config = replace(config, metric_list=[{"metric": "bypass"}])
     return load_task(config, leaf.file)
 
 
@@ -173,12 +183,13 @@ def groups(nodes: Sequence[Node]) -> list[Group]:
 
 
 def checked(asked: str, wanted: Wanted) -> list[str]:
-    """Everything about a task file that can be right or wrong before a model is asked; a line for each task."""
+    """What can be right or wrong about a task file before a model is asked: a line for each task, and its notes."""
     scored = not wanted.predict_only
     every = leaves(found(asked, wanted))
-    return [_line(suite(load(leaf, wanted), scored=scored), leaf) for leaf in every if _runs(leaf)]
+    return [line for leaf in every if _runs(leaf) for line in _lines(suite(load(leaf, wanted), scored=scored), leaf)]
 
 
-def _line(made: Suite, leaf: Leaf) -> str:
+def _lines(made: Suite, leaf: Leaf) -> list[str]:
     shots, repeats = leaf.config.num_fewshot or 0, leaf.config.repeats
-    return f"{leaf.name}: {leaf.config.output_type}, {len(made.tasks)} documents, {repeats} repeats, {shots} examples"
+    told = f"{leaf.name}: {leaf.config.output_type}, {len(made.tasks)} documents, {repeats} repeats, {shots} examples"
+    return [told, *(f"note: {note}" for note in made.notes)]

@@ -7,11 +7,13 @@ run is over. What is said here is what the same filters and metrics say of one r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from calipers.answers.lm_eval import Pipeline, filtered, pipeline
+from calipers.dialects.lm_eval import AVERAGED
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
 from calipers.jobs.lm_eval_checks import checked
 from calipers.metrics.lm_eval import NAMES, aggregate
@@ -124,8 +126,16 @@ class Judge:
                 if word == STOPPED:
                     raise VerifierError(f"pipeline {one.pipeline.name!r}: a pattern did not end", outcome=STOPPED)
             columns |= self._scores(one, target, value, doc)
-        reward = next(iter(columns.values()), None)
-        return Verdict(reward, answer=answer, outcome=outcome, fields=columns)
+        first = next(iter(columns), "")
+        if first and not math.isfinite(columns[first]):
+            raise VerifierError(self._no_number(first, columns[first]))
+        return Verdict(columns.get(first), averaged(columns), answer, outcome, columns)
+
+    def _no_number(self, key: str, value: float) -> str:
+        hows = {entry.name: entry.aggregation for one in self.scorings for entry in one.metrics}
+        how = hows.get(key.rpartition(",")[0], "mean")
+        told = f"{key} is {value} for this document, which has no reward then; lm-evaluation-harness' number"
+        return f"{told} leaves it out, too" if how == "nanmean" and math.isnan(value) else f"{told} counts it"
 
     def _scores(self, one: Scoring, target: Any, value: Any, doc: Mapping[str, Any]) -> dict[str, float]:
         function = self.task.config.process_results
@@ -145,6 +155,16 @@ def _answer(through: Pipeline, responses: list[str], doc: Mapping[str, Any]) -> 
     except InputError:
         return None
     return found.values[0], found.outcome(0)
+
+
+def averaged(columns: Mapping[str, float]) -> dict[str, float]:
+    """The scores that the dialect knows by a name of their own, such as acc; of several pipelines, the first's."""
+    found: dict[str, float] = {}
+    for key, value in columns.items():
+        name = key.rpartition(",")[0]
+        if name in AVERAGED and math.isfinite(value):
+            found.setdefault(name, value)
+    return found
 
 
 def number_of(score: Any, how: Any) -> float | None:

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from calipers.dialects.lm_eval_scoring import Way, answered, score_documents, target_of
 from calipers.errors import CalipersError, InputError, VerifierError
 from calipers.jobs.job import Job
-from calipers.jobs.lm_eval_judge import VERIFIER, number_of, scoring
+from calipers.jobs.lm_eval_judge import VERIFIER, averaged, number_of, scoring
 from calipers.run.client import Client, Completion
 from calipers.run.likelihood import Continuation, Likelihoods, Line, Rolling, Text, likelihoods, read_back
 from calipers.run.verifier import Verdict, Verifier
@@ -127,7 +127,7 @@ class Judge:
         except CalipersError as error:
             raise VerifierError(str(error)) from error
         columns: dict[str, float] = {}
-        averaged = None
+        first = None
         for one in found.pipelines:
             hows = {entry.name: entry.aggregation for entry in one.scoring.metrics}
             for name, score in one.scores[0].items():
@@ -136,17 +136,17 @@ class Judge:
                 if value is None or not math.isfinite(value):
                     continue  # such as the perplexity of one hopeless text; its log-likelihood says as much
                 columns[f"{name},{one.scoring.pipeline.name}"] = value
-                if averaged is None and how == "mean":
-                    averaged = value
+                if first is None and how == "mean":
+                    first = value
         text = str(document[0].target)
-        answer = None
+        named = averaged(columns)
         if self.way.kind == CHOICE:
             likeliest = argmax([one.logprob for one in held[: len(document[0].choices or ())]])
             answer = (document[0].choices or ("",))[likeliest]
-            return Verdict(averaged if averaged is not None else held[likeliest].logprob, answer=answer, fields=columns)
+            return Verdict(held[likeliest].logprob if first is None else first, named, answer, fields=columns)
         columns |= _sizes(held[0], text if self.way.kind == ROLLING else None)
         share = held[0].logprob / max(1, held[0].bytes) if self.way.kind == ROLLING else held[0].logprob
-        return Verdict(share if averaged is None else averaged, fields=columns)
+        return Verdict(share if first is None else first, named, fields=columns)
 
 
 def _sizes(held: Line, text: str | None) -> Mapping[str, float]:

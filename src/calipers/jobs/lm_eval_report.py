@@ -3,12 +3,13 @@
 ::
 
     logs ──► scores of every pipeline ──► its results object ──► table, results_*.json, samples_*.jsonl
-                                     └──► our interval for each of its numbers
+                                     └──► our interval for each of its numbers ──► the result document's ``lm_eval``
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,67 +20,135 @@ from typing import Any
 from calipers.dialects.lm_eval_results import Ran, file_name, run_results
 from calipers.jobs.job import Job
 from calipers.jobs.lm_eval import Wanted, found, groups, loaded
-from calipers.jobs.lm_eval_numbers import sample_lines, score_run
-from calipers.jobs.lm_eval_sure import sure, sure_groups
+from calipers.jobs.lm_eval_numbers import Scored, sample_lines, score_run
+from calipers.jobs.lm_eval_sure import Sure, sure, sure_groups
+from calipers.metrics.lm_eval_task import TaskNumbers
 from calipers.readers.run_plan import LOG
-from calipers.reports.lm_eval import file_text, task_hash
+from calipers.reports.lm_eval import NOT_AVAILABLE, file_text, task_hash
 from calipers.reports.lm_eval_table import table
-from calipers.tasks.lm_eval.groups import leaves
+from calipers.tasks.lm_eval.groups import Group, leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A finished run: its documents with what was said to them, its numbers, and how sure each is."""
+
+    job: Job
+    scored: Scored
+    numbers: TaskNumbers
+    sure: list[Sure]
+
+    @property
+    def name(self) -> str:
+        """The task's."""
+        return str(self.scored.task.config.task)
 
 
 @dataclass(frozen=True, slots=True)
 class Theirs:
-    """The finished runs of one model over tasks of one name or file, as lm-evaluation-harness reports them."""
+    """Finished runs of one model, as lm-evaluation-harness reports them."""
 
     model: str
-    results: dict[str, Any]  # its results object
-    samples: dict[str, list[str]]  # task -> lines of its samples file
-    sure: list[str]  # our interval for each of its numbers, a line each
+    results: dict[str, Any]  # its results object, without the hashes of samples
+    parts: Sequence[Part]
+    numbers: list[Sure]  # our interval for each of its numbers
+    notes: list[str]
+
+    @property
+    def sure(self) -> list[str]:
+        """Our interval for each of its numbers, a line each, and why a number is not there."""
+        return [*map(str, self.numbers), *self.notes]
 
     def tables(self) -> str:
         """The table it prints, and that of its groups where there are some."""
         blocks = [table(self.results), *([table(self.results, "groups")] if self.results.get("groups") else [])]
         return "\n".join(blocks)
 
+    def document(self) -> dict[str, Any]:
+        """Every number with its standard error there and its interval here, as strict JSON."""
+        told: dict[str, Any] = {"model": self.model, "tasks": {}, "groups": {}}
+        for one in self.numbers:
+            metric, _, pipeline = one.key.rpartition(",")
+            error = self.results["results"][one.name].get(f"{metric}_stderr,{pipeline}", NOT_AVAILABLE)
+            kind = "groups" if one.of == "tasks" else "tasks"
+            told[kind].setdefault(one.name, {})[one.key] = {
+                "value": _finite(one.value),
+                "stderr": None if error == NOT_AVAILABLE else _finite(error),
+                "interval": None if one.spread.ends is None else list(one.spread.ends),
+                "method": one.spread.method,
+                one.of: one.count,
+                "higher_is_better": self.results["higher_is_better"].get(one.name, {}).get(metric),
+                "why": one.spread.why,
+            }
+        return told
+
     def write(self, folder: Path, moment: datetime) -> list[Path]:
         """Its results file and its samples files, below a folder."""
         time = moment.isoformat(timespec="microseconds")
-        texts = {file_name(self.model, time): file_text(self.results)}
-        texts |= {file_name(self.model, time, task): "".join(lines) for task, lines in self.samples.items()}
+        samples = {part.name: list(sample_lines(part.scored)) for part in self.parts}
+        hashes = {name: task_hash([json.loads(line) for line in lines]) for name, lines in samples.items()}
+        texts = {file_name(self.model, time): file_text({**self.results, "task_hashes": hashes})}
+        texts |= {file_name(self.model, time, task): "".join(lines) for task, lines in samples.items()}
         for name, text in texts.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
         return [folder / name for name in texts]
 
 
+def part(job: Job, folder: Path) -> Part:
+    """A finished run in lm-evaluation-harness' terms; InputError where not one document was answered in full."""
+    scored = score_run(loaded(job.benchmark, str(job.lm_eval), _wanted(job)), folder / LOG, job.samples)
+    numbers = scored.scores.numbers()
+    name = str(scored.task.config.task)
+    return Part(job, scored, numbers, list(sure(name, scored.scores, job.confidence, job.seed)))
+
+
 def theirs(runs: Sequence[tuple[Job, Path]]) -> Iterator[Theirs]:
-    """The reports of finished runs, those of one model and one name or file together, as groups need them."""
-    asked = sorted(runs, key=lambda run: (run[0].model, run[0].benchmark))
-    for (model, benchmark), alike in groupby(asked, key=lambda run: (run[0].model, run[0].benchmark)):
-        ran: list[Ran] = []
-        samples: dict[str, list[str]] = {}
-        told: list[str] = []
-        members = list(alike)
-        for job, folder in members:
-            wanted = _wanted(job)
-            task = loaded(job.benchmark, str(job.lm_eval), wanted)
-            scored = score_run(task, folder / LOG, job.samples)
-            lines = list(sample_lines(scored))
-            source = task.file.path.name if task.file.path else "inline"
-            rows = [json.loads(line) for line in lines]  # lm-evaluation-harness writes NaN as it is
-            ran.append(Ran(task.config, source, scored.scores, len(task.docs), len(scored.responses), task_hash(rows)))
-            samples[ran[-1].name] = lines
-            told += sure(ran[-1].name, scored.scores, job.confidence, job.seed)
-        nodes = found(benchmark, _wanted(members[0][0]))
-        scores = {one.name: one.scores for one in ran}
-        whole = []
-        for group in groups(nodes):
-            lost = [leaf.name for leaf in leaves(group.members) if leaf.name not in scores]
-            whole += [] if lost else [group]
-            told += [f"{group.name}: no row, as {', '.join(lost)} has no numbers"] if lost else []
-        results = run_results(ran, whole, model_source="calipers", model_name=model)
-        told += sure_groups(whole, results["results"], scores, members[0][0])
-        yield Theirs(model, results, samples, told)
+    """The reports of finished runs, from their folders."""
+    return joined([part(job, folder) for job, folder in runs])
+
+
+def joined(parts: Sequence[Part]) -> Iterator[Theirs]:
+    """The reports of finished runs, one for each model; tasks of one name in several, as it has but one of a name."""
+    for model, alike in groupby(sorted(parts, key=lambda one: one.job.model), key=lambda one: one.job.model):
+        rest = list(alike)
+        while rest:
+            first: dict[str, Part] = {}
+            later = [one for one in rest if first.setdefault(one.name, one) is not one]
+            yield _together(model, list(first.values()))
+            rest = later
+
+
+def _together(model: str, parts: Sequence[Part]) -> Theirs:
+    ran = [_ran(one) for one in parts]
+    scores = {one.name: one.scores for one in ran}
+    whole, notes = [], []
+    for group, members in _groups(parts):
+        lost = [leaf.name for leaf in leaves(group.members) if leaf.name not in members]
+        whole += [] if lost else [group]
+        notes += [f"{group.name}: no row, as {', '.join(lost)} has no numbers here"] if lost else []
+    results = run_results(ran, whole, model_source="calipers", model_name=model)
+    numbers = [one for each in parts for one in each.sure]
+    numbers += sure_groups(whole, results["results"], scores, parts[0].job)
+    return Theirs(model, results, parts, numbers, notes)
+
+
+def _groups(parts: Sequence[Part]) -> Iterator[tuple[Group, set[str]]]:
+    """Each group that was asked for, and the tasks that were run as its members."""
+    for benchmark in dict.fromkeys(one.job.benchmark for one in parts):
+        alike = [one for one in parts if one.job.benchmark == benchmark]
+        members = {one.name for one in alike}
+        yield from ((group, members) for group in groups(found(benchmark, _wanted(alike[0].job))))
+
+
+def _ran(one: Part) -> Ran:
+    task, scored = one.scored.task, one.scored
+    source = task.file.path.name if task.file.path else "inline"
+    return Ran(task.config, source, scored.scores, len(task.docs), len(scored.responses), numbers=one.numbers)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def _wanted(job: Job) -> Wanted:

@@ -65,6 +65,12 @@ def _unused(task: LoadedTask) -> Iterator[str]:
     if task.config.fewshot_config.fewshot_indices:
         place = task.file.place("fewshot_config")
         yield f"{place}.fewshot_indices: not used, as lm-evaluation-harness 0.4.13 does not use it"
+    inside = task.file.place("filter_list")
+    pipelines = [(one.get("metric_list"), f"{inside}[{n}]") for n, one in enumerate(task.config.filter_list or ())]
+    for listed, place in [(task.config.metric_list, task.file.place("metric_list")), *pipelines]:
+        names = [one.get("metric") for one in listed or ()]
+        for name in dict.fromkeys(name for name in names if isinstance(name, str) and names.count(name) > 1):
+            yield f"{place}: {name} stands there {names.count(name)} times; the last counts, as there"
 
 
 def described(task: LoadedTask) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from calipers.errors import ClientError, InputError
+from calipers.errors import CalipersError, ClientError, InputError
 from calipers.jobs import papers
 from calipers.jobs.job import Job
 from calipers.jobs.observe import Screen, Watcher
@@ -38,6 +39,9 @@ from calipers.run.verifiers.find import NamedVerifier, opened, verifier
 from calipers.tasks.store import load_suite
 from calipers.tasks.task import Suite, Task
 
+if TYPE_CHECKING:
+    from calipers.jobs.lm_eval_report import Part
+
 GAPS = frozenset(OUTCOMES[FIRST_GAP:])
 RUNS = Path("runs")
 MOST_FAILURES = 3
@@ -56,13 +60,19 @@ class Report:
     stopped: str  # why it ended before everything was done; "" when it did not
     by_rule: bool  # it was --until that ended it
     notes: tuple[str, ...]
+    part: Part | None = None  # what a task of lm-evaluation-harness comes to in its own terms
 
     @property
     def complete(self) -> bool:
-        """Whether it did what it was asked to: every planned rollout has a number, or its rule ended it."""
+        """Whether it did what it was asked to: every planned rollout has a number, or its rule ended it.
+
+        Where nothing is to be judged, an answer is all that is asked.
+        """
         if self.by_rule:
             return True
-        return not self.stopped and not any(group.ledger.gaps for group in self.result.groups)
+        ledgers = [group.ledger for group in self.result.groups]
+        answered = sum(one.outcomes.get("missing", 0) for one in ledgers) if self.job.predict_only else 0
+        return not self.stopped and sum(one.gaps for one in ledgers) == answered
 
 
 def perform(job: Job, screen: Screen | None = None) -> Report:
@@ -115,6 +125,8 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
             raise ClientError(f"{job.model}: {error}; {advice}", kind=error.kind, hopeless=True) from None
         watcher.last(status)
         result, scoring = _result(path, scoring, watcher)
+        part, said = _part(job, path)
+        result = _with_parts(result, [part])
         folder.write("result.json", safe_json(result.to_json()).encode())
     notes = (
         *suite.notes,
@@ -123,8 +135,10 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
         *_notes([client, *judges.values()]),
         *_failures(status),
         *_advice(job),
+        *said,
     )
-    return Report(job, path, scoring, result, status.stopped, bool(watcher.stopped), tuple(map(secrets.scrub, notes)))
+    told = tuple(map(secrets.scrub, notes))
+    return Report(job, path, scoring, result, status.stopped, bool(watcher.stopped), told, part)
 
 
 def _result(path: Path, scoring: Plan, watcher: Watcher) -> tuple[Result, Plan]:
@@ -140,13 +154,38 @@ def together(reports: Sequence[Report]) -> list[Result]:
     """The results of several runs: one for all that are scored alike, so that they share a table."""
     if len(reports) == 1:
         return [reports[0].result]
-    alike: list[tuple[Plan, list[str]]] = []
+    alike: list[tuple[Plan, list[Report]]] = []
     for report in reports:
-        paths = next((paths for plan, paths in alike if plan == report.scoring), None)
-        if paths is None:
-            alike.append((report.scoring, paths := []))
-        paths.append(str(report.folder))
-    return [score_plan(paths, plan) for plan, paths in alike]
+        held = next((held for plan, held in alike if plan == report.scoring), None)
+        if held is None:
+            alike.append((report.scoring, held := []))
+        held.append(report)
+    return [
+        _with_parts(score_plan([str(one.folder) for one in held], plan), [one.part for one in held])
+        for plan, held in alike
+    ]
+
+
+def _part(job: Job, folder: Path) -> tuple[Part | None, list[str]]:
+    """A run in lm-evaluation-harness' terms where it is of one of its tasks; and a note where it has no numbers."""
+    if job.lm_eval is None:
+        return None, []
+    from calipers.jobs.lm_eval_report import part
+
+    try:
+        return part(job, folder), []
+    except CalipersError as error:
+        return None, [f"lm-evaluation-harness' own numbers: {error}"]
+
+
+def _with_parts(result: Result, parts: Sequence[Part | None]) -> Result:
+    """A result with every number that lm-evaluation-harness' table of these runs has."""
+    held = [part for part in parts if part is not None]
+    if not held:
+        return result
+    from calipers.jobs.lm_eval_report import joined
+
+    return replace(result, own={"lm_eval": [one.document() for one in joined(held)]})
 
 
 class Asker:

@@ -10,7 +10,7 @@ from calipers.errors import InputError
 from calipers.jobs.plan_pilot import Known
 from calipers.reports.figures import counted, figure, percent
 from calipers.reports.plan import Design, Study, Variance, tasks_and_samples
-from calipers.stats.budget import best_split, samples_worth
+from calipers.stats.budget import best_split, samples_at_price, samples_worth
 from calipers.stats.power import MOST_TASKS, power_of, smallest_difference, tasks_needed
 
 SAMPLES = (1, 2, 4, 8, 16)  # per task, of which designs are shown
@@ -49,6 +49,9 @@ class _Study:
         self._price = asked.price_per_sample if asked.price_per_sample is not None else known.cost
         if self._pair.of(1) == 0:
             raise InputError(f"{known.source}: nothing varies, so nothing can be planned; expected rewards that differ")
+        if asked.detect is not None and known.width is not None and asked.detect > known.width:
+            wrong = f"is {asked.detect:g}, and rewards of this range differ by {known.width:g} at most"
+            raise InputError.at("--detect", wrong, "expected a difference such as 0.03")
         if not (asked.detect or asked.budget or asked.tasks or known.tasks):
             raise InputError("nothing is asked; expected --detect, --tasks or --budget")
         if asked.budget is not None and self._price is None:
@@ -206,13 +209,23 @@ class _Study:
             else:
                 yield f"that is enough to show {figure(asked.detect)}"
         if self._pair.divided:
-            yield _wasted(worth, have, endless)
+            yield self._dear_tasks(worth) or _wasted(worth, have, endless)
         if best is not None and asked.budget is not None:
             yield f"a budget of {figure(asked.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
             if here is not None and here.tasks < best.tasks:
                 yield f"on the tasks there are it buys {tasks_and_samples(here.tasks, here.samples)}"
         if asked.paired and asked.detect is not None and self._known.parts and self._known.correlation:
             yield from self._unpaired(asked.detect)
+
+    def _dear_tasks(self, worth: int | None) -> str | None:
+        """What is said of samples where making a task costs so much that more of them are worth it."""
+        per_task = self._asked.price_per_task
+        if not (per_task and self._price):
+            return None
+        best = samples_at_price(self._pair, self._price, per_task)
+        if best is None or worth is None or best <= worth:
+            return None
+        return f"at these prices about {counted(best, 'sample')} per task are best: making a task has its price, too"
 
     def _unpaired(self, detect: float) -> Iterator[str]:
         """What pairing saves, where it saves something."""

@@ -29,8 +29,9 @@ class Aggregation:
     """How documents' values become a number, for N documents and B draws."""
 
     prepare: Callable[[Sequence[Any]], Array]  # -> [N] or [N, parts]
-    reduce: Callable[[Array], Floats]  # [B, N] or [B, N, parts] -> [B]
+    reduce: Callable[..., Floats]  # [B, N] or [B, N, parts] -> [B]
     resampled: bool = True  # whether lm-eval bootstraps its standard error
+    counted: bool = False  # documents alike may be counted: reduce(kinds [K, parts], how often each [B, K]) -> [B]
 
 
 def mean(values: Array) -> Floats:
@@ -69,22 +70,22 @@ def bits_per_byte(values: Array) -> Floats:
     return -(total(values[..., 0]) / total(values[..., 1])) / math.log(2)
 
 
-def f1(values: Array) -> Floats:
+def f1(values: Array, counts: Array | int = 1) -> Floats:
     """``2 TP / (2 TP + FP + FN)`` with class 1 as the positive; 0 when there is none of it."""
     gold, found = values[..., 0] == 1, values[..., 1] == 1
-    both = (gold & found).sum(axis=-1)
-    either = gold.sum(axis=-1) + found.sum(axis=-1)
+    both = (counts * (gold & found)).sum(axis=-1)
+    either = (counts * gold).sum(axis=-1) + (counts * found).sum(axis=-1)
     return np.asarray(np.where(either > 0, 2 * both / np.maximum(either, 1), 0.0))
 
 
-def matthews_corrcoef(values: Array) -> Floats:
+def matthews_corrcoef(values: Array, counts: Array | int = 1) -> Floats:
     """Matthews' correlation of classes, however many (Gorodkin 2004); 0 where it is undefined."""
     gold, found = values[..., 0], values[..., 1]
-    n = values.shape[-2]
     classes = np.unique(values)
-    right = (gold == found).sum(axis=-1).astype(np.float64)
-    true = np.stack([(gold == one).sum(axis=-1) for one in classes], axis=-1).astype(np.float64)
-    said = np.stack([(found == one).sum(axis=-1) for one in classes], axis=-1).astype(np.float64)
+    right = (counts * (gold == found)).sum(axis=-1).astype(np.float64)
+    true = np.stack([(counts * (gold == one)).sum(axis=-1) for one in classes], axis=-1).astype(np.float64)
+    said = np.stack([(counts * (found == one)).sum(axis=-1) for one in classes], axis=-1).astype(np.float64)
+    n = true.sum(axis=-1)
     above = right * n - (true * said).sum(axis=-1)
     below = (n**2 - (true**2).sum(axis=-1)) * (n**2 - (said**2).sum(axis=-1))
     return np.asarray(np.where(below > 0, above / np.sqrt(np.maximum(below, 1.0)), 0.0))
@@ -158,8 +159,8 @@ AGGREGATIONS: Final[Mapping[str, Aggregation]] = {
     "perplexity": Aggregation(numbers, perplexity),
     "weighted_perplexity": Aggregation(pairs, weighted_perplexity, resampled=False),
     "bits_per_byte": Aggregation(pairs, bits_per_byte, resampled=False),
-    "f1": Aggregation(binary, f1),
-    "matthews_corrcoef": Aggregation(classes, matthews_corrcoef),
+    "f1": Aggregation(binary, f1, counted=True),
+    "matthews_corrcoef": Aggregation(classes, matthews_corrcoef, counted=True),
     "brier_score": Aggregation(distances, brier_score, resampled=False),
 }
 NAMES: Final = (*AGGREGATIONS, *OVERLAP, "bypass")

@@ -1,7 +1,6 @@
 """A metric of all documents together over documents drawn again: how much it would vary.
 
-What a document contributes is prepared once; a draw is a selection of those rows, and many are reduced in one
-call. These are our own draws, by a generator that is handed in; lm-evaluation-harness' are in `lm_eval_stderr`.
+These are our own draws, by a generator that is handed in; lm-evaluation-harness' are in `lm_eval_stderr`.
 """
 
 from __future__ import annotations
@@ -11,17 +10,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from calipers.metrics.lm_eval import How, aggregate, known
+from calipers.metrics.lm_eval import How, aggregate
+from calipers.metrics.lm_eval_resample import AT_ONCE, resampler
 from calipers.rollouts.column import Floats, Ints
 from calipers.scores.overlap import NAMES as OVERLAP
-from calipers.scores.overlap import Overlap
 
 MOST, FEWEST = 10_000, 1_000
 CALLS: Final = 200
 """Draws for somebody's own function, which is called once for each."""
 
 _IN_ALL: Final = 10_000_000  # documents drawn, beyond which fewer draws are made
-_AT_ONCE: Final = 2_000_000  # of them held at a time
 
 
 def count(how: How, documents: int) -> int:
@@ -43,13 +41,8 @@ def resampled(how: How, items: Sequence[Any], rng: np.random.Generator) -> Float
     every = _places(rng, count(how, len(items)), len(items))
     if not isinstance(how, str):
         return np.array([aggregate(how, [items[place] for place in row]) for block in every for row in block.tolist()])
-    if how in OVERLAP:
-        corpus = Overlap(how, items)
-        return np.concatenate([corpus.scores(block) for block in every])
-    held = known(how)
-    values = held.prepare(items)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        return np.concatenate([held.reduce(values[block]) for block in every])
+    reduced = resampler(how, items)
+    return np.concatenate([reduced(block) for block in every])
 
 
 def _places(rng: np.random.Generator, draws: int, documents: int) -> Iterator[Ints]:
@@ -57,7 +50,7 @@ def _places(rng: np.random.Generator, draws: int, documents: int) -> Iterator[In
 
     Of the generator only its raw output is used, which no version of numpy may change.
     """
-    rows = max(1, _AT_ONCE // documents)
+    rows = max(1, AT_ONCE // documents)
     for start in range(0, draws, rows):
         here = min(rows, draws - start)
         raw = rng.bit_generator.random_raw(here * documents)

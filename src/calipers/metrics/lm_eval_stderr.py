@@ -8,20 +8,19 @@ state and drawn from in one go, which gives the same documents a hundred times a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from calipers.errors import InputError
 from calipers.metrics.lm_eval import How, known, numbers
+from calipers.metrics.lm_eval_resample import AT_ONCE, resampler
 from calipers.rollouts.column import Floats, Ints
 from calipers.scores.overlap import NAMES as OVERLAP
-from calipers.scores.overlap import Overlap
 
 ITERATIONS: Final = 100_000
 CHUNK: Final = 1_000
-_AT_ONCE: Final = 4_000_000  # draws held at a time
 
 
 def stderr(how: How, items: Sequence[Any], iterations: int = ITERATIONS) -> float | None:
@@ -47,7 +46,7 @@ def bootstrap(how: str, items: Sequence[Any], iterations: int) -> float:
     """The standard deviation of an aggregation over resampled documents; draws that give no number are left out."""
     if iterations < 2:
         raise InputError.at("bootstrap_iters", f"is {iterations}", "expected 0 for none, or at least 2")
-    found = np.concatenate(list(_replicates(_reduced(how, items), len(items), iterations)))
+    found = np.concatenate(list(_replicates(how, items, iterations)))
     return float(deviation(found[~np.isnan(found)] if how == "nanmean" else found))
 
 
@@ -68,29 +67,15 @@ def deviation(values: Floats) -> Floats:
     return np.asarray(np.sqrt((centred * centred).sum() / (len(values) - 1)))
 
 
-def _replicates(reduced: Callable[[Ints], Floats], count: int, iterations: int) -> Iterator[Floats]:
-    size = min(CHUNK, iterations)
+def _replicates(how: str, items: Sequence[Any], iterations: int) -> Iterator[Floats]:
+    reduced, size = resampler(how, items), min(CHUNK, iterations)
     for seed in range(iterations // size):
         twister = _twister(seed)
         left = size
         while left:
-            rows = min(left, max(1, _AT_ONCE // count))
-            yield reduced(_places(twister, rows, count))
+            rows = min(left, max(1, AT_ONCE // len(items)))
+            yield reduced(_places(twister, rows, len(items)))
             left -= rows
-
-
-def _reduced(how: str, items: Sequence[Any]) -> Callable[[Ints], Floats]:
-    """From places of documents, [B, N], to the numbers of those resamples, [B]."""
-    if how in OVERLAP:
-        return Overlap(how, items).scores
-    held = known(how)
-    values = held.prepare(items)
-
-    def reduced(places: Ints) -> Floats:
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return held.reduce(values[places])
-
-    return reduced
 
 
 def _twister(seed: int) -> np.random.RandomState:
@@ -99,4 +84,6 @@ def _twister(seed: int) -> np.random.RandomState:
 
 
 def _places(twister: np.random.RandomState, rows: int, count: int) -> Ints:
-    return np.floor(twister.random_sample((rows, count)) * float(count)).astype(np.int64)
+    lots = twister.random_sample((rows, count))
+    lots *= float(count)
+    return lots.astype(np.int64)  # which is their floor, as none is below 0

@@ -67,6 +67,7 @@ class Result:
     notes: Sequence[str] = ()  # for the reader; no part of the JSON
     suites: Sequence[Suite] = ()  # means over datasets; no part of the digest
     stopped: str | None = None  # the rule that ended the run before its plan did; no part of the digest
+    own: Mapping[str, Any] = field(default_factory=dict)  # what another system adds to the document; likewise
 
     def __getitem__(self, name: str) -> Estimate:
         if len(self.groups) != 1:
@@ -95,6 +96,7 @@ class Result:
             "inputs": [asdict(source) for source in self.inputs],
             "groups": [_group(group) for group in self.groups],
             "suites": [_suite(suite) for suite in self.suites],
+            **self.own,
             "digest": self.digest,
             **({"stopped": self.stopped} if self.stopped else {}),
         }

@@ -1,4 +1,5 @@
 import sys
+from pathlib import Path
 
 import pytest
 from tasks.lm_eval.given import config
@@ -148,3 +149,9 @@ def test_with_the_library_a_function_gets_its_dataset():
     pytest.importorskip("datasets")
     found = processed([{"q": "a"}, {"q": "b"}], lambda docs: docs.filter(lambda doc: doc["q"] == "b"), "here")
     assert found == [{"q": "b"}]
+
+
+def test_a_folder_is_named_once_where_it_is_both(data):
+    asked = {"dataset_path": "json", "dataset_kwargs": {"data_files": "gone.jsonl"}}
+    with pytest.raises(InputError, match=r"no file gone.jsonl; expected it in \.$"):
+        splits(Path("task.yaml"), **asked)["train"]

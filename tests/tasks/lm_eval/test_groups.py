@@ -189,3 +189,9 @@ def test_an_installed_harness_is_found_and_not_imported(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     assert installed() == Path(package / "tasks")
     assert "lm_eval" not in sys.modules
+
+
+def test_a_group_by_its_file_alone_says_where_its_tasks_could_come_from(tmp_path):
+    (tmp_path / "g.yaml").write_text("group: g\ntask: [a]\n")
+    with pytest.raises(InputError, match=r"named 'a'; known: \(none\); --include-path names the folder of a group's"):
+        Tasks().find(str(tmp_path / "g.yaml"))

@@ -53,7 +53,13 @@ def wrap(found: Any, name: str, secrets: Secrets) -> Client:
         return OwnModel(_evsys(found.generate), _waits(found.generate), close, secrets)
     if callable(found):
         return OwnModel(_function(found), _waits(found), close, secrets)
+    if callable(getattr(found, "score", None)):
+        return OwnModel(_writes_nothing, False, close, secrets)
     raise InputError.at(name, f"it is {type(found).__name__}", _FORMS)
+
+
+def _writes_nothing(_: Request) -> Any:
+    raise ClientError("it has score(), and writes nothing: expected complete(), too", kind="python", hopeless=True)
 
 
 class OwnModel:

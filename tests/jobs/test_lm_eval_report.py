@@ -1,0 +1,96 @@
+"""What several runs of lm-evaluation-harness' tasks come to together."""
+
+import json
+from datetime import datetime
+
+import pytest
+
+from calipers.jobs.asked import jobs_of
+from calipers.jobs.lm_eval_report import theirs
+from calipers.jobs.perform import perform
+
+MODEL = """
+from calipers.run.likelihood import Scored
+
+class Model:
+    async def complete(self, request):
+        raise AssertionError("nothing is to be written")
+
+    def score(self, texts):
+        return [Scored(-1.0 - len(str(one)) % 7, False, 1) for one in texts]
+"""
+HEAD = "dataset_path: json\ndataset_kwargs: {data_files: {test: data.jsonl}}\ntest_split: test\n"
+CHOICE = f"{HEAD}output_type: multiple_choice\ndoc_to_text: q\ndoc_to_choice: c\ndoc_to_target: n\n"
+TASKS = {
+    "one": f"task: one\n{CHOICE}metric_list: [{{metric: acc}}, {{metric: f1}}]\n",
+    "two": f"task: two\n{CHOICE}metric_list: [{{metric: acc}}]\n",
+    "roll": f"task: roll\n{HEAD}output_type: loglikelihood_rolling\ndoc_to_text: ''\ndoc_to_target: q\n",
+    "both": "group: both\ntask: [one, two]\naggregate_metric_list: [{metric: acc}]\n",
+}
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"q": "word " * (i % 4 + 1), "c": ["sat", "ran" * (i % 3 + 1)], "n": i % 2} for i in range(12)]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "model.py").write_text(MODEL)
+    for name, text in TASKS.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return tmp_path
+
+
+def run(*benchmarks, **given):
+    jobs, _ = jobs_of(benchmarks, {"model": ("python/model.py:Model",), "include_path": (".",), **given})
+    reports = [perform(job) for job in jobs]
+    return list(theirs([(report.job, report.folder) for report in reports]))
+
+
+def test_tasks_asked_for_together_are_one_table_with_their_groups(home):
+    (found,) = run("both", "roll.yaml")
+    rows = [line.split("|") for line in found.tables().splitlines() if line]
+    names = [row[1].strip() for row in rows if row[1].strip(" -:")]
+    assert names == ["Tasks", "both", "- one", "- two", "roll", "Groups", "both"]
+    assert list(found.results["results"]) == ["one", "two", "roll", "both"]
+    assert found.notes == []
+
+
+def test_the_document_has_every_number_of_the_table(home):
+    (found,) = run("both", "roll.yaml")
+    told = found.document()
+    rows = {**told["tasks"], **told["groups"]}
+    for name, row in found.results["results"].items():
+        numbers = {key: value for key, value in row.items() if "," in key and "_stderr," not in key}
+        assert {key: one["value"] for key, one in rows[name].items()} == numbers
+        for key, one in rows[name].items():
+            metric, pipeline = key.split(",")
+            error = row[f"{metric}_stderr,{pipeline}"]
+            assert one["stderr"] == (None if error == "N/A" else error)
+            assert (one["interval"] is None) == (one["why"] is not None)
+    assert told["tasks"]["roll"]["bits_per_byte,none"]["method"] == "bootstrap"
+    assert told["tasks"]["roll"]["bits_per_byte,none"]["higher_is_better"] is False
+    assert told["groups"]["both"]["acc,none"]["tasks"] == 2
+    json.dumps(told, allow_nan=False)
+
+
+def test_a_group_has_no_row_from_some_of_its_tasks(home):
+    jobs, _ = jobs_of(["both"], {"model": ("python/model.py:Model",), "include_path": (".",)})
+    report = perform(jobs[0])
+    (found,) = theirs([(report.job, report.folder)])
+    assert found.sure[-1] == "both: no row, as two has no numbers here"
+
+
+def test_two_tasks_of_one_name_are_two_reports(home):
+    (home / "more").mkdir()
+    (home / "more" / "two.yaml").write_text(TASKS["two"].replace("doc_to_text: q", "doc_to_text: '{{q}}?'"))
+    first, second = run("two.yaml", "more/two.yaml")
+    assert list(first.results["results"]) == list(second.results["results"]) == ["two"]
+
+
+def test_predictions_alone_are_samples_without_a_score(home):
+    (found,) = run("roll.yaml", predict_only=True)
+    paths = found.write(home / "out", datetime(2026, 1, 2))
+    (samples,) = [path for path in paths if path.name.startswith("samples_roll_")]
+    first = json.loads(samples.read_text().splitlines()[0])
+    assert (first["doc_id"], first["metrics"], len(first["resps"])) == (0, [], 1)
+    assert found.document()["tasks"] == {}
