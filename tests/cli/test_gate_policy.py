@@ -70,6 +70,16 @@ def test_what_is_let_pass_is_seen(gate, folder):
     assert (root.get("failures"), root.get("skipped")) == ("0", "2")
 
 
+def test_a_wide_table_sets_the_intervals_under_its_rows(gate, folder):
+    policy = POLICY.replace("math: math.json", "mathematics-of-grade-seven: math.json").replace("of: math", "of: code")
+    (folder / "release" / "policy.yaml").write_text(policy)
+    table, _, answer = gate(folder).stdout.rpartition("\n\n")
+    assert max(map(len, table.splitlines())) <= 100
+    assert "interval  n" not in table
+    assert "\n  interval [" in table
+    assert answer.startswith("gate ")
+
+
 def test_warnings_for_what_does_not_stop_the_gate(gate, folder):
     done = gate(folder, GITHUB_ACTIONS="true")
     assert [line.partition(" ")[0] for line in done.stderr.splitlines()] == ["::warning", "::warning"]

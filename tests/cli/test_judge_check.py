@@ -200,7 +200,7 @@ def test_what_is_left_out_is_counted(tmp_path):
     assert group["labelled"] == 3
     assert "1 labelled rollouts have no judgement, and are left out" in group["notes"]
     assert "raters are split evenly on 1 rollouts: these are left out of the judge's errors" in group["notes"]
-    assert found["notes"] == ["labels.csv: 1 rows without a label are left out"]
+    assert found["notes"] == ["labels.csv: 1 row without a label is left out"]
 
 
 def test_the_shapes_agree(tmp_path):

@@ -124,6 +124,14 @@ def test_documents_under_other_numbers_find_each_other(tmp_path):
     assert found.notes == ["no id means the same document in both runs"]
 
 
+def test_the_same_ids_of_other_documents_are_no_common_tasks(tmp_path):
+    """Both count their documents from 0; a user who sees the same ids must be told why they are not the same."""
+    a = harness(tmp_path / "a", [sample(n, 1) for n in range(3)])
+    b = harness(tmp_path / "b", [sample(n, 1, doc_hash=f"other {n}") for n in range(3)])
+    with pytest.raises(InputError, match="have no task in common: no id means the same document in both runs"):
+        calipers.compare(a, b)
+
+
 def test_systems_meet_under_their_own_words(tmp_path):
     """lm-eval's exact_match and NeMo Gym's reward are each the only reward of their run."""
     a = str(tmp_path / "a" / "samples_sums.jsonl")
@@ -159,6 +167,18 @@ def test_rewards_that_only_one_run_has_are_left_out_aloud(tmp_path):
         calipers.compare(a, b, metric="mean_reward", reward="em")
 
 
+def test_a_single_reward_meets_its_namesake_among_several(tmp_path):
+    """One scorer before, three after: what both have is compared, and nobody is asked to pick."""
+    one = put(tmp_path / "one.jsonl", *({"task": t, "rewards": {"match": 1}} for t in "tuv"))
+    rows = ({"task": t, "rewards": {"match": 0, "style": 1}} for t in "tuv")
+    two = put(tmp_path / "two.jsonl", *rows)
+    found = calipers.compare(one, two, metric="mean_reward")
+    assert found["mean_reward(reward=match)"].delta == -1
+    assert pair(found).notes == ["only two.jsonl has mean_reward(reward=style): left out"]
+    turned = calipers.compare(two, one, metric="mean_reward")
+    assert turned["mean_reward(reward=match)"].delta == 1
+
+
 def test_plans_say_what_was_set_otherwise(tmp_path):
     paths = []
     for name, temperature in (("a", 0.0), ("b", 0.7)):
@@ -177,8 +197,9 @@ def test_plans_say_what_was_set_otherwise(tmp_path):
         put(folder / "rollouts.jsonl", *({"task": t, "reward": 1, **group} for t in "tu"))
         paths.append(str(folder))
     found = pair(calipers.compare(*paths))
-    assert found.notes[0].startswith("the content of the tasks, with targets and verifiers, differs: aaaa")
-    assert found.notes[1:] == ["sampling.temperature differs: 0.0 in a, 0.7 in b"]
+    assert found.notes[:2] == [f"{name} has 1 gap among its 3 rollouts of these tasks, left out" for name in "ab"]
+    assert found.notes[2].startswith("the content of the tasks, with targets and verifiers, differs: aaaa")
+    assert found.notes[3:] == ["sampling.temperature differs: 0.0 in a, 0.7 in b"]
     assert found.findings[0].undefined_tasks == 1  # v is owed in both
 
 

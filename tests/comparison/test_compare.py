@@ -260,3 +260,55 @@ def test_a_metric_of_ones_own_is_drawn_again():
         del METRICS.added["best_task"]
     assert (found.first, found.second, found.delta, found.method) == (0.5, 1.0, 0.5, "paired_bootstrap")
     assert found.higher_is_better is None
+
+
+@pytest.mark.parametrize("test", ["default", "strict", "sign-flip", "bootstrap"])
+def test_a_rounding_error_that_all_tasks_share_is_no_difference(test):
+    """0.1 + 0.2 is more than 0.3 by 5e-17: in twenty tasks out of twenty."""
+    found = calipers.compare([[0.3]] * 20, [[0.1 + 0.2]] * 20, metric="mean_reward", test=test)["mean_reward"]
+    assert (found.delta, found.p, found.verdict) == (0, 1, "undecided")
+
+
+def test_a_rounding_error_makes_no_run_the_best():
+    exact, rounded = [[0.3], [0.6]] * 10, [[0.1 + 0.2], [0.6]] * 10
+    (ranks,) = calipers.compare(exact, rounded, exact, metric="mean_reward").contests[0].ranks
+    assert [place.chance_best for place in ranks.places] == pytest.approx([1 / 3] * 3)
+
+
+def test_one_cluster_has_no_ranks(tmp_path):
+    rewards = {"t": [1], "u": [0], "v": [1]}
+    paths = [run(tmp_path / f"{name}.jsonl", rewards, model=name, metadata={"book": "one"}) for name in "abc"]
+    (ranks,) = calipers.compare(*paths, metric="mean_reward", cluster="book").contests[0].ranks
+    assert (ranks.places, ranks.why) == ([], "one cluster says nothing about others")
+
+
+def test_gaps_are_told_and_not_only_left_out(tmp_path):
+    """Failures on one side must not raise its score unseen."""
+    one = run(tmp_path / "a.jsonl", {"t": [1, 0], "u": [1, 1]}, model="a")
+    two = run(tmp_path / "b.jsonl", {"t": [1, None], "u": [1, 1]}, model="b")
+    for missing, what in (("gap", "left out"), ("zero", "counted 0")):
+        found = calipers.compare(one, two, metric="mean_reward", missing=missing)
+        assert f"b has 1 gap among its 4 rollouts of these tasks, {what}" in found.contests[0].pairs[0].notes
+
+
+def test_samples_are_not_advised_where_clusters_are_the_units(tmp_path):
+    """What more samples do to clusters is not known from the variances of tasks."""
+    rng = np.random.default_rng(3)
+    tables = [{f"t{n}": [float(x) for x in rng.random(4) < 0.5] for n in range(12)} for _ in range(2)]
+    paths = []
+    for name, tasks in zip("ab", tables, strict=True):
+        rows = [
+            {
+                "task": task,
+                "sample": at,
+                "reward": reward,
+                "model": name,
+                "metadata": {"book": f"b{int(task[1:]) // 3}"},
+            }
+            for task, rewards in tasks.items()
+            for at, reward in enumerate(rewards)
+        ]
+        paths.append(put(tmp_path / f"{name}.jsonl", *rows))
+    found = calipers.compare(*paths, metric="mean_reward", cluster="book")["mean_reward"]
+    assert found.more_samples is None
+    assert found.more_tasks is None or "cluster" in found.sentence

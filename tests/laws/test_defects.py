@@ -111,3 +111,27 @@ def test_an_unparsed_answer_is_the_models_but_a_failed_judge_is_not():  # inspec
     rows = [{"task": "a", "outcome": "unparsed"}, {"task": "b", "outcome": "judge_failed"}, {"task": "c", "reward": 1}]
     estimate = found(rollouts(*rows))
     assert (estimate.value, estimate.samples) == (0.5, 2)
+
+
+def test_runs_that_agree_do_not_make_the_tasks_certain():  # NeMo-Skills: the error across runs forgets the questions
+    tasks = [[1] * 4] * 6 + [[0] * 4] * 4  # every run scores 0.6: their standard deviation is 0
+    assert found(tasks).stderr == pytest.approx(statistics.stdev([1] * 6 + [0] * 4) / math.sqrt(10))
+
+
+def test_a_ranking_says_how_sure_it_is():  # HELM: win rates without uncertainty
+    runs = [[[1], [0], [1], [0]], [[1], [1], [0], [0]], [[1], [1], [1], [0]]]
+    (ranks,) = calipers.compare(*runs, metric="mean_reward").contests[0].ranks
+    assert all(place.ranks[0] < place.ranks[1] for place in ranks.places)
+    assert sum(place.chance_best for place in ranks.places) == pytest.approx(1)
+
+
+def test_an_improvement_can_be_significant():  # NeMo Evaluator: one-sided, so that only a drop can
+    before, after = [[0]] * 10 + [[1]] * 30, [[1]] * 40
+    assert calipers.compare(before, after, metric="mean_reward")["mean_reward"].verdict == "better"
+
+
+def test_tasks_are_paired_by_name_and_not_by_place():  # NeMo Evaluator: by integer index
+    before = rollouts(*({"task": f"t{n}", "reward": n % 2, "model": "a"} for n in range(20)))
+    after = rollouts(*({"task": f"t{n}", "reward": n % 2, "model": "b"} for n in reversed(range(1, 20))))
+    flips = calipers.compare(before, after, metric="mean_reward").contests[0].pairs[0].flips
+    assert (flips.worse, flips.better, flips.same) == (0, 0, 19)

@@ -31,7 +31,7 @@ def test_a_document_keeps_its_log_likelihood(tmp_path, metrics, reward, columns)
     found = made(tmp_path, metrics)
     assert found.rewards["reward"].values.tolist() == [reward]
     assert {name: found.columns[name].values.tolist()[0] for name in columns} == columns
-    assert "of all documents together, shown by --dialect lm_eval --format md" in found.notes[0]
+    assert "of all documents together, shown by calipers score --dialect lm_eval --format md" in found.notes[0]
 
 
 def test_what_is_averaged_is_the_reward(tmp_path):

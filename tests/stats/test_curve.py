@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from making import GAP, rewards
 
 from calipers.metrics.rewards import pass_at_k, pass_hat_k
-from calipers.rollouts.column import Column
-from calipers.stats.curve import beyond, maj_curve, max_curve, pass_curves, posterior_points
+from calipers.stats.curve import beyond, max_curve, pass_curves, posterior_points
 from calipers.stats.interval import interval
 
 
@@ -117,18 +116,3 @@ def test_max_at_k():
     free = max_curve(*rewards([1, 5], [2, 3]), limits=None).points
     assert (free[0].value, free[1].value) == (2.75, 4)
     assert free[1].interval[1] > 5  # no range, no clipping
-
-
-@pytest.mark.parametrize(
-    ("votes", "expected"),
-    [
-        ((4, 3, 1), {1: 0.5, 2: 0.5, 3: 0.571429, 5: 0.660714, 8: 1}),
-        ((3, 4, 1), {1: 0.375, 2: 0.375, 3: 0.357143, 5: 0.339286, 8: 0}),
-    ],
-)
-def test_maj_at_k(votes, expected):
-    """The first answer is right; all subsets count, ties are shared."""
-    answers = np.repeat([0.0, 1, 2], votes)
-    made, by = rewards((answers == 0).astype(float), (answers == 0).astype(float))
-    curve = maj_curve(made, Column.of(np.tile(answers, 2)), by, limits=(0.0, 1.0))
-    assert {k: curve.points[k - 1].value for k in expected} == pytest.approx(expected, abs=1e-6)

@@ -36,6 +36,15 @@ def test_ties_are_ties_though_sums_are_rounded():
     assert sign_flip(pulls).p == sum(abs(value) >= seen for value in sums) / 64
 
 
+def test_rounding_does_not_choose_other_patterns():
+    """A mean and a rate of the same tasks are one test: pulls of one size may change places by their last bit."""
+    rng = np.random.default_rng(0)
+    pulls = rng.integers(-3, 5, 60) / 4 / 60
+    shaken = np.nextafter(pulls, rng.choice([-1.0, 1.0], 60)) * (pulls != 0)
+    assert sign_flip(pulls).units > FEW
+    assert sign_flip(pulls).p == sign_flip(shaken).p == sign_flip(-pulls).p
+
+
 @given(st.lists(st.integers(-5, 5), min_size=1, max_size=9))
 def test_exact_is_the_count_over_all_patterns(pulls):
     size = [abs(pull) for pull in pulls if pull]

@@ -96,3 +96,38 @@ def test_clusters_are_asked_for_where_they_are_the_units():
     values = np.array([1.0, 0, 0, -1, 1, 0])
     found = verdict(paired(values, clusters=np.array([0, 0, 1, 1, 2, 2]), limits=UNIT), clustered=True)
     assert "more clusters like these" in found.sentence
+
+
+def test_few_units_need_more_than_the_normal_distribution_says():
+    """Of three clusters z would ask for one more, which could not even reach the level on average."""
+    difference = Difference(0.0708, 0.02895, (-0.0537, 0.195), 0.13, "floored_t", 3, 3.0, 2.0, 1.0)
+    found = verdict(difference, clustered=True)
+    assert found.more_tasks == 4
+    assert power_of(3 * 0.02895**2, 0.0708, 7) > 0.8 > power_of(3 * 0.02895**2, 0.0708, 6)
+    assert "about 4 more clusters like these would" in found.sentence
+
+
+def test_one_is_no_plural():
+    nearly = Difference(0.1, 0.0354, (-0.01, 0.21), 0.06, "floored_t", 99, 99.0, 98.0, 1.0)
+    assert "about 1 more task like these would decide it" in verdict(nearly).sentence
+
+
+def test_the_strict_test_needs_no_fewer_than_the_default_one():
+    moved = np.array([0.25] * 20 + [-0.25] * 12 + [0.0] * 28)
+    strict, default = (verdict(paired(moved, limits=UNIT, test=test)) for test in ("strict", "floored_t"))
+    assert strict.difference.p > default.difference.p
+    assert strict.more_tasks > default.more_tasks
+
+
+def test_no_margin_is_promised_where_it_could_not_help():
+    """Costs have no range: where none differs, nothing says how far they might."""
+    found = verdict(paired(np.zeros(30), limits=None))
+    assert found.sentence.endswith("no difference was seen, and nothing here can show that there is none")
+    assert verdict(paired(np.zeros(30), limits=None), margin=10.0).word == "undecided"
+
+
+def test_without_a_test_nothing_would_decide_it():
+    """The strict test of rewards without a range has no p, and no number of tasks gives it one."""
+    found = verdict(paired(np.array([3.0, -1.0, 2.0, 0.5]), limits=None, test="strict"))
+    assert (found.p, found.more_tasks) == (None, None)
+    assert "would decide" not in found.sentence

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
 from calipers.cli.output import Target, standard_output, write
 from calipers.cli.progress import Progress
-from calipers.cli.score import FORMATS, roles
-from calipers.names import DIALECTS
 from calipers.reports.safe import clean, safe_json
 
 if TYPE_CHECKING:
@@ -24,32 +23,15 @@ NO = 1
 
 @click.command()
 @click.argument("paths", metavar="A B...", nargs=-1, required=True, type=click.Path())
-@click.option(
-    "--metric",
-    "metrics",
-    metavar="NAME",
-    multiple=True,
-    help="A metric, such as pass@3 or cost_per_task; may be repeated. Without it: the dialect's own.",
-)
-@click.option(
-    "--dialect", metavar="NAME", help=f"Whose names and rules hold: {', '.join(DIALECTS.entries)}.  [default: native]"
-)
+@options.metrics("A metric, such as pass@3 or cost_per_task; may be repeated. Without it: the dialect's own.")
+@options.dialect
 @click.option("--by", metavar="KEY", multiple=True, help="The difference in each slice, too; may be repeated.")
-@click.option("--cluster", metavar="KEY", help="Tasks that share this value are one unit of the test.")
-@click.option("--reward", metavar="KEY", help="Which of several rewards counts.")
-@click.option(
-    "--columns",
-    metavar="ROLE=KEY,...",
-    multiple=True,
-    help="What the files call the keys of a record: task=id,reward=score; may be repeated.",
-)
-@click.option(
-    "--missing",
-    type=click.Choice(["gap", "zero", "fail"]),
-    help="What becomes of rollouts without a number: left out, counted 0, or exit 3. Without it: the dialect's rule.",
-)
-@click.option("--confidence", metavar="SHARE", type=float, default=0.95, show_default=True, help="Of the intervals.")
-@click.option("--seed", metavar="N", type=int, default=0, show_default=True, help="Of resampling.")
+@options.cluster("test")
+@options.reward
+@options.columns("the files call")
+@options.missing
+@options.confidence("intervals")
+@options.seed
 @click.option("--margin", metavar="M", type=float, help="A difference up to M does not matter: shown to be so, or not.")
 @click.option("--test", type=click.Choice(TESTS), default="default", show_default=True, help="Of no difference.")
 @click.option(
@@ -66,13 +48,9 @@ NO = 1
     type=click.Choice(["worse", "undecided"]),
     help="Exit 1 when anything is worse; with undecided, also when it is not clear.",
 )
-@click.option("--out", metavar="PATH", type=click.Path(), help="Write the comparison as JSON to this file, too.")
-@click.option(
-    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
-)
-@click.option(
-    "--plugin", "plugins", metavar="FILE|MODULE", multiple=True, help="Python code that brings metrics; it is run."
-)
+@options.out("the comparison")
+@options.shape()
+@options.plugins
 @verbose
 def compare(
     paths: tuple[str, ...],
@@ -89,7 +67,7 @@ def compare(
     Each path is anything that calipers score reads. One file with several models is compared within itself.
     """
     target = Target(out, paths) if out is not None else None
-    names = roles(columns)
+    names = options.roles(columns)
     with redirect_stdout(sys.stderr), Progress() as progress:  # what a plugin prints is no data of ours
         for plugin in plugins:
             from calipers.compat import load_plugin

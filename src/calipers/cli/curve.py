@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
 from calipers.cli.output import Target
 from calipers.cli.progress import Progress
-from calipers.cli.score import FORMATS, roles
 from calipers.cli.sheet import show_report
 from calipers.reports.safe import safe_json
 
@@ -25,28 +25,15 @@ from calipers.reports.safe import safe_json
     type=int,
     help="End the curves at K; beyond the samples there are, pass@k and pass^k go on by a model, and are marked.",
 )
-@click.option("--threshold", metavar="R", type=float, default=1.0, show_default=True, help="The reward of a pass.")
-@click.option("--reward", metavar="KEY", help="Which of several rewards counts.  [default: each]")
-@click.option("--cluster", metavar="KEY", help="Tasks that share this value are one unit of the bands.")
-@click.option(
-    "--columns",
-    metavar="ROLE=KEY,...",
-    multiple=True,
-    help="What the file calls the keys of a record: task=id,reward=score; may be repeated.",
-)
-@click.option(
-    "--missing",
-    type=click.Choice(["gap", "zero", "fail"]),
-    default="gap",
-    show_default=True,
-    help="What becomes of rollouts without a number: left out, counted 0, or exit 3.",
-)
-@click.option("--confidence", metavar="SHARE", type=float, default=0.95, show_default=True, help="Of the bands.")
+@options.threshold
+@options.each_reward
+@options.cluster("bands")
+@options.columns("the file calls")
+@options.missing_left_out
+@options.confidence("bands")
 @click.option("--plot", metavar="FILE", type=click.Path(), help="Draw the curves to this file: .svg or .png.")
-@click.option("--out", metavar="PATH", type=click.Path(), help="Write the curves as JSON to this file, too.")
-@click.option(
-    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
-)
+@options.out("the curves")
+@options.shape()
 @verbose
 def curve(
     paths: tuple[str, ...],
@@ -61,7 +48,7 @@ def curve(
     PATH... is anything that calipers score reads. Where cost_usd is known, so is the cost of a first pass.
     """
     target = Target(out, paths) if out is not None else None
-    names = roles(columns)
+    names = options.roles(columns)
     picture = None
     if plot is not None:
         from calipers.reports.curve_plot import kind_of, need_matplotlib

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
 from calipers.cli.output import Target, write
-from calipers.cli.score import roles
 from calipers.errors import InputError
 from calipers.names import DIALECTS
 from calipers.reports.safe import clean, safe_json
@@ -40,8 +40,8 @@ FORMATS = ("table", "json", "md", "junit")
 @click.option("--dataset", metavar="NAME", help="Ask only the group of this dataset.")
 @click.option("--max-gaps", metavar="N|N%", help="So many rollouts of a group may be without a number; more is exit 3.")
 @click.option("--dialect", metavar="NAME", help=f"Whose names and rules score rollouts: {', '.join(DIALECTS.entries)}.")
-@click.option("--cluster", metavar="KEY", help="Tasks that share this value are one unit of the interval.")
-@click.option("--reward", metavar="KEY", help="Which of several rewards counts.")
+@options.cluster("interval")
+@options.reward
 @click.option("--columns", metavar="ROLE=KEY,...", multiple=True, help="What a file calls its keys: task=id.")
 @click.option(
     "--missing", type=click.Choice(["gap", "zero", "fail"]), help="What becomes of gaps, where rollouts are scored."
@@ -49,13 +49,9 @@ FORMATS = ("table", "json", "md", "junit")
 @click.option("--confidence", metavar="SHARE", type=float, help="Of the intervals.  [default: 0.95]")
 @click.option("--seed", metavar="N", type=int, help="Of resampling.  [default: 0]")
 @click.option("--junit", metavar="FILE", type=click.Path(), help="Write the checks as JUnit XML to this file, too.")
-@click.option("--out", metavar="PATH", type=click.Path(), help="Write the checks as JSON to this file, too.")
-@click.option(
-    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
-)
-@click.option(
-    "--plugin", "plugins", metavar="FILE|MODULE", multiple=True, help="Python code that brings metrics; it is run."
-)
+@options.out("the checks")
+@options.shape(*FORMATS)
+@options.plugins
 @verbose
 def gate(
     result: str | None,
@@ -80,7 +76,7 @@ def gate(
     """
     inputs = [path for path in (result, policy, baseline) if path]
     targets = [Target(path, inputs) for path in (junit, out) if path is not None]
-    names = roles(columns)
+    names = options.roles(columns)
     with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
         for plugin in plugins:
             from calipers.compat import load_plugin

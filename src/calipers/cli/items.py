@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
 from calipers.cli.output import Target
 from calipers.cli.progress import Progress
-from calipers.cli.score import FORMATS, roles
 from calipers.cli.sheet import show_report
 from calipers.errors import InputError
 from calipers.reports.safe import safe_json
@@ -32,26 +32,13 @@ SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "samples", 
 @click.option(
     "--limit", metavar="N", type=int, help=f"Show so many tasks; 0 is all.  [default: {SHOWN}; all of json and csv]"
 )
-@click.option("--threshold", metavar="R", type=float, default=1.0, show_default=True, help="The reward of a pass.")
-@click.option("--reward", metavar="KEY", help="Which of several rewards counts.  [default: each]")
-@click.option("--cluster", metavar="KEY", help="Tasks that share this value are one unit of the variance.")
-@click.option(
-    "--columns",
-    metavar="ROLE=KEY,...",
-    multiple=True,
-    help="What the files call the keys of a record: task=id,reward=score; may be repeated.",
-)
-@click.option(
-    "--missing",
-    type=click.Choice(["gap", "zero", "fail"]),
-    default="gap",
-    show_default=True,
-    help="What becomes of rollouts without a number: left out, counted 0, or exit 3.",
-)
-@click.option("--out", metavar="PATH", type=click.Path(), help="Write all tasks as JSON to this file, too.")
-@click.option(
-    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
-)
+@options.threshold
+@options.each_reward
+@options.cluster("variance")
+@options.columns("the files call")
+@options.missing_left_out
+@options.out("all tasks")
+@options.shape()
 @verbose
 def items(
     paths: tuple[str, ...],
@@ -68,7 +55,7 @@ def items(
     if limit is not None and limit < 0:
         raise InputError(f"--limit is {limit}; expected 0 for all tasks, or a number of them")
     target = Target(out, paths) if out is not None else None
-    names = roles(columns)
+    names = options.roles(columns)
     with redirect_stdout(sys.stderr), Progress() as progress:
         from calipers.jobs.items import items as look_at
 

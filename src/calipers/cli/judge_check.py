@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
 from calipers.cli.output import Target
 from calipers.cli.progress import Progress
-from calipers.cli.score import FORMATS, roles
 from calipers.cli.sheet import show_report
 from calipers.reports.safe import safe_json
 
@@ -29,17 +29,10 @@ from calipers.reports.safe import safe_json
 @click.option(
     "--threshold", metavar="R", type=float, default=1.0, show_default=True, help="The reward or label that is good."
 )
-@click.option(
-    "--columns",
-    metavar="ROLE=KEY,...",
-    multiple=True,
-    help="What the run calls the keys of a record: task=id,reward=score; may be repeated.",
-)
-@click.option("--confidence", metavar="SHARE", type=float, default=0.95, show_default=True, help="Of the intervals.")
-@click.option("--out", metavar="PATH", type=click.Path(), help="Write the check as JSON to this file, too.")
-@click.option(
-    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
-)
+@options.columns("the run calls")
+@options.confidence("intervals")
+@options.out("the check")
+@options.shape()
 @verbose
 def judge_check(
     paths: tuple[str, ...], labels: str, columns: tuple[str, ...], out: str | None, shape: str, **settings: Any
@@ -49,7 +42,7 @@ def judge_check(
     RUN is anything that calipers score reads; its reward is the judge's word. No model is called.
     """
     target = Target(out, (*paths, labels)) if out is not None else None
-    names = roles(columns)
+    names = options.roles(columns)
     with redirect_stdout(sys.stderr), Progress() as progress:
         from calipers.jobs.judge_check import judge_check as check
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
 from calipers.cli.output import Target, write
-from calipers.cli.score import roles
 from calipers.errors import InputError
 from calipers.reports.safe import clean, safe_json
 
@@ -60,11 +60,8 @@ NUMBERS = ("variance_between", "variance_within", "baseline_rate")
 @click.option(
     "--missing", type=click.Choice(["gap", "zero"]), default="gap", show_default=True, help="What becomes of gaps."
 )
-@click.option("--out", metavar="PATH", type=click.Path(), help="Write the plan as JSON to this file, too.")
-@click.option(
-    "--format", "shape", type=click.Choice(["table", "json", "md"]), default="table", show_default=True,
-    help="Of standard output.",
-)  # fmt: skip
+@options.out("the plan")
+@options.shape("table", "json", "md")
 @verbose
 def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[str, ...], **given: Any) -> None:
     """Plan a comparison of two runs: tasks and samples for a difference, and the smallest difference in reach.
@@ -115,7 +112,7 @@ def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, A
         r = 0.0 if given["unpaired"] else given["correlation"]
         return from_numbers(given["variance_between"], given["variance_within"], given["baseline_rate"], r)
     names = ("metric", "reward", "agent", "model", "dataset", "missing")
-    chosen = Chosen(columns=roles(columns), **{name: given[name] for name in names})
+    chosen = Chosen(columns=options.roles(columns), **{name: given[name] for name in names})
     return from_pilots(pilots, chosen, given["correlation"], paired=not given["unpaired"])
 
 

@@ -11,7 +11,7 @@ import click
 
 from calipers.cli.group import verbose
 from calipers.cli.output import write
-from calipers.cli.score import roles
+from calipers.cli.scoring_options import roles
 from calipers.errors import InputError
 from calipers.reports.safe import clean, safe_json
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
-from calipers.cli.lm_eval import are_theirs, show_files
+from calipers.cli.lm_eval import are_theirs, show_files, with_theirs
 from calipers.cli.output import Target, document, notes, show
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
-from calipers.names import DIALECTS
 from calipers.reports.safe import clean
 from calipers.stats.cards import asked_names
 
@@ -22,51 +22,31 @@ if TYPE_CHECKING:
     from calipers.cli.export import GymExport, HarborExport
     from calipers.cli.profile import ProfileExport
 
-FORMATS = ("table", "json", "csv", "md")
 INCOMPLETE = 3
 
 
 @click.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
-@click.option(
-    "--metric",
-    "metrics",
-    metavar="NAME",
-    multiple=True,
-    help="A metric, such as pass@3 or 'mean(column=f1)'; may be repeated. "
-    "Without it: the dialect's own, for native mean_reward and pass_rate.",
+@options.metrics(
+    "A metric, such as pass@3 or 'mean(column=f1)'; may be repeated. "
+    "Without it: the dialect's own, for native mean_reward and pass_rate."
 )
-@click.option(
-    "--dialect", metavar="NAME", help=f"Whose names and rules hold: {', '.join(DIALECTS.entries)}.  [default: native]"
-)
+@options.dialect
 @click.option("--by", metavar="KEY", multiple=True, help="Break the numbers down by a metadata path; may be repeated.")
-@click.option("--cluster", metavar="KEY", help="Tasks that share this value are one unit of the interval.")
-@click.option("--reward", metavar="KEY", help="Which of several rewards counts.")
-@click.option(
-    "--columns",
-    metavar="ROLE=KEY,...",
-    multiple=True,
-    help="What the file calls the keys of a record: task=id,reward=score; may be repeated.",
-)
-@click.option(
-    "--missing",
-    type=click.Choice(["gap", "zero", "fail"]),
-    help="What becomes of rollouts without a number: left out, counted 0, or exit 3. Without it: the dialect's rule.",
-)
+@options.cluster("interval")
+@options.reward
+@options.columns("the file calls")
+@options.missing
 @click.option(
     "--interval",
     metavar="NAME",
     help=f"How sure a mean is: {', '.join(asked_names())}; calipers explain NAME says more.  [default: default]",
 )
-@click.option("--confidence", metavar="SHARE", type=float, default=0.95, show_default=True, help="Of the intervals.")
-@click.option("--seed", metavar="N", type=int, default=0, show_default=True, help="Of resampling.")
-@click.option("--out", metavar="PATH", type=click.Path(), help="Write the result as JSON to this file, too.")
-@click.option(
-    "--format", "shape", type=click.Choice(FORMATS), default="table", show_default=True, help="Of standard output."
-)
-@click.option(
-    "--plugin", "plugins", metavar="FILE|MODULE", multiple=True, help="Python code that brings metrics; it is run."
-)
+@options.confidence("intervals")
+@options.seed
+@options.out("the result")
+@options.shape()
+@options.plugins
 @click.option(
     "--export",
     metavar="SYSTEM[=PATH]",
@@ -102,7 +82,7 @@ def score(
     Each file's format is found from its content; several files are one set of rollouts; - is standard input.
     """
     target = Target(out, paths) if out is not None else None
-    names = roles(columns)
+    names = options.roles(columns)
     writer = exporter(export, paths, hooks, force)
     with redirect_stdout(sys.stderr), Progress() as progress:  # what a plugin prints is no data of ours
         for plugin in plugins:
@@ -119,6 +99,8 @@ def score(
             result = writer.score(metrics or None, names, told, settings)
         else:
             result = score_plan(paths, make_plan(metrics or None, source=paths, **settings), names, told)
+        if target or shape == "json":
+            result = with_theirs(result, paths)
     if target:
         target.write(document(result).encode())
     if shape == "md" and result.dialect == "lm_eval" and are_theirs(paths, [one.format for one in result.inputs]):
@@ -148,20 +130,3 @@ def exporter(
     if export == SYSTEM:
         return ProfileExport(paths, force=force)
     return named(export, paths, force=force, hooks=hooks)
-
-
-def roles(texts: tuple[str, ...]) -> dict[str, str]:
-    """What ``--columns`` says: roles, and the keys that play them.
-
-    >>> roles(("task=id,reward=score", "answer=final"))
-    {'task': 'id', 'reward': 'score', 'answer': 'final'}
-    """
-    found: dict[str, str] = {}
-    for pair in (pair for text in texts for pair in text.split(",")):
-        role, equals, key = (side.strip() for side in pair.partition("="))
-        if not (role and equals and key):
-            raise InputError.at("--columns", f"{pair!r} cannot be read", "expected ROLE=KEY, such as task=id")
-        if role in found:
-            raise InputError.at("--columns", f"{role} is given twice", "expected it once")
-        found[role] = key
-    return found

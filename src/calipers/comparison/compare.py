@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,14 +24,13 @@ from calipers.comparison.ranks import ranks
 from calipers.comparison.reads import columns_of, of_both
 from calipers.comparison.runs import Meeting, chosen, meetings, runners
 from calipers.comparison.side import Side, opened
+from calipers.comparison.told import check_gaps, check_sources, gaps_told, notes_of
 from calipers.comparison.unlike import differences, prompts_differ
-from calipers.errors import Incomplete, InputError
+from calipers.errors import InputError
 from calipers.pipeline import Progress, Source, quietly
 from calipers.plan import make_plan
-from calipers.readers.files import STDIN
 from calipers.reports.compare import Comparison, Contest, Flips, Pair, Run
 from calipers.rollouts.labels import has
-from calipers.rollouts.ledger import Ledger
 
 
 def compare(
@@ -75,7 +73,7 @@ def compare(
     question = make_question(
         plan, test=test, adjust=adjust, margin=margin, baseline=baseline, flips=flips, documents=metric is None
     )
-    _check_sources(sources)
+    check_sources(sources)
     sides = [opened(source, columns or {}, plan.labels, progress) for source in sources]
     with quietly():
         return _compared(sides, question)
@@ -103,7 +101,7 @@ def _compared(sides: Sequence[Side], question: Question) -> Comparison:
     met = meetings([runners(place, side.path, side.rollouts) for place, side in enumerate(sides)])
     planned = [(meeting, chosen(meeting, question.baseline)) for meeting in met]
     for meeting, _ in planned:
-        _check_gaps(meeting, question)
+        check_gaps(meeting, question)
     drafts: list[list[Draft]] = []
     apart: list[str] = []
     for meeting, pairs in planned:
@@ -144,7 +142,7 @@ def _compared(sides: Sequence[Side], question: Question) -> Comparison:
         inputs=[side.hashed() for side in sides],
         contests=contests,
         tests=tests,
-        notes=[*_notes(sides, met), *apart],
+        notes=[*notes_of(sides, met), *apart],
     )
 
 
@@ -154,7 +152,8 @@ def _draft(meeting: Meeting, one: int, two: int, sides: Sequence[Side], question
     common, notes = _common(meeting, one, two, sides)
     if not common.alignment.common:
         first, second = (", ".join(map(repr, meeting.parts[at].tasks[:2])) for at in (one, two))
-        return f"{names[0]} ({first}, ...) and {names[1]} ({second}, ...) have no task in common"
+        why = "".join(f": {note}" for note in notes)
+        return f"{names[0]} ({first}, ...) and {names[1]} ({second}, ...) have no task in common{why}"
     plan = question.plan
     clusters, said = units(common, plan.cluster) if plan.cluster else (None, None)
     asked, more = of_both(plan.asked, (common.first, common.second), names, plan.reward)
@@ -174,6 +173,7 @@ def _draft(meeting: Meeting, one: int, two: int, sides: Sequence[Side], question
     if question.documents:
         those = [sides[meeting.runners[at].side].hashed() for at in (one, two)]
         cuts += [Cut(None, None, found) for found in of_documents(those[0], those[1], common, question)]
+    notes += [*gaps_told(names[0], common.first, plan.missing), *gaps_told(names[1], common.second, plan.missing)]
     counts = len(common.first), len(common.second)
     if counts[0] != counts[1]:
         notes.append(f"on the common tasks {names[0]} has {counts[0]:,} samples, {names[1]} {counts[1]:,}")
@@ -248,35 +248,3 @@ def _runs(meeting: Meeting) -> list[Run]:
         Run(name, runner.path, *runner.who, part.keys[0][2], len(part.tasks), len(part))
         for name, runner, part in zip(meeting.names, meeting.runners, meeting.parts, strict=True)
     ]
-
-
-def _check_gaps(meeting: Meeting, question: Question) -> None:
-    if question.plan.missing != "fail":
-        return
-    for name, part in zip(meeting.names, meeting.parts, strict=True):
-        if gaps := Ledger.of(part).gaps:
-            refusal = f"{name}: {gaps:,} of {len(part):,} rollouts are gaps"
-            raise Incomplete(f"{refusal}; --missing gap leaves them out, --missing zero counts them 0")
-
-
-def _check_sources(sources: Sequence[Source]) -> None:
-    if not sources:
-        raise InputError("nothing to compare; expected two runs or more")
-    paths = [os.fspath(one) for one in sources if isinstance(one, (str, os.PathLike))]
-    real = [path if path == STDIN else os.path.realpath(path) for path in paths]
-    for place, path in enumerate(real):
-        if path in real[:place]:
-            raise InputError.at(paths[place], "is given twice", "expected another run: one and the same cannot differ")
-
-
-def _notes(sides: Sequence[Side], met: Sequence[Meeting]) -> list[str]:
-    """What the readers passed over, files that are one and the same, and datasets without a match."""
-    found = [note for side in sides for note in side.rollouts.notes]
-    seen: dict[tuple[str, ...], str] = {}
-    for side in sides:
-        whole = [one for one in side.hashed() if one.format != "lm_eval_results"]  # whose rollouts stand beside it
-        hashes = tuple(one.sha256 for one in whole)
-        if hashes and hashes in seen:
-            found.append(f"{side.path} and {seen[hashes]} hold the same bytes: there is no difference to be found")
-        seen.setdefault(hashes, side.path)
-    return [*found, *(note for meeting in met for note in meeting.notes)]

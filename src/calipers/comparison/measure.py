@@ -23,7 +23,7 @@ from calipers.metrics.rewards import passes
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.sums import total
 from calipers.stats.mcnemar import flips
-from calipers.stats.paired import FLOORED_T, NO_COMMON, STRICT, Difference, judged, rate_units, units_of
+from calipers.stats.paired import FLOORED_T, NO_COMMON, STRICT, Difference, apart, judged, rate_units, units_of
 from calipers.stats.paired_bootstrap import Resampled, paired_bootstrap, paired_bootstrap_of_values, ratio
 from calipers.stats.power import PairVariance, pair_variance
 from calipers.stats.sign_flip import sign_flip
@@ -56,9 +56,9 @@ def _measure(matter: Matter) -> Measured:
     counts = pair[0].ndim > 1
     outright = _outright(reduced, there)
     difference = _tested(metric, matter, pair, there, outright)
-    counted = matter.clusters is None and difference.p is not None  # one task says nothing, nor do those of a cluster
+    counted = matter.clusters is None and difference.p is not None  # clusters are no tasks of their own
     first, second = (_value(metric, matter, side) for side in pair)
-    variance, repeats = _parts(metric, matter, there) if difference.p is not None else (None, None)
+    variance, repeats = _parts(metric, matter, there) if counted else (None, None)
     found = Measured(
         both=matter.both,
         higher_is_better=matter.higher_is_better,
@@ -89,7 +89,13 @@ def _reduced(metric: Metric, matter: Matter) -> tuple[Column, Column]:
     for asked, side, columns in zip((matter.both.first, matter.both.second), matter.sides, matter.columns, strict=True):
         settled = {key: asked.params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
         found.append(metric.reduce(*columns, by=side.by_task, **settled))
-    return found[0], found[1]
+    first, second = found
+    if first.values.ndim == 1:  # a rounding error that all tasks share would be a significant difference
+        with np.errstate(invalid="ignore"):
+            same = apart(second.values, first.values) == 0
+        both = np.maximum(first.values, second.values)  # whichever run comes first
+        first, second = (Column(np.where(same, both, side.values), side.given) for side in found)
+    return first, second
 
 
 def _tested(

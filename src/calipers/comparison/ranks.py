@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import combinations
 
 import numpy as np
 
@@ -15,10 +16,12 @@ from calipers.errors import InputError
 from calipers.metrics.aggregate import mean, pooled
 from calipers.metrics.metric import Metric
 from calipers.reports.compare import Place, Ranks
-from calipers.rollouts.column import Bools, Column, Ints
+from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.labels import clusters, has
 from calipers.rollouts.table import Rollouts
+from calipers.stats.interval import ONE_CLUSTER
 from calipers.stats.multiplicity import ranking
+from calipers.stats.paired import apart
 
 FEW = "fewer than two tasks have a value in every run"
 UNEQUAL = "the runs have different numbers of samples: a rate over samples has no common weights"
@@ -74,10 +77,13 @@ def _ranked(text: str, asked: Sequence[Asked], meeting: Meeting, places: Sequenc
             return Ranks(text, count, [], None, None, UNEQUAL)
         weights, held = held[0, :, 1], held[..., 0] / held[..., 1]
     plan = question.plan
+    units = _units(meeting.parts, places, plan.cluster, there)
+    if units is not None and len(np.unique(units)) < 2:
+        return Ranks(text, count, [], None, None, ONE_CLUSTER)
     found = ranking(
-        held,
+        _alike(held),
         weights,
-        _units(meeting.parts, places, plan.cluster, there),
+        units,
         higher_is_better=asked[0].metric.higher_is_better is not False,  # type: ignore[union-attr]  # a Metric
         confidence=plan.confidence,
         seed=plan.seed,
@@ -94,6 +100,14 @@ def _ranked(text: str, asked: Sequence[Asked], meeting: Meeting, places: Sequenc
         for run in order
     ]
     return Ranks(text, count, stand, found.optimism, found.corrected)
+
+
+def _alike(held: Floats) -> Floats:
+    """The values of several runs, [M, T], equal where they differ by rounding only: that makes no run the best."""
+    held = held.copy()
+    for one, two in combinations(range(len(held)), 2):
+        held[two] = np.where(apart(held[one], held[two]) == 0, held[one], held[two])
+    return held
 
 
 def _values(asked: Asked, part: Rollouts, name: str, question: Question) -> Column:

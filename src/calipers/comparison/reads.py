@@ -43,6 +43,7 @@ def of_both(
                 notes[f"the reward is {keys[0]!r} in {names[0]} and {keys[1]!r} in {names[1]}"] = None
             found.append(Both(next(iter(first)) if keys[0] == keys[1] else one.text, a, b))
             continue
+        first, second = _under_one_name(first, second)
         shared = [text for text in first if text in second]
         if not shared:
             held = "; ".join(f"{name} has {_listed(run)}" for run, name in zip(runs, names, strict=True))
@@ -51,6 +52,18 @@ def of_both(
         for alone, name in ((first.keys() - second.keys(), names[0]), (second.keys() - first.keys(), names[1])):
             notes |= {f"only {name} has {text}: left out": None for text in sorted(alone)}
     return found, list(notes)
+
+
+def _under_one_name(first: dict[str, Asked], second: dict[str, Asked]) -> tuple[dict[str, Asked], dict[str, Asked]]:
+    """The only reward of one run, called as the other run calls it among several."""
+    sides = [first, second]
+    for place, (own, others) in enumerate(((first, second), (second, first))):
+        if len(own) == 1:
+            (asked,) = own.values()
+            for text, other in others.items():
+                if asked.params.get("reward") is not None and asked.params["reward"] == other.params.get("reward"):
+                    sides[place] = {text: replace(asked, text=text)}
+    return sides[0], sides[1]
 
 
 def columns_of(asked: Asked, run: Rollouts, name: str, *, zero: bool) -> list[Column]:

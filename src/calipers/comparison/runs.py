@@ -55,7 +55,7 @@ def meetings(sides: Sequence[Sequence[Runner]]) -> list[Meeting]:
     notes = [f"{_titled(runner)} is only in {_called(runner)}, and left out" for runner in alone]
     found: list[Meeting] = []
     for those in matched:
-        found += _by_dataset(those, _names(those))
+        found += _by_dataset(those, names_of(those))
     return [replace(found[0], notes=[*notes, *found[0].notes]), *found[1:]]
 
 
@@ -100,7 +100,7 @@ def _by_dataset(those: Sequence[Runner], names: Sequence[str]) -> Iterator[Meeti
         notes = []
 
 
-def _names(those: Sequence[Runner]) -> list[str]:
+def names_of(those: Sequence[Runner]) -> list[str]:
     """What tells the runs apart: model, agent, both, path, or all of them."""
     paths = _tails([runner.path or f"run {runner.side + 1}" for runner in those])
     ways: list[list[str | None]] = [

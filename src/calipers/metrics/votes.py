@@ -23,7 +23,7 @@ def maj_at_k(rewards: Column, answers: Column, by: Groups, k: int) -> Column:
     vote; a subset without votes counts 0. A gap where a task has fewer than k samples.
     """
     n = by.count(rewards.given)
-    task, votes, worth = _ballots(rewards, answers, by)
+    task, votes, worth = ballots(rewards, answers, by)
     of_task = np.bincount(task, minlength=by.size)  # distinct answers of each task
     silent = n - by.count(rewards.given & answers.given)
     starts = np.cumsum(of_task) - of_task
@@ -37,7 +37,7 @@ def maj_at_k(rewards: Column, answers: Column, by: Groups, k: int) -> Column:
     return Column(values, given)
 
 
-def _ballots(rewards: Column, answers: Column, by: Groups) -> tuple[Ints, Ints, Floats]:
+def ballots(rewards: Column, answers: Column, by: Groups) -> tuple[Ints, Ints, Floats]:
     """(task, votes, mean reward) of each distinct answer of each task, task by task."""
     voting = rewards.given & answers.given
     kinds = int(answers.values.max(initial=0)) + 1

@@ -246,5 +246,5 @@ def _with_odd(part: Part, odd: _Odd, path: str) -> Part:
         return replace(part, rewards=rewards)
     names = ", ".join(sorted(odd.paired))
     said = "is a number" if len(odd.paired) == 1 else "are numbers"
-    note = f"{path}: {names} {said} of all documents together, shown by --dialect lm_eval --format md"
+    note = f"{path}: {names} {said} of all documents together, shown by calipers score --dialect lm_eval --format md"
     return replace(part, rewards=rewards, notes=[*part.notes, note])

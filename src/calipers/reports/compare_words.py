@@ -53,7 +53,10 @@ def common(pair: Pair, first: Run, second: Run) -> str:
 
 def settings(found: Comparison) -> str:
     """How it was made, and the digest that proves it the same."""
-    parts = [f"test {found.test}", f"confidence {percent(found.confidence)}", f"dialect {found.dialect}"]
+    parts = [f"test {found.test}"]
+    if found.test in _OF_P_ONLY:
+        parts.append("intervals floored_t")
+    parts += [f"confidence {percent(found.confidence)}", f"dialect {found.dialect}"]
     parts += [f"missing {found.missing}", f"seed {found.seed}"]
     if found.cluster:
         parts.append(f"clusters {clean(found.cluster)}")
@@ -64,6 +67,7 @@ def settings(found: Comparison) -> str:
     return f"{', '.join(parts)}, digest {found.digest[:23]}…"
 
 
+_OF_P_ONLY = ("sign_flip", "mcnemar", "mid_p")  # tests that have no interval of their own
 _ADJUSTED = {"holm": "Holm's", "bh": "Benjamini and Hochberg's", "none": "the plain p"}
 
 

@@ -18,15 +18,20 @@ _WORDS = {"passed": "passed", "failed": "FAILED", "undefined": "NO ANSWER"}
 def render(gate: Gate) -> str:
     """The checks in a table, what must be said of each under it, and what the gate says."""
     heads, rows = _columns(gate)
-    widths = [max(width(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
+    widths = _widths(heads, rows)
+    below = sum(widths) + len(_BETWEEN) * (len(widths) - 1) > PLAIN_WIDTH
+    if below:  # the interval stands under its row where there is no room beside it
+        at = heads.index("interval")
+        heads, *rows = ([*row[:at], *row[at + 1 :]] for row in (heads, *rows))
+        widths = _widths(heads, rows)
     lines = [_line(heads, widths), "─" * (sum(widths) + len(_BETWEEN) * (len(widths) - 1))]
     for check, row in zip(gate.checks, rows, strict=True):
         lines.append(_line(row, widths))
-        for said in _said(check):
-            lines += textwrap.wrap(
-                said, PLAIN_WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False,
-                break_on_hyphens=False,
-            )  # fmt: skip
+        interval = [f"interval {_interval(check)}"] if below and check.interval else []
+        lines += textwrap.wrap(
+            "; ".join([*interval, *_said(check)]), PLAIN_WIDTH, initial_indent="  ", subsequent_indent="    ",
+            break_long_words=False, break_on_hyphens=False,
+        )  # fmt: skip
     return "\n".join([*lines, "", f"gate {gate.sentence}"]) + "\n"
 
 
@@ -59,6 +64,10 @@ def _columns(gate: Gate) -> tuple[list[str], list[list[str]]]:
         row += [clean(check.title) or "(unnamed)"] if groups else []
         rows.append([*row, clean(check.require, 100), figure(check.value), _interval(check), _size(check)])
     return heads, rows
+
+
+def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(width(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

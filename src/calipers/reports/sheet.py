@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -16,7 +17,7 @@ from calipers.reports.page import PLAIN_WIDTH, Line, wrapped
 from calipers.reports.safe import clean, is_terminal, plain, width
 from calipers.reports.text import coloured, encodable, speaks_unicode
 
-LEAST = 8  # columns that the last column of a table keeps
+LEAST = 12  # columns that the last column of a table keeps; its texts are broken to what room there is
 _BETWEEN = "  "
 
 
@@ -90,6 +91,13 @@ def _table(table: Table, columns: int) -> Iterator[Line]:
     ]
     cells = [on_the_point(column) if place in table.numbers else column for place, column in enumerate(cells)]
     wide = [max(map(width, [head, *column])) for head, column in zip(table.head, cells, strict=True)]
+    before = sum(wide[:-1]) + len(_BETWEEN) * (len(wide) - 1)
+    more: list[list[str]] = [[] for _ in table.rows]
+    if len(wide) - 1 not in table.numbers and before + wide[-1] > columns:
+        room = max(columns - before, LEAST)
+        broken = [textwrap.wrap(text, room, break_on_hyphens=False) or [""] for text in cells[-1]]
+        cells[-1], more = [pieces[0] for pieces in broken], [pieces[1:] for pieces in broken]
+        wide[-1] = max(map(width, [table.head[-1], *(piece for pieces in broken for piece in pieces)]))
     heads = [_set(head, wide[place], place in table.numbers) for place, head in enumerate(table.head)]
     line = _BETWEEN.join(heads).rstrip()
     yield [(line, "head")]
@@ -102,6 +110,7 @@ def _table(table: Table, columns: int) -> Iterator[Line]:
             )
             for place, column in enumerate(cells)
         ]
+        yield from ([(" " * before + piece, "figure")] for piece in more[row])
 
 
 def _set(text: str, columns: int, right: bool) -> str:

@@ -33,6 +33,19 @@ def samples_worth(pair: PairVariance) -> int | None:
     return max(1, math.ceil((pair.first + pair.second) / spare - 1e-9)) if spare > 0 else 1
 
 
+def samples_at_price(pair: PairVariance, per_sample: float, per_task: float) -> int | None:
+    """How many samples per task show most for their price, ``sqrt(s^2 per_task / (w^2 2 per_sample))``.
+
+    None where every task is alike, so that one task with all the samples is best.
+
+    >>> samples_at_price(PairVariance(1 / 9, 1 / 6, 1 / 6), per_sample=0.05, per_task=1.0)
+    5
+    """
+    if pair.tasks == 0:
+        return None
+    return max(1, round(math.sqrt((pair.first + pair.second) * per_task / (pair.tasks * 2 * per_sample))))
+
+
 @dataclass(frozen=True, slots=True)
 class Design:
     """So many tasks, with so many samples each in both runs, at this price."""

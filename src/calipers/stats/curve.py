@@ -15,7 +15,6 @@ import numpy as np
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT
 from calipers.metrics.reduce import pass_counts
 from calipers.metrics.rewards import max_at_k
-from calipers.metrics.votes import maj_at_k
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import total
@@ -86,21 +85,6 @@ def max_curve(
     most = int(by.count(rewards.given).max(initial=0))
     points = [_point(k, max_at_k(rewards, by, k), limits, clusters, confidence) for k in span(most)]
     return Curve("max@k", tuple(points))
-
-
-def maj_curve(
-    rewards: Column,
-    answers: Column,
-    by: Groups,
-    clusters: Ints | None = None,
-    *,
-    limits: Ends | None,
-    confidence: float = 0.95,
-) -> Curve:
-    """maj@k for every k: the expected worth of the majority's answer among k samples."""
-    most = int(by.count(rewards.given).max(initial=0))
-    points = [_point(k, maj_at_k(rewards, answers, by, k), limits, clusters, confidence) for k in span(most)]
-    return Curve("maj@k", tuple(points))
 
 
 def posterior_points(

@@ -9,7 +9,7 @@ from math import comb
 
 import numpy as np
 
-from calipers.metrics.votes import _ballots
+from calipers.metrics.votes import ballots
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import total
@@ -53,7 +53,7 @@ def worth_of_votes(rewards: Column, answers: Column, by: Groups) -> Floats:
     """maj@k of each task for every k up to the most samples, [T, most]; 0 where a task has fewer than k."""
     n = by.count(rewards.given)
     table = np.zeros((by.size, int(n.max(initial=0))))
-    task, votes, worth = _ballots(rewards, answers, by)
+    task, votes, worth = ballots(rewards, answers, by)
     kinds = np.bincount(task, minlength=by.size)  # distinct answers of each task
     starts = np.cumsum(kinds) - kinds
     silent = n - by.count(rewards.given & answers.given)

@@ -8,6 +8,7 @@ s_2^2/K_2) / T``: w^2 is the variance over tasks of the true difference, s^2 tha
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -139,7 +140,12 @@ def tasks_needed(
 
     if difference == 0:
         return None
-    high = max(2, min(tasks_by_formula(variance, difference, power, confidence), MOST_TASKS))
+    return fewest(enough, tasks_by_formula(variance, difference, power, confidence))
+
+
+def fewest(enough: Callable[[int], bool], guess: int) -> int | None:
+    """The fewest tasks, two or more, that are enough, where more never are less; None beyond 10^9."""
+    high = max(2, min(guess, MOST_TASKS))
     while not enough(high):
         if high >= MOST_TASKS:
             return None

@@ -44,8 +44,7 @@ def sign_flip(pulls: Floats, *, seed: int = 0, draws: int = DRAWS) -> SignFlip:
     """
     if not np.isfinite(pulls).all():
         raise ValueError("a difference is not a finite number")
-    whole, slack = _integers(pulls)
-    seen = int(whole.sum())
+    whole, seen, slack = _integers(pulls)
     if len(whole) <= FEW:
         sums, own = _all_patterns(whole), 0
     else:
@@ -57,15 +56,20 @@ def sign_flip(pulls: Floats, *, seed: int = 0, draws: int = DRAWS) -> SignFlip:
     return SignFlip(both / patterns, greater / patterns, less / patterns, len(sums), own == 0, len(whole))
 
 
-def _integers(pulls: Floats) -> tuple[Ints, int]:
-    """The pulls that are not 0, largest first, as integers whose sum has no overflow; and what counts as a tie."""
-    size = np.sort(np.abs(pulls[pulls != 0]))[::-1]
+def _integers(pulls: Floats) -> tuple[Ints, int, int]:
+    """The sizes of the pulls that are not 0, as integers whose sum has no overflow; their own sum; what is a tie.
+
+    Largest first: neither the order of tasks means anything, nor the signs, so that two pulls of one size but
+    for rounding may change places.
+    """
+    moved = pulls[pulls != 0]
+    size = np.sort(np.abs(moved))[::-1]
     if not len(size):
-        return np.zeros(0, dtype=np.int64), 0
-    order = np.lexsort((pulls, -np.abs(pulls)))[: len(size)]  # not the order of tasks, which means nothing
+        return np.zeros(0, dtype=np.int64), 0, 0
     power = 61 - math.frexp(float(size[0]))[1] - len(size).bit_length()
     slack = int(math.ldexp(float(size[0]) * ALIKE, power))
-    return np.rint(np.ldexp(pulls[order], power)).astype(np.int64), slack
+    whole, seen = (np.rint(np.ldexp(some, power)).astype(np.int64) for some in (size, moved))
+    return whole, int(seen.sum()), slack
 
 
 def _all_patterns(whole: Ints) -> Ints:

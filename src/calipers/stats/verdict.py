@@ -8,7 +8,7 @@ from typing import Literal
 
 from calipers.stats.equivalence import equivalence
 from calipers.stats.paired import Difference
-from calipers.stats.power import MOST_TASKS, POWER, PairVariance, quantiles, tasks_needed
+from calipers.stats.power import MOST_TASKS, POWER, PairVariance, fewest, tasks_needed
 from calipers.stats.wilson import t_quantile
 
 Word = Literal["better", "worse", "equivalent", "undecided"]
@@ -46,11 +46,13 @@ class Verdict:
         return f" ({', '.join(said)})" if said else f" ({self.difference.why})" if self.difference.why else ""
 
     def _remedy(self) -> str:
-        units = "clusters" if self.clustered else "tasks"
-        ways = [f"about {self.more_tasks:,} more {units} like these"] if self.more_tasks else []
-        ways += [f"{self.more_samples:,} more samples per task"] if self.more_samples else []
+        units = "cluster" if self.clustered else "task"
+        ways = [f"about {_more(self.more_tasks, units)} like these"] if self.more_tasks else []
+        ways += [f"{_more(self.more_samples, 'sample')} per task"] if self.more_samples else []
         if ways:
             return f"; {' or '.join(ways)} would decide it, if that is the true difference"
+        if self.difference.value == 0 and self.difference.interval is None:
+            return "; no difference was seen, and nothing here can show that there is none"
         if self.difference.value == 0 and self.margin is None:
             return "; no difference was seen, and only a margin can show that there is none"
         return ""
@@ -102,10 +104,14 @@ def more_samples(
     confidence: float = 0.95,
 ) -> int | None:
     """How many more samples per task and run would decide it on the same tasks; None where none would."""
-    if difference.value is None or not pair.divided:
+    if difference.value is None or difference.p is None or not pair.divided:
         return None
-    most = max((difference.effective_units / needed for needed in _needed(difference, margin, confidence)), default=0.0)
-    spare = most - pair.tasks  # what sampling may add to the variance of one task's difference
+    # what the variance of one task's difference may be, and what sampling may add to it
+    allowed = [
+        difference.effective_units * (way.distance / way.errors(difference.freedom)) ** 2
+        for way in _ways(difference, margin, confidence)
+    ]
+    spare = max(allowed, default=0.0) - pair.tasks
     if spare <= 0:
         return None
     enough = math.ceil((pair.first + pair.second) / spare)
@@ -114,26 +120,58 @@ def more_samples(
 
 def _more_tasks(difference: Difference, margin: float | None, confidence: float) -> int | None:
     """How many more units would decide it, by showing the difference or by showing that it is within the margin."""
-    if not difference.stderr or difference.value is None:
+    if not difference.stderr or difference.value is None or difference.p is None:
         return None
-    variance = difference.stderr**2 * difference.effective_units
-    ways = [math.ceil(variance * needed) for needed in _needed(difference, margin, confidence)]
-    if difference.value and (found := tasks_needed(variance, difference.value, POWER, confidence)) is not None:
-        ways.append(found)
-    fewest = min(ways, default=MOST_TASKS)
-    return max(1, fewest - difference.units) if fewest < MOST_TASKS else None
+    variance = _spread(difference) ** 2 * difference.effective_units
+
+    def enough(units: int) -> bool:
+        error = math.sqrt(variance / units)
+        return any(way.distance >= way.errors(units - 1.0) * error for way in within)
+
+    within = _within(difference, margin, confidence)
+    ways = [fewest(enough, difference.units) if within else None]
+    ways.append(tasks_needed(variance, difference.value, POWER, confidence))
+    found = min((way for way in ways if way is not None), default=None)
+    return max(1, found - difference.units) if found is not None else None
 
 
-def _needed(difference: Difference, margin: float | None, confidence: float) -> list[float]:
-    """Units per variance of one unit, for each way to decide it: ``(z_a + z_b)^2 / distance^2``."""
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A way to decide a comparison: an error of the estimate so small that this distance is clear."""
+
+    distance: float
+    level: float  # of the one side that is to be cleared
+    power: float
+
+    def errors(self, freedom: float) -> float:
+        """How many standard errors the distance must hold."""
+        return t_quantile(self.level, freedom) + t_quantile(self.power, math.inf)
+
+
+def _ways(difference: Difference, margin: float | None, confidence: float) -> list[_Way]:
+    """To show the difference that was seen, and to show that it lies within the margin."""
     value = abs(difference.value or 0.0)
-    ways = [(quantiles(POWER, confidence) / value) ** 2] if value else []
-    if margin is not None and margin > value:
-        # with no difference at all both sides of the margin must be cleared at once
-        power = (1 + POWER) / 2 if value == 0 else POWER
-        z = t_quantile(confidence, math.inf) + t_quantile(power, math.inf)
-        ways.append((z / (margin - value)) ** 2)
-    return ways
+    shown = [_Way(value, (1 + confidence) / 2, POWER)] if value else []
+    return [*shown, *_within(difference, margin, confidence)]
+
+
+def _within(difference: Difference, margin: float | None, confidence: float) -> list[_Way]:
+    value = abs(difference.value or 0.0)
+    if margin is None or margin <= value:
+        return []
+    # with no difference at all both sides of the margin must be cleared at once
+    return [_Way(margin - value, confidence, (1 + POWER) / 2 if value == 0 else POWER)]
+
+
+def _spread(difference: Difference) -> float:
+    """The standard error that the test goes by: the strict one supposes the largest that no difference allows."""
+    if difference.effective_tasks and difference.width is not None:
+        return difference.width / math.sqrt(difference.effective_tasks)
+    return difference.stderr or 0.0
+
+
+def _more(count: int, what: str) -> str:
+    return f"{count:,} more {what}" if count == 1 else f"{count:,} more {what}s"
 
 
 def _signed(value: float) -> str:

@@ -120,7 +120,7 @@ def _files(asked: Any, folder: Any, file: TaskFile, place: str) -> dict[str, lis
 
 def _found(name: str, file: TaskFile, place: str) -> list[Path]:
     """The files that a path or a pattern means: from the working directory, else from the task's folder."""
-    homes = [Path(), *([file.path.parent] if file.path else [])]
+    homes = list(dict.fromkeys([Path(), *([file.path.parent] if file.path else [])]))
     for home in homes:
         whole = home / name
         if whole.is_file():

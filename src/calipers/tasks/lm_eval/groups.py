@@ -86,7 +86,10 @@ class Tasks:
             tagged = sorted(self.tags[name])
             return [node for one in tagged for node in self._named(one, overrides, place, depth)]
         error = self.unknown(name)
-        raise UnknownName(str(error) if place == asked else f"{place}: {error}")
+        if place == asked:
+            raise error
+        nowhere = "" if self.heads else "; --include-path names the folder of a group's tasks"
+        raise UnknownName(f"{place}: {error}{nowhere}")
 
     def _of_file(
         self, path: Path, overrides: Mapping[str, Any], place: str, depth: int, chosen: str | None = None

@@ -1,0 +1,59 @@
+"""What a comparison refuses before it begins, and what it tells beside its numbers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from calipers.comparison.question import Question
+from calipers.comparison.runs import Meeting
+from calipers.comparison.side import Side
+from calipers.errors import Incomplete, InputError
+from calipers.pipeline import Source
+from calipers.readers.files import STDIN
+from calipers.reports.figures import counted
+from calipers.rollouts.ledger import Ledger
+from calipers.rollouts.table import Rollouts
+
+
+def gaps_told(name: str, part: Rollouts, missing: str) -> list[str]:
+    """A sentence on the rollouts of a run that have no number; none where all have one."""
+    gaps = Ledger.of(part).gaps
+    if not gaps:
+        return []
+    what = "counted 0" if missing == "zero" else "left out"
+    return [f"{name} has {counted(gaps, 'gap')} among its {len(part):,} rollouts of these tasks, {what}"]
+
+
+def check_gaps(meeting: Meeting, question: Question) -> None:
+    """Incomplete where a run has gaps and none may be."""
+    if question.plan.missing != "fail":
+        return
+    for name, part in zip(meeting.names, meeting.parts, strict=True):
+        if gaps := Ledger.of(part).gaps:
+            refusal = f"{name}: {gaps:,} of {len(part):,} rollouts are gaps"
+            raise Incomplete(f"{refusal}; --missing gap leaves them out, --missing zero counts them 0")
+
+
+def check_sources(sources: Sequence[Source]) -> None:
+    """InputError where there is nothing to compare, or a file would be compared with itself."""
+    if not sources:
+        raise InputError("nothing to compare; expected two runs or more")
+    paths = [os.fspath(one) for one in sources if isinstance(one, (str, os.PathLike))]
+    real = [path if path == STDIN else os.path.realpath(path) for path in paths]
+    for place, path in enumerate(real):
+        if path in real[:place]:
+            raise InputError.at(paths[place], "is given twice", "expected another run: one and the same cannot differ")
+
+
+def notes_of(sides: Sequence[Side], met: Sequence[Meeting]) -> list[str]:
+    """What the readers passed over, files that are one and the same, and datasets without a match."""
+    found = [note for side in sides for note in side.rollouts.notes]
+    seen: dict[tuple[str, ...], str] = {}
+    for side in sides:
+        whole = [one for one in side.hashed() if one.format != "lm_eval_results"]  # whose rollouts stand beside it
+        hashes = tuple(one.sha256 for one in whole)
+        if hashes and hashes in seen:
+            found.append(f"{side.path} and {seen[hashes]} hold the same bytes: there is no difference to be found")
+        seen.setdefault(hashes, side.path)
+    return [*found, *(note for meeting in met for note in meeting.notes)]
