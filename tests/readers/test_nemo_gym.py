@@ -243,3 +243,11 @@ def test_rows_in_memory_are_the_rows_of_a_file(tmp_path):
             for name in ("values", "given", "whole", "present"):
                 assert getattr(one[key], name).tolist() == getattr(other[key], name).tolist()
             assert one[key].odd == other[key].odd
+
+
+def test_a_number_of_a_kind_of_its_own_is_a_number():
+    class Count(int):
+        """As numpy's numbers and enumerations are: an int or a float to Python, but not to its type."""
+
+    cells = from_records([{**row(0, n), "own": Count(n)} for n in range(3)]).top["own"]
+    assert (cells.values.tolist(), cells.given.all(), cells.whole.all()) == ([0.0, 1.0, 2.0], True, True)

@@ -1,4 +1,4 @@
-"""Columns in the making: pieces of each column, gathered block by block, joined at the end."""
+"""Columns in the making: gathered block by block, whole at the end."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from calipers.rollouts.column import Column, Floats, Ints
+from calipers.readers.growing import Growing, GrowingFlags
+from calipers.rollouts.column import Bools, Column, Floats
 from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import UNSTATED
-
-Piece = tuple[int, Floats, NDArray[np.bool_] | None]  # first row, values, given (None: all of them)
 
 
 class BadRow(Exception):
@@ -29,98 +27,116 @@ class _Codes(dict[Any, int]):
         return code
 
 
+class _Numbers:
+    """A column of numbers in the making, out of one key or of several: a row may name it once."""
+
+    def __init__(self) -> None:
+        self.some = False  # whether any row has a number
+        self.twice: int | None = None  # the first row found in which two keys give one
+        self._values, self._given = Growing(np.float64), GrowingFlags()
+        self._end = 0
+
+    def take(self, start: int, column: Sequence[Any], mixed: bool) -> None:
+        """The block's values from one key; with ``mixed``, what is no number is a gap as None is."""
+        again, self._end = start < self._end, start + len(column)
+        if again or not self._packed(start, column):
+            self._merge(start, *_parsed(column, mixed))
+
+    def _packed(self, start: int, column: Sequence[Any]) -> bool:
+        """Take a block in which every row has a number; False for any other."""
+        try:
+            self._values.pack(start, column)
+        except struct.error:
+            return False
+        self._given.put(start, len(column), True)
+        self.some = True
+        return True
+
+    def _merge(self, start: int, values: Floats, given: Bools) -> None:
+        held, there = self._values.room(start, len(values)), self._given.room(start, len(values))
+        twice = np.flatnonzero(there & given)
+        if len(twice) and self.twice is None:
+            self.twice = start + int(twice[0])
+        held[given], there[given] = values[given], True
+        self.some = self.some or bool(given.any())
+
+    def finish(self, rows: int) -> Column:
+        """The whole column."""
+        return Column(self._values.finish(rows), self._given.finish(rows))
+
+
+def _parsed(column: Sequence[Any], mixed: bool) -> tuple[Floats, Bools]:
+    if mixed:
+        column = [value if isinstance(value, (float, bool)) else None for value in column]
+    values = np.array(column, dtype=np.float64)  # None becomes NaN, which JSON cannot hold
+    return values, ~np.isnan(values)
+
+
 class Gather:
     """The columns of a `Part`, filled a block of rows at a time. A column may start at any row."""
 
     def __init__(self) -> None:
         self.rows = 0
-        self._tasks, self._task = _Codes(), list[int]()
-        self._whole: dict[str, list[tuple[int, Ints]]] = {}
-        self._numbers: dict[tuple[str, str], list[Piece]] = {}
+        self._tasks, self._task = _Codes(), Growing(np.int64)
+        self._whole = {
+            "sample": Growing(np.int64),
+            "attempt": Growing(np.int64, fill=1),
+            "outcome": Growing(np.uint8, fill=UNSTATED),
+        }
+        self._numbers: dict[tuple[str, str], _Numbers] = {}
         self._codes: dict[str, _Codes] = {}
-        self._labels: dict[str, list[tuple[int, Ints]]] = {}
+        self._labels: dict[str, Growing] = {}
 
     def tasks(self, column: Sequence[int | str]) -> None:
         """The task ids of the block; an integer is read as its text."""
         if set(map(type, column)) != {str}:
             column = [str(task) for task in column]
-        self._task.extend(map(self._tasks.__getitem__, column))
+        self._task.pack(self.rows, [*map(self._tasks.__getitem__, column)])
 
     def whole(self, name: str, column: Sequence[int]) -> None:
         """The block's whole numbers of ``sample``, ``attempt`` or ``outcome``."""
-        self._whole.setdefault(name, []).append((self.rows, np.array(column, dtype=np.int64)))
+        self._whole[name].pack(self.rows, column)
 
     def numbers(self, kind: str, name: str, column: Sequence[Any], mixed: bool = False) -> None:
         """The block's values of a ``reward`` or a ``column``; None, and what is no number, is a gap."""
-        try:  # three times as fast as np.array, and refuses None
-            values = np.frombuffer(struct.pack(f"{len(column)}d", *column))
-            given = None
-        except struct.error:
-            if mixed:
-                column = [value if isinstance(value, (float, bool)) else None for value in column]
-            values = np.array(column, dtype=np.float64)  # None becomes NaN, which JSON cannot hold
-            given = ~np.isnan(values)
-            if not given.any():
-                return
-        self._numbers.setdefault((kind, name), []).append((self.rows, values, given))
+        if (kind, name) not in self._numbers:
+            self._numbers[kind, name] = _Numbers()
+        self._numbers[kind, name].take(self.rows, column, mixed)
 
     def labels(self, name: str, column: Sequence[Any]) -> None:
         """The block's values of a label; None where a row has none."""
         codes = self._codes.setdefault(name, _Codes())
-        found = [-1 if value is None else codes[value] for value in column]
-        self._labels.setdefault(name, []).append((self.rows, np.array(found, dtype=np.int64)))
+        held = self._labels.setdefault(name, Growing(np.int64, fill=-1))
+        held.pack(self.rows, [-1 if value is None else codes[value] for value in column])
 
     def finish(self, places: Places, paths: Collection[str] = ()) -> Part:
         """Everything gathered, as one `Part`; ``paths`` are the labels that were asked for."""
         found: dict[str, dict[str, Column]] = {"reward": {}, "column": {}}
-        for (kind, name), pieces in self._numbers.items():
-            found[kind][name] = _column(name, pieces, self.rows)
-        held = {
-            name: Labels(_ints(pieces, self.rows, -1), list(self._codes[name])) for name, pieces in self._labels.items()
-        }
+        for (kind, name), numbers in self._numbers.items():
+            if numbers.twice is not None:
+                raise BadRow(numbers.twice, f"{name} stands twice in one row", "expected it once")
+            if numbers.some:
+                found[kind][name] = numbers.finish(self.rows)
+        held = {name: Labels(code.finish(self.rows), list(self._codes[name])) for name, code in self._labels.items()}
         labels = {name: held[name] for name in held if not name.startswith("raw:")}
         for path in paths:
             first, _, rest = path.partition(".")
             for name, raw, steps in ((path, f"raw:{path}", ""), (f"metadata.{path}", f"raw:metadata.{first}", rest)):
                 if raw in held:
                     labels[name] = _walk(held[raw], steps)
-            if path in labels and (numbers := _numbers(labels[path])) is not None:
-                found["column"][path] = numbers
+            if path in labels and (column := _numbers(labels[path])) is not None:
+                found["column"][path] = column
         return Part(
             places=places,
             tasks=list(self._tasks),
-            task=np.array(self._task, dtype=np.int64),
-            sample=_ints(self._whole.get("sample", []), self.rows, 0),
-            attempt=_ints(self._whole.get("attempt", []), self.rows, 1),
-            outcome=_ints(self._whole.get("outcome", []), self.rows, UNSTATED).astype(np.uint8),
+            task=self._task.finish(self.rows),
+            sample=self._whole["sample"].finish(self.rows),
+            attempt=self._whole["attempt"].finish(self.rows),
+            outcome=self._whole["outcome"].finish(self.rows),
             rewards=found["reward"],
             columns=found["column"],
             labels=labels,
         )
-
-
-def _column(name: str, pieces: Sequence[Piece], rows: int) -> Column:
-    if sum(len(values) for _, values, _ in pieces) == rows and all(given is None for _, _, given in pieces):
-        starts = [row for row, _, _ in pieces]
-        if len(set(starts)) == len(starts):
-            return Column.of(np.concatenate([values for _, values, _ in pieces]))
-    values, given = np.zeros(rows), np.zeros(rows, dtype=bool)
-    for row, piece, there in pieces:
-        span = slice(row, row + len(piece))
-        kept = np.ones(len(piece), dtype=bool) if there is None else there
-        twice = np.flatnonzero(given[span] & kept)
-        if len(twice):
-            raise BadRow(row + int(twice[0]), f"{name} stands twice in one row", "expected it once")
-        values[span][kept] = piece[kept]
-        given[span] |= kept
-    return Column(values, given)
-
-
-def _ints(pieces: Sequence[tuple[int, Ints]], rows: int, default: int) -> Ints:
-    values = np.full(rows, default, dtype=np.int64)
-    for row, piece in pieces:
-        values[row : row + len(piece)] = piece
-    return values
 
 
 def _walk(held: Labels, path: str) -> Labels:

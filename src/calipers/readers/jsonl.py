@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import utf_8_decode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -71,7 +72,7 @@ class JsonLines:
         while True:
             try:
                 if self._schema.skips and octets.max(initial=0) > _LAST_ASCII:
-                    bytes(block).decode()
+                    utf_8_decode(block, "strict", True)
                 rows: list[Any] = self._schema.decoder.decode_lines(block)
                 return rows
             except _BAD:

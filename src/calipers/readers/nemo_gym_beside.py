@@ -12,7 +12,7 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.readers.files import BOM, STDIN, Source, line_blocks
-from calipers.readers.nemo_gym_cells import Growing
+from calipers.readers.growing import Growing
 from calipers.readers.nemo_gym_file import outcome_of
 from calipers.readers.nemo_gym_line import one_a_line
 from calipers.readers.nemo_gym_rows import ROLLOUT, TASK

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 from msgspec import UNSET
-from numpy.typing import NDArray
 
-from calipers.rollouts.column import Bools, Floats, Ints
+from calipers.readers.growing import Growing, GrowingFlags
+from calipers.rollouts.column import Bools, Floats, Ints, alike
 
 REWARD: Final = "reward"
 LEAST, MOST = -(2**63), 2**64 - 1  # what 64 bits hold, with a sign or without
 _EXACT = 2.0**53  # whole numbers from here on are not all doubles
-
-
-@lru_cache(maxsize=256)
-def flags(size: int, value: bool) -> Bools:
-    """That many times the same flag: most columns share these, which nobody may write to."""
-    found = np.full(size, value)
-    found.flags.writeable = False
-    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +38,8 @@ class Cells:
 
 def _taken(mask: Bools, rows: Ints) -> Bools:
     if mask.all():
-        return flags(len(rows), True)
-    return mask.take(rows) if mask.any() else flags(len(rows), False)
-
-
-class Growing:
-    """An array that grows in place, a block of rows at a time; rows that nobody wrote are zero."""
-
-    def __init__(self, kind: type) -> None:
-        self._held: NDArray[Any] = np.zeros(0, dtype=kind)
-
-    def put(self, start: int, values: NDArray[Any]) -> None:
-        """The values of the rows from there on."""
-        end = start + len(values)
-        if end > len(self._held):
-            self._held.resize(end + end // 4 + 4096, refcheck=False)  # nobody else holds it
-        self._held[start:end] = values
-
-    def finish(self, rows: int) -> NDArray[Any]:
-        """All rows; the array is no longer its own."""
-        self._held.resize(rows, refcheck=False)
-        return self._held
+        return alike(len(rows), True)
+    return mask.take(rows) if mask.any() else alike(len(rows), False)
 
 
 class _Key:
@@ -76,25 +47,37 @@ class _Key:
 
     def __init__(self) -> None:
         self._values = Growing(np.float64)
-        self._masks = [Growing(np.bool_) for _ in range(3)]
+        self._masks = [GrowingFlags() for _ in range(3)]  # given, whole, present
         self._odd: dict[int, Any] = {}
 
     def put(self, start: int, piece: Cells) -> None:
         self._values.put(start, piece.values)
-        for mask, part in zip(self._masks, (piece.given, piece.whole, piece.present), strict=True):
-            mask.put(start, part)
+        self._mark(start, len(piece.values), piece.given, piece.whole, piece.present)
         if piece.odd:
             self._odd.update({start + row: value for row, value in piece.odd.items()})
 
+    def put_plain(self, start: int, column: Sequence[Any], kind: type) -> bool:
+        """Take a block in which every row has a value of this one kind; False for what doubles cannot say."""
+        if kind not in (float, int, bool):
+            self._values.room(start, len(column))[:] = 0
+            self._mark(start, len(column), False, False, True)
+            return True
+        try:
+            values = self._values.pack(start, column)
+        except OverflowError:
+            return False
+        if kind is int and np.abs(values).max() >= _EXACT:
+            return False
+        self._mark(start, len(column), True, kind is not float, True)
+        return True
+
+    def _mark(self, start: int, size: int, *flags: Bools | bool) -> None:
+        for mask, part in zip(self._masks, flags, strict=True):
+            mask.put(start, size, part)
+
     def finish(self, rows: int) -> Cells:
-        given, whole, present = (_shared(mask.finish(rows)) for mask in self._masks)
+        given, whole, present = (mask.finish(rows) for mask in self._masks)
         return Cells(self._values.finish(rows), given, whole, present, self._odd)
-
-
-def _shared(mask: Bools) -> Bools:
-    if mask.all():
-        return flags(len(mask), True)
-    return mask if mask.any() else flags(len(mask), False)
 
 
 class Filling:
@@ -111,10 +94,12 @@ class Filling:
         nothing = where == "top" or kinds == {type(UNSET)}  # in usage a null hides what the row itself says
         if nothing and not keep and not any(issubclass(kind, (int, float)) for kind in kinds):
             return
-        piece = _plain(column, kinds, keep) or _mixed(column, keep)
         if (where, name) not in self._keys:
             self._keys[where, name] = _Key()
-        self._keys[where, name].put(self.rows, piece)
+        key = self._keys[where, name]
+        kind = next(iter(kinds))
+        if len(kinds) > 1 or not _is_plain(kind, keep) or not key.put_plain(self.rows, column, kind):
+            key.put(self.rows, _mixed(column, keep))
 
     def finish(self, where: str, beside: Mapping[str, Cells]) -> dict[str, Cells]:
         """Every key of that place, over all rows; one without any number only where it hides one beside."""
@@ -126,22 +111,9 @@ class Filling:
         }
 
 
-def _plain(column: Sequence[Any], kinds: set[type], keep: bool) -> Cells | None:
-    """A block in which every row has a number of one kind, or every row something else; None for any other."""
-    size = len(column)
-    if len(kinds) != 1 or (keep and kinds == {bool}):
-        return None
-    if kinds == {float} or kinds == {int} or kinds == {bool}:
-        try:  # three times as fast as np.array
-            values = np.frombuffer(struct.pack(f"{size}d", *column))
-        except OverflowError:
-            return None
-        if kinds == {int} and np.abs(values).max() >= _EXACT:
-            return None
-        return Cells(values, flags(size, True), flags(size, kinds != {float}), flags(size, True))
-    if keep or any(issubclass(kind, (int, float)) for kind in kinds):
-        return None
-    return Cells(np.zeros(size), flags(size, False), flags(size, False), flags(size, True))
+def _is_plain(kind: type, keep: bool) -> bool:
+    """Whether a block of values of this one kind needs no look at each: a subclass of a number does."""
+    return kind in (int, float) or (not keep and (kind is bool or not issubclass(kind, (int, float))))
 
 
 def _mixed(column: Sequence[Any], keep: bool) -> Cells:

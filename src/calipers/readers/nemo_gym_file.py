@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
+from codecs import utf_8_decode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from calipers.readers.jsonl import Block, LineError
 from calipers.readers.nemo_gym_cells import REWARD, Cells
 from calipers.readers.nemo_gym_line import BAD, decoded, one_a_line
 from calipers.readers.nemo_gym_rows import ROLLOUT, GymRows, Keys, overlaid
-from calipers.readers.nemo_gym_schema import KILLED, Schema
+from calipers.readers.nemo_gym_schema import KILLED, Schema, usages
 from calipers.readers.nemo_gym_taking import GymPart, Taking, keys_of, take_records
 from calipers.readers.schema import MOST_COLUMNS
 from calipers.rollouts.column import Bools, Column, Ints
@@ -101,7 +102,7 @@ class GymLines:
         """The rows of a block in which each line is one plain row; None for any other."""
         try:
             if octets.max(initial=0) > _LAST_ASCII:
-                bytes(block).decode()  # what is skipped unread must be UTF-8 too
+                utf_8_decode(block, "strict", True)  # what is skipped unread must be UTF-8 too
             found: list[Any] = self._schema.decoder.decode_lines(block)
         except BAD:
             if not self._learn(block):
@@ -147,8 +148,7 @@ class GymLines:
             elif what == "number":
                 self._taking.take("top", key, column)
             elif what == "response" and self._schema.usage:
-                nothing = (UNSET,) * len(self._schema.usage)
-                rows = [astuple(held.usage) if held and held.usage else nothing for held in column]
+                rows = usages(column, len(self._schema.usage))
                 for (name, kinds), values in zip(self._schema.usage.items(), zip(*rows, strict=True), strict=True):
                     if "number" in kinds or name in self._schema.kinds:  # else it neither counts nor hides a number
                         self._taking.take("usage", name, values)

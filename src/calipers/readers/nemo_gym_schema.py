@@ -7,11 +7,13 @@ null stands apart from one that is absent.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import astuple
 
 from calipers.readers.nemo_gym_cells import REWARD
 from calipers.readers.nemo_gym_rows import ROLLOUT, TASK
@@ -20,6 +22,7 @@ from calipers.readers.schema import NOTHING, odd_key
 AGENT: Final = "agent_ref"
 FAILURE: Final = "_ng_failure_class"
 KILLED: Final = "_ng_no_persist"
+_USAGE = attrgetter("usage")
 _Number = int | float | bool | None | UnsetType
 
 
@@ -101,6 +104,15 @@ class Schema:
         rename = {f"f{n}": key for n, key in enumerate(self.usage)}
         usage = msgspec.defstruct("Usage", fields, rename=rename, forbid_unknown_fields=True, gc=False)
         return msgspec.defstruct("Response", [("usage", usage | None, None)], gc=False)
+
+
+def usages(responses: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
+    """The values of each response's usage, UNSET where it has none."""
+    try:
+        return list(map(astuple, map(_USAGE, responses)))
+    except (AttributeError, TypeError):  # some have no usage, or are no response at all
+        nothing = (UNSET,) * size
+        return [astuple(held.usage) if held and held.usage else nothing for held in responses]
 
 
 def _kind(value: Any) -> Collection[str]:

@@ -11,7 +11,8 @@ from msgspec import UNSET
 
 from calipers.errors import InputError
 from calipers.readers.frames import shown
-from calipers.readers.nemo_gym_cells import Cells, Filling, Growing, flags
+from calipers.readers.growing import Growing
+from calipers.readers.nemo_gym_cells import Cells, Filling
 from calipers.readers.nemo_gym_rows import (
     MIXED,
     ROLLOUT,
@@ -24,7 +25,7 @@ from calipers.readers.nemo_gym_rows import (
     too_large,
 )
 from calipers.readers.nemo_gym_schema import AGENT, FAILURE, KILLED
-from calipers.rollouts.column import Bools, Ints
+from calipers.rollouts.column import Bools, Ints, alike
 from calipers.rollouts.part import Part
 
 Row = Mapping[str, Any]
@@ -123,7 +124,7 @@ class Taking:
         aside = np.array([failure is not None and failure is not UNSET for failure in self.failures], dtype=bool)
         if killed is not None and self.routed:
             aside |= killed.given & (killed.values != 0)
-        return aside if aside.any() else flags(size, False)
+        return aside if aside.any() else alike(size, False)
 
 
 def _integers(key: str, column: Sequence[int]) -> Ints:

@@ -14,14 +14,14 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 
-_FULL = WeakValueDictionary[int, Bools]()
+_ALIKE = WeakValueDictionary[tuple[int, bool], Bools]()
 
 
-def full(size: int) -> Bools:
-    """The mask of a column without gaps. All columns of a size share one, which nobody may write to."""
-    found = _FULL.get(size)
+def alike(size: int, flag: bool) -> Bools:
+    """So many times the same flag. All masks of a size share one, as long as there are any; nobody may write to it."""
+    found = _ALIKE.get((size, flag))
     if found is None:
-        _FULL[size] = found = np.ones(size, dtype=bool)
+        _ALIKE[size, flag] = found = np.full(size, flag)
         found.flags.writeable = False
     return found
 
@@ -41,20 +41,20 @@ class Column:
     def of(cls, values: ArrayLike, given: ArrayLike | None = None) -> Column:
         """A column of these values; without ``given``, all of them are there."""
         numbers = np.asarray(values, dtype=np.float64)
-        there = full(len(numbers)) if given is None else np.asarray(given, dtype=bool)
+        there = alike(len(numbers), True) if given is None else np.asarray(given, dtype=bool)
         return cls(numbers, there)
 
     @classmethod
     def gaps(cls, rows: int) -> Column:
         """A column with nothing in it."""
-        return cls(np.zeros(rows), np.zeros(rows, dtype=bool))
+        return cls(np.zeros(rows), alike(rows, False))
 
     @classmethod
     def joined(cls, pieces: Sequence[Column]) -> Column:
         """Columns laid end to end."""
         values = np.concatenate([piece.values for piece in pieces])
         if all(piece.given.all() for piece in pieces):
-            return cls(values, full(len(values)))
+            return cls(values, alike(len(values), True))
         return cls(values, np.concatenate([piece.given for piece in pieces]))
 
     def __len__(self) -> int:
@@ -67,10 +67,10 @@ class Column:
     def take(self, rows: slice | Ints | Bools) -> Column:
         """The same column over some of its rows."""
         if isinstance(rows, np.ndarray) and rows.dtype != bool:  # several times as fast as indexing
-            given = full(len(rows)) if self.given.all() else self.given.take(rows)
+            given = alike(len(rows), True) if self.given.all() else self.given.take(rows)
             return Column(self.values.take(rows), given)
         return Column(self.values[rows], self.given[rows])
 
     def filled(self, value: float) -> Column:
         """The same column with every gap turned into this value."""
-        return Column(np.where(self.given, self.values, value), full(len(self)))
+        return Column(np.where(self.given, self.values, value), alike(len(self), True))

@@ -55,11 +55,12 @@ def _between_bounds(values: Floats, ranks: Ints) -> Floats | None:
         return None
     low = sample[first] if first >= 0 else -np.inf
     high = sample[last] if last < len(sample) else np.inf
-    from_low, to_high = values >= low, values <= high
-    places = ranks - (len(values) - np.count_nonzero(from_low))
-    between = np.count_nonzero(from_low & to_high)
-    if places.min() < 0 or places.max() >= between:
+    inside = values >= low
+    places = ranks - (len(values) - np.count_nonzero(inside))
+    inside &= values <= high
+    if places.min() < 0 or places.max() >= np.count_nonzero(inside):
         return None
     if low == high:
         return np.full(len(ranks), low)
-    return np.partition(values[from_low & to_high], places)[places]
+    found: Floats = np.partition(values[inside], places)[places]
+    return found

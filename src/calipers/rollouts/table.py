@@ -11,6 +11,7 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.groups import Groups
+from calipers.rollouts.numbering import order_of, paired, renumbered
 from calipers.rollouts.part import Labels, Part
 from calipers.rollouts.record import GROUP, MISSING, SCORED, UNSTATED, label
 
@@ -89,11 +90,10 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
     """
     ids, task = _join_codes([part.tasks for part in parts], [part.task for part in parts])
     sample = np.concatenate([part.sample for part in parts])
-    attempt = np.concatenate([part.attempt for part in parts])
     labels = _join_labels(parts)
     keys, group = _group_keys(labels, len(task))
     tasks, owner, unit = _units(ids, task, keys, group)
-    rows, tries = _sorted_rows(parts, unit, sample, attempt)
+    rows, tries = _sorted_rows(parts, unit, sample)
     table = Rollouts(keys, tasks, owner, unit, sample, _outcomes(parts), {}, {}, labels)
     if rows is not None:
         table = replace(table._take(rows), task=unit.take(rows), tries=tries)
@@ -112,7 +112,8 @@ def _join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[
         return list(lists[0]), codes[0]
     index: dict[Any, int] = {}
     distinct: list[Any] = []
-    joined = []
+    joined = np.empty(sum(map(len, codes)), dtype=np.int64)
+    end = 0
     for values, code in zip(lists, codes, strict=True):
         table = []
         for value in values:
@@ -120,8 +121,9 @@ def _join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[
             table.append(number)
             if number == len(distinct):
                 distinct.append(value)
-        joined.append(np.array([*table, -1], dtype=np.int64).take(code))
-    return distinct, np.concatenate(joined)
+        end += len(code)
+        np.take([*table, -1], code, out=joined[end - len(code) : end], mode="wrap")  # -1 is the last
+    return distinct, joined
 
 
 def _as_json(value: Any) -> Any:
@@ -149,7 +151,7 @@ def _group_keys(labels: dict[str, Labels], rows: int) -> tuple[list[tuple[str | 
     for column in found:
         if column:  # renumbered at each step, so that no product of sizes is too large
             width = len(column.values) + 1
-            code = _renumbered(code * width + column.code + 1)
+            code = renumbered(code * width + column.code + 1)
     some = np.empty(int(code.max()) + 1, dtype=np.int64)
     some[code] = np.arange(rows)  # a row of each group, whichever
     keys = [
@@ -160,16 +162,6 @@ def _group_keys(labels: dict[str, Labels], rows: int) -> tuple[list[tuple[str | 
     place = np.empty(len(keys), dtype=np.int64)
     place[order] = np.arange(len(keys))
     return [keys[i] for i in order], place.take(code)
-
-
-def _renumbered(code: Ints) -> Ints:
-    """The same numbers, none of them negative, without those that nobody has."""
-    most = int(code.max())
-    if most > 4 * len(code):
-        return np.unique(code, return_inverse=True)[1].reshape(-1)
-    there = np.zeros(most + 1, dtype=bool)
-    there[code] = True
-    return (np.cumsum(there) - 1).take(code)
 
 
 def _units(ids: Sequence[str], task: Ints, keys: Sequence[Any], group: Ints) -> tuple[list[str], Ints, Ints]:
@@ -194,19 +186,20 @@ def _id_order(task: str) -> tuple[int, int, str]:
     return (0, int(task), task) if task.isdecimal() and len(task) < 19 else (1, 0, task)
 
 
-def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints, attempt: Ints) -> tuple[Ints | None, Ints | None]:
+def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints) -> tuple[Ints | None, Ints | None]:
     """The rows to keep, by (task, sample), the highest attempt of each, and how many attempts each had.
 
     None for all rows as they are, and None for one attempt each.
     """
-    rollout = _ranked(unit, sample)  # one number for each (task, sample), in their order
+    rollout = paired(unit, sample)  # one number for each (task, sample), in their order
     if bool((rollout[1:] > rollout[:-1]).all()):
         return None, None
-    rows = _order_of(rollout)
+    rows = order_of(rollout)
     if rows is not None:
         return rows, None
+    attempt = np.concatenate([part.attempt for part in parts])
     retried = int(attempt.max(initial=1)) > 1
-    rows = np.argsort(_ranked(rollout, attempt) if retried else rollout, kind="stable")  # cheap where nearly sorted
+    rows = np.argsort(paired(rollout, attempt) if retried else rollout, kind="stable")  # cheap where nearly sorted
     same = np.diff(rollout[rows]) == 0
     twice = same & (np.diff(attempt[rows]) == 0)
     if twice.any():
@@ -224,28 +217,6 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints, attempt: Ints)
         return rows, None
     last = np.flatnonzero(np.append(~same, True))
     return rows[last], np.diff(last, prepend=-1)
-
-
-def _order_of(numbers: Ints) -> Ints | None:
-    """The rows by ascending number, where each has its own and few numbers are left out; else None.
-
-    A plan of so many samples for each task leaves none out, and then nothing has to be compared.
-    """
-    most = int(numbers.max(initial=0))
-    if most > 4 * len(numbers):
-        return None
-    row_of = np.full(most + 1, -1, dtype=np.int64)
-    row_of[numbers] = np.arange(len(numbers))
-    found = row_of if most + 1 == len(numbers) and bool((row_of >= 0).all()) else row_of[row_of >= 0]
-    return found if len(found) == len(numbers) else None
-
-
-def _ranked(first: Ints, second: Ints) -> Ints:
-    """Numbers that sort as the pairs do, and are equal where the pairs are."""
-    width = int(second.max(initial=0)) + 1
-    if int(first.max(initial=0)) < 2**62 // width:
-        return first * width + second
-    return np.unique(np.stack([first, second]), axis=1, return_inverse=True)[1].reshape(-1)
 
 
 def _join_columns(parts: Sequence[tuple[int, dict[str, Column]]], rows: Ints | None) -> dict[str, Column]:
