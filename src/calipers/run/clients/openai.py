@@ -66,15 +66,17 @@ class ServedModel:
         """The model's answer; `ClientError` for every other end of a call."""
         body = self._body(request)
         while True:
-            started, stops = perf_counter(), request.stop[: self._stops]
+            started, taken = perf_counter(), self._stops
             status, headers, raw = await self._post(body)
             if 200 <= status < 300:
                 latency_s = perf_counter() - started
                 done = reply.completion(reply.decode(raw), latency_s, self._connection.price, self._secrets)
-                return done if request.extra.get("include_stop_str_in_output") else cut(done, request.stop)
+                if not request.stop or request.extra.get("include_stop_str_in_output"):
+                    return done
+                return cut(done, request.stop)
             said = read_refusal(raw)
             if status in (400, 422):
-                self._learn(request, said.message, said.param, len(stops))
+                self._learn(request, said.message, said.param, len(request.stop[:taken]))
             sent, body = body, self._body(request)
             if body == sent:
                 raise from_status(status, said, headers, self._secrets)
