@@ -64,6 +64,11 @@ def test_a_likelihood_is_asked_once_of_completions(tmp_path):
         (CHOICE, [{"q": "c", "c": ["x"], "n": 0}, {"q": "c", "c": ["x", 3], "n": 0}], "document 1: a choice is 3"),
         (CHOICE, [{"q": "c", "c": ["x"], "n": 0}, {"q": "c", "c": ["x"], "n": -1}], "the target is choice -1"),
         (CHOICE, [{"q": "c", "c": ["x"], "n": 0}, {"q": "c", "c": ["x"], "n": 0.5}], "the target is 0.5"),
+        (
+            CHOICE,
+            [{"q": "c", "c": ["x"], "n": 0}, {"q": "c", "c": ["x"], "n": 7}],
+            "document 1: the target is choice 7 of 1",
+        ),
     ],
 )
 def test_a_document_that_cannot_be_asked_is_refused_before_the_first_call(fields, docs, said):
@@ -73,7 +78,7 @@ def test_a_document_that_cannot_be_asked_is_refused_before_the_first_call(fields
 
 
 def test_what_lm_eval_passes_over_in_silence_is_noted():
-    docs = [{"q": "c", "c": ["x", "y"], "n": 0}, *({"q": "c", "c": ["x", "y"], "n": 7} for _ in range(4))]
+    docs = [{"q": "c", "c": ["x", "y"], "n": 0}, *({"q": "c", "c": ["x", "y"], "n": -100} for _ in range(4))]
     made = suite(task(docs, **CHOICE, metric_list=[{"metric": "acc"}, {"metric": "bleu"}]))
     first, second = made.notes
     assert first.endswith("metric_list: bleu has no value for multiple_choice, and is left out as there")

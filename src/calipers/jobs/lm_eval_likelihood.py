@@ -89,8 +89,13 @@ def _nowhere(task: LoadedTask, number: int) -> bool:
     for choice in choices:
         if not isinstance(choice, str):
             raise InputError.at(task.place("doc_to_choice", number), f"a choice is {choice!r}", "expected texts")
+    target = target_of(task, number)
+    for one in target if isinstance(target, (list, tuple)) else [target]:
+        if isinstance(one, int) and one >= len(choices):
+            wrong = f"the target is choice {one} of {len(choices)}"
+            raise InputError.at(task.place("doc_to_target", number), wrong, "expected an index below their number")
     try:
-        gold = gold_of(target_of(task, number), choices)
+        gold = gold_of(target, choices)
     except InputError as error:
         raise InputError(f"{task.place('doc_to_target', number)}: {error}") from None
     return NOWHERE in gold if isinstance(gold, list) else gold == NOWHERE
