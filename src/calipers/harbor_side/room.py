@@ -234,7 +234,7 @@ class Room:
         """Number and name of what runs inside but for process 1, as the kernel has it: no program inside is asked."""
         found = {}
         with suppress(OSError):
-            for name in os.listdir(place := f"/proc/{self._pid}/root/proc"):
+            for name in os.listdir(place := self._processes):
                 if name.isdecimal() and name != "1":
                     with suppress(OSError, ValueError):
                         called, _, rest = Path(place, name, "stat").read_text(errors="replace").rpartition(")")
@@ -250,7 +250,7 @@ class Room:
         found = []
         for name, called in alive.items():
             with suppress(OSError):
-                words = Path(f"/proc/{self._pid}/root/proc", name, "cmdline").read_bytes().replace(b"\0", b" ").strip()
+                words = Path(self._processes, name, "cmdline").read_bytes().replace(b"\0", b" ").strip()
                 found.append(words.decode(errors="replace") or called)
         return found
 
@@ -270,6 +270,11 @@ class Room:
             self._bounds.remove()
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _processes(self) -> str:
+        """Where the room's own processes are told of, seen from outside."""
+        return os.path.join("/proc", str(self._pid), "root", "proc")
 
     def _enter(self) -> list[str]:
         """A command's beginning that has the rest happen inside; a room too full for another process is cleared."""
