@@ -33,7 +33,7 @@ def prepare(checkpoint: str, folder: str, tasks: Sequence[str], answers: str, at
             found[doc] = await _answered(model, call)
 
     async def all_of(name: str) -> Answers:
-        calls, found = iter(list(_calls(Path(folder) / f"{name}.yaml"))), {}  # type: ignore[var-annotated]
+        calls, found = iter(list(_calls(Path(folder) / f"{name}.yaml"))), dict[str, list[Any]]()
         await asyncio.gather(*[ask(calls, found) for _ in range(at_once)])
         return found
 

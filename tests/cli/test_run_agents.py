@@ -21,7 +21,7 @@ def run(tmp_path, *asked, **environment):
         (["--concurrency", "0"], "--concurrency: it is 0; expected at least 1"),
         (["--retries", "-1"], "--retries: it is -1; expected at least 0"),
         (["--limit", "0"], "--limit: it is 0; expected at least 1"),
-        (["--agent", "orcale"], "'orcale' is no agent that works without Harbor; did you mean 'oracle'?"),
+        (["--agent", "orcale"], "'orcale' is no agent that works without Harbor (did you mean 'oracle'?); expected"),
         (["--environment", "docker"], "there is no program 'harbor'; install Harbor"),
     ],
 )
@@ -37,6 +37,7 @@ def test_what_is_asked_is_checked_first(tmp_path, asked, said):
     ("program", "said"),
     [
         ("echo 0.11.3", "is Harbor 0.11.3; expected 0.25 or newer"),
+        ("echo 'true (GNU coreutils) 9.1'", "asked for its version, says 'true (GNU coreutils) 9.1'; expected Harbor"),
         ("echo what; exit 1", "asked for its version, says 'what'; expected Harbor 0.25 or newer"),
     ],
 )

@@ -113,7 +113,7 @@ def _alike(held: Floats) -> Floats:
 def _values(asked: Asked, part: Rollouts, name: str, question: Question) -> Column:
     metric = asked.metric
     columns = columns_of(asked, part, name, zero=question.plan.missing == "zero")
-    settled = {key: asked.params[key] for key in metric.params if key != "column"}  # type: ignore[union-attr]
+    settled = {key: asked.params[key] for key in metric.params if key != "column"}  # type: ignore[union-attr]  # a Metric, too
     return metric.reduce(*columns, by=part.by_task, **settled)  # type: ignore[union-attr]  # a Metric: `_of_all` looked
 
 

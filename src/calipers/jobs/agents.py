@@ -93,7 +93,7 @@ def perform(asked: Asked, progress: Progress) -> Performed:
     notes += [f"{name}: not run: {reason}; --environment docker runs it, by Harbor" for name, reason in why.items()]
     able = [task for task in found.tasks if task.name not in why]
     if not able:
-        raise InputError(f"{asked.benchmark}: none of its {len(why)} tasks can run here: {notes[-1]}")
+        raise InputError(f"{asked.benchmark}: nothing in it can run here: {notes[-1]}")
     if engine is None:
         unable = [task for task in found.tasks if task.name in why]
         how = (find_agent(asked.agent), asked.samples, asked.concurrent, Retry(max_retries=asked.retries))

@@ -124,7 +124,7 @@ def find_agent(spec: str) -> Agent:
         return Nop()
     if spec.startswith(COMMAND) and spec.removeprefix(COMMAND).strip():
         return Command(spec.removeprefix(COMMAND).strip())
-    close = f"; did you mean {' or '.join(map(repr, nearest(spec, NAMES)))}?" if nearest(spec, NAMES) else ""
+    close = f" (did you mean {' or '.join(map(repr, nearest(spec, NAMES)))}?)" if nearest(spec, NAMES) else ""
     raise InputError.at(
         "--agent",
         f"{spec!r} is no agent that works without Harbor{close}",

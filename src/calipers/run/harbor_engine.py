@@ -61,15 +61,15 @@ def find_engine() -> Engine:
         said = subprocess.run(_version(program), capture_output=True, text=True, timeout=60, env=_clean())
     except (OSError, subprocess.TimeoutExpired) as error:
         raise HarborError(f"{program} does not answer ({error}); expected Harbor {_dotted(OLDEST)} or newer") from None
-    found = re.search(r"(\d+)\.(\d+)\S*", said.stdout)
+    found = re.fullmatch(r"(?:harbor\s+)?v?((\d+)\.(\d+)\S*)", said.stdout.strip(), re.IGNORECASE)
     if said.returncode or not found:
         first = (said.stderr or said.stdout).strip().partition("\n")[0][:120]
         raise HarborError(
             f"{program}, asked for its version, says {first!r}; expected Harbor {_dotted(OLDEST)} or newer"
         )
-    if (int(found[1]), int(found[2])) < OLDEST:
-        raise HarborError(f"{program} is Harbor {found[0]}; expected {_dotted(OLDEST)} or newer")
-    return Engine(program, found[0])
+    if (int(found[2]), int(found[3])) < OLDEST:
+        raise HarborError(f"{program} is Harbor {found[1]}; expected {_dotted(OLDEST)} or newer")
+    return Engine(program, found[1])
 
 
 def _version(program: str) -> list[str]:
