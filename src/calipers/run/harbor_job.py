@@ -155,7 +155,8 @@ def _write_papers(job: Job, planned: Sequence[_Planned]) -> None:
             config["n_attempts"] = before["n_attempts"]
     _write(path, config)
     every = [*(one.task for one in planned), *(task for task in job.unable for _ in range(job.samples))]
-    locked = [{"task": _task(task, job.source), "agent": {"name": job.agent.name}} for task in every]
+    told = {task.path: _task(task, job.source) for task in (*job.tasks, *job.unable)}  # hashed once, not per sample
+    locked = [{"task": told[task.path], "agent": {"name": job.agent.name}} for task in every]
     _write(job.place / "lock.json", {"schema_version": 3, "created_at": _now(), "trials": locked})
     _write(job.place / "result.json", _result(job, planned, finished=False))
 
