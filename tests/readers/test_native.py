@@ -1,5 +1,7 @@
 import contextlib
+import hashlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -290,6 +292,19 @@ def test_processes_do_not_change_what_is_read(tmp_path, monkeypatch):
     alone = seen(table(tmp_path, *lines, labels=["k"]))
     split_up(monkeypatch, 5)
     assert seen(table(tmp_path, *lines, labels=["k"])) == alone
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_processes_do_not_change_the_hash_of_what_is_read(tmp_path, monkeypatch, mark):
+    split_up(monkeypatch, 3)
+    path = written(tmp_path, mark + layout(-1)[0])
+    assert read([path])[1][0].sha256 == hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
+def test_a_number_and_its_text_are_one_task(tmp_path):
+    found = table(tmp_path, '{"task":7,"reward":1}', '{"task":"7","sample":1,"reward":0}', '{"task":"b","reward":0}')
+    assert found.tasks == ["7", "b"]
+    assert found.task.tolist() == [0, 0, 1]
 
 
 def test_more_processes_than_lines(tmp_path, monkeypatch):

@@ -19,7 +19,8 @@ from calipers.readers.files import BOM, LONGEST_LINE, LongLine, Source, line_blo
 from calipers.readers.jsonl import LineError
 from calipers.rollouts.part import Part
 
-WORTH_DIVIDING = 40 << 20  # bytes; what one process reads while another starts and, at the end, answers
+WORTH_DIVIDING = 45 << 20  # bytes; what one process reads while another starts and, at the end, answers
+PACE = 0.85  # of another process: this one also hashes what it reads
 Progress = Callable[[int], None]  # told how many more bytes are read
 
 P = TypeVar("P", bound=Part, covariant=True)
@@ -69,8 +70,9 @@ def read_lines(
     bom = len(BOM) if source.head.startswith(BOM) else 0
     source.head = source.head[bom:]
     reader = make(source.path, names, labels, bom if source.divisible else None)
+    readinto = source.readinto_hashed if divided and not bom else source.readinto
     try:
-        parts = [_drive(reader, source.readinto, ranges[0][1] - bom if divided else sys.maxsize, progress)]
+        parts = [_drive(reader, readinto, ranges[0][1] - bom if divided else sys.maxsize, progress)]
         lines = reader.lines
         for child in children:
             part, own = child.result(progress)
@@ -93,8 +95,8 @@ def processes() -> int:
 
 
 def _ranges(source: Source, count: int) -> list[tuple[int, int]]:
-    """Ranges of bytes that start and end with a line; the first, for this process, longer by its head start."""
-    share = (source.size - WORTH_DIVIDING) // count
+    """Ranges of bytes that start and end with a line, as large as will be read in one time; the first is read here."""
+    share = int((source.size - PACE * WORTH_DIVIDING) / (count - 1 + PACE))
     wished = [source.size - share * (count - n) for n in range(1, count)]
     return list(pairwise([0, *(next_line(source.path, cut) for cut in wished), source.size]))
 
@@ -117,7 +119,13 @@ class _Child(Generic[P]):
         self._asked = asked
         # -P and our own sys.path: the child imports what we import, and nothing from its folder
         command = [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), json.dumps(asked)]
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, pipesize=1 << 20)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            pipesize=1 << 20,
+            env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # starting threads it never uses costs it 0.1 s
+        )
         self._answer: tuple[P | LineError, int] | None = None
         self._listening = threading.Thread(target=self._listen, daemon=True)
         self._listening.start()

@@ -37,6 +37,7 @@ class Source:
         self.path = path
         self.packing = ""
         self._hash = hashlib.sha256()
+        self._hashed = 0  # bytes, from the first; the others are hashed in the background
         self._hashing: threading.Thread | None = None
         self._broken: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error)
         self._unpacked_bytes = 0
@@ -91,6 +92,13 @@ class Source:
             raise InputError.at(self.path, f"cannot be read ({error})") from None
         return size
 
+    def readinto_hashed(self, room: memoryview) -> int:
+        """As `readinto`, and hash them while they are at hand; from the first byte on, or not at all."""
+        size = self.readinto(room)
+        self._hash.update(room[:size])
+        self._hashed += size
+        return size
+
     def everything(self, most: int) -> bytes:
         """All of it at once, for formats that cannot be streamed; InputError beyond ``most`` bytes."""
         pieces = [self.read(BLOCK)]
@@ -120,6 +128,7 @@ class Source:
 
     def _hash_file(self) -> None:
         with suppress(OSError), open(self.path, "rb", buffering=0) as file:  # gone: `sha256` sees it too
+            file.seek(self._hashed)
             room = memoryview(bytearray(1 << 20))
             while size := file.readinto(room):
                 self._hash.update(room[:size])

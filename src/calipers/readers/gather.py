@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from calipers.readers.growing import Growing, GrowingFlags
-from calipers.rollouts.column import Bools, Column, Floats
+from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import UNSTATED
 
@@ -89,8 +89,6 @@ class Gather:
 
     def tasks(self, column: Sequence[int | str]) -> None:
         """The task ids of the block; an integer is read as its text."""
-        if set(map(type, column)) != {str}:
-            column = [str(task) for task in column]
         self._task.pack(self.rows, [*map(self._tasks.__getitem__, column)])
 
     def whole(self, name: str, column: Sequence[int]) -> None:
@@ -126,10 +124,11 @@ class Gather:
                     labels[name] = _walk(held[raw], steps)
             if path in labels and (column := _numbers(labels[path])) is not None:
                 found["column"][path] = column
+        tasks, task = _as_texts(list(self._tasks), self._task.finish(self.rows))
         return Part(
             places=places,
-            tasks=list(self._tasks),
-            task=self._task.finish(self.rows),
+            tasks=tasks,
+            task=task,
             sample=self._whole["sample"].finish(self.rows),
             attempt=self._whole["attempt"].finish(self.rows),
             outcome=self._whole["outcome"].finish(self.rows),
@@ -137,6 +136,13 @@ class Gather:
             columns=found["column"],
             labels=labels,
         )
+
+
+def _as_texts(ids: list[int | str], code: Ints) -> tuple[list[str], Ints]:
+    """Ids as text, and the codes, [R], of their rows: 7 and "7" are one task."""
+    codes = _Codes()
+    table = [codes[str(task)] for task in ids]
+    return list(codes), code if len(codes) == len(ids) else np.array(table)[code]
 
 
 def _walk(held: Labels, path: str) -> Labels:
