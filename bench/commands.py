@@ -66,7 +66,7 @@ def _export(folder: Path, rows: int) -> Took:
     subprocess.run([sys.executable, str(Path(data.__file__)), "nemo_gym", str(rows)], check=True, capture_output=True)
     out = folder / "metrics.json"
     command = ["score", str(path), "--dialect", "nemo_gym", "--metric", "mean/reward", "--export", f"nemo_gym={out}"]
-    seconds, cpu, megabytes = _run(command, folder)
+    seconds, cpu, megabytes = run_command(command, folder)
     met = seconds <= 8 and megabytes <= 600 if rows == 1_000_000 else None
     what = f"{rows:,} rollouts to NeMo Gym's whole file ({out.stat().st_size / 1e6:.0f} MB)"
     return Took(what, seconds, cpu, megabytes, rows, "<= 8 s, <= 600 MB", met)
@@ -94,7 +94,7 @@ def _rescorings(folder: Path, rows: int) -> list[Took]:
         command = ["rescore", str(log), "--benchmark", str(suite), "--verifier", "exact_match", *more]
         command += ["--metric", "pass@1", "--out", str(folder / "again.jsonl")]
         (folder / "again.jsonl").unlink(missing_ok=True)
-        seconds, cpu, megabytes = _run(command, folder)
+        seconds, cpu, megabytes = run_command(command, folder)
         met = rows / cpu >= 200_000
         found.append(
             Took(
@@ -141,7 +141,8 @@ def _sandbox(candidates: int) -> Took:
     )
 
 
-def _run(arguments: Sequence[str], folder: Path) -> tuple[float, float, float]:
+def run_command(arguments: Sequence[str], folder: Path) -> tuple[float, float, float]:
+    """(clock seconds, processor seconds, megabytes of the largest process) of ``calipers`` with these arguments."""
     return _process([sys.executable, "-m", "calipers", *arguments], folder)
 
 

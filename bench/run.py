@@ -6,6 +6,7 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from bench import data, report
 from bench.commands import commands_section, measure_commands
+from bench.draws import draws_section, measure_comparison, measure_draws
 from bench.harbor import measure_harbor
 from bench.jobs import jobs
 from bench.live import PARTS, measure_live
@@ -46,7 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(live_section(live), flush=True)
     more = []
     if "commands".startswith(asked.only):
-        more.append(commands_section([*measure_commands(asked.quick), *measure_harbor(asked.quick)]))
+        with tempfile.TemporaryDirectory(prefix="calipers-bench-") as folder:
+            compared = measure_comparison(Path(folder), asked.quick)
+        more.append(commands_section([*measure_commands(asked.quick), *measure_harbor(asked.quick), compared]))
+    if "draws".startswith(asked.only):
+        more.append(draws_section(measure_draws(asked.quick)))
     if "serve".startswith(asked.only):
         more.append(serving_section(measure_serving(asked.quick)))
     print("\n".join(more), flush=True)
@@ -69,7 +75,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--only",
         default="",
         metavar="PREFIX",
-        help="flat, nested, nemo_gym, live, commands, serve or startup (default: all)",
+        help="flat, nested, nemo_gym, live, commands, draws, serve or startup (default: all)",
     )
     asked = parser.parse_args(arguments)
     if asked.write and (asked.quick or asked.only):

@@ -50,6 +50,7 @@ class Test:
     t: float
     floored: float
     strict: float
+    weighed: float = 0.0  # the same, each counted by what it weighs: the mean of (sum |d|)^2 / sum d^2
     exact: float | None = None  # McNemar, one binary sample per task
     mid: float | None = None
     naive: float | None = None  # the t test over tasks, where clusters are the units
@@ -213,10 +214,12 @@ def _test(
     mid: float | None = None,
     naive: float | None = None,
 ) -> Test:
-    differing = 0.0 if pairs.differing is None else float(pairs.differing.mean())
+    differing, weighed = (
+        0.0 if counted is None else float(counted.mean()) for counted in (pairs.differing, pairs.weighed)
+    )
     plain, floored = (float((p <= LEVEL).mean()) for p in (plain_p(pairs), floored_p(pairs)))
     strict = float(strict_rejects(pairs).mean())
-    return Test(world, kind, tasks, mean, samples, differing, plain, floored, strict, exact, mid, naive)
+    return Test(world, kind, tasks, mean, samples, differing, plain, floored, strict, weighed, exact, mid, naive)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ class Pairs:
     effective_units: Floats  # U
     doubt: float = 1.0
     differing: Floats | None = None  # units whose difference is not 0
+    weighed: Floats | None = None  # how many differences of one size would weigh as much
 
 
 def of_differences(differences: Floats, tally: Ints | None = None) -> Pairs:
@@ -37,6 +38,7 @@ def of_differences(differences: Floats, tally: Ints | None = None) -> Pairs:
         pulls = ((differences - value[:, None]) ** 2).sum(axis=1) / tasks**2
         largest = np.abs(differences).max(axis=1)
         differing = np.count_nonzero(differences, axis=1)
+        weighed = _weighed(np.abs(differences).sum(axis=1), (differences**2).sum(axis=1))
     else:
         tasks = int(tally[0].sum())
         value = tally @ differences / tasks
@@ -44,8 +46,10 @@ def of_differences(differences: Floats, tally: Ints | None = None) -> Pairs:
         pulls = np.maximum(pulls, 0.0)
         largest = np.where(tally > 0, np.abs(differences), 0.0).max(axis=1)
         differing = tally @ (differences != 0)
+        weighed = _weighed(tally @ np.abs(differences), tally @ differences**2)
     effective = np.full(len(value), float(tasks))
-    return Pairs(value, tasks / (tasks - 1) * pulls, largest / tasks, effective, 1.0, differing.astype(np.float64))
+    variance = tasks / (tasks - 1) * pulls
+    return Pairs(value, variance, largest / tasks, effective, 1.0, differing.astype(np.float64), weighed)
 
 
 def of_cluster_sums(sums: Floats, sizes: Ints) -> Pairs:
@@ -57,11 +61,16 @@ def of_cluster_sums(sums: Floats, sizes: Ints) -> Pairs:
     biggest = np.abs(sums).max(axis=1) / tasks
     doubt = (1 + effective / tasks) / 2
     differing = np.count_nonzero(sums, axis=1).astype(np.float64)
-    return Pairs(value, units / (units - 1) * pulls, biggest, np.full(len(sums), effective), doubt, differing)
+    weighed = _weighed(np.abs(sums).sum(axis=1), (sums**2).sum(axis=1))
+    return Pairs(value, units / (units - 1) * pulls, biggest, np.full(len(sums), effective), doubt, differing, weighed)
 
 
 def of_rates(first: Floats, second: Floats, tally: Ints) -> Pairs:
-    """Replicates of a difference of pooled rates: passes and samples [C, 2] of both runs, tallied [R, C]."""
+    """Replicates of a difference of pooled rates: passes and samples [C, 2] of both runs, tallied [R, C].
+
+    A task differs as far as its passes leave the mean of the two rates, less the same of the other run: what
+    merely has more samples in one run than in the other does not.
+    """
     tasks = tally.sum(axis=1)
     one, two = tally @ first, tally @ second  # [R, 2]
     rates = one[:, 0] / one[:, 1], two[:, 0] / two[:, 1]
@@ -73,6 +82,8 @@ def of_rates(first: Floats, second: Floats, tally: Ints) -> Pairs:
             moments += by * times * (tally @ (left * right))
     pulls = first[:, 0] / one[:, 1:] - second[:, 0] / two[:, 1:]
     shares = (first[:, 1] / one[:, 1:] + second[:, 1] / two[:, 1:]) / 2
+    between = ((rates[0] + rates[1]) / 2)[:, None]
+    apart = pulls - between * (first[:, 1] / one[:, 1:] - second[:, 1] / two[:, 1:])
     return Pairs(
         rates[0] - rates[1],
         tasks / (tasks - 1) * np.maximum(moments, 0.0),
@@ -80,6 +91,7 @@ def of_rates(first: Floats, second: Floats, tally: Ints) -> Pairs:
         1 / (tally * shares**2).sum(axis=1),
         1.0,
         tally @ (first[:, 0] * second[:, 1] != second[:, 0] * first[:, 1]).astype(np.float64),
+        _weighed((tally * np.abs(apart)).sum(axis=1), (tally * apart**2).sum(axis=1)),
     )
 
 
@@ -106,6 +118,12 @@ def mid_p(first_only: Ints, second_only: Ints) -> tuple[Floats, Floats]:
     exact = 2 * bdtr(fewer, n, 0.5)
     at = np.exp(gammaln(n + 1) - gammaln(fewer + 1) - gammaln(n - fewer + 1) - n * np.log(2))
     return np.minimum(exact, 1.0), np.minimum(exact - at, 1.0)
+
+
+def _weighed(sizes: Floats, squares: Floats) -> Floats:
+    """``(sum |d|)^2 / sum d^2``: the number of differing pairs where all differences are of one size."""
+    there = squares > 0
+    return np.where(there, sizes**2 / np.where(there, squares, 1.0), 0.0)
 
 
 def _t(pairs: Pairs, error: Floats) -> Floats:
