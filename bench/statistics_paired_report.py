@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
 from bench.statistics_paired import CLUSTERS, MANY_DIFFER, TASKS, Compared, Test
+from bench.statistics_report import filled, percent
 
 OPENING, CLOSING = "<!-- comparison -->\n", "<!-- /comparison -->"
 MOST, LEAST, APART = 0.06, 0.03, 0.02  # what is promised of the default test, and of a plan
 WORLDS = {"fair": "fair", "skewed": "skewed", "split": "0 or 1"}
+COUNTS: tuple[Callable[[Test], float], ...] = (lambda test: test.differing, lambda test: test.weighed)
 ROWS: dict[str, Callable[[Test], float | None]] = {
     "t": lambda test: test.t,
     "McNemar, exact": lambda test: test.exact,
@@ -38,17 +39,22 @@ def placed(page: str, part: str) -> str:
 def broken(found: Compared) -> list[str]:
     """What was promised and not kept, in words."""
     said = [
-        f"{_name(test)}: the default test rejects {_percent(test.floored)} %"
+        f"{_name(test)}: the default test rejects {percent(test.floored)} %"
         for test in found.tests
         if test.world in ("fair", "clusters") and test.floored > MOST
     ]
     said += [
-        f"{_name(test)}: strict rejects {_percent(test.strict)} %"
+        f"{_name(test)}: strict rejects {percent(test.strict)} %"
         for test in found.tests
         if test.world in ("fair", "skewed") and test.strict > MOST
     ]
     said += [
-        f"{promise.tasks} tasks: {_percent(promise.found)} % in place of {_percent(promise.promised)} %"
+        f"{_name(test)}: the default test rejects {percent(test.floored)} %, which is timid"
+        for test in found.tests
+        if test.world == "fair" and test.weighed >= MANY_DIFFER and test.floored < LEAST
+    ]
+    said += [
+        f"{promise.tasks} tasks: {percent(promise.found)} % in place of {percent(promise.promised)} %"
         for promise in found.promises
         if abs(promise.found - promise.promised) > APART
     ]
@@ -56,7 +62,7 @@ def broken(found: Compared) -> list[str]:
 
 
 def _head(found: Compared) -> str:
-    return _filled(
+    return filled(
         f"Written by `make bench-statistics`: {len(found.tests)} cells, seed {found.seed}, {found.replicates:,} "
         f"replicates a cell for rewards of 0 and 1, a quarter of that for the others. Two runs on the same tasks, with "
         "1 or 4 samples (pooled rates: 1 to 8), means 0.1 to 0.98, rewards of 0 and 1 or real ones. Fair: both draw "
@@ -99,13 +105,22 @@ def _clusters(found: Compared) -> str:
 
 def _timid(found: Compared) -> str:
     """Where the default test rejects less than it might."""
-    many = [test for test in found.tests if test.world == "fair" and test.differing >= MANY_DIFFER]
-    few = [test for test in many if test.floored < LEAST]
-    said = (
-        f"Of {len(many)} fair cells in which {MANY_DIFFER} pairs or more differ on average, the default test rejects "
-        f"less than {_percent(LEAST)} % in {len(few)}"
+    fair = [test for test in found.tests if test.world == "fair"]
+    plain, weighed = ([test for test in fair if count(test) >= MANY_DIFFER] for count in COUNTS)
+    return filled(
+        f"Of {len(plain)} fair cells in which {MANY_DIFFER} pairs or more differ on average, the default test rejects "
+        f"less than {percent(LEAST)} % in {_below(plain)}. But a pair that differs by next to nothing is counted there "
+        "like one that differs by 1. Weighed, the number of differing pairs is `(sum |d|)² / sum d²`: the plain count "
+        "where all differences are of one size, as with one sample of 0 or 1, and less where a few carry the rest. Of "
+        f"{len(weighed)} cells in which this number is {MANY_DIFFER} or more, the test rejects less than "
+        f"{percent(LEAST)} % in {_below(weighed)}.\n"
     )
-    return _filled(f"{said}{': ' + '; '.join(_timid_name(test) for test in few) if few else ''}.\n")
+
+
+def _below(tests: Sequence[Test]) -> str:
+    few = [test for test in tests if test.floored < LEAST]
+    named = "; ".join(f"{_timid_name(test)} ({test.differing:.0f} pairs, weighed {test.weighed:.0f})" for test in few)
+    return f"{len(few)}: {named}" if few else "none"
 
 
 def _plans(found: Compared) -> str:
@@ -116,7 +131,7 @@ def _plans(found: Compared) -> str:
         "|---|---|---|---|---|",
     ]
     lines += [
-        f"| {one.tasks:,} | {one.samples} | {one.difference:g} | {_percent(one.promised)} | {_percent(one.found)} |"
+        f"| {one.tasks:,} | {one.samples} | {one.difference:g} | {percent(one.promised)} | {percent(one.found)} |"
         for one in found.promises
     ]
     return "\n".join(lines) + "\n"
@@ -128,18 +143,8 @@ def _name(test: Test) -> str:
 
 def _timid_name(test: Test) -> str:
     kind = {"binary": "rewards of 0 and 1", "real": "real rewards"}.get(test.kind, test.kind)
-    return f"{_percent(test.floored)} for {kind}, T = {test.tasks}, mean {test.mean:g}, n = {test.samples}"
+    return f"{percent(test.floored)} for {kind}, T = {test.tasks}, mean {test.mean:g}, n = {test.samples}"
 
 
 def _mean_worst(values: Sequence[float]) -> str:
-    return f"{_percent(fmean(values))} / {_percent(max(values))}" if values else "-"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}"
-
-
-def _filled(said: str) -> str:
-    held = said.replace(" %", "\xa0%").replace(" = ", "\xa0=\xa0")
-    lines = textwrap.fill(held, 118, break_long_words=False, break_on_hyphens=False)
-    return lines.replace("\xa0", " ") + "\n" * said.endswith("\n")
+    return f"{percent(fmean(values))} / {percent(max(values))}" if values else "-"

@@ -27,7 +27,7 @@ class Pairs:
     effective_units: Floats  # U
     doubt: float = 1.0
     differing: Floats | None = None  # units whose difference is not 0
-    weighed: Floats | None = None  # how many differences of one size would weigh as much
+    weighed: Floats | None = None  # the same, each counted by its size: never more
 
 
 def of_differences(differences: Floats, tally: Ints | None = None) -> Pairs:
@@ -46,7 +46,8 @@ def of_differences(differences: Floats, tally: Ints | None = None) -> Pairs:
         pulls = np.maximum(pulls, 0.0)
         largest = np.where(tally > 0, np.abs(differences), 0.0).max(axis=1)
         differing = tally @ (differences != 0)
-        weighed = _weighed(tally @ np.abs(differences), tally @ differences**2)
+        often = tally.astype(np.float64)
+        weighed = _weighed(often @ np.abs(differences), often @ differences**2)
     effective = np.full(len(value), float(tasks))
     variance = tasks / (tasks - 1) * pulls
     return Pairs(value, variance, largest / tasks, effective, 1.0, differing.astype(np.float64), weighed)
@@ -68,8 +69,8 @@ def of_cluster_sums(sums: Floats, sizes: Ints) -> Pairs:
 def of_rates(first: Floats, second: Floats, tally: Ints) -> Pairs:
     """Replicates of a difference of pooled rates: passes and samples [C, 2] of both runs, tallied [R, C].
 
-    A task differs as far as its passes leave the mean of the two rates, less the same of the other run: what
-    merely has more samples in one run than in the other does not.
+    A task differs where its two rates do, by what its passes are above the mean of the pooled rates in one run,
+    less the same in the other: more samples of the same are no difference.
     """
     tasks = tally.sum(axis=1)
     one, two = tally @ first, tally @ second  # [R, 2]
@@ -83,14 +84,15 @@ def of_rates(first: Floats, second: Floats, tally: Ints) -> Pairs:
     pulls = first[:, 0] / one[:, 1:] - second[:, 0] / two[:, 1:]
     shares = (first[:, 1] / one[:, 1:] + second[:, 1] / two[:, 1:]) / 2
     between = ((rates[0] + rates[1]) / 2)[:, None]
-    apart = pulls - between * (first[:, 1] / one[:, 1:] - second[:, 1] / two[:, 1:])
+    unequal = first[:, 0] * second[:, 1] != second[:, 0] * first[:, 1]
+    apart = unequal * (pulls - between * (first[:, 1] / one[:, 1:] - second[:, 1] / two[:, 1:]))
     return Pairs(
         rates[0] - rates[1],
         tasks / (tasks - 1) * np.maximum(moments, 0.0),
         np.where(tally > 0, np.abs(pulls), 0.0).max(axis=1),
         1 / (tally * shares**2).sum(axis=1),
         1.0,
-        tally @ (first[:, 0] * second[:, 1] != second[:, 0] * first[:, 1]).astype(np.float64),
+        tally @ unequal.astype(np.float64),
         _weighed((tally * np.abs(apart)).sum(axis=1), (tally * apart**2).sum(axis=1)),
     )
 

@@ -53,11 +53,11 @@ def replaced(page: str, part: str) -> str:
 
 def _grid() -> str:
     chances = " or ".join(f"{chance:g}" for chance in CHANCES if chance)
-    return _filled(
-        f"The worlds: T = {_listed(TASKS)} tasks; mean {_listed(MEANS)}; {_listed(SAMPLES)} samples a task; every task "
+    return filled(
+        f"The worlds: T = {listed(TASKS)} tasks; mean {listed(MEANS)}; {listed(SAMPLES)} samples a task; every task "
         f"with the same chance, or chances from a beta law with a + b = {chances}; rewards of 0 and 1 under "
-        f"{_listed(metrics_of(UNEVEN))}, or real rewards (beta, a + b = {_listed(FINE)}; 1, 4, 16 samples) under "
-        f"mean_reward; and G = {_listed(CLUSTERS)} clusters with an ICC of {_listed(ICCS)} and 1 or 4 samples.\n"
+        f"{listed(metrics_of(UNEVEN))}, or real rewards (beta, a + b = {listed(FINE)}; 1, 4, 16 samples) under "
+        f"mean_reward; and G = {listed(CLUSTERS)} clusters with an ICC of {listed(ICCS)} and 1 or 4 samples.\n"
     )
 
 
@@ -65,7 +65,7 @@ def _head(found: Found) -> str:
     intervals = sum(cell.replicates for cell in found.cells)
     empty, outside = sum(cell.zero_width for cell in found.cells), sum(cell.outside for cell in found.cells)
     replicates = found.replicates
-    return _filled(
+    return filled(
         f"Written by `make bench-statistics`: {len(found.cells):,} cells, seed {found.seed}, {replicates['binary']:,} "
         f"replicates a cell for rewards of 0 and 1, {replicates['real']:,} for real rewards and "
         f"{replicates['clusters']:,} for clusters. Of {intervals:,} intervals {empty:,} have no width, and {outside:,} "
@@ -87,7 +87,7 @@ def _totals(found: Found) -> str:
         for sign, chosen in ((">=", enough), ("<", few)):
             covered = [cell.coverage for cell in chosen]
             below = sum(coverage < PROMISED for coverage in covered)
-            size = f"{len(chosen):,} | {_percent(fmean(covered))} | {_percent(min(covered))}"
+            size = f"{len(chosen):,} | {percent(fmean(covered))} | {percent(min(covered))}"
             lines.append(f"| {name}, {letter} {sign} {many} | {size} | {below} |")
     return "\n".join(lines) + "\n"
 
@@ -100,7 +100,7 @@ def _by_tasks(found: Found) -> str:
     lines.append("|---" * (len(TASKS) + 1) + "|")
     for name, belongs in ROWS.items():
         chosen = [[cell.coverage for cell in found.cells if belongs(cell) and cell.world.units == t] for t in TASKS]
-        lines.append(_line(name, (f"{_percent(fmean(some))} / {_percent(min(some))}" for some in chosen)))
+        lines.append(_line(name, (f"{percent(fmean(some))} / {percent(min(some))}" for some in chosen)))
     for kind, name in (("binary", "width, rewards of 0 and 1"), ("real", "width, real rewards")):
         widths = [[c.width for c in found.cells if c.world.kind == kind and c.world.units == t] for t in TASKS]
         lines.append(_line(name, (f"{median(some):.2f}" for some in widths)))
@@ -125,7 +125,7 @@ def _by_clusters(found: Found) -> str:
                 for kind in ("even clusters", "uneven clusters")
             )
             shown.append(
-                f"{_percent(fmean(even))} / {_percent(min(even))} ({_percent(fmean(uneven))} / {_percent(min(uneven))})"
+                f"{percent(fmean(even))} / {percent(min(even))} ({percent(fmean(uneven))} / {percent(min(uneven))})"
             )
         lines.append(_line(f"ICC {icc:g}", shown))
     return "\n".join(lines) + "\n"
@@ -143,14 +143,14 @@ def _below(found: Found) -> str:
         known = ["-", "-"]
         if world.kind == "binary" and world.samples in ("1", world.metric[-1]):
             rules = (known_default, known_exact)
-            known = [_percent(rule(world.units, cell.truth).coverage) for rule in rules]
-        lines.append(_line(name, [f"{cell.truth:.5f}", _percent(cell.coverage), *known]))
+            known = [percent(rule(world.units, cell.truth).coverage) for rule in rules]
+        lines.append(_line(name, [f"{cell.truth:.5f}", percent(cell.coverage), *known]))
     return "\n".join(lines) + f"\n\n{_why_below()}\n"
 
 
 def _why_below() -> str:
     one, two = (lower_end(passes, tasks) for passes, tasks in ((1, 30), (2, 100)))
-    return _filled(
+    return filled(
         "Four samples give pass^4 and its mirror image pass@4 values of 0 and 1, and for those the rule is Wilson's. "
         f"Its lower end is {one:.5f} after one pass in 30 tasks and {two:.5f} after two in 100, both just above the "
         "true value of pass^4. Whatever equals Wilson's interval on such values covers exactly this. Clopper and "
@@ -160,7 +160,7 @@ def _why_below() -> str:
 
 def _limits(found: Found) -> str:
     points = [*_few_tasks(), _narrow(found), _follows(found), _for_nothing(found)]
-    lines = [_filled(f"- {point}", "  ") for point in points]
+    lines = [filled(f"- {point}", "  ") for point in points]
     return "\n".join(["### What cannot be had", "", *lines, _unbounded(found)])
 
 
@@ -169,8 +169,8 @@ def _few_tasks() -> list[str]:
     for truth in (0.02, 0.033):
         default, exact = known_default(5, truth), known_exact(5, truth)
         points.append(
-            f"**Five tasks and a true value of {truth:g}**: {_percent(default.coverage)} % at a mean width of "
-            f"{default.width:.2f}. Clopper and Pearson's interval covers {_percent(exact.coverage)} % there, at a "
+            f"**Five tasks and a true value of {truth:g}**: {percent(default.coverage)} % at a mean width of "
+            f"{default.width:.2f}. Clopper and Pearson's interval covers {percent(exact.coverage)} % there, at a "
             f"width of {exact.width:.2f}."
         )
     return points
@@ -199,7 +199,7 @@ def _follows(found: Found) -> str:
 def _for_nothing(found: Found) -> str:
     zero = [cell.coverage for cell in found.cells if "clusters" in cell.world.kind and cell.world.chance == 0]
     return (
-        f"**Clusters for nothing.** Where clusters share nothing (ICC 0), coverage is {_percent(fmean(zero))} % on "
+        f"**Clusters for nothing.** Where clusters share nothing (ICC 0), coverage is {percent(fmean(zero))} % on "
         "average, more than was asked for: few clusters cannot show that each is more than one piece."
     )
 
@@ -209,9 +209,9 @@ def _unbounded(found: Found) -> str:
         "- **Rewards without a range.** No interval is right for every law (Bahadur and Savage 1956). For rewards with "
         "a long tail the t interval covers, in per cent:\n"
     )
-    lines = [_filled(said, "  "), f"| | {' | '.join(f'T = {units}' for units in TASKS)} |"]
+    lines = [filled(said, "  "), f"| | {' | '.join(f'T = {units}' for units in TASKS)} |"]
     lines.append("|---" * (len(TASKS) + 1) + "|")
-    lines += [_line(law, map(_percent, covered)) for law, covered in found.unbounded.items()]
+    lines += [_line(law, map(percent, covered)) for law, covered in found.unbounded.items()]
     return "\n".join(lines) + "\n"
 
 
@@ -219,7 +219,7 @@ def _worst(found: Found) -> str:
     said = []
     for units in TASKS[1:-1]:
         worst = min(cell.coverage for cell in found.following if cell.world.units == units)
-        said.append(f"{_percent(worst)} % at T = {units}")
+        said.append(f"{percent(worst)} % at T = {units}")
     return ", ".join(said)
 
 
@@ -227,7 +227,8 @@ def _is(cell: Cell, kind: str, *metrics: str) -> bool:
     return cell.world.kind == kind and cell.world.metric in metrics
 
 
-def _listed(things: Iterable[object]) -> str:
+def listed(things: Iterable[object]) -> str:
+    """One after another, with commas."""
     return ", ".join(f"{thing:g}" if isinstance(thing, float) else str(thing) for thing in things)
 
 
@@ -235,11 +236,12 @@ def _line(name: str, shown: Iterable[str]) -> str:
     return f"| {name} | {' | '.join(shown)} |"
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """A share in per cent, without its sign."""
     return f"{100 * share:.1f}"
 
 
-def _filled(said: str, indent: str = "") -> str:
+def filled(said: str, indent: str = "") -> str:
     """Prose in lines of the house's length; a line break at the end stays and leaves an empty line."""
     held = said.replace(" %", "\xa0%").replace(" = ", "\xa0=\xa0")  # these stay on one line
     lines = textwrap.fill(held, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -1,4 +1,4 @@
-"""``make bench-statistics``: whether the default interval and the default test keep what they promise.
+"""``make bench-statistics``: whether the default interval, the default test and the live interval keep their promise.
 
 ``--write`` puts what was found into docs/statistics.md.
 
@@ -22,12 +22,15 @@ from bench.data import ROOT
 from bench.statistics_clusters import cluster_cells
 from bench.statistics_grid import TASKS, binary_cells, real_cells
 from bench.statistics_limits import following_cells, unbounded_coverage
+from bench.statistics_looking import looked
+from bench.statistics_looking_report import looking_text, missed_too_often, put
 from bench.statistics_paired import compared
 from bench.statistics_paired_report import broken, comparison_text, placed
 from bench.statistics_report import Found, replaced, text
 
 PAGE = ROOT / "docs" / "statistics.md"
 REPLICATES = {"binary": 40_000, "real": 10_000, "clusters": 10_000}
+RUNS = 3_000  # that are looked at while they go, in each world
 LAWS = ("exponential", "log-normal")
 QUICK = 10  # --quick divides the replicates by it
 
@@ -35,16 +38,18 @@ QUICK = 10  # --quick divides the replicates by it
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the whole grid and print what it found."""
     asked = _parse(arguments)
-    placed(replaced(PAGE.read_text(encoding="utf-8"), ""), "")  # before the long wait: is there a place for it?
+    put(placed(replaced(PAGE.read_text(encoding="utf-8"), ""), ""), "")  # before the long wait: is there a place?
     fewer = QUICK if asked.quick else 1
     found = simulated({name: count // fewer for name, count in REPLICATES.items()}, asked.seed)
     pairs = compared(REPLICATES["binary"] // fewer, asked.seed)
-    print(f"{text(found)}\n{comparison_text(pairs)}")
+    looks = looked(RUNS // fewer, asked.seed)
+    print(f"{text(found)}\n{comparison_text(pairs)}\n{looking_text(looks)}")
     if asked.write:
         page = replaced(PAGE.read_text(encoding="utf-8"), text(found))
-        PAGE.write_text(placed(page, comparison_text(pairs)), encoding="utf-8")
+        PAGE.write_text(put(placed(page, comparison_text(pairs)), looking_text(looks)), encoding="utf-8")
     faults = sum(cell.zero_width + cell.outside for cell in found.cells)
-    unkept = [] if asked.quick else broken(pairs)  # a tenth of the replicates scatters by more than is promised
+    # a tenth of the replicates scatters by more than is promised
+    unkept = [] if asked.quick else [*broken(pairs), *missed_too_often(looks)]
     for said in unkept:
         print(f"not kept: {said}", file=sys.stderr)
     return 1 if faults or unkept else 0

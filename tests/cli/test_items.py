@@ -117,6 +117,7 @@ def test_rewards_beyond_one_are_judged_by_their_passes(tmp_path):
         ("easiest", "easy"),
         ("discrimination", "odd"),
         ("contradiction", "odd"),
+        ("information", "t6"),  # passed by the two best only
         ("task", "easy"),
     ],
 )
@@ -131,6 +132,25 @@ def test_the_command_knows_every_order():
     assert SORTS == report.SORTS
     with pytest.raises(cal.InputError, match="did you mean 'easiest'"):
         cal.items([[1]], sort="easyest")
+
+
+def test_information_takes_five_runs(tmp_path):
+    files = runs(tmp_path, LADDER)
+    (table,) = looked_at(*files, "--sort", "information", cwd=tmp_path)["tables"]
+    told = [item["information"] for item in table["items"]]
+    assert told == sorted(told, reverse=True)
+    assert table["why_information"] is None
+    assert table["items"][-1]["task"] == "odd"  # better runs fail it
+    assert told[-1] == 0
+    (table,) = looked_at(*files[:4], cwd=tmp_path)["tables"]
+    assert {item["information"] for item in table["items"]} == {None}
+    assert table["why_information"] == "a curve over abilities takes five runs or more"
+    shown = calipers("items", *files, cwd=tmp_path).stdout
+    assert "information" in shown
+    fewer = calipers("items", *files[:4], cwd=tmp_path).stdout
+    assert "no information: a curve over abilities takes five runs or more" in fewer
+    alone = calipers("items", files[0], cwd=tmp_path).stdout
+    assert "information" not in alone  # one note, on discrimination, is enough where nobody asked
 
 
 def test_limit_cuts_what_is_shown(tmp_path):

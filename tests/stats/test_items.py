@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.stats.items import FEW_RUNS, items
+from calipers.stats.items import FEW_CURVE, FEW_RUNS, ONE_ABILITY, items
 
 
 def of(passes, samples=1):
@@ -72,6 +72,41 @@ def test_chance_contradicts_one_in_twenty():
     random = np.random.default_rng(2)
     found = items(random.random((30, 2_000)), np.zeros((30, 2_000), int), np.ones((30, 2_000), int))
     assert found.contradicts.mean() == pytest.approx(0.05, abs=0.02)
+
+
+def test_information_is_that_of_the_best():
+    """Of two tasks that split the runs, the one that splits the good ones tells more about the next good run."""
+    rungs = [[int(run >= at) for at in range(1, 12)] for run in range(12)]
+    found = of(rungs)
+    assert found.why_information is None
+    assert found.information.given.all()
+    assert np.argmax(found.information.values) > 6  # passed by the few best only
+    assert found.information.values[9] > 3 * found.information.values[2]
+
+
+def test_what_contradicts_has_no_information():
+    found = of(LADDER)
+    assert found.information.values[1] == 0
+    assert found.information.values[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("passes", "why"),
+    [
+        (LADDER[:4], FEW_CURVE),
+        ([*LADDER[:4], [None] * 11], FEW_CURVE),  # a run without a sample is none
+        ([[1, 0], [0, 1]] * 3, ONE_ABILITY),
+    ],
+)
+def test_no_information(passes, why):
+    found = of(passes)
+    assert found.why_information == why
+    assert not found.information.given.any()
+
+
+def test_a_task_that_few_runs_have_is_a_gap():
+    found = of([[None if run > 3 else 1, *row] for run, row in enumerate(LADDER)])
+    assert found.information.given.tolist() == [False] + [True] * 11
 
 
 @given(st.lists(st.lists(st.sampled_from([0, 1, None]), min_size=4, max_size=4), min_size=1, max_size=6))

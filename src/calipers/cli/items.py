@@ -17,7 +17,7 @@ from calipers.errors import InputError
 from calipers.reports.safe import safe_json
 
 SHOWN = 20
-SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "samples", "task")
+SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "information", "samples", "task")
 
 
 @click.command()
@@ -27,7 +27,8 @@ SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "samples", 
     type=click.Choice(SORTS),
     default="difficulty",
     show_default=True,
-    help="The order of the tasks: the hardest, the easiest, those that tell least, the most samples, or by name.",
+    help="The order of the tasks: the hardest, the easiest, those that tell least (discrimination, contradiction) or "
+    "most (information), the most samples, or by name.",
 )
 @click.option(
     "--limit", metavar="N", type=int, help=f"Show so many tasks; 0 is all.  [default: {SHOWN}; all of json and csv]"
@@ -50,7 +51,8 @@ def items(
 ) -> None:
     """Say which tasks are hard, which tell runs apart, and which contradict the rest. No model is called.
 
-    Each PATH is a run, or holds several (by agent and model); three runs or more show which tasks discriminate.
+    Each PATH is a run, or holds several (by agent and model). Three runs or more show which tasks discriminate;
+    five or more, which to keep in a shorter benchmark for runs like the best: --sort information.
     """
     if limit is not None and limit < 0:
         raise InputError(f"--limit is {limit}; expected 0 for all tasks, or a number of them")

@@ -60,7 +60,7 @@ def items(
     """The tasks of some runs: difficulty, discrimination, what everyone or nobody solves, what contradicts the rest.
 
     A source is anything that `score` reads; an agent and model in it is a run. Tasks meet by their ids within a
-    dataset. Discrimination takes three runs or more.
+    dataset. Discrimination takes three runs or more, information five.
 
     >>> [(item.task, item.kind) for item in items([[1, 1], [0, 0], [1, 0]]).tables[0].items]
     [('1', 'nobody'), ('2', 'mixed'), ('0', 'everyone')]
@@ -166,6 +166,7 @@ def _table(dataset: str | None, those: Sequence[Held], key: str, notes: Sequence
                 int(found.samples[number]),
                 int(passes[:, number].sum()),
                 [float(value) if g else None for value, g in zip(values[:, number], given[:, number], strict=True)],
+                _at(found.information, number),
             )
         )
     return ItemTable(
@@ -176,6 +177,7 @@ def _table(dataset: str | None, those: Sequence[Held], key: str, notes: Sequence
         ordered(rows, asked.sort),
         found.why,
         [*notes, *_said(rows, unit, int(found.discrimination.given.sum()))],
+        found.why_information,
     )
 
 
@@ -228,13 +230,14 @@ def _run(held: Held, column: Column, asked: _Asked) -> ItemRun:
 def _said(rows: Sequence[Item], unit: bool, told: int) -> list[str]:
     notes = []
     if not unit:
-        notes.append("rewards leave [0, 1]: difficulty and discrimination are of passes")
+        notes.append("rewards leave [0, 1]: difficulty, discrimination and information are of passes")
     flagged = sum(item.kind == CONTRADICTS for item in rows)
     if flagged:
         chance = LEVEL * told
+        asked = "is: read this task and its target" if flagged == 1 else "are: read these tasks and their targets"
         notes.append(
             f"of {told:,} tasks with a discrimination, up to {chance:.3g} would be flagged as contradicting by chance "
-            f"alone; {flagged:,} are: read these tasks and their targets first"
+            f"alone; {flagged:,} {asked} first"
         )
     return notes
 

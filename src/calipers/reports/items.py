@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 SCHEMA = "calipers.items/1"
 FIELDS = (
     *("dataset", "task", "difficulty", "discrimination", "p_contradicts", "kind", "runs", "samples", "passes"),
-    "values",
+    *("values", "information"),
 )
 EVERYONE, NOBODY, CONTRADICTS, MIXED = "everyone", "nobody", "contradicts", "mixed"
-SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "samples", "task")
+SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "information", "samples", "task")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ class Item:
     samples: int
     passes: int
     values: Sequence[float | None]  # of each run, its mean over samples
+    information: float | None = None  # what one try tells about a run as able as the best
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class ItemTable:
     items: Sequence[Item]
     why: str | None = None  # why no task has a discrimination
     notes: Sequence[str] = ()
+    why_information: str | None = None  # why no task has an information
 
     def count(self, kind: str) -> int:
         """How many tasks are of a kind."""
@@ -138,13 +140,15 @@ class ItemReport:
 def ordered(items: Sequence[Item], sort: str) -> list[Item]:
     """Items by a column, ties by task; what has no number comes last.
 
-    ``difficulty`` begins with the hardest, ``discrimination`` and ``contradiction`` with what tells least.
+    ``difficulty`` begins with the hardest, ``discrimination`` and ``contradiction`` with what tells least,
+    ``information`` with what tells most.
     """
     keys: dict[str, Callable[[Item], float | None]] = {
         "difficulty": lambda item: None if item.difficulty is None else -item.difficulty,
         "easiest": lambda item: item.difficulty,
         "discrimination": lambda item: item.discrimination,
         "contradiction": lambda item: item.p_contradicts,
+        "information": lambda item: None if item.information is None else -item.information,
         "samples": lambda item: -item.samples,
         "task": lambda item: 0,
     }

@@ -54,6 +54,8 @@ def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
         yield Said(f"{shown:,} of {len(table.items):,} tasks, by {report.sort}; --limit 0 shows all", note=True)
     if table.why:
         yield Said(f"no discrimination: {table.why}", note=True)
+    if table.why_information and (table.why is None or report.sort == "information"):
+        yield Said(f"no information: {table.why_information}", note=True)
 
 
 def summary(table: ItemTable) -> str:
@@ -71,18 +73,23 @@ def summary(table: ItemTable) -> str:
 
 def _items(table: ItemTable, letters: list[str], limit: int | None) -> Table:
     each = 1 < len(table.runs) <= MOST_RUNS
-    told = table.why is None
-    head = ["task", "difficulty", *(["discrimination", "p"] if told else []), *(letters if each else [])]
-    head += ["passes", ""]
+    told, informed = table.why is None, table.why_information is None
+    head = ["task", "difficulty", *(["discrimination", "p"] if told else []), *(["information"] if informed else [])]
+    head += [*(letters if each else []), "passes", ""]
     words = WORDS if len(table.runs) > 1 else ALONE
-    rows = [[*_row(item, told=told, each=each), words.get(item.kind, "no reward")] for item in table.items[:limit]]
+    rows = [
+        [*_row(item, told=told, informed=informed, each=each), words.get(item.kind, "no reward")]
+        for item in table.items[:limit]
+    ]
     return Table(head, rows, numbers=frozenset(range(1, len(head) - 1)), names=frozenset({0}), strong=frozenset({1}))
 
 
-def _row(item: Item, *, told: bool, each: bool) -> list[str]:
+def _row(item: Item, *, told: bool, informed: bool, each: bool) -> list[str]:
     row = [clean(item.task, 40), figure(item.difficulty, 3)]
     if told:
         row += [figure(item.discrimination, 2), NONE if item.p_contradicts is None else f"{item.p_contradicts:.3f}"]
+    if informed:
+        row.append(figure(item.information, 3))
     if each:
         row += [figure(value, 3) for value in item.values]
     return [*row, f"{item.passes:,}/{item.samples:,}"]

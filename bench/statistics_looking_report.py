@@ -1,0 +1,99 @@
+"""What looking at runs while they go found, as Markdown: on the terminal and in docs/statistics.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from bench.statistics_looking import (
+    FIRST_FIXED,
+    KINDS,
+    MEANS,
+    PLANNED,
+    SEQUENCES,
+    SHOWN_AT,
+    SHOWN_KINDS,
+    SHOWN_OF,
+    Looking,
+)
+from bench.statistics_report import filled, listed, percent
+from bench.statistics_rule import CONFIDENCE
+
+OPENING, CLOSING = "<!-- looking -->\n", "<!-- /looking -->"
+NAMES = {
+    "finite": "**finite beta mixture** (the run's own number)",
+    "population": "**beta mixture** (tasks like these)",
+    "robbins": "Robbins' normal mixture, sd 1/2, tuned to N/2",
+    "learnt": f"the same with the sd so far, from task {FIRST_FIXED}",
+    "fixed": f"the default interval at every look, from task {FIRST_FIXED}",
+}
+TRUTHS = {"own": "the run's number", "law": "tasks like these"}
+PROVEN = (("finite", "own"), ("population", "law"), ("robbins", "law"))
+
+
+def looking_text(found: Looking) -> str:
+    """All of it, in the order in which it is read."""
+    return "\n".join([_head(found), _table(found), _said(found)])
+
+
+def put(page: str, part: str) -> str:
+    """The page with ``part`` between its looking markers."""
+    head, opening, rest = page.partition(OPENING)
+    _, closing, tail = rest.partition(CLOSING)
+    if not (opening and closing):
+        raise SystemExit("docs/statistics.md: no place for looks; expected <!-- looking --> and its end")
+    return f"{head}{opening}{part}{closing}{tail}"
+
+
+def missed_too_often(found: Looking) -> list[str]:
+    """Where a sequence that is proven to keep 5 % did not, in words."""
+    return [
+        f"{cell.kind}, mean {cell.mean:g}, N = {cell.planned}: {name} misses {TRUTHS[truth]} in {percent(share)} % of "
+        "runs"
+        for cell in found.cells
+        for name, truth in PROVEN
+        if (share := getattr(cell, truth)[name]) > 1 - CONFIDENCE
+    ]
+
+
+def _head(found: Looking) -> str:
+    return filled(
+        f"Written by `make bench-statistics`: {len(found.cells)} worlds, seed {found.seed}, {found.runs:,} runs each: "
+        f"N = {listed(PLANNED)} planned tasks, means {listed(MEANS)}, values of 0 and 1, means of 4 samples (tasks "
+        "alike, or chances from a beta law with a + b = 4 or 0.5) and real rewards. Each run is looked at after every "
+        "task. Runs in which the interval ever misses the number that the run ends with, and the mean over tasks like "
+        f"these: mean / worst over worlds, in per cent. Mean width after {_shares()} of {SHOWN_OF} tasks of mean 0.5:\n"
+    )
+
+
+def _table(found: Looking) -> str:
+    kinds = [{KINDS[0]: "0 and 1", KINDS[2]: "4 samples, a + b = 4"}[kind] for kind in SHOWN_KINDS]
+    lines = [
+        f"| | run's number | tasks like these | {' | '.join(f'width, {kind}' for kind in kinds)} |",
+        "|---" * (len(kinds) + 3) + "|",
+    ]
+    for name in SEQUENCES:
+        own = [cell.own[name] for cell in found.cells]
+        law = [cell.law[name] for cell in found.cells if name in cell.law]
+        widths = [" ".join(f"{width:.3f}"[1:] for width in found.widths[name][kind]) for kind in SHOWN_KINDS]
+        lines.append(f"| {NAMES[name]} | {_mean_worst(own)} | {_mean_worst(law)} | {' | '.join(widths)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _said(found: Looking) -> str:
+    ends = [found.widths[name][SHOWN_KINDS[0]] for name in ("finite", "robbins")]
+    narrower = [1 - first / second for first, second in zip(*ends, strict=True)]
+    return filled(
+        f"Robbins' mixture is the one for values without a range whose deviation is bounded by something other than "
+        f"themselves. On [0, 1] the finite mixture is narrower by {percent(narrower[0])} % after a tenth of the run "
+        f"and by {percent(narrower[-1])} % near its end, since it knows that the run has one.\n"
+    )
+
+
+def _shares() -> str:
+    *most, last = (f"{100 * share:g}" for share in SHOWN_AT)
+    return f"{', '.join(most)} and {last} %"
+
+
+def _mean_worst(shares: Sequence[float]) -> str:
+    return f"{percent(fmean(shares))} / {percent(max(shares))}" if shares else "-"
