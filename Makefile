@@ -147,5 +147,5 @@ constraints: ## resolve every dependency anew, into constraints.txt
 	cp "$$scratch/new" $(CONSTRAINTS)
 
 clean: ## remove what these commands made
-	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(LM_EVAL) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(LM_EVAL) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

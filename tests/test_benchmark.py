@@ -59,13 +59,13 @@ def scored_g40(**more):
     return bench.score(client, num_samples=2, breakdown_keys=["toolkit"], **{**WARM, **more})
 
 
-def test_metrics():  # G40
+def test_metrics():
     found = scored_g40(metrics=["mean_reward", "pass_rate", "pass@1", "pass@3", "pass^3"]).metrics
     assert list(found) == ["n_tasks", "mean_reward", "pass_rate", "pass@1", "pass@3", "pass^3"]
     assert list(found.values()) == pytest.approx([3.0, 2 / 3, 2 / 3, 1.0, 1.0, 1 / 3], rel=0, abs=1e-12)
 
 
-def test_tasks():  # G41
+def test_tasks():
     assert [(one.reward, one.model_output) for one in scored_g40().per_task] == [
         (0.5, "z"),
         (1.0, "B"),
@@ -73,7 +73,7 @@ def test_tasks():  # G41
     ]
 
 
-def test_breakdown():  # G42
+def test_breakdown():
     assert scored_g40().breakdowns == {
         "toolkit": {
             "X": {"n": 2.0, "mean_reward": 0.75, "pass_rate": 0.5},
@@ -112,21 +112,21 @@ def test_the_serialised_form():
 
 
 @pytest.mark.parametrize(("limit", "tasks"), [(0, 0), (-1, 0), (2, 2), (999, 5), (None, 5)])
-def test_limit(limit, tasks):  # G39
+def test_limit(limit, tasks):
     client = Scripted("A")
     assert of(5).score(client, limit=limit).metrics["n_tasks"] == tasks
     assert [call[0] for call in client.calls] == [f"q{n}" for n in range(tasks)]
 
 
 @pytest.mark.parametrize("samples", [0, -3, 1])
-def test_at_least_one_sample(samples):  # G46
+def test_at_least_one_sample(samples):
     client = Scripted("A")
     of(2).score(client, num_samples=samples)
     assert len(client.calls) == 2
 
 
 @pytest.mark.usefixtures("reward")
-def test_a_bucket_passes_by_the_tasks_mean():  # G43
+def test_a_bucket_passes_by_the_tasks_mean():
     bench = of(1, "number", metadata={"k": 1})
     found = bench.score(Scripted(2.0, 0.0), num_samples=2, breakdown_keys=["k"], **WARM)
     assert found.metrics["pass_rate"] == 0.5
@@ -135,7 +135,7 @@ def test_a_bucket_passes_by_the_tasks_mean():  # G43
 
 @pytest.mark.parametrize(
     ("key", "metadata", "bucket"),
-    [  # G47
+    [
         ("a.b", {"a": {"b": 1}}, "1"),
         ("a.b", {"a.b": 1}, "__missing__"),  # a literal key with a dot is out of reach
         ("a.b", {"a": None}, "__missing__"),
@@ -170,7 +170,7 @@ def test_a_breakdown_of_no_tasks():
 @pytest.mark.usefixtures("reward")
 @pytest.mark.parametrize(
     ("metrics", "expected"),
-    [  # G45
+    [
         (None, {"mean_reward": 0.5, "pass_rate": 0.5}),
         ([], {"mean_reward": 0.5, "pass_rate": 0.5}),
         (["avg"], {"avg": 0.5}),
@@ -204,7 +204,7 @@ def test_any_float_is_a_reward(answers, mean, rate):
 
 @pytest.mark.parametrize(
     ("verifier", "python_error", "said"),
-    [  # G54, G55
+    [
         (E2BVerifier(), NotImplementedError, "task 't': E2BVerifier cannot judge within this process"),
         (LLMJudgeVerifier(), NotImplementedError, "task 't': LLMJudgeVerifier cannot judge within this process"),
         (object(), TypeError, "task 't': unknown verifier type: object"),
@@ -229,7 +229,7 @@ def test_a_verifier_that_cannot_be_called(verifier, python_error, said):
     assert bench.score(client, limit=2).metrics["n_tasks"] == 2.0  # it is not in the way of the others
 
 
-def test_a_metric_nobody_knows():  # G44
+def test_a_metric_nobody_knows():
     client = Scripted("A")
     with pytest.raises(UnknownName, match=r"^no evsys metric named 'pass@5'; it is a native name"):
         of(2).score(client, metrics=["pass@5", "avg"])
@@ -237,7 +237,7 @@ def test_a_metric_nobody_knows():  # G44
 
 
 @pytest.mark.usefixtures("reward")
-def test_a_metric_nobody_knows_where_that_is_left_out():  # G44, as in EvSys
+def test_a_metric_nobody_knows_where_that_is_left_out():  # as in EvSys
     compat.skip_unknown_metrics()
     try:
         with pytest.warns(UserWarning, match=r"^metric 'pass@5' is left out: ") as caught:

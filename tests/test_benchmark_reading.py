@@ -29,12 +29,12 @@ def test_from_dir(tmp_path):
             ValueError,
             ":4: malformed json: Expecting property name enclosed in double quotes at column 2",
         ),
-        ([{}], ValueError, ":1: 'task_id'"),  # G35
+        ([{}], ValueError, ":1: 'task_id'"),
         ([row(verifier={})], ValueError, ":1: unknown verifier kind: None"),
         ([row(verifier={"kind": "in_process"})], ValueError, ":1: 'fn_name'"),
-        ([row(metadata="abc")], ValueError, ':1: metadata is "abc"; expected an object'),  # G36
+        ([row(metadata="abc")], ValueError, ':1: metadata is "abc"; expected an object'),
         ([row(metadata=5)], TypeError, ":1: metadata is 5; expected an object"),
-        ([row(), [1]], TypeError, ":2: a task is [1]; expected a JSON object"),  # G37
+        ([row(), [1]], TypeError, ":2: a task is [1]; expected a JSON object"),
         ([row(verifier=None)], AttributeError, ":1: verifier is null; expected an object with a kind"),
     ],
 )
@@ -49,8 +49,8 @@ def test_a_bad_row(tmp_path, rows, python_error, end):
 @pytest.mark.parametrize(
     ("verifier", "python_error", "said"),
     [
-        ({"kind": "e2b"}, NotImplementedError, "task 'b': E2BVerifier cannot judge"),  # G54
-        ({"kind": "in_process", "fn_name": "exact_mach"}, ValueError, "Unknown verifier fn 'exact_mach'"),  # G55
+        ({"kind": "e2b"}, NotImplementedError, "task 'b': E2BVerifier cannot judge"),
+        ({"kind": "in_process", "fn_name": "exact_mach"}, ValueError, "Unknown verifier fn 'exact_mach'"),
     ],
 )
 def test_a_verifier_that_cannot_be_called_is_shown_where_it_stands(tmp_path, verifier, python_error, said):
@@ -63,6 +63,12 @@ def test_a_verifier_that_cannot_be_called_is_shown_where_it_stands(tmp_path, ver
     with pytest.raises(python_error) as caught:
         bench.score(None)
     assert str(caught.value).startswith(said)
+
+
+def test_a_verifier_of_ours_says_where_it_works(tmp_path):
+    place = benchmark(tmp_path, row("a", verifier={"kind": "in_process", "fn_name": "numeric_match", "expected": 4}))
+    with pytest.raises(ValueError, match=r"\(numeric_match judges in calipers run and calipers\.evaluate\)$"):
+        Benchmark.from_dir(place).score(None)
 
 
 def test_rows_that_evsys_cannot_read(tmp_path):
@@ -96,7 +102,7 @@ def test_from_iterable():
 
 
 @pytest.mark.parametrize("spec", [{}, {"path": ""}, {"id": None, "name": "", "metrics": ["avg"]}])
-def test_a_spec_that_names_nothing(spec):  # G38
+def test_a_spec_that_names_nothing(spec):
     assert Benchmark.load(spec) is None
 
 

@@ -16,23 +16,23 @@ def rollout(reward, **usage):
     return Trajectory([Turn([1], [2], [0.0])], reward, {"usage": usage} if usage else {})
 
 
-G48 = [
+ROLLOUTS = [
     TrajectoryGroup([rollout(1, latency_s=1, prompt_tokens=5, completion_tokens=2, cost_usd=0.01)]),
     TrajectoryGroup([]),
     TrajectoryGroup([rollout(0, latency_s=2, prompt_tokens=10, completion_tokens=None), rollout(1)]),
 ]
 
 
-def test_rewards_and_costs():  # G48: a task without a rollout is in none of the numbers
-    found = eval_metrics(G48)
+def test_rewards_and_costs():  # a task without a rollout is in none of the numbers
+    found = eval_metrics(ROLLOUTS)
     assert list(found) == [
         *("n_tasks", "mean_reward", "pass_rate", "time_per_task", "tokens_per_task", "cost_per_task"),
     ]
     assert list(found.values()) == pytest.approx([2.0, 0.75, 2 / 3, 1.5, 8.5, 0.01], rel=0, abs=1e-12)
 
 
-def test_a_breakdown_counts_a_task_without_a_rollout_as_0():  # G49
-    rewards = [sum(group.rewards) / len(group.rewards) if group.rewards else 0.0 for group in G48]
+def test_a_breakdown_counts_a_task_without_a_rollout_as_0():
+    rewards = [sum(group.rewards) / len(group.rewards) if group.rewards else 0.0 for group in ROLLOUTS]
     per_task = [BenchmarkTaskResult(n, "q", "", None, reward) for n, reward in enumerate(rewards)]
     assert break_down(per_task, ["k"]) == {
         "k": {"__missing__": {"n": 3.0, "mean_reward": 0.5, "pass_rate": pytest.approx(1 / 3)}}
@@ -40,7 +40,7 @@ def test_a_breakdown_counts_a_task_without_a_rollout_as_0():  # G49
 
 
 @pytest.mark.parametrize("groups", [[], [TrajectoryGroup([])]])
-def test_nothing(groups):  # G50
+def test_nothing(groups):
     assert eval_metrics(groups) == {"n_tasks": 0.0, "mean_reward": 0.0, "pass_rate": 0.0}
 
 
@@ -68,9 +68,9 @@ def test_costs_are_means_over_samples_then_tasks():
 
 
 def test_metrics_are_asked_for_by_evsys_names():
-    assert eval_metrics(G48, metrics="avg")["avg"] == 0.75
+    assert eval_metrics(ROLLOUTS, metrics="avg")["avg"] == 0.75
     with pytest.raises(UnknownName, match="no evsys metric named 'solved_rate'"):
-        eval_metrics(G48, metrics=["solved_rate"])
+        eval_metrics(ROLLOUTS, metrics=["solved_rate"])
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_what_is_asked_is_checked_first(asked, kind, said):
 
 
 @pytest.mark.usefixtures("no_harbor")
-def test_verifiers_are_checked_first():  # G55: EvSys gives the reward 0.0, as if the model were at fault
+def test_verifiers_are_checked_first():  # EvSys gives the reward 0.0, as if the model were at fault
     verifier = {"kind": "in_process", "fn_name": "exact_mach"}
     with pytest.raises(ValueError, match="Unknown verifier fn 'exact_mach'"):
         via_harbor(Benchmark.from_iterable("b", [row(verifier=verifier)]), model_client="litellm")

@@ -22,6 +22,7 @@ from calipers.jobs.evsys_score import BenchmarkTaskResult as BenchmarkTaskResult
 from calipers.jobs.evsys_score import break_down as break_down
 from calipers.jobs.evsys_score import eval_metrics as eval_metrics
 from calipers.jobs.evsys_score import harvested, score_judged
+from calipers.names import VERIFIERS
 from calipers.pipeline import score_plan
 from calipers.plan import make_plan
 from calipers.readers.harbor_groups import read_groups
@@ -258,13 +259,23 @@ def _judge(task: HarborTask) -> Callable[[str], float]:
     if kind == "in_process":
         if not isinstance(verifier.fn_name, str):
             raise WrongType(f"task {task.task_id!r}: fn_name is {verifier.fn_name!r}; expected the name of a verifier")
-        judge = functions.get(verifier.fn_name)
+        judge = _function(verifier.fn_name)
         return lambda text: float(judge(text, verifier.expected, verifier.params))
     called = type(verifier).__name__
     if kind in ("e2b", "llm_judge"):
         wrong = f"task {task.task_id!r}: {called} cannot judge within this process"
         raise CannotJudge(f"{wrong}; expected an in_process verifier")
     raise WrongType(f"task {task.task_id!r}: unknown verifier type: {called}; expected an InProcessVerifier")
+
+
+def _function(name: str) -> functions.VerifierFn:
+    """The function of a name; one of our own verifiers is none, and the error says where it works."""
+    try:
+        return functions.get(name)
+    except UnknownName as error:
+        if name not in VERIFIERS.entries:
+            raise
+        raise UnknownName(f"{error} ({name} judges in calipers run and calipers.evaluate)") from None
 
 
 def _as_harbor_task(row: Any) -> HarborTask:

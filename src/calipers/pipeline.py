@@ -23,7 +23,8 @@ from typing import Any, cast
 import numpy as np
 
 from calipers.dialects.dialect import NATIVE, Asked, resolve
-from calipers.errors import Incomplete, PluginError, UnknownName
+from calipers.dialects.reads import column_of, economics_of, is_reward, per_column, per_reward, unrewarded
+from calipers.errors import Incomplete, PluginError
 from calipers.metrics.aggregate import mean, pooled
 from calipers.metrics.metric import Metric
 from calipers.metrics.rewards import MEAN_REWARD
@@ -33,8 +34,7 @@ from calipers.readers.evsys import from_rewards
 from calipers.readers.read import Input
 from calipers.readers.read import begin as begin_reading
 from calipers.reports.result import Group, Result, Slice
-from calipers.rollouts.column import Column
-from calipers.rollouts.labels import answers, clusters, has, slices
+from calipers.rollouts.labels import clusters, has, slices
 from calipers.rollouts.ledger import Ledger, contributed
 from calipers.rollouts.record import USAGE
 from calipers.rollouts.sums import total
@@ -115,31 +115,33 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     """Score a table as planned."""
     rollouts = plan.dialect.seen(rollouts) if plan.dialect.seen else rollouts
     each = [one for asked in plan.asked for one in per_column(asked, rollouts)]
-    asked = [variant for one in each for variant in _per_reward(one, rollouts, plan.reward, plan.dialect.every_reward)]
+    asked = [variant for one in each for variant in per_reward(one, rollouts, plan.reward, plan.dialect.every_reward)]
     with quietly():
         groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
     means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.aggregate in (mean, pooled)]
     members = [Member(group.agent, group.model, group.dataset, group.metrics) for group in groups]
     over = suites(members, means) if plan.dialect.over_datasets else []
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
-    notes = [*rollouts.notes, *(f"no rollout has {key!r}: all of them are in __missing__" for key in absent)]
+    nowhere = [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
+    notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere]
     result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over)
     return plan.afterwards(result, rollouts) if plan.afterwards else result
 
 
 def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
     whole = _score_slice(part, plan, asked)
-    if plan.missing == "fail" and whole.ledger.gaps:
-        counts = ", ".join(f"{word} {count}" for word, count in whole.ledger.outcomes.items())
-        gaps = f"{whole.ledger.gaps} of {whole.ledger.planned} rollouts are gaps ({counts})"
-        raise Incomplete(f"{gaps}; --missing gap leaves them out, --missing zero counts them 0")
+    if plan.missing == "fail":
+        _demand_all(part, whole.ledger, asked)
     breakdowns = {}
     for key in plan.by:
         code, names = slices(part, key, plan.dialect.label)
-        parts = {name: part.where(code == number) for number, name in enumerate(names)}
-        breakdowns[key] = {name: _score_slice(some, plan, asked) for name, some in parts.items()}
+        ends = np.cumsum(np.bincount(code, minlength=len(names)))[:-1]
+        rows = np.split(np.argsort(code, kind="stable"), ends)  # looking at all rows once for each slice is slow
+        breakdowns[key] = {
+            name: _score_slice(part.where(some), plan, asked) for name, some in zip(names, rows, strict=bool(names))
+        }
     used = {name: part.columns[name] for name in USAGE if name in part.columns and part.columns[name].given.any()}
-    economics = [one for name in _economics(used) for one in _per_reward(resolve(name, NATIVE), part, plan.reward)]
+    economics = [one for name in economics_of(used) for one in per_reward(resolve(name, NATIVE), part, plan.reward)]
     agent, model, dataset = part.keys[0]
     return Group(
         whole.ledger,
@@ -155,10 +157,25 @@ def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
     )
 
 
+def _demand_all(part: Rollouts, ledger: Ledger, asked: Sequence[Asked]) -> None:
+    """Incomplete when a rollout is a gap, or has another reward but not the one that a metric reads."""
+    gaps = ""
+    if ledger.gaps:
+        counts = ", ".join(f"{word} {count}" for word, count in ledger.outcomes.items())
+        gaps = f"{ledger.gaps} of {ledger.planned} rollouts are gaps ({counts})"
+    keys = [one.params["reward"] for one in asked if "reward" in one.metric.reads]
+    keys += [one.params["column"] for one in asked if is_reward(part, one)]
+    for key in keys:
+        if not gaps and (lacking := len(part) - int(contributed(part, key).given.sum())):
+            gaps = f"{lacking} of {ledger.planned} rollouts have no reward {key!r}"
+    if gaps:
+        raise Incomplete(f"{gaps}; --missing gap leaves them out, --missing zero counts them 0")
+
+
 def _variance(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> dict[str, Split | Unsplit]:
     """What the variance of the mean reward is made of, by the reward it reads."""
     readers = [one for one in asked if one.metric is MEAN_REWARD]
-    readers = readers or _per_reward(resolve("mean_reward", NATIVE), part, plan.reward)
+    readers = readers or per_reward(resolve("mean_reward", NATIVE), part, plan.reward)
     units = clusters(part, plan.cluster) if plan.cluster else None
     found = {}
     for key in dict.fromkeys(one.params["reward"] for one in readers):
@@ -181,6 +198,8 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
 
     def answer(one: Asked) -> Estimate | None:
         columns = [column_of(part, name, one.params) for name in one.metric.reads]
+        if settings.zero and is_reward(part, one):
+            columns = [column.filled(0.0) for column in columns]
         try:
             with quietly():  # a thread has settings of its own
                 return estimate(one.metric, one.params, columns, settings, partial(_signature, one, plan))
@@ -205,67 +224,6 @@ def _politely() -> None:
     """Let the thread that hashes the inputs go first: it has the longest way, and cannot be divided."""
     with suppress(OSError):  # where a thread has no priority of its own
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
-
-
-def column_of(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
-    """What a metric reads: the reward that was picked, the column asked for, or one by its name."""
-    if name == "reward":
-        return contributed(part, params.get("reward") or "reward")
-    if name == "answer":
-        return answers(part)
-    wanted = params["column"] if name == "column" else name
-    if wanted in part.columns:
-        return part.columns[wanted]
-    if wanted in part.rewards:
-        return contributed(part, wanted)
-    if name in USAGE:
-        return Column.gaps(len(part))  # nobody reported it: missing, not zero
-    raise UnknownName.of("column of numbers", wanted, [*part.columns, *part.rewards])
-
-
-def per_column(asked: Asked, rollouts: Rollouts) -> list[Asked]:
-    """A statistic of ``column=*`` is one of every column of numbers there is, rewards among them."""
-    if asked.params.get("column") != "*":
-        return [asked]
-    names = sorted({*rollouts.rewards, *rollouts.columns})
-    return [
-        replace(asked, text=asked.text.replace("*", name), params={**asked.params, "column": name}) for name in names
-    ]
-
-
-def _per_reward(asked: Asked, rollouts: Rollouts, chosen: str | None, every: bool = False) -> list[Asked]:
-    """The reward key a metric reads: the one chosen, `reward`, the only one, or each in turn.
-
-    ``every`` says that there is nothing special about one called `reward`.
-    """
-    if "reward" not in asked.metric.reads:
-        return [asked]
-    keys = sorted(rollouts.rewards)
-    wanted = asked.params.get("reward") or chosen
-    if wanted:
-        if wanted not in keys:
-            raise UnknownName.of("reward", wanted, keys)
-        return [replace(asked, params={**asked.params, "reward": wanted})]
-    if ("reward" in keys and not every) or len(keys) < 2:
-        return [replace(asked, params={**asked.params, "reward": keys[0] if len(keys) == 1 else "reward"})]
-    head, opened, rest = asked.text.partition("(")
-    inner = f"{rest.removesuffix(')')}, " if opened else ""
-    return [Asked(f"{head}({inner}reward={key})", asked.metric, {**asked.params, "reward": key}) for key in keys]
-
-
-def _economics(used: Collection[str]) -> list[str]:
-    """The metrics of usage that a log with these columns can answer."""
-    needs = {
-        "time_per_task": {"latency_s"},
-        "tokens_per_task": {"input_tokens", "output_tokens"},
-        "cost_per_task": {"cost_usd"},
-        "cost_per_solved": {"cost_usd"},
-        "time_per_solved": {"latency_s"},
-        "latency_p50": {"latency_s"},
-        "latency_p90": {"latency_s"},
-        "latency_p99": {"latency_s"},
-    }
-    return [name for name, columns in needs.items() if columns & set(used)]
 
 
 def _signature(asked: Asked, plan: Plan, method: str | None) -> str:

@@ -38,7 +38,9 @@ class Plan:
     def labels(self) -> tuple[str, ...]:
         """The label paths the readers must keep."""
         read = {"answer"} if any("answer" in one.metric.reads for one in self.asked) else set[str]()
-        return tuple(sorted({*self.by, *([self.cluster] if self.cluster else []), *read, *self.dialect.labels}))
+        keys = {*self.by, *([self.cluster] if self.cluster else [])}
+        inside = {key.removeprefix("metadata.") for key in keys}  # its full path leads there, too
+        return tuple(sorted({*keys, *inside, *read, *self.dialect.labels}))
 
 
 def make_plan(

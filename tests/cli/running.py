@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ARITH = str(files("calipers") / "examples" / "arith.jsonl")
-G01 = [[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]]
+REWARDS = [[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]]
 MAIN = "from calipers.cli import main; main()"
 SECONDS = 120
 
@@ -53,7 +53,7 @@ def scored(*arguments: str, cwd: Path, **more: Any) -> Any:
 
 def rewards(folder: Path, tasks: list[list[float | None]] | None = None, name: str = "rewards.json") -> str:
     """A file of rewards in a folder; its name."""
-    (folder / name).write_text(json.dumps(G01 if tasks is None else tasks))
+    (folder / name).write_text(json.dumps(REWARDS if tasks is None else tasks))
     return name
 
 

@@ -48,7 +48,7 @@ def test_verifiers_that_cannot(tmp_path):
     ("row", "arguments", "said"),
     [
         (task("a", None, "contains"), [], "task 'a': target is None; contains needs one to look for"),
-        (task("a", "4", "exct_match"), [], "no verifier named 'exct_match'; did you mean 'exact_match'"),
+        (task("a", "4", "exct_match"), [], "task 'a': no verifier named 'exct_match'; did you mean 'exact_match'"),
         ({"task_id": "a"}, [], "suite.jsonl:1: "),
         (task("a", "4"), ["--limit", "0"], "--limit: is 0; expected an integer >= 1"),
         (task("a", "4"), ["--confidence", "95"], "--confidence: is 95; expected a number between 0 and 1"),

@@ -186,6 +186,19 @@ def test_without_matplotlib_the_picture_is_one_clear_line(tmp_path, monkeypatch,
     assert run(["curve", ARITH]) == 0
 
 
+def test_bands_over_clusters_say_so(tmp_path):
+    rows = [
+        {"task": f"t{n}", "sample": sample, "reward": (n + sample) % 2, "metadata": {"document": f"d{n // 4}"}}
+        for n in range(12)
+        for sample in range(2)
+    ]
+    run = lines(tmp_path, *rows)
+    plain, clustered = (calipers("curve", run, *more, cwd=tmp_path).stdout for more in ((), ("--cluster", "document")))
+    said = "the bands are over clusters: tasks of one document are one unit"
+    assert said in clustered
+    assert said not in plain
+
+
 def test_from_python():
     found = cal.curve([[1, 0], [0, 0]])
     assert [point.value for point in found["pass@k"].points] == [0.25, 0.5]

@@ -4,6 +4,8 @@ from calipers.cli import glossary, run
 from calipers.metrics.cards import CARDS
 from calipers.stats.cards import INTERVALS
 
+NOTHING = "no metric, interval, verifier, filter, model, outcome, dialect or format named"
+
 
 def explained(capsys, *arguments):
     assert run(["explain", *arguments]) == 0
@@ -26,12 +28,22 @@ def explained(capsys, *arguments):
         ("judge_failed", "judge_failed", "contributes  a gap"),
         ("evsys", "evsys", "pass@3       any_of_first_3"),
         ("native", "native", "calipers list metrics"),
+        ("json_schema", "json_schema", "with equals is the target too"),  # the docstring, without its marks
+        ("test_sh", "test_sh", "mind         an answer may forge its reward"),
+        ("llm_judge", "llm_judge", "mind         it asks models, which costs money"),
+        ("last_number", "last_number", "without the commas between its thousands"),
+        ("parquet", "parquet", "a row for each rollout"),
+        ("nemo_gym", "nemo_gym", "by default"),  # a dialect and a format: the dialect
     ],
 )
 def test_a_word(capsys, name, first, said):
     text = explained(capsys, name)
     assert text.splitlines()[0] == first
     assert said in text
+
+
+def test_a_verifier_that_can_be_trusted_has_no_warning(capsys):
+    assert "mind" not in explained(capsys, "python_tests")
 
 
 @pytest.mark.parametrize("name", [entry.replace("{k}", "2") for entry in CARDS])
@@ -70,13 +82,11 @@ def test_every_outcome(capsys, name):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["pas@3"], "no metric, interval, verifier, model, outcome or dialect named 'pas@3'; did you mean 'pass@{k}'"),
-        (["wilsn"], "no metric, interval, verifier, model, outcome or dialect named 'wilsn'; did you mean 'wilson'"),
+        (["pas@3"], f"{NOTHING} 'pas@3'; did you mean 'pass@{{k}}'"),
+        (["wilsn"], f"{NOTHING} 'wilsn'; did you mean 'wilson'"),
         (["pass@0"], "metric 'pass@0': k is 0; expected a positive integer"),
-        (
-            ["refusd"],
-            "no metric, interval, verifier, model, outcome or dialect named 'refusd'; did you mean 'refused'?",
-        ),
+        (["refusd"], f"{NOTHING} 'refusd'; did you mean 'refused'?"),
+        (["zzzz"], f"{NOTHING} 'zzzz'; calipers list WHAT shows what there is"),  # not a hundred names
         (["pass@5", "--dialect", "evsys"], "no evsys metric named 'pass@5'; it is a native name: leave out --dialect"),
         (["pass@3", "--dialect", "evsyz"], "no dialect named 'evsyz'; did you mean 'evsys'?"),
     ],

@@ -66,7 +66,7 @@ def test_the_exit_code(gate, tmp_path, result, required, code):
 def test_the_table(gate, tmp_path, result):
     done = gate(tmp_path, result, "lower(mean_reward) >= 0.3", "pass_rate > 0.5", "lower(latency_p99) > 0")
     assert done.stdout.splitlines() == [
-        "           requirement                value   interval          n",
+        "           requirement                value   95 % interval     n",
         "─────────────────────────────────────────────────────────────────────────────────",
         "passed     lower(mean_reward) >= 0.3  0.3391  [0.3391, 0.5465]  40 tasks, 17 gaps",
         "FAILED     pass_rate > 0.5            0.4455  [0.3465, 0.5491]  40 tasks, 17 gaps",
@@ -256,7 +256,7 @@ def test_what_github_is_told(gate, tmp_path, result):
     )
     assert done.stderr == (
         "::error title=critical requirement failed%3A result.json · arith · tiny-calculator::"
-        "mean_reward > 1: 0.4402, interval [0.3391, 0.5465]\n"
+        "mean_reward > 1: 0.4402, 95 %25 interval [0.3391, 0.5465]\n"
     )
     assert summary.read_text().startswith("before\n### Gate failed: 1 of 2 requirements met, 1 critical failed\n")
 

@@ -76,7 +76,7 @@ def test_a_wide_table_sets_the_intervals_under_its_rows(gate, folder):
     table, _, answer = gate(folder).stdout.rpartition("\n\n")
     assert max(map(len, table.splitlines())) <= 100
     assert "interval  n" not in table
-    assert "\n  interval [" in table
+    assert "\n  95 % interval [" in table
     assert answer.startswith("gate ")
 
 
@@ -118,6 +118,7 @@ def test_a_policy_without_results_is_asked_of_the_one_given(inside, folder):  # 
         ("critical: [x > 1]\nallowed_failures: 1", "1 failures are allowed of no requirement"),
         ("critical: [x > 1]\nmax_gaps: lots", "p.yaml: max_gaps: 'lots' cannot be read"),
         ("critical: [x > 1]", "names no results"),
+        ("critical: [x > 1]\nadvisory: [x > 2]\ncritical: [x > 0]", "p.yaml:3: 'critical' stands twice"),
         ("critical: [!!python/object/apply:os.system [ls]]", "is no YAML"),
     ],
 )

@@ -39,8 +39,8 @@ def test_a_task_in_a_new_dataset(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "one of --dataset ORG/NAME and --task ORG/NAME says what to make"),
-        (["--dataset", "a/b", "--task", "a/c"], "one of --dataset ORG/NAME and --task"),
+        ([], "nothing to make; expected one of --dataset ORG/NAME and --task ORG/NAME"),
+        (["--dataset", "a/b", "--task", "a/c"], "a dataset and a task at once; expected one of --dataset"),
         (["--dataset", "arith"], "--dataset: the name is 'arith'; expected org/name"),
         (["--task", "a/b", "--with-metric"], "--with-metric: a task has no metric; it goes with --dataset"),
     ],

@@ -202,3 +202,12 @@ def test_runs_without_a_common_reward_say_so(tmp_path):
     ]
     said = refused("items", *files, cwd=tmp_path)
     assert said.startswith("the runs have no reward in common: xy.jsonl has x, y; vw.jsonl has v, w")
+
+
+def test_tasks_of_one_run_alone_tell_nothing_of_the_others(tmp_path):
+    paths = runs(tmp_path, {"a": "1-", "b": "0-", "both": "11", "c": "-1"})
+    said = " ".join(calipers("items", *paths, cwd=tmp_path).stdout.split("\n\n")[0].split())
+    assert said == (
+        "4 tasks: everyone solves 3, nobody 1. The one task that several runs have does not tell them "
+        "apart. 3 are of one run alone, and tell nothing of the others."
+    )

@@ -163,6 +163,10 @@ def test_bad_labels_are_one_clear_line(tmp_path, labels, said):
         (b"task,sample,label\n", "l.csv: holds no label: it has a header only"),
         (b"task,sample,labels\nt0,0,1\n", "l.csv:1: has no column 'label' (there is 'labels'); expected the columns"),
         (b"task,task,label\nt0,0,1\n", "l.csv:1: has the column 'task' twice"),
+        (
+            b"task;sample;label\nt0;0;1\n",
+            "l.csv:1: has ';' between its cells; expected commas",
+        ),  # where commas are points
         (b"\xff\xfe\x00", "l.csv: is no text in UTF-8"),
         (b"task,label\nt0,1\n", "l.csv:2: task 't0' has 2 samples; expected a column sample"),
         (None, "l.csv: cannot be read (No such file or directory)"),
@@ -188,6 +192,36 @@ def test_one_kind_of_label_says_what_it_cannot_tell(tmp_path):
     assert group["corrected"][-1]["why"] == "all labels are alike: sensitivity or specificity is unknown"
     shown = calipers("judge-check", run, "--labels", labels, cwd=tmp_path).stdout
     assert "note: every label (30) is good: the judge's specificity is unknown; label some bad rollouts, too" in shown
+
+
+@pytest.mark.parametrize(
+    ("label_of", "said"),
+    [
+        (lambda label: 1 - label, "the judge is right in 20 % of these only: are good and bad swapped in the labels?"),
+        (lambda label: 100 * label, "labels go from 0 to 100, the judge's scores from 0 to 1"),
+    ],
+)
+def test_labels_that_can_hardly_mean_the_same_are_doubted(tmp_path, label_of, said):
+    rows = [f"t{n},0,{label_of(label)}" for n, (label, _) in enumerate(LABELLED)]
+    (group,) = checked(run_of(tmp_path), "--labels", labels_of(tmp_path, *rows), cwd=tmp_path)["groups"]
+    assert any(said in note for note in group["notes"])
+    (good,) = checked(run_of(tmp_path), "--labels", labels_of(tmp_path), cwd=tmp_path)["groups"]
+    assert good["notes"] == []
+
+
+def test_a_judge_that_rates_low_is_told_so_in_plain_numbers(tmp_path):
+    """Every good rollout it calls bad is one too few: the interval is that of how much, without a sign."""
+    few = [(1, 0)] * 60 + [(1, 1)] * 20 + [(0, 0)] * 20
+    run = run_of(tmp_path, labelled=few)
+    rows = [f"t{n},0,{label}" for n, (label, _) in enumerate(few)]
+    shown = calipers("judge-check", run, "--labels", labels_of(tmp_path, *rows), cwd=tmp_path).stdout
+    assert "it rates 0.6000 too low (between 0.49" in " ".join(shown.split())
+
+
+def test_no_label_reaches_a_threshold_that_is_none(tmp_path):
+    run, labels = run_of(tmp_path), labels_of(tmp_path)
+    said = refused("judge-check", run, "--labels", labels, "--threshold", "nan", cwd=tmp_path)
+    assert said == "--threshold is nan; expected a number that a label can reach"
 
 
 def test_what_is_left_out_is_counted(tmp_path):

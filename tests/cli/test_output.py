@@ -93,3 +93,11 @@ def test_json_hides_no_escapes_and_loses_nothing():
 def test_every_shape(capsys, shape, start):
     show(calipers.score([[1, 0]]), shape)
     assert capsys.readouterr().out.startswith(start)
+
+
+def test_a_file_that_is_replaced_stays_as_private_as_it_was(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text("old")
+    path.chmod(0o600)
+    Target(str(path)).write(b"new")
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o600)

@@ -64,6 +64,38 @@ def test_two_pilots_and_markdown(tmp_path, inside):  # noqa: F811
     assert "to show a difference of 0.1000:\n\n| samples | tasks | rollouts |\n" in done.stdout
 
 
+def test_a_pilot_in_clusters(tmp_path, inside):  # noqa: F811
+    rows = [
+        {"task": f"t{n}", "sample": k, "reward": int((n // 5 + k * (n % 5 == 0)) % 2), "metadata": {"book": n // 5}}
+        for n in range(60)
+        for k in range(2)
+    ]
+    pilot = lines(tmp_path, *rows)
+    done = inside("plan", pilot, "--cluster", "book", "--detect", "0.2", "--correlation", "0.5", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (
+        0,
+        "note: a pilot of 12 clusters knows its variances, and so the tasks needed, to about 43 %\n",
+    )
+    said = done.stdout.splitlines()
+    assert said[0].endswith("60 tasks in 12 clusters by book with about 2 samples each")
+    assert "in clusters by book, of about 5 tasks each: the variance is" in done.stdout
+    assert "to show a difference of 0.2000, in clusters of the same size:" in said
+    assert "samples  tasks  clusters  rollouts" in said
+    found = json.loads(
+        inside("plan", pilot, "--cluster", "book", "--detect", "0.2", "--format", "json", cwd=tmp_path).stdout
+    )
+    assert found["clusters"]["design_effect"] > 4
+    assert {key: found["clusters"][key] for key in ("key", "count", "tasks_per_cluster")} == {
+        "key": "book",
+        "count": 12,
+        "tasks_per_cluster": 5.0,
+    }
+    assert all(one["tasks"] == 5 * one["clusters"] for one in [found["have"], *found["designs"]])
+    plain = json.loads(inside("plan", pilot, "--detect", "0.2", "--format", "json", cwd=tmp_path).stdout)
+    assert (plain["clusters"], plain["have"]["clusters"]) == (None, None)
+    assert found["have"]["smallest"] > 1.8 * plain["have"]["smallest"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -90,7 +122,15 @@ def test_two_pilots_and_markdown(tmp_path, inside):  # noqa: F811
         ([ARITH, "--reward", "rward"], "named 'rward'"),
         (["--variance-between", "0", "--variance-within", "0"], "nothing varies"),
         (["gone.jsonl"], "gone.jsonl: no such file"),
+        ([*MILLER, "--cluster", "book", "--detect", "0.1"], "--cluster: no pilot says which tasks belong together"),
+        ([ARITH, "--cluster", "bok"], "--cluster bok: task"),
     ],
 )
 def test_what_is_refused(tmp_path, inside, arguments, said):  # noqa: F811
     assert said in inside.refused("plan", *arguments, cwd=tmp_path)
+
+
+def test_a_difference_beyond_what_rewards_can_have_is_none(tmp_path):
+    rows = [{"task": f"t{n}", "sample": s, "reward": (n + s) % 2} for n in range(5) for s in range(2)]
+    done = calipers("plan", lines(tmp_path, *rows), cwd=tmp_path)
+    assert "5 tasks with 2 samples each show no difference that rewards can have with a power of 80 %" in done.stdout

@@ -72,6 +72,40 @@ def test_ctrl_c_finishes_what_is_in_flight_and_the_same_command_goes_on(tmp_path
     assert digest(tmp_path / "r") == digest(tmp_path / "at_once")
 
 
+def test_ctrl_c_gets_through_to_a_verifier_that_never_returns(tmp_path):
+    """Code of the user's own that holds the loop up hears of nothing; only the third signal reaches it."""
+    (tmp_path / "hangs.py").write_text(
+        "import pathlib, time\n"
+        "from evsys_sdk.verifiers.fns import register_fn\n"
+        "@register_fn('hangs')\n"
+        "def hangs(*_):\n"
+        "    pathlib.Path('begun').touch()\n"
+        "    while True:\n"
+        "        time.sleep(0.05)\n"
+    )
+    (tmp_path / "suite").mkdir()
+    task = {"task_id": "a", "instruction": "?", "verifier": {"kind": "in_process", "fn_name": "hangs", "expected": "1"}}
+    (tmp_path / "suite" / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    with weather() as url:
+        command = ("run", "suite", "--model", MODEL, "--base-url", url, "--plugin", "hangs.py", "--out", "r")
+        running = start(*command, cwd=tmp_path)
+        for _ in range(3_000):
+            if (tmp_path / "begun").exists():
+                break
+            time.sleep(0.01)
+        else:
+            raise AssertionError(running.communicate())
+        for _ in range(40):
+            if running.poll() is not None:
+                break
+            running.send_signal(signal.SIGINT)
+            time.sleep(0.25)
+        running.kill()  # where it has not ended by now it never will
+        _, said = running.communicate()
+    assert running.returncode == 3, said
+    assert json.loads((tmp_path / "r" / "result.json").read_text())["groups"][0]["ledger"]["planned"] == 1
+
+
 def test_a_second_process_is_turned_away(tmp_path):
     sums(tmp_path, 100)
     with weather("--delay", "0.1") as url:
@@ -185,7 +219,7 @@ def test_a_verifier_from_a_plugin(tmp_path):
         (["sums", "--model", MODEL, "--gen-kwargs", "x"], "--gen-kwargs: 'x' cannot be read"),
         (["sums", "--model", MODEL, "--price", "1"], "--price: is '1'"),
         (["sums", "--model", MODEL, "--sampels", "1"], "no option '--sampels'; did you mean '--samples'"),
-        (["sums", "--model", MODEL, "--limit", "0"], "sums: no tasks; expected at least one"),
+        (["sums", "--model", MODEL, "--limit", "0"], "--limit: is 0; expected a number of tasks, or a share"),
         (["sums", "--model", MODEL], "OPENAI_API_KEY"),
         (["sums", "--model", MODEL, "--base-url", "http://user:pw@127.0.0.1:9/v1"], "user"),
         (["sums", "--model", MODEL, "--base-url", "http://127.0.0.1:9/v1"], "127.0.0.1:9"),

@@ -18,9 +18,11 @@ def run(tmp_path, *asked, **environment):
     ("asked", "said"),
     [
         (["--samples", "0"], "--samples: it is 0; expected at least 1"),
+        (["--model", "openai/m"], "--model: nobody would ask it: without --agent the oracle works"),
         (["--concurrency", "0"], "--concurrency: it is 0; expected at least 1"),
         (["--retries", "-1"], "--retries: it is -1; expected at least 0"),
-        (["--limit", "0"], "--limit: it is 0; expected at least 1"),
+        (["--limit", "0"], "--limit: is 0; expected a number of tasks, or a share of them below 1"),
+        (["--limit", "1.5"], "--limit: is 1.5; expected a number of tasks, or a share of them below 1"),
         (["--agent", "orcale"], "'orcale' is no agent that works without Harbor (did you mean 'oracle'?); expected"),
         (["--environment", "docker"], "there is no program 'harbor'; install Harbor"),
     ],
@@ -63,3 +65,10 @@ def test_a_task_that_is_wrong_stops_no_other(tmp_path):
     assert "torn/task.toml" in done.stderr
     (group,) = json.loads(done.stdout)["groups"]
     assert group["metrics"]["mean_reward"]["value"] == 1.0
+
+
+@needs_rooms
+def test_a_share_of_the_tasks_is_rounded_up(tmp_path):
+    write_dataset(tmp_path / "set", 3)
+    (group,) = json.loads(run(tmp_path, "--limit", "0.5", "--format", "json").stdout)["groups"]
+    assert group["ledger"]["planned"] == 2

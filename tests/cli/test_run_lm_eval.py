@@ -246,6 +246,13 @@ def test_the_recorded_responses_give_its_own_table_and_files_that_are_read_back(
     assert {key: found[key] for key in numbers} == pytest.approx(numbers, rel=1e-9)
 
 
-@pytest.mark.parametrize("asked", ["harbor", "lm_evl", "lm_eval="])
-def test_what_cannot_be_exported(tmp_path, asked):
-    refused("run", "x", "--model", "openai/m", "--export", asked, cwd=tmp_path)
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("harbor", "no system to export a run to named 'harbor'; known: lm_eval"),
+        ("lm_evl", "no system to export a run to named 'lm_evl'; did you mean 'lm_eval'?"),
+        ("lm_eval=", "--export: 'lm_eval=' names no folder; expected lm_eval, or lm_eval=DIR"),
+    ],
+)
+def test_what_cannot_be_exported(tmp_path, asked, said):
+    assert said in refused("run", "x", "--model", "openai/m", "--export", asked, cwd=tmp_path)

@@ -9,6 +9,8 @@ import pytest
 from cli.running import MAIN, calipers, refused, scored
 from readers.harbor_made import GOLDEN, job, result
 
+from calipers.readers.folders import RIGHT
+
 JOB = str(GOLDEN)
 
 
@@ -63,7 +65,7 @@ def test_of_many_kinds_of_exception_the_most_frequent_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["."], ".: is a directory; expected a file of rollouts, a run or a Harbor job"),
+        (["."], f".: is a directory; {RIGHT}"),
         ([JOB, JOB], f"{JOB}: stands twice, first as {JOB}; expected each job once"),
         ([JOB, "--columns", "task=id"], "--columns: a Harbor job has names of its own; expected none beside a job"),
         ([JOB, "--reward", "accuracy"], "no reward named 'accuracy'; known: reward"),

@@ -238,6 +238,34 @@ def test_a_loop_that_says_where_it_stands(clock):
     ]
 
 
+def test_who_has_interrupted_it_is_told_how_to_end_it_at_once(clock):
+    stream = io.StringIO()
+    watch = Watch(stream=stream, clock=clock)
+    status = Status(planned=8, began=clock.now, pace=Pace(16, clock), stopped="interrupted")
+    clock.now += 10
+    watch.show(status, None)
+    assert stream.getvalue() == "0/8 (0 %), waiting: the last calls, as interrupted; Ctrl-C again gives them up\n"
+
+
+def test_what_has_no_value_at_the_end_will_have_none(clock):
+    stream = io.StringIO()
+    with Watch(stream=stream, clock=clock) as watch:
+        status = Status(planned=2, began=clock.now, pace=Pace(16, clock))
+        status.outcomes["client_failed"] = 2
+        watch.show(status, Live(None, None, 0, 2, "pass@1", "no task has settled"))
+    assert stream.getvalue().endswith(", pass@1 (no value: no task has settled), 2 client_failed\n")
+
+
+def test_calls_that_wait_for_their_next_try_are_no_silence(clock):
+    """A server that is down for an hour, and says so: without a word the run would seem to hang."""
+    stream = io.StringIO()
+    watch = Watch(stream=stream, clock=clock)
+    status = Status(planned=8, began=clock.now, pace=Pace(16, clock), waiting=3, trouble="http_503")
+    clock.now += 10
+    watch.show(status, None)
+    assert stream.getvalue() == "0/8 (0 %), waiting: 3 to be tried again, after http_503\n"
+
+
 def test_a_state_is_asked_for_only_when_it_would_be_shown(clock):
     watch = Watch(stream=io.StringIO(), clock=clock)
     assert watch.due()  # the first, from which the rate counts

@@ -26,7 +26,7 @@ class Picky:
         return min(1 / max(rewards) for rewards in task_rewards)
 
 
-def test_an_unknown_metric_is_left_out_with_one_warning(skipping):  # G44
+def test_an_unknown_metric_is_left_out_with_one_warning(skipping):
     said = "metric 'pass@5' is left out: no evsys metric named 'pass@5'"
     with pytest.warns(UserWarning, match=said) as caught:
         result = evsys([[1], [0]], ["pass@5", "avg"])

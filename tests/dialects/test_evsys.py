@@ -14,41 +14,44 @@ NAN = math.nan
 NAMES = ["mean_reward", "pass_rate", "pass@1", "pass@3", "pass^3"]
 
 GOLDEN = {
-    "G01": ([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], [0.5, 0.5, 0.75, 0.75, 0.25]),
-    "G02": ([], [0, 0, 0, 0, 0]),
-    "G03": ([[]], [0, 0, 0, 0, 0]),
-    "G04": ([[1], [], [0]], [0.5, 0.5, 0.5, 0.5, 0.5]),
-    "G05": ([[1], [0]], [0.5, 0.5, 0.5, 0.5, 0.5]),  # fewer than k
-    "G06": ([[0.5, 0.5], [1, 1]], [0.75, 0.5, 0.5, 0.5, 0.5]),
-    "G07": ([[0.9999999]], [0.9999999, 0, 0, 0, 0]),  # no tolerance
-    "G08": ([[2, 0]], [1.0, 0.5, 1, 1, 0]),
-    "G09": ([[0, 0, 0, 1], [1, 1, 1, 0]], [0.5, 0.5, 0.5, 0.5, 0.5]),  # the fourth sample counts in the first two only
-    "G10": ([[1, 1], [0]], [0.5, 0.6666666666666666, 0.5, 0.5, 0.5]),
-    "G11": ([[1, 1, 1, 1], [0]], [0.5, 0.8, 0.5, 0.5, 0.5]),
-    "G12": ([[-1, 1]], [0.0, 0.5, 0, 1, 0]),
-    "G13": ([[NAN, 1]], [NAN, 0.5, 0, 1, 0]),
-    "G14": ([[1, 1], [1, 0]], [0.75, 0.75, 1, 1, 0.5]),
-    "G15": ([[0.3, 0.3, 0.3], [0.7]], [0.5, 0, 0, 0, 0]),
+    "four tasks of three": ([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], [0.5, 0.5, 0.75, 0.75, 0.25]),
+    "no tasks": ([], [0, 0, 0, 0, 0]),
+    "an empty task": ([[]], [0, 0, 0, 0, 0]),
+    "an empty task between two": ([[1], [], [0]], [0.5, 0.5, 0.5, 0.5, 0.5]),
+    "fewer than k": ([[1], [0]], [0.5, 0.5, 0.5, 0.5, 0.5]),
+    "half rewards": ([[0.5, 0.5], [1, 1]], [0.75, 0.5, 0.5, 0.5, 0.5]),
+    "no tolerance": ([[0.9999999]], [0.9999999, 0, 0, 0, 0]),
+    "a reward of 2": ([[2, 0]], [1.0, 0.5, 1, 1, 0]),
+    "more than k": (
+        [[0, 0, 0, 1], [1, 1, 1, 0]],
+        [0.5, 0.5, 0.5, 0.5, 0.5],
+    ),  # the fourth sample counts in the first two only
+    "unlike numbers of samples": ([[1, 1], [0]], [0.5, 0.6666666666666666, 0.5, 0.5, 0.5]),
+    "four samples beside one": ([[1, 1, 1, 1], [0]], [0.5, 0.8, 0.5, 0.5, 0.5]),
+    "a negative reward": ([[-1, 1]], [0.0, 0.5, 0, 1, 0]),
+    "NaN": ([[NAN, 1]], [NAN, 0.5, 0, 1, 0]),
+    "two of three samples": ([[1, 1], [1, 0]], [0.75, 0.75, 1, 1, 0.5]),
+    "no pass at all": ([[0.3, 0.3, 0.3], [0.7]], [0.5, 0, 0, 0, 0]),
 }
 
 # What Calipers itself says: pass@k and pass^k are estimated without bias from all samples, a task with
 # fewer than k samples has no value, and nothing is None. The other two columns agree.
 NATIVE = {
-    "G01": [0.5, 0.75, 0.25],
-    "G02": [None, None, None],
-    "G03": [None, None, None],
-    "G04": [0.5, None, None],
-    "G05": [0.5, None, None],
-    "G06": [0.5, None, None],
-    "G07": [0, None, None],
-    "G08": [0.5, None, None],
-    "G09": [0.5, 0.875, 0.125],
-    "G10": [0.5, None, None],
-    "G11": [0.5, 1, 1],  # the task of one sample is undefined, and counted as such
-    "G12": [0.5, None, None],
-    "G13": [0.5, None, None],
-    "G14": [0.75, None, None],
-    "G15": [0, 0, 0],
+    "four tasks of three": [0.5, 0.75, 0.25],
+    "no tasks": [None, None, None],
+    "an empty task": [None, None, None],
+    "an empty task between two": [0.5, None, None],
+    "fewer than k": [0.5, None, None],
+    "half rewards": [0.5, None, None],
+    "no tolerance": [0, None, None],
+    "a reward of 2": [0.5, None, None],
+    "more than k": [0.5, 0.875, 0.125],
+    "unlike numbers of samples": [0.5, None, None],
+    "four samples beside one": [0.5, 1, 1],  # the task of one sample is undefined, and counted as such
+    "a negative reward": [0.5, None, None],
+    "NaN": [0.5, None, None],
+    "two of three samples": [0.75, None, None],
+    "no pass at all": [0, 0, 0],
 }
 
 cases = pytest.mark.parametrize("case", GOLDEN)
@@ -106,14 +109,14 @@ def test_what_stands_in_the_json(rewards, name, value, why):
     assert (found["value"], found["why"], found["interval"]) == (value, why, None)
 
 
-def test_one_string_is_one_metric():  # G45: EvSys looks up 'a', 'v' and 'g'
+def test_one_string_is_one_metric():  # EvSys looks up 'a', 'v' and 'g'
     assert list(calipers.score([[1], [0]], "avg", dialect="evsys").groups[0].metrics) == ["avg"]
     with pytest.raises(UnknownName, match=r"^no metric named 'avg'; it is a name of --dialect evsys$"):
         calipers.score([[1], [0]], "avg")
 
 
 @pytest.mark.parametrize("nothing", [None, [], ()])
-def test_nothing_asked_for_is_the_default(nothing):  # G45
+def test_nothing_asked_for_is_the_default(nothing):
     result = calipers.score([[1], [0]], nothing, dialect="evsys")
     assert {name: found.value for name, found in result.groups[0].metrics.items()} == {
         "mean_reward": 0.5,
@@ -138,7 +141,7 @@ def test_nothing_asked_for_is_the_default(nothing):  # G45
         ),
     ],
 )
-def test_an_unknown_metric_is_an_error_before_anything_is_read(name, said):  # G44
+def test_an_unknown_metric_is_an_error_before_anything_is_read(name, said):
     with pytest.raises(InputError) as caught:
         calipers.score("no_such_file.json", ["avg", name], dialect="evsys")
     assert str(caught.value).startswith(said)

@@ -127,6 +127,29 @@ def test_a_results_file_stands_for_the_samples_beside_it_and_its_groups():
     assert table_of([str(RUNS / "mc_group" / "results.json")]) == (RUNS / "mc_group" / "table.txt").read_text()
 
 
+def two_models(folder, names=("small", "large")):
+    """A folder of lm-eval's with the same task run by two models."""
+    for number, name in enumerate(names):
+        place = folder / f"place{number}"
+        place.mkdir()
+        row = {"doc_id": 0, "doc": {}, "resps": [["x"]], "filtered_resps": ["x"], "filter": "none", "acc": number}
+        (place / "samples_t_2026-01-01T00-00-00.jsonl").write_text(json.dumps(row) + "\n")
+        results = {"results": {"t": {}}, "configs": {"t": {}}, "model_name": name}
+        (place / "results_2026-01-01T00-00-00.json").write_text(json.dumps(results))
+    return folder
+
+
+def test_two_models_have_a_table_each(tmp_path):
+    small, large = table_of([str(two_models(tmp_path))]).split("large\n")
+    assert small.startswith("small\n")
+    assert ("|0|" in small.replace(" ", ""), "|1|" in large.replace(" ", "")) == (True, True)
+
+
+def test_one_model_that_ran_a_task_twice_is_not_shown_once(tmp_path):
+    with pytest.raises(InputError, match="task 't' was also run in "):
+        table_of([str(one) for one in two_models(tmp_path, ["same", "same"]).glob("*/samples*")])
+
+
 def test_samples_alone_are_known_by_the_registry(tmp_path):
     row = {"doc_id": 0, "doc": {}, "resps": [["x"]], "filtered_resps": ["x"], "filter": "none", "ter": ["a b", "a c"]}
     path = tmp_path / "samples_t.jsonl"

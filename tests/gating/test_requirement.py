@@ -88,3 +88,6 @@ def test_a_share_is_of_what_was_planned():
     assert Gaps(0.02, True).allow(2, 100)
     assert not Gaps(0.02, True).allow(3, 100)
     assert not Gaps(0.0).allow(1, 100)
+    # 0.29 * 100 is 28.999999999999996, and 29 of 100 are 29 %
+    assert all(gaps_allowed(f"{n}%", "x").allow(n, 100) for n in range(101))
+    assert not any(gaps_allowed(f"{n}%", "x").allow(n + 1, 100) for n in range(101))

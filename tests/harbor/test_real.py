@@ -136,17 +136,95 @@ def test_cheats_earn_nothing(tmp_path, cheat):
     assert group["metrics"]["mean_reward"]["value"] in (0.0, None)
 
 
+def ran(tmp_path, dataset, out, *asked, **environment):
+    """(the only group, exit code, what was said) of a run."""
+    told = ("run", str(dataset), "--out", str(tmp_path / out), "--format", "json", *asked)
+    done = calipers(*told, cwd=tmp_path, **environment)
+    (group,) = json.loads(done.stdout)["groups"]
+    return group, done.returncode, done.stderr
+
+
+WITHOUT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CALIPERS_HARBOR": ""}
+
+
 def test_an_image_is_declined_and_counted(tmp_path):
+    """As without Harbor: the trials that no room can have are in the ledger, though Harbor is not told of them."""
     dataset = write_dataset(tmp_path / "write", 1)
     write_task(dataset, "needs-image", dockerfile="FROM postgres:16\n")
     write_task(dataset, "z-beyond-the-limit")
-    asked = ("--limit", "2", "--out", str(tmp_path / "out"), "--format", "json")
-    done = calipers("run", str(dataset), *asked, cwd=tmp_path)
-    assert done.returncode == 3
-    assert "needs-image: not run: it needs the image postgres:16; --environment docker runs it" in done.stderr
-    (group,) = json.loads(done.stdout)["groups"]
+    group, code, said = ran(tmp_path, dataset, "out", "--limit", "2", "--samples", "2")
+    assert code == 3
+    assert "needs-image: not run: it needs the image postgres:16; --environment docker runs it" in said
     assert group["metrics"]["mean_reward"]["value"] == 1.0
-    assert [path.name.partition("__")[0] for path in (tmp_path / "out" / "1").glob("*__*")] == ["write-0"]
+    assert group["ledger"]["outcomes"] == {"scored": 2, "not_run": 2}
+    assert [path.name.partition("__")[0] for path in (tmp_path / "out" / "1").glob("*__*")] == ["write-0"] * 2
+    alike, code, _ = ran(tmp_path, dataset, "here", "--limit", "2", "--samples", "2", **WITHOUT)
+    assert (alike["ledger"], alike["dataset"], alike["agent"], code) == (group["ledger"], "write", "oracle", 3)
+    assert {"planned": 4, "planned_from": "lock.json", "tasks": 2}.items() <= alike["ledger"].items()
+    grown, _, _ = ran(tmp_path, dataset, "out", "--limit", "2", "--samples", "3")
+    assert grown["ledger"]["outcomes"] == {"scored": 3, "not_run": 3}
+    again = json.loads(calipers("score", str(tmp_path / "out"), "--format", "json", cwd=tmp_path).stdout)
+    assert again["groups"][0]["ledger"] == grown["ledger"]
+    (dataset / "write-0" / "environment" / "Dockerfile").write_text("FROM postgres:16\n")
+    (dataset / "needs-image" / "environment" / "Dockerfile").write_text("FROM python:3.12-slim\nWORKDIR /app\n")
+    once, _, _ = ran(tmp_path, dataset, "out", "--limit", "2", "--samples", "4")
+    assert once["ledger"]["outcomes"] == {"scored": 4, "not_run": 4}  # three and one, and one and three
+
+
+def test_what_is_declined_counts_for_the_agent_by_the_name_it_gives_itself(tmp_path, monkeypatch):
+    (tmp_path / "mine_for_harbor.py").write_text(AGENT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    dataset = write_dataset(tmp_path / "write", 1)
+    write_task(dataset, "needs-image", dockerfile="FROM postgres:16\n")
+    asked = ("--agent", "mine_for_harbor:Mine", "--model", "openai/tiny")
+    group, _, _ = ran(tmp_path, dataset, "out", *asked)
+    assert (group["agent"], group["model"], group["ledger"]["planned"]) == ("mine", "tiny", 2)
+
+
+COLLECT = """artifacts = ["/data"]
+[[verifier.collect]]
+command = "mkdir -p /data; cat /proc/$(cat pid)/comm > /data/running"
+[[verifier.collect]]
+command = "exit 3"
+"""
+
+
+@pytest.mark.parametrize("environment", [{}, WITHOUT])
+def test_what_is_collected_before_the_verdict(tmp_path, environment):
+    """The same with Harbor and without: what the agent left still runs, and a command that fails fails nothing."""
+    dataset = tmp_path / "one"
+    solution = "#!/bin/sh\nprintf 42 > answer.txt; sleep 60 > /dev/null 2>&1 & echo $! > pid\n"
+    tests = '#!/bin/sh\n[ "$(cat /data/running)" = sleep ] && echo 1 > /logs/verifier/reward.txt\n'
+    write_task(dataset, "task", toml=COLLECT, solution=solution, tests=tests)
+    group, code, said = ran(tmp_path, dataset, "out", **environment)
+    assert (group["metrics"]["mean_reward"]["value"], code) == (1.0, 0), said
+    (kept,) = (tmp_path / "out" / "1").glob("task__*/artifacts/**/running")
+    assert kept.read_text() == "sleep\n"
+
+
+METRIC = """import argparse, json
+p = argparse.ArgumentParser(); p.add_argument("-i"); p.add_argument("-o"); a = p.parse_args()
+json.dump({"lines": sum(1 for _ in open(a.i))}, open(a.o, "w"))
+"""
+
+
+def test_a_dataset_of_a_registry_has_its_whole_name(tmp_path):
+    """Harbor would call it by the directory it is laid out in; its metric must find its rewards by the whole name."""
+    source = write_dataset(tmp_path / "source", 2)
+    write_task(source, "needs-image", dockerfile="FROM postgres:16\n")
+    (source / "dataset.toml").write_text('[dataset]\nname = "acme/d"\nversion = "1.0.0"\n')
+    (source / "metric.py").write_text(METRIC)
+    for command in (("check", ".", "--fix"), ("publish", ".", "--registry", "../registry")):
+        assert calipers(*command, cwd=source).returncode == 0
+    asked = ("--registry", "registry", "--trust")
+    found = [ran(tmp_path, "acme/d@1.0.0", out, *asked, **how)[0] for out, how in (("out", {}), ("here", WITHOUT))]
+    for group in found:
+        assert (group["dataset"], group["agent"]) == ("acme/d", "oracle")
+        assert group["ledger"]["outcomes"] == {"scored": 2, "not_run": 1}
+        assert group["metrics"]["metric.py:lines"]["value"] == 2
+    assert found[0]["ledger"] == found[1]["ledger"]
+    (theirs,) = json.loads((tmp_path / "out" / "1" / "result.json").read_text())["stats"]["evals"]
+    assert "acme/d" in theirs  # Harbor's own paper has it, too
 
 
 ROWS = [

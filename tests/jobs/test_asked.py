@@ -25,6 +25,13 @@ def test_the_command_line_beats_the_file_and_the_plan_says_so(tmp_path):
     assert settings["retries"] == {"value": 8, "from": "default"}
 
 
+@pytest.mark.parametrize(("given", "kept"), [(20.0, 20), (1.0, 1), (0.25, 0.25), (3, 3)])
+def test_a_limit_is_kept_as_it_is_meant(given, kept):
+    """The command line reads a number with a point; a plan that says 20.0 tasks would be odd."""
+    (job,), _ = jobs_of(["a"], {"model": ("m/x",), "limit": given})
+    assert repr(job.settings()["limit"]["value"]) == repr(kept)
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -55,7 +62,8 @@ def test_gen_kwargs_may_say_what_an_option_says_and_the_option_wins():
     [
         ({}, "--model: no model; expected --model openai/gpt-4o-mini"),
         ({"samples": 0}, "--samples: is 0; expected an integer >= 1"),
-        ({"limit": -1}, "--limit: is -1; expected an integer >= 0"),
+        ({"limit": -1}, "--limit: is -1; expected a number of tasks, or a share of them below 1, such as 0.1"),
+        ({"limit": 1.5}, "--limit: is 1.5; expected a number of tasks"),
         ({"concurrency": 0}, "--concurrency: is 0"),
         ({"timeout": 0.0}, "--timeout: is 0; expected a number > 0"),
         ({"max_cost": float("nan")}, "--max-cost: is nan; expected a number > 0"),

@@ -48,7 +48,7 @@ def test_our_own_words(tmp_path, text, expected):
             "{path: a, metrics: [avg], breakdown_keys: [x.y]}",
             {"benchmark": ("a",), "metrics": ("avg",), "by": ("x.y",)},
         ),
-        ("{path: a, model: gpt-4o}", {"benchmark": ("a",), "model": ("litellm/gpt-4o",)}),  # G56: models as litellm
+        ("{path: a, model: gpt-4o}", {"benchmark": ("a",), "model": ("litellm/gpt-4o",)}),  # models as litellm
         ("{path: a, models: [a/b, openai/c]}", {"benchmark": ("a",), "model": ("litellm/a/b", "openai/c")}),
         ("{path: a, models: []}", {"benchmark": ("a",)}),
         (
@@ -72,6 +72,24 @@ def test_the_section_of_evsys(tmp_path, section, expected, wrapped):
     assert (runs, notes) == ([{**EVSYS, **expected}], [])
 
 
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("benchmark: a\nsamples: 1\nmodel: m/x\nsamples: 4", {4: "samples"}),
+        ("benchmark:\n  path: a\n  limit: 1\n  limit: 2", {4: "limit"}),
+        ("benchmark: a\ngen_kwargs: {a: {b: 1, b: 2}}", {2: "b"}),
+        ("benchmark: a\ngen_kwargs: {a: {b: 1}, c: {b: 2}}", {}),  # two mappings
+        ("benchmark: a\ngen_kwargs: {a: &x {b: 1, b: 1}, c: *x}", {2: "b"}),  # said once
+    ],
+)
+def test_a_key_that_stands_twice_is_said(tmp_path, text, lines):
+    """YAML takes the last of them without a word, and a slip of the pen would go unnoticed."""
+    _, notes = read(tmp_path, text)
+    assert [note.partition("c.yaml:")[2] for note in notes] == [
+        f"{line}: {key} stands twice, and the last one counts" for line, key in lines.items()
+    ]
+
+
 def test_our_settings_beside_the_section_beat_it(tmp_path):
     (run,), _ = read(tmp_path, "benchmark: {path: a, num_samples: 2}\nsamples: 3\nmodel: openai/m")
     assert (run["samples"], run["model"]) == (3, ("openai/m",))
@@ -93,7 +111,13 @@ def test_what_only_training_reads_is_passed_over_and_said(tmp_path):
         ("samples: true", "c.yaml: samples: is True; expected an integer"),
         ("temperature: hot", "c.yaml: temperature: is 'hot'; expected a number or null"),
         ("api: chut", "c.yaml: api: is 'chut'; expected chat or completions"),
+        ("out: 5", "c.yaml: out: is 5; expected text"),
         ("by: [1]", "c.yaml: by: is [1]; expected text or a list of texts"),
+        (
+            "gen_kwargs: {since: 2020-01-01}",
+            "c.yaml: gen_kwargs: is {'since': datetime.date(2020, 1, 1)}; expected what JSON can say; put a date in",
+        ),
+        ("gen_kwargs: {top_p: .nan}", "c.yaml: gen_kwargs: is {'top_p': nan}; expected what JSON can say"),
         ("price: 3", "c.yaml: price: is 3; expected in,out in dollars per million tokens: 0.15,0.6"),
         ("benchmark: {num_sample: 4}", "c.yaml: benchmark: no key named 'num_sample'; did you mean 'num_samples'?"),
         ("benchmark: {num_samples: 4}", "c.yaml: benchmark: names no benchmark; expected path, id or name"),

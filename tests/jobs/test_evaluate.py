@@ -46,6 +46,7 @@ def printed(home, *arguments):
         ("made", {"include_path": "."}, ["made", "--include-path", "."]),
         ("tagged", {"include_path": ["."]}, ["tagged", "--include-path", "."]),
         ("both", {"include_path": ["."]}, ["both", "--include-path", "."]),  # a group: two runs, one result
+        ("task.yaml", {"limit": 0.3}, ["task.yaml", "--limit", "0.3"]),
         (
             "task.yaml",
             {"samples": 2, "limit": 3, "num_fewshot": 1, "gen_kwargs": {"temperature": 0.5, "top_p": 0.9}},
@@ -73,6 +74,17 @@ def test_the_number(home):
     result = evaluate("task.yaml", ASKED)
     assert result["mean"].value == 4 / 6
     assert result.groups[0].dataset == "made"
+
+
+@pytest.mark.parametrize(("limit", "tasks"), [(0.3, 2), (0.5, 3), (0.51, 4), (1, 1), (1.0, 1), (2.0, 2)])
+def test_a_share_of_the_documents_as_lm_eval_takes_it(home, limit, tasks):
+    """Of six: rounded up, and 1.0 is one."""
+    assert evaluate("task.yaml", ASKED, limit=limit).groups[0].ledger.tasks == tasks
+
+
+def test_a_share_of_any_benchmark(home):
+    result = evaluate(sums(home), "python/model.py:answer", limit=0.1)
+    assert result.groups[0].ledger.tasks == 3  # of thirty
 
 
 def test_in_a_notebook(home):
@@ -113,9 +125,19 @@ def test_a_file_of_ours_whose_runs_have_no_result_in_common(home):
         ("maed", {"include_path": ["."]}, UnknownName, "no task, group or tag named 'maed'; did you mean 'made'"),
         ("task.yaml", {"gen_kwargs": {"x": object()}}, InputError, "gen_kwargs: is .*expected such as"),
         ("task.yaml", {"samples": 0}, InputError, "--samples: is 0; expected an integer >= 1"),
+        ("task.yaml", {"samples": 2.5}, InputError, "samples: is 2.5; expected an integer"),  # no command line can
+        ("task.yaml", {"temperature": "hot"}, InputError, "temperature: is 'hot'; expected a number or null"),
+        ("task.yaml", {"out": 5}, InputError, "out: is 5; expected text"),
     ],
 )
 def test_what_cannot_be_is_said_before_any_call(home, benchmark, settings, error, said):
     with pytest.raises(error, match=said):
         evaluate(benchmark, ASKED, **settings)
     assert not (home / "runs").exists()
+
+
+def test_a_model_is_named_and_not_handed_over(home):
+    with pytest.raises(
+        InputError, match="model: is function; expected its spec, such as 'openai/gpt-x'; code is named"
+    ):
+        evaluate("task.yaml", lambda prompt: "a0")

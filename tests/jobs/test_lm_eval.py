@@ -14,7 +14,6 @@ from calipers.jobs.lm_eval import (
     settings,
     shots,
     suite,
-    tree,
 )
 from calipers.jobs.lm_eval_suite import plain
 from calipers.tasks.lm_eval.config import TaskConfig
@@ -160,14 +159,13 @@ def test_a_name_is_known_where_a_folder_is_named(home):
     assert not is_known(str(home))
 
 
-def test_groups_are_a_tree_of_names(home):
+def test_groups_hold_groups(home):
     task_folder(home, inner_yaml="group: inner\ntask: [made]\n", outer_yaml="group: outer\ntask: [inner]\n")
     wanted = Wanted(include_path=(str(home),))
     nodes = found("outer", wanted)
-    assert tree(nodes) == [{"outer": [{"inner": ["made"]}]}]
     assert [group.name for group in groups(nodes)] == ["outer", "inner"]
     assert [one["lm_eval"] for one in settings("outer", wanted)] == ["made"]
-    assert checked("outer", wanted) == ["made: generate_until, 6 documents, 1 repeats, 0 examples"]
+    assert checked("outer", wanted) == ["made: generate_until, 6 documents, 1 repeat, 0 examples"]
 
 
 def test_a_field_that_is_read_and_not_used_is_mentioned(home):

@@ -11,6 +11,8 @@ import calipers
 from calipers.errors import ClientError, InputError
 from calipers.jobs.job import Job
 from calipers.jobs.perform import perform
+from calipers.jobs.rescore import Rescoring, rescore
+from calipers.run.verifiers import functions
 
 
 def job(tmp_path, url, tasks=30, **more):
@@ -129,6 +131,16 @@ def test_no_secret_reaches_any_byte_that_is_written(tmp_path, monkeypatch, capfd
         assert not path.is_file() or b"sk-very-secret-1234" not in path.read_bytes(), path
 
 
+def test_a_key_among_the_settings_is_not_kept(tmp_path):
+    with weather() as url:
+        report = perform(job(tmp_path, url, limit=2, gen_kwargs={"api_key": "sk-of-somebody", "top_p": 0.5}))
+        perform(job(tmp_path, url, limit=3, gen_kwargs={"api_key": "sk-of-another", "top_p": 0.5}))  # the same run
+    assert report.complete
+    for file in (tmp_path / "run").iterdir():
+        assert b"sk-of" not in file.read_bytes()
+    assert '"top_p": 0.5' in (tmp_path / "run" / "plan.json").read_text()
+
+
 def test_a_hopeless_first_call_leaves_nothing_behind(tmp_path):
     before = {*tmp_path.rglob("*"), tmp_path / "sums", tmp_path / "sums" / "tasks.jsonl"}
     with weather("--key", "sk-something") as url:
@@ -168,6 +180,35 @@ def test_what_failed_most_is_said_in_its_own_words(tmp_path):
         report = perform(job(tmp_path, url, retries=0))
     gaps = report.result.groups[0].ledger.gaps
     assert [note for note in report.notes if note.startswith(f"{gaps} client_failed: ")]
+    remedy = "client_failed stays as it is when the same command goes on; --retry-failed asks again"
+    assert remedy in report.notes
+    with weather() as url:
+        assert remedy in perform(job(tmp_path, url)).notes  # nothing was asked, and the gaps are still there
+        assert remedy not in perform(job(tmp_path, url, retry_failed=True)).notes
+
+
+def test_failures_that_are_not_told_one_by_one_are_counted(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("")
+    report = perform(Job(sums(tmp_path, 130), f"replay/{tmp_path}/empty.jsonl", out=tmp_path / "run"))
+    told = [note for note in report.notes if "no rollout of task" in note]
+    assert len(told) == 3
+    assert "and at least 97 more, each with its error in the log" in report.notes  # of 130 different ones 100 are held
+
+
+def test_answers_without_a_verdict_need_not_be_asked_for_again(tmp_path):
+    def unwell(model_output, expected, params):
+        raise ValueError("unwell")
+
+    functions.register("exact_match", unwell)
+    try:
+        with weather() as url:
+            report = perform(job(tmp_path, url, limit=2))
+    finally:
+        functions.unregister("exact_match")
+    run = tmp_path / "run"
+    advice = f"answers without a verdict are kept: calipers rescore {run} judges them again, without the model"
+    assert report.notes[-2:] == ("2 verifier_failed: verifier 'exact_match' failed: ValueError: unwell", advice)
+    assert rescore(Rescoring(str(run))).after["mean_reward"].samples == 2
 
 
 def test_predictions_alone_are_not_judged(tmp_path):

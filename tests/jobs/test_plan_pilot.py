@@ -44,6 +44,65 @@ def test_the_parts_come_back(tmp_path):
     assert apart.pair.tasks == pytest.approx(2 / 12, rel=0.05)
 
 
+def by_source(folder, name, rewards, sources):
+    """A run whose tasks carry the source they come from."""
+    rows = [
+        {"task": str(task), "sample": sample, "reward": float(reward), "metadata": {"source": f"s{source}"}}
+        for task, (some, source) in enumerate(zip(rewards, sources, strict=True))
+        for sample, reward in enumerate(some)
+    ]
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_clusters_are_in_the_variance(tmp_path):
+    """Differences of 0.02 by cluster and 0.02 by task: a correlation of 0.5, so 0.04 (1 + 9/2) for clusters of 10."""
+    rng = np.random.default_rng(5)
+    sources = np.repeat(np.arange(2000), 10)
+    sway = rng.choice([-(0.02**0.5), 0.02**0.5], 2000)[sources] + rng.choice([-(0.02**0.5), 0.02**0.5], 20_000)
+    chances = np.full(20_000, 0.4), 0.45 + sway
+    runs = [
+        by_source(tmp_path, name, (rng.random((20_000, 2)) < chance[:, None]).astype(float), sources)
+        for name, chance in zip("ab", chances, strict=True)
+    ]
+    found = pilots(*runs, cluster="source")
+    assert found.pair.tasks == pytest.approx(0.04 * 5.5, rel=0.1)
+    assert pilots(*runs).pair.tasks == pytest.approx(0.04, rel=0.1)
+    assert (found.pair.first, found.pair.second) == pytest.approx((0.2075, 0.24), rel=0.05)
+    assert (found.clustered.count, found.clustered.clusters.size, found.tasks) == (2000, 10.0, 20_000)
+    whole = 0.04 + (0.2075 + 0.24) / 2
+    assert found.clustered.effect == pytest.approx((whole + 0.04 * 4.5) / whole, rel=0.1)
+    assert "2,000 clusters by source" in found.source
+    assert "a pilot of 2,000 clusters knows its variances, and so the tasks needed, to about 3 %" in found.notes
+    alone = pilots(runs[1], cluster="source")
+    assert alone.pair.tasks == pytest.approx(2 * 0.04 * 5.5, rel=0.1)  # no correlation of the runs is assumed
+    assert pilots(*runs, cluster="source", paired=False).pair.tasks == pytest.approx(0.04 * 5.5, rel=0.1)
+
+
+def test_clusters_without_repeats(tmp_path):
+    """Two clusters of two, 1 1 and 0 0: a squared standard error of 1/4 over clusters, 1/12 over tasks."""
+    path = by_source(tmp_path, "a", [[1], [1], [0], [0]], [0, 0, 1, 1])
+    found = pilots(path, cluster="source", correlation=0.5)
+    assert (found.pair.tasks, found.pair.divided) == (pytest.approx(4 * 1 / 4), False)
+    assert found.clustered.effect == pytest.approx(3)
+    assert pilots(path, correlation=0.5).pair.tasks == pytest.approx(4 * 1 / 12)
+
+
+def test_clusters_that_say_nothing(tmp_path):
+    one = by_source(tmp_path, "a", [[1], [0]], [0, 0])
+    other = by_source(tmp_path, "b", [[1, 0], [0, 1]], [0, 1])
+    for paths in ([one], [one, one]):
+        with pytest.raises(InputError, match=r"one cluster says nothing about others; expected .*two clusters"):
+            pilots(*paths, cluster="source")
+    with pytest.raises(InputError, match="--cluster sauce: task '0' has no 'sauce'"):
+        pilots(one, cluster="sauce")
+    with pytest.raises(InputError, match="one cluster says nothing"):
+        pilots(one, other, cluster="source")  # the first run's clusters count, as in a comparison
+    said = pilots(other, one, cluster="source").notes
+    assert "the runs do not agree on 'source': the clusters are those of the first" in said
+
+
 def test_flips_are_measured_in_accuracy(tmp_path):
     """100 discordant of 1000 pairs show 2.8 points: a share of all tasks, not of those that differ."""
     before = [[float(n % 2 == 0)] for n in range(1000)]

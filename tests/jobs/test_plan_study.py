@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from calipers.errors import InputError
-from calipers.jobs.plan_pilot import Known, from_numbers
+from calipers.jobs.plan_pilot import Clustered, Known, from_numbers
 from calipers.jobs.plan_study import Asked, study
 from calipers.stats.paired import paired
-from calipers.stats.power import PairVariance
+from calipers.stats.power import Clusters, PairVariance
 
 MILLER = PairVariance(1 / 9, 1 / 6, 1 / 6)  # the worked example of Miller 2024, section 5
 
@@ -75,6 +75,65 @@ def test_the_power_that_is_promised_is_the_power_there_is(shift, samples, alike,
     runs = drawn(np.random.default_rng(7), 4000, design.tasks, samples, shift, alike, ends)
     shown = np.mean([paired(differences).p <= 0.05 for differences in runs])
     assert shown == pytest.approx(design.power, abs=0.02)
+
+
+CHANCE, SWAY = 0.35, 0.15  # of a pass in the first run; of the second's difference, by cluster and again by task
+
+
+def in_clusters(sizes, samples, shift):
+    """Tasks whose differences correlate by 0.5 within a cluster, and what their variance is made of."""
+    own = 2 * SWAY**2 / 3
+    middle, heavy = CHANCE + shift, sum(size * size for size in sizes) / sum(sizes)
+    pair = PairVariance(own * (1 + 0.5 * (heavy - 1)), middle * (1 - middle) - own, CHANCE * (1 - CHANCE))
+    of_task = np.repeat(np.arange(len(sizes)), sizes)
+    clusters = Clustered("source", Clusters.of(of_task), len(sizes), None)
+    return of_task, known(pair, tasks=len(of_task), samples=samples, whole=True, clustered=clusters)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "samples", "shift"),
+    [
+        ([10] * 50, 1, 0.09),
+        ([10] * 50, 4, 0.07),
+        ([10] * 50, 16, 0.05),
+        ([10] * 10, 4, 0.15),
+        ([*range(1, 23)] * 2, 4, 0.07),  # of all sizes: worth 34 clusters of one size
+    ],
+)
+def test_the_power_that_is_promised_for_clusters(sizes, samples, shift):
+    of_task, held = in_clusters(sizes, samples, shift)
+    rng, runs = np.random.default_rng(11), 4000
+    swayed = rng.uniform(-SWAY, SWAY, (runs, len(sizes)))[:, of_task] + rng.uniform(-SWAY, SWAY, (runs, len(of_task)))
+    second = rng.binomial(samples, CHANCE + shift + swayed)
+    apart = (second - rng.binomial(samples, CHANCE, second.shape)) / samples
+    shown = np.mean([paired(differences, clusters=of_task).p <= 0.05 for differences in apart])
+    have = study(held, Asked(detect=shift)).have
+    assert have.power == pytest.approx(shown, abs=0.02)
+    assert (have.tasks, have.clusters) == (len(of_task), len(sizes))
+
+
+def test_more_clusters_of_the_same_size():
+    """What 50 clusters show, 50 clusters are needed for; more samples leave the clusters as they are."""
+    _, held = in_clusters([10] * 50, 4, 0.07)
+    shown = study(held, Asked()).have.smallest
+    found = study(held, Asked(detect=shown, budget=10.0, price_per_sample=0.001, price_per_task=0.01))
+    assert [(one.tasks, one.clusters) for one in found.designs if one.samples == 4] == [(500, 50)]
+    assert all(one.tasks == 10 * one.clusters for one in [*found.designs, found.best])
+    alone = study(known(held.pair, samples=4, whole=True), Asked(detect=shown))
+    (plain,) = [one.tasks for one in alone.designs if one.samples == 4]
+    assert 460 < plain < 500  # the same variance, known from as many tasks instead of 50 clusters
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (Asked(tasks=15), "--tasks: is 15, less than two clusters of 10 tasks; expected 20 or more"),
+        (Asked(budget=30, price_per_sample=1.0), "30 buys no two clusters in both runs; expected at least 40"),
+    ],
+)
+def test_fewer_than_two_clusters_show_nothing(asked, said):
+    with pytest.raises(InputError, match=said):
+        study(in_clusters([10] * 50, 1, 0.1)[1], asked)
 
 
 def test_endless_samples_and_how_many_are_enough():

@@ -10,7 +10,7 @@ import pytest
 from jobs.scene import MODEL, records, sums, weather
 
 import calipers
-from calipers.errors import InputError, VerifierError
+from calipers.errors import Incomplete, InputError, VerifierError
 from calipers.jobs.job import Job
 from calipers.jobs.perform import perform
 from calipers.jobs.rescore import Rescoring, rescore
@@ -139,6 +139,48 @@ def test_a_judge_that_fails_leaves_a_gap_and_says_why(tmp_path):
     estimate = calipers.score(found.path, "mean_reward", reward="moody")["mean_reward"]
     assert (estimate.value, estimate.samples, estimate.bounds) == (0.5, 1, (0.5 / 3, 2.5 / 3))
     assert calipers.score(found.path, "mean_reward", reward="reward")["mean_reward"].value == 2 / 3
+
+
+@pytest.mark.usefixtures("moody")
+def test_why_there_is_no_verdict_is_told(tmp_path):
+    suite, run = files(tmp_path, dict.fromkeys("abc", "4"), [("a", "boom", 1), ("b", "boom", 0), ("c", "fine", 1)])
+    assert rescore(Rescoring(run, benchmark=suite, verifier="moody")).notes == ["2 judge_failed: no idea"]
+
+
+@pytest.mark.usefixtures("moody")
+def test_a_judge_that_fails_everywhere_is_no_reward_without_a_name(tmp_path):
+    """A judge whose server is down: the reason is the news, and an empty file would only hide it."""
+    suite, run = files(tmp_path, dict.fromkeys("ab", "4"), [("a", "boom", 1), ("b", "nan", 0)])
+    with pytest.raises(Incomplete) as caught:
+        rescore(Rescoring(run, benchmark=suite, verifier="moody"))
+    why = "1 judge_failed: no idea; 1 verifier_failed: reward is nan; expected a finite number"
+    assert str(caught.value) == f"{run}: nothing came to a verdict, and nothing is written: {why}"
+    assert not list(tmp_path.glob("*rescored*"))
+
+
+@pytest.fixture
+def odd(monkeypatch):
+    """A verifier of the user's that says things no file can hold as they are, and keys it should not."""
+    monkeypatch.setenv("SOME_API_KEY", "sk-12345678")
+
+    class Odd:
+        async def verify(self, task, completion):
+            if completion.text == "boom":
+                raise ValueError("half \ud800 of sk-12345678")
+            return Verdict(1.0, answer="half \ud800", fields={"outcome": 0.5, "answer": 0.25})
+
+    VERIFIERS.add("odd", Odd)
+    yield
+    VERIFIERS.discard("odd")
+
+
+@pytest.mark.usefixtures("odd")
+def test_whatever_a_verifier_says_can_be_written(tmp_path):
+    suite, run = files(tmp_path, dict.fromkeys("ab", "4"), [("a", "boom", 1), ("b", "fine", 0)])
+    boom, fine = written(rescore(Rescoring(run, benchmark=suite, verifier="odd")))
+    assert boom["odd_error"] == "verifier 'odd' failed: ValueError: half \ufffd of [secret]"
+    assert (fine["odd_answer"], fine["odd_verifier_outcome"], fine["odd_verifier_answer"]) == ("half \ufffd", 0.5, 0.25)
+    assert "odd_outcome" not in fine
 
 
 @pytest.mark.usefixtures("moody")
@@ -297,6 +339,9 @@ def test_what_is_no_run(tmp_path):
         rescore(Rescoring(run, benchmark=suite, out=run))
     (tmp_path / "r.jsonl").write_text('{"task": "a"}\n{"task":\n')
     with pytest.raises(InputError, match=r"r\.jsonl:2: is no rollout"):
+        rescore(Rescoring(run, benchmark=suite))
+    (tmp_path / "r.jsonl").write_text('{"task": "a"}\n{"id": "b"}\n')
+    with pytest.raises(InputError, match=r"r\.jsonl:2: no key 'task'; expected one rollout a line, as in a run's"):
         rescore(Rescoring(run, benchmark=suite))
     (tmp_path / "r.jsonl").write_text('{"task":"a","completion":"4","reward":1}\n' * 2)
     with pytest.raises(InputError, match=r"r\.jsonl:2: task 'a' sample 0 attempt 1 stands twice"):

@@ -119,7 +119,7 @@ def test_runs_that_agree_do_not_make_the_tasks_certain():  # NeMo-Skills: the er
 
 
 def test_a_ranking_says_how_sure_it_is():  # HELM: win rates without uncertainty
-    runs = [[[1], [0], [1], [0]], [[1], [1], [0], [0]], [[1], [1], [1], [0]]]
+    runs = [2 * run for run in ([[1], [0], [1], [0]], [[1], [1], [0], [0]], [[1], [1], [1], [0]])]
     (ranks,) = calipers.compare(*runs, metric="mean_reward").contests[0].ranks
     assert all(place.ranks[0] < place.ranks[1] for place in ranks.places)
     assert sum(place.chance_best for place in ranks.places) == pytest.approx(1)

@@ -41,6 +41,13 @@ def test_a_sure_thing_is_never_certain():
     assert 0 < low < found.value < high < 1
 
 
+@pytest.mark.parametrize("k", [1500, 100_000])  # one minus it, or its variance, is no longer a number
+def test_a_chance_that_rounds_to_one_has_no_interval_and_says_so(k):
+    found = calipers.score([[1] * 500 + [0] * 500] * 3, f"bayes_pass@{k}")[f"bayes_pass@{k}"]
+    assert found.value == 1.0
+    assert (found.interval, found.why) == (None, "the posterior is narrower than the rounding of its mean")
+
+
 @pytest.mark.parametrize("tasks", [[[2, 0]], [[-0.5]], [[math.nan, 1]], [[n / 100 for n in range(101)]]])
 def test_rewards_that_are_no_rubric_have_no_posterior(tasks):
     found = calipers.score(tasks, "bayes_mean")["bayes_mean"]

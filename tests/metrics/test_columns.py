@@ -68,3 +68,10 @@ def test_aggregates_work_along_the_last_axis():
     ]
     assert np.isnan(spread(np.ones((2, 1)))).tolist() == [True, True]
     assert pooled(np.array([[[1.0, 2.0], [3.0, 2.0]], [[0.0, 1.0], [1.0, 3.0]]])).tolist() == [1.0, 0.25]
+
+
+def test_a_sum_is_rounded_once_however_the_rollouts_are_shared_among_tasks():
+    values = [1e16, 1.0, -1e16, 1.0]  # task by task: 1e16 + 1 rounds the 1 away
+    rows = [{"task": "ab"[n // 2], "sample": n % 2, "reward": 0, "x": value} for n, value in enumerate(values)]
+    found = calipers.score(rollouts(*rows, {"task": "c", "reward": 0}), "sum(column=x)")["sum(column=x)"]
+    assert (found.value, found.tasks, found.samples, found.undefined_tasks) == (2.0, 2, 4, 1)

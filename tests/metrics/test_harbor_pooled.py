@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import calipers
 from calipers.metrics.harbor import metric, pass_ladder
 from calipers.metrics.harbor_pooled import STATISTICS, counted, ladder, statistic
 from calipers.rollouts.column import Column
@@ -41,6 +44,13 @@ def test_statistics(tasks, name):
 def test_ladders(tasks):
     _, rewards, by, empty = columns(tasks)
     assert ladder(rewards, by, empty) == pytest.approx(pass_ladder(tasks), rel=1e-12)
+
+
+@given(tasks=st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4), min_size=1, max_size=6))
+def test_a_sum_is_rounded_once(tasks):
+    """Sums of tasks, added up again, would end in another last digit."""
+    found = calipers.score(tasks, "pooled_sum")["pooled_sum"].value
+    assert found == math.fsum(reward for task in tasks for reward in task)
 
 
 def test_values_are_counted_the_largest_first():

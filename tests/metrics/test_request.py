@@ -37,6 +37,9 @@ def test_a_metric_is_read_from_its_string_or_mapping(asked, name, params):
         ("pass@3(threshold=1, threshold=2)", "threshold is given twice"),
         ("pass@3(k=2)", "no parameter of pass@3 named 'k'"),
         ("pass@3(", "cannot be read"),
+        ("mean(column=a) (b)", "cannot be read"),
+        ("mean(column=a(b)", "cannot be read"),
+        ("percentile(column=f1)", "lacks q; expected percentile(column=..., q=...)"),
         ("", "cannot be read"),
         ("mean(column)", "expected key=value"),
         ("mean", "lacks column"),
@@ -74,6 +77,34 @@ def test_a_mapping_without_parameters_is_its_name_and_a_column_may_be_a_number()
     table = rollouts({"task": "a", "reward": 1, "7": 0.5}, {"task": "b", "reward": 0, "7": 1})
     result = calipers.score(table, [{"metric": "mean_reward"}, "mean(column=7)"])
     assert (result["mean_reward"].value, result["mean(column=7)"].value) == (0.5, 0.75)
+
+
+def test_a_column_may_be_called_as_spreadsheets_call_them():
+    table = rollouts({"task": "a", "reward": 1, "Score (0-1)": 0.5}, {"task": "b", "reward": 1, "Score (0-1)": 1})
+    asked = ["mean(column=Score (0-1))", "percentile(column=Score (0-1), q=0)"]
+    result = calipers.score(table, asked)
+    assert [result[name].value for name in asked] == [0.75, 0.5]
+
+
+@pytest.mark.parametrize("name", ["007", "12345678", "1.50", "1e3", "0.1234567", "inf", "-0"])
+def test_a_column_keeps_its_name_however_much_it_looks_like_a_number(name):
+    table = rollouts({"task": "a", "reward": 1, name: 0.5})
+    assert calipers.score(table, f"mean(column={name})")[f"mean(column={name})"].value == 0.5
+
+
+def test_nor_does_a_mapping_round_it():
+    table = rollouts({"task": "a", "reward": 1, "12345678": 0.5})
+    assert calipers.score(table, [{"metric": "mean", "column": 12345678}]).groups[0].metrics.keys() == {
+        "mean(column=12345678)"
+    }
+
+
+@pytest.mark.parametrize("written", ["0.5", "0.50", "5e-1", ".5"])
+def test_a_number_may_be_written_in_any_way(written):
+    asked = f"pass@2(threshold={written})"
+    found = calipers.score(TABLE, asked)[asked]
+    assert found.value == pytest.approx(5 / 6)
+    assert "|threshold:0.5|" in found.signature
 
 
 def test_a_column_has_no_reward_key():

@@ -114,3 +114,14 @@ def test_a_task_is_solved_when_its_mean_reaches_the_threshold():
 def test_passes_and_samples_are_counted_apart():
     column = passes(*rewards([1, GAP, 0.5], [0.5], []), threshold=0.5)
     assert column.values[column.given].tolist() == [[2, 2], [1, 1]]
+
+
+def test_max_at_k_ignores_an_infinity_that_is_never_the_best():
+    assert values(max_at_k(*rewards([-math.inf, 1.0, 3.0]), k=2)) == [pytest.approx(7 / 3)]
+    assert values(max_at_k(*rewards([-math.inf, 1.0, 3.0]), k=1)) == [-math.inf]
+
+
+def test_max_at_k_of_many_samples_is_rounded_once():
+    task = [float(n) for n in range(2000)]
+    # the expected largest of k ranks drawn from 0 to n - 1 is k (n + 1) / (k + 1) - 1
+    assert values(max_at_k(*rewards(task), k=1000)) == [pytest.approx(1000 * 2001 / 1001 - 1, rel=1e-14)]

@@ -64,6 +64,30 @@ def test_large_tasks_keep_their_digits():
     assert maj_at_k(column, answers, by, k=255).values[0] == pytest.approx(0.5, abs=1e-12)
 
 
+@pytest.mark.parametrize(("n", "k"), [(1200, 1), (1200, 2), (1200, 600), (1200, 1199), (1200, 1200)])
+def test_more_samples_than_floats_can_count_the_subsets_of(n, k):
+    answers, worth = Column.of(np.arange(n) % 3 // 2), rewards([float(i % 3 < 2) for i in range(n)])
+    value = maj_at_k(worth[0], answers, worth[1], k=k).values[0]
+    # two thirds say 0, which is worth 1; a draw of two that disagrees is shared
+    assert value == pytest.approx({1: 2 / 3, 2: 2 / 3}.get(k, 1.0), abs=1e-9)
+
+
+def test_chances_stand_for_counts_without_changing_the_answer(monkeypatch):
+    column, by = rewards([1.0, 0.5, 0.0, 1.0, 0.25, 0.0, 1.0], [0.0] * 4, [1.0, 0.0, 0.5])
+    answers = Column.of([0, 1, 1, 0, 2, 2, 3, 0, 0, 1, 1, 5, 6, 6], [i != 4 for i in range(14)])
+    counted = {k: maj_at_k(column, answers, by, k=k).values for k in range(1, 8)}
+    monkeypatch.setattr("calipers.metrics.votes.MOST_COUNTED", 0)
+    for k, values in counted.items():
+        assert maj_at_k(column, answers, by, k=k).values == pytest.approx(values, abs=1e-14)
+
+
+def test_an_expectation_does_not_leave_its_values_by_a_rounding_error():
+    rng = np.random.default_rng(0)
+    by = rewards(*[[1.0] * 64] * 100)[1]
+    values = maj_at_k(Column.of(np.ones(6400)), Column.of(rng.integers(0, 7, 6400)), by, k=32).values
+    assert set(values.tolist()) == {1.0}  # unclipped, some are 1.0000000000000002
+
+
 def test_votes_come_from_the_records_answers():
     rows = [
         {"task": "a", "sample": s, "reward": r, "answer": a} for s, (a, r) in enumerate(zip(["x", "x", "y"], [1, 1, 0]))

@@ -141,3 +141,10 @@ def test_lines_before_one_that_is_too_long_come_out_first():
 @pytest.mark.parametrize(("offset", "expected"), [(0, 2), (1, 2), (2, 4), (3, 4), (4, 5), (9, 9)])
 def test_the_next_line_starts_after_the_next_newline(tmp_path, offset, expected):
     assert next_line(written(tmp_path, "a\nb\nc"), offset) == expected
+
+
+@pytest.mark.parametrize("stdin", [None, io.StringIO("")])  # closed; and a notebook's, which has no bytes
+def test_standard_input_that_cannot_be_read_is_refused(monkeypatch, stdin):
+    monkeypatch.setattr("sys.stdin", stdin)
+    with pytest.raises(InputError, match=r"^-: standard input is closed; expected rollouts on it, or a file$"):
+        Source("-")

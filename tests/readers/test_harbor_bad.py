@@ -10,6 +10,7 @@ from readers.harbor_made import GOLDEN, job, outcomes, result, write
 import calipers
 from calipers.errors import InputError
 from calipers.readers.harbor_folder import LARGEST
+from calipers.readers.harbor_groups import read_groups
 from calipers.readers.read import read
 
 GOOD = result("a__1", {"reward": 1})
@@ -106,10 +107,11 @@ def test_a_result_of_enormous_size_is_not_read(tmp_path):
     assert "it is larger than 256 MiB" in note
 
 
-def test_a_pipe_in_place_of_a_result(tmp_path):
+@pytest.mark.parametrize("put", [os.mkfifo, os.mkdir])
+def test_a_pipe_or_a_folder_in_place_of_a_result(tmp_path, put):
     path = spoilt(tmp_path, b"{")
     (tmp_path / "a__2" / "result.json").unlink()
-    os.mkfifo(tmp_path / "a__2" / "result.json")
+    put(tmp_path / "a__2" / "result.json")
     (note,) = read([path])[0].notes
     assert "it is no file" in note
 
@@ -160,3 +162,15 @@ def test_a_cost_that_is_no_finite_number_is_missing(tmp_path, value):
     assert "cost_usd" not in row
     assert "input_tokens" not in row
     assert row["output_tokens"] == 3
+
+
+@pytest.mark.parametrize("linked", ["agent", "agent/completion.txt"])
+def test_a_completion_behind_a_link_is_no_turn(tmp_path, linked):
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "completion.txt").write_text("a key")
+    path = job(tmp_path / "job", GOOD)
+    link = tmp_path / "job" / "a__1" / linked
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(tmp_path / "secret" / ("" if linked == "agent" else "completion.txt"))
+    ((one,),) = (group.trajectories for group in read_groups(path, ["a"]))
+    assert (one.reward, one.turns) == (1.0, [])

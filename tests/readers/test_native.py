@@ -133,6 +133,18 @@ def test_ids_used_as_keys_are_refused(tmp_path):
     scores = {f"score of {n}": 1 for n in range(1001)}
     path = written(tmp_path, GOOD + json.dumps({"task": "b", **scores}))
     assert refused(path).startswith(":2: the file has more than 1000 columns of numbers")
+    path = written(tmp_path, GOOD + "".join(json.dumps({"task": n, f"run {n}": "text"}) + "\n" for n in range(4001)))
+    assert refused(path).startswith(":4002: the file has more than 4000 different keys; expected ids as values")
+
+
+def test_of_a_key_too_many_and_a_bad_line_the_first_is_named(tmp_path):
+    """Lines are learnt from some at a time; what is wrong with an earlier one must not be lost over that."""
+    lines = [json.dumps({"task": n, "reward": 1, f"k{n}": n}) for n in range(1100)]
+    for bad in (2, 700, 999):
+        broken = [*lines[:bad], '{"task":"x","reward":"high"}', *lines[bad:]]
+        assert refused(written(tmp_path, "\n".join(broken))).startswith(f':{bad + 1}: reward is "high"')
+    broken = [*lines[:1001], '{"task":"x","reward":"high"}']
+    assert refused(written(tmp_path, "\n".join(broken))).startswith(":1001: the file has more than 1000 columns")
 
 
 @pytest.mark.parametrize(

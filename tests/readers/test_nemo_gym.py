@@ -57,6 +57,7 @@ def test_agents_are_groups_and_a_row_without_one_is_not_dropped(tmp_path):
         ([row("b", 0), row(0, 0)], ":2: task indices are text in some rows and numbers in others; expected one kind"),
         ([row(0, 0), row(0, 1, x=2**64)], ":2: x is 18446744073709551616; expected an integer of at most 64 bits"),
         ([row(0, 0, x=-(2**63) - 1)], ":1: x is -9223372036854775809; expected an integer of at most 64 bits"),
+        ([row(0, n, x=10 ** (n * 400)) for n in range(2)], ":2: x is 1000000000"),  # more than any float holds
         ([row(2**63, 0)], ":1: _ng_task_index is 9223372036854775808; expected an integer or text of at most 64 bits"),
         ([row(0, 2**63)], ":1: _ng_rollout_index is 9223372036854775808; expected an integer of at most 64 bits"),
         ([row(0, 0), row(0, -1)], ":2: _ng_rollout_index is -1; expected an integer >= 0"),
@@ -74,6 +75,7 @@ def test_agents_are_groups_and_a_row_without_one_is_not_dropped(tmp_path):
         ([row(0, 0), '{"_ng_task_index":0,"_ng_rollout_index":1,"x":"\\ud800"}'], ":2: half of a surrogate pair"),
         ([row(0, 0), '{"_ng_task_index":0,"_ng_rollout_index":1,"x":' + "9" * 5000 + "}"], ":2: a number is out of"),
         ([row(0, n, **{f"k{n}": 1}) for n in range(1001)], ":1000: the file has more than 1000 columns of numbers"),
+        ([row(0, n, **{f"k{n}": "x"}) for n in range(4000)], ":3997: the file has more than 4000 different keys"),
     ],
 )
 def test_what_is_refused(tmp_path, lines, said):
@@ -90,6 +92,14 @@ def test_numbers_that_are_no_json_are_read_as_python_writes_them(tmp_path):
     infos = entry["group_level_metrics"][0]["rollout_infos"]
     assert [info["reward"] for info in infos] == [None, 1.0, 0.0]
     assert entry["key_metrics"]["mean/reward"] == 0.5
+
+
+def test_what_a_line_taught_that_no_struct_can_say_holds_for_the_next_block(tmp_path):
+    usage = [{"input_tokens": 1}, {"input_tokens": 2, "late": 5}, {"input_tokens": 3}]
+    rows = [row(0, n, x=x, response={"usage": used}) for n, (x, used) in enumerate(zip([1, math.nan, 2], usage))]
+    text = "\n".join(map(json.dumps, rows))  # without a newline at its end, the last line is a block of its own
+    table, _ = read([written(tmp_path, text, "rollouts.jsonl")])
+    assert [one.get("input_tokens") for one in seen(table)] == [1, 2, 3]
 
 
 def test_only_this_format_takes_them(tmp_path):

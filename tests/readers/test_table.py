@@ -71,7 +71,8 @@ def parquet(frame: dict | pl.DataFrame, **options) -> bytes:
         ('"a\nb"\nx\n', ":1: no column 'task'; name it with --columns task=KEY (columns here: \"a\\nb\")"),
         ('task,"rewards.a\nb"\nx,high\n', ':3: "rewards.a\\nb" is "high"'),  # an error is one line
         ("task,reward\n", ": no rollouts; expected at least one"),
-        ("task;reward\na;1\n", ":1: no column 'task'; name it with --columns task=KEY (columns here: task;reward)"),
+        ("task;reward\na;1\n", ":1: no column 'task'; expected commas between columns, not \";\""),
+        ("reward\ttask\n1\ta\n", ":1: no column 'task'; expected commas between columns, not \"\\t\""),
         ("hello world\n", ":1: no column 'task'"),
         ("task,reward\na,\0\n", ": is not a file of rollouts"),
         ("task,reward\n" + "a,1\n" * 99_999 + "a,\0\n", ":100001: a cell holds a NUL byte"),

@@ -22,7 +22,7 @@ def test_a_row_for_every_number():
 
 def test_the_columns_are_those_of_the_result():
     made = calipers.score([[1, 0], [0, 1]])
-    assert tuple(made.rows()[0]) == FIELDS or {*made.rows()[0]} == {*FIELDS}
+    assert {*made.rows()[0]} == {*FIELDS}
     assert render(made).splitlines()[0] == ",".join(FIELDS)
 
 

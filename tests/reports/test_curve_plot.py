@@ -89,3 +89,20 @@ def test_the_name_says_the_kind(name, kind):
 def test_other_kinds_are_refused(name):
     with pytest.raises(InputError, match=r"expected a name that ends in \.svg or \.png"):
         kind_of(name)
+
+
+@pytest.mark.parametrize(
+    ("models", "headings"),
+    [
+        (("a" * 46, "b"), ["a" * 46, "b"]),
+        # models of one family differ at the end of their names: cut there, panels could not be told apart
+        (("m" * 60 + "-a", "m" * 60 + "-b"), ["m" * 22 + "…" + "m" * 21 + "-a", "m" * 22 + "…" + "m" * 21 + "-b"]),
+        (("x" * 40 + "1" + "y" * 40, "x" * 40 + "2" + "y" * 40), [f"{n}: {'x' * 20}…{'y' * 21}" for n in (1, 2)]),
+        (("中" * 40, "b"), ["b", "中" * 11 + "…" + "中" * 11]),  # signs of two columns each
+    ],
+)
+@pytest.mark.filterwarnings("error")  # a font without Chinese is no matter for a warning
+def test_headings_fit_and_tell_panels_apart(models, headings):
+    said = texts(picture(curve(table(models))))
+    assert [text for text in said if text in headings] == headings
+    assert picture(curve(table(models)), "png")

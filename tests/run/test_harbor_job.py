@@ -10,9 +10,10 @@ import pytest
 from harbor_datasets import write_dataset, write_task
 from rooms import needs_rooms
 
+import calipers
 from calipers.errors import InputError
 from calipers.run.harbor_agents import find_agent
-from calipers.run.harbor_job import Job, run_here
+from calipers.run.harbor_job import Group, Job, run_here, write_declined
 from calipers.run.harbor_trial import declined
 from calipers.tasks.harbor.dataset import read_dataset
 from calipers.tasks.harbor.retry import Retry
@@ -156,6 +157,37 @@ def test_artifacts_are_kept(tmp_path):
     assert told == {"/logs/artifacts": "ok", "/app/answer.txt": "ok", "/app/absent": "failed", "/data": "ok"}
 
 
+COLLECT = """
+artifacts = ["/data"]
+[[verifier.collect]]
+command = "mkdir -p /data; cat /proc/$(cat pid)/comm > /data/running"
+[[verifier.collect]]
+command = "id -un > /data/user; pwd > /data/where; echo $ROOM > /data/room"
+user = "root"
+[[verifier.collect]]
+command = "exit 3"
+[[verifier.collect]]
+command = "sleep 30"
+timeout_sec = 0.2
+[environment.env]
+ROOM = "small"
+"""
+
+
+def test_what_is_collected_before_the_verdict(tmp_path):
+    """While what the agent left still runs; artifacts have it, the tests see it, and what fails fails nothing."""
+    solution = "#!/bin/sh\nprintf 42 > answer.txt; sleep 60 > /dev/null 2>&1 & echo $! > pid\n"
+    tests = f'#!/bin/sh\n[ "$(cat /data/running)" = sleep ] && echo 1 > {TO}/reward.txt || echo 0 > {TO}/reward.txt\n'
+    write_task(tmp_path / "one", "task", toml=COLLECT, solution=solution, tests=tests)
+    run_here(job(tmp_path / "one", tmp_path / "job"))
+    assert told(only(tmp_path / "job")) == ({"reward": 1.0}, None)
+    place = tmp_path / "job" / "task__0001"
+    kept = {path.name: path.read_text() for path in (place / "artifacts" / "data").iterdir()}
+    assert kept == {"running": "sleep\n", "user": "root\n", "where": "/app\n", "room": "small\n"}
+    said = (place / "collect-failed.txt").read_text()
+    assert said == "'exit 3' ended with 3\n'sleep 30' took longer than 0.2 s\n"
+
+
 STEPS = """
 [[steps]]
 name = "first"
@@ -180,6 +212,21 @@ def test_steps(tmp_path, given, rewards, reached):
     result = only(tmp_path / "job")
     assert told(result) == (rewards, None)
     assert len(result["step_results"]) == reached
+
+
+def test_a_step_collects_for_the_task_and_for_itself(tmp_path):
+    every = '[[verifier.collect]]\ncommand = "echo all >> /tmp/collected"\n'
+    own = '[[steps.verifier.collect]]\ncommand = "echo second >> /tmp/collected"\n'
+    place = write_task(tmp_path / "one", "task", toml=f"{every}{STEPS}{own}")
+    for name, seen in (("first", "all"), ("second", "all all second")):
+        step = place / "steps" / name
+        (step / "tests").mkdir(parents=True)
+        (step / "instruction.md").write_text(f"Do the {name}.")
+        (step / "tests" / "test.sh").write_text(
+            f'#!/bin/sh\n[ "$(echo $(cat /tmp/collected))" = "{seen}" ] && echo 1 > {TO}/reward.txt\n'
+        )
+    run_here(job(tmp_path / "one", tmp_path / "job"))
+    assert told(only(tmp_path / "job")) == ({"reward": 1.0}, None)
 
 
 def test_a_step_finds_its_own_files_and_nothing_of_the_judge_before(tmp_path):
@@ -223,6 +270,21 @@ def test_every_attempt_is_kept(tmp_path):
     assert kept == ["retry-1", "retry-2"]
 
 
+def test_a_plan_without_trials_counts_beside_a_job(tmp_path):
+    """As Harbor's jobs are read that were not told of a task: by the names its trials have, in one group."""
+    dataset = write_dataset(tmp_path / "write", 1)
+    run_here(job(dataset, tmp_path / "jobs" / "1", samples=2))
+    write_task(dataset, "unable")
+    (task,) = [task for task in read_dataset(dataset).tasks if task.name == "unable"]
+    for trials in ([task], [task, task]):  # written again as there are more
+        write_declined(tmp_path / "jobs" / "declined", Group("oracle", None, "write"), trials)
+    result = calipers.score(str(tmp_path / "jobs"))
+    (group,) = result.groups
+    assert dict(group.ledger.outcomes) == {"scored": 2, "not_run": 2}
+    assert (group.ledger.planned, group.ledger.tasks, group.ledger.planned_from) == (4, 2, "lock.json")
+    assert not [note for note in result.notes if "not finished" in note]
+
+
 def test_another_job_is_refused(tmp_path):
     write_dataset(tmp_path / "write", 1)
     run_here(job(tmp_path / "write", tmp_path / "job"))
@@ -258,6 +320,11 @@ def test_an_interrupt_ends_the_agents_and_keeps_the_rest(tmp_path):
             {"toml": '[environment]\nnetwork_mode = "allowlist"\nallowed_hosts = ["a.org"]\n'},
             "it allows some hosts and no others, and a room knows all or none",
         ),
+        (
+            {"toml": '[[verifier.collect]]\ncommand = "pg_dump"\nservice = "db"\n'},
+            "it collects from the service db, and a room has no other than main",
+        ),
+        ({"toml": '[[verifier.collect]]\ncommand = "true"\n'}, None),
         ({}, None),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 
 from calipers.errors import ClientError, LogError, VerifierError
 from calipers.run import loop as loop_module
+from calipers.run import rollout as rollout_module
 from calipers.run.client import Completion, Request
 from calipers.run.clients.scripted import Scripted
 from calipers.run.log import Log
@@ -54,7 +55,7 @@ def ask(one: Owed) -> Request:
     return Request(one.task.id, one.sample, one.task.prompt)
 
 
-def run(tmp_path, client, rollouts, observer=None, **limits):
+def run(tmp_path, client, rollouts, observer=None, ask=ask, **limits):
     """The records of a run, and where it stood at its end."""
     status, observer = Status(len(rollouts)), observer or Nobody()
 
@@ -146,6 +147,21 @@ def test_a_call_that_may_fare_better_is_tried_again(tmp_path):
     assert (record["outcome"], record["retries"]) == ("scored", 2)
 
 
+def test_a_call_that_waits_for_its_next_try_is_counted(tmp_path):
+    seen = []
+
+    class Looking(Nobody):
+        def look(self, status):
+            seen.append((status.waiting, status.trouble))
+            self.stop("seen")
+            return ""
+
+    busy = ClientError("down", kind="http_503", retry=True, wait=3600.0)
+    _, status = run(tmp_path, Scripted({("t0", 0): busy}), owed(1), Looking())
+    assert seen == [(1, "http_503")]
+    assert status.waiting == 0
+
+
 def test_the_tries_are_counted(tmp_path):
     busy = ClientError("HTTP 503", kind="http_503", retry=True)
     client = Scripted({("t0", 0): busy})
@@ -222,7 +238,7 @@ def test_money_stops_the_run(tmp_path):
     client = Scripted(lambda request: Completion("x", usage={"cost_usd": 0.1}))
     records, status = run(tmp_path, client, owed(100), concurrency=1, cost=0.45)
     assert len(records) == 5
-    assert status.stopped == "the limit of $0.45 is reached"
+    assert status.stopped == "the limit of $0.45 for one start is reached"
 
 
 def test_a_limit_that_nobody_can_keep_stops_the_run_too(tmp_path):
@@ -254,6 +270,51 @@ def test_a_log_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
 def test_a_task_without_a_verifier_is_kept_and_not_judged(tmp_path):
     (record,), _ = run(tmp_path, Scripted({("t", 0): "x"}), [Owed(0, Task("t", "q"), 0)])
     assert (record["outcome"], record.get("reward"), record["completion"]) == ("missing", None, "x")
+
+
+class Cancelling(Scripted):
+    """A client in whose own depths something was cancelled, such as a call of a library with a time limit."""
+
+    async def complete(self, request):
+        await super().complete(request)
+        raise asyncio.CancelledError
+
+
+def test_a_client_that_cancels_itself_fails_its_calls_and_holds_nobody_up(tmp_path):
+    records, status = run(tmp_path, Cancelling(lambda request: "a0"), owed(3))
+    assert status.outcomes == {"client_failed": 3}
+    assert records[0]["error"] == {"kind": "cancelled", "message": "the call was cancelled by the client itself"}
+
+
+def test_a_run_that_is_stopped_before_its_first_call_ends(tmp_path):
+    """Whoever waits for the first call is told that there will be none."""
+    watching = Nobody()
+
+    def asked_and_stopped(one):
+        watching.stop("enough")
+        return Request(one.task.id, one.sample, one.task.prompt)
+
+    records, status = run(tmp_path, Scripted({}), owed(3), watching, asked_and_stopped)
+    assert (records, status.done, status.stopped) == ([], 0, "enough")
+
+
+@pytest.mark.parametrize("asked", ["q0", "q" * 3000], ids=["answer", "prompt"])
+def test_a_rollout_that_a_log_has_no_room_for_is_a_gap_and_nothing_else_is_lost(tmp_path, monkeypatch, asked):
+    """Readers take lines of so many bytes: with a longer one in it the whole log could not be read any more."""
+    monkeypatch.setattr(rollout_module, "LONGEST_LINE", 2000)
+    rollouts = [Owed(0, Task("t0", asked, "same", "a0"), 0), *owed(2)[1:]]
+    (long, fine), status = run(
+        tmp_path, Scripted(lambda request: "a" * 5000 if request.task == "t0" else "a1"), rollouts
+    )
+    assert status.outcomes == {"client_failed": 1, "scored": 1}
+    assert (long["outcome"], "completion" in long, "prompt" in long) == ("client_failed", False, False)
+    assert long["error"]["kind"] == "too_long"
+    assert fine["reward"] == 1.0
+
+
+def test_half_a_character_of_a_model_is_logged(tmp_path):
+    (record,), _ = run(tmp_path, Scripted({("t0", 0): "half \ud800"}), owed(1))
+    assert record["completion"] == record["answer"] == "half \ufffd"
 
 
 def test_nothing_owed_is_nothing_done(tmp_path):

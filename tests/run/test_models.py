@@ -3,7 +3,7 @@ import asyncio
 import pytest
 from compat.packages import put
 
-from calipers.errors import InputError, PluginError, UnknownName
+from calipers.errors import ClientError, InputError, PluginError, UnknownName
 from calipers.names import CLIENTS
 from calipers.run.client import Connection, Request
 from calipers.run.clients.replay import Replay
@@ -53,15 +53,39 @@ PLUGIN = """
 from calipers.run.clients.scripted import Scripted
 def connect(name, connection):
     return Scripted(lambda request: f"{name} says {request.prompt}")
+
+class Hoarse:
+    notes = ["it has a cold"]
+    def __init__(self, name, connection):
+        if name == "gone":
+            raise OSError("it flew away")
+    async def complete(self, request):
+        raise KeyError("cough")
 """
 
 
 @pytest.fixture
 def _installed(tmp_path, monkeypatch):
-    put(tmp_path, "parrots", PLUGIN, {"calipers.clients": {"parrot": "parrots:connect", "dead": "parrots:nothing"}})
+    put(
+        tmp_path,
+        "parrots",
+        PLUGIN,
+        {"calipers.clients": {"parrot": "parrots:connect", "dead": "parrots:nothing", "hoarse": "parrots:Hoarse"}},
+    )
     monkeypatch.syspath_prepend(tmp_path)
     yield
     CLIENTS.discard("parrot")
+    CLIENTS.discard("hoarse")
+
+
+@pytest.mark.usefixtures("_installed")
+def test_a_package_that_fails_is_no_bug_of_ours():
+    client = connect("hoarse/polly", Connection())
+    assert client.notes == ["it has a cold"]
+    with pytest.raises(ClientError, match=r"^KeyError: 'cough'$"):
+        asyncio.run(client.complete(Request("t", 0, "hello")))
+    with pytest.raises(PluginError, match=r"^model 'hoarse/gone': its plugin failed: OSError: it flew away$"):
+        connect("hoarse/gone", Connection())
 
 
 @pytest.mark.usefixtures("_installed")

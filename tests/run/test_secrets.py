@@ -34,6 +34,25 @@ def test_a_text_without_keys(keys, text, scrubbed):
     assert secrets.scrub_bytes(text.encode()) == scrubbed.encode()
 
 
+def test_keys_in_the_environment(monkeypatch):
+    """A model or a verifier in the user's own code takes whichever it likes, and its errors may show it."""
+    held = {"OTHER_API_KEY": " key-of-another ", "AWS_SESSION_TOKEN": "passing-token", "MONKEY": "banana-banana"}
+    for name, value in held.items():
+        monkeypatch.setenv(name, value)
+    secrets = Secrets()
+    secrets.add_environment()
+    assert secrets.scrub("key-of-another passing-token banana-banana") == "[secret] [secret] banana-banana"
+
+
+def test_keys_among_the_settings():
+    """litellm takes ``api_key=...`` with a call: the plan keeps every setting, and may not keep that."""
+    secrets = Secrets()
+    headers = {"Authorization": "Bearer sk-in-header", "User-Agent": "calipers"}
+    secrets.add_named({"api_key": "sk-in-setting", "extra_headers": headers, "eos_token": "<|endoftext|>", "top_p": 1})
+    shown = "sk-in-setting; sk-in-header; calipers; <|endoftext|>"
+    assert secrets.scrub(shown) == "[secret]; [secret]; calipers; <|endoftext|>"
+
+
 def test_bytes_that_are_no_text():
     secrets = Secrets()
     secrets.add("sk-12345678")

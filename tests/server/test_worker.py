@@ -105,7 +105,7 @@ class Rubbish:
         self.found = found
 
     def compute_metrics(self, tasks):
-        if isinstance(self.found, Exception):
+        if isinstance(self.found, BaseException):
             raise self.found
         return self.found
 
@@ -115,6 +115,10 @@ class Rubbish:
     [
         (ValueError("no luck"), "compute_metrics failed: ValueError: no luck"),
         (RecursionError(), "compute_metrics failed: RecursionError"),
+        (SystemExit("bye"), "compute_metrics failed: SystemExit: bye"),  # else the worker would be gone, and its reason
+        ({1: 2}, "a hook named a metric 1; expected text"),
+        ({None: 2}, "a hook named a metric None; expected text"),
+        ({"per_task_metrics": [{"_ng_task_index": [0]}]}, "_ng_task_index is [0]; expected the number or the text"),
         (None, "compute_metrics returned NoneType; expected a dict"),
         ([1], "compute_metrics returned list; expected a dict"),
         ({"x": object()}, "a hook returned what JSON cannot say: object is no JSON value"),

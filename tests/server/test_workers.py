@@ -18,6 +18,15 @@ HANGS = """def compute_metrics(self, tasks):
         print("hangs", flush=True)
         time.sleep(600)
 """
+READS = """def compute_metrics(self, tasks):
+        import subprocess, sys
+        heard = subprocess.run([sys.executable, "-c", "import sys; print(sys.stdin.read())"], capture_output=True)
+        return {"heard": len(sys.stdin.read()) + len(heard.stdout.strip())}
+"""
+KILLED = """def compute_metrics(self, tasks):
+        import os
+        os.kill(os.getpid(), 15)
+"""
 DIES = """def compute_metrics(self, tasks):
         import os
         os._exit(9)
@@ -67,14 +76,31 @@ def test_a_worker_that_was_killed_is_replaced():
     assert asyncio.run(work()) == 1.0
 
 
-def test_a_worker_that_dies_at_work_is_said_to_have(tmp_path):
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        (DIES, "the worker ended with 9 while"),
+        (KILLED, "the worker was ended by SIGTERM while"),  # its own end is told, not that we made sure of it
+    ],
+)
+def test_a_worker_that_dies_at_work_is_said_to_have(tmp_path, hook, said):
     async def work():
-        async with Workers(settings(server_file(tmp_path, DIES)), most=1) as pool:
-            return await aggregated(pool), await aggregated(pool)
+        async with Workers(settings(server_file(tmp_path, hook)), most=1) as pool:
+            return [await aggregated(pool) for _ in range(4)]
 
     for refusal in asyncio.run(work()):
         assert (refusal.status, refusal.code) == (503, "no_worker")
-        assert "the worker ended with 9" in refusal.message
+        assert said in refusal.message
+
+
+def test_a_hook_that_reads_standard_input_finds_nothing_there(tmp_path):
+    """Else it would wait for ever, and eat the next question."""
+
+    async def work():
+        async with Workers(settings(server_file(tmp_path, READS)), most=1) as pool:
+            return [await asyncio.wait_for(aggregated(pool), 60) for _ in range(2)]
+
+    assert asyncio.run(work()) == [1.0, 1.0]
 
 
 def test_whoever_stops_waiting_stops_the_work(tmp_path, capfd):

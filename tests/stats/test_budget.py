@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calipers.stats.budget import best_split, samples_worth
-from calipers.stats.power import PairVariance, smallest_difference
+from calipers.stats.power import Clusters, PairVariance, smallest_difference
 
 MILLER = PairVariance(1 / 9, 1 / 6, 1 / 6)
 
@@ -35,6 +35,16 @@ def test_how_to_spend_a_budget():
     assert best_split(MILLER, 3, per_sample=1) is None  # one task with one sample in each run is all
     with pytest.raises(ValueError, match="above 0"):
         best_split(MILLER, 3, per_sample=0)
+
+
+def test_a_budget_buys_whole_clusters():
+    tens = Clusters(size=10.0)
+    bought = best_split(MILLER, 1_050, per_sample=1, clusters=tens)
+    assert (bought.tasks, bought.samples, bought.cost) == (520, 1, 1_040)  # not 525
+    assert bought.smallest > best_split(MILLER, 1_050, per_sample=1).smallest
+    scarce = best_split(MILLER, 10_000, per_sample=1, most_tasks=198, clusters=tens)
+    assert scarce.tasks == 198  # what there is need not be whole
+    assert best_split(MILLER, 30, per_sample=1, clusters=tens) is None
 
 
 @settings(max_examples=30)

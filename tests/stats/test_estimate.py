@@ -5,7 +5,7 @@ import pytest
 from making import GAP, rewards, rollouts
 
 import calipers
-from calipers.errors import PluginError
+from calipers.errors import Incomplete, PluginError
 from calipers.metrics.aggregate import mean
 from calipers.metrics.metric import Metric
 from calipers.metrics.reduce import task_mean
@@ -297,8 +297,32 @@ def test_rewards_near_the_end_of_all_numbers_have_a_mean_and_no_interval(interva
     result = score(tasks, "mean_reward", "std(column=reward)", interval=interval)
     assert result["mean_reward"].value == pytest.approx(5e307)
     assert result["mean_reward"].why == "the values are too large for their spread to be a number"
-    assert result["std(column=reward)"].value is None
+    assert result["std(column=reward)"].value == pytest.approx(9.464847243e307)  # its square is no number, it is one
     assert "Infinity" not in result.to_json()
+
+
+def test_a_sum_beyond_all_numbers_is_told_apart_from_a_value_that_does_not_exist():
+    result = score([[1.7e308]] * 3, "mean_reward", "pass_rate")
+    found = result["mean_reward"]
+    assert (found.value, found.why) == (None, "the values are too large for their sum to be a number")
+    assert result["pass_rate"].value == 1.0
+
+
+@pytest.mark.parametrize("scale", [1e-200, 2.0**-1060, -1e-150])  # the squares of all of them are 0
+@pytest.mark.parametrize("interval", ["default", "t", "bootstrap"])
+def test_tiny_rewards_are_as_unsure_as_the_same_ones_at_a_larger_scale(scale, interval):
+    values = [3.0, -1.0, 2.0, 5.0, 0.25]
+    plain, tiny = (
+        score([[scale * value] for value in values], "mean_reward", "std(column=reward)", interval=interval)
+        for scale in (math.copysign(1.0, scale), scale)
+    )
+    for name in ("mean_reward", "std(column=reward)"):
+        assert tiny[name].value == pytest.approx(plain[name].value * abs(scale), rel=1e-3, abs=0)
+    found = tiny["mean_reward"]
+    assert found.stderr == pytest.approx(plain["mean_reward"].stderr * abs(scale), rel=1e-3, abs=0)
+    ends = [end * abs(scale) for end in plain["mean_reward"].interval]
+    assert list(found.interval) == pytest.approx(ends, rel=1e-3, abs=0)
+    assert found.why is None
 
 
 def test_a_key_that_only_some_groups_have_is_no_typing_error():
@@ -306,3 +330,43 @@ def test_a_key_that_only_some_groups_have_is_no_typing_error():
     result = calipers.score(rollouts(*rows), by="model")
     assert result.notes == []
     assert [list(group.breakdowns["model"]) for group in result.groups] == [["__missing__"], ["m"]]
+
+
+@pytest.mark.parametrize("name", ["mean(column=reward)", "sum(column=reward)", "median(column=reward)"])
+def test_a_gap_that_counts_zero_counts_in_statistics_of_the_reward_too(name):
+    table = rollouts(
+        {"task": "a", "reward": 1, "f1": 0.5},
+        {"task": "b", "outcome": "client_failed"},
+        {"task": "c", "reward": 1, "f1": 0.5},
+        {"task": "d", "outcome": "verifier_failed"},
+        {"task": "e", "outcome": "client_failed"},
+    )
+    by_name = {"mean": "pooled_mean", "sum": "pooled_sum", "median": "percentile(column=reward, q=50)"}
+    same = by_name[name.partition("(")[0]]
+    result = score(table, name, same, "mean(column=f1)", missing="zero")
+    assert (result[name].value, result[name].samples) == (result[same].value, 5)
+    assert result["mean(column=f1)"].samples == 2  # what has no f1 is no rollout without a number
+    assert score(table, name, missing="gap")[name].samples == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([{"task": "a", "score": 1, "latency_s": 2}], " (numbers here: score)"),
+        ([{"task": "a", "completion": "x"}], ""),
+        ([{"task": "a", "reward": None}, {"task": "b", "reward": 0}], None),
+        ([{"task": "a", "outcome": "client_failed"}], None),  # why there is none, the ledger says
+    ],
+)
+def test_who_did_not_say_what_the_reward_is_called_is_told(rows, said):
+    notes = [] if said is None else [f"no rollout has a reward; --columns reward=KEY names it{said}"]
+    assert calipers.score(rollouts(*rows)).notes == notes
+
+
+def test_all_or_nothing_means_the_reward_that_is_asked_for():
+    rows = [{"task": "a", "rewards": {"acc": 1, "style": 0.5}}, {"task": "b", "rewards": {"acc": 0}}]
+    assert calipers.score(rollouts(*rows), reward="acc", missing="fail")["mean_reward"].value == 0.5
+    asked = [{"reward": "style"}, {"metrics": ["pass@1(reward=style)"]}, {"metrics": ["max(column=style)"]}]
+    for choice in [*asked, {}]:  # without a choice: each of them
+        with pytest.raises(Incomplete, match=r"^1 of 2 rollouts have no reward 'style'; --missing gap leaves"):
+            calipers.score(rollouts(*rows), missing="fail", **choice)

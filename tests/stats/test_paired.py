@@ -95,6 +95,30 @@ def test_rounding_is_no_difference():
     assert apart(np.array([0.0, 1e-20]), np.array([0.0, 0.0])).tolist() == [0, 1e-20]
 
 
+def test_rounding_is_no_difference_of_rates_either():
+    """Three samples of 0.1 add up to more than three times 0.1: of thirty such tasks that was a sure difference."""
+    one = np.array([[0.1 + 0.1 * (t % 3), 1.0] for t in range(30)])
+    three = np.array([[math.fsum([0.1 + 0.1 * (t % 3)] * 3), 3.0] for t in range(30)])
+    found = paired_rates(three, one)
+    assert (found.value, found.p) == (0, 1)
+    assert found.interval == of([0] * 30).interval
+
+
+def test_what_cancels_in_every_cluster_is_no_difference():
+    """0.1 and 0.2 less 0.3 is 3e-17."""
+    found = of([0.1, 0.2, -0.3] * 10, clusters=np.repeat(np.arange(10), 3))
+    assert (found.value, found.p) == (0, 1)
+
+
+@pytest.mark.parametrize("clusters", [None, np.arange(4) // 2])
+def test_an_infinite_difference_is_not_taken_for_rounding(clusters):
+    assert apart(np.array([math.inf]), np.array([1.0])).tolist() == [math.inf]
+    sums = np.array([[math.inf, 1.0], [1, 1], [0, 1], [1, 1]])
+    with np.errstate(invalid="ignore"):
+        assert paired_rates(sums, np.ones((4, 2)), clusters, limits=None).why == NOT_FINITE
+        assert paired(sums[:, 0] - 1, clusters=clusters).why == NOT_FINITE
+
+
 def test_without_a_range_nothing_is_clipped():
     wide = of([30, -10, 20], limits=None)
     assert wide.interval[0] < -1

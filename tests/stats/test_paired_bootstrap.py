@@ -55,7 +55,36 @@ def test_runs_that_are_alike_differ_in_no_draw():
 
 def test_a_sure_difference_has_the_smallest_p_that_draws_can_show():
     found = paired_bootstrap(sums(FIRST + 10), sums(SECOND), ratio, draws=999)
-    assert found.p == 2 / 1000
+    assert found.p == pytest.approx(0.0033, abs=1e-4)  # 2 / 1000, were tasks as many as the stars
+
+
+@pytest.mark.parametrize(
+    ("tasks", "confidence", "p", "bounded"),
+    [
+        (4, 0.95, 2**-3, False),  # as likely as four coins that fall alike, however far apart the runs are
+        (5, 0.95, 2**-4, False),
+        (5, 0.9, 2**-4, True),
+        (6, 0.95, 2**-5, True),
+    ],
+)
+def test_few_tasks_show_little(tasks, confidence, p, bounded):
+    found = paired_bootstrap(sums(FIRST[:tasks] + 10), sums(SECOND[:tasks]), ratio, confidence=confidence)
+    assert (found.p, found.interval is not None) == (p, bounded)
+    assert (found.why is None) == bounded
+
+
+@pytest.mark.parametrize("tasks", [6, 10, 20])
+def test_the_level_is_kept_on_few_tasks(tasks):
+    """Plain percentiles of the draws find a difference that is none in 16, 10 and 8 cases of a hundred."""
+    random, wrong = np.random.default_rng(5), 0
+    for case in range(400):
+        weights, hard = random.integers(5, 80, tasks).astype(float), random.gamma(4, 0.6, tasks)
+        first, second = (
+            np.stack([weights * hard * np.exp(random.normal(0, 0.2, tasks)), weights], axis=1) for _ in range(2)
+        )
+        found = paired_bootstrap(first, second, lambda totals: np.exp(ratio(totals)), seed=case, draws=500)
+        wrong += found.p <= 0.05
+    assert wrong / 400 <= 0.08  # 0.05 and two and a half standard errors
 
 
 def f1(counts):
@@ -136,3 +165,16 @@ def test_sums_of_draws_are_sums_of_what_was_drawn():
     assert (drawn[:, 0] % 1 == 0).all()
     assert drawn[:, 0].mean() == pytest.approx(21, abs=4 * np.sqrt(7 * 4 / 250))
     assert float(total(columns[:, 0])) == 21
+
+
+def test_one_task_has_a_difference_and_no_draws():
+    found = paired_bootstrap(sums(np.array([1.0])), sums(np.array([0.25])), ratio)
+    assert (found.value, found.stderr, found.interval, found.p, found.draws) == (0.75, None, None, None, 0)
+
+
+def test_rounding_is_no_difference():
+    """A tenth three times over three is not the tenth it is the mean of."""
+    once = np.array([[0.1, 1.0]] * 20)
+    thrice = np.array([[0.1 + 0.1 + 0.1, 3.0]] * 20)
+    found = paired_bootstrap(once, thrice, ratio)
+    assert (found.value, found.p) == (0.0, 1.0)

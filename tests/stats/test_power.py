@@ -10,6 +10,7 @@ from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups
 from calipers.stats.paired import NO_COMMON
 from calipers.stats.power import (
+    Clusters,
     PairVariance,
     assumed_pair,
     difference_by_flips,
@@ -101,6 +102,29 @@ def test_the_ends():
     assert smallest_difference(0.5, 1) is None
 
 
+@pytest.mark.parametrize("largest", [0.0, 0.4])
+def test_clusters_of_one_size_are_units_of_a_variance_of_their_own(largest):
+    """Clusters of 10 whose mean has a variance of 0.02: ten times that for each task, and the test is that of units."""
+    tens = Clusters(size=10.0)
+    for units in (3, 30):
+        expected = power_of(0.02, 0.1, units, largest=largest)
+        assert power_of(0.2, 0.1, 10 * units, largest=largest, clusters=tens) == pytest.approx(expected)
+        shown = smallest_difference(0.02, units, largest=largest)
+        assert smallest_difference(0.2, 10 * units, largest=largest, clusters=tens) == pytest.approx(shown)
+    needed = tasks_needed(0.02, 0.1, largest=largest)
+    assert tasks_needed(0.2, 0.1, largest=largest, clusters=tens) == 10 * needed
+
+
+def test_clusters_of_unlike_sizes_are_worth_fewer():
+    mixed = Clusters.of(np.repeat(np.arange(4), [1, 2, 3, 10]))
+    assert (mixed.size, mixed.units(16)) == pytest.approx((4, 16**2 / (1 + 4 + 9 + 100)))
+    assert (mixed.count(16), mixed.count(15), mixed.tasks(5)) == (4, 3, 20)
+    thirds = Clusters(size=10 / 3)
+    assert [thirds.count(thirds.tasks(count)) for count in range(1, 50)] == list(range(1, 50))
+    assert power_of(0.2, 5.0, 10, clusters=Clusters(size=10.0)) == 0  # one cluster
+    assert smallest_difference(0.2, 10, clusters=Clusters(size=10.0)) is None
+
+
 def test_a_pilot_by_hand():
     """Differences 1/2, -1/2, 0: variance 1/4. Within: 1/2, 0, 0 and 0, 1/2, 0, a mean of 1/6 in each run."""
     first, second = rewards([1, 0], [0, 0], [1, 1]), rewards([0, 0], [1, 0], [1, 1])
@@ -108,6 +132,17 @@ def test_a_pilot_by_hand():
     assert (found.first, found.second) == pytest.approx((1 / 6, 1 / 6))
     assert found.tasks == pytest.approx(1 / 4 - 1 / 12 - 1 / 12)
     assert found.of(2) == pytest.approx(1 / 4)
+
+
+def test_a_pilot_in_clusters_by_hand():
+    """Differences 1/2, 1/2 | -1/2, 0: pulls of 1/4 and -1/8 around 1/16 and 1/16, so 2 (9/256 + 9/256) x 4 tasks."""
+    first, second = rewards([1, 0], [1, 0], [0, 0], [1, 1]), rewards([0, 0], [0, 0], [1, 0], [1, 1])
+    clusters = np.array([0, 0, 1, 1])
+    found = pair_variance(first[0], second[0], first[1], second[1], clusters)
+    assert found.of(2) == pytest.approx(4 * 2 * 2 * 9 / 256)
+    assert (found.first, found.second) == pytest.approx((1 / 4, 1 / 8))  # sampling knows no clusters
+    one = pair_variance(first[0], second[0], first[1], second[1], np.zeros(4, dtype=int))
+    assert one == Unsplit("one cluster says nothing about others")
 
 
 def test_a_pilot_without_repeats_is_not_divided():

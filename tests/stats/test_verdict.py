@@ -42,7 +42,8 @@ def test_words(counts, options, word):
         (of(2, 10, 88), "worse by 0.08 (95 % interval -0.148 to -0.0121, p 0.021)"),
         (
             of(40, 38, 4000, margin=0.02),
-            "equivalent within 0.02: a difference of +0.00049 (95 % interval -0.00376 to +0.00474, p 0.82)",
+            # the p of equivalence: that of no difference is 0.82, and would be taken for it
+            "equivalent within 0.02, p 1.8e-19: a difference of +0.00049 (95 % interval -0.00376 to +0.00474)",
         ),
         (
             of(0, 0, 30),
@@ -75,6 +76,44 @@ def test_more_is_needed_where_more_was_compared():
     assert barely.more_tasks > 10
 
 
+def test_an_adjusted_p_that_was_cut_at_1_tells_nothing_of_how_many_were_compared():
+    """0.25 among 4 tests and among 45 is 1 in both; the tasks that would decide it are not the same."""
+    few, many = of(8, 4, 88, p=1.0, tests=4), of(8, 4, 88, p=1.0, tests=45)
+    assert many.more_tasks > few.more_tasks
+    level = 0.05 / 45
+    variance = many.difference.stderr**2 * 100
+    assert power_of(variance, 0.04, 100 + many.more_tasks, 1 - level) == pytest.approx(0.8, abs=0.002)
+
+
+def test_other_tests_make_no_difference_harder_to_show_small():
+    """Equivalence is judged by itself, so what shows it is the same however many tests there were."""
+    alone, among = (of(6, 5, 989, margin=0.006, p=p, tests=45) for p in (None, 1.0))
+    assert alone.more_tasks == among.more_tasks
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("floored_t", 2),  # four tasks that all differ by the whole range are beyond doubt to a t test
+        ("mcnemar", 4),  # 2 / 2^6 is the first below .05
+        ("sign_flip", 4),
+        ("mid_p", 3),  # 1 / 2^5
+    ],
+)
+def test_a_test_of_signs_takes_as_many_signs_as_its_level(method, more):
+    two = Difference(1.0, 0.25, (-1.0, 1.0), 0.5, method, 2, 2.0, 1.0, 1.0)
+    assert verdict(two).more_tasks == more
+
+
+def test_tasks_that_never_differ_say_how_many_more_would_show_it():
+    found = of(0, 0, 30, margin=0.05)
+    assert found.more_tasks == 29  # 0.95^59 is the first below .05
+    assert of(0, 0, 59, margin=0.05).word == "equivalent"
+    assert of(0, 0, 58, margin=0.05).more_tasks == 1
+    strict = verdict(paired(np.zeros(30), limits=UNIT, test="strict"), margin=0.05)
+    assert strict.more_tasks is None  # its spread is no matter of what was seen
+
+
 def test_a_margin_may_be_nearer_than_a_difference():
     without, within = of(6, 5, 989), of(6, 5, 989, margin=0.006)
     assert (without.word, within.word) == ("undecided", "undecided")
@@ -105,6 +144,12 @@ def test_few_units_need_more_than_the_normal_distribution_says():
     assert found.more_tasks == 4
     assert power_of(3 * 0.02895**2, 0.0708, 7) > 0.8 > power_of(3 * 0.02895**2, 0.0708, 6)
     assert "about 4 more clusters like these would" in found.sentence
+
+
+def test_no_difference_is_neither_better_nor_worse():
+    """Draws of a median may nearly all lie on one side of the 0 that was seen: that is nobody's success."""
+    none = Difference(0.0, 0.1, (0.0, 0.4), 0.01, "paired_bootstrap", 30, 30.0)
+    assert [verdict(none, higher_is_better=better).word for better in (True, False)] == ["undecided"] * 2
 
 
 def test_one_is_no_plural():

@@ -61,7 +61,7 @@ def test_the_name_of_this_directory(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (["", row(), "", "{"], "tasks.jsonl:4: malformed json: "),  # G34: blank lines count
+        (["", row(), "", "{"], "tasks.jsonl:4: malformed json: "),  # blank lines count
         ([{}], "tasks.jsonl:1: 'task_id' is missing; expected task_id, instruction and verifier"),
         (
             [row(verifier={"kind": "e2"})],

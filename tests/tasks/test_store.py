@@ -69,6 +69,11 @@ def test_names_that_look_alike_are_kept_apart(tmp_path):
     assert all(store.pull(one).resolve().is_relative_to(tmp_path / ".calipers") for one in ids.values())
 
 
+def test_an_empty_store_says_what_else_a_benchmark_may_be():
+    with pytest.raises(NotThere, match=r"^no benchmark named 'gsm8k' in this project; expected a directory with "):
+        store.find("gsm8k")
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [

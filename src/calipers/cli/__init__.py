@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
     except CalipersError as error:
         return _say(str(error), error.exit_code)
     except click.ClickException as error:
-        return _say(_one_line(error), USAGE)
+        return _say(_one_line(error, arguments), USAGE)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -90,9 +90,11 @@ def _bug(error: Exception, *, verbose: bool) -> int:
     return _say(f"this is a bug in Calipers: {type(error).__name__}: {error}{more}", BUG)
 
 
-def _one_line(error: click.ClickException) -> str:
+def _one_line(error: click.ClickException, arguments: Sequence[str]) -> str:
     """A usage error in the shape of all our errors: what is wrong, and what would be right."""
-    asked = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "calipers"
+    asked = " ".join(["calipers", *arguments[:1]])  # what cannot be parsed comes without its command
+    if isinstance(error, click.UsageError) and error.ctx:
+        asked = error.ctx.command_path
     if isinstance(error, click.NoSuchOption):
         close = [repr(name) for name in error.possibilities or ()]
         right = f"did you mean {' or '.join(close)}?" if close else f"see {asked} --help"

@@ -41,6 +41,9 @@ def run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, A
     for name in given:
         if name not in OTHER:
             raise InputError.at(f"--{name.replace('_', '-')}", "is for models that answer", "an agent takes none")
+    if given.get("model") and not given.get("agent"):
+        wrong = "nobody would ask it: without --agent the oracle works, a task's own solution"
+        raise InputError.at("--model", wrong, "expected --agent chat, or one of Harbor's agents")
     models = given.get("model") or (None,)
     if given.get("out") and len(models) * len(benchmarks) > 1:
         raise InputError.at("--out", "is one folder for several runs", "expected one dataset and one model")

@@ -104,11 +104,12 @@ def check(
     if shape == "json":
         write(safe_json(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"))
     else:
+        from calipers.reports.figures import counted
         from calipers.reports.selftest import render
 
         judged = [f"{name} {count:,}" for name, count in found.counts.items()]
         judged += [f"nobody {found.unjudged:,}"] if found.unjudged else []
-        write(f"{clean(suite.name)}: {len(found.tasks):,} tasks, judged by {clean(', '.join(judged), None)}\n")
+        write(f"{clean(suite.name)}: {counted(len(found.tasks), 'task')}, judged by {clean(', '.join(judged), None)}\n")
         if test is not None:
             write("\n" + render(test))
     for note in (*suite.notes, *(test.notes if test else ())):

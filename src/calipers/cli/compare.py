@@ -23,7 +23,10 @@ NO = 1
 
 @click.command()
 @click.argument("paths", metavar="A B...", nargs=-1, required=True, type=click.Path())
-@options.metrics("A metric, such as pass@3 or cost_per_task; may be repeated. Without it: the dialect's own.")
+@options.metrics(
+    "A metric, such as pass@3, cost_per_task or lm-evaluation-harness' bleu; may be repeated. "
+    "Without it: the dialect's own."
+)
 @options.dialect
 @click.option("--by", metavar="KEY", multiple=True, help="The difference in each slice, too; may be repeated.")
 @options.cluster("test")

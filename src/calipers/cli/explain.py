@@ -10,10 +10,10 @@ from calipers.cli import glossary
 from calipers.cli.group import verbose
 from calipers.cli.list import said
 from calipers.cli.output import write
-from calipers.errors import UnknownName
+from calipers.errors import UnknownName, nearest
 from calipers.metrics.cards import CARDS, card_for
 from calipers.metrics.cards.card import WIDTH, filled
-from calipers.names import METRICS, VERIFIERS
+from calipers.names import FILTERS, METRICS, VERIFIERS
 from calipers.stats.cards import EXPLAINED, INTERVALS, MethodCard
 
 _LABEL = 13
@@ -24,8 +24,8 @@ _LABEL = 13
 @click.option("--dialect", metavar="NAME", default="native", help="In whose sense the word is meant.")
 @verbose
 def explain(name: str, dialect: str) -> None:
-    """Say what NAME means: a metric (pass@3), an interval (wilson), a verifier (exact_match), a kind of model
-    (openai), an outcome (refused) or a dialect (evsys).
+    """Say what NAME means: a metric (pass@3), an interval (wilson), a verifier (exact_match), a filter
+    (last_number), a kind of model (openai), a format (parquet), an outcome (refused) or a dialect (evsys).
     """
     if dialect not in glossary.DIALECTS:
         raise UnknownName.of("dialect", dialect, glossary.DIALECTS)
@@ -43,18 +43,23 @@ def _metric(name: str) -> str:
     if method in INTERVALS:
         return _interval(method, INTERVALS[method])
     if name in VERIFIERS.entries:
-        return f"{name}\n{said(VERIFIERS.load(name))}\n"
+        return _verifier(name, VERIFIERS.load(name))
+    if name in FILTERS.entries:
+        return f"{name}\n{said(FILTERS.load(name))}\n"
     if name in glossary.MODELS:
         return f"{name}/...\n{glossary.MODELS[name]}\n"
     if name in glossary.OUTCOMES:
         return _outcome(name, glossary.OUTCOMES[name])
     if name in glossary.DIALECTS:
         return _dialect(name, glossary.DIALECTS[name])
+    if name in glossary.FORMATS:  # after the dialects: some are called alike
+        return f"{name}\n{glossary.FORMATS[name]}\n"
     if bare in METRICS.plugins():
         return f"{bare}\nA metric of an installed plugin; what it means, its own documentation says.\n"
-    names = [*METRICS.names(), *INTERVALS, *EXPLAINED]
-    known = [*names, *VERIFIERS.entries, *glossary.MODELS, *glossary.OUTCOMES, *glossary.DIALECTS]
-    raise UnknownName.of("metric, interval, verifier, model, outcome or dialect", name, known)
+    names = [*METRICS.names(), *INTERVALS, *EXPLAINED, *VERIFIERS.entries, *FILTERS.entries]
+    known = [*names, *glossary.MODELS, *glossary.OUTCOMES, *glossary.DIALECTS, *glossary.FORMATS]
+    hint = "" if nearest(name, known) else "calipers list WHAT shows what there is"
+    raise UnknownName.of("metric, interval, verifier, filter, model, outcome, dialect or format", name, known, hint)
 
 
 def _word(name: str, dialect: str, ours: str | None) -> str:
@@ -71,6 +76,17 @@ def _word(name: str, dialect: str, ours: str | None) -> str:
 def _interval(name: str, card: MethodCard) -> str:
     lines = [name, card.one_line, "", *(_line(label, text) for label, text in card.parts())]
     return "\n".join(lines) + "\n"
+
+
+def _verifier(name: str, judge: object) -> str:
+    """What a verifier says of itself, and whatever speaks against trusting it blindly."""
+    marks = {
+        "an answer may forge its reward": getattr(judge, "forgeable", False),
+        "it asks models, which costs money": getattr(judge, "costs", False),
+        "it judges more than a text, and never stored ones": not getattr(judge, "rerunnable", True),
+    }
+    mind = [_line("mind", text) for text, holds in marks.items() if holds]
+    return "\n".join([name, said(judge), *(["", *mind] if mind else [])]) + "\n"
 
 
 def _outcome(word: str, outcome: glossary.Outcome) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +43,7 @@ class GymExport:
             path = _default(paths)
         elif not path:
             raise InputError.at("--export", f"{asked!r} names no file", "expected nemo_gym, or nemo_gym=PATH")
-        Target(path, paths)  # whatever hinders --out hinders this file too
+        self._target = Target(path, paths)  # whatever hinders --out hinders this file too
         if os.path.isfile(path) and not force:
             raise InputError.at(path, "is there already", "--force replaces it")
         self.path, self._paths, self._hooks = path, paths, hooks
@@ -81,7 +80,7 @@ class GymExport:
         table = one_table(kept)
         kept.clear()  # the table holds all that is needed, once
         if hooks is None:
-            _replace(self.path, file_chunks(entries_of(table)))
+            self._target.write_all(file_chunks(entries_of(table)))
             return []
         from calipers.readers.files import Source
         from calipers.readers.nemo_gym import without_companions
@@ -92,7 +91,7 @@ class GymExport:
             with Source(path) as source:
                 rows += records(source)
         entries = aggregate_agents(by_agent(rows), hooks)
-        _replace(self.path, file_chunks(entries))
+        self._target.write_all(file_chunks(entries))
         return [_headline(entry) for entry in entries]
 
 
@@ -152,25 +151,3 @@ def _default(paths: Sequence[str]) -> str:
         wrong = "there is no one file to write beside"
         raise InputError.at("--export nemo_gym", wrong, "name it, as in --export nemo_gym=metrics.json")
     return beside(mains[0])
-
-
-def _replace(path: str, chunks: Iterable[bytes | memoryview]) -> None:
-    """Put the chunks in the file: it holds all of them, or what it held before."""
-    real = os.path.realpath(path)
-    folder, name = os.path.split(real)
-    part = os.path.join(folder, f".{name[:100]}.{os.urandom(4).hex()}.part")
-    try:
-        if os.path.exists(real) and not os.path.isfile(real):
-            with open(real, "wb") as device:  # a pipe or /dev/null cannot be replaced
-                device.writelines(chunks)
-            return
-        with open(part, "xb") as file:
-            file.writelines(chunks)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, real)
-    except OSError as error:
-        raise InputError.at(path, f"cannot be written ({error.strerror})") from None
-    finally:
-        with suppress(OSError):
-            os.unlink(part)

@@ -37,7 +37,8 @@ def init(dataset: str | None, task: str | None, with_metric: bool, directory: Pa
     from calipers.tasks.harbor.fresh import make_dataset, make_task
 
     if (dataset is None) == (task is None):
-        raise InputError("one of --dataset ORG/NAME and --task ORG/NAME says what to make")
+        wrong = "nothing to make" if dataset is None else "a dataset and a task at once"
+        raise InputError(f"{wrong}; expected one of --dataset ORG/NAME and --task ORG/NAME")
     if task is not None and with_metric:
         raise InputError.at("--with-metric", "a task has no metric", "it goes with --dataset")
     done = make_dataset(dataset, directory, with_metric) if dataset is not None else make_task(task or "", directory)

@@ -13,26 +13,31 @@ from calipers.cli.group import verbose
 from calipers.cli.output import write
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.cards import CARDS
-from calipers.names import METRICS, VERIFIERS
+from calipers.names import FILTERS, METRICS, VERIFIERS, Index
 from calipers.reports.safe import clean
 from calipers.stats.cards import INTERVALS
 
 
 def metrics() -> dict[str, str]:
     """Every metric with what it is; a plugin's by its name alone."""
-    found = {name: card.one_line.replace("{k}", "k") for name, card in CARDS.items()}
-    return found | {clean(name): "Brought by an installed plugin." for name in METRICS.names() if name not in found}
+    return {name: card.one_line.replace("{k}", "k") for name, card in CARDS.items()} | plugins(METRICS)
 
 
-def verifiers() -> dict[str, str]:
-    """Every verifier with the first line of what it says of itself."""
-    found = {name: said(VERIFIERS.load(name)).partition("\n")[0] for name in VERIFIERS.entries}
-    return found | {clean(name): "Brought by an installed plugin." for name in VERIFIERS.plugins() if name not in found}
+def described(index: Index) -> dict[str, str]:
+    """Every verifier or filter with the first line of what it says of itself; a plugin's by its name alone."""
+    return {name: said(index.load(name)).partition("\n")[0] for name in index.entries} | plugins(index)
+
+
+def plugins(index: Index) -> dict[str, str]:
+    """The names of an index that are not ours."""
+    brought = "Brought by an installed plugin."
+    return {clean(name): brought for name in index.plugins() if name not in index.entries}
 
 
 def said(thing: object) -> str:
-    """What a thing's class says of it."""
-    return inspect.getdoc(type(thing)) or ""
+    """What a function, or a thing's class, says of it, without the marks of its markup."""
+    text = inspect.getdoc(thing if inspect.isfunction(thing) else type(thing)) or ""
+    return text.replace("`", "")
 
 
 def benchmarks() -> dict[str, str]:
@@ -48,7 +53,8 @@ def benchmarks() -> dict[str, str]:
 KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
     "metrics": metrics,
     "intervals": lambda: {name: card.one_line for name, card in INTERVALS.items()},
-    "verifiers": verifiers,
+    "verifiers": lambda: described(VERIFIERS),
+    "filters": lambda: described(FILTERS),
     "models": lambda: glossary.MODELS,
     "benchmarks": benchmarks,
     "dialects": lambda: {name: speech.one_line for name, speech in glossary.DIALECTS.items()},
@@ -61,7 +67,7 @@ KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
 @click.argument("what", metavar="WHAT", required=False)
 @verbose
 def list_names(what: str | None) -> None:
-    """List what there is. WHAT is metrics, intervals, verifiers, models, benchmarks, dialects,
+    """List what there is. WHAT is metrics, intervals, verifiers, filters, models, benchmarks, dialects,
     formats or outcomes.
     """
     if what is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
@@ -106,22 +106,28 @@ class Target:
             raise InputError.at(path, "is one of the files to be scored", "expected another file")
 
     def write(self, content: bytes) -> None:
-        """Put the content in the file: it holds all of it, or what it held before."""
+        """Put the content in the file, as `write_all`."""
+        self.write_all([content])
+
+    def write_all(self, chunks: Iterable[bytes | memoryview]) -> None:
+        """Put the chunks in the file: it holds all of them, or what it held before."""
         try:
             if os.path.exists(self._real) and not stat.S_ISREG(os.stat(self._real).st_mode):
                 with open(self._real, "wb") as device:  # a pipe or /dev/null cannot be replaced
-                    device.write(content)
+                    device.writelines(chunks)
                 return
-            self._replace(content)
+            self._replace(chunks)
         except OSError as error:
             raise InputError.at(self.path, f"cannot be written ({error.strerror})") from None
 
-    def _replace(self, content: bytes) -> None:
+    def _replace(self, chunks: Iterable[bytes | memoryview]) -> None:
         folder, name = os.path.split(self._real)
         beside = os.path.join(folder, f".{name[:100]}.{os.urandom(4).hex()}.part")
         try:
             with open(beside, "xb") as file:
-                file.write(content)
+                if os.path.exists(self._real):  # who may read it stays as it was
+                    os.fchmod(file.fileno(), stat.S_IMODE(os.stat(self._real).st_mode))
+                file.writelines(chunks)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(beside, self._real)

@@ -56,6 +56,7 @@ NUMBERS = ("variance_between", "variance_within", "baseline_rate")
 @click.option("--agent", metavar="NAME", help="The pilot's group of this agent.")
 @click.option("--model", metavar="NAME", help="The pilot's group of this model.")
 @click.option("--dataset", metavar="NAME", help="The pilot's group of this dataset.")
+@click.option("--cluster", metavar="KEY", help="A pilot's tasks that share this value are one unit of the test.")
 @click.option("--columns", metavar="ROLE=KEY,...", multiple=True, help="What a pilot calls its keys: task=id.")
 @click.option(
     "--missing", type=click.Choice(["gap", "zero"]), default="gap", show_default=True, help="What becomes of gaps."
@@ -107,11 +108,13 @@ def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, A
     if given["unpaired"] and given["correlation"]:
         raise InputError.at("--correlation", "stands beside --unpaired", "other tasks have none: expected one of them")
     if not pilots:
+        if given["cluster"]:
+            raise InputError.at("--cluster", "no pilot says which tasks belong together", "expected a PILOT run too")
         if not told:
             raise InputError("nothing is known of the variance; expected a PILOT run, or --variance-between and others")
         r = 0.0 if given["unpaired"] else given["correlation"]
         return from_numbers(given["variance_between"], given["variance_within"], given["baseline_rate"], r)
-    names = ("metric", "reward", "agent", "model", "dataset", "missing")
+    names = ("metric", "reward", "agent", "model", "dataset", "missing", "cluster")
     chosen = Chosen(columns=options.roles(columns), **{name: given[name] for name in names})
     return from_pilots(pilots, chosen, given["correlation"], paired=not given["unpaired"])
 

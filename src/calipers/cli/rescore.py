@@ -36,7 +36,12 @@ from calipers.reports.safe import clean, safe_json
 @click.option("--name", metavar="NAME", help="Of the new reward.  [default: after filters and verifier, or FILE]")
 @click.option("--reward", metavar="KEY", help="Which old reward it is compared with.")
 @click.option("--metric", "metrics", metavar="NAME", multiple=True, help="A metric of rewards; may be repeated.")
-@click.option("--by", metavar="KEY", multiple=True, help="Break the numbers down by a metadata path; may be repeated.")
+@click.option(
+    "--by",
+    metavar="KEY",
+    multiple=True,
+    help="Break the numbers down by a metadata path, task, sample or outcome; may be repeated.",
+)
 @click.option("--out", metavar="FILE", type=click.Path(), help="[default: rescored-NAME.jsonl beside the rollouts]")
 @click.option("--concurrency", type=int, metavar="N", default=32, show_default=True, help="Verdicts at once, at most.")
 @click.option(
@@ -53,7 +58,7 @@ from calipers.reports.safe import clean, safe_json
 def rescore(
     run: str, params: tuple[str, ...], columns: tuple[str, ...], shape: str, plugins: tuple[str, ...], **asked: Any
 ) -> None:
-    """Judge the stored completions of RUN again, and show what flipped. No model is called.
+    """Judge the stored completions of RUN again, and show what flipped. No model is asked for other answers.
 
     RUN is the folder of a run, or JSON Lines with a rollout a line. Its log is only read: the new reward
     goes into a file of its own, beside the old ones.

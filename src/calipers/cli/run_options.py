@@ -28,7 +28,7 @@ asking = _options(
         metavar="N",
         help="Samples of each task.  [default: 1]",
     ),
-    click.option("--limit", type=int, metavar="N", help="Only the first N tasks."),
+    click.option("--limit", type=float, metavar="N", help="Only the first N tasks; below 1, that share of them."),
     click.option("--max-tokens", type=int, metavar="N", help="Of one completion."),
     click.option("--temperature", type=float, metavar="T", help="Without it: the server's own."),
     click.option("--stop", metavar="TEXT", multiple=True, help="Text that ends a completion; may be repeated."),
@@ -47,7 +47,7 @@ working = _options(
     click.option(
         "--agent",
         metavar="NAME",
-        help="Who works on Harbor's tasks: oracle, nop, command:LINE, chat, or one of Harbor's.",
+        help="Who works on Harbor's tasks: oracle, nop, command:LINE, chat, or one of Harbor's.  [default: oracle]",
     ),
     click.option(
         "--environment", metavar="NAME", help="Where: room, or one of Harbor's, such as docker.  [default: room]"
@@ -77,7 +77,10 @@ scoring = _options(
     ),
     click.option("--dialect", metavar="NAME", help="Whose names and rules hold.  [default: native]"),
     click.option(
-        "--by", metavar="KEY", multiple=True, help="Break the numbers down by a metadata path; may be repeated."
+        "--by",
+        metavar="KEY",
+        multiple=True,
+        help="Break the numbers down by a metadata path, task, sample or outcome; may be repeated.",
     ),
     click.option("--cluster", metavar="KEY", help="Tasks that share this value are one unit of the interval."),
     click.option("--reward", metavar="KEY", help="Which of several rewards counts."),

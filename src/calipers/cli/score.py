@@ -32,7 +32,12 @@ INCOMPLETE = 3
     "Without it: the dialect's own, for native mean_reward and pass_rate."
 )
 @options.dialect
-@click.option("--by", metavar="KEY", multiple=True, help="Break the numbers down by a metadata path; may be repeated.")
+@click.option(
+    "--by",
+    metavar="KEY",
+    multiple=True,
+    help="Break the numbers down by a metadata path, a key of the rows, task, sample or outcome; may be repeated.",
+)
 @options.cluster("interval")
 @options.reward
 @options.columns("the file calls")

@@ -91,6 +91,8 @@ class Watch:
         """Take in where a run's loop stands."""
         held = status.pace.held
         waiting = f"the last calls, as {status.stopped}" if status.stopped else ""
+        waiting += "; Ctrl-C again gives them up" if status.stopped == "interrupted" else ""
+        again = f"{status.waiting:,} to be tried again, after {status.trouble}" if status.waiting else ""
         self.tick(
             State(
                 planned=status.planned,
@@ -101,21 +103,23 @@ class Watch:
                 headline=headline,
                 in_flight=status.pace.in_flight,
                 limit=status.pace.limit,
-                waiting=waiting or (f"rate limit: {math.ceil(held)} s" if held else ""),
+                waiting=waiting or (f"rate limit: {math.ceil(held)} s" if held else again),
             )
         )
 
     def _show(self, state: State, over: bool = False) -> None:
         self._shown = state
+        over = over or state.done >= state.planned
         progress, rest = _progress(self._first or state, state, over), _rest(state, over)
+        headline = _headline(state.headline, over)
         if self._drawn:
-            self._draw(progress, rest, state)
+            self._draw(progress, headline, rest, state)
         else:
-            said = ", ".join(filter(None, (*progress, _headline(state.headline), *rest)))
+            said = ", ".join(filter(None, (*progress, headline, *rest)))
             self._stream.write(f"{self._title}: {said}\n" if self._title else f"{said}\n")
             self._stream.flush()
 
-    def _draw(self, progress: Sequence[str], rest: Sequence[str], state: State) -> None:
+    def _draw(self, progress: Sequence[str], headline: str, rest: Sequence[str], state: State) -> None:
         from rich.console import Console
         from rich.live import Live as Display
 
@@ -125,7 +129,7 @@ class Watch:
             self._display = Display(console=console, auto_refresh=False, redirect_stdout=False)
             self._display.start()
         console = self._display.console
-        under = [_headline(state.headline), "  ".join(rest)]
+        under = [headline, "  ".join(rest)]
         picture = _picture(self._title, state.done / max(state.planned, 1), "  ".join(progress), under, console)
         self._display.update(picture, refresh=True)
 
@@ -187,19 +191,20 @@ def _progress(first: State, now: State, over: bool) -> list[str]:
     speed = _speed(first, now)
     if speed:
         said.append(f"{60 * speed:.2g}/min" if speed < 1 else f"{speed:,.{1 if speed < 100 else 0}f}/s")
-    if over or now.done >= now.planned:
+    if over:
         said.append(f"in {_clock_time(now.elapsed)}")
     elif speed:
         said.append(f"ETA {_clock_time((now.planned - now.done) / speed)}")
     return said
 
 
-def _headline(live: Live | None) -> str:
+def _headline(live: Live | None, over: bool) -> str:
     """The metric that is followed: ``pass@1 0.62 [0.55, 0.69] valid at every look (210 of 500 tasks)``."""
     if live is None:
         return ""
     name = clean(live.metric)
-    why = f" (no {'value yet' if live.value is None else 'interval'}: {clean(live.why, 200)})" if live.why else ""
+    lacking = "interval" if live.value is not None else "value" if over else "value yet"
+    why = f" (no {lacking}: {clean(live.why, 200)})" if live.why else ""
     if live.value is None:
         return f"{name}{why}"
     if live.interval is None:
@@ -218,7 +223,7 @@ def _rest(state: State, over: bool) -> list[str]:
     said = [f"{state.outcomes[word]:,} {word}" for word in known if word != "scored"]
     if state.spent is not None:
         said.append(f"${state.spent:,.2f}" if state.spent >= 1 or not state.spent else f"${state.spent:.4f}")
-    if over or state.done >= state.planned:
+    if over:
         return said
     if state.in_flight:
         said.append(f"{state.in_flight:,} of {max(state.limit, state.in_flight):,} in flight")

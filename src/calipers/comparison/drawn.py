@@ -16,9 +16,10 @@ from calipers.dialects.dialect import Asked
 from calipers.metrics.metric import Metric
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.groups import Groups
+from calipers.stats import paired_bootstrap
 from calipers.stats.interval import ONE_CLUSTER, ONE_TASK
-from calipers.stats.paired import NO_COMMON, Difference
-from calipers.stats.paired_bootstrap import NO_SPREAD, SOME_UNDEFINED, UNDEFINED
+from calipers.stats.paired import NO_COMMON, Difference, apart
+from calipers.stats.paired_bootstrap import UNDEFINED, Resampled
 
 METHOD = "paired_bootstrap"
 DRAWS = 1_000  # a call of Python each
@@ -44,9 +45,10 @@ def drawn(matter: Matter) -> Measured:
     code = np.arange(len(first)) if units is None else np.unique(units, return_inverse=True)[1]
 
     def draw(tasks: Sequence[int]) -> float:
-        return computes[1]([second[task] for task in tasks]) - computes[0]([first[task] for task in tasks])
+        one, two = computes[0]([first[task] for task in tasks]), computes[1]([second[task] for task in tasks])
+        return _apart(two, one)
 
-    difference = _judged(ends[1] - ends[0], draw, code, sum(samples), matter)
+    difference = _judged(_apart(ends[1], ends[0]), draw, code, sum(samples), matter)
     shown = [end if math.isfinite(end) else None for end in ends]
     return Measured(matter.both, matter.higher_is_better, difference, shown[0], shown[1], there, samples)
 
@@ -70,17 +72,15 @@ def _judged(value: float, draw: Callable[[Sequence[int]], float], code: Ints, si
 
 
 def by_draws(value: float, found: Floats, units: int, confidence: float) -> Difference:
-    """A difference, and what it became on every draw, [B]: the middle draws, and p by those beyond 0."""
-    if not np.isfinite(found).all():
-        return Difference(value, None, None, None, METHOD, units, why=SOME_UNDEFINED)
-    below, above = int(np.count_nonzero(found <= 0)), int(np.count_nonzero(found >= 0))
-    p = min(1.0, 2 * (min(below, above) + 1) / (len(found) + 1))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(found, [tail, 1 - tail]).tolist()
-    if low == high:
-        return Difference(value, 0.0, None, p, METHOD, units, float(units), why=NO_SPREAD)
-    ends = (min(low, value), max(high, value))
-    return Difference(value, float(np.std(found, ddof=1)), ends, p, METHOD, units, float(units))
+    """A difference, and what it became on every draw of so many units, [B]."""
+    return resampled_difference(paired_bootstrap.by_draws(value, found, confidence, units))
+
+
+def resampled_difference(found: Resampled) -> Difference:
+    """What the bootstrap found; for what is asked beyond that, the normal distribution with its spread."""
+    return Difference(
+        found.value, found.stderr, found.interval, found.p, METHOD, found.units, float(found.units), why=found.why
+    )
 
 
 def _units(rng: np.random.Generator, units: int) -> list[int]:
@@ -88,6 +88,11 @@ def _units(rng: np.random.Generator, units: int) -> list[int]:
     bits: Any = rng.bit_generator
     raw = bits.random_raw(units) >> np.uint64(32)
     return [int(number) for number in (raw * np.uint64(units)) >> np.uint64(32)]
+
+
+def _apart(first: float, second: float) -> float:
+    """First less second, rounding left out."""
+    return float(apart(np.asarray(first), np.asarray(second)))
 
 
 def _by_task(column: Column, by: Groups) -> list[Floats]:

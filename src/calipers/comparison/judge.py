@@ -66,9 +66,10 @@ def adjusted(families: Sequence[Sequence[Cut]]) -> tuple[list[list[Adjusted]], i
 
 
 def _what(measured: Measured) -> object:
-    """What a test looks at: the differences of the tasks, where they have one; else the metric itself."""
+    """What a test looks at: the differences of the tasks, where they have one; else the metric, whatever its name."""
     if measured.values is None:
-        return measured.both.text
+        asked = measured.both.first
+        return asked.metric.name, str(sorted(asked.params.items()))
     moved = np.where(measured.there, measured.values[1] - measured.values[0], np.nan)
     return np.round(moved, DIGITS).tobytes()
 
@@ -88,6 +89,7 @@ def finding(cut: Cut, among: Adjusted, question: Question, tests: int) -> Findin
         pair=measured.pair,
         samples=measured.repeats,
         clustered=question.plan.cluster is not None,
+        tests=1 if question.adjust == "none" else tests,
     )
     word, sentence = str(said.word), said.sentence
     if better is None and word in ("better", "worse"):  # nobody says which way is better

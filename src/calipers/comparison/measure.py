@@ -11,7 +11,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from calipers.comparison.drawn import METHOD, drawn
+from calipers.comparison.drawn import METHOD, drawn, resampled_difference
 from calipers.comparison.matter import Matter, Measured
 from calipers.errors import InputError, PluginError
 from calipers.metrics.aggregate import largest, mean, pooled, smallest
@@ -24,7 +24,7 @@ from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.sums import total
 from calipers.stats.mcnemar import flips
 from calipers.stats.paired import FLOORED_T, NO_COMMON, STRICT, Difference, apart, judged, rate_units, units_of
-from calipers.stats.paired_bootstrap import Resampled, paired_bootstrap, paired_bootstrap_of_values, ratio
+from calipers.stats.paired_bootstrap import paired_bootstrap, paired_bootstrap_of_values, ratio
 from calipers.stats.power import PairVariance, pair_variance
 from calipers.stats.sign_flip import sign_flip
 
@@ -69,7 +69,7 @@ def _measure(matter: Matter) -> Measured:
         samples=matter.samples(there),
         values=_task_values(metric, reduced),
         weights=(reduced[0].values[:, 1], reduced[1].values[:, 1]) if counts else None,
-        mcnemar=flips(outright[1][there], outright[0][there]) if outright and counted else None,
+        mcnemar=flips(outright[0][there], outright[1][there]) if outright and counted else None,
         pair=variance,
         repeats=repeats,
     )
@@ -125,7 +125,7 @@ def _tested(
         raise InputError(
             f"McNemar's test needs one pass or fail for each task, which {matter.both.text} has not; {right}"
         )
-    counted = flips(outright[1][there], outright[0][there])
+    counted = flips(outright[0][there], outright[1][there])
     return replace(found, p=counted.exact if test == "mcnemar" else counted.mid_p, method=test)
 
 
@@ -133,23 +133,18 @@ def _bootstrapped(metric: Metric, matter: Matter, pair: tuple[Floats, Floats], u
     first, second = pair
     sure = _Sure(confidence=matter.confidence, seed=matter.seed)
     if metric.aggregate is pooled:
-        return _difference(paired_bootstrap(second, first, ratio, units, **sure))
+        return resampled_difference(paired_bootstrap(second, first, ratio, units, **sure))
     if metric.aggregate in (mean, posterior):
         one, two = (np.stack([side, np.ones(len(side))], axis=1) for side in pair)
-        return _difference(paired_bootstrap(two, one, ratio, units, **sure))
+        return resampled_difference(paired_bootstrap(two, one, ratio, units, **sure))
     aggregate = partial(metric.aggregate, **{key: matter.both.first.params[key] for key in metric.aggregated})
     if (
         metric.aggregate is COST_PER_SOLVED.aggregate
     ):  # a ratio of totals: what it makes of one task it makes of their sum
-        return _difference(paired_bootstrap(second, first, lambda sums: aggregate(sums[..., None, :]), units, **sure))
-    return _difference(paired_bootstrap_of_values(second, first, aggregate, units, **sure))
-
-
-def _difference(found: Resampled) -> Difference:
-    """What the bootstrap found; for what is asked beyond that, the normal distribution with its spread."""
-    return Difference(
-        found.value, found.stderr, found.interval, found.p, METHOD, found.units, float(found.units), why=found.why
-    )
+        return resampled_difference(
+            paired_bootstrap(second, first, lambda sums: aggregate(sums[..., None, :]), units, **sure)
+        )
+    return resampled_difference(paired_bootstrap_of_values(second, first, aggregate, units, **sure))
 
 
 def _value(metric: Metric, matter: Matter, values: Floats) -> float | None:

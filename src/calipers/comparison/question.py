@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,7 +33,7 @@ class Question:
     margin: float | None
     baseline: str | None
     flips: int
-    documents: bool  # whether metrics of all documents together are asked for, too
+    tables: Sequence[str] | None  # the numbers of lm-evaluation-harness' tables that are asked for; None: all of them
 
 
 def make_question(
@@ -43,7 +44,7 @@ def make_question(
     margin: float | None,
     baseline: str | None,
     flips: int,
-    documents: bool,
+    tables: Sequence[str] | None,
 ) -> Question:
     """Check what is asked; InputError for what cannot be done."""
     if test not in TESTS:
@@ -58,4 +59,4 @@ def make_question(
         raise InputError(f"flips is {flips}; expected an integer >= 0")
     if plan.cluster and test in ("mcnemar", "mid-p"):
         raise InputError(f"--test {test} takes every task for itself; expected another test beside --cluster")
-    return Question(plan, TESTS[test], adjust, margin, baseline, flips, documents)
+    return Question(plan, TESTS[test], adjust, margin, baseline, flips, tables)

@@ -22,8 +22,10 @@ from calipers.rollouts.table import Rollouts
 from calipers.stats.interval import ONE_CLUSTER
 from calipers.stats.multiplicity import ranking
 from calipers.stats.paired import apart
+from calipers.stats.paired_bootstrap import least_p
 
 FEW = "fewer than two tasks have a value in every run"
+ALL_ONE_WAY = "by chance all may point one way"
 UNEQUAL = "the runs have different numbers of samples: a rate over samples has no common weights"
 
 
@@ -80,6 +82,9 @@ def _ranked(text: str, asked: Sequence[Asked], meeting: Meeting, places: Sequenc
     units = _units(meeting.parts, places, plan.cluster, there)
     if units is not None and len(np.unique(units)) < 2:
         return Ranks(text, count, [], None, None, ONE_CLUSTER)
+    drawn = count if units is None else len(np.unique(units))
+    if least_p(drawn) > 1 - plan.confidence:
+        return Ranks(text, count, [], None, None, f"{drawn} are too few to draw ranks from: {ALL_ONE_WAY}")
     found = ranking(
         _alike(held),
         weights,

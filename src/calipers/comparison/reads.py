@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from calipers.dialects.dialect import Asked
+from calipers.dialects.reads import column_of, is_reward, per_column
 from calipers.errors import InputError, UnknownName
-from calipers.pipeline import column_of, per_column
 from calipers.rollouts.column import Column
 from calipers.rollouts.table import Rollouts
 
@@ -74,7 +74,7 @@ def columns_of(asked: Asked, run: Rollouts, name: str, *, zero: bool) -> list[Co
             column = column_of(run, what, asked.params)
         except InputError as error:
             raise InputError(f"metric {asked.text!r}: {name} cannot answer it: {error}") from None
-        found.append(column.filled(0.0) if zero and what == "reward" else column)
+        found.append(column.filled(0.0) if zero and (what == "reward" or is_reward(run, asked)) else column)
     return found
 
 

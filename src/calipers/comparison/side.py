@@ -7,7 +7,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from calipers.comparison.contents import Key, Said, contents
+from calipers.comparison.samples import table_of
 from calipers.comparison.unlike import Papers, papers
+from calipers.comparison.values import Table
 from calipers.pipeline import Progress, Source, read
 from calipers.readers.harbor_part import HarborPart
 from calipers.readers.read import Input, begin
@@ -25,6 +27,7 @@ class Side:
     columns: Mapping[str, str]
     hashed: Callable[[], list[Input]]  # the files, once they are hashed
     known: list[dict[Key, Said]] = field(default_factory=list)  # what was asked before
+    tables: dict[Key, Table] = field(default_factory=dict)  # likewise
 
     def said(self, wanted: Mapping[Key, Collection[str]]) -> dict[Key, Said]:
         """Prompts, and the answers to the wanted tasks, by group."""
@@ -39,6 +42,12 @@ class Side:
     def papers(self, dataset: str | None) -> Papers:
         """How the run on a dataset was made, as far as the files say."""
         return papers(self.hashed(), self.parts, dataset)
+
+    def table(self, key: Key) -> Table:
+        """What its documents keep for the numbers of lm-evaluation-harness' table of a group; read once."""
+        if key not in self.tables:
+            self.tables[key] = table_of(self.hashed(), key)
+        return self.tables[key]
 
     @property
     def documented(self) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from calipers.comparison.named import Named
 from calipers.comparison.question import Question
 from calipers.comparison.runs import Meeting
 from calipers.comparison.side import Side
-from calipers.errors import Incomplete, InputError
+from calipers.comparison.values import short
+from calipers.errors import Incomplete, InputError, UnknownName, nearest
 from calipers.pipeline import Source
 from calipers.readers.files import STDIN
 from calipers.reports.figures import counted
@@ -44,6 +46,30 @@ def check_sources(sources: Sequence[Source]) -> None:
     for place, path in enumerate(real):
         if path in real[:place]:
             raise InputError.at(paths[place], "is given twice", "expected another run: one and the same cannot differ")
+
+
+def check_tables(
+    asked: Named, measured: Collection[str], refused: Sequence[Mapping[str, str]], sides: Sequence[Side]
+) -> list[str]:
+    """Why some pairs of runs lack a number of lm-evaluation-harness' table; an error where all of them do."""
+    notes: list[str] = []
+    names = short(key for side in sides for table in side.tables.values() for key in table.ways)
+    for name, unknown in asked.theirs.items():
+        why = list(dict.fromkeys(text for said in refused for key, text in said.items() if _means(name, key)))
+        if any(_means(name, text) for text in measured):
+            notes += why
+        elif why:
+            raise InputError(f"metric {name!r}: {'; '.join(why)}")
+        elif names and nearest(name, names):
+            raise UnknownName.of("metric of these runs", name, names)
+        else:
+            raise type(unknown)(f"{unknown}; the tables of these runs have {', '.join(names)}") if names else unknown
+    return notes
+
+
+def _means(name: str, key: str) -> bool:
+    """Whether a name is a number of a table, or its metric in some pipeline."""
+    return name in (key, key.rpartition(",")[0])
 
 
 def notes_of(sides: Sequence[Side], met: Sequence[Meeting]) -> list[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-from calipers.errors import CalipersError
+from calipers.errors import CalipersError, InputError
 from calipers.metrics.lm_eval_stderr import ITERATIONS
 from calipers.metrics.lm_eval_task import aggregate_task
 from calipers.readers.files import LARGEST_WHOLE, Source
+from calipers.readers.folders import with_folders
 from calipers.readers.lm_eval import OTHERS, decoded, is_results, results_beside, rows_of, samples_beside, task_of
 from calipers.reports.lm_eval import task_row
 from calipers.reports.lm_eval_table import table
@@ -29,8 +31,11 @@ def results_of(paths: Sequence[str]) -> dict[str, Any]:
     for path in results:  # what no samples are there for, and groups, stand as they are
         for block, held in _results(path).items():
             found[block] = {**found.get(block, {}), **held} if isinstance(held, dict) else held
+    firsts: dict[str, str] = {}
     for path in samples:
         task, beside = task_of(path), results_beside(path)
+        if firsts.setdefault(task, path) != path:
+            raise InputError.at(path, f"task {task!r} was also run in {firsts[task]}", "expected one run of a task")
         config = (beside.get("configs") or {}).get(task) or {}
         values = _values(path)
         numbers, size = _numbers(values, config, (beside.get("results") or {}).get(task) or {}, _draws(beside))
@@ -46,16 +51,39 @@ def results_of(paths: Sequence[str]) -> dict[str, Any]:
 
 
 def table_of(paths: Sequence[str]) -> str:
-    """The table that lm-eval prints, and that of its groups where there are some, from its own files."""
+    """The table that lm-eval prints, and that of its groups where there are some, from its own files.
+
+    Files of several models make one such text each, under the model's name.
+    """
+    models: dict[str, list[str]] = {}
+    for path in _files(paths):
+        models.setdefault(_model(path), []).append(path)
+    texts = {model: _table(some) for model, some in models.items()}
+    return "\n".join(f"{model}\n{text}" for model, text in texts.items()) if len(texts) > 1 else _table(paths)
+
+
+def _table(paths: Sequence[str]) -> str:
     found = results_of(paths)
     return "\n".join([table(found), *([table(found, "groups")] if found.get("groups") else [])])
+
+
+def _model(path: str) -> str:
+    """The model that a file of results or samples is of; where none is told, the folder it lies in."""
+    with Source(path) as source:
+        whole = is_results(source.head)
+    told = (_whole(path) if whole else results_beside(path)).get("model_name")
+    return told if isinstance(told, str) else os.path.dirname(os.path.abspath(path))
+
+
+def _files(paths: Sequence[str]) -> list[str]:
+    return [path for path in with_folders(paths)[0] if isinstance(path, str)]
 
 
 def _samples(paths: Sequence[str]) -> tuple[list[str], list[str]]:
     """The files of samples, those beside results files included; and the results files."""
     samples: list[str] = []
     results: list[str] = []
-    for path in paths:
+    for path in _files(paths):
         with Source(path) as source:
             whole = is_results(source.head)
         samples += samples_beside(path) if whole else [path]
@@ -64,10 +92,14 @@ def _samples(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _results(path: str) -> dict[str, Any]:
-    with Source(path) as source:
-        held = decoded(source.everything(LARGEST_WHOLE))
+    held = _whole(path)
     blocks = ("results", "groups", "group_subtasks", "versions", "n-shot", "higher_is_better")
-    return {block: held[block] for block in blocks if held and block in held}
+    return {block: held[block] for block in blocks if block in held}
+
+
+def _whole(path: str) -> dict[str, Any]:
+    with Source(path) as source:
+        return decoded(source.everything(LARGEST_WHOLE)) or {}
 
 
 def _draws(beside: dict[str, Any]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, Final
 
 import msgspec
@@ -85,7 +86,7 @@ def _blocks(of: Frame, hooks: Hooks, rows: Sequence[Row] = ()) -> Blocks:
     chunks: Iterable[list[Any]] = groups(of)
     if hooks.compute_metrics:
         chunks = list(chunks)  # a hook may change its rows: what is not theirs comes first
-        added = _called(hooks.compute_metrics, by_task(of, rows))
+        added = _named(_called(hooks.compute_metrics, by_task(of, rows)))
         agent_metrics.update({name: value for name, value in added.items() if name != PER_TASK})
         chunks = merged(chunks, _entries(added.get(PER_TASK, [])))
     key_metrics = _called(hooks.get_key_metrics or means, agent_metrics)
@@ -116,9 +117,19 @@ def _called(hook: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
     return found
 
 
+def _named(metrics: dict[Any, Any]) -> dict[str, Any]:
+    odd = next((key for key in metrics if not isinstance(key, str)), None)
+    if odd is not None or None in metrics:
+        raise PluginError(f"a hook named a metric {odd!r:.60}; expected text")
+    return metrics
+
+
 def _entries(found: Any) -> list[Mapping[str, Any]]:
     if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
         raise PluginError(f"{PER_TASK} is {type(found).__name__}; expected a list of objects, each with {TASK}")
+    for entry in found:
+        if not isinstance(task := entry.get(TASK), (int, str, NoneType)):
+            raise PluginError(f"{PER_TASK}: {TASK} is {task!r:.60}; expected the number or the text of a task")
     return found
 
 

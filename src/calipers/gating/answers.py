@@ -10,7 +10,12 @@ from typing import Any, Final
 
 import msgspec
 
+from calipers.comparison.named import named
+from calipers.comparison.values import short
 from calipers.errors import InputError
+from calipers.gating.groups import Group, Number
+from calipers.gating.requirement import Requirement
+from calipers.gating.table import Shown, Who, picked, worked_out, written
 from calipers.pipeline import score
 from calipers.readers.files import STDIN
 from calipers.reports.result import SCHEMA
@@ -20,59 +25,11 @@ _LOOK: Final = 1 << 16
 _MARK: Final = re.compile(rb'"schema"\s*:\s*"calipers\.result/')
 
 
-class Number(msgspec.Struct, frozen=True, gc=False):
-    """An estimate, as far as a gate needs it."""
-
-    value: float | None
-    interval: tuple[float, float] | None = None
-    why: str | None = None
-    tasks: int = 0
-
-
-class Ledger(msgspec.Struct, frozen=True, gc=False):
-    """How many rollouts there should be, and how many have no number."""
-
-    planned: int
-    gaps: int
-
-
-class Cut(msgspec.Struct, frozen=True):
-    """Some rollouts of a group."""
-
-    ledger: Ledger
-    metrics: dict[str, Number]
-
-
-class Group(msgspec.Struct, frozen=True):
-    """The rollouts of one agent, model and dataset."""
-
-    ledger: Ledger
-    metrics: dict[str, Number]
-    agent: str | None = None
-    model: str | None = None
-    dataset: str | None = None
-    breakdowns: dict[str, dict[str, Cut]] = msgspec.field(default_factory=dict)
-    economics: dict[str, Any] = msgspec.field(default_factory=dict)
-
-    @property
-    def who(self) -> tuple[str | None, str | None, str | None]:
-        """Agent, model and dataset."""
-        return self.agent, self.model, self.dataset
-
-    @property
-    def title(self) -> str:
-        """``dataset · model · agent``, as far as they are known."""
-        return " · ".join(part for part in (self.dataset, self.model, self.agent) if part) or "(unnamed)"
-
-    def numbers(self) -> dict[str, Number]:
-        """Its metrics, and those of what it cost."""
-        spent = {name: one for name, one in self.economics.items() if name != "total"}
-        return {**msgspec.convert(spent, dict[str, Number]), **self.metrics}
-
-
 class _Document(msgspec.Struct):
     schema: str
     groups: list[Group]
+    confidence: float | None = None
+    lm_eval: list[Shown] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +40,25 @@ class Answers:
     groups: Sequence[Group]
     document: bool  # finished numbers: nothing more can be asked of them
     notes: Sequence[str] = ()
+    tables: Mapping[Who, Mapping[str, Number]] = field(default_factory=dict)  # of lm-evaluation-harness, by group
+    known: Sequence[str] = ()  # the names that their tables have
+    confidence: float | None = None  # of the intervals
+
+    def of_table(self, group: Group, wanted: Requirement) -> Number | None:
+        """What a requirement names in the table of a group; None where that has nothing of the name.
+
+        InputError where another group has it: then one of them is to be picked.
+        """
+        found = picked(self.tables.get(group.who, {}), wanted.metric)
+        if found is None:
+            there = [one for one in self.groups if picked(self.tables.get(one.who, {}), wanted.metric)]
+            if there:
+                wrong = f"{group.title} has no {wanted.metric}, and {there[0].title} has"
+                raise InputError.at(self.path, wrong, "pick the group, such as by --dataset, or dataset: in a policy")
+            return None
+        if wanted.by is not None:
+            return Number(None, why=f"{wanted.metric} has no value in a slice, only delta({wanted.metric}[...])")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +97,31 @@ def is_document(path: str) -> bool:
 def answers(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring) -> Answers:
     """The numbers of a result document; or of rollouts, scored for these metrics and slices."""
     if not is_document(path):
-        result = score(path, list(metrics) or None, by=list(by), **scoring.given())
-        found = msgspec.convert(result.to_dict(), _Document)
-        return Answers(path, found.groups, document=False, notes=result.notes)
+        return _scored(path, metrics, by, scoring)
     if given := scoring.given():
         options = ", ".join(f"--{name}" for name in given)
         raise InputError.at(path, f"is a finished result, and {options} is about scoring", "expected rollouts")
-    return Answers(path, _read(path).groups, document=True)
+    held = _read(path)
+    tables = written(held.lm_eval, [group.who for group in held.groups])
+    known = short(key for table in tables.values() for key in table)
+    return Answers(path, held.groups, True, (), tables, known, held.confidence)
+
+
+def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring) -> Answers:
+    asked = named(list(metrics) or None, scoring.dialect, [path])
+    result = score(path, asked.ours or None, by=list(by), **scoring.given())
+    found = msgspec.convert(result.to_dict(), _Document)
+    tables: dict[Who, dict[str, Number]] = {}
+    known: list[str] = []
+    if asked.theirs:
+        for group in found.groups:
+            tables[group.who], keys = worked_out(
+                result.inputs, group.who, list(asked.theirs), result.confidence, result.seed
+            )
+            known += keys
+        if not known and not any(tables.values()):
+            raise next(iter(asked.theirs.values()))
+    return Answers(path, found.groups, False, result.notes, tables, short(known), found.confidence)
 
 
 def _read(path: str) -> _Document:

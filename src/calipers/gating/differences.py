@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from calipers.errors import InputError, UnknownName
-from calipers.gating.answers import Answers, Group, Number, Scoring, answers, is_document
+from calipers.gating.answers import Answers, Scoring, answers, is_document
+from calipers.gating.groups import Group, Number
 from calipers.gating.requirement import Requirement, metric_key
-from calipers.reports.compare import Comparison, Run
+from calipers.reports.compare import Comparison, Contest, Pair, Run
+from calipers.reports.compare_words import common, names_of
 
 UNPAIRED = "the difference of two finished results: not paired, so no interval"
 
@@ -25,7 +27,7 @@ class Differences:
         """The difference in one group; a Number without a value, and why, where there is none."""
         if self.paired is not None:
             return self._paired(self.paired, group, wanted)
-        before = _number(self.counterpart(group), wanted)
+        before = self._before(self.counterpart(group), wanted)
         if now is None or before.value is None or now.value is None:
             side, why = (
                 ("here", now.why if now else None) if before.value is not None else ("in the baseline", before.why)
@@ -47,6 +49,21 @@ class Differences:
                 return found[0]
         held = ", ".join(one.title for one in those)
         raise InputError.at(self.before.path, f"which group {group.title} is to be compared with is not clear", held)
+
+    def _before(self, group: Group, wanted: Requirement) -> Number:
+        """What the baseline says of a group."""
+        held = group.numbers()
+        if wanted.by is not None:
+            cut = group.breakdowns.get(wanted.by, {}).get(wanted.slice or "")
+            if cut is None:
+                return Number(None, why=f"there is no slice {wanted.by}={wanted.slice}")
+            held = cut.metrics
+        found = next((one for name, one in held.items() if metric_key(name) == wanted.key), None)
+        if found is None:
+            found = self.before.of_table(group, wanted)
+        if found is None:
+            raise UnknownName.of("metric in the baseline", wanted.metric, [*held, *self.before.known])
+        return found
 
     def _paired(self, found: Comparison, group: Group, wanted: Requirement) -> Number:
         those = [
@@ -80,22 +97,23 @@ def differences(path: str, baseline: str, metrics: Sequence[str], by: Sequence[s
 
     found = compare(baseline, path, metric=list(metrics), by=list(by), adjust="none", flips=0, **scoring.given())
     before = answers(baseline, metrics, by, scoring)
-    notes = [note for contest in found.contests for pair in contest.pairs for note in pair.notes]
+    notes = [
+        note
+        for contest in found.contests
+        for pair in contest.pairs
+        for note in (*_uncommon(contest, pair), *pair.notes)
+    ]
     return Differences(found, before, [*found.notes, *notes])
+
+
+def _uncommon(contest: Contest, pair: Pair) -> list[str]:
+    """Which tasks a difference is of, where these are not all tasks of both runs."""
+    aligned = pair.alignment
+    if aligned.by == "id" and not (aligned.only_first.count or aligned.only_second.count):
+        return []
+    names = names_of(contest.runs)
+    return [f"differences are of {common(pair, (names[pair.first], names[pair.second]))}"]
 
 
 def _same(run: Run, group: Group) -> bool:
     return (run.agent, run.model, run.dataset) == group.who
-
-
-def _number(group: Group, wanted: Requirement) -> Number:
-    held = group.numbers()
-    if wanted.by is not None:
-        cut = group.breakdowns.get(wanted.by, {}).get(wanted.slice or "")
-        if cut is None:
-            return Number(None, why=f"there is no slice {wanted.by}={wanted.slice}")
-        held = cut.metrics
-    found = next((one for name, one in held.items() if metric_key(name) == wanted.key), None)
-    if found is None:
-        raise UnknownName.of("metric in the baseline", wanted.metric, held)
-    return found

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from calipers.errors import CalipersError, InputError, UnknownName
-from calipers.gating.answers import Answers, Cut, Group, Number, Scoring, answers
+from calipers.gating.answers import Answers, Scoring, answers
 from calipers.gating.differences import Differences, differences
+from calipers.gating.groups import Cut, Group, Number
 from calipers.gating.policy import Gaps, Named, Policy
 from calipers.gating.requirement import Requirement, metric_key
+from calipers.reports.figures import figure
 from calipers.reports.gate import Check, Gate, Word
 
 GROUP = ("agent", "model", "dataset")
@@ -86,11 +88,14 @@ def _check(
         wanted.text, wanted.tier, named.name, *group.who, "undefined", op=wanted.op, number=wanted.number,
         planned=part.ledger.planned if part else None, gaps=part.ledger.gaps if part else None,
     )  # fmt: skip
+    better = number.better if number else None
     if wanted.delta and apart is not None:
         number = apart.of(group, wanted, number)
     if part is None or number is None:
         return replace(start, why=f"there is no slice {wanted.by}={wanted.slice}; {_slices(wanted, group)}")
     start = replace(start, estimate=_finite(number.value), interval=number.interval, tasks=number.tasks)
+    if number.interval is not None:
+        start = replace(start, confidence=found.confidence)
     if (too_many := _gaps(part, most, "")) is not None:
         return replace(start, why=too_many)
     value, why = _value(wanted, number)
@@ -101,7 +106,7 @@ def _check(
         if lost is not None:
             return replace(start, why=lost)
     word: Word = "passed" if wanted.met(value) else "failed"
-    return replace(start, value=value, word=word, remark=_remark(wanted, number, word))
+    return replace(start, value=value, word=word, remark=_remark(wanted, number, word, better))
 
 
 def _number(wanted: Requirement, group: Group, found: Answers) -> tuple[Group | Cut | None, Number | None]:
@@ -117,7 +122,9 @@ def _number(wanted: Requirement, group: Group, found: Answers) -> tuple[Group | 
     held = part.numbers() if isinstance(part, Group) else part.metrics if part else {}
     number = next((one for name, one in held.items() if metric_key(name) == wanted.key), None)
     if number is None:
-        raise UnknownName.of(f"metric in {found.path}", wanted.metric, held)
+        number = found.of_table(group, wanted)
+    if number is None:
+        raise UnknownName.of(f"metric in {found.path}", wanted.metric, [*held, *found.known])
     return part, number
 
 
@@ -135,7 +142,25 @@ def _value(wanted: Requirement, number: Number) -> tuple[float | None, str | Non
     return number.interval[wanted.end == "upper"], None
 
 
-def _remark(wanted: Requirement, number: Number, word: Word) -> str | None:
+def _remark(wanted: Requirement, number: Number, word: Word, better: bool | None) -> str | None:
+    """What is not sure about an answer, and whether the wrong end of a metric may have been meant."""
+    said = [_unsure(wanted, number, word), _gaps_decide(wanted, number)]
+    if better is not None and wanted.op != "==" and wanted.op.startswith(">") is not better:
+        said.append(f"{'higher' if better else 'lower'} is better of {wanted.metric}, and this asks for the contrary")
+    return "; ".join(filter(None, said)) or None
+
+
+def _gaps_decide(wanted: Requirement, number: Number) -> str | None:
+    """That the rollouts without a number could have turned the answer, where they could."""
+    if number.bounds is None or wanted.end is not None or wanted.delta:
+        return None
+    if len({wanted.met(end) for end in number.bounds}) == 1:
+        return None
+    low, high = (figure(end) for end in number.bounds)
+    return f"the gaps may decide it: {low} to {high} whatever they hold"
+
+
+def _unsure(wanted: Requirement, number: Number, word: Word) -> str | None:
     """What is not sure about an answer that was asked of the value alone."""
     if wanted.end is not None or number.interval is None or wanted.op == "==":
         return number.why if wanted.delta and number.interval is None else None

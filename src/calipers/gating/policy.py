@@ -45,7 +45,9 @@ class Gaps:
 
     def allow(self, gaps: int, planned: int) -> bool:
         """Whether so many gaps of so many rollouts are few enough."""
-        return gaps <= (self.most * planned if self.share else self.most)
+        if not self.share:
+            return gaps <= self.most
+        return 100 * gaps <= round(100 * self.most, 9) * planned  # 29 of 100 are 29 %, and 0.29 * 100 is less than 29
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ def _loaded(path: str) -> dict[str, Any]:
     if len(text) > LARGEST:
         raise InputError.at(path, f"larger than {LARGEST >> 20} MiB", "expected a policy in YAML")
     try:
+        again = _again(yaml.compose(text, yaml.SafeLoader))
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -123,9 +126,28 @@ def _loaded(path: str) -> dict[str, Any]:
         raise InputError.at(place, f"is no YAML ({getattr(error, 'problem', None) or 'bad characters'})") from None
     except (RecursionError, ValueError) as error:  # a date that is none, a nest of lists
         raise InputError.at(path, f"is no YAML ({type(error).__name__})") from None
+    if again is not None:
+        wrong = f"{again.value!r} stands twice, and the last would hide the first"
+        raise InputError.at(f"{path}:{again.start_mark.line + 1}", wrong, "expected it once")
     if not isinstance(content, dict):
         raise InputError.at(path, "is no mapping", f"expected {', '.join(KEYS)}")
     return content
+
+
+def _again(root: Any) -> Any:
+    """The first key of a mapping that has it already, in a tree of YAML's nodes; None where each stands once."""
+    seen, left = set[int](), [root]
+    while left:
+        node = left.pop()
+        if id(node) in seen or not isinstance(getattr(node, "value", None), list):
+            continue
+        seen.add(id(node))
+        keys = [pair[0] for pair in node.value if isinstance(pair, tuple)]
+        for place, key in enumerate(keys):
+            if any(key.value == other.value for other in keys[:place]):
+                return key
+        left += [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
+    return None
 
 
 def _mapping(content: Mapping[str, Any], key: str, path: str) -> dict[str, Any]:

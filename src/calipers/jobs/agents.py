@@ -1,7 +1,8 @@
 """Harbor's datasets run by an agent: through Harbor where it is installed, else in rooms of our own.
 
 A run's folder holds jobs, ``1``, ``2``, ...: Harbor freezes a job once it began, so that more samples are another
-job. Whatever ran them, they are read back as Harbor's, with every planned trial in the ledger.
+job. Whatever ran them, they are read back as Harbor's, with every planned trial in the ledger; those that Harbor
+was not told of, as no room can have them, stand in a job of their own, ``declined``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import glob
 import os
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,11 +20,13 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError
+from calipers.jobs.limit import first, limit_of
 from calipers.run.harbor_agents import COMMAND, NAMES, find_agent
 from calipers.run.harbor_engine import CHAT, ROOM, Engine, HarborError, find_engine, finished, run_job
-from calipers.run.harbor_job import Job, locked, run_here
+from calipers.run.harbor_job import Group, Job, locked, run_here, write_declined
 from calipers.run.harbor_trial import declined
 from calipers.run.identity import folder_name
+from calipers.run.whole import put
 from calipers.tasks.harbor.dataset import METRIC, is_dataset, read_dataset
 from calipers.tasks.harbor.manifest import DATASET_TOML
 from calipers.tasks.harbor.registry import REGISTRY, is_spec, resolve
@@ -32,6 +36,8 @@ from calipers.tasks.harbor.task import TaskDirectory
 ROOMS: Final = "room"
 RUNS: Final = "runs"
 CONCURRENT: Final = 4
+DATASET: Final = "dataset"
+DECLINED: Final = "declined"
 Progress = Callable[[int, int], None]
 
 
@@ -43,7 +49,7 @@ class Asked:
     agent: str = "oracle"
     model: str | None = None
     samples: int = 1
-    limit: int | None = None
+    limit: float | None = None  # the first so many tasks, or a share of them below 1
     concurrent: int = CONCURRENT
     retries: int = 0
     registry: str | None = None
@@ -92,19 +98,17 @@ def perform(asked: Asked, progress: Progress) -> Performed:
     why = {task.name: reason for task in found.tasks if (reason := declined(task))} if in_rooms(asked) else {}
     notes += [f"{name}: not run: {reason}; --environment docker runs it, by Harbor" for name, reason in why.items()]
     able = [task for task in found.tasks if task.name not in why]
+    unable = [task for task in found.tasks if task.name in why]
     if not able:
         raise InputError(f"{asked.benchmark}: nothing in it can run here: {notes[-1]}")
     if engine is None:
-        unable = [task for task in found.tasks if task.name in why]
         how = (find_agent(asked.agent), asked.samples, asked.concurrent, Retry(max_retries=asked.retries))
         run_here(Job(folder / "1", found.name, able, *how, unable, found.path), progress)
     else:
-        told: dict[str, Any] = {"path": _at_hand(found, folder)}
-        alone = found.path == able[0].path.absolute()  # a task is no dataset to Harbor
-        if not alone and (notes or asked.limit is not None):  # else Harbor would count off others for those left out
-            told["task_names"] = [glob.escape(task.path.name) for task in able]
         with locked(folder):
-            _by_harbor(engine, asked, {"tasks" if alone else "datasets": [told]}, folder, progress)
+            _count_in(folder, found, unable, asked)
+            _by_harbor(engine, asked, _told(found, able, folder, some=bool(notes or asked.limit)), folder, progress)
+            _count_in(folder, found, unable, asked)  # by the names that its trials have now
     return Performed(folder, notes, left_out=len(notes))
 
 
@@ -129,10 +133,11 @@ def _tasks(asked: Asked) -> tuple[_Set, list[str]]:
     else:
         right = "expected a directory of tasks, or org/name[@version] with --registry"
         raise InputError.at(asked.benchmark, "is no dataset for agents", right)
-    if asked.limit is not None:
-        if asked.limit < 1:
-            raise InputError.at("--limit", f"it is {asked.limit}", "expected at least 1")
-        found = replace(found, tasks=found.tasks[: asked.limit], told={**found.told, "n_tasks": asked.limit})
+    limit = limit_of("--limit", asked.limit)
+    if limit is not None:
+        most = first(len(found.tasks), limit)
+        told = {**found.told, "n_tasks": most if limit < 1 else limit}
+        found = replace(found, tasks=found.tasks[:most], told=told)
     return found, notes
 
 
@@ -165,26 +170,84 @@ def _engine(asked: Asked) -> Engine | None:
         raise
 
 
-def _at_hand(found: _Set, folder: Path) -> str:
-    """Where Harbor finds the dataset; one from a registry is laid out, as Harbor would look for its name afar."""
-    if "path" in found.told:
-        return str(found.told["path"])
-    place = folder / "dataset" / found.name.rpartition("/")[2]
+def _told(found: _Set, able: Sequence[TaskDirectory], folder: Path, *, some: bool) -> dict[str, Any]:
+    """How Harbor is told what to run: a dataset, a task alone, or the tasks of a dataset whose name is no directory's.
+
+    Harbor calls a dataset by its directory, and would look afar for ``org/name``: told of tasks, it takes our word.
+    """
+    if "path" not in found.told:
+        place = _laid_out(found, folder)
+        return {"tasks": [{"path": str(place / task.path.name), "source": found.name} for task in able]}
+    told: dict[str, Any] = {"path": str(found.told["path"])}
+    if found.path == able[0].path.absolute():
+        return {"tasks": [told]}  # a task is no dataset to Harbor
+    if some:  # else Harbor would count off others for those left out
+        told["task_names"] = [glob.escape(task.path.name) for task in able]
+    return {"datasets": [told]}
+
+
+def _laid_out(found: _Set, folder: Path) -> Path:
+    """The tasks of a dataset from a registry, side by side, and a word on where its metric is for whoever scores."""
+    place = (folder / DATASET / found.name.rpartition("/")[2]).absolute()
     for task in found.tasks:
         shutil.copytree(task.path, place / task.path.name, symlinks=True, dirs_exist_ok=True)
     for name in (METRIC, DATASET_TOML):
         if (found.path / name).is_file():
             shutil.copy2(found.path / name, place / name)
-    return str(place.absolute())
+    put(
+        folder / DATASET / "config.json",
+        [msgspec.json.encode({"datasets": [{"name": found.name, "path": str(place)}]})],
+    )
+    return place
+
+
+def _count_in(folder: Path, found: _Set, unable: Sequence[TaskDirectory], asked: Asked) -> None:
+    """Put the trials that no room can have into the ledger: as many as there are attempts, less those a job has.
+
+    A task may have been able once, or become so since: what was never run of it stays owed.
+    """
+    jobs = _jobs(folder)
+    samples = max(asked.samples, sum(int(config.get("n_attempts", 1)) for _, config in jobs))
+    known = Counter(name for place, _ in jobs for name in _locked_tasks(place))
+    names = {*(task.name for task in unable), *_locked_tasks(folder / DECLINED)}
+    owing = [task for task in found.tasks if task.name in names]
+    trials = [task for task in owing for _ in range(samples - known[task.name])]
+    if trials:
+        write_declined(folder / DECLINED, _named(folder) or Group(asked.agent, asked.model, found.name), trials)
+
+
+def _locked_tasks(job: Path) -> list[str]:
+    """The task of each trial that a job has planned."""
+    try:
+        return [trial["task"]["name"] for trial in msgspec.json.decode((job / "lock.json").read_bytes())["trials"]]
+    except (OSError, msgspec.DecodeError, KeyError, TypeError):
+        return []
+
+
+def _named(folder: Path) -> Group | None:
+    """What Harbor calls the agent, the model and the dataset, as its first finished trial says; None before that."""
+    for path in sorted(folder.glob("[0-9]*/*/result.json")):
+        try:
+            trial = msgspec.json.decode(path.read_bytes())
+            info = trial["agent_info"]
+            return Group(info["name"], (info.get("model_info") or {}).get("name"), trial.get("source"))
+        except (OSError, msgspec.DecodeError, KeyError, TypeError, AttributeError):
+            continue
+    return None
+
+
+def _jobs(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Harbor's jobs in a run's folder, in their order, each with its configuration."""
+    places = sorted((place for place in folder.glob("[0-9]*") if (place / "config.json").is_file()), key=_number)
+    return [(place, msgspec.json.decode((place / "config.json").read_bytes())) for place in places]
 
 
 def _by_harbor(engine: Engine, asked: Asked, tasks: Mapping[str, Any], folder: Path, progress: Progress) -> None:
     """Finish what the folder's jobs owe, then run the attempts that no job has planned yet."""
     agent = _agent(asked)
     planned = 0
-    jobs = sorted((place for place in folder.glob("[0-9]*") if (place / "config.json").is_file()), key=_number)
-    for place in jobs:
-        config = msgspec.json.decode((place / "config.json").read_bytes())
+    jobs = _jobs(folder)
+    for place, config in jobs:
         planned += int(config.get("n_attempts", 1))
         if not finished(place):
             _forget_cancelled(place)
@@ -192,7 +255,7 @@ def _by_harbor(engine: Engine, asked: Asked, tasks: Mapping[str, Any], folder: P
     if planned >= asked.samples:
         return
     config = {
-        "job_name": str(_number(jobs[-1]) + 1 if jobs else 1),
+        "job_name": str(_number(jobs[-1][0]) + 1 if jobs else 1),
         "jobs_dir": str(folder.absolute()),
         "n_attempts": asked.samples - planned,
         "n_concurrent_trials": asked.concurrent,

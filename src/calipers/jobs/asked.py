@@ -111,7 +111,9 @@ def gen_kwargs(text: str) -> dict[str, Any]:
         try:
             return msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError as error:
-            raise InputError.at("--gen-kwargs", f"is no JSON object ({error})") from None
+            raise InputError.at(
+                "--gen-kwargs", f"is no JSON object ({error})", """expected such as {"top_p": 0.9}"""
+            ) from None
     found: dict[str, Any] = {}
     for pair in text.split(","):
         key, equals, value = (side.strip() for side in pair.partition("="))

@@ -108,7 +108,8 @@ def _planned(asked: Collecting) -> tuple[list[Row], list[str]]:
         with open(asked.input, "rb") as file:
             lines = file.read().removeprefix(BOM).splitlines()
     except OSError as error:
-        raise InputError.at(asked.input, f"cannot be read ({error.strerror})") from None
+        right = "expected a file of tasks, one JSON object a line"
+        raise InputError.at(asked.input, f"cannot be read ({error.strerror})", right) from None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = materialize(lines, asked.how, asked.input)

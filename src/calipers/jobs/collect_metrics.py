@@ -9,7 +9,8 @@ import msgspec
 
 from calipers.dialects.nemo_gym_aggregate import by_agent, entries_of, one_table, stripped
 from calipers.errors import ClientError
-from calipers.readers.nemo_gym_line import decoded
+from calipers.readers.jsonl import LineError
+from calipers.readers.nemo_gym_line import BAD, decoded
 from calipers.readers.read import begin
 from calipers.reports.nemo_gym import Entry
 from calipers.rollouts.part import Part
@@ -28,9 +29,21 @@ def _rows(path: str) -> Iterator[dict[str, Any]]:
     """The rollouts of a file as they are sent to be aggregated; what was marked as failed is left out."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
-            row = _ROW.decode(line) if b"NaN" not in line and b"Infinity" not in line else decoded(number, line)
+            if not line.strip():
+                continue
+            row = _row(path, number, line)
             if row.get(FAILURE) is None and not row.get(KILLED):
                 yield stripped(row)  # at once: what is left out is most of it
+
+
+def _row(path: str, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        return _ROW.decode(line)
+    except BAD:  # NaN perhaps, which others may have written
+        try:
+            return decoded(number, line)
+        except LineError as error:
+            raise error.at(path) from None
 
 
 def faults(answers: Mapping[str, Asked]) -> dict[str, str]:
@@ -57,7 +70,10 @@ def _fault(answer: Asked) -> str:
         return ""
     kinds: dict[str, type] = {"group_level_metrics": list, "agent_metrics": dict, "key_metrics": dict}
     bad = [name for name, kind in kinds.items() if not isinstance(answer.get(name), kind)]
-    return f"its answer has no {bad[0]} in the right shape" if bad else ""
+    if bad:
+        return f"its answer has no {bad[0]} in the right shape"
+    whole = all(isinstance(group, dict) for group in answer["group_level_metrics"])
+    return "" if whole else "a group in its answer is no object"
 
 
 def _entry(name: str, answer: Any) -> Entry:

@@ -13,6 +13,7 @@ means what it means there: its defaults, and the dialect evsys. An unknown key i
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
@@ -51,11 +52,14 @@ def read_config(path: str) -> tuple[list[Settings], list[str]]:
     import yaml
 
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
+        twice = list(_twice(path, yaml.compose(text, yaml.SafeLoader)))
     except OSError as error:
-        raise InputError.at(path, f"cannot be read ({error.strerror})") from None
+        right = "expected a task of lm-evaluation-harness, or a file with benchmark and model"
+        raise InputError.at(path, f"cannot be read ({error.strerror})", right) from None
     except UnicodeDecodeError:
-        raise InputError.at(path, "is not UTF-8") from None
+        raise InputError.at(path, "is not UTF-8", "expected YAML in UTF-8") from None
     except (yaml.YAMLError, RecursionError) as error:
         raise _syntax(path, error) from None
     if not isinstance(content, dict):
@@ -64,12 +68,30 @@ def read_config(path: str) -> tuple[list[Settings], list[str]]:
     inner = content.get("metadata")
     if isinstance(section, dict) or (isinstance(section, list) and any(isinstance(one, dict) for one in section)):
         others = {key: value for key, value in content.items() if key != "benchmark"}
-        return _evsys_runs(path, section, _ours(path, others))
+        runs, notes = _evsys_runs(path, section, _ours(path, others))
+        return runs, [*twice, *notes]
     if section is None and isinstance(inner, dict) and "benchmark" in inner:
         runs, notes = _evsys_runs(path, inner["benchmark"], {})
         rest = ", ".join(key for key in content if key != "metadata")
-        return runs, [*notes, *([f"{path}: {rest}: not used here"] if rest else [])]
-    return [_ours(path, content)], []
+        return runs, [*twice, *notes, *([f"{path}: {rest}: not used here"] if rest else [])]
+    return [_ours(path, content)], twice
+
+
+def _twice(path: str, node: Any) -> Iterator[str]:
+    """A note for each key that stands twice in one mapping: YAML takes the last of them without a word."""
+    left, seen = [node], set[int]()
+    while left:
+        node = left.pop()
+        if id(node) in seen or not isinstance(getattr(node, "value", None), list):
+            continue
+        seen.add(id(node))
+        pairs = [pair for pair in node.value if isinstance(pair, tuple)]
+        left += [value for _, value in pairs] or node.value
+        held = set[str]()
+        for key in (key for key, _ in pairs if isinstance(key.value, str)):
+            if key.value in held:
+                yield f"{path}:{key.start_mark.line + 1}: {key.value} stands twice, and the last one counts"
+            held.add(key.value)
 
 
 def _ours(path: str, content: Mapping[Any, Any]) -> Settings:
@@ -78,11 +100,11 @@ def _ours(path: str, content: Mapping[Any, Any]) -> Settings:
         name = str(key).replace("-", "_")
         if name not in OURS:
             raise UnknownName(f"{path}: {UnknownName.of('setting', str(key), OURS)}")
-        found[name] = _value(f"{path}: {key}", name, value)
+        found[name] = setting(f"{path}: {key}", name, value)
     return found
 
 
-def _value(place: str, name: str, value: Any) -> Any:
+def setting(place: str, name: str, value: Any) -> Any:
     """One value, checked, in the form that `Job` wants."""
     if value is None:
         return () if name in LISTS else None
@@ -93,11 +115,23 @@ def _value(place: str, name: str, value: Any) -> Any:
         return tuple(several)
     if name == "price":
         return price(place, value)
+    if name == "gen_kwargs" and not _is_json(value):
+        raise InputError.at(place, f"is {_shown(value)}", "expected what JSON can say; put a date in quotes")
+    kind = str if name == "out" else _types()[name]
     try:
-        found = msgspec.convert(value, str if name == "out" else _types()[name])
+        found = msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        raise InputError.at(place, f"is {_shown(value)}", f"expected {_meant(_types()[name])}") from None
+        raise InputError.at(place, f"is {_shown(value)}", f"expected {_meant(kind)}") from None
     return Path(found) if name == "out" else found
+
+
+def _is_json(value: Any) -> bool:
+    """Whether a server can be sent it: YAML also has dates, bytes, sets and numbers that are none."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _meant(kind: Any) -> str:
@@ -153,7 +187,7 @@ def _evsys_run(place: str, section: Mapping[Any, Any]) -> tuple[Settings, list[s
         raise InputError.at(place, "names no benchmark", "expected path, id or name")
     if str(section.get("engine") or "").lower() == "harbor":
         raise CalipersError(f"{place}: engine is harbor; calipers run does not drive Harbor yet: leave engine out")
-    run = {ours: _value(f"{place}.{key}", ours, section[key]) for key, ours in EVSYS.items() if key in section}
+    run = {ours: setting(f"{place}.{key}", ours, section[key]) for key, ours in EVSYS.items() if key in section}
     run |= {"benchmark": (where,)} | dict(_chat(place, section.get("chat_template") or {}))
     if models := _models(place, section):
         run["model"] = models
@@ -195,7 +229,7 @@ def _inference(place: str, inference: Any) -> Settings:
     odd = [key for key in params if key not in {"model", "default_max_tokens", "default_temperature", *known}]
     if odd:
         raise InputError.at(place, f"no parameter named {odd[0]!r}", f"known: model, {', '.join(known)}")
-    run = {ours: _value(f"{place}.params.{key}", ours, params[key]) for key, ours in known.items() if key in params}
+    run = {ours: setting(f"{place}.params.{key}", ours, params[key]) for key, ours in known.items() if key in params}
     return {"model": (f"openai/{params.get('model', 'gpt-4o-mini')}",), **run}
 
 

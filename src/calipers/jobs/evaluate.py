@@ -11,7 +11,7 @@ import msgspec
 
 from calipers.errors import InputError, UnknownName
 from calipers.jobs.asked import jobs_of
-from calipers.jobs.config import LISTS
+from calipers.jobs.config import LISTS, setting
 from calipers.jobs.job import Job
 from calipers.jobs.perform import perform, together
 from calipers.reports.result import Result
@@ -32,6 +32,9 @@ def evaluate(benchmark: str | Path, model: str, **settings: Any) -> Result:
     ``base_url=...``, ``metrics=["pass@3"]``, ``trust=True``; None is as if it were not given. A gap is no
     error: the ledger of the result has it. It may be called where an event loop runs, as in a notebook.
     """
+    if not isinstance(model, str):
+        right = "expected its spec, such as 'openai/gpt-x'; code is named as 'python/FILE.py:OBJECT'"
+        raise InputError.at("model", f"is {type(model).__name__}", right)
     jobs, _ = jobs_of([str(benchmark)], {"model": (model,), **_given(settings)})
     for name in ALIKE:
         if len({repr(getattr(job, name)) for job in jobs}) > 1:
@@ -56,8 +59,8 @@ def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
             value = _json(value)
         elif isinstance(value, Price):
             value = (value.input, value.output)
-        elif name == "out":
-            value = Path(value)
+        elif name != "price":
+            value = setting(name, name, str(value) if isinstance(value, Path) else value)
         found[name] = value
     return found
 

@@ -141,7 +141,7 @@ def _table(dataset: str | None, those: Sequence[Held], key: str, notes: Sequence
     columns = [counted_rewards(part, key, asked.missing) for _, _, part in those]
     for (name, _, _), column in zip(those, columns, strict=True):
         if not bool(np.isfinite(column.kept()).all()):
-            raise InputError(f"{name}: reward {key!r} holds values that are no finite numbers")
+            raise InputError(f"{name}: reward {key!r} holds values that are no finite numbers; expected finite ones")
     unit = all(bool(((column.kept() >= 0) & (column.kept() <= 1)).all()) for column in columns)
     shown = columns if unit else [_passes(column, asked.threshold) for column in columns]
     tasks = _tasks([part for _, _, part in those])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from calipers.errors import InputError
+from calipers.jobs.limit import limit_of
 from calipers.run.client import Price
 
 Metrics = Sequence[str | Mapping[str, Any]]
@@ -20,7 +21,7 @@ class Job:
     benchmark: str  # a path, an id or a name in the store
     model: str  # kind/name
     samples: int = 1
-    limit: int | None = None  # the first so many tasks
+    limit: float | None = None  # the first so many tasks, or a share of them below 1
     # what is asked
     max_tokens: int | None = None
     temperature: float | None = None
@@ -61,11 +62,12 @@ class Job:
     origins: Mapping[str, str] = field(default_factory=dict)  # setting -> where its value was given
 
     def __post_init__(self) -> None:
-        least = {"samples": 1, "limit": 0, "max_tokens": 1, "concurrency": 1, "retries": 0, "seed": 0, "num_fewshot": 0}
+        least = {"samples": 1, "max_tokens": 1, "concurrency": 1, "retries": 0, "seed": 0, "num_fewshot": 0}
         for name, lowest in least.items():
             value = getattr(self, name)
             if value is not None and value < lowest:
                 raise InputError.at(self.place(name), f"is {value}", f"expected an integer >= {lowest}")
+        object.__setattr__(self, "limit", limit_of(self.place("limit"), self.limit))
         for name in ("timeout", "max_cost", "max_time"):
             value = getattr(self, name)
             if value is not None and not value > 0:

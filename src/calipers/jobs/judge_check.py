@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 
@@ -18,7 +19,7 @@ from calipers.plan import make_plan
 from calipers.reports.judge_check import Agreement, Checked, JudgeCheck, Shared
 from calipers.rollouts.column import Bools, Column, Floats
 from calipers.rollouts.table import Rollouts
-from calipers.stats.agreement import INTERVAL, NOMINAL, confusion, krippendorff_alpha, pairwise_agreement
+from calipers.stats.agreement import INTERVAL, NOMINAL, Confusion, confusion, krippendorff_alpha, pairwise_agreement
 from calipers.stats.interval import interval
 from calipers.stats.judged_tasks import ppi_by_task, rogan_gladen_by_task
 from calipers.stats.prediction_powered import Corrected
@@ -45,6 +46,8 @@ def judge_check(
     the ``threshold`` is good. Of several raters the mean is the label, and the majority says whether it is good.
     """
     make_plan(["mean_reward"], confidence=confidence)
+    if not math.isfinite(threshold):
+        raise InputError(f"--threshold is {threshold}; expected a number that a label can reach")
     told = read_labels(labels)
     side = opened(source, columns or {}, (), progress)
     groups = laid_out(list(side.rollouts.groups()), told, reward)
@@ -84,6 +87,7 @@ def _checked(group: Rated, threshold: float, confidence: float) -> Checked:
     else:
         none = Corrected(None, None, None, "rogan_gladen", 1.0, scores[0].labelled, scores[0].judged, NOT_BINARY)
         scores.append(none)
+    told_apart = confusion(good[clear], called[clear], part.task[clear], confidence=confidence)
     agent, model, dataset = part.keys[0]
     return Checked(
         agent,
@@ -95,14 +99,14 @@ def _checked(group: Rated, threshold: float, confidence: float) -> Checked:
         len(np.unique(part.task[use])),
         int(use.sum()),
         [rater for place, rater in enumerate(group.raters) if rater and group.rated[:, place].any()],
-        confusion(good[clear], called[clear], part.task[clear], confidence=confidence),
+        told_apart,
         _agreement(group, use, label, binary),
         _pairs(group, use, threshold),
         _mean("judge", judged, part, limits, confidence),
         _mean("bias", Column(judged.values - label, use), part, limits and (-1.0, 1.0), confidence),
         scores,
         binary,
-        _notes(group, labelled, use, clear, good),
+        [*_notes(group, labelled, use, clear, good, binary=binary), *_doubts(group, use, told_apart)],
     )
 
 
@@ -152,7 +156,25 @@ def _pairs(group: Rated, use: Bools, threshold: float) -> list[Shared]:
     ]
 
 
-def _notes(group: Rated, labelled: Bools, use: Bools, clear: Bools, good: Bools) -> list[str]:
+def _doubts(group: Rated, use: Bools, found: Confusion) -> list[str]:
+    """What makes one doubt that labels and judge speak of the same: other scales, opposite signs."""
+    doubts = []
+    labels, judged = group.ratings[group.rated & use[:, None]], group.judged.kept()
+    within = [bool(((side >= 0) & (side <= 1)).all()) for side in (labels, judged)]
+    if within[0] != within[1]:
+        ends = [f"{side.min():g} to {side.max():g}" for side in (labels, judged)]
+        doubts.append(
+            f"labels go from {ends[0]}, the judge's scores from {ends[1]}: the score, its bias and alpha compare "
+            "their numbers, and mean something only on one scale"
+        )
+    right = found.accuracy.interval
+    if right is not None and right[1] < 0.5:
+        share = f"{found.accuracy.value:.0%}".replace("%", " %")
+        doubts.append(f"the judge is right in {share} of these only: are good and bad swapped in the labels?")
+    return doubts
+
+
+def _notes(group: Rated, labelled: Bools, use: Bools, clear: Bools, good: Bools, *, binary: bool) -> list[str]:
     """What must be said beside the numbers."""
     notes = []
     if lost := int((labelled & ~use).sum()):
@@ -166,7 +188,6 @@ def _notes(group: Rated, labelled: Bools, use: Bools, clear: Bools, good: Bools)
     if len(kinds) and (kinds.all() or not kinds.any()):
         one, other = ("good", "bad") if kinds.all() else ("bad", "good")
         unknown = "specificity" if kinds.all() else "sensitivity"
-        notes.append(
-            f"every label ({len(kinds):,}) is {one}: the judge's {unknown} is unknown; label some {other} rollouts, too"
-        )
+        remedy = f"label some {other} rollouts, too" + ("" if binary else ", or choose another --threshold")
+        notes.append(f"every label ({len(kinds):,}) is {one}: the judge's {unknown} is unknown; {remedy}")
     return notes

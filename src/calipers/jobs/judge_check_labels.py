@@ -94,6 +94,9 @@ def _read(path: str, reader: Rows) -> LabelFile:
 
 def _head(path: str, line: int, row: Sequence[str]) -> list[str]:
     head = [cell.strip().lower() for cell in row]
+    if len(row) == 1 and (between := next((sign for sign in ";\t" if sign in row[0]), None)):
+        wrong = f"has {between!r} between its cells"
+        raise InputError.at(f"{path}:{line}", wrong, "expected commas")
     for name in NEEDED:
         if name not in head:
             close = nearest(name, head, 1)

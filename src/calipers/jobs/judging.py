@@ -5,6 +5,7 @@ Text verifiers take a whole batch at once (`quick`); all others are asked one co
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -16,10 +17,13 @@ from calipers.jobs.stored import Stored
 from calipers.rollouts.record import CODE, FIRST_GAP, SCORED
 from calipers.run.again import Bench
 from calipers.run.client import Completion
+from calipers.run.rollout import column, whole_characters
 from calipers.run.verifier import Verdict
 from calipers.run.verifiers.find import NamedVerifier, verifier
 from calipers.tasks.task import Task
 
+MOST_REASONS: Final = 3  # that are told
+MOST_ERRORS: Final = 100  # different ones that are counted
 ENDED: Final = frozenset({"refused", "truncated", "timed_out"})  # the completion's own doing, whatever it is worth
 
 
@@ -64,6 +68,7 @@ class Judge:
         self._instead, self._params = instead, params or {}
         self._ready: dict[str, tuple[Task, NamedVerifier]] = {}
         self._judges: dict[str, NamedVerifier] = {}
+        self._errors: Counter[str] = Counter()  # why there was no verdict
         if instead is not None:
             self._judge(instead)
 
@@ -102,6 +107,10 @@ class Judge:
                 _take(found, cases, *quick(cases.tasks, cases.texts))
             else:
                 self._ask(name, cases, found)
+        for row, more in found.more.items():
+            said = f"{outcomes[row]}: {more.get('error')}"
+            if CODE[outcomes[row]] >= FIRST_GAP and (len(self._errors) < MOST_ERRORS or said in self._errors):
+                self._errors[said] += 1
         return found
 
     def _answers(self, texts: Sequence[str | None]) -> Sequence[Answer]:
@@ -116,8 +125,12 @@ class Judge:
         return [None if text is None else next(each) for text in texts]
 
     def notes(self) -> list[str]:
-        """What the judges have to say beside their verdicts."""
-        return self._bench.notes
+        """What the judges have to say beside their verdicts, and why there were none."""
+        return [*self._bench.notes, *self.reasons()]
+
+    def reasons(self) -> list[str]:
+        """What kept verdicts from being reached most often, and how often: ``12 judge_failed: ...``."""
+        return [f"{count} {said}" for said, count in self._errors.most_common(MOST_REASONS)]
 
     def _ask(self, name: str, cases: Cases, found: Judged) -> None:
         judge = self._judges[name]
@@ -128,9 +141,12 @@ class Judge:
                 _fail(found, row, verdict)
                 continue
             found.rewards[row] = verdict.reward
-            found.answers[row] = None if verdict.answer == "" else verdict.answer
+            found.answers[row] = None if verdict.answer == "" else whole_characters(verdict.answer)
             found.outcomes[row] = found.outcomes[row] or _word(verdict)
-            if more := {**verdict.fields, **{f"judge_{key}": value for key, value in verdict.usage.items()}}:
+            if more := {
+                **{column(key): value for key, value in verdict.fields.items()},
+                **{f"judge_{key}": value for key, value in verdict.usage.items()},
+            }:
                 found.more[row] = more
             if verdict.rewards:
                 found.many[row] = verdict.rewards
@@ -195,4 +211,4 @@ def _take(found: Judged, cases: Cases, rewards: Sequence[float | VerifierError],
 def _fail(found: Judged, row: int, error: VerifierError) -> None:
     found.outcomes[row] = error.outcome
     spent: Mapping[str, float] = getattr(error, "usage", {})
-    found.more[row] = {"error": str(error), **{f"judge_{key}": value for key, value in spent.items()}}
+    found.more[row] = {"error": whole_characters(str(error)), **{f"judge_{key}": value for key, value in spent.items()}}

@@ -22,6 +22,7 @@ from calipers.jobs.lm_eval_judge import VERIFIER, judge
 from calipers.jobs.lm_eval_likelihood import judge_likelihoods
 from calipers.jobs.lm_eval_suite import suite
 from calipers.names import DIALECTS
+from calipers.reports.figures import counted
 from calipers.run.verifiers.foreign import ObjectVerifier
 from calipers.scores.entries import GENERATION
 from calipers.tasks.lm_eval.config import TaskConfig
@@ -172,11 +173,6 @@ def shots(config: TaskConfig, asked: int | None) -> int:
     return config.num_fewshot or 0 if asked is None or config.num_fewshot == 0 else asked
 
 
-def tree(nodes: Sequence[Node]) -> list[Any]:
-    """Tasks and groups by name: a task's, or a mapping from a group's to its members."""
-    return [node.name if isinstance(node, Leaf) else {node.name: tree(node.members)} for node in nodes]
-
-
 def groups(nodes: Sequence[Node]) -> list[Group]:
     """Every group, the outer before the inner."""
     return [one for node in nodes if isinstance(node, Group) for one in (node, *groups(node.members))]
@@ -191,5 +187,6 @@ def checked(asked: str, wanted: Wanted) -> list[str]:
 
 def _lines(made: Suite, leaf: Leaf) -> list[str]:
     shots, repeats = leaf.config.num_fewshot or 0, leaf.config.repeats
-    told = f"{leaf.name}: {leaf.config.output_type}, {len(made.tasks)} documents, {repeats} repeats, {shots} examples"
+    sizes = [counted(len(made.tasks), "document"), counted(repeats, "repeat"), counted(shots, "example")]
+    told = f"{leaf.name}: {leaf.config.output_type}, {', '.join(sizes)}"
     return [told, *(f"note: {note}" for note in made.notes)]

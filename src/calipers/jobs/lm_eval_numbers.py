@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calipers.comparison.values import Document, Summed
 from calipers.dialects.lm_eval_scoring import TaskScores, Way, answered, score_documents
 from calipers.errors import InputError
 from calipers.jobs.lm_eval_judge import scoring
 from calipers.jobs.lm_eval_likelihood import responses_of
-from calipers.reports.lm_eval import line_text, sample_row
+from calipers.reports.lm_eval import digest, dumped, line_text, sample_row
 from calipers.run.likelihood import read_back
 from calipers.scores.entries import GENERATION
 from calipers.tasks.lines import json_lines
@@ -69,6 +70,27 @@ def responses(log: Path) -> dict[int, list[str]]:
         if said is not None and len(held) == sample:
             held.append(said)
     return found
+
+
+def ways(scored: Scored) -> list[Summed]:
+    """How the documents' values become each number of the table, in its order."""
+    better, found = scored.scores.higher_is_better(), []
+    for key in scored.scores.values():
+        metric, _, pipeline = key.rpartition(",")
+        how = scored.scores.aggregation(metric)
+        found.append(Summed(metric, pipeline, how if isinstance(how, str) else None, better.get(metric)))
+    return found
+
+
+def document_values(scored: Scored) -> Iterator[Document]:
+    """What each document keeps for every number of the table."""
+    for at, number in enumerate(scored.responses):
+        held = {
+            f"{metric},{one.scoring.pipeline.name}": value
+            for one in scored.scores.pipelines
+            for metric, value in one.scores[at].items()
+        }
+        yield str(number), digest(dumped(scored.task.docs[number])), held
 
 
 def sample_lines(scored: Scored) -> Iterator[str]:

@@ -3,6 +3,7 @@
 ::
 
     logs ──► scores of every pipeline ──► its results object ──► table, results_*.json, samples_*.jsonl
+                                     ├──► what each document keeps for them ──► the run's documents.jsonl
                                      └──► our interval for each of its numbers ──► the result document's ``lm_eval``
 """
 
@@ -17,10 +18,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from calipers.comparison.values import lines
 from calipers.dialects.lm_eval_results import Ran, file_name, run_results
 from calipers.jobs.job import Job
 from calipers.jobs.lm_eval import Wanted, found, groups, loaded
-from calipers.jobs.lm_eval_numbers import Scored, sample_lines, score_run
+from calipers.jobs.lm_eval_numbers import Scored, document_values, sample_lines, score_run, ways
 from calipers.jobs.lm_eval_sure import Sure, sure, sure_groups
 from calipers.metrics.lm_eval_task import TaskNumbers
 from calipers.readers.run_plan import LOG
@@ -101,6 +103,12 @@ def part(job: Job, folder: Path) -> Part:
     numbers = scored.scores.numbers()
     name = str(scored.task.config.task)
     return Part(job, scored, numbers, list(sure(name, scored.scores, job.confidence, job.seed)))
+
+
+def documents(found: Part, folder: Path) -> bytes:
+    """What each document keeps for the numbers of a run, to lie beside its log."""
+    size = (folder / LOG).stat().st_size
+    return b"".join(lines(ways(found.scored), size, document_values(found.scored)))
 
 
 def theirs(runs: Sequence[tuple[Job, Path]]) -> Iterator[Theirs]:

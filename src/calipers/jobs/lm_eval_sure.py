@@ -1,13 +1,11 @@
-"""How sure each number of a task of lm-evaluation-harness is.
+"""How sure each number of lm-evaluation-harness' table is, a line each.
 
-A mean has the interval that every mean has here. A metric of all documents together, such as a perplexity, F1
-or BLEU, is worked out again on documents drawn with replacement, and the middle of what comes out is its interval.
-So is the number of a group, where each task's documents are drawn from its own.
+Of a task's number `stats.documents` says it. That of a group is worked out again on documents drawn with
+replacement, each task's from its own, and the middle of what comes out is its interval.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,23 +15,11 @@ import numpy as np
 from calipers.dialects.lm_eval_scoring import TaskScores
 from calipers.errors import CalipersError
 from calipers.jobs.job import Job
-from calipers.metrics.lm_eval import How
 from calipers.metrics.lm_eval_draws import resampled
-from calipers.rollouts.column import Floats
-from calipers.stats.interval import interval
+from calipers.stats.documents import Spread, middle, spread
 from calipers.tasks.lm_eval.groups import Group, leaves
 
 MANY_DIGITS: Final = 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """An interval, or why there is none."""
-
-    ends: tuple[float, float] | None = None
-    method: str | None = None
-    draws: int = 0  # it is the middle of
-    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,31 +53,7 @@ def sure(task: str, scores: TaskScores, confidence: float, seed: int) -> Iterato
         value, how = numbers.get(key), scores.aggregation(key.rpartition(",")[0])
         if not isinstance(value, (int, float)) or how == "bypass":
             continue
-        found = _mean(held, confidence) if how == "mean" else None
-        if math.isnan(value):
-            found = Spread(why="some documents are NaN")
-        if found is None:
-            found = _drawn(how, held, confidence, np.random.Generator(np.random.PCG64([seed, place])))
-        yield Sure(task, key, value, found, confidence, len(held))
-
-
-def _mean(held: Sequence[Any], confidence: float) -> Spread | None:
-    """The interval of a mean of numbers; None for what is none."""
-    if not all(isinstance(value, (int, float)) for value in held):
-        return None
-    values = np.array(held, dtype=np.float64)
-    limits = (0.0, 1.0) if bool(((values >= 0) & (values <= 1)).all()) else None
-    found = interval(values, np.ones(len(values)), confidence, limits)
-    return Spread(found.ends, found.method, why=found.why)
-
-
-def _drawn(how: How, held: Sequence[Any], confidence: float, rng: np.random.Generator) -> Spread:
-    if len(held) < 2:
-        return Spread(why="one document")
-    try:
-        return _middle(resampled(how, held, rng), confidence)
-    except CalipersError as error:  # of somebody's own function
-        return Spread(why=f"a draw has no number: {error}")
+        yield Sure(task, key, value, spread(how, held, value, confidence, [seed, place]), confidence, len(held))
 
 
 def sure_groups(
@@ -113,19 +75,8 @@ def sure_groups(
             else:
                 fewest = min(map(len, draws))
                 summed = sum(size * one[:fewest] for size, one in zip(sizes, draws, strict=True)) / sum(sizes)
-                said = _middle(np.asarray(summed), asked.confidence)
+                said = middle(np.asarray(summed), asked.confidence)
             yield Sure(group.name, key, rows[group.name][key], said, asked.confidence, len(there), "tasks")
-
-
-def _middle(found: Floats, confidence: float) -> Spread:
-    """The interval that the middle of some draws is; why there is none, where they say nothing."""
-    if not np.isfinite(found).all():
-        return Spread(why="some draws give no finite number")
-    if (found == found[0]).all():
-        return Spread(why="every draw gives the same number")
-    tail = 50 * (1 - confidence)
-    low, high = np.percentile(found, [tail, 100 - tail]).tolist()
-    return Spread((low, high), "bootstrap", len(found))
 
 
 def _shown(value: float) -> str:

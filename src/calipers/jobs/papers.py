@@ -6,13 +6,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from calipers import __version__
 from calipers.jobs.job import Job
 from calipers.tasks.task import Suite, Task
 
@@ -47,6 +48,7 @@ def plan(job: Job, suite: Suite, order: Sequence[Task]) -> dict[str, Any]:
         "samples": job.samples,
         "settings": job.settings(),
         "versions": {
+            "calipers": __version__,
             "python": sys.version.split()[0],
             **{name: version(name) for name in ("aiohttp", "msgspec", "numpy")},
         },
@@ -90,14 +92,8 @@ def _inputs(job: Job, suite: Suite) -> list[Mapping[str, str]]:
     file = Path(rest.rpartition(":")[0] if kind == "python" else rest)
     if kind in ("python", "replay") and file.is_file():
         with file.open("rb") as opened:
-            found.append({"path": str(file), "sha256": _file_hash(opened)})
+            found.append({"path": str(file), "sha256": file_digest(opened, "sha256").hexdigest()})
     return found
-
-
-def _file_hash(opened: Any) -> str:
-    from hashlib import file_digest
-
-    return file_digest(opened, "sha256").hexdigest()
 
 
 def _commit() -> str | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from calipers.errors import CalipersError, ClientError, InputError
 from calipers.jobs import papers
 from calipers.jobs.job import Job
+from calipers.jobs.limit import first
 from calipers.jobs.observe import Screen, Watcher
 from calipers.live import METHOD as SEQUENCE
 from calipers.live import Headline, Until
@@ -29,13 +30,13 @@ from calipers.run.folder import Folder
 from calipers.run.history import Past
 from calipers.run.identity import folder_name
 from calipers.run.likelihood import NONE_HERE
-from calipers.run.loop import Limits, Loop, Status
+from calipers.run.loop import MOST_ERRORS, Limits, Loop, Status
 from calipers.run.models import connect
 from calipers.run.order import sample_seed, shuffled
 from calipers.run.rollout import Owed
 from calipers.run.secrets import Secrets
 from calipers.run.start import conduct
-from calipers.run.verifiers.find import NamedVerifier, opened, verifier
+from calipers.run.verifiers.find import NamedVerifier, judge_of, opened
 from calipers.tasks.store import load_suite
 from calipers.tasks.task import Suite, Task
 
@@ -82,7 +83,8 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
     says that no other would fare better.
     """
     suite, own = _suite(job)
-    tasks = [replace(task, verifier=None) if job.predict_only else task for task in suite.tasks[: job.limit]]
+    taken = suite.tasks[: first(len(suite.tasks), job.limit)]
+    tasks = [replace(task, verifier=None) if job.predict_only else task for task in taken]
     if not tasks:
         raise InputError.at(job.benchmark, "no tasks", "expected at least one")
     scoring = _scoring(job)
@@ -91,6 +93,7 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
         scoring = replace(scoring, asked=[*scoring.asked, until.asked])
     named, doubts = _judges(tasks, own, lenient=scoring.dialect.name == "evsys")
     secrets = Secrets()
+    secrets.add_named(job.gen_kwargs)
     judges = {name: opened(judge, secrets) for name, judge in named.items()}
     connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets)
     client = _client(job, suite, connection)
@@ -126,6 +129,7 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
         watcher.last(status)
         result, scoring = _result(path, scoring, watcher)
         part, said = _part(job, path)
+        _keep_documents(part, folder)
         result = _with_parts(result, [part])
         folder.write("result.json", safe_json(result.to_json()).encode())
     notes = (
@@ -134,6 +138,7 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
         *folder.notes,
         *_notes([client, *judges.values()]),
         *_failures(status),
+        *_remedies(status, job, path),
         *_advice(job),
         *said,
     )
@@ -176,6 +181,15 @@ def _part(job: Job, folder: Path) -> tuple[Part | None, list[str]]:
         return part(job, folder), []
     except CalipersError as error:
         return None, [f"lm-evaluation-harness' own numbers: {error}"]
+
+
+def _keep_documents(part: Part | None, folder: Folder) -> None:
+    """Write what each document of one of lm-evaluation-harness' tasks keeps for its numbers."""
+    if part is not None and not part.job.predict_only:
+        from calipers.comparison.values import DOCUMENTS
+        from calipers.jobs.lm_eval_report import documents
+
+        folder.write(DOCUMENTS, documents(part, folder.path))
 
 
 def _with_parts(result: Result, parts: Sequence[Part | None]) -> Result:
@@ -276,8 +290,10 @@ def _judges(
     A task that can never be judged is an InputError, here and not after the first call; EvSys judges
     it all the same, so in its dialect it is a doubt.
     """
-    named = [name for name in dict.fromkeys(task.verifier for task in tasks) if name is not None]
-    judges = {name: own.get(name) or verifier(name) for name in named}
+    judges: dict[str, NamedVerifier] = {}
+    for task in tasks:
+        if task.verifier is not None and task.verifier not in judges:
+            judges[task.verifier] = own.get(task.verifier) or judge_of(task)
     doubts = []
     for task in tasks:
         if task.verifier is not None:
@@ -299,8 +315,21 @@ def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Jo
 
 def _failures(status: Status) -> Iterator[str]:
     """What went wrong most often, in its own words."""
-    for (outcome, said), count in status.errors.most_common(MOST_FAILURES):
+    told = status.errors.most_common(MOST_FAILURES)
+    for (outcome, said), count in told:
         yield f"{count} {outcome}: {said}"
+    others = status.errors.total() - sum(count for _, count in told)
+    if others:
+        least = "at least " if len(status.errors) >= MOST_ERRORS else ""
+        yield f"and {least}{others} more, each with its error in the log"
+
+
+def _remedies(status: Status, job: Job, folder: Path) -> Iterator[str]:
+    """What to do about gaps: the same command leaves them, and an answer that only lacks a judge is paid for."""
+    if status.outcomes["client_failed"] and not job.model.startswith("replay/"):
+        yield "client_failed stays as it is when the same command goes on; --retry-failed asks again"
+    if job.lm_eval is None and any(status.outcomes[word] for word in ("judge_failed", "verifier_failed")):
+        yield f"answers without a verdict are kept: calipers rescore {folder} judges them again, without the model"
 
 
 def _notes(speakers: Sequence[object]) -> Iterator[str]:

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from calipers.comparison.align import by_id
+from calipers.comparison.align import Common, by_id, units
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.reduce import passed, task_mean
 from calipers.pipeline import read
 from calipers.reports.figures import counted
-from calipers.rollouts.column import Column
+from calipers.rollouts.column import Column, Floats, Ints
+from calipers.rollouts.labels import clusters
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.table import Rollouts
-from calipers.stats.power import PairVariance, assumed_pair, pair_variance
+from calipers.stats.interval import ONE_CLUSTER
+from calipers.stats.power import Clusters, PairVariance, assumed_pair, pair_variance, spread_of
 from calipers.stats.variance import NO_REPEATS, Split, Unsplit, split
 
 METRICS = ("mean_reward", "pass_rate")
@@ -33,7 +35,18 @@ class Chosen:
     model: str | None = None
     dataset: str | None = None
     missing: str = "gap"
+    cluster: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Clustered:
+    """How the tasks of a pilot come in clusters, and what that does to its variance."""
+
+    key: str
+    clusters: Clusters
+    count: int
+    effect: float | None  # on the variance of the mean, against tasks on their own; None where nothing varies
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +63,7 @@ class Known:
     width: float | None = 1.0  # the range of the rewards; None: unbounded
     whole: bool = False  # every reward is an end of that range
     notes: Sequence[str] = ()
+    clustered: Clustered | None = None  # the pair's variance between tasks has it in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +77,7 @@ def from_pilots(paths: Sequence[str], chosen: Chosen, correlation: float | None,
     """What one pilot says of a second run like it, or what two say of each other."""
     runs = [_run(path, chosen) for path in paths]
     if len(runs) == 1:
-        return _alone(runs[0], correlation if paired else 0.0)
+        return _alone(runs[0], chosen.cluster, correlation if paired else 0.0)
     if correlation is not None:
         raise InputError.at("--correlation", "two pilots say it themselves", "expected it with one pilot, or without")
     return _both(runs[0], runs[1], chosen, paired=paired)
@@ -96,7 +110,7 @@ def from_numbers(between: float | None, within: float | None, rate: float | None
 
 
 def _run(path: str, chosen: Chosen) -> _Run:
-    rollouts = read(path, columns=chosen.columns)
+    rollouts = read(path, columns=chosen.columns, labels=[chosen.cluster] if chosen.cluster else [])
     groups = list(rollouts.groups())
     for place, key in enumerate(("agent", "model", "dataset")):
         name = getattr(chosen, key)
@@ -137,19 +151,26 @@ def _reward(part: Rollouts, wanted: str | None, path: str) -> str:
     return keys[0]
 
 
-def _alone(run: _Run, correlation: float | None) -> Known:
+def _alone(run: _Run, cluster: str | None, correlation: float | None) -> Known:
     by = run.rollouts.by_task
     r = 0.0 if correlation is None else correlation
-    found = split(run.column, by)
+    of_task = clusters(run.rollouts, cluster) if cluster else None
+    found = split(run.column, by, of_task)
+    means = task_mean(run.column, by)
+    there = None if of_task is None else of_task[means.given]
     if isinstance(found, Split):
         pair, parts = assumed_pair(found, r), found
-    elif found.why == NO_REPEATS:
-        means = task_mean(run.column, by).kept()
-        pair, parts = PairVariance(2 * (1 - r) * float(np.var(means, ddof=1)), 0.0, 0.0, divided=False), None
+    elif found.why == NO_REPEATS and (there is None or len(np.unique(there)) > 1):
+        pair, parts = PairVariance(2 * (1 - r) * spread_of(means.kept(), there), 0.0, 0.0, divided=False), None
     else:
-        raise InputError.at(run.path, found.why, "expected a pilot of two tasks or more")
-    notes = [*_unsure([run]), *_assumed(correlation)]
-    return Known(f"a pilot, {_sized([run])}", pair, parts, r, *_size([run]), *_range([run]), notes)
+        many = "two tasks or more" if cluster is None else "two clusters or more"
+        raise InputError.at(
+            run.path, ONE_CLUSTER if found.why == NO_REPEATS else found.why, f"expected a pilot of {many}"
+        )
+    clustered = None if cluster is None or there is None else _clustered(cluster, means.kept(), there)
+    notes = [*_unsure([run], clustered), *_assumed(correlation)]
+    said = f"a pilot, {_sized([run], clustered)}"
+    return Known(said, pair, parts, r, *_size([run]), *_range([run]), notes, clustered)
 
 
 def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Known:
@@ -157,19 +178,45 @@ def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Known:
     if not common.alignment.common:
         raise InputError.at(second.path, f"no task in common with {first.path}", "expected pilots on the same tasks")
     one, two = runs = [_counted(common.first, chosen, first.path), _counted(common.second, chosen, second.path)]
-    pair = pair_variance(two.column, one.column, two.rollouts.by_task, one.rollouts.by_task)
+    of_task, said = _clusters(common, chosen.cluster)
+    pair = pair_variance(two.column, one.column, two.rollouts.by_task, one.rollouts.by_task, of_task)
     if isinstance(pair, Unsplit):
-        raise InputError(f"{first.path} and {second.path}: {pair.why}; expected two tasks in common or more")
-    parts = [split(run.column, run.rollouts.by_task) for run in runs]
+        many = "two tasks in common or more" if of_task is None else "two clusters in common or more"
+        raise InputError(f"{first.path} and {second.path}: {pair.why}; expected {many}")
+    parts = [split(run.column, run.rollouts.by_task, of_task) for run in runs]
     between = [part.tasks for part in parts if isinstance(part, Split)]
     together = sum(between) if len(between) == 2 else None
+    means = [task_mean(run.column, run.rollouts.by_task) for run in runs]
     if not paired:
-        means = [task_mean(run.column, run.rollouts.by_task).kept() for run in runs]
-        own = sum(float(np.var(side, ddof=1)) for side in means) if together is None else together
+        own = sum(_spread(side, of_task) for side in means) if together is None else together
         pair = PairVariance(own, pair.first, pair.second, pair.divided)
     alike = math.sqrt(math.prod(between)) if together is not None else 0.0
     r = None if together is None or not alike or not paired else (together - pair.tasks) / (2 * alike)
-    return Known(f"two pilots, {_sized(runs)}", pair, None, r, *_size(runs), *_range(runs), _unsure(runs))
+    clustered = None
+    if chosen.cluster is not None and of_task is not None:
+        there = means[0].given & means[1].given
+        clustered = _clustered(chosen.cluster, (means[1].values - means[0].values)[there], of_task[there])
+    notes = [*_unsure(runs, clustered), *said]
+    source = f"two pilots, {_sized(runs, clustered)}"
+    return Known(source, pair, None, r, *_size(runs), *_range(runs), notes, clustered)
+
+
+def _clusters(common: Common, key: str | None) -> tuple[Ints | None, list[str]]:
+    """The cluster of each common task, [T], and what is to be said of them."""
+    if key is None:
+        return None, []
+    found, said = units(common, key)
+    return found, [said] if said else []
+
+
+def _clustered(key: str, values: Floats, of_task: Ints) -> Clustered:
+    plain = spread_of(values)
+    effect = spread_of(values, of_task) / plain if plain else None
+    return Clustered(key, Clusters.of(of_task), len(np.unique(of_task)), effect)
+
+
+def _spread(means: Column, of_task: Ints | None) -> float:
+    return spread_of(means.kept(), None if of_task is None else of_task[means.given])
 
 
 def _size(runs: Sequence[_Run]) -> tuple[int, int, float | None]:
@@ -189,18 +236,21 @@ def _range(runs: Sequence[_Run]) -> tuple[float | None, bool]:
     return (1.0 if unit else None), unit and bool(((kept == 0) | (kept == 1)).all())
 
 
-def _sized(runs: Sequence[_Run]) -> str:
+def _sized(runs: Sequence[_Run], clustered: Clustered | None) -> str:
     tasks, samples, _ = _size(runs)
     names = " and ".join(run.path for run in runs)
     shared = " in common" if len(runs) > 1 else ""
-    return f"{names}: {counted(tasks, 'task')}{shared} with about {counted(samples, 'sample')} each"
+    within = "" if clustered is None else f" in {counted(clustered.count, 'cluster')} by {clustered.key}"
+    return f"{names}: {counted(tasks, 'task')}{shared}{within} with about {counted(samples, 'sample')} each"
 
 
-def _unsure(runs: Sequence[_Run]) -> list[str]:
-    """How far a pilot can be trusted: the relative standard error of a variance, ``sqrt(2 / (T - 1))``."""
+def _unsure(runs: Sequence[_Run], clustered: Clustered | None) -> list[str]:
+    """How far a pilot can be trusted: the relative standard error of a variance, ``sqrt(2 / (U - 1))`` of U units."""
     tasks = _size(runs)[0]
-    off = math.sqrt(2 / max(tasks - 1, 1))
-    return [f"a pilot of {tasks:,} tasks knows its variances, and so the tasks needed, to about {100 * off:.0f} %"]
+    units = tasks if clustered is None else clustered.clusters.units(tasks)
+    off = math.sqrt(2 / max(units - 1, 1))
+    said = f"{tasks:,} tasks" if clustered is None else f"{clustered.count:,} clusters"
+    return [f"a pilot of {said} knows its variances, and so the tasks needed, to about {100 * off:.0f} %"]
 
 
 def _assumed(correlation: float | None) -> list[str]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from calipers.errors import InputError
 from calipers.jobs.plan_pilot import Known
 from calipers.reports.figures import counted, figure, percent
-from calipers.reports.plan import Design, Study, Variance, tasks_and_samples
+from calipers.reports.plan import Clusters, Design, Study, Variance, tasks_and_samples
 from calipers.stats.budget import best_split, samples_at_price, samples_worth
-from calipers.stats.power import MOST_TASKS, power_of, smallest_difference, tasks_needed
+from calipers.stats.power import APART, MOST_TASKS, power_of, smallest_difference, tasks_needed
 
 SAMPLES = (1, 2, 4, 8, 16)  # per task, of which designs are shown
 MOST_SAMPLES = 1 << 20
@@ -45,6 +45,8 @@ class _Study:
     def __init__(self, known: Known, asked: Asked) -> None:
         self._known, self._asked = known, asked
         self._pair = known.pair
+        self._clusters = APART if known.clustered is None else known.clustered.clusters
+        self._units = "tasks" if known.clustered is None else "clusters"
         self._confidence = 1 - asked.alpha
         self._price = asked.price_per_sample if asked.price_per_sample is not None else known.cost
         if self._pair.of(1) == 0:
@@ -56,6 +58,9 @@ class _Study:
             raise InputError("nothing is asked; expected --detect, --tasks or --budget")
         if asked.budget is not None and self._price is None:
             raise InputError.at("--budget", "nobody knows what a sample costs", "expected --price-per-sample too")
+        if asked.tasks is not None and self._clusters.count(asked.tasks) < 2:
+            wrong = f"is {asked.tasks:,}, less than two clusters of {self._clusters.size:.3g} tasks"
+            raise InputError.at("--tasks", wrong, f"expected {self._clusters.tasks(2):,} or more")
         self._tasks = asked.tasks or known.tasks
         self._samples = asked.samples or known.samples or 1
         if not self._pair.divided and asked.samples not in (None, known.samples):
@@ -103,30 +108,39 @@ class _Study:
             price_per_task=asked.price_per_task,
             advice=[*_too_small(asked.detect, designs), *self._advice(have, endless, needed, worth, (best, here))],
             notes=known.notes,
+            clusters=self._said_of_clusters(),
         )
 
+    def _said_of_clusters(self) -> Clusters | None:
+        held = self._known.clustered
+        return None if held is None else Clusters(held.key, held.count, held.clusters.size, held.effect)
+
     def _largest(self, tasks: int, samples: float) -> float:
-        """The largest difference of a task that is to be expected, which the default test makes allowance for."""
-        known = self._known
-        if known.whole and samples == 1:
+        """The largest difference of a task, or cluster, to be expected: the default test makes allowance for it."""
+        known, units = self._known, self._clusters.units(tasks)
+        if known.whole and samples == 1 and units == tasks:
             return known.width or 0.0
-        spread = math.sqrt(self._pair.of(samples) * 2 * math.log(max(tasks, 2)))
+        spread = math.sqrt(self._pair.of(samples) * units / tasks * 2 * math.log(max(units, 2)))
         return spread if known.width is None else min(spread, known.width)
 
     def _power(self, tasks: int, samples: float, difference: float) -> float:
-        largest = self._largest(tasks, samples)
-        return power_of(self._pair.of(samples), difference, tasks, self._confidence, largest=largest)
+        variance, largest = self._pair.of(samples), self._largest(tasks, samples)
+        return power_of(variance, difference, tasks, self._confidence, largest=largest, clusters=self._clusters)
 
     def _smallest(self, tasks: int, samples: float) -> float | None:
-        largest = self._largest(tasks, samples)
-        return smallest_difference(self._pair.of(samples), tasks, self._asked.power, self._confidence, largest=largest)
+        """The smallest difference that so many show; None where it is larger than rewards can differ."""
+        variance, largest, power = self._pair.of(samples), self._largest(tasks, samples), self._asked.power
+        found = smallest_difference(variance, tasks, power, self._confidence, largest=largest, clusters=self._clusters)
+        width = self._known.width
+        return None if found is None or (width is not None and found > width) else found
 
     def _design(self, tasks: int, samples: int) -> Design:
         rollouts = 2 * tasks * samples
         price = None if self._price is None else rollouts * self._price + tasks * self._asked.price_per_task
         detect = self._asked.detect
         power = None if detect is None else self._power(tasks, samples, detect)
-        return Design(tasks, samples, rollouts, price, self._smallest(tasks, samples), power)
+        clusters = None if self._known.clustered is None else self._clusters.count(tasks)
+        return Design(tasks, samples, rollouts, price, self._smallest(tasks, samples), power, clusters)
 
     def _designs(self) -> Iterator[Design]:
         """The fewest tasks for each number of samples."""
@@ -142,11 +156,14 @@ class _Study:
         tasks: int | None = 100
         for _ in range(4):
             largest, before = self._largest(tasks or 100, samples), tasks
-            variance = self._pair.of(samples)
-            tasks = tasks_needed(variance, difference, self._asked.power, self._confidence, largest=largest)
+            tasks = self._fewest(self._pair.of(samples), difference, largest)
             if tasks is None or tasks == before:
                 break
         return tasks
+
+    def _fewest(self, variance: float, difference: float, largest: float = 0.0) -> int | None:
+        power, clusters = self._asked.power, self._clusters
+        return tasks_needed(variance, difference, power, self._confidence, largest=largest, clusters=clusters)
 
     def _samples_needed(self, tasks: int) -> int | None:
         """The fewest samples per task that show the difference on these tasks; None where none do."""
@@ -177,10 +194,11 @@ class _Study:
             most_tasks=most_tasks,
             power=asked.power,
             confidence=self._confidence,
+            clusters=self._clusters,
         )
         if found is None:
-            two = 2 * (asked.price_per_task + 2 * self._price)
-            wrong = f"{asked.budget:g} buys no two tasks in both runs"
+            two = self._clusters.tasks(2) * (asked.price_per_task + 2 * self._price)
+            wrong = f"{asked.budget:g} buys no two {self._units} in both runs"
             raise InputError.at("--budget", wrong, f"expected at least {two:g}")
         return self._design(found.tasks, found.samples)
 
@@ -194,22 +212,23 @@ class _Study:
     ) -> Iterator[str]:
         asked, (best, here) = self._asked, spent
         if have is not None:
-            shown = (
-                f"{tasks_and_samples(have.tasks, have.samples)} show a difference of {figure(have.smallest)} or more"
-            )
-            yield f"{shown} with a power of {percent(asked.power)}"
+            smallest = "no difference that rewards can have"
+            if have.smallest is not None:
+                smallest = f"a difference of {figure(have.smallest)} or more"
+            those = tasks_and_samples(have.tasks, have.samples)
+            yield f"{those} show {smallest} with a power of {percent(asked.power)}"
         if have is not None and asked.detect is not None and endless is not None:
             if needed is None:
                 yield (
                     f"no number of samples shows {figure(asked.detect)} on {counted(have.tasks, 'task')}: without end "
-                    f"they show {figure(endless)}; only more tasks help"
+                    f"they show {figure(endless)}; only more {self._units} help"
                 )
             elif needed > have.samples:
                 yield f"on {counted(have.tasks, 'task')}, {needed:,} samples per task show {figure(asked.detect)}"
             else:
                 yield f"that is enough to show {figure(asked.detect)}"
         if self._pair.divided:
-            yield self._dear_tasks(worth) or _wasted(worth, have, endless)
+            yield self._dear_tasks(worth) or _wasted(worth, have, endless, self._units)
         if best is not None and asked.budget is not None:
             yield f"a budget of {figure(asked.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
             if here is not None and here.tasks < best.tasks:
@@ -232,7 +251,7 @@ class _Study:
         parts = self._known.parts
         if parts is None:
             return
-        alone = tasks_needed(2 * parts.variance(self._samples), detect, self._asked.power, self._confidence)
+        alone = self._fewest(2 * parts.variance(self._samples), detect)
         paired = self._needed(self._samples, detect)
         if alone and paired and alone > paired:
             yield f"other tasks in each run would take {alone:,} tasks instead of {paired:,}"
@@ -245,11 +264,11 @@ def _too_small(detect: float | None, designs: Sequence[Design]) -> list[str]:
     return [f"a difference of {figure(detect)} is not shown by {MOST_TASKS:,} tasks"]
 
 
-def _wasted(worth: int | None, have: Design | None, endless: float | None) -> str:
+def _wasted(worth: int | None, have: Design | None, endless: float | None, units: str) -> str:
     """Whether more samples are worth their price."""
     if worth is None:
         return "no variance between tasks is seen: if there is none, a sample more is worth as much as a task more"
-    said = f"more than {counted(worth, 'sample')} per task are wasted: tasks narrow the interval faster"
+    said = f"more than {counted(worth, 'sample')} per task are wasted: {units} narrow the interval faster"
     if worth == 1:
         said = "more than one sample per task is wasted: sampling adds nothing to the variance"
     if have is None or endless is None or not have.smallest:

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from calipers.answers.find import find_filter
-from calipers.errors import InputError
+from calipers.errors import Incomplete, InputError
 from calipers.jobs import papers
 from calipers.jobs.beside import Beside, whole_or_nothing
 from calipers.jobs.both import Both, tables
@@ -113,8 +113,11 @@ def rescore(asked: Rescoring) -> Rescored:
     plan = _scoring(asked, recorded)
     with open_stored(asked.run) as source, Bench(asked.concurrency) as bench, whole_or_nothing(asked.target) as write:
         judge, notes = _judge(asked, recorded, bench)
+        bench.secrets.add_environment()
         with uncollected():
             table, now, codes = _rewritten(source, judge, asked, plan.labels, partial(_scrubbed, write, bench.secrets))
+        if asked.called not in table.rewards:
+            raise _nothing_judged(asked, judge, bench.secrets)
         old = _old(table, asked)
         return Rescored(
             path=asked.target,
@@ -163,6 +166,12 @@ def _rewritten(
     for line in _owed(asked.run, part):
         write(line)
     return tables(part)
+
+
+def _nothing_judged(asked: Rescoring, judge: Judge | Imported, secrets: Secrets) -> Incomplete:
+    """The error for a run of which no completion could be judged: there is no new number to show, or to keep."""
+    why = "; ".join(map(secrets.scrub, judge.reasons() if isinstance(judge, Judge) else judge.notes()))
+    return Incomplete(f"{asked.run}: nothing came to a verdict, and nothing is written: {why or 'no reason given'}")
 
 
 def _scrubbed(write: Callable[[bytes], None], secrets: Secrets, lines: bytes) -> None:

@@ -21,7 +21,7 @@ from calipers.reports.figures import counted
 from calipers.reports.selftest import Probe, SelfTest
 from calipers.run.again import Bench
 from calipers.run.client import Completion
-from calipers.run.verifiers.find import NamedVerifier, verifier
+from calipers.run.verifiers.find import NamedVerifier, judge_of
 from calipers.stats.interval import interval
 from calipers.tasks.task import Suite, Task
 
@@ -50,7 +50,7 @@ def checked(suite: Suite, limit: int | None = None) -> Checked:
     for task in tasks:
         if task.verifier is not None:
             if task.verifier not in judges:
-                judges[task.verifier] = verifier(task.verifier)
+                judges[task.verifier] = judge_of(task)
             judges[task.verifier].check(task)
             counts[task.verifier] += 1
     return Checked(suite, tasks, judges, dict(counts), len(tasks) - sum(counts.values()))

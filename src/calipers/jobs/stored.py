@@ -192,4 +192,6 @@ def _record(path: str, number: int, line: bytes, wanted: Wanted) -> Any:
         wrong, right = f"is no rollout ({error})", "expected one JSON object a line"
         with suppress(ValueError, RecursionError):
             wrong, right = fault(json.loads(line), {}) or (wrong, right)
+        if wrong.startswith("no key"):  # whose advice is for a file that is scored: here no key can be named
+            right = "expected one rollout a line, as in a run's rollouts.jsonl"
         raise InputError.at(f"{path}:{number}", wrong, right) from None

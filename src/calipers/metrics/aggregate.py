@@ -5,11 +5,15 @@ None is ever handed nothing: a metric over no tasks is undefined before it is ag
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from calipers.rollouts.column import Floats
 from calipers.rollouts.ranks import percentiles, ranked
 from calipers.rollouts.sums import total
+
+TINY = 1e-130  # the squares of differences between values below it may be lost
 
 
 def mean(values: Floats) -> Floats:
@@ -37,9 +41,14 @@ def spread(values: Floats) -> Floats:
     count = values.shape[-1]
     if count < 2:
         return np.full(values.shape[:-1], np.nan)
-    squares = values - mean(values)[..., None]
-    squares *= squares
-    return np.asarray(np.sqrt(total(squares) / (count - 1)))
+    away = values - mean(values)[..., None]
+    farthest = float(np.maximum(away.max(initial=0.0), -away.min(initial=0.0)))
+    power = 0
+    if math.isfinite(farthest) and not TINY < farthest < 1 / TINY:
+        power = -math.frexp(farthest)[1]  # its square would be lost; times a power of two nothing is rounded
+        np.ldexp(away, power, out=away)
+    away *= away
+    return np.asarray(np.ldexp(np.sqrt(total(away) / (count - 1)), -power))
 
 
 def percentile(values: Floats, q: float) -> Floats:

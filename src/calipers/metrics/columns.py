@@ -5,34 +5,27 @@ from __future__ import annotations
 from calipers.metrics.aggregate import largest, median, percentile, pooled, smallest, spread
 from calipers.metrics.metric import Metric
 from calipers.metrics.reduce import each, task_sum_and_count
-from calipers.rollouts.column import Column
-from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import total
 
-
-def task_sum(column: Column, by: Groups) -> Column:
-    """The sum of each task's given values, [T]; a gap where a task has none."""
-    return Column(by.sum(column), by.count(column.given) > 0)
-
-
 _COLUMN = {"column": str}
-_EXTREME = "the extremes of a sample say little about the extremes of its source"
-_TOTAL = "a sum describes these rollouts; it estimates nothing beyond them"
+EXTREME = "the extremes of a sample say little about the extremes of its source"
+TOTAL = "a sum describes these rollouts; it estimates nothing beyond them"
 _SPREAD = "no interval is computed for a standard deviation"
 
 MEAN = Metric("mean", task_sum_and_count, pooled, ("column",), _COLUMN, of_rewards=True, higher_is_better=None)
 SUM = Metric(
     "sum",
-    task_sum,
+    each,  # a sum of the tasks' sums would be rounded twice
     total,
     ("column",),
     _COLUMN,
+    rows=True,
     higher_is_better=None,
-    no_interval=_TOTAL,
+    no_interval=TOTAL,
     breaks=frozenset({"doubling"}),
 )
-MIN = Metric("min", each, smallest, ("column",), _COLUMN, rows=True, higher_is_better=None, no_interval=_EXTREME)
-MAX = Metric("max", each, largest, ("column",), _COLUMN, rows=True, higher_is_better=None, no_interval=_EXTREME)
+MIN = Metric("min", each, smallest, ("column",), _COLUMN, rows=True, higher_is_better=None, no_interval=EXTREME)
+MAX = Metric("max", each, largest, ("column",), _COLUMN, rows=True, higher_is_better=None, no_interval=EXTREME)
 MEDIAN = Metric("median", each, median, ("column",), _COLUMN, rows=True, higher_is_better=None, quantile=50.0)
 STD = Metric(
     "std",

@@ -29,8 +29,7 @@ def mgpass_at_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column
     ``(2/k) sum of P(at least i pass)`` over i from ``ceil(k/2) + 1`` to k.
     """
     n, c = pass_counts(rewards, by, threshold)
-    levels = range(ceil(k / 2) + 1, k + 1)
-    return by_counts(n, c, lambda n, c: float(sum(_tail(i, n, c, k) for i in levels) * Fraction(2, k)), at_least=k)
+    return by_counts(n, c, lambda n, c: float(Fraction(2, k) * _beyond(ceil(k / 2), n, c, k)), at_least=k)
 
 
 def needed(tau: float, k: int) -> int:
@@ -45,6 +44,12 @@ def needed(tau: float, k: int) -> int:
 def at_least(least: int, n: int, c: int, k: int) -> float:
     """Chance of at least ``least`` passes among k of n samples, c of which pass, rounded once."""
     return float(_tail(least, n, c, k))
+
+
+def _beyond(half: int, n: int, c: int, k: int) -> Fraction:
+    """The expected number of passes above ``half``: the sum of the tails beyond it, each draw looked at once."""
+    ways = sum((i - half) * comb(c, i) * comb(n - c, k - i) for i in range(half + 1, min(c, k) + 1))
+    return Fraction(ways, comb(n, k))
 
 
 def _tail(least: int, n: int, c: int, k: int) -> Fraction:

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from calipers.metrics.aggregate import largest, mean, pooled, smallest
+from calipers.metrics.columns import EXTREME, TOTAL
 from calipers.metrics.harbor import eligible_ks
 from calipers.metrics.metric import PASS_THRESHOLD, Metric
 from calipers.metrics.reduce import each, task_sum_and_count
@@ -19,19 +20,10 @@ from calipers.rollouts.column import Bools, Column
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import total
 
-_EXTREME = "the extremes of a sample say little about the extremes of its source"
-_TOTAL = "a sum describes these rollouts; it estimates nothing beyond them"
-
-
-def task_sum(rewards: Column, by: Groups) -> Column:
-    """The sum of each task's rewards, [T]; a gap where a task has none."""
-    return Column(by.sum(rewards), by.count(rewards.given) > 0)
-
-
 POOLED_MEAN = Metric("pooled_mean", task_sum_and_count, pooled, of_rewards=True)
-POOLED_SUM = Metric("pooled_sum", task_sum, total, no_interval=_TOTAL, breaks=frozenset({"doubling"}))
-POOLED_MIN = Metric("pooled_min", each, smallest, rows=True, no_interval=_EXTREME)
-POOLED_MAX = Metric("pooled_max", each, largest, rows=True, no_interval=_EXTREME)
+POOLED_SUM = Metric("pooled_sum", each, total, rows=True, no_interval=TOTAL, breaks=frozenset({"doubling"}))
+POOLED_MIN = Metric("pooled_min", each, smallest, rows=True, no_interval=EXTREME)
+POOLED_MAX = Metric("pooled_max", each, largest, rows=True, no_interval=EXTREME)
 
 STATISTICS: Final = {"mean": POOLED_MEAN, "sum": POOLED_SUM, "min": POOLED_MIN, "max": POOLED_MAX}
 """What Harbor calls them."""

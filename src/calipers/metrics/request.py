@@ -10,7 +10,7 @@ from typing import Any
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.metric import Metric
 
-_SHAPE = re.compile(r"\s*(?P<name>[^\s()=,]+)\s*(?:\((?P<params>[^()]*)\))?\s*")
+_SHAPE = re.compile(r"\s*(?P<name>[^\s()=,]+)\s*(?:\((?P<params>(?:[^()]|\([^()]*\))*)\))?\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,16 @@ def _params(asked: str, text: str) -> dict[str, str | float]:
 
 
 def _value(text: str) -> str | float:
+    """A number that reads back as it was written, else the text: 007 and 12345678 may be names of columns."""
+    number = _number(text)
+    return text if number is None or f"{number:g}" != text else number
+
+
+def _number(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        return text
+        return None
 
 
 def settle(request: Request, metric: Metric, k: int | None) -> dict[str, Any]:
@@ -78,7 +84,8 @@ def settle(request: Request, metric: Metric, k: int | None) -> dict[str, Any]:
         elif key in given:
             settled[key] = _typed(request, key, given[key], default if isinstance(default, type) else type(default))
         elif isinstance(default, type):
-            raise InputError(f"metric {request.text!r} lacks {key}; expected {request.name}({key}=...)")
+            needed = ", ".join(f"{name}=..." for name, kind in known.items() if isinstance(kind, type) and name != "k")
+            raise InputError(f"metric {request.text!r} lacks {key}; expected {request.name}({needed})")
         else:
             settled[key] = default
     return settled
@@ -92,7 +99,9 @@ def _positive(request: Request, k: int | None) -> int:
 
 def _typed(request: Request, key: str, value: str | float, kind: type) -> str | float:
     if kind is str:  # a column may be called 1
-        return value if isinstance(value, str) else f"{value:g}"
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, str):
+        value = value if (number := _number(value)) is None else number
     if not isinstance(value, (int, float)) or value != value or abs(value) == float("inf"):
         raise InputError(f"metric {request.text!r}: {key} is {value!r}; expected a number")
     if key == "tau" and not 0 < value <= 1:

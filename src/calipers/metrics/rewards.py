@@ -10,7 +10,7 @@ import numpy as np
 from calipers.metrics.aggregate import mean, pooled
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT, Metric
 from calipers.metrics.reduce import by_counts, pass_counts, passed, share_without, task_mean
-from calipers.rollouts.column import Column
+from calipers.rollouts.column import Column, Floats
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import total
 
@@ -70,10 +70,19 @@ def max_at_k(rewards: Column, by: Groups, k: int) -> Column:
     for tasks, matrix in by.blocks(rewards):
         n = matrix.shape[1]
         if n >= k:
-            weights = np.array([comb(i, k - 1) / comb(n, k) for i in range(n)])
-            values[tasks] = total(np.sort(matrix, axis=1) * weights)
+            best = slice(k - 1, n)  # the others are never the best of k; an infinity among them does not matter
+            values[tasks] = total(np.sort(matrix, axis=1)[:, best] * _chances_of_best(n, k))
             given[tasks] = True
     return Column(values, given)
+
+
+def _chances_of_best(n: int, k: int) -> Floats:
+    """The chance that the i-th smallest of n is the best of k drawn, ``C(i - 1, k - 1) / C(n, k)``, from i = k on."""
+    ways, every, found = 1, comb(n, k), []
+    for i in range(k, n + 1):
+        found.append(ways / every)
+        ways = ways * i // (i - k + 1)  # C(i, k - 1), from C(i - 1, k - 1): each from scratch takes n times as long
+    return np.array(found)
 
 
 def _first(rewards: Column, by: Groups, k: int) -> Column:

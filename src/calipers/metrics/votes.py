@@ -12,6 +12,7 @@ from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import sum_by
 
+MOST_COUNTED = 1000  # samples of a task; C(1000, 500) is 2.7e299
 _CELLS = 1 << 19  # numbers in one table of ways: 4 MB, which a processor keeps at hand
 
 
@@ -28,8 +29,9 @@ def maj_at_k(rewards: Column, answers: Column, by: Groups, k: int) -> Column:
     silent = n - by.count(rewards.given & answers.given)
     starts = np.cumsum(of_task) - of_task
     values, given = np.zeros(by.size), n >= k
-    for width in np.unique(of_task[given]).tolist():
-        tasks = np.flatnonzero(given & (of_task == width))
+    large = np.where(n > MOST_COUNTED, n, 0)  # these by their number of samples: one table of chances serves them
+    for width, size in sorted({*zip(of_task[given].tolist(), large[given].tolist(), strict=True)}):
+        tasks = np.flatnonzero(given & (of_task == width) & (large == size))
         step = max(1, _CELLS // (k + 1) ** 2)
         for some in (tasks[at : at + step] for at in range(0, len(tasks), step)):
             places = starts[some] + np.arange(width)[:, None]
@@ -58,7 +60,7 @@ def _expected(votes: Ints, worth: Floats, silent: Ints, k: int) -> Floats:
     """
     answers, tasks = votes.shape
     n = votes.sum(axis=0) + silent
-    choose = np.array([[float(comb(a, x)) for a in range(int(n.max()) + 1)] for x in range(k + 1)])  # [k + 1, n]
+    choose = _choices(int(n.max()), k)
     picks, quiet = choose[:, votes], choose[:, silent]
     found = np.zeros(tasks)
     for c in range(1, min(k, int(votes.max(initial=0))) + 1):
@@ -67,7 +69,7 @@ def _expected(votes: Ints, worth: Floats, silent: Ints, k: int) -> Floats:
         gains = np.zeros_like(ways)
         ways[0, 0] = 1.0
         for answer in range(answers):
-            more, won = ways.copy(), gains.copy()
+            more, won = picks[0, answer] * ways, picks[0, answer] * gains
             for x in range(1, c):
                 more[:, x:] += picks[x, answer] * ways[:, :-x]
                 won[1:, x:] += picks[x, answer] * gains[1:, :-x]
@@ -77,8 +79,29 @@ def _expected(votes: Ints, worth: Floats, silent: Ints, k: int) -> Floats:
             ways, gains = more, won
         shared = (gains[1:] / np.arange(1, ties + 1)[:, None, None]).sum(axis=0)  # [k + 1, t]
         found += (shared * quiet[::-1]).sum(axis=0)
-    exact: Floats = found / choose[k, n]
-    return exact
+    # an expectation lies between its values, and its rounding must not leave them
+    low, high = worth.min(axis=0, initial=np.inf), worth.max(axis=0, initial=-np.inf)
+    nobody = silent >= k  # a draw without votes counts 0
+    low, high = np.where(nobody, np.minimum(low, 0.0), low), np.where(nobody, np.maximum(high, 0.0), high)
+    within: Floats = np.clip(found / choose[k, n], low, high)
+    return within
+
+
+def _choices(most: int, k: int) -> Floats:
+    """The ways to choose x of a, or numbers in the same proportion within each draw, [x from 0 to k, a from 0 to most].
+
+    For many samples they exceed what a float can hold. The chance of x in a trials that succeed with
+    p = k / most stands for them then: p^x (1 - p)^(a - x) is the same for all draws of k.
+    """
+    if most <= MOST_COUNTED:
+        return np.array([[float(comb(a, x)) for a in range(most + 1)] for x in range(k + 1)])
+    chance = k / most
+    found = np.zeros((k + 1, most + 1))
+    found[0, 0] = 1.0
+    for a in range(1, most + 1):
+        found[:, a] = (1 - chance) * found[:, a - 1]
+        found[1:, a] += chance * found[:-1, a - 1]
+    return found
 
 
 MAJ_AT_K = Metric("maj@{k}", maj_at_k, mean, reads=("reward", "answer"), params={"k": int}, of_rewards=True)

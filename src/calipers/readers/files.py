@@ -210,7 +210,10 @@ def _state(path: str) -> tuple[int, ...] | None:
 
 def _open(path: str) -> Any:
     if path == STDIN:
-        return sys.stdin.buffer
+        stream = getattr(sys.stdin, "buffer", None)
+        if stream is None:
+            raise InputError.at(STDIN, "standard input is closed", "expected rollouts on it, or a file")
+        return stream
     try:
         return io.BufferedReader(io.FileIO(path, "rb"), BLOCK)
     except FileNotFoundError:

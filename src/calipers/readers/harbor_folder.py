@@ -75,6 +75,15 @@ class JobFolder:
         self._hash.update(b"%s\0%s\n" % (os.fsencode(trial), hashlib.sha256(data or b"").digest()))
         return data
 
+    def held(self, trial: str, name: str, largest: int = LARGEST) -> bytes | None:
+        """A file that an agent left in a trial; None when it is not there, cannot be read, or lies behind a link."""
+        path = self.of(trial, name)
+        above = [path[: -len(name)] + name[:at] for at, letter in enumerate(name) if letter == "/"]
+        try:
+            return None if any(map(os.path.islink, above)) else contents(path, largest)
+        except (Unreadable, ValueError):  # ValueError: a NUL in the name
+            return None
+
     def retries(self) -> list[str]:
         """The directories of attempts that later ones replaced, relative to the job, in their order."""
         if not self.is_job or not _is_directory(f"{self.root}/{RETRIES}"):
@@ -109,7 +118,7 @@ class JobFolder:
                 self.unfinished.append(name)
 
 
-def contents(path: str) -> bytes | None:
+def contents(path: str, largest: int = LARGEST) -> bytes | None:
     """The bytes of a file, None when it is not there; Unreadable for a link, a device, or too large a file."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -118,16 +127,18 @@ def contents(path: str) -> bytes | None:
     except OSError as error:
         linked = os.path.islink(path)
         raise Unreadable("it is a link, and none is followed" if linked else f"{error.strerror}") from None
-    with open(number, "rb", buffering=0) as file:
+    try:
         found = os.fstat(number)
         if not stat.S_ISREG(found.st_mode):
             raise Unreadable("it is no file")
-        if found.st_size > LARGEST:
-            raise Unreadable(f"it is larger than {LARGEST >> 20} MiB")
-        try:
+        if found.st_size > largest:
+            raise Unreadable(f"it is larger than {largest >> 20} MiB")
+        with open(number, "rb", buffering=0, closefd=False) as file:
             return file.read(found.st_size + 1)  # of one that grows meanwhile, a part, which is told of
-        except OSError as error:
-            raise Unreadable(f"{error.strerror}") from None
+    except OSError as error:
+        raise Unreadable(f"{error.strerror}") from None
+    finally:
+        os.close(number)
 
 
 def kind_of(path: str) -> Kind | None:

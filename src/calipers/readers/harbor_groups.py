@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from calipers.errors import InputError
-from calipers.readers.harbor_folder import JobFolder, Unreadable, contents
+from calipers.readers.harbor_folder import JobFolder, Unreadable
 from calipers.readers.harbor_trial import Trial, decode_trial, rewards, seconds, totals
 from calipers.readers.trajectories import Trajectory, TrajectoryGroup, Turn
 
@@ -36,10 +36,7 @@ def read_groups(job: str | os.PathLike[str], tasks: Sequence[str]) -> list[Traje
 
 
 def _turns(folder: JobFolder, place: str) -> list[Turn]:
-    try:
-        text = contents(folder.of(place, COMPLETION))
-    except Unreadable:
-        return []
+    text = folder.held(place, COMPLETION)
     return [] if text is None else [Turn([], [], [], text.decode(errors="replace"))]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -11,18 +11,7 @@ from calipers.readers.files import BOM, LARGEST_WHOLE, Source
 from calipers.readers.inspect import header_of, is_archive, sample_names
 from calipers.readers.inspect_archive import Archive
 from calipers.readers.inspect_log import Header, decoded
-
-
-class Text(NamedTuple):
-    """What one epoch of one sample says."""
-
-    agent: str | None
-    model: str | None
-    dataset: str | None
-    task: str
-    sample: int
-    prompt: Any  # text, or messages
-    answer: Any  # what a scorer took for the answer, else what the model said last; None for nothing
+from calipers.readers.texts import Text
 
 
 class _Message(msgspec.Struct, gc=False):
@@ -54,7 +43,10 @@ class _Log(Header, gc=False):
 
 
 def texts(path: str) -> Iterator[Text]:
-    """The texts of a log that has been read as rollouts before, so that it is one."""
+    """The texts of a log that has been read as rollouts before, so that it is one.
+
+    The answer is what a scorer took for it, else what the model said last.
+    """
     with Source(path) as source:
         if not is_archive(source.head):
             log = decoded(source.everything(LARGEST_WHOLE).removeprefix(BOM), _Log, path)
@@ -72,5 +64,5 @@ def _text(header: Header, sample: _Sample) -> Text:
     choices = sample.output.choices if sample.output else []
     spoken = choices[0].message.content if choices and choices[0].message else None
     spec = header.eval
-    answer = next(taken, spoken)
-    return Text(spec.solver, spec.model, spec.task or None, str(sample.id), sample.epoch - 1, sample.input, answer)
+    who = spec.solver, spec.model, spec.task or None, str(sample.id), sample.epoch - 1
+    return Text(*who, prompt=sample.input, answer=next(taken, spoken))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calipers.errors import InputError
 from calipers.readers.gather import BadRow, Gather
-from calipers.readers.schema import MOST_COLUMNS, NOTHING, Schema, odd_key
+from calipers.readers.schema import MOST_COLUMNS, MOST_KEYS, NOTHING, Schema, odd_key
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import CODE, GROUP, UNSTATED, fault
@@ -24,6 +24,7 @@ Block = bytes | memoryview
 _NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
 _LAST_ASCII = 127
 _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (UnicodeDecodeError, UnicodeEncodeError, RecursionError, json.JSONDecodeError)
 
 
 class LineError(Exception):
@@ -77,49 +78,56 @@ class JsonLines:
                 return rows
             except _BAD:
                 if not self._learn(block):  # each line is as deep as can be, and a list of them deeper
-                    return [self._schema.decoder.decode(line) for _, line in self._filled(block)]
-
-    def _filled(self, block: Block) -> Iterator[tuple[int, bytes]]:
-        """The lines that are not blank, with their numbers."""
-        for number, line in enumerate(bytes(block).split(b"\n"), self.lines + 1):
-            if line.strip(b" \t\r"):
-                yield number, line
+                    return [self._schema.decoder.decode(line) for _, line in filled(block, self.lines)]
 
     def _learn(self, block: Block) -> bool:
         """Widen the schema to the lines that do not fit it, if any; LineError for one that never can."""
         schema, widened = self._schema, False
-        for number, line in self._filled(block):
+        waiting: list[tuple[int, bytes]] = []  # lines that do not fit the decoder there is, and were learnt from
+        patience = 1
+        for number, line in filled(block, self.lines):
             if _fits(schema, line):
                 continue
-            try:
-                line.decode()
-                learnt = schema.learn(line)
-            except _BAD:
-                learnt = False
-            if learnt:
-                schema.rebuild()
-            if not (learnt and _fits(schema, line)):
-                raise LineError(number, *_faults(line, self._names))
-            if schema.columns() > MOST_COLUMNS:
-                many = f"the file has more than {MOST_COLUMNS} columns of numbers"
-                raise LineError(number, many, "expected ids as values (under metadata), not as keys")
             widened = True
+            waiting.append((number, line))
+            many = self._learn_line(line)
+            # a decoder costs as much as many lines: where each line brings a key, few are made
+            if many or len(waiting) >= patience:
+                self._rebuild(waiting)
+                waiting, patience = [], 2 * patience
+            if many:
+                raise LineError(number, many, "expected ids as values (under metadata), not as keys")
+        if waiting:
+            self._rebuild(waiting)
         return widened
 
+    def _learn_line(self, line: bytes) -> str:
+        """Widen the schema to a line, if it can be; what the file then has too many of, if it has."""
+        try:
+            line.decode()
+            learnt = self._schema.learn(line)
+        except _BAD:
+            learnt = False
+        if not learnt:
+            return ""
+        if self._schema.columns() > MOST_COLUMNS:
+            return f"the file has more than {MOST_COLUMNS} columns of numbers"
+        return f"the file has more than {MOST_KEYS} different keys" if len(self._schema.extra) > MOST_KEYS else ""
+
+    def _rebuild(self, lines: Sequence[tuple[int, bytes]]) -> None:
+        """Make the decoder for what was learnt; LineError for the first of these lines that does not fit it."""
+        self._schema.rebuild()
+        for number, line in lines:
+            if not _fits(self._schema, line):
+                raise LineError(number, *_faults(line, self._names))
+
     def _note_places(self, block: Block, rows: Sequence[Any], octets: NDArray[np.uint8], ends: Ints) -> None:
-        """Remember the line of each row. The decoder takes two objects on a line, and one on two."""
-        whole = octets[-1] == _NEWLINE
-        before = octets[ends - 1]
-        if _RETURN in before[-1:]:
-            before = np.where(before == _RETURN, octets[ends - 2], before)
-        after = octets[(ends[:-1] if whole else ends) + 1]
-        # inside an object no newline stands between } and {, so here each one parts two objects
-        parted = octets[0] == _OPEN and (before == _CLOSE).all() and (after == _OPEN).all()
-        if parted and len(rows) == len(ends) + (not whole):
+        """Remember the line of each row."""
+        if one_a_line(octets, ends, len(rows)):
             self._places.add(self._gather.rows, self.lines + 1)
             return
         self._learn(block)  # raises where a line is not exactly one object
-        self._places.add(self._gather.rows, np.array([number for number, _ in self._filled(block)]))
+        self._places.add(self._gather.rows, np.array([number for number, _ in filled(block, self.lines)]))
 
     def _take(self, what: str, name: str, column: Sequence[Any]) -> None:
         gather = self._gather
@@ -146,6 +154,40 @@ class JsonLines:
                 gather.labels(f"raw:metadata.{step}", [bytes(raw) or None for raw in raws])
 
 
+def filled(block: Block, before: int) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, with their numbers; so many lines stand before the block."""
+    for number, line in enumerate(bytes(block).split(b"\n"), before + 1):
+        if line.strip(b" \t\r"):
+            yield number, line
+
+
+def one_a_line(octets: NDArray[np.uint8], ends: Ints, rows: int) -> bool:
+    """Whether each line is exactly one object: the decoder also takes two on a line, and one on two."""
+    if not len(octets) or octets[0] != _OPEN:
+        return not rows and not len(octets)
+    whole = octets[-1] == _NEWLINE
+    before = octets[ends - 1]
+    if _RETURN in before[-1:]:
+        before = np.where(before == _RETURN, octets[ends - 2], before)
+    after = octets[(ends[:-1] if whole else ends) + 1]
+    # inside an object no newline stands between } and {, so here each one parts two objects
+    return bool((before == _CLOSE).all() and (after == _OPEN).all()) and rows == len(ends) + (not whole)
+
+
+def unreadable(error: Exception) -> tuple[str, str]:
+    """What Python's decoder found in a line, one of `UNREADABLE`: what is wrong, and what would be right."""
+    right = "expected one JSON object a line"
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start + 1} of the line is not UTF-8", "expected UTF-8 text"
+    if isinstance(error, UnicodeEncodeError):
+        return "half of a surrogate pair stands alone", "expected whole characters"
+    if not isinstance(error, json.JSONDecodeError):
+        return "it is nested too deeply", "expected a flat object"
+    if error.msg == "Extra data":
+        return "two values on one line", right
+    return f"not JSON ({error.msg.removesuffix(' at')} at column {error.colno})", right
+
+
 def _unpacked(column: Sequence[Any], names: Sequence[str], absent: Any) -> list[tuple[str, Sequence[Any]]]:
     """A column of objects as one column per name; a missing object lacks them all."""
     if not names:
@@ -170,16 +212,8 @@ def _faults(line: bytes, names: Mapping[str, str]) -> tuple[str, str]:
         row = json.loads(line.decode(), parse_constant=_no_constant)
         found = fault(row, names) or _odd(row, names)
         json.dumps(row, ensure_ascii=False).encode()
-    except UnicodeDecodeError as error:
-        return f"byte {error.start + 1} of the line is not UTF-8", "expected UTF-8 text"
-    except UnicodeEncodeError:
-        return "half of a surrogate pair stands alone", "expected whole characters"
-    except RecursionError:
-        return "it is nested too deeply", "expected a flat object"
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
-            return "two values on one line", "expected one JSON object a line"
-        return f"not JSON ({error.msg.removesuffix(' at')} at column {error.colno})", "expected one JSON object a line"
+    except UNREADABLE as error:
+        return unreadable(error)
     except _Constant as error:
         return f"{error} is not JSON", "expected a finite number or null"
     except ValueError:  # an integer of thousands of digits

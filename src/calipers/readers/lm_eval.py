@@ -13,17 +13,16 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from calipers.errors import InputError
 from calipers.readers.divide import Progress
 from calipers.readers.files import BOM, LARGEST_WHOLE, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.readers.jsonl import JsonLines, LineError
-from calipers.rollouts.column import Column
+from calipers.readers.lm_eval_rows import LIKELIHOODS, Odd, finite, lost, sizes, with_odd
 from calipers.rollouts.part import Part
 
 KEYS: Final = frozenset({"doc_id", "doc", "resps", "filtered_resps"})
@@ -35,27 +34,22 @@ OTHERS: Final = frozenset(
         "scores_per_repeat",
     }
 )
-LIKELIHOODS: Final = {
-    "perplexity": "",
-    "word_perplexity": "words",
-    "byte_perplexity": "bytes",
-    "bits_per_byte": "bytes",
-}
-"""Metrics of log-likelihoods, and what else a document keeps for them."""
-
 INVALID: Final = "[invalid]"
 UNNAMED: Final = "none"
-_NAME: Final = re.compile(r"samples_(?P<task>.+?)(?:_(?P<time>\d{4}-\d\d-\d\dT[\d.:-]+))?\.jsonl(?:\.\w+)?")
+_TIME: Final = r"_(?P<time>\d{4}-\d\d-\d\dT[\d.:-]+)"
+_NAME: Final = re.compile(rf"samples_(?P<task>.+?)(?:{_TIME})?\.jsonl(?:\.\w+)?")
+RESULTS_NAME: Final = re.compile(rf"(?:results|.+{_TIME})\.json")  # of --output_path STEM.json it is STEM_TIME
 _RESULTS: Final = re.compile(rb'\{\s*"results"\s*:\s*\{')
 
 
-@dataclass(slots=True)
-class _Odd:
-    """What the records cannot say themselves, found on the way."""
+class _Pipeline(msgspec.Struct):
+    filter: list[dict[str, Any]] | None = None
 
-    numbers: list[tuple[int, str, float]] = field(default_factory=list)  # (row, metric, NaN or an infinity)
-    paired: set[str] = field(default_factory=set)  # metrics that are pairs, of which only all together are a number
-    rows: int = 0
+
+class _Config(msgspec.Struct):
+    """A task's configuration in a results file, as far as it says what a filter falls back to."""
+
+    filter_list: list[_Pipeline] | None = None
 
 
 def is_row(row: Mapping[str, Any]) -> bool:
@@ -78,7 +72,7 @@ def read_samples(source: Source, names: Mapping[str, str], labels: Collection[st
     """The rollouts of a file of samples."""
     task, model, fallbacks = _about(source.path)
     source.head = source.head.removeprefix(BOM)
-    reader, odd = JsonLines(source.path, names, labels), _Odd()
+    reader, odd = JsonLines(source.path, names, labels), Odd()
     try:
         for block in line_blocks(source.readinto):
             lines = bytes(block).split(b"\n")
@@ -90,7 +84,7 @@ def read_samples(source: Source, names: Mapping[str, str], labels: Collection[st
         raise InputError.at(f"{source.path}:{reader.lines + 1}", wrong, "expected one sample a line") from None
     except LineError as error:
         raise error.at(source.path) from None
-    return [_with_odd(part, odd, source.path)]
+    return [with_odd(part, odd, source.path)]
 
 
 def read_results(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
@@ -110,7 +104,8 @@ def read_results(source: Source, names: Mapping[str, str], labels: Collection[st
 def samples_beside(path: str) -> list[str]:
     """The files of samples that were written together with a results file."""
     folder, name = os.path.split(path)
-    time = name.removeprefix("results_").removesuffix(".json")
+    results = RESULTS_NAME.fullmatch(name)
+    time = results["time"] if results else None
     found = [(other, _NAME.fullmatch(other)) for other in sorted(os.listdir(folder or "."))]
     return [os.path.join(folder, other) for other, match in found if match and match["time"] in (None, time)]
 
@@ -140,13 +135,17 @@ def task_of(path: str) -> str:
 def results_beside(path: str) -> dict[str, Any]:
     """The results file that was written together with a file of samples; nothing where there is none."""
     match = _NAME.fullmatch(os.path.basename(path))
-    times = [match["time"]] if match and match["time"] else []
-    for name in [f"results_{time}.json" for time in times] or ["results.json"]:
-        beside = os.path.join(os.path.dirname(path), name)
+    folder, names = os.path.dirname(path), ["results.json"]
+    if match and match["time"]:
+        of_then = f"_{match['time']}.json"
+        names = [f"results{of_then}", *(name for name in sorted(os.listdir(folder or ".")) if name.endswith(of_then))]
+    for name in names:
+        beside = os.path.join(folder, name)
         if os.path.isfile(beside) and os.path.getsize(beside) <= LARGEST_WHOLE:
             with open(beside, "rb") as file:
                 found = decoded(file.read())
-            return found if isinstance(found, dict) and "results" in found else {}
+            if found is not None and "results" in found:
+                return found
     return {}
 
 
@@ -155,63 +154,56 @@ def _about(path: str) -> tuple[str, str | None, frozenset[str]]:
     task, beside = task_of(path), results_beside(path)
     model = beside.get("model_name")
     fallbacks = {INVALID}
-    config = (beside.get("configs") or {}).get(task) or {}
-    for pipeline in config.get("filter_list") or ():
-        for step in pipeline.get("filter") or ():
-            if isinstance(step, dict) and isinstance(step.get("fallback"), str):
-                fallbacks.add(step["fallback"])
+    configs = beside.get("configs")
+    with suppress(msgspec.ValidationError):  # it is no configuration of theirs
+        config = msgspec.convert(configs.get(task, {}) if isinstance(configs, dict) else {}, _Config)
+        steps = [step for pipeline in config.filter_list or () for step in pipeline.filter or ()]
+        fallbacks |= {step["fallback"] for step in steps if isinstance(step.get("fallback"), str)}
     return task, model if isinstance(model, str) else None, frozenset(fallbacks)
 
 
-def _record(line: bytes, task: str, model: str | None, fallbacks: Collection[str], odd: _Odd) -> bytes:
+def _record(line: bytes, task: str, model: str | None, fallbacks: Collection[str], odd: Odd) -> bytes:
     """A sample as a record of ours; a bad line as it is, to be refused where it stands."""
     row = decoded(line) if line.strip() else None
     if row is None or not is_row(row):
         return line
     scores: dict[str, float] = {}
-    sizes: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for name, value in row.items():
         if name in OTHERS or value is None:
             continue
         if name in LIKELIHOODS or not isinstance(value, (int, float)):
             odd.paired.add(name)
-            sizes |= _sizes(name, value)
+            counts |= sizes(name, value)
             continue
-        if not math.isfinite(value):
-            odd.numbers.append((odd.rows, name, value))
-        scores[name] = float(value) if math.isfinite(value) else 0.0
-    if not scores and "logprob" in sizes:
-        scores["reward"] = sizes["logprob"] / max(1.0, sizes.get("bytes", 1.0))
+        try:
+            number = float(value)
+        except OverflowError:  # an integer of hundreds of digits: refused as any number that no double holds
+            return b'{"task":"","reward":1e999}'
+        if not math.isfinite(number):
+            odd.numbers.append((odd.rows, name, number))
+        scores[name] = number if math.isfinite(number) else 0.0
+    if not scores and "logprob" in counts:
+        scores["reward"] = counts["logprob"] / max(1.0, counts.get("bytes", 1.0))
     answers = row["filtered_resps"]
     pipeline = row.get("filter", UNNAMED)
     record = {
         "task": str(row["doc_id"]),
         "rewards": scores,
-        "outcome": "unparsed" if _lost(answers, fallbacks) else None,
+        "outcome": "unparsed" if lost(answers, fallbacks) else None,
         "answer": answers[0] if isinstance(answers, list) and len(answers) == 1 else None,
         "agent": None if pipeline == UNNAMED else str(pipeline),
         "model": model,
         "dataset": task,
         "metadata": row["doc"] if isinstance(row["doc"], dict) else None,
-        **sizes,
+        **counts,
     }
+    try:
+        written = json.dumps(finite(record), ensure_ascii=False).encode("utf-8", "replace")
+    except RecursionError:
+        return line
     odd.rows += 1
-    return json.dumps(_finite(record), ensure_ascii=False).encode("utf-8", "replace")
-
-
-def _sizes(name: str, value: Any) -> dict[str, float]:
-    """What a document keeps for a perplexity, as columns: its log-likelihood, and the words or bytes it is of."""
-    held = value if isinstance(value, list) else [value]
-    if name not in LIKELIHOODS or not all(isinstance(one, (int, float)) and math.isfinite(one) for one in held):
-        return {}
-    return {column: float(one) for column, one in zip(("logprob", LIKELIHOODS[name]), held, strict=False)}
-
-
-def _lost(answers: Any, fallbacks: Collection[str]) -> bool:
-    """Whether all that a pipeline left is a fallback."""
-    held = answers if isinstance(answers, list) else [answers]
-    flat = [one for answer in held for one in (answer if isinstance(answer, list) else [answer])]
-    return bool(flat) and all(isinstance(one, str) and one in fallbacks for one in flat)
+    return written
 
 
 def decoded(text: bytes) -> dict[str, Any] | None:
@@ -225,26 +217,3 @@ def decoded(text: bytes) -> dict[str, Any] | None:
         except (ValueError, RecursionError):
             return None
     return found if isinstance(found, dict) else None
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _with_odd(part: Part, odd: _Odd, path: str) -> Part:
-    rewards = dict(part.rewards)
-    for row, name, value in odd.numbers:
-        held = rewards[name]
-        values = np.array(held.values)
-        values[row] = value
-        rewards[name] = Column(values, held.given)
-    if not odd.paired:
-        return replace(part, rewards=rewards)
-    names = ", ".join(sorted(odd.paired))
-    said = "is a number" if len(odd.paired) == 1 else "are numbers"
-    note = f"{path}: {names} {said} of all documents together, shown by calipers score --dialect lm_eval --format md"
-    return replace(part, rewards=rewards, notes=[*part.notes, note])

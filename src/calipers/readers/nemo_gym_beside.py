@@ -13,8 +13,8 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.readers.files import BOM, STDIN, Source, line_blocks
 from calipers.readers.growing import Growing
+from calipers.readers.jsonl import one_a_line
 from calipers.readers.nemo_gym_file import outcome_of
-from calipers.readers.nemo_gym_line import one_a_line
 from calipers.readers.nemo_gym_rows import ROLLOUT, TASK
 from calipers.readers.nemo_gym_schema import Agent
 from calipers.readers.nemo_gym_taking import GymPart

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -64,7 +65,7 @@ class _Key:
             return True
         try:
             values = self._values.pack(start, column)
-        except OverflowError:
+        except (OverflowError, struct.error):  # an integer that no float can hold
             return False
         if kind is int and np.abs(values).max() >= _EXACT:
             return False

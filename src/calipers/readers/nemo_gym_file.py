@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from codecs import utf_8_decode
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,13 +15,13 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from calipers.readers.gather import BadRow, Gather
-from calipers.readers.jsonl import Block, LineError
+from calipers.readers.jsonl import Block, LineError, filled, one_a_line
 from calipers.readers.nemo_gym_cells import REWARD, Cells
-from calipers.readers.nemo_gym_line import BAD, decoded, one_a_line
+from calipers.readers.nemo_gym_line import BAD, decoded
 from calipers.readers.nemo_gym_rows import ROLLOUT, GymRows, Keys, overlaid
 from calipers.readers.nemo_gym_schema import KILLED, Schema, usages
 from calipers.readers.nemo_gym_taking import GymPart, Taking, keys_of, take_records
-from calipers.readers.schema import MOST_COLUMNS
+from calipers.readers.schema import MOST_COLUMNS, MOST_KEYS
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.part import Labels, Places
 from calipers.rollouts.record import CODE, UNSTATED
@@ -63,7 +63,7 @@ class GymLines:
             self._places.add(rows, self.lines + 1)
             columns = zip(*map(astuple, found), strict=True)
             for (what, key), column in zip(self._schema.fields, columns, strict=True):
-                self._take(what, key, column, len(found))
+                self._take(what, key, column)
             self._taking.end_block(len(found))
             self._gather.rows += len(found)
         self.lines += len(ends)
@@ -116,26 +116,41 @@ class GymLines:
     def _learn(self, block: Block) -> bool:
         """Widen the schema to the lines that do not fit it; False when one never will."""
         widened = False
-        for number, line in self._filled(block):
+        waiting: list[bytes] = []  # lines that do not fit the decoder there is, and were learnt from
+        patience = 1
+        for number, line in filled(block, self.lines):
             if _fits(self._schema, line):
                 continue
-            if not self._schema.learn(decoded(number, line)):
-                return False
-            self._schema.rebuild()
-            if self._schema.columns() > MOST_COLUMNS:
-                many = f"the file has more than {MOST_COLUMNS} columns of numbers"
-                raise LineError(number, many, "expected ids as values, not as keys")
-            if not _fits(self._schema, line):
+            if not self._learn_row(number, decoded(number, line)) and not waiting:
                 return False
             widened = True
-        return widened
+            waiting.append(line)
+            # a decoder costs as much as many lines: where each line brings a key, few are made
+            if len(waiting) >= patience:
+                if not self._rebuilt(waiting):
+                    return False
+                waiting, patience = [], 2 * patience
+        return widened and (not waiting or self._rebuilt(waiting))
 
-    def _filled(self, block: Block) -> Iterator[tuple[int, bytes]]:
-        for number, line in enumerate(bytes(block).split(b"\n"), self.lines + 1):
-            if line.strip(b" \t\r"):
-                yield number, line
+    def _learn_row(self, number: int, row: Mapping[str, Any]) -> bool:
+        """Widen the schema to a row; False when it knew all of it. LineError for a key too many."""
+        if not self._schema.learn(row):
+            return False
+        many = ""
+        if self._schema.columns() > MOST_COLUMNS:
+            many = f"the file has more than {MOST_COLUMNS} columns of numbers"
+        elif len(self._schema.kinds) + len(self._schema.usage) > MOST_KEYS:
+            many = f"the file has more than {MOST_KEYS} different keys"
+        if many:
+            raise LineError(number, many, "expected ids as values, not as keys")
+        return True
 
-    def _take(self, what: str, key: str, column: Sequence[Any], size: int) -> None:
+    def _rebuilt(self, lines: Sequence[bytes]) -> bool:
+        """Make the decoder for what was learnt; whether these lines fit it."""
+        self._schema.rebuild()
+        return all(_fits(self._schema, line) for line in lines)
+
+    def _take(self, what: str, key: str, column: Sequence[Any]) -> None:
         if what == "raw":
             raws = [bytes(raw) or None for raw in column]
             self._take_labels(key, raws)
@@ -163,10 +178,11 @@ class GymLines:
 
     def _take_slowly(self, block: Block) -> None:
         """Line by line, as Python reads JSON: NaN and Infinity are numbers, and any key will do."""
-        lines = list(self._filled(block))
+        lines = list(filled(block, self.lines))
         records = [decoded(number, line) for number, line in lines]
-        for record in records:
-            self._schema.learn(record)
+        learnt = [self._learn_row(number, row) for (number, _), row in zip(lines, records, strict=True)]
+        if any(learnt):
+            self._schema.rebuild()  # the next block may fit the decoder, which must know what the schema does
         self._places.add(self._taking.cells.rows, np.array([number for number, _ in lines]))
         for key in {*self._raws.values()}:
             self._take_labels(key, [msgspec.json.encode(row[key]) if key in row else None for row in records])

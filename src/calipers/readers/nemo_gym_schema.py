@@ -54,19 +54,18 @@ class Schema:
 
     def learn(self, row: Mapping[str, Any]) -> bool:
         """Widen the schema to one row; False when it knew all of it, or a struct cannot say it."""
-        before = self._size()
         response = row.get("response")
         usage = response.get("usage") if isinstance(response, dict) else None
         usage = usage if isinstance(usage, dict) else {}
         if odd_key([*row, *usage]) is not None:
             return False
+        learnt = False
         for held, values in ((self.kinds, row), (self.usage, usage)):
             for key, value in values.items():
-                held.setdefault(key, set()).update(_kind(value))
-        return self._size() > before
-
-    def _size(self) -> int:
-        return sum(len(kinds) + 1 for held in (self.kinds, self.usage) for kinds in held.values())
+                kind = _kind(value)
+                learnt = learnt or key not in held or not held[key].issuperset(kind)
+                held.setdefault(key, set()).update(kind)
+        return learnt
 
     def columns(self) -> int:
         """How many columns of numbers the schema holds."""

@@ -64,7 +64,7 @@ class Taking:
         elif what == "agent":
             self._take_agents(column)
         elif what == "failure":
-            self._fill(self.failures, self.cells.rows, None)
+            self._fill(self.failures, self.cells.rows)
             self.failures.extend(column)
         else:
             try:
@@ -99,13 +99,13 @@ class Taking:
         self.cells.rows += rows
 
     @staticmethod
-    def _fill(column: list[Any], rows: int, value: Any) -> None:
-        column.extend([value] * (rows - len(column)))
+    def _fill(column: list[Any], rows: int) -> None:
+        column.extend([None] * (rows - len(column)))
 
     def finish(self, keys: Callable[[Sequence[int]], Mapping[int, Keys]]) -> GymRows:
         """All rows; ``keys`` says in what order some of them name theirs."""
         size = self.cells.rows
-        self._fill(self.failures, size, None)
+        self._fill(self.failures, size)
         top = self.cells.finish("top", {})
         rows = GymRows(
             self._tasks.finish(size),

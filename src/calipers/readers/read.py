@@ -9,7 +9,7 @@ import gc
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import msgspec
@@ -17,7 +17,8 @@ import msgspec
 from calipers.errors import InputError, UnknownName
 from calipers.readers import divide, evsys, harbor, inspect, lm_eval, native, nemo_gym, run_folder, table
 from calipers.readers.files import BOM, LONGEST_LINE, Source
-from calipers.readers.harbor_folder import JobFolder, with_jobs
+from calipers.readers.folders import with_folders
+from calipers.readers.harbor_folder import JobFolder
 from calipers.readers.harbor_join import numbered
 from calipers.readers.nemo_gym_beside import has_companions
 from calipers.readers.run_folder import RunLog
@@ -57,7 +58,7 @@ class Input:
     path: str
     format: str  # one of FORMATS
     sha256: str  # of the bytes on disk; of a job, of its trials' names and results
-    rollouts: int  # rows in it; those that a plan owes are not
+    rollouts: int  # rows in it, or in the samples beside results; those that a plan owes are not
 
 
 def read(
@@ -94,7 +95,7 @@ def begin(
     if not paths:
         raise InputError("no files; expected at least one file of rollouts")
     paths = nemo_gym.without_companions(paths)
-    given = with_jobs(paths)
+    given, told = with_folders(paths)
     done, total = 0, sum(map(_size, given))
     parts: list[Part] = [] if kept is None else kept
     seen = []
@@ -108,12 +109,14 @@ def begin(
                     raise InputError.at(
                         each if isinstance(each, str) else each.path, "no rollouts", "expected at least one"
                     )
-                seen.append((source, kind, sum(len(part) for part in found if part.places.path == source.path)))
+                own = [part for part in found if part.places.path == source.path or kind == "lm_eval_results"]
+                seen.append((source, kind, sum(map(len, own))))
                 done += source.size
                 parts += found
                 if progress is not None:
                     progress(done, total)
         _check_named(columns, paths, parts)
+        parts[0] = replace(parts[0], notes=[*parts[0].notes, *told])
         parts[:] = numbered(parts)
         rollouts = assemble(parts)
     return rollouts, lambda: [Input(source.path, kind, source.sha256(), rows) for source, kind, rows in seen]

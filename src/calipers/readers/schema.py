@@ -17,6 +17,7 @@ from calipers.rollouts.record import GROUP, ROLES, TEXTS, Outcome, meant
 Raw = msgspec.Raw
 NOTHING = Raw(b"")
 MOST_COLUMNS = 1000  # more distinct keys than this are ids used as keys, not columns
+MOST_KEYS = 4000  # of any kind; each takes room in every row of a block
 
 
 class _Object(msgspec.Struct, gc=False):
@@ -59,33 +60,34 @@ class Schema:
 
     def learn(self, line: bytes) -> bool:
         """Widen the schema to fit one line; False when it knew all of it already, or cannot."""
-        before, row = self._size(), _ROWS.decode(line)
+        row = _ROWS.decode(line)
         inside = {key: list(_ROWS.decode(raw)) for key, raw in row.items() if self._opens(key, raw)}
         if odd_key([*row, *(name for names in inside.values() for name in names)]) is not None:
             return False
+        learnt = False
         for key, raw in row.items():
-            role = self.roles.get(key)
+            role, kind = self.roles.get(key), _kind(raw)
             if role is None:
+                learnt = learnt or key not in self.extra
                 kinds = self.extra.setdefault(key, set())
-                kind = _kind(raw)
                 if kind and not (key in self.numbers and kind != "number"):
+                    learnt = learnt or kind not in kinds
                     kinds.add(kind)
                 continue
+            learnt = learnt or role not in self.seen
             self.seen.add(role)
-            if role in TEXTS and _kind(raw) in ("text", "list"):
-                self.texts[role].add(_kind(raw))
+            if role in TEXTS and kind in ("text", "list"):
+                learnt = learnt or kind not in self.texts[role]
+                self.texts[role].add(kind)
             if key in inside:
-                known = self.inside[role]
-                known.extend(name for name in inside[key] if name not in known)
-        return self._size() > before
+                new = [name for name in inside[key] if name not in self.inside[role]]
+                learnt = learnt or bool(new)
+                self.inside[role] += new
+        return learnt
 
     def _opens(self, key: str, raw: Raw) -> bool:
         """Whether a key holds an object of numbers."""
         return self.roles.get(key) in self.inside and _kind(raw) == "object"
-
-    def _size(self) -> int:
-        kinds = sum(len(kinds) + 1 for kinds in self.extra.values())
-        return len(self.seen) + kinds + sum(map(len, (*self.inside.values(), *self.texts.values())))
 
     def keys(self) -> frozenset[str]:
         """The keys that occur."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import io
 import os
 from collections import Counter
@@ -50,10 +51,8 @@ def read_parquet(source: Source, names: Mapping[str, str], labels: Collection[st
     """The rollouts of a Parquet source: a rollout a row, null is a gap, NaN is a number somebody sent."""
     import polars as pl
 
-    with _explained(source.path):
-        # a bare path could be taken for an address
-        place = os.path.abspath(source.path) if source.divisible else io.BytesIO(source.everything(LARGEST_WHOLE))
-        table = pl.scan_parquet(place, glob=False, hive_partitioning=False)
+    with explained(source.path):
+        table = scanned(source)
         columns = _flat(table.collect_schema(), names, labels)
         rows = int(table.select(pl.len()).collect().item())
     keys = [column.key for column in columns]
@@ -62,7 +61,7 @@ def read_parquet(source: Source, names: Mapping[str, str], labels: Collection[st
     wanted = sorted({columns[meaning.at].at for meaning in found})
     frames = Frames(Places(source.path, "row "))
     frames.begin(1)
-    with _explained(source.path):
+    with explained(source.path):
         # columns by position: as names, "*" and "^.*$" are patterns
         chosen = table.select([pl.nth(at).alias(str(at)) for at in wanted])
         for batch in chosen.collect_batches(chunk_size=BATCH, maintain_order=True):
@@ -76,11 +75,25 @@ def read_parquet(source: Source, names: Mapping[str, str], labels: Collection[st
     return [frames.finish(frozenset(keys) & frozenset(names.values()))] if rows else []
 
 
+def csv_keys(header: csv_text.Block) -> list[str]:
+    """What the first record of a CSV text calls its columns."""
+    return [(key or "").strip() for key in header.frame().row(0)]
+
+
+def scanned(source: Source) -> pl.LazyFrame:
+    """A Parquet source, of which nothing is read yet that nobody asks for."""
+    import polars as pl
+
+    # a bare path could be taken for an address
+    place = os.path.abspath(source.path) if source.divisible else io.BytesIO(source.everything(LARGEST_WHOLE))
+    return pl.scan_parquet(place, glob=False, hive_partitioning=False)
+
+
 class _Csv:
     """The table a CSV text holds: every cell is text, and becomes what its column is read as."""
 
     def __init__(self, path: str, header: csv_text.Block, names: Mapping[str, str], labels: Collection[str]) -> None:
-        keys = [(key or "").strip() for key in header.frame().row(0)]
+        keys = csv_keys(header)
         _check_keys(f"{path}:{header.lines[0]}", keys, names)
         self._keys = keys
         self._meanings = meanings(keys, names, labels)
@@ -144,7 +157,11 @@ def _check_keys(place: str, keys: list[str], names: Mapping[str, str]) -> None:
     if task not in keys:
         here = ", ".join(map(named, keys))
         here = here if len(here) <= 300 else here[:297] + "..."
-        raise InputError.at(place, f"no column {task!r}", f"name it with --columns task=KEY (columns here: {here})")
+        right = f"name it with --columns task=KEY (columns here: {here})"
+        parted = next((mark for mark in ";\t|" if len(keys) == 1 and task in keys[0].split(mark)), None)
+        if parted is not None:
+            right = f"expected commas between columns, not {json.dumps(parted)}"
+        raise InputError.at(place, f"no column {task!r}", right)
 
 
 def _readable(what: str, dtype: pl.DataType) -> bool:
@@ -201,7 +218,7 @@ def _end(dtype: Any, steps: Sequence[str]) -> pl.DataType | None:
 
 
 @contextmanager
-def _explained(path: str) -> Iterator[None]:
+def explained(path: str) -> Iterator[None]:
     """Turn what polars says of a broken file into an InputError."""
     import polars as pl
 

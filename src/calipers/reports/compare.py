@@ -77,7 +77,7 @@ class Finding:
     more_samples: int | None
     p_equivalent: float | None  # within the margin; None without one
     p_not_worse: float | None  # than the margin allows
-    mcnemar: McNemar | None  # where each task has one pass or fail in each run; its first is our second
+    mcnemar: McNemar | None  # where each task has one pass or fail in each run
     why: str | None
     signature: str
 
@@ -215,7 +215,14 @@ class Comparison:
                     "first_run": contest.runs[pair.first].name,
                     "second_run": contest.runs[pair.second].name,
                 }
-                found += [{**who, **_flat(finding)} for finding in pair.findings]
+                aligned = pair.alignment
+                tasks = {
+                    "aligned_by": aligned.by,
+                    "common_tasks": aligned.common,
+                    "only_first": aligned.only_first.count,
+                    "only_second": aligned.only_second.count,
+                }
+                found += [{**who, **_flat(finding), **tasks} for finding in pair.findings]
         return found
 
     def to_polars(self) -> pl.DataFrame:

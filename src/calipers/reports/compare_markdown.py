@@ -6,16 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from calipers.reports.compare import Changed, Comparison, Contest, Pair, Ranks
 from calipers.reports.compare_words import (
-    NAME,
     answer,
     chance,
     common,
     detail,
     figures,
+    likely,
+    names_of,
     optimism,
     sentences,
     settings,
     tally,
+    ways,
 )
 from calipers.reports.figures import figure, percent
 from calipers.reports.markdown import Cells, code
@@ -40,10 +42,11 @@ def _contest(contest: Contest, found: Comparison) -> Iterator[str]:
 
 
 def _pair(pair: Pair, contest: Contest, found: Comparison) -> Iterator[str]:
-    first, second = contest.runs[pair.first], contest.runs[pair.second]
-    yield f"#### {code(second.name, NAME)} against {code(first.name, NAME)}"
-    yield "\n".join(f"- **{word}**: {_prose(said)}" for word, said in sentences(pair, first, second))
-    yield "\n".join(f"- {_prose(text)}" for text in (common(pair, first, second), *pair.notes))
+    names = names_of(contest.runs)
+    both = names[pair.first], names[pair.second]
+    yield f"#### {code(both[1], None)} against {code(both[0], None)}"
+    yield "\n".join(f"- **{word}**: {_prose(said)}" for word, said in sentences(pair, both))
+    yield "\n".join(f"- {_prose(text)}" for text in (common(pair, both), *pair.notes))
     numbers = ("first", "second", "difference", f"{percent(found.confidence)} interval", "p", "p (Holm)", "p (BH)")
     yield _table(
         ("metric", *numbers, "verdict", ""),
@@ -61,7 +64,7 @@ def _pair(pair: Pair, contest: Contest, found: Comparison) -> Iterator[str]:
     flips = pair.flips
     if flips and (flips.worse or flips.better):
         yield f"by {code(flips.metric)}, task by task: {tally(pair)}"
-        for what, those in (("worse", flips.regressions), ("better", flips.fixes)):
+        for what, those in zip(ways(pair), (flips.regressions, flips.fixes), strict=True):
             if those:
                 yield _table((what, "first", "second", "first answered", "second answered"), _changed(those))
 
@@ -76,15 +79,16 @@ def _ranks(ranks: Ranks, contest: Contest, found: Comparison) -> Iterator[str]:
     if ranks.why:
         yield _prose(f"no ranks by {ranks.metric}: {ranks.why}")
         return
+    names = names_of(contest.runs)
     yield _table(
         ("rank", f"by {code(ranks.metric)}", "value", f"{percent(found.confidence)} of ranks", "chance of being best"),
         (
             (
                 f"{place.rank:g}",
-                code(contest.runs[place.run].name, NAME),
+                code(names[place.run], None),
                 figure(place.value),
                 f"{place.ranks[0]:g} to {place.ranks[1]:g}",
-                f"{100 * place.chance_best:.3g} %",
+                likely(place.chance_best).replace("<", "&lt;"),
             )
             for place in ranks.places
         ),

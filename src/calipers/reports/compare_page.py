@@ -9,16 +9,18 @@ from typing import TextIO
 
 from calipers.reports.compare import Changed, Comparison, Contest, Finding, Pair, Ranks
 from calipers.reports.compare_words import (
-    NAME,
     answer,
     chance,
     common,
     detail,
     figures,
+    likely,
+    names_of,
     optimism,
     sentences,
     settings,
     tally,
+    ways,
 )
 from calipers.reports.figures import counted, figure, on_the_point, percent
 from calipers.reports.page import PLAIN_WIDTH, Line, wrapped
@@ -59,11 +61,12 @@ def _contest(contest: Contest, found: Comparison, columns: int) -> Iterator[Line
     if contest.dataset:
         yield [(clean(contest.dataset, 200), "title")]
     letters = string.ascii_uppercase if len(contest.runs) <= 26 else [str(n + 1) for n in range(len(contest.runs))]
-    for letter, run in zip(letters, contest.runs, strict=False):
+    wide = len(letters[len(contest.runs) - 1])
+    for letter, run, name in zip(letters, contest.runs, names_of(contest.runs), strict=False):
         told = [one for one in (run.model, run.agent, run.source) if one and one not in run.name]
         source = "".join(f"  {clean(one, None)}" for one in told)
         account = f"{counted(run.tasks, 'task')}, {counted(run.samples, 'sample')}"
-        yield [(f"{letter}  ", "head"), (clean(run.name, NAME), "name"), (f"{source}  ({account})", "note")]
+        yield [(f"{letter:{wide}}  ", "head"), (name, "name"), (f"{source}  ({account})", "note")]
     for pair in contest.pairs:
         yield []
         yield from _pair(pair, contest, letters, found, columns)
@@ -74,10 +77,11 @@ def _contest(contest: Contest, found: Comparison, columns: int) -> Iterator[Line
 
 
 def _pair(pair: Pair, contest: Contest, letters: Sequence[str], found: Comparison, columns: int) -> Iterator[Line]:
-    first, second = contest.runs[pair.first], contest.runs[pair.second]
-    for _, said in sentences(pair, first, second):
+    names = names_of(contest.runs)
+    both = names[pair.first], names[pair.second]
+    for _, said in sentences(pair, both):
         yield from wrapped(said.replace(" %", "\N{NO-BREAK SPACE}%"), columns, "", "heading")
-    yield from wrapped(common(pair, first, second), columns, "", "ledger")
+    yield from wrapped(common(pair, both), columns, "", "ledger")
     for note in pair.notes:
         yield from wrapped(f"note: {clean(note, None)}", columns, "", "ledger")
     yield []
@@ -168,7 +172,8 @@ def _flips(pair: Pair, letters: tuple[str, str], columns: int) -> Iterator[Line]
     if flips is None:
         return
     yield [(f"by {clean(flips.metric)}, task by task: {tally(pair)}", "heading")]
-    for what, count, those in (("worse", flips.worse, flips.regressions), ("better", flips.better, flips.fixes)):
+    worse, better = ways(pair)
+    for what, count, those in ((worse, flips.worse, flips.regressions), (better, flips.better, flips.fixes)):
         if those:
             many = f"{len(those)} of {count:,}" if count > len(those) else f"{count:,}"
             yield [(f"{what}, {many}", "head")]
@@ -195,13 +200,13 @@ def _ranks(ranks: Ranks, contest: Contest, found: Comparison, columns: int) -> I
     if ranks.why:
         yield from wrapped(f"no ranks: {ranks.why}", columns, "  ", "note")
         return
-    places = ranks.places
+    places, names = ranks.places, names_of(contest.runs)
     table = [
         _Column("rank", [f"{place.rank:g}" for place in places], right=True),
-        _Column("run", [clean(contest.runs[place.run].name, NAME) for place in places], "name"),
+        _Column("run", [names[place.run] for place in places], "name"),
         _Column("value", on_the_point([figure(place.value) for place in places]), "value", right=True),
         _Column(f"{percent(found.confidence)} of ranks", [f"{p.ranks[0]:g} to {p.ranks[1]:g}" for p in places]),
-        _Column("chance of being best", [f"{100 * place.chance_best:.3g} %" for place in places], right=True),
+        _Column("chance of being best", [likely(place.chance_best) for place in places], right=True),
     ]
     yield from _laid_out(table, [[] for _ in places], columns)
     yield from wrapped(optimism(ranks), columns, "", "note")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from calipers.reports.compare import Comparison, Finding, OneSide, Pair, Ranks, Run
 from calipers.reports.figures import NONE, counted, figure, percent
@@ -11,26 +12,44 @@ from calipers.reports.safe import clean
 NAME = 40  # characters of a run's name
 ANSWER = 200  # characters of an answer at most
 _NAMED = 5  # tasks of one side that are named
+_EXACT = 1e-9  # of the size of a number: a spread below is the rounding of sums, and deserves no decimals
 
 
-def sentences(pair: Pair, first: Run, second: Run) -> list[tuple[str, str]]:
-    """The verdicts over all tasks, (word, sentence); metrics of which the same is true share one."""
+def names_of(runs: Sequence[Run]) -> list[str]:
+    """What runs are called on the page: long names lose their middle, unless that made two of them alike.
+
+    Models of one family differ at the end of their names, where a plain cut would leave them the same.
+    """
+    short = [clean(_shortened(run.name), None) for run in runs]
+    return [own if short.count(own) == 1 else clean(run.name, None) for own, run in zip(short, runs, strict=True)]
+
+
+def _shortened(name: str) -> str:
+    half = NAME // 2
+    return name if len(name) <= NAME else f"{name[: half - 1]}…{name[-half:]}"
+
+
+def sentences(pair: Pair, names: tuple[str, str]) -> list[tuple[str, str]]:
+    """The verdicts over all tasks, (word, sentence); metrics of which the same is true share one.
+
+    ``names`` are those of the first and the second run, as `names_of` makes them.
+    """
     found: dict[str, list[Finding]] = {}
     for finding in pair.findings:
         if finding.by is None:
             found.setdefault(finding.sentence, []).append(finding)
     return [
-        (those[0].verdict, sentence(those[0], first, second, ", ".join(clean(one.metric) for one in those)))
+        (those[0].verdict, sentence(those[0], names, ", ".join(clean(one.metric) for one in those)))
         for those in found.values()
     ]
 
 
-def sentence(finding: Finding, first: Run, second: Run, of: str) -> str:
+def sentence(finding: Finding, names: tuple[str, str], of: str) -> str:
     """A finding for somebody who has to act on it.
 
     The word of the verdict stands first in its own sentence, and so says what to put before it.
     """
-    one, two = clean(first.name, NAME), clean(second.name, NAME)
+    one, two = names
     said = finding.sentence
     if finding.verdict == "undecided":
         which = "higher" if finding.higher_is_better is None else "better"
@@ -40,21 +59,27 @@ def sentence(finding: Finding, first: Run, second: Run, of: str) -> str:
     return f"{of}: {two} is {finding.verdict} than {one}{said.removeprefix(finding.verdict)}"
 
 
-def common(pair: Pair, first: Run, second: Run) -> str:
+def common(pair: Pair, names: tuple[str, str]) -> str:
     """Which tasks the runs share, and which only one of them has."""
     aligned = pair.alignment
     how = "" if aligned.by == "id" else ", paired by the same content under other ids"
     said = [f"{counted(aligned.common, 'common task')}{how}"]
-    for side, run in ((aligned.only_first, first), (aligned.only_second, second)):
+    sides = aligned.only_first, aligned.only_second
+    for side, name in zip(sides, names, strict=True):
         if side.count:
-            said.append(f"{side.count:,} only in {clean(run.name, NAME)} ({_named(side)})")
+            said.append(f"{side.count:,} only in {name} ({_named(side)})")
     return "; ".join(said)
 
 
 def settings(found: Comparison) -> str:
     """How it was made, and the digest that proves it the same."""
     parts = [f"test {found.test}"]
-    if found.test in _OF_P_ONLY:
+    used = _tests(found)
+    if set(used) == {_DRAWN}:
+        parts = [f"test {_DRAWN}"]
+    elif found.test != _DRAWN and _DRAWN in used:
+        parts.append(f"{_DRAWN} for {', '.join(map(clean, used[_DRAWN]))}")
+    if set(used) & set(_OF_P_ONLY):
         parts.append("intervals floored_t")
     parts += [f"confidence {percent(found.confidence)}", f"dialect {found.dialect}"]
     parts += [f"missing {found.missing}", f"seed {found.seed}"]
@@ -67,6 +92,18 @@ def settings(found: Comparison) -> str:
     return f"{', '.join(parts)}, digest {found.digest[:23]}…"
 
 
+def _tests(found: Comparison) -> dict[str, list[str]]:
+    """The tests that were made, each with its metrics: what is no mean is drawn again, whatever was asked for."""
+    used: dict[str, dict[str, None]] = {}
+    for contest in found.contests:
+        for pair in contest.pairs:
+            for finding in pair.findings:
+                if finding.p is not None:
+                    used.setdefault(finding.method, {})[finding.metric] = None
+    return {method: list(metrics) for method, metrics in used.items()}
+
+
+_DRAWN = "paired_bootstrap"
 _OF_P_ONLY = ("sign_flip", "mcnemar", "mid_p")  # tests that have no interval of their own
 _ADJUSTED = {"holm": "Holm's", "bh": "Benjamini and Hochberg's", "none": "the plain p"}
 
@@ -78,10 +115,8 @@ def detail(finding: Finding) -> list[str]:
         said.append(f"{counted(finding.undefined_tasks, 'common task')} without a value in both")
     if finding.mcnemar:
         test = finding.mcnemar
-        said.append(
-            f"McNemar: {test.first_only:,} fixed, {test.second_only:,} broken, "
-            f"exact p {chance(test.exact)}, mid-p {chance(test.mid_p)}"
-        )
+        moved = _moved(test.second_only, test.first_only, finding.higher_is_better)
+        said.append(f"McNemar: {moved}, exact p {chance(test.exact)}, mid-p {chance(test.mid_p)}")
     if finding.p_equivalent is not None:
         said.append(f"equivalent within the margin: p {chance(finding.p_equivalent)}")
     if finding.p_not_worse is not None:
@@ -89,6 +124,14 @@ def detail(finding: Finding) -> list[str]:
     if finding.why:
         said.append(finding.why)
     return said
+
+
+def _moved(up: int, down: int, higher_is_better: bool | None) -> str:
+    """How many tasks went from 0 to 1 and back, by what that means: nothing is fixed where no way is better."""
+    if higher_is_better is None:
+        return f"{up:,} from 0 to 1, {down:,} from 1 to 0"
+    fixed, broken = (up, down) if higher_is_better else (down, up)
+    return f"{fixed:,} fixed, {broken:,} broken"
 
 
 def chance(p: float | None) -> str:
@@ -102,12 +145,23 @@ def chance(p: float | None) -> str:
     return "<0.0001" if p < 0.0001 else f"{p:.2g}"
 
 
+def likely(share: float) -> str:
+    """A chance that was seen in draws, in per cent: never nothing and never certain, as draws are a sample.
+
+    >>> likely(0.5871), likely(0.0002), likely(1.0)
+    ('58.7 %', '<0.1 %', '>99.9 %')
+    """
+    if share < 0.001:
+        return "<0.1 %"
+    return ">99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
+
+
 def figures(finding: Finding) -> tuple[str, str, str, str]:
     """Both values, the difference and its interval, with as many decimals as it deserves."""
     ends = finding.interval or ()
     size = max((abs(x) for x in (finding.first, finding.second, *ends) if x is not None), default=0.0)
     places = 4 if size == 0 or 0.01 <= size < 10 else min(max(3 - math.floor(math.log10(size)), 0), 12)
-    if finding.stderr and math.isfinite(finding.stderr):
+    if finding.stderr and math.isfinite(finding.stderr) and finding.stderr > _EXACT * size:
         places = min(max(places, 1 - math.floor(math.log10(finding.stderr))), 8)
     low_high = f"[{_signed(ends[0], places)}, {_signed(ends[1], places)}]" if ends else NONE
     return figure(finding.first, places), figure(finding.second, places), _signed(finding.delta, places), low_high
@@ -118,10 +172,18 @@ def _signed(value: float | None, places: int) -> str:
     return f"+{text}" if value is not None and value > 0 else text
 
 
+def ways(pair: Pair) -> tuple[str, str]:
+    """What the two lists of changed tasks are called: worse and better, where a metric has a better way."""
+    of = pair.flips.metric if pair.flips else None
+    known = [one.higher_is_better for one in pair.findings if one.by is None and one.metric == of]
+    return ("lower", "higher") if known == [None] else ("worse", "better")
+
+
 def tally(pair: Pair) -> str:
     """How many tasks went which way."""
     flips = pair.flips
-    return "" if flips is None else f"{flips.worse:,} worse, {flips.better:,} better, {flips.same:,} the same"
+    worse, better = ways(pair)
+    return "" if flips is None else f"{flips.worse:,} {worse}, {flips.better:,} {better}, {flips.same:,} the same"
 
 
 def answer(text: str | None, longest: int = ANSWER) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from calipers.errors import InputError
 from calipers.reports.curve import CurveGroup, Curves
 from calipers.reports.figures import counted, percent
-from calipers.reports.safe import clean
+from calipers.reports.safe import clean, width
 from calipers.stats.curve import Curve, Point
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ MOST_PANELS = 24
 LINEAR = 16  # k up to which the axis counts them; beyond, it doubles
 ACROSS, PANEL = 3, (4.7, 3.5)  # panels in a row; inches of each
 DOTS = 160  # to an inch, in a PNG
+HEADING = 46  # columns of text that have room above a panel
 
 COLOURS = {"pass@k": "#0b6fa4", "maj@k": "#2a8c5a", "max@k": "#8a5fa8", "pass^k": "#c8571b"}
 INK, FAINT, RULE = "#222222", "#6b6b6b", "#e3e3e3"
@@ -67,15 +69,18 @@ def picture(curves: Curves, kind: str = "svg") -> bytes:
         figure = Figure(figsize=(PANEL[0] * across + 0.5, PANEL[1] * down + 0.45), layout="constrained")
         (FigureCanvasSVG if kind == "svg" else FigureCanvasAgg)(figure)
         panels = figure.subplots(down, across, squeeze=False).ravel()
+        headings = _headings(curves.groups)
         for place, axes in enumerate(panels):
             if place < len(curves.groups):
-                _panel(axes, curves.groups[place], alone=len(curves.groups) == 1)
+                _panel(axes, curves.groups[place], headings[place])
             else:
                 axes.axis("off")
         figure.supxlabel(_legend(curves), x=0.99, ha="right", fontsize=7.5, color=FAINT)
         stream = io.BytesIO()
         clean_of = {"Date": None, "Creator": "Calipers"} if kind == "svg" else {"Software": "Calipers"}
-        figure.savefig(stream, format=kind, dpi=DOTS, metadata=clean_of, facecolor="white")
+        with warnings.catch_warnings():  # a letter that the font has not is drawn as a box
+            warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
+            figure.savefig(stream, format=kind, dpi=DOTS, metadata=clean_of, facecolor="white")
     return stream.getvalue()
 
 
@@ -85,11 +90,37 @@ def _legend(curves: Curves) -> str:
     return band + ("; dashed: model-based, beyond the samples there are" if guessed else "")
 
 
-def _panel(axes: Axes, group: CurveGroup, *, alone: bool) -> None:
+def _headings(groups: Sequence[CurveGroup]) -> list[str]:
+    """What stands above each panel: as much of a group's name as there is room for, its beginning and its end.
+
+    Where that makes two of them alike, their numbers tell them apart.
+    """
+    found = []
+    for group in groups:
+        own = f" · reward {group.reward}" if group.reward != "reward" else ""
+        heading = clean((group.title or ("" if len(groups) == 1 else "(unnamed)")) + own, None)
+        found.append(_fitted(heading.removeprefix(" · "), HEADING))
+    return [
+        f"{place + 1}: {_fitted(heading, HEADING - 4)}" if found.count(heading) > 1 else heading
+        for place, heading in enumerate(found)
+    ]
+
+
+def _fitted(text: str, room: int) -> str:
+    """The text without its middle, where it is wider than so many columns."""
+    if width(text) <= room:
+        return text
+    head, tail = text, text
+    while width(head) > (room - 1) // 2:
+        head = head[:-1]
+    while width(tail) > room - 1 - width(head):
+        tail = tail[1:]
+    return f"{head}…{tail}"
+
+
+def _panel(axes: Axes, group: CurveGroup, heading: str) -> None:
     shown = [curve for curve in group.lines if curve.points]
     points = [point for curve in shown for point in curve.points]
-    own = f" · reward {group.reward}" if group.reward != "reward" else ""
-    heading = clean((group.title or ("" if alone else "(unnamed)")) + own, 60).removeprefix(" · ")
     fewest, most = group.samples
     each = counted(most, "sample") if fewest == most else f"{fewest} to {counted(most, 'sample')}"
     size = f"{counted(group.tasks, 'task')}, {each} each"

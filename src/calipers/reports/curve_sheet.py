@@ -29,6 +29,8 @@ def _group(group: CurveGroup, curves: Curves) -> Iterator[Block]:
     ks = _rows(sorted({point.k for curve in shown for point in curve.points}), group.samples[1])
     if ks:
         yield _values(shown, ks, curves.confidence)
+    if ks and curves.cluster:
+        yield Said(f"the bands are over clusters: tasks of one {curves.cluster} are one unit", note=True)
     if any(point.model_based for curve in shown for point in curve.points):
         yield Said(
             f"{MODEL} model-based: beyond the {counted(group.samples[1], 'sample')} of a task a uniform prior on each "

@@ -13,6 +13,7 @@ from calipers.stats.variance import Split, Unsplit
 
 NONE = "–"
 MOST_KINDS = 20  # of exceptions that are named
+MOST_DECIMALS = 12
 _POLICY = {"gap": "left out", "zero": "counted as 0", "fail": "not allowed"}
 
 
@@ -25,13 +26,13 @@ def decimals(estimate: Estimate) -> int:
     size = max((abs(x) for x in (estimate.value, *ends) if x is not None and math.isfinite(x)), default=0.0)
     if not estimate.stderr or not math.isfinite(estimate.stderr):
         return _decimals(size)
-    return min(max(_decimals(size), 1 - math.floor(math.log10(estimate.stderr))), 12)
+    return min(max(_decimals(size), 1 - math.floor(math.log10(estimate.stderr))), MOST_DECIMALS)
 
 
 def _decimals(size: float) -> int:
     if size == 0 or 0.01 <= size < 10:
         return 4
-    return min(max(3 - math.floor(math.log10(size)), 0 if size >= 1e6 else 1), 12)
+    return min(max(3 - math.floor(math.log10(size)), 0 if size >= 1e6 else 1), MOST_DECIMALS)
 
 
 def figure(value: float | None, places: int | None = None) -> str:
@@ -45,7 +46,8 @@ def figure(value: float | None, places: int | None = None) -> str:
     if not math.isfinite(value):
         return str(value)
     places = _decimals(abs(value)) if places is None else places
-    return f"{value:.4g}" if abs(value) >= 1e15 else f"{value:,.{places}f}"
+    lost = places == MOST_DECIMALS and 0 < abs(value) < 1e-9  # of so small a number hardly a digit would be left
+    return f"{value:.4g}" if abs(value) >= 1e15 or lost else f"{value:,.{places}f}"
 
 
 def ends(pair: tuple[float, float] | None, places: int) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
+from calipers.reports.figures import figure
+
 SCHEMA = "calipers.gate/1"
 Word = Literal["passed", "failed", "undefined"]
 TIERS: Final = ("critical", "supporting", "advisory")
@@ -35,11 +37,47 @@ class Check:
     gaps: int | None = None
     why: str | None = None  # why it is undefined
     remark: str | None = None
+    confidence: float | None = None  # of the interval
 
     @property
     def title(self) -> str:
         """``dataset · model · agent``, as far as they are known."""
         return " · ".join(part for part in (self.dataset, self.model, self.agent) if part)
+
+    @property
+    def shown(self) -> str:
+        """The value as people read it, with as many digits as show on which side of the number it lies."""
+        text = figure(self.value)
+        if (
+            self.value is None
+            or self.number is None
+            or _side(_read(text), self.number) == _side(self.value, self.number)
+        ):
+            return text
+        exact = f"{self.value:.8g}"
+        return exact if _side(float(exact), self.number) == _side(self.value, self.number) else repr(self.value)
+
+    @property
+    def level(self) -> str:
+        """What the interval is called: ``95 % interval``."""
+        return "interval" if self.confidence is None else f"{100 * self.confidence:g} % interval"
+
+    @property
+    def ends(self) -> str:
+        """The interval in brackets, both ends with as many decimals as the one that has fewer; "" for none."""
+        if self.interval is None:
+            return ""
+        texts = [figure(end) for end in self.interval]
+        places = min(len(text.partition(".")[2]) for text in texts)
+        return f"[{figure(self.interval[0], places)}, {figure(self.interval[1], places)}]"
+
+
+def _side(value: float, number: float) -> int:
+    return (value > number) - (value < number)
+
+
+def _read(text: str) -> float:
+    return float(text.replace(",", ""))
 
 
 @dataclass(frozen=True, slots=True)

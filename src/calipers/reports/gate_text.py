@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from calipers.reports.figures import counted, figure
+from calipers.reports.figures import counted
 from calipers.reports.gate import CRITICAL, Check, Gate
 from calipers.reports.markdown import code
 from calipers.reports.page import PLAIN_WIDTH
-from calipers.reports.safe import clean, width
+from calipers.reports.safe import LONGEST, clean, width
 
 _BETWEEN = "  "
 _WORDS = {"passed": "passed", "failed": "FAILED", "undefined": "NO ANSWER"}
@@ -21,13 +21,13 @@ def render(gate: Gate) -> str:
     widths = _widths(heads, rows)
     below = sum(widths) + len(_BETWEEN) * (len(widths) - 1) > PLAIN_WIDTH
     if below:  # the interval stands under its row where there is no room beside it
-        at = heads.index("interval")
+        at = len(heads) - 2
         heads, *rows = ([*row[:at], *row[at + 1 :]] for row in (heads, *rows))
         widths = _widths(heads, rows)
     lines = [_line(heads, widths), "─" * (sum(widths) + len(_BETWEEN) * (len(widths) - 1))]
     for check, row in zip(gate.checks, rows, strict=True):
         lines.append(_line(row, widths))
-        interval = [f"interval {_interval(check)}"] if below and check.interval else []
+        interval = [f"{check.level} {check.ends}"] if below and check.interval else []
         lines += textwrap.wrap(
             "; ".join([*interval, *_said(check)]), PLAIN_WIDTH, initial_indent="  ", subsequent_indent="    ",
             break_long_words=False, break_on_hyphens=False,
@@ -43,7 +43,7 @@ def render_markdown(gate: Gate) -> str:
         cells = [_WORDS[check.word], *([check.tier] if "tier" in heads else [])]
         cells += [code(check.result, None)] if "result" in heads else []
         cells += [code(check.title or "(unnamed)", 200)] if "of" in heads else []
-        cells += [code(check.require, None), figure(check.value), _interval(check), _size(check)]
+        cells += [code(check.require, None), check.shown, check.ends, _size(check)]
         lines.append([*cells[:-1], " ".join([cells[-1], *(code(said, None) for said in _said(check))]).strip()])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"### Gate {gate.sentence}\n\n{table}\n"
@@ -56,14 +56,20 @@ def _columns(gate: Gate) -> tuple[list[str], list[list[str]]]:
     results = len({check.result for check in checks}) > 1
     groups = len({(check.result, check.title) for check in checks}) > len({check.result for check in checks})
     heads = ["", *(["tier"] if tiers else []), *(["result"] if results else []), *(["of"] if groups else [])]
-    heads += ["requirement", "value", "interval", "n"]
+    levels = {check.level for check in checks if check.interval}
+    heads += ["requirement", "value", levels.pop() if len(levels) == 1 else "interval", "n"]
     rows = []
     for check in checks:
         row = [_WORDS[check.word], *([check.tier] if tiers else [])]
-        row += [clean(check.result)] if results else []
-        row += [clean(check.title) or "(unnamed)"] if groups else []
-        rows.append([*row, clean(check.require, 100), figure(check.value), _interval(check), _size(check)])
+        row += [_short(check.result)] if results else []
+        row += [_short(check.title) or "(unnamed)"] if groups else []
+        rows.append([*row, clean(check.require, 100), check.shown, check.ends, _size(check)])
     return heads, rows
+
+
+def _short(name: str) -> str:
+    """A name without its middle, where it is long: paths begin alike, and models of one family, too."""
+    return clean(name if len(name) <= LONGEST else f"{name[: LONGEST // 2 - 1]}…{name[-LONGEST // 2 :]}", None)
 
 
 def _widths(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
@@ -80,10 +86,6 @@ def _said(check: Check) -> Iterator[str]:
         yield clean(check.why, None)
     if check.remark:
         yield clean(check.remark, None)
-
-
-def _interval(check: Check) -> str:
-    return f"[{figure(check.interval[0])}, {figure(check.interval[1])}]" if check.interval else ""
 
 
 def _size(check: Check) -> str:

@@ -66,9 +66,19 @@ def summary(table: ItemTable) -> str:
     said = f"{counted(whole, 'task')}: everyone solves {everyone:,}, nobody {nobody:,}"
     if flagged := table.count(CONTRADICTS):
         said += f", {flagged:,} contradict{'s' if flagged == 1 else ''} the rest"
-    silent = everyone + nobody
-    tells = f" {100 * silent / whole:.0f} % of the tasks do not tell these runs apart." if silent else ""
-    return f"{said}.{tells}"
+    shared = [item for item in table.items if sum(value is not None for value in item.values) > 1]
+    silent = sum(item.kind in (EVERYONE, NOBODY) for item in shared)
+    tells = ""
+    if silent and len(shared) == 1:
+        tells = " The one task that several runs have does not tell them apart."
+    elif silent:
+        of = "the tasks" if len(shared) == whole else f"the {len(shared):,} that several runs have"
+        tells = f" {100 * silent / len(shared):.0f} % of {of} do not tell these runs apart."
+    lone = whole - len(shared)
+    alone = (
+        f" {lone:,} {'is' if lone == 1 else 'are'} of one run alone, and tell nothing of the others." if lone else ""
+    )
+    return f"{said}.{tells}{alone}"
 
 
 def _items(table: ItemTable, letters: list[str], limit: int | None) -> Table:

@@ -94,10 +94,11 @@ def verdict(group: Checked) -> str:
     word = f"The judge alone says {figure(group.uncorrected.value, PLACES)}"
     if bias.value is None or bias.interval is None:
         return f"{said} {word}."
-    low, high = (figure(end, PLACES) for end in bias.interval)
     if bias.interval[0] <= 0 <= bias.interval[1]:
+        low, high = (figure(end, PLACES) for end in bias.interval)
         return f"{said} {word}; that it rates too high or too low is not shown ({low} to {high})."
     way = "high" if bias.value > 0 else "low"
+    low, high = (figure(end, PLACES) for end in sorted(map(abs, bias.interval)))
     return f"{said} {word}; it rates {figure(abs(bias.value), PLACES)} too {way} (between {low} and {high})."
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as Xml
 
-from calipers.reports.figures import figure
 from calipers.reports.gate import Check, Gate
 from calipers.reports.safe import clean
 
@@ -44,9 +43,9 @@ def message(check: Check) -> str:
     """What came of a check, on one line: the value that does not hold, or why there is none."""
     if check.word == "undefined":
         return clean(f"{check.require}: {check.why}", None)
-    said = f"{check.require}: {figure(check.value)}"
+    said = f"{check.require}: {check.shown}"
     if check.interval:
-        said += f", interval [{figure(check.interval[0])}, {figure(check.interval[1])}]"
+        said += f", {check.level} {check.ends}"
     return clean("; ".join(filter(None, (said, check.remark))), None)
 
 

@@ -43,13 +43,13 @@ def beside(path: str) -> str:
     return os.path.splitext(path)[0] + SUFFIX
 
 
-def flat(described: Mapping[str, Described], whole: bool, at: int = 0) -> dict[str, float]:
+def flat(described: Mapping[str, Described], whole: bool) -> dict[str, float]:
     """The statistics of one set, statistic by statistic: ``mean/*`` of all keys, then ``max/*`` and so on."""
     return {
-        f"{statistic}/{name}": _number(one.values[statistic][at].item(), whole and statistic in ("max", "min"))
+        f"{statistic}/{name}": _number(one.values[statistic][0].item(), whole and statistic in ("max", "min"))
         for statistic in STATISTICS
         for name, one in described.items()
-        if one.given[statistic][at]
+        if one.given[statistic][0]
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from calipers.metrics.cards import asked_card
 from calipers.metrics.cards.card import filled
@@ -158,10 +158,10 @@ class _Column:
     cells: Sequence[str]
     style: str = "figure"
     right: bool = False  # flush right
+    width: int = field(init=False)  # found once: each of its cells asks for it
 
-    @property
-    def width(self) -> int:
-        return max(map(width, [self.head, *self.cells]))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "width", max(map(width, [self.head, *self.cells])))
 
     def piece(self, text: str) -> Piece:
         space = " " * (self.width - width(text))

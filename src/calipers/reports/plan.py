@@ -27,6 +27,7 @@ class Design:
     price: float | None  # of both runs together; None where no price is known
     smallest: float | None  # the smallest difference that it shows with the power asked for
     power: float | None  # to show the difference asked for
+    clusters: int | None = None  # that the tasks come in; None where every task is for itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,16 @@ class Variance:
     between: float | None = None
     within: float | None = None
     correlation: float | None = None  # of the true task means of both runs
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """How the pilot's tasks come in clusters; every design has clusters of the same size, only more or fewer."""
+
+    key: str
+    count: int  # in the pilot
+    tasks_per_cluster: float  # the mean
+    design_effect: float | None  # on the variance of the mean, against tasks on their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,7 @@ class Study:
     price_per_task: float
     advice: Sequence[str]
     notes: Sequence[str] = ()
+    clusters: Clusters | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""
@@ -111,30 +123,41 @@ def _facts(study: Study) -> Iterator[str]:
     else:
         unknown = "not divided: what samples add to it is not known"
         yield f"variance of a task's difference: {figure(held.difference)}, {unknown}"
+    if study.clusters is not None:
+        yield _clustered(study.clusters)
     kind = "paired: both runs on the same tasks" if study.paired else "unpaired: other tasks in each run"
     yield f"{kind}; two-sided at {percent(study.alpha)}, power {percent(study.power)}"
+
+
+def _clustered(held: Clusters) -> str:
+    said = f"in clusters by {clean(held.key, 80)}, of about {held.tasks_per_cluster:.3g} tasks each"
+    if held.design_effect is None:
+        return said
+    return f"{said}: the variance is {held.design_effect:.3g} times that of tasks on their own (design effect)"
 
 
 def _tables(study: Study) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     priced = study.price_per_sample is not None
     cost = ["price"] if priced else []
+    within = ["clusters"] if study.clusters is not None else []
     if study.have is not None:
         have = study.have
-        heads = ["tasks", "samples", "rollouts", *cost, "smallest difference", *(_asked(study))]
-        row = [*_counts(have, priced), figure(have.smallest), *([_power(have)] if study.detect else [])]
+        heads = ["tasks", *within, "samples", "rollouts", *cost, "smallest difference", *(_asked(study))]
+        row = [*_counts(have), *_price(have, priced), figure(have.smallest), *([_power(have)] if study.detect else [])]
         yield "what there is:", heads, [row]
     if study.designs:
-        heads = ["samples", "tasks", "rollouts", *cost]
+        heads = ["samples", "tasks", *within, "rollouts", *cost]
         rows = []
         for one in study.designs:
-            tasks, samples, *rest = _counts(one, priced)
-            rows.append([samples, tasks, *rest])
-        yield f"to show a difference of {figure(study.detect)}:", heads, rows
+            *tasks, samples, rollouts = _counts(one)
+            rows.append([samples, *tasks, rollouts, *_price(one, priced)])
+        sized = ", in clusters of the same size" if study.clusters is not None else ""
+        yield f"to show a difference of {figure(study.detect)}{sized}:", heads, rows
     if study.best is not None:
         best = study.best
-        heads = ["tasks", "samples", "rollouts", *cost, "smallest difference", *(_asked(study))]
+        heads = ["tasks", *within, "samples", "rollouts", *cost, "smallest difference", *(_asked(study))]
         rows = [
-            [*_counts(one, priced), figure(one.smallest), *([_power(one)] if study.detect else [])]
+            [*_counts(one), *_price(one, priced), figure(one.smallest), *([_power(one)] if study.detect else [])]
             for one in dict.fromkeys(filter(None, (best, study.best_here)))
         ]
         yield f"the best for a budget of {figure(study.budget)}:", heads, rows
@@ -144,9 +167,13 @@ def _asked(study: Study) -> list[str]:
     return [f"power to show {figure(study.detect)}"] if study.detect else []
 
 
-def _counts(one: Design, priced: bool) -> list[str]:
-    price = [figure(one.price)] if priced else []
-    return [f"{one.tasks:,}", f"{one.samples:,}", f"{one.rollouts:,}", *price]
+def _counts(one: Design) -> list[str]:
+    counts = (one.tasks, one.clusters, one.samples, one.rollouts)
+    return [f"{count:,}" for count in counts if count is not None]
+
+
+def _price(one: Design, priced: bool) -> list[str]:
+    return [figure(one.price)] if priced else []
 
 
 def _power(one: Design) -> str:

@@ -8,14 +8,15 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TextIO
 
 from calipers.reports.csv import cell
 from calipers.reports.figures import on_the_point
 from calipers.reports.markdown import code
 from calipers.reports.page import PLAIN_WIDTH, Line, wrapped
-from calipers.reports.safe import clean, is_terminal, plain, width
-from calipers.reports.text import coloured, encodable, speaks_unicode
+from calipers.reports.safe import clean, width
+from calipers.reports.text import plain_lines, print_lines
 
 LEAST = 12  # columns that the last column of a table keeps; its texts are broken to what room there is
 _BETWEEN = "  "
@@ -53,21 +54,12 @@ Block = Title | Said | Table
 
 def render(blocks: Sequence[Block], *, columns: int = PLAIN_WIDTH, ascii_only: bool = False) -> str:
     """The sheet as plain lines."""
-    text = "".join("".join(piece for piece, _ in line).rstrip() + "\n" for line in lines(blocks, columns))
-    return plain(text) if ascii_only else text
+    return plain_lines(lines(blocks, columns), ascii_only)
 
 
 def show(blocks: Sequence[Block], stream: TextIO) -> None:
     """Print a sheet: with colours to a terminal, as plain lines to a file or a pipe."""
-    ascii_only = not speaks_unicode(stream)
-    if ascii_only or not is_terminal(stream):
-        stream.write(encodable(render(blocks, ascii_only=ascii_only), stream))
-        return
-    from rich.console import Console
-
-    console = Console(file=stream, highlight=False, emoji=False, markup=False)
-    for line in lines(blocks, console.width):
-        console.print(coloured(line), soft_wrap=True)
+    print_lines(partial(lines, blocks), stream)
 
 
 def lines(blocks: Sequence[Block], columns: int) -> Iterator[Line]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 from calipers.reports.page import PLAIN_WIDTH, Line, page
@@ -27,24 +29,30 @@ _STYLES = {
 
 def render(result: Result, *, columns: int = PLAIN_WIDTH, ascii_only: bool = False) -> str:
     """The result as plain lines; the same result gives the same text, wherever it is printed."""
-    text = "".join("".join(piece for piece, _ in line).rstrip() + "\n" for line in page(result, columns))
-    return plain(text) if ascii_only else text
+    return plain_lines(page(result, columns), ascii_only)
 
 
 def show(result: Result, stream: TextIO) -> None:
     """Print a result: with colours to a terminal, as plain lines to a file or a pipe."""
+    print_lines(partial(page, result), stream)
+
+
+def plain_lines(lines: Iterable[Line], ascii_only: bool) -> str:
+    """Lines without their styles."""
+    text = "".join("".join(piece for piece, _ in line).rstrip() + "\n" for line in lines)
+    return plain(text) if ascii_only else text
+
+
+def print_lines(laid_out: Callable[[int], Iterable[Line]], stream: TextIO) -> None:
+    """Print lines that are laid out for a number of columns: coloured on a terminal, else plain."""
     ascii_only = not speaks_unicode(stream)
-    if is_terminal(stream) and not ascii_only:
-        _show_coloured(result, stream)
-    else:
-        stream.write(encodable(render(result, ascii_only=ascii_only), stream))
-
-
-def _show_coloured(result: Result, stream: TextIO) -> None:
+    if ascii_only or not is_terminal(stream):
+        stream.write(encodable(plain_lines(laid_out(PLAIN_WIDTH), ascii_only), stream))
+        return
     from rich.console import Console
 
     console = Console(file=stream, highlight=False, emoji=False, markup=False)
-    for line in page(result, console.width):
+    for line in laid_out(console.width):
         console.print(coloured(line), soft_wrap=True)
 
 

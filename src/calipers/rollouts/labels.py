@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import numpy as np
 
 from calipers.errors import InputError
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.part import Labels
-from calipers.rollouts.record import ABSENT, GROUP, label
+from calipers.rollouts.record import ABSENT, GROUP, OUTCOMES, label
 from calipers.rollouts.table import Rollouts
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?")  # as JSON writes one
 
 
 def slices(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> tuple[Ints, list[str]]:
-    """Which slice each rollout of a group belongs to, [R], and the slices' names, sorted.
+    """Which slice each rollout of a group belongs to, [R], and the slices' names: numbers by size, then text.
 
-    ``key`` is a dotted path into metadata, else a key of the row, else agent, model or dataset; a
-    rollout without it belongs to ``__missing__``.
+    ``key`` is a dotted path into metadata, else a key of the row, else agent, model or dataset, else
+    task, sample or outcome; a rollout without it belongs to ``__missing__``.
     """
     held = _held(rollouts, key)
-    texts = [*(name(value) for value in held.values), ABSENT]
-    distinct = sorted({texts[code] for code in np.unique(held.code).tolist()})
+    texts = {code: ABSENT if code < 0 else name(held.values[code]) for code in np.unique(held.code).tolist()}
+    distinct = sorted(set(texts.values()), key=_slice_order)
     place = {text: number for number, text in enumerate(distinct)}
-    table = np.array([place.get(text, -1) for text in texts], dtype=np.int64)
-    return table[held.code], distinct
+    return _translated(held, {code: place[text] for code, text in texts.items()}), distinct
 
 
 def has(rollouts: Rollouts, key: str) -> bool:
@@ -59,9 +61,26 @@ def answers(rollouts: Rollouts) -> Column:
     if held is None:
         raise InputError("no rollout has an answer; expected the key 'answer' (--columns answer=KEY) for a vote")
     number: dict[str, int] = {}
-    codes = [-1 if value is None else number.setdefault(json.dumps(value), len(number)) for value in held.values]
-    code = np.array([*codes, -1])[held.code]
+    codes = {-1: -1}
+    for code in np.unique(held.code[held.code >= 0]).tolist():
+        value = held.values[code]
+        codes[code] = -1 if value is None else number.setdefault(json.dumps(value), len(number))
+    code = _translated(held, codes)
     return Column(np.maximum(code, 0).astype(np.float64), code >= 0)
+
+
+def _translated(held: Labels, table: Mapping[int, int]) -> Ints:
+    """The codes of some rows, each by what stands for it.
+
+    Labels are shared by all groups and slices: what others have in them costs these rows nothing.
+    """
+    found = np.empty(len(held.values) + 1, dtype=np.int64)  # -1 is the last
+    found[list(table)] = list(table.values())
+    return found[held.code]
+
+
+def _slice_order(name: str) -> tuple[int, float, str]:
+    return (0, float(name), name) if _NUMBER.fullmatch(name) else (1, 0.0, name)
 
 
 def _held(rollouts: Rollouts, key: str) -> Labels:
@@ -69,6 +88,13 @@ def _held(rollouts: Rollouts, key: str) -> Labels:
         found = rollouts.labels.get(name)
         if found is not None and bool((found.code >= 0).any()):
             return found
+    if key == "task":
+        return Labels(rollouts.task, rollouts.tasks)
+    if key == "sample":
+        numbers, code = np.unique(rollouts.sample, return_inverse=True)
+        return Labels(code, numbers.tolist())
+    if key == "outcome":
+        return Labels(rollouts.outcome.astype(np.int64), OUTCOMES)
     group = dict(zip(GROUP, rollouts.keys[0], strict=True)).get(key)
     code = np.zeros(len(rollouts), dtype=np.int64)
     return Labels(code - (group is None), [] if group is None else [group])

@@ -64,10 +64,10 @@ class Rollouts:
                 task=self.task[rows] - first,
             )
 
-    def where(self, mask: Bools) -> Rollouts:
-        """The rollouts the mask marks, [R], and only their tasks."""
-        kept, code = np.unique(self.task[mask], return_inverse=True)
-        part = self._take(mask)
+    def where(self, rows: Bools | Ints) -> Rollouts:
+        """The rollouts a mask marks, [R], or those of ascending rows, and only their tasks."""
+        kept, code = np.unique(self.task[rows], return_inverse=True)
+        part = self._take(rows)
         return replace(part, tasks=[self.tasks[t] for t in kept], owner=self.owner[kept], task=code)
 
     def _take(self, rows: slice | Bools | Ints) -> Rollouts:

@@ -106,6 +106,8 @@ class Folder:
         if is_run(str(self.path)):
             before = read_plan(str(self.path))
             _check_same(self.path, before.identity, asked)
+            if log.exists() and log.stat().st_size:
+                self.notes += _changed_models(self.path / PLAN, plan)
             plan = self._grown(before, plan)
         elif log.exists() and log.stat().st_size:
             right = f"expected none, or {PLAN} beside it; choose another --out"
@@ -164,6 +166,19 @@ def _check_same(path: Path, here: Mapping[str, Any], asked: Mapping[str, Any]) -
         rest = len(found) - MOST_DIFFERENCES
         shown = [*found[:MOST_DIFFERENCES], *([f"and {rest} more"] if rest > 0 else [])]
         raise InputError.at(str(path), f"holds another run: {'; '.join(shown)}", "choose another --out")
+
+
+class _Inputs(msgspec.Struct):
+    inputs: list[dict[str, str]] = []
+
+
+def _changed_models(before: Path, plan: Mapping[str, Any]) -> Iterator[str]:
+    """A note for a model that is a file, and has changed since it was last run: its name alone says nothing of it."""
+    held = {one["path"]: one["sha256"] for one in msgspec.json.decode(before.read_bytes(), type=_Inputs).inputs}
+    for one in plan.get("inputs", ()):
+        if one["path"] in plan["model"] and held.get(one["path"], one["sha256"]) != one["sha256"]:
+            kept = "what it gave before is kept, and counts: choose another --out to begin anew"
+            yield f"{one['path']}: the file has changed since the last start; {kept}"
 
 
 def _laid_out(plan: Mapping[str, Any], scrub: Scrub) -> Iterator[bytes]:

@@ -52,6 +52,32 @@ class _Planned:
     name: str
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What the trials of a job are called by."""
+
+    agent: str
+    model: str | None
+    source: str | None  # the dataset's name
+
+
+def write_declined(place: Path, group: Group, trials: Sequence[TaskDirectory]) -> None:
+    """A job of nothing but a plan: the trials, each by its task, that were asked for and that no other job has.
+
+    Its lock has them, so that whoever reads it beside the others counts them as not run.
+    """
+    agent = {"name": group.agent, **({"model_name": group.model} if group.model else {})}
+    told = {task.path: _task(task, group.source) for task in trials}
+    locked = [{"task": told[task.path], "agent": agent} for task in trials]
+    now = _now()
+    stats = {"n_completed_trials": 0, "n_running_trials": 0, "n_pending_trials": len(trials), "evals": {}}
+    times = {"started_at": now, "updated_at": now, "finished_at": now}
+    place.mkdir(parents=True, exist_ok=True)
+    _write(place / "config.json", {"job_name": place.name, "agents": [agent]})
+    _write(place / "lock.json", {"schema_version": 3, "created_at": now, "trials": locked})
+    _write(place / "result.json", {**times, "n_total_trials": len(trials), "stats": stats})
+
+
 def run_here(job: Job, progress: Progress = lambda done, planned: None) -> Path:
     """Run what a job still owes; its directory. InputError when the directory holds another job.
 

@@ -19,7 +19,7 @@ from calipers.errors import CalipersError
 from calipers.harbor_side.recipe import Recipe, read_recipe
 from calipers.harbor_side.room import Room, RoomError, lacking
 from calipers.run.harbor_agents import Agent, Turn, bring
-from calipers.run.harbor_surroundings import keep_artifacts, unhealthy
+from calipers.run.harbor_surroundings import MAIN, keep_artifacts, unhealthy
 from calipers.tasks.harbor.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
 from calipers.tasks.harbor.schema import Step
 from calipers.tasks.harbor.settings import agent_timeout, resolve_env, verifier_timeout
@@ -77,10 +77,14 @@ def declined(task: TaskDirectory) -> str | None:
         return "it needs tool servers"
     if any(verifier.separate for verifier in own):
         return "its verifier has an environment of its own"
+    hooks = [hook for verifier in (task.config.verifier, *own) for hook in verifier.collect]
+    if others := sorted({hook.service for hook in hooks} - {MAIN}):
+        return f"it collects from the service {others[0]}, and a room has no other than {MAIN}"
     if "allowlist" in (wanted.network_mode, task.config.agent.network_mode):
         return "it allows some hosts and no others, and a room knows all or none"
     agents = [task.config.agent, *(step.agent for step in task.config.steps)]
-    users = {*(agent.user for agent in agents), *(verifier.user for verifier in own)} - {None, 0, "root"}
+    named = {*(agent.user for agent in agents), *(verifier.user for verifier in own), *(hook.user for hook in hooks)}
+    users = named - {None, 0, "root"}
     if users and os.geteuid():
         return f"it works as user {min(map(str, users))}, and only root can lend another user"
     return recipe_of(task).declined
@@ -178,6 +182,7 @@ class _Trial:
                 self._work(paper, step, instruction)
             except Ended as ended:  # the agent's own fault: it is judged all the same
                 paper["exception_info"] = _failure(*ended.args)
+            self._collect(step)
             wanted = (*self._task.config.artifacts, *(step.artifacts if step else ()))
             keep_artifacts(self._room, wanted, self._folder("artifacts", step))
             with _Phase(paper, "verifier"):
@@ -215,6 +220,19 @@ class _Trial:
         if ran.code:
             said = ran.stderr.decode(errors="replace").strip()[-500:]
             raise Ended("NonZeroAgentExitCodeError", f"the agent ended with {ran.code}: {said}")
+
+    def _collect(self, step: Step | None) -> None:
+        """What the task has saved before it is judged, while all still runs; what fails is noted, and no failure."""
+        hooks = (*self._task.config.verifier.collect, *(step.verifier.collect if step else ()))
+        failed = []
+        for hook in hooks:
+            limit = hook.timeout_sec
+            ran = self._room.run(hook.command, cwd=self._workdir, env=self._env, user=hook.user, timeout=limit)
+            if ran.timed_out or ran.code:
+                how = f"took longer than {limit:g} s" if ran.timed_out else f"ended with {ran.code}"
+                failed.append(f"{hook.command!r} {how}")
+        if failed:
+            self._note("collect-failed", failed)
 
     def _judged(self, step: Step | None) -> dict[str, int | float]:
         room, task = self._room, self._task

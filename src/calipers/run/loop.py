@@ -21,13 +21,11 @@ from datetime import UTC, datetime
 from time import monotonic
 from typing import Protocol
 
-import msgspec
-
 from calipers.errors import ClientError, VerifierError
 from calipers.run.client import Client, Completion, Request
 from calipers.run.log import Log
 from calipers.run.pace import Pace, Shut
-from calipers.run.rollout import Made, Owed, checked
+from calipers.run.rollout import Made, Owed, checked, kept
 from calipers.run.verifier import Verifier
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0  # seconds between two tries of one call, when the server does not say
@@ -56,6 +54,8 @@ class Status:
     spent: float | None = None
     began: float = field(default_factory=monotonic)
     pace: Pace = field(default_factory=lambda: Pace(1))
+    waiting: int = 0  # calls that failed and wait for their next try
+    trouble: str = ""  # the kind of the latest such failure
     stopped: str = ""  # why no more rollouts are begun; "" while they are
 
     @property
@@ -101,7 +101,6 @@ class Loop:
         self._dataset, self._model = dataset, model
         self._status, self._observer, self._limits = status, observer, limits
         self._pace = status.pace = Pace(limits.concurrency)
-        self._encode = msgspec.json.Encoder().encode
         self._random = random.Random()
         self._owed: Iterator[Owed] = iter(())
         self._begun, self._last = -1, sys.maxsize  # places in the order: the latest begun, the last to begin
@@ -157,6 +156,7 @@ class Loop:
     async def _worker(self, first: Owed | None = None) -> None:
         if first is not None:
             await self._rollout(first)
+            self._opened.set()  # also where no call was made of it, as the run was stopped: the others wait for this
         else:
             await self._opened.wait()
         while (one := self._next()) is not None:
@@ -179,13 +179,12 @@ class Loop:
                 except VerifierError as failed:
                     error = failed
             made = Made(owed, request, started, completion, verdict, error, retries)
-        outcome = made.outcome
-        line = self._encode(made.record(outcome, self._dataset, self._model, datetime.now(UTC)))
+        made, told = kept(made, self._dataset, self._model, datetime.now(UTC))
         if self._log.behind:
-            await self._log.append(line)
+            await self._log.append(told)
         else:
-            self._log.put(line)
-        self._settle(made, outcome)
+            self._log.put(told)
+        self._settle(made)
 
     async def _complete(self, request: Request) -> tuple[Completion, int]:
         """The completion, and how many tries failed before it."""
@@ -196,6 +195,11 @@ class Loop:
                     await self._pace.enter()
                 try:
                     completion = await self._client.complete(request)
+                except asyncio.CancelledError:
+                    if (worker := asyncio.current_task()) is None or worker.cancelling():
+                        raise
+                    # Not this worker but something in the client: it may not end the worker, in silence.
+                    raise ClientError("the call was cancelled by the client itself", kind="cancelled") from None
                 finally:
                     self._pace.leave()
             except ClientError as error:
@@ -225,12 +229,16 @@ class Loop:
         """Wait before the next try, as long as the server asks, else a random while that grows."""
         longest = min(LONGEST_WAIT, FIRST_WAIT * 2**tried)
         wait = self._random.uniform(0, longest) if error.wait is None else error.wait
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), wait)
-            raise Shut  # the run ends: this rollout stays owed
+        self._status.waiting, self._status.trouble = self._status.waiting + 1, error.kind
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), wait)
+                raise Shut  # the run ends: this rollout stays owed
+        finally:
+            self._status.waiting -= 1
 
-    def _settle(self, made: Made, outcome: str) -> None:
-        status, cost = self._status, made.cost
+    def _settle(self, made: Made) -> None:
+        status, cost, outcome = self._status, made.cost, made.outcome
         status.outcomes[outcome] += 1
         if made.error is not None and (len(status.errors) < MOST_ERRORS or (outcome, str(made.error)) in status.errors):
             status.errors[outcome, str(made.error)] += 1
@@ -241,7 +249,7 @@ class Loop:
             if cost is None and made.completion is not None:
                 self.stop("nobody says what a call costs, so no limit can be kept; give --price")
             elif (status.spent or 0.0) >= self._limits.cost:
-                self.stop(f"the limit of ${self._limits.cost:g} is reached")
+                self.stop(f"the limit of ${self._limits.cost:g} for one start is reached")
 
     async def _look(self) -> None:
         while True:

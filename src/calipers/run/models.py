@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from calipers.errors import InputError, UnknownName, nearest
+from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
 from calipers.names import CLIENTS
 from calipers.run.client import Client, Connection
 
@@ -16,10 +16,20 @@ def connect(spec: str, connection: Connection) -> Client:
     ``connect(name, connection)``, where the name is all that follows the first slash.
     """
     kind, _, name = _parts(spec)
-    factory = CLIENTS.load(kind) if CLIENTS.match(kind) else CLIENTS.plugin(kind)
+    if CLIENTS.match(kind):
+        return cast(Client, CLIENTS.load(kind)(name, connection))
+    factory = CLIENTS.plugin(kind)
     if factory is None:
         raise _unknown(kind, spec)
-    return cast(Client, factory(name, connection))
+    from calipers.run.clients.python import guarded
+
+    try:
+        found = factory(name, connection)
+    except CalipersError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"model {spec!r}: its plugin failed: {type(error).__name__}: {error}") from error
+    return guarded(found, spec, connection)
 
 
 def model_name(spec: str) -> str:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from numbers import Real
+from typing import Any, Final
 
 import msgspec
 
-from calipers.errors import RunError, VerifierError
+from calipers.errors import ClientError, RunError, VerifierError
+from calipers.readers.files import LONGEST_LINE
+from calipers.rollouts.record import OUTCOMES, ROLES, TEXTS, USAGE
 from calipers.run.client import Completion, Request
 from calipers.run.verifier import Verdict
 from calipers.tasks.task import Task
+
+TAKEN: Final = frozenset((*ROLES, *USAGE, "finish_reason", "retries", "started_at", "finished_at"))
+"""Keys of a line that are no verifier's to fill: a number there would make the log unreadable, or untrue."""
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Owed(msgspec.Struct, frozen=True):
@@ -79,7 +87,8 @@ class Made(msgspec.Struct, frozen=True):
         record["outcome"] = outcome
         if verdict is not None:
             for name, value in verdict.fields.items():
-                record.setdefault(name, value)
+                counted = done is not None and name in done.usage  # a column of that name, too
+                record[f"verifier_{name}" if counted else column(name)] = value
             if verdict.reward is not None:
                 record["reward"] = verdict.reward
             if verdict.rewards:
@@ -107,10 +116,100 @@ class Made(msgspec.Struct, frozen=True):
 
 
 def checked(verdict: Verdict) -> Verdict:
-    """The verdict, if its rewards are numbers; VerifierError if not, as then nothing is known of the answer."""
-    if not verdict.rewards and (verdict.reward is None or math.isfinite(verdict.reward)):
+    """The verdict, if a log can hold it; VerifierError if not, as then nothing is known of the answer.
+
+    Rewards are finite numbers, fields and usage numbers, the answer a JSON scalar or list, the outcome a word of
+    the ledger. A line with anything else in it could not be read again, and with it no other line of the log.
+    """
+    if type(verdict.reward) is float and math.isfinite(verdict.reward) and _is_plain(verdict):
         return verdict
-    for name, value in {"reward": verdict.reward, **verdict.rewards}.items():
-        if value is not None and not math.isfinite(value):
-            raise VerifierError(f"{name} is {value}; expected a finite number")
-    return verdict
+    if verdict.outcome and verdict.outcome not in OUTCOMES:
+        raise VerifierError(f"outcome is {verdict.outcome!r:.80}; expected one of {', '.join(OUTCOMES)}")
+    if verdict.outcome == "scored" and verdict.reward is None and not verdict.rewards:
+        raise VerifierError("outcome is 'scored' and there is no reward; expected one, or another outcome")
+    try:
+        msgspec.json.encode(verdict.answer)
+    except (TypeError, ValueError, RecursionError) as error:
+        if not isinstance(error, UnicodeEncodeError):  # half a character: the log sees to it
+            raise VerifierError(f"answer is {verdict.answer!r:.80}; expected a JSON scalar or a list") from None
+    if isinstance(verdict.answer, Mapping):
+        raise VerifierError(f"answer is {verdict.answer!r:.80}; expected a JSON scalar or a list")
+    return Verdict(
+        None if verdict.reward is None else _finite("reward", verdict.reward),
+        {str(name): _finite(str(name), value) for name, value in verdict.rewards.items() if value is not None},
+        verdict.answer,
+        verdict.outcome,
+        {str(name): _number(str(name), value) for name, value in verdict.fields.items()},
+        {str(name): _finite(str(name), value) for name, value in verdict.usage.items()},
+    )
+
+
+def _is_plain(verdict: Verdict) -> bool:
+    """Whether there is nothing beside the reward but a plain answer: so it is with most, and they are many."""
+    rest = verdict.rewards or verdict.outcome or verdict.fields or verdict.usage
+    return not rest and (verdict.answer is None or type(verdict.answer) in (str, int, float))
+
+
+def _finite(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if not math.isfinite(number):
+        raise VerifierError(f"{name} is {number}; expected a finite number")
+    return number
+
+
+def _number(name: str, value: Any) -> float:
+    """A number as JSON has them; numpy's are none."""
+    try:
+        if isinstance(value, int) and not isinstance(value, bool) and math.isfinite(value):
+            return value
+        if isinstance(value, Real):
+            return float(value)
+    except OverflowError:
+        pass
+    raise VerifierError(f"{name} is {value!r:.80}; expected a number")
+
+
+def column(field: str) -> str:
+    """The key of a verifier's field in a record: its name, unless that has a meaning of its own there.
+
+    >>> column("length"), column("error")
+    ('length', 'verifier_error')
+    """
+    return f"verifier_{field}" if field in TAKEN else field
+
+
+def kept(made: Made, dataset: str, model: str, finished: datetime) -> tuple[Made, bytes]:
+    """What was made of a rollout, and its line of the log.
+
+    An answer for which a line has no room has failed: one line that is too long, and no line of the log can be read.
+    """
+    told = line(made.record(made.outcome, dataset, model, finished))
+    if len(told) <= LONGEST_LINE:
+        return made, told
+    wrong = (
+        f"the answer takes {len(told) >> 20} MiB of the log, where {LONGEST_LINE >> 20} are the most, and is not kept"
+    )
+    made = Made(made.owed, made.request, made.started, error=ClientError(wrong, kind="too_long"), retries=made.retries)
+    record = made.record(made.outcome, dataset, model, finished)
+    return made, line({key: value for key, value in record.items() if key not in TEXTS})
+
+
+def line(record: Mapping[str, Any]) -> bytes:
+    """A record as a line of the log. Half a character, which no JSON holds, becomes a replacement character.
+
+    >>> line({"completion": "half \\ud83d, whole 4"}).decode()
+    '{"completion":"half �, whole 4"}'
+    """
+    try:
+        return _encode(record)
+    except UnicodeEncodeError:  # from a model or a verifier in the user's own code; a server cannot send one
+        return _encode(whole_characters(record))
+
+
+def whole_characters(value: Any) -> Any:
+    """A value of JSON with a replacement character for every half of one, which only a program's texts can hold."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, Mapping):
+        return {whole_characters(name): whole_characters(part) for name, part in value.items()}
+    return [whole_characters(part) for part in value] if isinstance(value, (list, tuple)) else value

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
 
 HIDDEN = "[secret]"
 SHORTEST = 6  # characters; anything shorter is no key, and would tear ordinary words apart
+
+_NAMES = re.compile(r"api_?key|authorization|password|secret|access_?token", re.IGNORECASE)
+_KEYS = re.compile(r"_(API_KEY|ACCESS_KEY|ACCESS_TOKEN|SESSION_TOKEN)$")
 
 
 class Secrets:
@@ -22,6 +29,21 @@ class Secrets:
                 self._texts.append(form)
                 self._texts.sort(key=len, reverse=True)  # a key that holds another one goes first
         self._bytes = [text.encode() for text in self._texts]
+
+    def add_environment(self) -> None:
+        """Remember every key in the environment: which of them somebody else's code uses, and shows, nobody knows."""
+        for variable, value in os.environ.items():
+            if _KEYS.search(variable):
+                self.add(value.strip())
+
+    def add_named(self, settings: Mapping[str, Any]) -> None:
+        """Remember the texts in some settings that are called keys: ``api_key``, or an ``Authorization`` of headers."""
+        for name, value in settings.items():
+            if isinstance(value, Mapping):
+                self.add_named(value)
+            elif isinstance(value, str) and _NAMES.search(str(name)):
+                self.add(value)
+                self.add(value.rpartition(" ")[2])  # what follows "Bearer"
 
     def scrub(self, text: str) -> str:
         """The text without the keys.

@@ -17,6 +17,8 @@ from calipers.run.verifier import Verifier
 
 T = TypeVar("T")
 
+UNHEARD = 3  # signals that the loop has not heard of: something holds it up that will not end by itself
+
 
 def conduct(loop: Loop, client: Client, log: Log, owed: Iterator[Owed], verifiers: Iterable[Verifier] = ()) -> None:
     """Run the loop to its end, whoever calls; Ctrl-C lets it finish what is in flight."""
@@ -92,9 +94,19 @@ def interrupts(first: Callable[[], None]) -> Iterator[None]:
         elif task is not None:
             task.cancel()
 
+    came = 0
+
+    def unheard(number: int, frame: object) -> None:
+        """Called at once, wherever we are; the loop hears of a signal only when it has its turn again."""
+        nonlocal came
+        came += 1
+        if came - seen >= UNHEARD:
+            raise asyncio.CancelledError  # into the code that holds the loop up: it fails, and the loop goes on
+
     signals = (signal.SIGINT, signal.SIGTERM)
     for number in signals:
         loop.add_signal_handler(number, interrupted)
+        signal.signal(number, unheard)  # beside it: the loop is told by a byte in a pipe, not by this
     try:
         yield
     finally:

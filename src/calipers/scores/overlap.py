@@ -25,9 +25,9 @@ class Overlap:
     """A corpus of pairs, and its score over any selection of them, repeats included."""
 
     def __init__(self, name: str, pairs: Sequence[Pair]) -> None:
-        self._metric = _metric(name)
+        self.metric = _metric(name)
         self._pairs = [(_references(reference), _prediction(name, prediction)) for reference, prediction in pairs]
-        self._most = [len(references) for references, _ in self._pairs]
+        self.most = [len(references) for references, _ in self._pairs]  # references that each document has
         self._counts: dict[tuple[int, int], list[float]] = {}
 
     def score(self, places: Sequence[int]) -> float:
@@ -36,25 +36,26 @@ class Overlap:
         As in lm-eval, every document has as many references as the one with the fewest: the rest are
         left out.
         """
-        fewest = min(self._most[place] for place in places)
-        counts = [self._of(place, fewest) for place in places]
-        return float(self._metric._aggregate_and_compute(counts).score)
+        fewest = min(self.most[place] for place in places)
+        counts = [self.counts(place, fewest) for place in places]
+        return float(self.metric._aggregate_and_compute(counts).score)
 
     def scores(self, places: Ints) -> Floats:
         """The scores of many selections at once, [B, N] -> [B]: counts are added up by numpy where all have as many."""
-        fewest = set(self._most)
+        fewest = set(self.most)
         if len(fewest) > 1:  # which references count depends on the selection
             return np.array([self.score(row) for row in places.tolist()])
-        counts = np.array([self._of(place, max(fewest)) for place in range(len(self._pairs))])
+        counts = np.array([self.counts(place, max(fewest)) for place in range(len(self._pairs))])
         summed = [counts[row].sum(axis=0).tolist() for row in places]
-        return np.array([self._metric._compute_score_from_stats(one).score for one in summed])
+        return np.array([self.metric._compute_score_from_stats(one).score for one in summed])
 
-    def _of(self, place: int, fewest: int) -> list[float]:
+    def counts(self, place: int, fewest: int) -> list[float]:
+        """What one pair adds to the sums the score is made of, by the first ``fewest`` of its references."""
         held = self._counts.get((place, fewest))
         if held is None:
             references, prediction = self._pairs[place]
             streams = [[one] for one in references[:fewest]]
-            held = self._counts[place, fewest] = self._metric._extract_corpus_statistics([prediction], streams)[0]
+            held = self._counts[place, fewest] = self.metric._extract_corpus_statistics([prediction], streams)[0]
         return held
 
 

@@ -1,7 +1,8 @@
 """The process that aggregates, so that the server keeps answering: ``{"body": PATH, "answer": PATH}`` a line in.
 
 Out comes ``{"status": 200}`` a line, once the answer lies in its file, or the refusal. It is started with one
-argument, a `Settings` in JSON, and ends when nobody speaks to it any more. What a hook prints goes to standard error.
+argument, a `Settings` in JSON, and ends when nobody speaks to it any more. What a hook prints goes to standard error,
+and there is nothing for it to read.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class _Body(msgspec.Struct):
 
 def main() -> None:
     """Answer until nobody asks any more."""
-    replies = os.fdopen(os.dup(1), "wb", buffering=0)
+    questions, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    with open(os.devnull, "rb") as nothing:  # a hook that reads standard input would wait for, and eat, what is asked
+        os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     settings = msgspec.json.decode(sys.argv[1], type=Settings)
     hooks: Hooks | Refusal
@@ -50,7 +53,7 @@ def main() -> None:
     except CalipersError as error:
         hooks = Refusal(503, "no_worker", str(error))
     gc.freeze()
-    for line in sys.stdin.buffer:
+    for line in questions:
         asked = msgspec.json.decode(line)
         refusal = (
             hooks if isinstance(hooks, Refusal) else answer(asked["body"], asked["answer"], settings.limits, hooks)

@@ -19,6 +19,7 @@ from calipers.server.worker import Settings
 
 PROGRAM: Final = "from calipers.server.worker import main; main()"
 MOST: Final = 4  # however many cores: each may hold gigabytes
+FAREWELL: Final = 5.0  # seconds that a worker has between its last word and its end
 LARGE: Final = 64 << 20  # bytes; a worker that took a larger body has grown, and is replaced
 
 
@@ -59,10 +60,8 @@ class Workers:
             try:
                 reply = await _asked(process, {"body": str(body), "answer": str(answer)})
             except (OSError, asyncio.IncompleteReadError):
-                code = await self._ended(process)
-                return Refusal(
-                    503, "no_worker", f"the worker ended with {code} while it aggregated; ask for fewer rows"
-                )
+                how = await self._last_words(process)
+                return Refusal(503, "no_worker", f"the worker {how} while it aggregated; ask for fewer rows")
             except asyncio.CancelledError:
                 await self._ended(process)
                 raise
@@ -90,6 +89,13 @@ class Workers:
         )
         self._all.add(process)
         return process
+
+    async def _last_words(self, process: asyncio.subprocess.Process) -> str:
+        """How a worker came to its end that no longer answers; one that only fell silent is ended."""
+        with suppress(TimeoutError):  # its pipe closes a moment before its status is there, and that is what we tell
+            await asyncio.wait_for(process.wait(), FAREWELL)
+        code = await self._ended(process)
+        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
 
     async def _ended(self, process: asyncio.subprocess.Process) -> int:
         # Not process.kill(): it looks for the status first, and then the event loop finds none to report.

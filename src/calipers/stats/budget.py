@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from calipers.stats.power import CONFIDENCE, MOST_TASKS, POWER, PairVariance, smallest_difference
+from calipers.stats.power import APART, CONFIDENCE, MOST_TASKS, POWER, Clusters, PairVariance, smallest_difference
 from calipers.stats.wilson import t_quantile
 
 ENOUGH = 0.75
@@ -65,12 +65,13 @@ def best_split(
     most_tasks: int | None = None,
     power: float = POWER,
     confidence: float = CONFIDENCE,
+    clusters: Clusters = APART,
 ) -> Design | None:
-    """The tasks and samples that show the smallest difference for a budget; None when two tasks are too dear.
+    """The tasks and samples that show the smallest difference for a budget; None when two units are too dear.
 
     A task costs ``per_task`` once and ``per_sample`` for each of K samples in each of two runs. Where tasks
     cost nothing and never run out, one sample each is best; else about ``K = sqrt(s^2 per_task / (w^2 2
-    per_sample))``. Of equal designs the one with fewer samples.
+    per_sample))``. Of equal designs the one with fewer samples. Tasks are bought in whole ``clusters``.
     """
     if not per_sample > 0:
         raise ValueError(f"{per_sample} a sample; expected a price above 0")
@@ -78,21 +79,27 @@ def best_split(
     limit = MOST_TASKS if most_tasks is None else most_tasks
     for samples in _candidates(int((budget / 2 - per_task) / (2 * per_sample))):
         price = per_task + 2 * samples * per_sample
-        tasks = min(int(budget / price * (1 + 1e-12)), limit)
-        if tasks >= 2:
-            shown = _about_shown(pair.of(samples), tasks, power, confidence)
+        tasks = _whole(min(int(budget / price * (1 + 1e-12)), limit), limit, clusters)
+        if tasks >= 2 and clusters.units(tasks) > 1:
+            shown = _about_shown(pair.of(samples), tasks, power, confidence, clusters)
             if best is None or shown < best[0] * (1 - 1e-9):
                 best = shown, tasks, samples, tasks * price
     if best is None:
         return None
     _, tasks, samples, cost = best
-    smallest = smallest_difference(pair.of(samples), tasks, power, confidence)
+    smallest = smallest_difference(pair.of(samples), tasks, power, confidence, clusters=clusters)
     return Design(tasks, samples, cost, smallest or 0.0)
 
 
-def _about_shown(variance: float, tasks: int, power: float, confidence: float) -> float:
+def _whole(tasks: int, limit: int, clusters: Clusters) -> int:
+    """So many tasks in whole clusters, rounded down; all there are stay all."""
+    return tasks if tasks == limit else clusters.tasks(clusters.count(tasks))
+
+
+def _about_shown(variance: float, tasks: int, power: float, confidence: float, clusters: Clusters) -> float:
     """Miller's smallest difference with a t quantile: near enough to tell designs apart, and quick."""
-    needed = t_quantile((1 + confidence) / 2, tasks - 1.0) + t_quantile(power, math.inf)
+    freedom = max(1.0, clusters.units(tasks) - 1.0)
+    needed = t_quantile((1 + confidence) / 2, freedom) + t_quantile(power, math.inf)
     return needed * math.sqrt(variance / tasks)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from calipers.metrics.aggregate import mean, pooled
+from calipers.metrics.aggregate import TINY, mean, pooled
 from calipers.metrics.bayes import posterior, posterior_variance
 from calipers.metrics.metric import Metric, Opaque
 from calipers.rollouts.column import Bools, Column, Floats, Ints
@@ -22,6 +23,7 @@ from calipers.stats.quantile import quantile_interval
 NO_TASKS = "no task has a value"
 UNDEFINED = "undefined for these values"
 TOO_LARGE = "the values are too large for their spread to be a number"
+NO_SUM = "the values are too large for their sum to be a number"
 HUGE = 1e150  # its square is still a number, and so are sums of many
 
 
@@ -87,7 +89,7 @@ def estimate(
     entered = reduced.given if metric.rows else _entered(looked_at, reduced, settings.by)
     tasks = int(np.count_nonzero(settings.by.count(entered)))
     return Estimate(
-        value=None if value is None or odd == UNDEFINED else value + 0.0,  # -0.0 becomes 0.0
+        value=None if value is None or odd in (UNDEFINED, NO_SUM) else value + 0.0,  # -0.0 becomes 0.0
         stderr=how.stderr,
         interval=how.ends,
         method=how.method,
@@ -117,7 +119,7 @@ def _odd(value: float | None, what: str, columns: Sequence[Column]) -> str | Non
         if count:
             noun = "reward" if what == "reward" else "value"
             return f"{count} {noun}{' is' if count == 1 else 's are'} {word}"
-    return UNDEFINED
+    return NO_SUM if any(float(np.abs(column.kept()).max(initial=0.0)) > HUGE for column in columns) else UNDEFINED
 
 
 def _how_sure(
@@ -139,11 +141,22 @@ def _how_sure(
     else:
         return Interval(None, None, None, metric.no_interval or "no interval is known for this aggregate")
     limits = metric.range or ((0.0, 1.0) if metric.of_rewards and _within_unit(source) else None)
-    if limits is None and float(np.abs(values).max()) > HUGE:
+    largest = float(np.abs(values).max())
+    if limits is None and largest > HUGE:
         return Interval(None, None, None, TOO_LARGE)
+    power = 0 if limits or largest >= TINY else -math.frexp(largest)[1]  # by a power of two, nothing is rounded
     clusters = None if settings.clusters is None else settings.clusters[reduced.given]
+    values = np.ldexp(values, power) if power else values
     asked = Weighted(values, weights, limits, clusters, settings.confidence, settings.seed)
-    return named_interval(settings.interval, asked)
+    found = named_interval(settings.interval, asked)
+    return found if not power else _scaled(found, -power)
+
+
+def _scaled(found: Interval, power: int) -> Interval:
+    """The same interval for values times two to some power."""
+    stderr = None if found.stderr is None else math.ldexp(found.stderr, power)
+    ends = found.ends and (math.ldexp(found.ends[0], power), math.ldexp(found.ends[1], power))
+    return replace(found, stderr=stderr, ends=ends)
 
 
 def _within_unit(column: Column) -> bool:

@@ -19,6 +19,8 @@ from calipers.rollouts.sums import sum_by, total
 ONE_TASK = "one task says nothing about others"
 ONE_CLUSTER = "one cluster says nothing about others"
 NO_SPREAD = "no spread and no known range"
+NO_WIDTH = "the posterior is narrower than the rounding of its mean"
+CERTAIN = 1e-14
 NOISE = 1e-14  # a spread below this share of the largest value is the rounding of the values themselves
 MANY = 2_000  # degrees of freedom from which the expansion of the t quantile has all its digits
 
@@ -97,13 +99,19 @@ def t_half_width(spread: Spread, confidence: float) -> float:
 
 
 def credible(mean: float, variance: float, confidence: float) -> Interval:
-    """The central interval of a posterior on [0, 1]: of the beta distribution with its mean and variance."""
+    """The central interval of a posterior on [0, 1]: of the beta distribution with its mean and variance.
+
+    None where the posterior lies so close to an end that its width is lost in the rounding of its mean.
+    """
     from scipy.special import betaincinv
 
+    stderr = math.sqrt(variance)
+    if stderr <= CERTAIN * max(mean, 1 - mean):
+        return Interval(stderr, None, None, NO_WIDTH)
     size = mean * (1 - mean) / variance - 1
     tail = (1 - confidence) / 2
     low, high = (float(betaincinv(mean * size, (1 - mean) * size, q)) for q in (tail, 1 - tail))
-    return Interval(math.sqrt(variance), (low, high), "posterior")
+    return Interval(stderr, (low, high), "posterior")
 
 
 def effective_tasks(spread: Spread) -> float:

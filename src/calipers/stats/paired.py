@@ -141,7 +141,8 @@ def apart(first: Floats, second: Floats) -> Floats:
     [0.0, 0.5]
     """
     gap = first - second
-    return np.where(np.abs(gap) <= NOISE * np.maximum(np.abs(first), np.abs(second)), 0.0, gap)
+    # less than, as an infinite gap is as large as what it is measured by
+    return np.where(np.abs(gap) < NOISE * np.maximum(np.abs(first), np.abs(second)), 0.0, gap)
 
 
 def units_of(differences: Floats, weights: Floats | None = None, clusters: Ints | None = None) -> Units:
@@ -163,8 +164,8 @@ def rate_units(first: Floats, second: Floats, clusters: Ints | None = None) -> U
     rates = whole[:, 0] / size
     shares = first[:, 1] / size[0], second[:, 1] / size[1]
     share = (shares[0] + shares[1]) / 2
-    pulls = first[:, 0] / size[0] - second[:, 0] / size[1]
-    residuals = pulls - (shares[0] * rates[0] - shares[1] * rates[1])
+    pulls = apart(first[:, 0] / size[0], second[:, 0] / size[1])
+    residuals = pulls - apart(shares[0] * rates[0], shares[1] * rates[1])
     unit_pulls, unit_shares, unit_residuals = _by_unit(clusters, pulls, share, residuals)
     kept = unit_shares > 0
     return Units(unit_pulls[kept], unit_residuals[kept], unit_shares[kept], _effective(share), clusters is not None)
@@ -226,7 +227,9 @@ def _by_unit(clusters: Ints | None, *columns: Floats) -> tuple[Floats, ...]:
     if clusters is None or len(clusters) == 0:
         return columns
     size = int(clusters.max()) + 1
-    return tuple(sum_by(clusters, column, size) for column in columns)
+    sums = ((sum_by(clusters, column, size), sum_by(clusters, np.abs(column), size)) for column in columns)
+    # what cancels but for rounding is 0: of clusters that all cancel nothing else would be left to judge by
+    return tuple(np.where(np.abs(found) < NOISE * sizes, 0.0, found) for found, sizes in sums)
 
 
 def _effective(share: Floats) -> float:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.sums import sum_by, total
-from calipers.stats.interval import ONE_CLUSTER, ONE_TASK
-from calipers.stats.paired import NO_COMMON
+from calipers.stats.interval import NOISE, ONE_CLUSTER, ONE_TASK
+from calipers.stats.paired import NO_COMMON, apart
+from calipers.stats.wilson import t_quantile, upper_tail
 
 DRAWS = 10_000
 BLOCK = 100  # draws that share a generator, so that blocks may be drawn in any order
@@ -40,8 +42,8 @@ class Resampled:
 
     value: float | None  # first less second
     stderr: float | None  # the standard deviation of the draws
-    interval: tuple[float, float] | None  # the middle draws
-    p: float | None  # two-sided: twice the share of draws on the other side of 0
+    interval: tuple[float, float] | None  # the middle draws, and more of them where units are few
+    p: float | None  # two-sided: by the share of draws on the other side of 0
     draws: int
     units: int
     why: str | None = None
@@ -67,15 +69,17 @@ def paired_bootstrap(
         size = int(clusters.max()) + 1
         there = np.bincount(clusters, minlength=size) > 0
         stacked = np.stack([sum_by(clusters, column, size)[there] for column in stacked.T], axis=1)
-    if (alone := _alone(len(stacked), len(first), clusters)) is not None:
-        return alone
+    if not len(stacked):
+        return Resampled(None, None, None, None, 0, 0, NO_COMMON)
     statistics = first.shape[1]
     sums = np.asarray(total(np.ascontiguousarray(stacked.T)))
-    value = float(combine(sums[:statistics]) - combine(sums[statistics:]))
-    drawn = resampled_sums(stacked, seed, draws)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.asarray(combine(drawn[:, :statistics]) - combine(drawn[:, statistics:]))
-    return _judged(value, found, confidence, len(stacked))
+        value = float(apart(combine(sums[:statistics]), combine(sums[statistics:])))
+        if len(stacked) < 2:
+            return _alone(value, len(first))
+        drawn = resampled_sums(stacked, seed, draws)
+        found = apart(combine(drawn[:, :statistics]), combine(drawn[:, statistics:]))
+    return by_draws(value, found, confidence, len(stacked))
 
 
 def paired_bootstrap_of_values(
@@ -95,21 +99,23 @@ def paired_bootstrap_of_values(
     """
     code = np.arange(len(first)) if clusters is None else np.unique(clusters, return_inverse=True)[1]
     units = int(code.max(initial=-1)) + 1
-    if (alone := _alone(units, len(first), clusters)) is not None:
-        return alone
-    value = float(aggregate(first) - aggregate(second))
+    if not units:
+        return Resampled(None, None, None, None, 0, 0, NO_COMMON)
+    value = float(apart(aggregate(first), aggregate(second)))
+    if units < 2:
+        return _alone(value, len(first))
     draws = min(draws, max(FEWEST_DRAWS, MOST_VALUES // len(first)))
     members = np.argsort(code, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(code))])
     found = []
     for index in _indices(units, seed, draws):
         if clusters is None:
-            found.append(np.asarray(aggregate(first[index]) - aggregate(second[index])))
+            found.append(apart(aggregate(first[index]), aggregate(second[index])))
             continue
         for row in index:
             tasks = np.concatenate([members[starts[unit] : starts[unit + 1]] for unit in row.tolist()])
-            found.append(np.asarray([aggregate(first[tasks]) - aggregate(second[tasks])]))
-    return _judged(value, np.concatenate(found), confidence, units)
+            found.append(apart(aggregate(first[tasks]), aggregate(second[tasks])).reshape(1))
+    return by_draws(value, np.concatenate(found), confidence, units)
 
 
 def ratio(sums: Floats) -> Floats:
@@ -165,23 +171,43 @@ def _integers(values: Floats) -> tuple[Ints, int]:
     return np.rint(np.ldexp(values, power)).astype(np.int64), power
 
 
-def _alone(units: int, tasks: int, clusters: Ints | None) -> Resampled | None:
-    if units >= 2:
-        return None
-    why = NO_COMMON if not units else ONE_TASK if clusters is None or tasks < 2 else ONE_CLUSTER
-    return Resampled(None, None, None, None, 0, units, why)
+def _alone(value: float, tasks: int) -> Resampled:
+    """The difference of a single unit: there is nothing to draw from."""
+    if not math.isfinite(value):
+        return Resampled(None, None, None, None, 0, 1, UNDEFINED)
+    return Resampled(value, None, None, None, 0, 1, ONE_TASK if tasks < 2 else ONE_CLUSTER)
 
 
-def _judged(value: float, found: Floats, confidence: float, units: int) -> Resampled:
+def by_draws(value: float, found: Floats, confidence: float, units: int) -> Resampled:
+    """A difference by what it became on every draw of so many units, [B].
+
+    Draws of few units vary too little: by the square root of (n - 1) / n, and as a normal distribution where the
+    t distribution is right. So the interval reaches to the draws that are as rare under the normal distribution
+    as sqrt(n / (n - 1)) t is (Hesterberg 2015, "What teachers should know about the bootstrap", expanded
+    percentiles), and p is read the other way round. It is never below 2^(1 - n), the chance that n units all
+    point one way; where that alone is more than 1 - confidence there is no interval.
+    """
     draws = len(found)
     if not math.isfinite(value):
         return Resampled(None, None, None, None, draws, units, UNDEFINED)
     if not np.isfinite(found).all():
         return Resampled(value, None, None, None, draws, units, SOME_UNDEFINED)
+    if found.max() - found.min() <= NOISE * abs(value):
+        p = 1.0 if found[0] == 0 else min(1.0, max(2 / (draws + 1), least_p(units)))
+        return Resampled(value, 0.0, None, p, draws, units, NO_SPREAD)
     stderr = float(np.std(found, ddof=1))
     below, above = int(np.count_nonzero(found <= 0)), int(np.count_nonzero(found >= 0))
-    p = min(1.0, 2 * (min(below, above) + 1) / (draws + 1))
-    if found.max() == found.min():
-        return Resampled(value, 0.0, None, p, draws, units, NO_SPREAD)
-    low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2]).tolist()
+    beyond = min(0.5, (min(below, above) + 1) / (draws + 1))
+    shrunk = -NormalDist().inv_cdf(beyond) * math.sqrt((units - 1) / units)
+    p = min(1.0, max(2 * upper_tail(shrunk, units - 1), least_p(units)))
+    if least_p(units) > 1 - confidence:
+        why = f"no interval at {100 * confidence:g} % from {units}, which may all point one way by chance"
+        return Resampled(value, None, None, p, draws, units, why)  # nor a spread to rely on
+    tail = NormalDist().cdf(-t_quantile((1 + confidence) / 2, units - 1) * math.sqrt(units / (units - 1)))
+    low, high = np.quantile(found, [tail, 1 - tail]).tolist()
     return Resampled(value, stderr, (min(low, value), max(high, value)), p, draws, units)
+
+
+def least_p(units: int) -> float:
+    """The chance that so many units all point one way, whichever, where neither way is likelier."""
+    return float(2.0 ** (1 - units))

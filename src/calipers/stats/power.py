@@ -2,7 +2,8 @@
 
 The difference of two runs over T common tasks with K samples each has the variance ``(w^2 + s_1^2/K_1 +
 s_2^2/K_2) / T``: w^2 is the variance over tasks of the true difference, s^2 that of one sample of a task
-(Miller 2024, section 5). Samples shrink only the last two terms.
+(Miller 2024, section 5). Samples shrink only the last two terms. Where tasks come in clusters, w^2 is T times
+the clustered variance of the difference less what sampling adds: more clusters shrink it, samples do not.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from functools import lru_cache
 import numpy as np
 
 from calipers.metrics.reduce import task_mean
-from calipers.rollouts.column import Column, Floats
+from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.groups import Groups
-from calipers.stats.interval import ONE_TASK
-from calipers.stats.paired import NO_COMMON
+from calipers.stats.interval import ONE_CLUSTER, ONE_TASK
+from calipers.stats.paired import NO_COMMON, units_of
 from calipers.stats.variance import Split, Unsplit, split
 from calipers.stats.wilson import t_quantile
 
@@ -42,25 +43,74 @@ class PairVariance:
         return self.tasks + self.first / first + self.second / (first if second is None else second)
 
 
-def pair_variance(first: Column, second: Column, by_first: Groups, by_second: Groups) -> PairVariance | Unsplit:
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """How tasks come in clusters: the same sizes, however many there are."""
+
+    size: float = 1.0  # tasks of a cluster, the mean
+    worth: float = 1.0  # effective units of a cluster: 1 where all have one size, less where they have not
+
+    @classmethod
+    def of(cls, clusters: Ints) -> Clusters:
+        """The sizes of the clusters that these tasks, [T], belong to.
+
+        >>> Clusters.of(np.array([0, 0, 0, 1]))  # worth 1.6 units together: 4^2 / (3^2 + 1^2)
+        Clusters(size=2.0, worth=0.8)
+        """
+        sizes = np.unique(clusters, return_counts=True)[1]
+        return cls(len(clusters) / len(sizes), len(clusters) ** 2 / float(sizes @ sizes) / len(sizes))
+
+    def units(self, tasks: float) -> float:
+        """U, how many clusters of equal weight so many tasks are worth."""
+        return tasks / self.size * self.worth
+
+    def tasks(self, clusters: int) -> int:
+        """The tasks of so many clusters."""
+        return math.ceil(clusters * self.size - 1e-9)
+
+    def count(self, tasks: int) -> int:
+        """The whole clusters that so many tasks make."""
+        return int(tasks / self.size + 1e-9)
+
+
+APART = Clusters()
+"""Every task for itself."""
+
+
+def pair_variance(
+    first: Column, second: Column, by_first: Groups, by_second: Groups, clusters: Ints | None = None
+) -> PairVariance | Unsplit:
     """The parts from a pilot: two runs' rewards, [R] each, over the same T tasks in the same order.
 
-    w^2 is the variance of the task differences less what sampling adds to it, never below 0. A run without
-    repeats leaves its sampling undivided. Tasks that only one run has are left out.
+    w^2 is T times the squared standard error of the mean task difference, over tasks or over ``clusters``, [T],
+    less what sampling adds to it, never below 0. A run without repeats leaves its sampling undivided. Tasks
+    that only one run has are left out.
     """
     there = (by_first.count(first.given) > 0) & (by_second.count(second.given) > 0)
     if int(there.sum()) < 2:
         return Unsplit(ONE_TASK if there.any() else NO_COMMON)
+    units = None if clusters is None else clusters[there]
+    if units is not None and len(np.unique(units)) < 2:
+        return Unsplit(ONE_CLUSTER)
     means, parts = [], []
     for column, by in ((first, by_first), (second, by_second)):
         kept = Column(column.values, column.given & there[by.code])
         means.append(task_mean(kept, by).values[there])
         parts.append(split(kept, by))
-    whole = float(np.var(means[0] - means[1], ddof=1))
+    whole = spread_of(means[0] - means[1], units)
     noise = [part.sampling / part.samples_per_task if isinstance(part, Split) else 0.0 for part in parts]
     samples = [part.sampling if isinstance(part, Split) else 0.0 for part in parts]
     divided = all(isinstance(part, Split) for part in parts)
     return PairVariance(max(whole - sum(noise), 0.0), samples[0], samples[1], divided)
+
+
+def spread_of(values: Floats, clusters: Ints | None = None) -> float:
+    """T times the squared standard error of the mean of task values, [T]: their variance, n - 1, without clusters.
+
+    >>> spread_of(np.array([1.0, 1.0, 0.0, 0.0])), spread_of(np.array([1.0, 1.0, 0.0, 0.0]), np.array([0, 0, 1, 1]))
+    (0.3333333333333333, 1.0)
+    """
+    return units_of(values, None, clusters).variance * len(values)
 
 
 def assumed_pair(run: Split, correlation: float) -> PairVariance:
@@ -107,20 +157,28 @@ def difference_by_flips(flips: int, pairs: int, power: float = POWER, confidence
 
 
 def power_of(
-    variance: float, difference: float, tasks: int, confidence: float = CONFIDENCE, *, largest: float = 0.0
+    variance: float,
+    difference: float,
+    tasks: int,
+    confidence: float = CONFIDENCE,
+    *,
+    largest: float = 0.0,
+    clusters: Clusters = APART,
 ) -> float:
     """The chance that the default test shows a true difference on T tasks.
 
-    The noncentral t with T - 1 degrees of freedom; ``largest`` is the largest difference a task can have,
-    of which the floored t adds half to the standard error, over T. Without variance a difference is sure.
+    The noncentral t with U - 1 degrees of freedom, at least 1, for the U units, tasks or clusters, that they
+    are worth; ``largest`` is the largest difference a unit can have, of which the floored t adds half to the
+    standard error, over U. Without variance a difference is sure.
     """
-    if tasks < 2:
+    units = clusters.units(tasks)
+    if units <= 1:
         return 0.0
-    floor = (largest / (2 * tasks)) ** 2
+    floor = (largest / (2 * units)) ** 2
     error = variance / tasks
     if error == 0:
         return float(abs(difference) > 0)
-    shift, freedom = abs(difference) / math.sqrt(error), tasks - 1.0
+    shift, freedom = abs(difference) / math.sqrt(error), max(1.0, units - 1.0)
     critical = t_quantile((1 + confidence) / 2, freedom) * math.sqrt(1 + floor / error)
     return _beyond(critical, shift, freedom) + _beyond(critical, -shift, freedom)
 
@@ -132,24 +190,31 @@ def tasks_needed(
     confidence: float = CONFIDENCE,
     *,
     largest: float = 0.0,
+    clusters: Clusters = APART,
 ) -> int | None:
-    """The fewest tasks on which the default test shows this difference with this chance; None beyond 10^9."""
+    """The fewest tasks on which the default test shows this difference with this chance; None beyond 10^9.
 
-    def enough(tasks: int) -> bool:
-        return power_of(variance, difference, tasks, confidence, largest=largest) >= power
+    In whole clusters, where there are any.
+    """
+
+    def enough(count: int) -> bool:
+        tasks = clusters.tasks(count)
+        return power_of(variance, difference, tasks, confidence, largest=largest, clusters=clusters) >= power
 
     if difference == 0:
         return None
-    return fewest(enough, tasks_by_formula(variance, difference, power, confidence))
+    guess = math.ceil(tasks_by_formula(variance, difference, power, confidence) / clusters.size)
+    found = fewest(enough, guess, int(MOST_TASKS / clusters.size))
+    return None if found is None else clusters.tasks(found)
 
 
-def fewest(enough: Callable[[int], bool], guess: int) -> int | None:
-    """The fewest tasks, two or more, that are enough, where more never are less; None beyond 10^9."""
-    high = max(2, min(guess, MOST_TASKS))
+def fewest(enough: Callable[[int], bool], guess: int, most: int = MOST_TASKS) -> int | None:
+    """The fewest, two or more, that are enough, where more never are less; None beyond the most."""
+    high = max(2, min(guess, most))
     while not enough(high):
-        if high >= MOST_TASKS:
+        if high >= most:
             return None
-        high = min(2 * high, MOST_TASKS)
+        high = min(2 * high, most)
     low = 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -158,18 +223,27 @@ def fewest(enough: Callable[[int], bool], guess: int) -> int | None:
 
 
 def smallest_difference(
-    variance: float, tasks: int, power: float = POWER, confidence: float = CONFIDENCE, *, largest: float = 0.0
+    variance: float,
+    tasks: int,
+    power: float = POWER,
+    confidence: float = CONFIDENCE,
+    *,
+    largest: float = 0.0,
+    clusters: Clusters = APART,
 ) -> float | None:
-    """The smallest true difference that the default test shows on T tasks with this chance; None for one task."""
-    if tasks < 2:
+    """The smallest true difference that the default test shows on T tasks with this chance; None for one unit."""
+
+    def enough(difference: float) -> bool:
+        return power_of(variance, difference, tasks, confidence, largest=largest, clusters=clusters) >= power
+
+    if clusters.units(tasks) <= 1:
         return None
     low, high = 0.0, difference_by_formula(variance, tasks, power, confidence) or math.ulp(0.0)
-    while power_of(variance, high, tasks, confidence, largest=largest) < power:
+    while not enough(high):
         low, high = high, 2 * high
     for _ in range(60):
         middle = (low + high) / 2
-        enough = power_of(variance, middle, tasks, confidence, largest=largest) >= power
-        low, high = (low, middle) if enough else (middle, high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
     return high
 
 
@@ -192,5 +266,12 @@ def _errors(freedom: float) -> tuple[Floats, Floats]:
     """What an estimated error may be, relative to the true one, and the weights of these."""
     from scipy.special import gammaincinv
 
-    points, weights = np.polynomial.legendre.leggauss(NODES)
+    points, weights = _nodes()
     return np.sqrt(gammaincinv(freedom / 2, (points + 1) / 2) * 2 / freedom), weights / 2
+
+
+@lru_cache(maxsize=1)
+def _nodes() -> tuple[Floats, Floats]:
+    """Gauss's points on [-1, 1] and their weights: the same for all degrees of freedom, and dear."""
+    points, weights = np.polynomial.legendre.leggauss(NODES)
+    return points, weights

@@ -17,7 +17,7 @@ from calipers.stats.wilson import t_quantile, wilson_ends
 
 NO_JUDGED = "no row without a label was judged"
 NO_LABELS = "no row has a label"
-BLIND = "the judge's sensitivity and specificity add up to no more than 1: he knows nothing to correct"
+BLIND = "the judge's sensitivity and specificity add up to no more than 1: it knows nothing to correct"
 ONE_KIND = "all labels are alike: sensitivity or specificity is unknown"
 UNIT = (0.0, 1.0)
 

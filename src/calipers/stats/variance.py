@@ -20,6 +20,7 @@ from calipers.stats.interval import ONE_CLUSTER, ONE_TASK
 
 NO_REPEATS = "no task has two samples"
 NOT_FINITE = "the variance of these rewards is not a finite number"
+TOO_SMALL = "the variance of these rewards is too small to be a number"
 ALL_ALIKE = "all rewards are alike: there is no variance to divide"
 AT_A_TIME = 1 << 18  # rows
 TWICE = 1 - math.sqrt(1 / 2)
@@ -98,6 +99,8 @@ def split(column: Column, by: Groups, clusters: Ints | None = None) -> Split | U
         return Unsplit(ONE_CLUSTER)
     if not (math.isfinite(noise) and math.isfinite(variance)):
         return Unsplit(NOT_FINITE)
+    if not (noise or variance) and np.ptp(column.kept()) > 0:
+        return Unsplit(TOO_SMALL)
     samples = sampling / noise if noise else tasks / float(total(1 / n[there]))
     return Split(max(variance - noise, 0.0), sampling, samples)
 

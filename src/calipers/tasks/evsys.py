@@ -183,15 +183,6 @@ def as_task(task: HarborTask) -> Task:
     return Task(name, prompt, metadata=task.metadata)
 
 
-def safe_name(task_id: object) -> str:
-    """A task's id as the name of its folder in EvSys' workspaces: all but letters, digits, - and _ becomes _.
-
-    >>> safe_name("a/b c.1"), safe_name("é-1"), safe_name(7)
-    ('a_b_c_1', 'é-1', '7')
-    """
-    return "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in str(task_id))
-
-
 def iter_jsonl(path: str | Path) -> Iterator[Any]:
     """The rows of a JSON Lines file, decoded one at a time; only a newline ends a row."""
     for _, row in json_lines(Path(path)):

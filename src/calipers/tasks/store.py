@@ -39,6 +39,7 @@ from calipers.tasks.task import Suite
 
 ROOT: Final = ".calipers"
 RECORD: Final = "published.json"
+NOTHING: Final = f"expected a directory with {TASKS}, a published name, or a task of lm-eval's and --include-path"
 _ID: Final = re.compile(r"(?P<key>[A-Za-z0-9_-]{1,80})\.v(?P<version>[1-9][0-9]{0,8})")
 
 Status = Literal["created", "updated", "unchanged"]
@@ -104,7 +105,7 @@ def find(name: str, root: str | os.PathLike[str] | None = None) -> str:
         there = f"its versions are {', '.join(map(str, _versions(shelf)))}"
         raise NotThere(f"no benchmark named {name!r} in this project; {there}")
     close = nearest(name, known := names(root), 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or '(none)'}"
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}" if known else NOTHING
     raise NotThere(f"no benchmark named {name!r} in this project; {hint}")
 
 
@@ -124,13 +125,13 @@ def _pulled(id: str, root: str | os.PathLike[str] | None) -> Path | None:
     return cached(id) if root is None else None
 
 
-def load_suite(benchmark: str, root: str | os.PathLike[str] | None = None) -> Suite:
+def load_suite(benchmark: str) -> Suite:
     """The benchmark that a path, a name, ``name@version`` or an id means; what exists as a path is one."""
     if os.path.lexists(benchmark):
         return read_suite(benchmark)
     if os.sep in benchmark or benchmark.endswith(".jsonl"):
         raise NotThere(f"{benchmark}: no such file or directory; expected a benchmark: a directory with {TASKS}")
-    place = _pulled(benchmark, root) or pull(find(benchmark, root), root)
+    place = _pulled(benchmark, None) or pull(find(benchmark))
     record = _record(place)
     return replace(read_suite(place), name=record.name if record else benchmark)
 

@@ -24,45 +24,45 @@ def clicked(*coordinate):
 @pytest.mark.parametrize(
     ("name", "output", "expected", "params", "reward"),
     [
-        ("exact_match", "  42\n", "42", {}, 1.0),  # G20
+        ("exact_match", "  42\n", "42", {}, 1.0),
         ("exact_match", "42", 42, {}, 1.0),
         ("exact_match", "True", True, {}, 1.0),
-        ("exact_match", "0", 0, {}, 0.0),  # G21: what is false is the empty text
+        ("exact_match", "0", 0, {}, 0.0),  # what is false is the empty text
         ("exact_match", "", 0, {}, 1.0),
         ("exact_match", "", None, {}, 1.0),
         ("exact_match", "False", False, {}, 0.0),
         ("exact_match", "", [], {}, 1.0),
         ("exact_match", None, "", {}, 1.0),  # a client that sent nothing
-        ("exact_match", "1", 1.0, {}, 0.0),  # G22: numbers are compared as text
+        ("exact_match", "1", 1.0, {}, 0.0),  # numbers are compared as text
         ("exact_match", "YES", "yes", {}, 0.0),
         ("exact_match", "YES", "yes", CASE, 1.0),
         ("exact_match", "YES", "yes", {"ignore_case": "false"}, 1.0),  # any text is true
         ("exact_match", "YES", "yes", {"ignore_case": 0}, 0.0),
-        ("exact_match", "STRASSE", "straße", CASE, 0.0),  # G23: lower case, not case folding
-        ("contains", "the needle is", "needle", {}, 1.0),  # G24
+        ("exact_match", "STRASSE", "straße", CASE, 0.0),  # lower case, not case folding
+        ("contains", "the needle is", "needle", {}, 1.0),
         ("contains", "anything", "", {}, 0.0),
         ("contains", "10", 0, {}, 0.0),
         ("contains", "x", " x", {}, 0.0),
         ("contains", "10", 1, {}, 1.0),
         ("contains", None, "x", {}, 0.0),
         ("contains", "the NEEDLE is", "Needle", CASE, 1.0),
-        ("regex_match", "a\nb", "^b", {}, 0.0),  # G25
+        ("regex_match", "a\nb", "^b", {}, 0.0),
         ("regex_match", "a\nb", "(?m)^b", {}, 1.0),
         ("regex_match", "a\nb", "a.b", {}, 0.0),
         ("regex_match", "abc", "", {}, 0.0),
         ("regex_match", "abc", None, {}, 0.0),
-        ("regex_match", "abc", "B", CASE, 1.0),  # G26
+        ("regex_match", "abc", "B", CASE, 1.0),
         ("regex_match", "answer: 42", r"\b42$", {}, 1.0),
-        ("tool_calls_match", clicked(125, 75), CLICK, {}, 1.0),  # G27: 25 either way, inclusive
+        ("tool_calls_match", clicked(125, 75), CLICK, {}, 1.0),  # 25 either way, inclusive
         ("tool_calls_match", clicked(126, 100), CLICK, {}, 0.0),
-        ("tool_calls_match", clicked(110, 100), CLICK, {"coordinate_tolerance": "9"}, 0.0),  # G28
+        ("tool_calls_match", clicked(110, 100), CLICK, {"coordinate_tolerance": "9"}, 0.0),
         ("tool_calls_match", clicked(109, 100), CLICK, {"coordinate_tolerance": "9"}, 1.0),
-        ("tool_calls_match", 'Sure: {"tool":"t","action":"a","x":1} done', TA, {}, 1.0),  # G29
-        ("tool_calls_match", '[{"tool":"t","action":"a"}]', TA, {}, 1.0),  # G30: from brace to brace
-        ("tool_calls_match", '{"tool":"t"} {"tool":"t"}', {"tool": "t"}, {}, 0.0),  # G31
+        ("tool_calls_match", 'Sure: {"tool":"t","action":"a","x":1} done', TA, {}, 1.0),
+        ("tool_calls_match", '[{"tool":"t","action":"a"}]', TA, {}, 1.0),  # from brace to brace
+        ("tool_calls_match", '{"tool":"t"} {"tool":"t"}', {"tool": "t"}, {}, 0.0),
         ("tool_calls_match", "{}", {}, {}, 1.0),
         ("tool_calls_match", "hi", {}, {}, 0.0),
-        ("tool_calls_match", json.dumps(TA), json.dumps(TA), {}, 1.0),  # G32
+        ("tool_calls_match", json.dumps(TA), json.dumps(TA), {}, 1.0),
         ("tool_calls_match", json.dumps(TA), None, {}, 0.0),
         ("tool_calls_match", json.dumps(TA), "", {}, 0.0),
     ],
@@ -73,7 +73,7 @@ def test_reward(name, output, expected, params, reward):
     assert fns.get(name) is getattr(fns, name)
 
 
-def test_an_expected_action_that_is_none():  # G32
+def test_an_expected_action_that_is_none():
     with pytest.raises(AttributeError):
         fns.tool_calls_match(json.dumps(TA), [1], {})
 

@@ -24,7 +24,7 @@ def _own_registry(monkeypatch):
 @pytest.mark.parametrize(
     ("template", "stop", "said"),
     [
-        ("A:{prompt}|END", ["|"], "A:hi"),  # G52
+        ("A:{prompt}|END", ["|"], "A:hi"),
         ('{"tool": 1}', None, '{"tool": 1}'),  # asks for something that is not there: as it is
         ("{} and {0}", [], "{} and {0}"),
         ("{prompt}{prompt}", ["", "ih"], "h"),  # an empty stop string ends nothing
@@ -35,12 +35,12 @@ def test_the_mock(template, stop, said):
     assert MockInference(template).generate(prompt="hi", stop=stop, max_tokens=1, temperature=2.0) == said
 
 
-def test_the_mock_by_default():  # G53: each stop in turn, on what the one before left
+def test_the_mock_by_default():  # each stop in turn, on what the one before left
     assert MockInference().generate(prompt="x", stop=["</answer>", "<answer>"]) == "<think>mock thinking</think>\n"
     assert MockInference().generate(prompt="x").endswith("<answer>MOCK_ANSWER</answer>")
 
 
-def test_a_lone_brace_is_a_value_error():  # G52
+def test_a_lone_brace_is_a_value_error():
     with pytest.raises(ValueError, match=r"Single '\{' encountered"):
         MockInference("{").generate(prompt="hi")
 

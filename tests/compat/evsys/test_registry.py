@@ -27,7 +27,7 @@ def make(name=None, **own):
     return type("Plugin", (), {"compute": lambda self, task_rewards: 0.0, **own, **({"name": name} if name else {})})
 
 
-def test_a_clean_install_has_six_metrics():  # G16
+def test_a_clean_install_has_six_metrics():
     assert list_metrics() == SIX
     activate()
     from evsys_sdk.registry import list_metrics as lent
@@ -40,7 +40,7 @@ def test_get_gives_the_class():
     assert issubclass(get_metric("avg"), get_metric("mean_reward"))
 
 
-def test_an_unknown_name_lists_those_there_are():  # G17
+def test_an_unknown_name_lists_those_there_are():
     with pytest.raises(KeyError) as caught:
         get_metric("pass@5")
     said = "No metric registered under 'pass@5'. Available: avg, mean_reward, pass@1, pass@3, pass^3, pass_rate"
@@ -49,7 +49,7 @@ def test_an_unknown_name_lists_those_there_are():  # G17
         Registry("metric").get("x")
 
 
-def test_a_key_belongs_to_the_first_class():  # G18
+def test_a_key_belongs_to_the_first_class():
     other = make()
     with pytest.raises(ValueError, match="metric 'avg' already registered") as caught:
         register_metric("avg")(other)
@@ -60,7 +60,7 @@ def test_a_key_belongs_to_the_first_class():  # G18
         register_metric("mine")(make())
 
 
-def test_a_metric_has_no_parameters():  # G19
+def test_a_metric_has_no_parameters():
     assert schema_for("metric", "avg") == {"type": "object", "properties": {}}
     with pytest.raises(KeyError):
         schema_for("verifier", "avg")

@@ -42,7 +42,7 @@ class Half:
 
 @pytest.mark.parametrize(
     ("completion", "reward", "think", "answer"),
-    [(BOTH, 1.0, True, True), ("</think><think>", 0.5, True, False), ("bad", 0.0, False, False)],  # G33
+    [(BOTH, 1.0, True, True), ("</think><think>", 0.5, True, False), ("bad", 0.0, False, False)],
 )
 def test_format_only(completion, reward, think, answer):
     result = FormatOnly().verify(prompt="2 + 2?", completion=completion, target={})

@@ -47,6 +47,7 @@ def message(content, **more):
         (message([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]), "ab", "stop", ""),
         (message([{"type": "thinking", "text": "hm"}, {"type": "output_text", "text": "b"}, 1]), "b", "stop", ""),
         (message([{"type": "refusal", "refusal": "No."}]), "No.", "stop", "refused"),
+        (message([{"type": None, "text": "a"}, {"type": 5, "text": "b"}]), "a", "stop", ""),  # no type is no other type
         ({"choices": [{"message": {"content": "5"}}], "error": None, "more": {"deep": [1]}}, "5", None, ""),
     ],
 )
@@ -62,7 +63,8 @@ def test_an_answer_and_how_it_ended(reply, text, finish, ending):
         (web.Response(body=b""), "the body is not JSON in the shape of a reply"),
         (web.Response(body=b"\xff\xfe"), "the body is not JSON in the shape of a reply"),
         (web.Response(body=b'{"x":' + b"[" * 100_000), "the body is not JSON in the shape of a reply"),
-        (web.Response(body=b"data: {}\n\n", content_type="text/event-stream"), "the body is not JSON"),
+        (web.Response(body=b"data: {}\n\n", content_type="text/event-stream"), "the server streams its answer"),
+        (web.Response(body=b"\n<!doctype html><p>Sign in"), "the body is a page of HTML or XML, no reply; does the"),
         ([1], "the body is not JSON in the shape of a reply"),
         ({"choices": [{"message": {"content": 5}}]}, "the body is not JSON in the shape of a reply"),
         ({"choices": []}, "the reply has no choices"),
@@ -104,6 +106,7 @@ COUNTED = {"prompt_tokens": 10, "completion_tokens": 4}
         ),
         ({"prompt_tokens": None, "completion_tokens": "4", "cost": -1}, None, {}),  # what is no count is not known
         ({"prompt_tokens": True, "prompt_tokens_details": None}, None, {}),
+        ({"prompt_tokens": 10**400, "completion_tokens": 1e300}, None, {}),  # no log could hold the first
         ([1], None, {}),
     ],
 )
@@ -220,6 +223,62 @@ asyncio.run(main())
 """
 
 
+NO_MORE = """
+import asyncio, os, resource
+from calipers.errors import ClientError
+from calipers.run.client import Connection, Request
+from calipers.run.models import connect
+
+async def main():
+    client = connect("openai/any", Connection(base_url="http://127.0.0.1:9/v1"))
+    await client.complete(Request("t", 0, "hi"))
+
+async def without_files():
+    for _ in range(2):
+        try:
+            await main()  # the first time nobody answers there; and all that is needed is imported
+        except ClientError as error:
+            print(error, error.kind, error.retry, error.slow_down, error.hopeless, sep="|")
+        few = len(os.listdir("/dev/fd")) - 1
+        resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
+
+asyncio.run(without_files())
+"""
+
+
+def test_a_process_that_may_open_no_more_files_asks_for_less():
+    """It is no server's fault, and fewer calls at once mend it: so it is treated as a server's "too many"."""
+    done = subprocess.run([sys.executable, "-c", NO_MORE], capture_output=True, text=True, timeout=60, check=False)
+    wrong = "this process may open no more connections; lower --concurrency, or raise ulimit -n"
+    assert done.stdout.splitlines()[1:] == [f"{wrong}|connection|True|True|False"], done.stderr
+
+
+MANY = """
+import asyncio, resource
+from calipers.errors import ClientError
+from calipers.run.client import Connection, Request
+from calipers.run.models import connect
+
+async def main():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    for most in (200, 2):
+        client = connect("openai/any", Connection(base_url="http://127.0.0.1:9/v1", most=most))
+        try:
+            await client.complete(Request("t", 0, "hi"))
+        except ClientError:
+            print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        await client.close()
+
+asyncio.run(main())
+"""
+
+
+def test_there_is_room_for_as_many_connections_as_calls():
+    """Shells allow 1,024 files and less; who wants more calls at once should not have to know."""
+    done = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == ["328", "328"], done.stderr  # and never less than there was
+
+
 def test_there_is_no_such_host():
     """In a process of its own, as this one may look no name up; the name is too long to be asked for."""
     url = f"http://{'.'.join(['a' * 60] * 5)}.invalid/v1"
@@ -294,6 +353,17 @@ def test_a_reply_without_end_is_cut_off():
     bomb = gzip.compress(b" " * (LARGEST + 1), 1)  # small on the wire
     end = said(web.Response(body=bomb, headers={"Content-Encoding": "gzip"}))
     assert (end.kind, end.retry, str(end)) == ("malformed", False, f"the answer is longer than {LARGEST} bytes")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+def test_a_reply_that_is_not_compressed_as_it_says(encoding):
+    """Also where nobody here could have read it if it were."""
+    end = said(web.Response(body=b"no such thing", headers={"Content-Encoding": encoding}))
+    assert (str(end), end.kind, end.retry) == (
+        "the answer is compressed in a way that cannot be read",
+        "malformed",
+        True,
+    )
 
 
 def test_a_compressed_reply():

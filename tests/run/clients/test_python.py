@@ -25,6 +25,10 @@ def ended(prompt): raise SystemExit(3)
 def stopped(prompt): raise StopIteration("nothing left")
 def leaky(prompt): raise RuntimeError("\\x1b[31m key sk-12345678 refused")
 def nothing(prompt): return None
+def odd_text(prompt): return Completion(None)
+def odd_ending(prompt): return Completion("5", ending="bored")
+def odd_count(prompt): return Completion("5", usage={"input_tokens": "many"})
+def odd_cost(prompt): return Completion("5", usage={"cost_usd": float("nan")})
 def busy(prompt): raise ClientError("busy", kind="mine", retry=True)
 async def broken_later(prompt): raise KeyError("a")
 number = 5
@@ -105,6 +109,10 @@ def test_a_completion_is_kept_as_it_is(mine):
         ("ended", "SystemExit: 3"),  # one call fails, the run goes on
         ("stopped", "StopIteration: nothing left"),  # which no future can carry
         ("nothing", "it returned NoneType; expected text or a Completion"),
+        ("odd_text", "it returned a Completion that is none: Expected `str`, got `null` - at `$.text`"),
+        ("odd_ending", "it returned a Completion that is none: Invalid enum value 'bored' - at `$.ending`"),
+        ("odd_count", "it returned a Completion that is none: Expected `float`, got `str` - at `$.usage[...]`"),
+        ("odd_cost", "its usage.cost_usd is nan; expected a finite number"),  # no limit could be kept
         ("leaky", "RuntimeError: \ufffd[31m key [secret] refused"),
     ],
 )
@@ -114,6 +122,12 @@ def test_code_that_fails(mine, name, said):
     (end,) = ask(mine + name, request(), connection=connection)
     assert isinstance(end, ClientError)
     assert (str(end), end.kind, end.retry, end.hopeless) == (said, "python", False, False)
+
+
+def test_a_key_that_the_code_took_from_the_environment_is_not_shown(mine, monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "sk-12345678")
+    (end,) = ask(f"{mine}leaky", request())
+    assert str(end) == "RuntimeError: \ufffd[31m key [secret] refused"
 
 
 def test_code_that_knows_better(mine):

@@ -110,7 +110,7 @@ def test_what_a_record_is_worth(tmp_path, record, expected):
         ('{"task": "a"}\n\n{"task": "a"}\n', ":3: task 'a', sample 0, attempt 1 also stands in line 1; expected the"),
         ('{"task": "a"}\n{"task": "b", "comp', ":2: the line is not JSON; expected one rollout per line"),
         ('{"task": "a"}\n[1]\n', ":2: a rollout is a list; expected a JSON object"),
-        ('{"id": "a"}\n', ":1: no key 'task'; name it with"),
+        ('{"id": "a"}\n', ":1: no key 'task'; expected one rollout per line, as in a run's rollouts.jsonl"),
         ('{"task": "a", "sample": "1"}\n', ':1: sample is "1"; expected an integer >= 0'),
         ('{"task": "a", "sample": -1}\n', ":1: sample is -1; expected an integer >= 0"),
         ('{"task": "a", "completion": 5}\n', ":1: completion is 5; expected text, a list of messages, or null"),

@@ -7,6 +7,7 @@ from run.verifiers.judging import judge, task
 
 from calipers.errors import InputError, PluginError, VerifierError
 from calipers.regexes import search
+from calipers.run.client import Completion
 from calipers.run.verifier import Verdict
 from calipers.run.verifiers.foreign import wrap
 
@@ -51,6 +52,8 @@ def test_not_a_number_is_a_number_somebody_sent():
         (failing(AssertionError()), "verifier 'mine' failed: AssertionError"),
         (failing(SystemExit(3)), "verifier 'mine' failed: SystemExit: 3"),
         (failing(VerifierError("as it is")), "as it is"),
+        (failing(asyncio.CancelledError()), "verifier 'mine' failed: something in it was cancelled"),  # the run was not
+        (failing(ValueError("x" * 10**6)), f"verifier 'mine' failed: ValueError: {'x' * 487}…"),  # fit for a screen
         (lambda text: 1.0, r"verifier 'mine' failed: TypeError: .*takes 1 positional argument but 3 were given"),
         (lambda *_: None, "verifier 'mine' returned None; expected a number"),
         (lambda *_: "high", "verifier 'mine' returned 'high'; expected a number"),
@@ -62,12 +65,21 @@ def test_a_function_that_fails(fn, said):
     with pytest.raises(VerifierError, match=f"^{said}$") as caught:
         judge(wrap("mine", fn), "a")
     assert caught.value.outcome == "verifier_failed"
-    assert len(str(caught.value)) < 200
+    assert len(str(caught.value)) < 600
 
 
 def test_a_cancelled_run_is_cancelled():
+    async def waits(model_output, expected, params):
+        await asyncio.Event().wait()
+
+    async def main():
+        judging = asyncio.create_task(wrap("mine", waits).verify(task("a"), Completion("a")))
+        await asyncio.sleep(0)
+        judging.cancel()
+        await judging
+
     with pytest.raises(asyncio.CancelledError):
-        judge(wrap("mine", failing(asyncio.CancelledError())), "a")
+        asyncio.run(main())
 
 
 def test_a_function_whose_pattern_runs_out_of_time():

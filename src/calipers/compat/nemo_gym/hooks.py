@@ -61,7 +61,7 @@ def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], An
     def called(argument: Any) -> Any:
         try:
             found = hook(argument)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a hook may not end the process it runs in
             raise failure(path, f"{name} failed", error) from error
         if not isinstance(found, dict):
             raise PluginError(f"{path}: {name} returned {type(found).__name__}; expected a dict")

@@ -16,8 +16,6 @@ from calipers.run.clients import reply
 from calipers.run.clients.failure import Refusal, cleaned, from_status
 from calipers.run.clients.prompt import as_text
 
-_KEYS = re.compile(r"_(API_KEY|ACCESS_KEY|ACCESS_TOKEN|SESSION_TOKEN)$")
-
 
 def connect(name: str, connection: Connection) -> LitellmModel:
     """The client of a model by litellm's id, such as ``anthropic/claude-x``.
@@ -31,9 +29,7 @@ def connect(name: str, connection: Connection) -> LitellmModel:
         if error.name != "litellm":
             raise
         raise InputError(f"model 'litellm/{name}' needs litellm; pip install 'calipers[litellm]'") from error
-    for variable, value in os.environ.items():
-        if _KEYS.search(variable):
-            connection.secrets.add(value.strip())
+    connection.secrets.add_environment()
     package.suppress_debug_info = True  # it prints advice on standard output
     try:
         package.get_llm_provider(model=name, api_base=connection.base_url)

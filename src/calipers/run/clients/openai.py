@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import os
 import re
+import resource
+from contextlib import suppress
 from time import perf_counter
 from typing import Any
 
@@ -30,6 +33,10 @@ LARGEST = 64 * 2**20
 
 LARGEST_ERROR = 64 * 2**10
 SECONDS_TO_CONNECT = 30.0
+SECONDS_WITHOUT_FILES = 1.0
+"""How long nothing is sent after this process could open no more connections: others must be closed first."""
+
+SPARE_FILES = 128  # beside the connections
 _LARGE_BODY = 2**20  # bytes; aiohttp wants more than that as a file
 
 _encode = msgspec.json.Encoder().encode
@@ -178,6 +185,7 @@ class ServedModel:
             self._deadlines.end(call)
 
     def _open(self) -> aiohttp.ClientSession:
+        _make_room(self._connection.most)
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._connection.most),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=SECONDS_TO_CONNECT),
@@ -188,6 +196,8 @@ class ServedModel:
     def _failed(self, error: Exception) -> ClientError:
         """What became of a call without an answer, in our own words: aiohttp's may hold URLs and headers."""
         where = self._address.shown
+        if "content-encoding" in str(error).lower():  # which of its errors it is depends on how far it got
+            return reply.malformed("the answer is compressed in a way that cannot be read")
         match error:
             case aiohttp.ClientPayloadError():
                 return reply.malformed("the connection ended in the middle of the answer")
@@ -206,6 +216,9 @@ class ServedModel:
             case aiohttp.ClientSSLError(os_error=why):  # whose errno is none of the system's
                 reason = getattr(why, "reason", None) or "no reason given"
                 return _unreachable(f"cannot connect to {where}: TLS failed ({cleaned(str(reason), self._secrets)})")
+            case aiohttp.ClientConnectorError(os_error=OSError(errno=errno.EMFILE | errno.ENFILE)):
+                wrong = "this process may open no more connections; lower --concurrency, or raise ulimit -n"
+                return ClientError(wrong, kind="connection", retry=True, slow_down=True, wait=SECONDS_WITHOUT_FILES)
             case aiohttp.ClientConnectorError(os_error=why):
                 reason = os.strerror(why.errno) if why.errno else cleaned(str(why), self._secrets)
                 return _unreachable(f"cannot connect to {where}: {reason.lower()}")
@@ -213,6 +226,15 @@ class ServedModel:
                 return reply.malformed("the answer is no HTTP")
             case _:
                 return ClientError("the connection was closed before the answer", kind="connection", retry=True)
+
+
+def _make_room(calls: int) -> None:
+    """Let this process open as many connections as calls may be in flight, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = calls + SPARE_FILES if hard == resource.RLIM_INFINITY else min(calls + SPARE_FILES, hard)
+    if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:
+        with suppress(OSError, ValueError):  # then the calls that find no room say so
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _unreachable(what: str) -> ClientError:

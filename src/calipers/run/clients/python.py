@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import inspect
+import math
 import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
@@ -17,6 +16,7 @@ import msgspec
 
 from calipers.errors import ClientError, InputError, PluginError
 from calipers.run.client import Client, Completion, Connection, Request
+from calipers.run.clients.aside import Aside
 from calipers.run.clients.failure import cleaned
 from calipers.run.clients.prompt import as_text
 from calipers.run.clients.python_likelihood import OwnScorer
@@ -40,7 +40,13 @@ def connect(name: str, connection: Connection) -> Client:
             found = found()
         except (Exception, SystemExit) as error:
             raise PluginError(f"python/{name}: {attribute}() failed: {type(error).__name__}: {error}") from error
-    client, score = wrap(found, f"python/{name}", connection.secrets), getattr(found, "score", None)
+    return guarded(found, f"python/{name}", connection)
+
+
+def guarded(found: Any, name: str, connection: Connection) -> Client:
+    """Somebody else's object as a client: whatever it raises fails one call, and its keys are not shown."""
+    connection.secrets.add_environment()
+    client, score = wrap(found, name, connection.secrets), getattr(found, "score", None)
     return OwnScorer(client, score, connection.secrets) if callable(score) else client
 
 
@@ -48,7 +54,7 @@ def wrap(found: Any, name: str, secrets: Secrets) -> Client:
     """The client around an object: one that has ``complete``, one that has ``generate``, or a function."""
     close = getattr(found, "close", None)
     if callable(getattr(found, "complete", None)):
-        return OwnModel(found.complete, True, close, secrets)
+        return OwnModel(found.complete, True, close, secrets, getattr(found, "notes", ()))
     if callable(getattr(found, "generate", None)):
         return OwnModel(_evsys(found.generate), _waits(found.generate), close, secrets)
     if callable(found):
@@ -69,20 +75,21 @@ class OwnModel:
     passes as it is.
     """
 
-    def __init__(self, ask: Ask, waits: bool, close: Any, secrets: Secrets) -> None:
+    def __init__(self, ask: Ask, waits: bool, close: Any, secrets: Secrets, notes: Sequence[str] = ()) -> None:
+        self.notes = notes  # its own, to which it may still add
         self._ask, self._close, self._secrets = ask, close, secrets
-        self._thread = None if waits else ThreadPoolExecutor(1, thread_name_prefix="calipers-model")
+        self._aside = None if waits else Aside("calipers-model")
 
     async def complete(self, request: Request) -> Completion:
         """What the code returns, as a completion."""
-        if self._thread is None:
+        if self._aside is None:
             return await self._finish(*self._call(request))
-        return await self._finish(*await asyncio.get_running_loop().run_in_executor(self._thread, self._call, request))
+        return await self._finish(*await self._aside.call(lambda: self._call(request)))
 
     async def close(self) -> None:
         """Let the thread go, and close the user's object if it can be closed."""
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._aside is not None:
+            self._aside.close()
         if callable(self._close) and inspect.isawaitable(closing := self._close()):
             await closing
 
@@ -91,7 +98,7 @@ class OwnModel:
         started = perf_counter()
         try:
             answer = self._ask(request)
-        except (Exception, SystemExit) as error:  # caught here: a future cannot carry every exception
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # here: a future cannot carry every exception
             answer = error
         return answer, started, perf_counter() - started
 
@@ -111,7 +118,19 @@ class OwnModel:
             return Completion(answer, usage={"latency_s": latency_s})
         if not isinstance(answer, Completion):
             raise ClientError(f"it returned {type(answer).__name__}; expected text or a Completion", kind="python")
+        _check(answer)
         return msgspec.structs.replace(answer, usage={"latency_s": latency_s, **answer.usage})
+
+
+def _check(answer: Completion) -> None:
+    """Refuse a completion that a log could not hold: its maker set its parts to what they cannot be."""
+    try:
+        msgspec.convert(msgspec.structs.asdict(answer), Completion)
+    except msgspec.ValidationError as error:
+        raise ClientError(f"it returned a Completion that is none: {error}", kind="python") from error
+    for name, value in answer.usage.items():
+        if not math.isfinite(value):
+            raise ClientError(f"its usage.{name} is {value}; expected a finite number", kind="python")
 
 
 def _waits(function: Any) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from calipers.errors import ClientError
 from calipers.run.client import Client, Completion, Request
+from calipers.run.clients.aside import Aside
 from calipers.run.clients.failure import cleaned
 from calipers.run.likelihood import Scored, Text
 from calipers.run.secrets import Secrets
@@ -24,8 +23,9 @@ class OwnScorer:
 
     def __init__(self, client: Client, score: Callable[..., Any], secrets: Secrets) -> None:
         self._client, self._score, self._secrets = client, score, secrets
+        self.notes: Sequence[str] = getattr(client, "notes", ())
         waits = inspect.iscoroutinefunction(score)
-        self._thread = None if waits else ThreadPoolExecutor(1, thread_name_prefix="calipers-scores")
+        self._aside = None if waits else Aside("calipers-scores")
 
     async def complete(self, request: Request) -> Completion:
         """What the code answers."""
@@ -33,21 +33,21 @@ class OwnScorer:
 
     async def close(self) -> None:
         """Let the thread go, and close the user's object if it can be closed."""
-        if self._thread is not None:
-            self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._aside is not None:
+            self._aside.close()
         await self._client.close()
 
     async def score(self, requests: Sequence[Text]) -> list[Scored]:
         """What the code says of some texts; `ClientError` when that is no likelihood of each."""
         found: Any
         try:
-            if self._thread is None:
+            if self._aside is None:
                 found = await self._score(requests)
-            else:
-                found = await asyncio.get_running_loop().run_in_executor(self._thread, self._score, requests)
+            elif isinstance(found := await self._aside.call(lambda: self._score(requests)), BaseException):
+                raise found
         except ClientError:
             raise
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             said = cleaned(f"{type(error).__name__}: {error}", self._secrets)
             raise ClientError(said, kind="python") from error
         held = list(found) if isinstance(found, (list, tuple)) else []

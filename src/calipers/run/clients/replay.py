@@ -117,6 +117,8 @@ class Replay:
         wrong, right = "the line is not JSON", "expected one rollout per line"
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             wrong, right = fault(msgspec.json.decode(line), {}) or ("the rollout cannot be read", "")
+        if wrong.startswith("no key"):  # whose advice is for a file that is scored: here no key can be named
+            right = "expected one rollout per line, as in a run's rollouts.jsonl"
         return InputError.at(f"{self._path}:{number}", wrong, right)
 
 

@@ -33,6 +33,9 @@ class Reply(msgspec.Struct, gc=False):
     error: Any = None
 
 
+MOST = 2**53
+"""The largest count that is one: beyond it a log could not be read, nor a sum be true."""
+
 _DECODER = msgspec.json.Decoder(Reply)
 _COUNTS = {
     "prompt_tokens": "input_tokens",
@@ -50,7 +53,18 @@ def decode(raw: bytes) -> Reply:
     try:
         return _DECODER.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed("the body is not JSON in the shape of a reply") from error
+        raise malformed(_no_reply(raw[:64].lstrip())) from error
+
+
+def _no_reply(start: bytes) -> str:
+    """What a body that begins so is instead of a reply, where that can be seen."""
+    if start.startswith((b"data:", b"event:")):
+        return "the server streams its answer, which it was not asked to"
+    if start.startswith(b"<"):
+        return (
+            "the body is a page of HTML or XML, no reply; does the base URL end as the server wants it, often in /v1?"
+        )
+    return "the body is not JSON in the shape of a reply"
 
 
 def completion(reply: Reply, latency_s: float, price: Price | None, secrets: Secrets) -> Completion:
@@ -91,7 +105,7 @@ def _ending(finish: str | None, refusal: str | None) -> Ending:
 
 def _joined(parts: list[Any], key: str) -> str:
     """The texts of some parts of a message; a part that says its type counts under that type only."""
-    texts = [part.get(key) for part in parts if isinstance(part, dict) and part.get("type", key).endswith(key)]
+    texts = [part.get(key) for part in parts if isinstance(part, dict) and str(part.get("type") or key).endswith(key)]
     return "".join(text for text in texts if isinstance(text, str))
 
 
@@ -112,7 +126,7 @@ def _usage(found: Any, latency_s: float, price: Price | None) -> Mapping[str, fl
 
 
 def _put(usage: dict[str, float], name: str, value: Any) -> None:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= MOST:
         usage[name] = value
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from calipers.errors import UnknownName
 from calipers.names import VERIFIERS
 from calipers.run.secrets import Secrets
 from calipers.run.verifier import Verifier
 from calipers.run.verifiers import functions
-from calipers.run.verifiers.foreign import FunctionVerifier, wrap
+from calipers.run.verifiers.foreign import ClassVerifier, FunctionVerifier, ObjectVerifier, wrap
 from calipers.tasks.task import Task
 
 
@@ -48,8 +49,18 @@ def verifier(name: str) -> NamedVerifier:
     return wrap(name, thing)
 
 
+def judge_of(task: Task) -> NamedVerifier:
+    """The verifier that a task names; UnknownName says which task."""
+    try:
+        return verifier(str(task.verifier))
+    except UnknownName as error:
+        raise UnknownName(f"task {task.id!r}: {error}") from None
+
+
 def opened(judge: NamedVerifier, secrets: Secrets) -> Verifier:
     """The verifier as one run uses it: one that keeps connections (``use``) gets its own, and the run's secrets."""
+    if isinstance(judge, (FunctionVerifier, ClassVerifier, ObjectVerifier)):
+        secrets.add_environment()
     use: Callable[[Secrets], Verifier] | None = getattr(judge, "use", None)
     return judge if use is None else use(secrets)
 

@@ -5,6 +5,7 @@ Whatever it raises becomes a `VerifierError` that says whose it is; only what su
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from calipers.run.client import Completion
 from calipers.run.verifier import Verdict, Verifier
 from calipers.run.verifiers.params import fault
 from calipers.tasks.task import Task
+
+LONGEST = 500
+"""Characters of a stranger's error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,10 @@ async def _call(name: str, fn: Callable[..., Any], *args: Any, **named: Any) -> 
         raise
     except RegexTimeout as error:
         raise VerifierError(str(error), outcome="filter_timeout") from error
+    except asyncio.CancelledError:
+        if (asking := asyncio.current_task()) is None or asking.cancelling():
+            raise
+        raise VerifierError(f"verifier {name!r} failed: something in it was cancelled") from None  # not the run
     except (Exception, SystemExit) as error:  # one that ends itself may not end the run
         raise VerifierError(f"verifier {name!r} failed: {_said(error)}") from error
 
@@ -155,4 +163,6 @@ def _small(value: Any) -> bool:
 
 
 def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """What an exception says, at a length that a screen and a line of the log can bear."""
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"

@@ -114,7 +114,11 @@ def make_dataset(name: str, directory: str | os.PathLike[str] = ".", with_metric
         right = f"--with-metric adds a {METRIC} to it"
         raise InputError.at(str(root / DATASET_TOML), f"is there already, for {manifest.name}", right)
     if manifest and manifest.name != name:
-        raise InputError.at(manifest.source.place(("dataset", "name")), f"is for {manifest.name}, not {name}")
+        raise InputError.at(
+            manifest.source.place(("dataset", "name")),
+            f"is for {manifest.name}, not {name}",
+            f"expected --dataset {manifest.name}",
+        )
     if with_metric and os.path.lexists(root / METRIC):
         how = f"calipers check --fix {root}" if manifest else "the same command without --with-metric"
         raise InputError.at(str(root / METRIC), "is there already", f"{how} adds it as it is")

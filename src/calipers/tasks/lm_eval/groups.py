@@ -66,7 +66,7 @@ class Tasks:
     def find(self, asked: str) -> list[Node]:
         """What a path, a name, a tag or a pattern such as ``mmlu_*`` means; ``name@format`` picks a format."""
         if Path(asked).suffix in (".yaml", ".yml"):
-            return [self._of_file(Path(asked), {}, asked, 0)]
+            return [self._of_file(Path(asked), {}, 0)]
         if any(sign in asked for sign in "*?"):
             names = sorted(name for name in (*self.heads, *self.tags) if fnmatchcase(name, asked))
             if not names:
@@ -81,7 +81,7 @@ class Tasks:
     def _named(self, asked: str, overrides: Mapping[str, Any], place: str, depth: int) -> list[Node]:
         name, _, chosen = asked.partition("@")
         if name in self.heads:
-            return [self._of_file(self.heads[name].path, overrides, place, depth, chosen or None)]
+            return [self._of_file(self.heads[name].path, overrides, depth, chosen or None)]
         if name in self.tags:
             tagged = sorted(self.tags[name])
             return [node for one in tagged for node in self._named(one, overrides, place, depth)]
@@ -91,9 +91,7 @@ class Tasks:
         nowhere = "" if self.heads else "; --include-path names the folder of a group's tasks"
         raise UnknownName(f"{place}: {error}{nowhere}")
 
-    def _of_file(
-        self, path: Path, overrides: Mapping[str, Any], place: str, depth: int, chosen: str | None = None
-    ) -> Node:
+    def _of_file(self, path: Path, overrides: Mapping[str, Any], depth: int, chosen: str | None = None) -> Node:
         file = read_task_file(path)
         if "class" in file.values:
             wrong = "is a task written as a Python class"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from typing import Any
 
-from calipers.errors import InputError, UnknownName
+from calipers.errors import InputError, UnknownName, nearest
 from calipers.tasks.lm_eval.config import FewShot, TaskConfig
 from calipers.tasks.lm_eval.documents import Rows, Splits, load_splits, processed, united
 from calipers.tasks.lm_eval.functions import refuse_untrusted, with_functions
@@ -139,7 +138,7 @@ def _check_columns(task: LoadedTask) -> None:
         word = getattr(task.config, field)
         if not isinstance(word, str) or not word.isidentifier() or word in task.columns:
             continue
-        if not meant or get_close_matches(word, map(str, task.columns)):
+        if not meant or nearest(word, map(str, task.columns)):
             unknown = UnknownName.of("column of the documents", word, list(map(str, task.columns)))
             raise UnknownName(f"{task.place(field)}: {unknown}")
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from calipers.errors import CalipersError, InputError, PluginError
+from calipers.tasks.lm_eval.config import shown
 from calipers.tasks.lm_eval.jinja import render
 from calipers.tasks.lm_eval.yaml import Function
 
@@ -64,13 +65,13 @@ def choices_of(value: Any, doc: Doc, columns: Collection[str], place: str) -> li
             text = render(value, dict(doc), place)
             found = _literal(text, None)
             if found is None:
-                raise InputError.at(place, f"renders to {_shown(text)}", "expected a list, such as ['yes', 'no']")
+                raise InputError.at(place, f"renders to {shown(text)}", "expected a list, such as ['yes', 'no']")
     elif not isinstance(value, list):
         found = called(value, doc, place)
     if isinstance(found, tuple):
         found = list(found)
     if not isinstance(found, list):
-        raise InputError.at(place, f"is {_shown(found)}", "expected a list of choices")
+        raise InputError.at(place, f"is {shown(found)}", "expected a list of choices")
     return found
 
 
@@ -94,7 +95,7 @@ def called(function: Any, *arguments: Any) -> Any:
     if isinstance(function, Function):
         raise InputError.at(place, f"is {function}, code that came with the task", "read it, then run it with --trust")
     if not callable(function):
-        raise InputError.at(place, f"is {_shown(function)}", "expected a column, a template or a function")
+        raise InputError.at(place, f"is {shown(function)}", "expected a column, a template or a function")
     try:
         return function(*given)
     except CalipersError:
@@ -107,7 +108,7 @@ def called(function: Any, *arguments: Any) -> Any:
 def _integer(text: str, place: str) -> int:
     found = _literal(text, None)  # "²" and "007" are digits, and no integers
     if not isinstance(found, int):
-        raise InputError.at(place, f"renders to {_shown(text)}", "expected the index of a choice")
+        raise InputError.at(place, f"renders to {shown(text)}", "expected the index of a choice")
     return found
 
 
@@ -116,8 +117,3 @@ def _literal(text: str, otherwise: Any) -> Any:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         return otherwise
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,69 @@
+"""``calipers compare`` and ``calipers gate`` on runs of lm-evaluation-harness' tasks, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli.running import calipers, refused
+from comparison.tables import home, ran
+
+pytest.importorskip("sacrebleu", reason="sacrebleu comes with calipers[text]")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the runs said-before and said-after, of one task by two models."""
+    made = home(tmp_path_factory.mktemp("said"))
+    for model in ("before", "after"):
+        ran(made, "said", model)
+    return made
+
+
+def test_the_page_says_which_way_is_better(folder):
+    done = calipers("compare", "said-before", "said-after", "--metric", "ter", "--metric", "bleu", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith(("ter ", "bleu "))]
+    assert [(row[0], row[1], row[-1]) for row in rows] == [("ter", "↓", "better"), ("bleu", "↑", "better")]
+
+
+def test_worse_is_worse_for_the_exit_code(folder):
+    """A higher error rate is worse, though the number went up."""
+    asked = ("compare", "said-after", "said-before", "--metric", "ter", "--fail-on", "worse", "--format", "json")
+    done = calipers(*asked, cwd=folder)
+    (finding,) = json.loads(done.stdout)["contests"][0]["pairs"][0]["findings"]
+    assert (done.returncode, finding["verdict"], finding["delta"] > 0) == (1, "worse", True)
+
+
+def test_the_same_command_again_writes_what_is_missing(folder):
+    """A run from before documents were kept: nothing is asked, and the comparison is to be had."""
+    old = folder / "said-before" / "documents.jsonl"
+    kept, log = old.read_bytes(), (folder / "said-before" / "rollouts.jsonl").read_bytes()
+    old.unlink()
+    said = refused("compare", "said-before", "said-after", "--metric", "bleu", cwd=folder)
+    assert said.startswith("metric 'bleu': lm-evaluation-harness' numbers cannot be compared: said-before/documents")
+    model = f"python/{folder / 'models.py'}:before"
+    again = calipers("run", f"{folder / 'said.yaml'}", "--model", model, "--out", "said-before", cwd=folder)
+    assert again.returncode == 0, again.stderr
+    assert old.read_bytes() == kept
+    assert (folder / "said-before" / "rollouts.jsonl").read_bytes() == log
+
+
+def test_predictions_alone_keep_nothing(folder):
+    model = f"python/{folder / 'models.py'}:after"
+    done = calipers("run", "said.yaml", "--model", model, "--predict-only", "--out", "bare", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert not (folder / "bare" / "documents.jsonl").exists()
+
+
+def test_scoring_writes_nothing(folder):
+    before = {path: path.stat().st_mtime_ns for path in (folder / "said-after").iterdir()}
+    assert calipers("score", "said-after", "--dialect", "lm_eval", "--format", "md", cwd=folder).returncode == 0
+    assert {path: path.stat().st_mtime_ns for path in (folder / "said-after").iterdir()} == before
+
+
+def test_a_gate_on_both_runs(folder):
+    asked = ("--baseline", "said-before", "--require", "lower(delta(bleu)) >= 0", "--require", "upper(ter) <= 50")
+    done = calipers("gate", "said-after", *asked, cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "gate passed: 2 of 2 requirements met"

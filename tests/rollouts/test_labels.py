@@ -1,0 +1,77 @@
+import pytest
+from making import rollouts
+
+import calipers
+from calipers.rollouts.labels import clusters, slices
+from calipers.rollouts.record import label
+
+
+def cut(table, key):
+    """The slices of a key, and the tasks in each."""
+    code, names = slices(table, key, label)
+    tasks = [table.tasks[task] for task in table.task]
+    return {name: [task for task, of in zip(tasks, code) if of == number] for number, name in enumerate(names)}
+
+
+def test_slices_that_are_numbers_stand_by_size_before_text():
+    steps = [100, "x", 20, 3, -1, None, 0.5, "1e3", "0x5", "inf"]
+    table = rollouts(*({"task": f"t{n}", "reward": 0, "step": step} for n, step in enumerate(steps)), labels=["step"])
+    assert list(cut(table, "step")) == ["-1", "0.5", "3", "20", "100", "1e3", "0x5", "__missing__", "inf", "x"]
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("task", {"9": ["9"], "10": ["10", "10"]}),
+        ("sample", {"0": ["9", "10"], "7": ["10"]}),
+        ("outcome", {"refused": ["10"], "scored": ["9", "10"]}),
+        ("model", {"m": ["9", "10", "10"]}),
+        ("nothing", {"__missing__": ["9", "10", "10"]}),
+    ],
+)
+def test_what_every_rollout_has_can_be_sliced_by(key, expected):
+    table = rollouts(
+        {"task": 10, "reward": 1, "model": "m"},
+        {"task": 10, "sample": 7, "outcome": "refused", "model": "m"},
+        {"task": 9, "reward": 0, "model": "m"},
+    )
+    assert cut(table, key) == expected
+
+
+def test_a_key_of_the_file_comes_before_what_every_rollout_has():
+    table = rollouts({"task": "a", "reward": 1, "metadata": {"task": "arithmetic"}}, labels=["task"])
+    assert cut(table, "task") == {"arithmetic": ["a"]}
+
+
+def test_a_task_is_its_own_cluster():
+    table = rollouts({"task": "b", "reward": 1}, {"task": "a", "reward": 1}, {"task": "a", "sample": 1, "reward": 1})
+    assert clusters(table, "task").tolist() == [0, 1]
+    plain, clustered = (calipers.score(table, "mean_reward", cluster=key)["mean_reward"] for key in (None, "task"))
+    assert (plain.interval, plain.stderr) == (clustered.interval, clustered.stderr)
+
+
+def test_the_full_path_of_a_metadata_key_leads_there(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(
+        '{"task":"a","reward":1,"metadata":{"kind":{"deep":"x"}}}\n'
+        '{"task":"b","reward":0,"metadata":{"metadata":{"own":"y"}}}\n'  # one that is called so itself
+    )
+    keys = ["metadata.kind.deep", "kind.deep", "metadata.own"]
+    result = calipers.score(path, by=keys)
+    assert {key: list(cut) for key, cut in result.groups[0].breakdowns.items()} == {
+        "metadata.kind.deep": ["__missing__", "x"],
+        "kind.deep": ["__missing__", "x"],
+        "metadata.own": ["__missing__", "y"],
+    }
+    assert result.notes == []
+
+
+def test_each_slice_holds_its_own_rollouts_in_their_order():
+    rows = [
+        {"task": f"t{n % 40}", "sample": n // 40, "reward": n % 7 / 7, "metadata": {"k": n % 3}} for n in range(400)
+    ]
+    result = calipers.score(rollouts(*rows, labels=["k"]), ["any_of_first_2(threshold=0.5)", "mean_reward"], by="k")
+    for name, found in result.groups[0].breakdowns["k"].items():
+        alone = rollouts(*(row for row in rows if row["metadata"]["k"] == int(name)))
+        expected = calipers.score(alone, list(found.metrics)).groups[0]
+        assert (found.ledger, found.metrics) == (expected.ledger, expected.metrics)
