@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,24 +16,23 @@ from typing import TYPE_CHECKING
 from calipers.errors import CalipersError, ClientError, InputError
 from calipers.jobs import papers
 from calipers.jobs.job import Job
+from calipers.jobs.last_words import last_words
 from calipers.jobs.limit import first
 from calipers.jobs.observe import Screen, Watcher
+from calipers.jobs.owed import Asker, owed, past_of
 from calipers.live import METHOD as SEQUENCE
 from calipers.live import Headline, Until
 from calipers.pipeline import score_plan
 from calipers.plan import Plan, make_plan
 from calipers.reports.result import Result
 from calipers.reports.safe import safe_json
-from calipers.rollouts.record import FIRST_GAP, OUTCOMES
-from calipers.run.client import Client, Connection, Request
+from calipers.run.client import Client, Connection
 from calipers.run.folder import Folder
-from calipers.run.history import Past
 from calipers.run.identity import folder_name
 from calipers.run.likelihood import NONE_HERE
-from calipers.run.loop import MOST_ERRORS, Limits, Loop, Status
+from calipers.run.loop import Limits, Loop
 from calipers.run.models import connect
-from calipers.run.order import sample_seed, shuffled
-from calipers.run.rollout import Owed
+from calipers.run.order import shuffled
 from calipers.run.secrets import Secrets
 from calipers.run.start import conduct
 from calipers.run.verifiers.find import NamedVerifier, judge_of, opened
@@ -43,11 +42,7 @@ from calipers.tasks.task import Suite, Task
 if TYPE_CHECKING:
     from calipers.jobs.lm_eval_report import Part
 
-GAPS = frozenset(OUTCOMES[FIRST_GAP:])
 RUNS = Path("runs")
-MOST_FAILURES = 3
-
-History = Mapping[tuple[str, int], Past]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +98,7 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
     path = job.out if job.out and not job.among else (job.out or RUNS) / name
     with Folder.open(path, identity, papers.plan(job, suite, order), secrets.scrub_bytes) as folder:
         watcher = Watcher(_headline(scoring, until, order, job), until, screen)
-        status = _past(folder.history, order, job, watcher)
+        status = past_of(folder.history, order, job, watcher)
         loop = Loop(
             client,
             judges,
@@ -136,10 +131,7 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
         *suite.notes,
         *doubts,
         *folder.notes,
-        *_notes([client, *judges.values()]),
-        *_failures(status),
-        *_remedies(status, job, path),
-        *_advice(job),
+        *last_words(status, job, path, [client, *judges.values()]),
         *said,
     )
     told = tuple(map(secrets.scrub, notes))
@@ -200,52 +192,6 @@ def _with_parts(result: Result, parts: Sequence[Part | None]) -> Result:
     from calipers.jobs.lm_eval_report import joined
 
     return replace(result, own={"lm_eval": [one.document() for one in joined(held)]})
-
-
-class Asker:
-    """Turns what is owed into a request."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
-    def __call__(self, owed: Owed) -> Request:
-        """The request for a rollout."""
-        job, task = self._job, owed.task
-        prompt = task.prompt
-        return Request(
-            task.id,
-            owed.sample,
-            job.user_template.replace("{prompt}", prompt) if isinstance(prompt, str) else prompt,
-            job.system_prompt,
-            job.max_tokens,
-            job.temperature,
-            job.stop,
-            sample_seed(job.seed, task.id, owed.sample),
-            job.gen_kwargs,
-        )
-
-
-def owed(order: Sequence[Task], history: History, job: Job) -> Iterator[Owed]:
-    """What is still to be made: all that is not in the log, and the gaps in it if they are to be tried again."""
-    for position, task in enumerate(order):
-        for sample in range(job.samples):
-            past = history.get((task.id, sample))
-            if past is None:
-                yield Owed(position, task, sample)
-            elif job.retry_failed and past.outcome in GAPS:
-                yield Owed(position, task, sample, past.attempt + 1)
-
-
-def _past(history: History, order: Sequence[Task], job: Job, watcher: Watcher) -> Status:
-    """Where a run that goes on stands before it does."""
-    status = Status(planned=len(order) * job.samples)
-    for position, task in enumerate(order) if history else ():
-        for sample in range(job.samples):
-            past = history.get((task.id, sample))
-            if past is not None and not (job.retry_failed and past.outcome in GAPS):
-                status.outcomes[past.outcome] += 1
-                watcher.settled(position, sample, past.outcome, past.reward)
-    return status
 
 
 def _scoring(job: Job) -> Plan:
@@ -311,36 +257,3 @@ def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Jo
     if asked is None or job.predict_only:
         return None
     return Headline(asked, len(order), job.samples, scoring.confidence, scoring.missing)
-
-
-def _failures(status: Status) -> Iterator[str]:
-    """What went wrong most often, in its own words."""
-    told = status.errors.most_common(MOST_FAILURES)
-    for (outcome, said), count in told:
-        yield f"{count} {outcome}: {said}"
-    others = status.errors.total() - sum(count for _, count in told)
-    if others:
-        least = "at least " if len(status.errors) >= MOST_ERRORS else ""
-        yield f"and {least}{others} more, each with its error in the log"
-
-
-def _remedies(status: Status, job: Job, folder: Path) -> Iterator[str]:
-    """What to do about gaps: the same command leaves them, and an answer that only lacks a judge is paid for."""
-    if status.outcomes["client_failed"] and not job.model.startswith("replay/"):
-        yield "client_failed stays as it is when the same command goes on; --retry-failed asks again"
-    if job.lm_eval is None and any(status.outcomes[word] for word in ("judge_failed", "verifier_failed")):
-        yield f"answers without a verdict are kept: calipers rescore {folder} judges them again, without the model"
-
-
-def _notes(speakers: Sequence[object]) -> Iterator[str]:
-    """What client and verifiers have to say when all is over, such as that a server accepts no seed."""
-    for speaker in speakers:
-        yield from getattr(speaker, "notes", ())
-
-
-def _advice(job: Job) -> Iterator[str]:
-    if job.samples > 1 and job.temperature == 0:
-        yield (
-            f"{job.samples} samples at temperature 0 are mostly one answer repeated, "
-            "and pass@k then says little more than pass@1; set --temperature, or take one sample"
-        )
