@@ -256,6 +256,16 @@ def test_a_client_that_is_none(client):
     assert of(1).score(client, limit=0).metrics["n_tasks"] == 0.0  # it is never called
 
 
+def test_an_async_client_is_refused_before_it_is_called():
+    class Later:
+        async def generate(self, *, prompt, max_tokens=256, temperature=0.0, stop=None):
+            raise AssertionError("it was called")
+
+    with pytest.raises(TypeError, match=r"^generate\(\) of Later is async; expected EvSys' own") as caught:
+        of(1).score(Later())
+    assert isinstance(caught.value, InputError)
+
+
 def test_their_order_and_what_they_are_given():
     client = Scripted("A")
     built = []

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -124,10 +125,8 @@ class Benchmark:
         keys = [breakdown_keys] if isinstance(breakdown_keys, str) else list(breakdown_keys or ())
         plan = make_plan(metrics or None, by=keys, dialect="evsys")
         judges = self._judges(tasks)
-        if tasks and not callable(getattr(client, "generate", None)):
-            raise NoObject(
-                f"the client is a {type(client).__name__} without generate(); expected EvSys' InferenceClient"
-            )
+        if tasks:
+            _check_client(client)
         if tasks and samples > 1 and temperature == 0:
             repeated = f"{samples} samples at temperature 0 are one answer {samples} times for most models"
             warnings.warn(f"{repeated}; give a temperature above 0", RepeatedAnswer, stacklevel=2)
@@ -250,6 +249,14 @@ def run_benchmark(
     )
     with ThreadPoolExecutor(1) as apart:  # the caller may stand in an event loop, and loops do not nest
         return apart.submit(asyncio.run, scoring).result().metrics
+
+
+def _check_client(client: Any) -> None:
+    generate = getattr(client, "generate", None)
+    if not callable(generate):
+        raise NoObject(f"the client is a {type(client).__name__} without generate(); expected EvSys' InferenceClient")
+    if iscoroutinefunction(generate):  # its answers would be coroutines, which nobody awaits
+        raise WrongType(f"generate() of {type(client).__name__} is async; expected EvSys' own, which returns the text")
 
 
 def _judge(task: HarborTask) -> Callable[[str], float]:

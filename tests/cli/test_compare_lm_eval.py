@@ -67,3 +67,15 @@ def test_a_gate_on_both_runs(folder):
     done = calipers("gate", "said-after", *asked, cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1] == "gate passed: 2 of 2 requirements met"
+
+
+def test_a_reward_is_no_metric_and_the_metric_of_it_is_named(tmp_path):
+    for name in ("a", "b"):
+        row = {"doc_id": 0, "doc": {}, "resps": [["x"]], "filtered_resps": ["x"], "filter": "none"}
+        lines = [json.dumps({**row, "doc_id": n, "acc": n % 2, "mcc": [1, n % 2]}) for n in range(4)]
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "samples_t.jsonl").write_text("\n".join(lines))
+    said = refused("compare", "a/samples_t.jsonl", "b/samples_t.jsonl", "--metric", "acc", cwd=tmp_path)
+    assert said == (
+        "'acc' is a reward of these runs, and no metric; expected mean_reward(reward=acc), or --dialect lm_eval"
+    )

@@ -106,6 +106,16 @@ def test_ctrl_c_gets_through_to_a_verifier_that_never_returns(tmp_path):
     assert json.loads((tmp_path / "r" / "result.json").read_text())["groups"][0]["ledger"]["planned"] == 1
 
 
+def test_answers_that_nobody_judged_have_no_number(tmp_path):
+    """An empty answer is worth 0 once somebody judges; here nobody does."""
+    (tmp_path / "m.py").write_text("def m(prompt, **_):\n    return '' if '1' in prompt else '4'\n")
+    done = calipers("run", BENCH, "--model", "python/m.py:m", "--predict-only", "--out", "r", cwd=tmp_path)
+    assert (done.returncode, "mean_reward" in done.stdout) == (0, False), done.stderr
+    (group,) = json.loads((tmp_path / "r" / "result.json").read_text())["groups"]
+    assert group["metrics"] == {}
+    assert set(group["ledger"]["outcomes"]) == {"empty", "missing"}
+
+
 def test_a_second_process_is_turned_away(tmp_path):
     sums(tmp_path, 100)
     with weather("--delay", "0.1") as url:

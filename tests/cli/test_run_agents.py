@@ -24,6 +24,13 @@ def run(tmp_path, *asked, **environment):
         (["--limit", "0"], "--limit: is 0; expected a number of tasks, or a share of them below 1"),
         (["--limit", "1.5"], "--limit: is 1.5; expected a number of tasks, or a share of them below 1"),
         (["--agent", "orcale"], "'orcale' is no agent that works without Harbor (did you mean 'oracle'?); expected"),
+        (["--agent", ""], "--agent: is empty; expected oracle, nop or command:LINE"),  # $AGENT, and nobody set it
+        (["--agent", "command: "], "--agent: 'command: ' names no command; expected command:LINE"),
+        (["--agent", "oracle", "--temperature", "1"], "--agent: 'oracle' takes no --temperature; expected chat"),
+        (["--max-tokens", "9", "--system-prompt", "x"], "'oracle' takes no --max-tokens, --system-prompt; expected"),
+        (["--agent", "nop", "--model", "openai/m"], "--model: nobody would ask it: nop works without one; expected"),
+        (["--agent", "command:true", "--model", "openai/m"], "nobody would ask it: command works without one"),
+        (["--environment", ""], "--environment: is empty; expected room, or one of Harbor's"),
         (["--environment", "docker"], "there is no program 'harbor'; install Harbor"),
     ],
 )

@@ -264,12 +264,41 @@ def lines(*rows):
             {"agent_name": "a", "num_repeats_add_seed": True},
             "input: metadata.extra_body is no JSON object",
         ),
+        (
+            ['{"responses_create_params": {"metadata": "no"}}'],
+            {"agent_name": "a", "num_repeats_add_seed": True},
+            "input: responses_create_params.metadata is no object",
+        ),
+        (['{"x": 1}'], {"agent_name": "a", "prompt": {"user": "{x.y}"}}, "input:1: the prompt template asks for 'int'"),
+        (
+            ['{"x": 1}'],
+            {"agent_name": "a", "prompt": {"user": "{x[0]}"}},
+            "input:1: the prompt template asks for 'int'",
+        ),
+        (['{"x": "\\ud83d"}'], {"agent_name": "a"}, "input:1: half of a surrogate pair stands alone"),
+        (
+            [b'{"x": 1}', b'{"x": "\xe9"}'],
+            {"agent_name": "a", "prompt": {"user": "?"}},
+            "input:2: byte 8 of the line is",
+        ),
+        (
+            lines({}, {"_ng_task_index": [1]}),
+            {"agent_name": "a"},
+            "input:2: _ng_task_index is [1]; expected an integer",
+        ),
+        (lines({"_ng_task_index": None}), {"agent_name": "a"}, "input:1: _ng_task_index is null; expected an integer"),
     ],
 )
 def test_inputs_that_cannot_be_planned(rows, how, said):
     with pytest.raises(InputError) as caught:
         materialize(rows, Materializing(**how))
     assert str(caught.value).startswith(said)
+
+
+def test_whole_pairs_and_other_writing_come_through_as_they_are():
+    line = '{"responses_create_params": {"input": "\\ud83d\\ude00 \\\\ud83d é"}}'
+    (found,) = materialize([line.encode()], Materializing(agent_name="a"))
+    assert found["responses_create_params"]["input"] == "\U0001f600 \\ud83d é"
 
 
 def test_a_prompt_template_fills_the_input():

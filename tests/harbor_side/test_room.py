@@ -1,6 +1,7 @@
 """Rooms: what is seen in them, what is not, and that nothing is left of them."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -37,6 +38,22 @@ def test_a_command_runs_where_it_is_told(room):
     assert said(room, "echo $A", env={"A": "b c"}) == (0, "b c")
     assert said(room, "exit 3")[0] == 3
     assert said(room, "id -un", user="nobody") == (0, "nobody")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="this machine has no bash to lend")
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        ("[[ abc == a* ]] && echo yes", "yes"),
+        ("set -o pipefail; false | true || echo failed", "failed"),
+        ("a=(1 2 3); echo ${#a[@]} \"$(printf '%s' 'it is')\"", "3 it is"),
+        # a script without a first line that names its shell is run by the shell that was asked to
+        ("printf 'echo ${BASH_VERSION:+bash}' > /tmp/s; chmod +x /tmp/s; /tmp/s", "bash"),
+    ],
+)
+@pytest.mark.parametrize("user", [None, "nobody"])
+def test_commands_are_for_bash_as_in_harbor(room, command, printed, user):
+    assert said(room, command, cwd="/tmp", user=user) == (0, printed)
 
 
 def test_the_machine_stays_as_it_is(room):

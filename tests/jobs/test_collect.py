@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 from jobs.gathering import agents, here, keys, put, rows, tasks
 from run.agents import AgentServer, reward
 from run.weather import Forecast
@@ -109,6 +110,31 @@ def test_a_failed_aggregation_loses_no_rollout_and_is_said(tmp_path, how, why):
     assert found.notes == (f"agent math: /aggregate_metrics failed ({why}); the file has what is computed without it",)
     assert "pass@k" not in metrics(tmp_path)[0]["agent_metrics"]
     assert len(rows(tmp_path / "r.jsonl")) == 12
+
+
+def test_a_group_that_is_no_object_is_no_metric(tmp_path):
+    class Odd(AgentServer):
+        async def _aggregate(self, request):
+            return web.json_response({"group_level_metrics": [None], "agent_metrics": {}, "key_metrics": {}})
+
+    with agents(math=Odd()) as places:
+        found = collect(asked(tmp_path, places, retries=0))
+    assert (found.complete, "a group in its answer is no object" in found.notes[0]) == (False, True)
+    assert len(metrics(tmp_path)[0]["group_level_metrics"]) == 6
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_a_blank_line_in_the_rollouts_is_none(tmp_path, local):
+    """As is left by whoever takes a line out by hand, or writes CRLF at the end of the file."""
+    server = AgentServer()
+    with agents(math=server) as places:
+        collect(asked(tmp_path, places))
+        first, *others = (tmp_path / "r.jsonl").read_bytes().splitlines(keepends=True)
+        (tmp_path / "r.jsonl").write_bytes(b"".join([b"\n", *others, b"\r\n"]))  # one rollout is owed again
+        found = collect(asked(tmp_path, places, local=local))
+    assert (found.complete, len(server.runs)) == (True, 13)
+    assert metrics(tmp_path)[0]["agent_metrics"]["mean/reward"] == found.result["mean_reward"].value
+    assert json.loads(first)["_ng_task_index"] == 0
 
 
 def test_two_agents_repeats_by_agent_and_seeds(tmp_path):
@@ -319,6 +345,16 @@ def test_another_collection_is_refused_and_overwrite_replaces_all_of_it(tmp_path
     assert rows(tmp_path / "r.jsonl")[0]["responses_create_params"]["temperature"] == 1
 
 
+def test_what_is_overwritten_stays_until_an_agent_has_answered(tmp_path):
+    with agents(math=AgentServer({"1": "500"})) as places:
+        collect(asked(tmp_path, places, retries=0))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    other = asked(tmp_path, places, how={"responses_create_params": {"temperature": 1}}, retries=0)
+    with pytest.raises(ClientError, match="nothing was collected"):
+        collect(replace(other, overwrite=True))  # the agent is gone
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
 BAD_INPUTS = [
     (['{"responses_create_params": {}}', "{"], "tasks.jsonl:2: not JSON"),
     (['{"responses_create_params": {}}', ""], "tasks.jsonl:2: the line is blank; expected one JSON object a line"),
@@ -332,10 +368,10 @@ BAD_INPUTS = [
         ],
         "tasks.jsonl: task indices are text in some rows and numbers in others; expected one kind",
     ),
-    (['{"_ng_task_index": 1.5, "responses_create_params": {}}'], "tasks.jsonl: _ng_task_index is 1.5; expected"),
+    (['{"_ng_task_index": 1.5, "responses_create_params": {}}'], "tasks.jsonl:1: _ng_task_index is 1.5; expected"),
     (
         ['{"_ng_task_index": 9223372036854775808, "responses_create_params": {}}'],
-        "tasks.jsonl: _ng_task_index is 9223372036854775808; expected an integer or text of at most 64 bits",
+        "tasks.jsonl:1: _ng_task_index is 9223372036854775808; expected an integer or text of at most 64 bits",
     ),
 ]
 
@@ -437,6 +473,18 @@ def test_the_built_in_agent_and_a_verifier_need_no_agent_server(tmp_path):
         text, _ = model.forecast.truth(f"What is {task} + {task * 7}?", number)
         assert row["response"]["output"][0]["content"][0]["text"] == text
         assert row["reward"] == float(text == str(task * 8))
+
+
+def test_tasks_without_a_target_are_told(tmp_path):
+    """Their rewards would be 0 without a word, as where the file calls it ``answer``."""
+    lines = [{"responses_create_params": {"input": "?"}, name: "4"} for name in ("answer", "expected", "label")]
+    model = Model(Forecast(0))
+    with here(model):
+        given = put(tmp_path / "tasks.jsonl", *lines)
+        simple = {"input": given, "base_url": model.url, "how": {"agent_name": "simple_agent"}}
+        found = collect(asked(tmp_path, {"simple_agent": "openai/any"}, verifier="exact_match", **simple))
+    said = "2 tasks without target, expected_answer or expected; exact_match compares the answers with the empty text"
+    assert found.notes == (f"{given}: {said}",)
 
 
 def test_names_and_words_are_those_of_the_readers():

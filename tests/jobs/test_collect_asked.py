@@ -100,6 +100,8 @@ def test_the_rest_of_what_is_asked():
         ({}, ["+agent_name=[1]"], "agent_name: is [1]; expected text"),
         ({"num_repeats": "math=x"}, [], "num_repeats: is 'x'; expected a number, or NAME=N,_default=N"),
         ({"num_repeats": "other=2"}, [], "no number of repeats for agent math; expected one, or _default"),
+        ({"temperature": float("nan")}, [], "responses_create_params.temperature: is nan; expected a finite number"),
+        ({}, ["+responses_create_params.top_p=Infinity"], "responses_create_params.top_p: is inf; expected a finite"),
         ({"params": "[1]"}, [], "responses_create_params: is [1]; expected a JSON object"),
         ({"agents": ("http://127.0.0.1:1",)}, [], "--agent: 'http://127.0.0.1:1' cannot be read; expected NAME=URL"),
         ({"agents": ("math=",)}, [], "--agent: 'math=' cannot be read; expected NAME=URL"),

@@ -28,6 +28,8 @@ TASKS = {
     "both": "group: both\ntask: [one, two]\naggregate_metric_list: [{metric: acc}]\n",
 }
 
+FIRST = "[{function: take_first}]"
+
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
@@ -94,3 +96,41 @@ def test_predictions_alone_are_samples_without_a_score(home):
     first = json.loads(samples.read_text().splitlines()[0])
     assert (first["doc_id"], first["metrics"], len(first["resps"])) == (0, [], 1)
     assert found.document()["tasks"] == {}
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ("[{metric: acc}]", []),
+        (
+            "[{metric: accc}]",
+            ["both: no accc, as none of its tasks has it, or none in the pipelines of its filter_list"],
+        ),
+        ("[{metric: f1}]", ["both f1,none: over 1 of 2 tasks; none in two"]),
+        (
+            "[{metric: acc, filter_list: strict}]",
+            ["both: no acc, as none of its tasks has it, or none in the pipelines of its filter_list"],
+        ),
+    ],
+)
+def test_what_a_group_asks_for_in_vain_is_said(home, entries, said):
+    (home / "both.yaml").write_text(f"group: both\ntask: [one, two]\naggregate_metric_list: {entries}\n")
+    (found,) = run("both")
+    assert found.notes == said
+
+
+def test_two_entries_of_a_metric_are_weighed_each_in_its_way(home):
+    """By documents in one pipeline, alike in the other: the interval is around the number that is shown."""
+    for name, size, gold in (("one", 60, 0), ("two", 12, 1)):
+        rows = [{"q": "word", "c": ["sat", "ran" * 3], "n": gold if i % 6 else 1 - gold} for i in range(size)]
+        (home / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        pipelines = f"filter_list: [{{name: p, filter: {FIRST}}}, {{name: q, filter: {FIRST}}}]\n"
+        (home / f"{name}.yaml").write_text(TASKS[name].replace("data.jsonl", f"{name}.jsonl") + pipelines)
+    entries = "[{metric: acc, filter_list: p}, {metric: acc, filter_list: [q], weight_by_size: false}]"
+    (home / "both.yaml").write_text(f"group: both\ntask: [one, two]\naggregate_metric_list: {entries}\n")
+    (found,) = run("both")
+    held = {one.key: one for one in found.numbers if one.name == "both"}
+    assert sorted(held) == ["acc,p", "acc,q"]
+    assert abs(held["acc,p"].value - held["acc,q"].value) > 0.2
+    for one in held.values():
+        assert sum(one.spread.ends) / 2 == pytest.approx(one.value, abs=0.05)

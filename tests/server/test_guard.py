@@ -110,3 +110,21 @@ def test_other_protocols_are_turned_away():
 
     asyncio.run(Guard(echo, Door())({"type": "websocket"}, None, send))
     assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+def test_a_request_whose_time_is_over_gets_an_answer_too():
+    """As when the server is told to stop, and a hook is still at work after the grace."""
+    begun = asyncio.Event()
+
+    async def endless(scope, receive, send):
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def work():
+        request = asyncio.ensure_future(asked(Guard(endless, HERE), "GET", "/", [], HEADERS))
+        await begun.wait()
+        request.cancel()
+        return await request
+
+    found = asyncio.run(work())
+    assert (found.status, found.code) == (503, "stopping")

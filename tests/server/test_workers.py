@@ -118,6 +118,21 @@ def test_whoever_stops_waiting_stops_the_work(tmp_path, capfd):
     assert asyncio.run(work()) == -signal.SIGKILL
 
 
+def test_a_worker_ends_with_whoever_asked_it(tmp_path, capfd):
+    """A server that was killed can end nobody: its workers hear that nobody speaks to them, at work or not."""
+
+    async def work():
+        async with Workers(settings(server_file(tmp_path, HANGS)), most=1) as pool:
+            waiting = asyncio.ensure_future(aggregated(pool))
+            (process,) = pool._all
+            while "hangs" not in capfd.readouterr().err:
+                await asyncio.sleep(0.01)
+            process.stdin.close()
+            return await asyncio.wait_for(process.wait(), 60), (await waiting).code
+
+    assert asyncio.run(work()) == (0, "no_worker")
+
+
 def test_a_worker_that_has_grown_is_replaced(monkeypatch):
     monkeypatch.setattr(workers, "LARGE", 10)
 

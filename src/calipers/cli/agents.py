@@ -24,7 +24,7 @@ OTHER: Final = ("out", "trust", *SAMPLING, *SCORING, *RUNNING)
 
 def wants_agents(benchmarks: Sequence[str], given: Mapping[str, Any]) -> bool:
     """Whether a run is one of agents: it names one, or all it is to run are directories of Harbor's tasks."""
-    if given.get("agent"):
+    if given.get("agent") is not None:
         return True
     from calipers.jobs.agents import is_agents
 
@@ -41,6 +41,9 @@ def run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, A
     for name in given:
         if name not in OTHER:
             raise InputError.at(f"--{name.replace('_', '-')}", "is for models that answer", "an agent takes none")
+    for name, right in (("agent", "oracle, nop or command:LINE"), ("environment", "room, or one of Harbor's")):
+        if not given.get(name, right).strip():  # a variable that is not set must not mean the oracle
+            raise InputError.at(f"--{name}", "is empty", f"expected {right}")
     if given.get("model") and not given.get("agent"):
         wrong = "nobody would ask it: without --agent the oracle works, a task's own solution"
         raise InputError.at("--model", wrong, "expected --agent chat, or one of Harbor's agents")
@@ -54,14 +57,14 @@ def run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, A
         for model in models:
             asked = Asked(
                 benchmark,
-                given.get("agent") or "oracle",
+                given.get("agent", "oracle"),
                 model,
                 given.get("samples", 1),
                 given.get("limit"),
                 given.get("concurrency", CONCURRENT),
                 given.get("retries", 0),
                 given.get("registry"),
-                given.get("environment") or "room",
+                given.get("environment", "room"),
                 given.get("base_url"),
                 {name: given[name] for name in SAMPLING if name in given},
                 given.get("out"),

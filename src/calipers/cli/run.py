@@ -16,7 +16,7 @@ from calipers.cli.group import verbose
 from calipers.cli.lm_eval import export_folder, show_theirs
 from calipers.cli.output import notes, show
 from calipers.cli.run_options import asking, reaching, scoring, working
-from calipers.errors import CalipersError
+from calipers.errors import CalipersError, InputError
 from calipers.reports.safe import clean
 
 if TYPE_CHECKING:
@@ -73,14 +73,18 @@ def run(
         _note("--unsafe-no-sandbox: programs written by the model run with your rights where no sandbox can be had")
     export = export_folder(settings.pop("export"))
     given = {name: value for name, value in settings.items() if _was_given(ctx, name)}
-    if wants_agents(benchmarks, given):
-        run_agents(ctx, benchmarks, given, shape)
-        return
     with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
         for plugin in plugins:
             from calipers.compat import load_plugin
 
             load_plugin(plugin)
+    if wants_agents(benchmarks, given):
+        if export is not None:
+            wrong, right = "is for tasks of lm-evaluation-harness", "expected none: an agent's run is Harbor's files"
+            raise InputError.at("--export", wrong, right)
+        run_agents(ctx, benchmarks, given, shape)
+        return
+    with redirect_stdout(sys.stderr):
         from calipers.jobs.asked import jobs_of
 
         jobs, told = jobs_of(benchmarks, given)

@@ -20,7 +20,7 @@ from calipers.comparison.matter import Matter, Measured
 from calipers.comparison.measure import measure
 from calipers.comparison.question import Question
 from calipers.comparison.reads import Both
-from calipers.comparison.values import AGAIN, Summed, Table
+from calipers.comparison.values import Summed, Table
 from calipers.dialects.dialect import Asked
 from calipers.errors import CalipersError
 from calipers.metrics.lm_eval import aggregate, distances, numbers, upper_median
@@ -84,7 +84,8 @@ def of_tables(tables: Tables, wanted: Sequence[str] | None) -> Told:
     told = Told()
     lost = [side.why for side in tables.sides if side.why]
     if lost:
-        said = f"lm-evaluation-harness' numbers cannot be compared: {' and '.join(lost)}; {AGAIN}"
+        cures = dict.fromkeys(side.cure for side in tables.sides if side.why)
+        said = f"lm-evaluation-harness' numbers cannot be compared: {' and '.join(lost)}; {'; '.join(cures)}"
         told.notes += [said] if wanted is None else []
         told.refused |= dict.fromkeys(wanted or (), said)
         return told

@@ -13,6 +13,7 @@ from calipers.comparison.values import short
 from calipers.errors import Incomplete, InputError, UnknownName, nearest
 from calipers.pipeline import Source
 from calipers.readers.files import STDIN
+from calipers.readers.lm_eval_rows import COMPARED
 from calipers.reports.figures import counted
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.table import Rollouts
@@ -60,6 +61,9 @@ def check_tables(
             notes += why
         elif why:
             raise InputError(f"metric {name!r}: {'; '.join(why)}")
+        elif any(name in side.rollouts.rewards for side in sides):
+            right = f"expected mean_reward(reward={name}), or --dialect lm_eval"
+            raise InputError(f"{name!r} is a reward of these runs, and no metric; {right}")
         elif names and nearest(name, names):
             raise UnknownName.of("metric of these runs", name, names)
         else:
@@ -74,7 +78,7 @@ def _means(name: str, key: str) -> bool:
 
 def notes_of(sides: Sequence[Side], met: Sequence[Meeting]) -> list[str]:
     """What the readers passed over, files that are one and the same, and datasets without a match."""
-    found = [note for side in sides for note in side.rollouts.notes]
+    found = [note for side in sides for note in side.rollouts.notes if not note.endswith(COMPARED)]
     seen: dict[tuple[str, ...], str] = {}
     for side in sides:
         whole = [one for one in side.hashed() if one.format != "lm_eval_results"]  # whose rollouts stand beside it

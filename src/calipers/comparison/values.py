@@ -28,6 +28,7 @@ DOCUMENTS: Final = "documents.jsonl"
 SCHEMA: Final = "calipers.documents/1"
 _Kind = TypeVar("_Kind")
 AGAIN: Final = "the same calipers run command again writes what documents keep, or says why not"
+UNSCORED: Final = "the same command without --predict-only and with --model replay/{}/{} scores what it kept"
 
 Document = tuple[str, str, dict[str, Any]]
 """Its number, the hash of what it says, and its values by ``metric,pipeline``."""
@@ -56,6 +57,7 @@ class Table:
     hashes: Mapping[str, str] = field(default_factory=dict)  # document -> hash of what it says
     whole: bool = True  # whether its means are here, too; else they are rewards of the rollouts
     why: str | None = None
+    cure: str = AGAIN  # what would bring them, where there are none
 
     def named(self, name: str) -> list[str]:
         """The keys that a name means: itself, or a metric in each of its pipelines."""
@@ -108,12 +110,17 @@ def lines(ways: Sequence[Summed], log_bytes: int, documents: Iterable[Document])
 
 def is_theirs(folder: str) -> bool:
     """Whether the folder of a run is of one of lm-evaluation-harness' tasks."""
+    return _setting(folder, "lm_eval") is not None
+
+
+def _setting(folder: str, name: str) -> Any:
+    """A setting of a run's plan; None where it has none."""
     try:
         with open(os.path.join(folder, PLAN), "rb") as file:
-            held = msgspec.json.decode(file.read(), type=_Plan).settings.get("lm_eval")
+            held = msgspec.json.decode(file.read(), type=_Plan).settings.get(name)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False  # the reader of rollouts says what is wrong with it
-    return held is not None and held.value is not None
+        return None  # the reader of rollouts says what is wrong with it
+    return None if held is None else held.value
 
 
 def stored(folder: str) -> Table:
@@ -123,6 +130,10 @@ def stored(folder: str) -> Table:
         with open(path, "rb") as file:
             first, *rest = file.read().splitlines()
     except FileNotFoundError:
+        if _setting(folder, "predict_only") is True:
+            return Table(
+                why=f"{folder} was run with --predict-only, which scores nothing", cure=UNSCORED.format(folder, LOG)
+            )
         return Table(why=f"{path} is not there")
     except (OSError, ValueError) as error:
         raise InputError.at(path, f"cannot be read ({getattr(error, 'strerror', None) or 'it is empty'})") from None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from calipers.errors import InputError
-from calipers.readers.nemo_gym_rows import ROLLOUT, TASK
+from calipers.readers.nemo_gym_rows import ROLLOUT, TASK, index_fault
 from calipers.readers.nemo_gym_schema import AGENT
 
 PARAMS: Final = "responses_create_params"
@@ -55,12 +55,13 @@ def _rows(lines: Iterable[bytes | str], how: Materializing, path: str) -> list[d
     tasks: dict[str, int] = {}
     found = []
     for number, line in enumerate(texts, 1):
-        text = (line if isinstance(line, str) else line.decode(errors="replace")).rstrip("\r\n")
-        row = _decoded(f"{path}:{number}", text)
+        place = f"{path}:{number}"
+        text = _text(place, line)
+        row = _decoded(place, text)
         if not isinstance(row.get(PARAMS, {} if how.prompt else None), dict):
-            raise InputError.at(f"{path}:{number}", f"{PARAMS} is no object", "expected the request to be made")
+            raise InputError.at(place, f"{PARAMS} is no object", "expected the request to be made")
         if how.prompt:
-            row[PARAMS] = _prompted(f"{path}:{number}", row, how.prompt)
+            row[PARAMS] = _prompted(place, row, how.prompt)
         if how.responses_create_params:
             row[PARAMS] = {**row[PARAMS], **how.responses_create_params}
         name = how.agent_name
@@ -68,8 +69,19 @@ def _rows(lines: Iterable[bytes | str], how: Materializing, path: str) -> list[d
             row[AGENT] = {"name": name}
         if TASK not in row:
             row[TASK] = tasks.setdefault(text, len(tasks))
+        if fault := index_fault(TASK, row[TASK]):
+            raise InputError.at(place, *fault)
         found.append(row)
     return found
+
+
+def _text(place: str, line: bytes | str) -> str:
+    """A line without its end. What is not UTF-8 is refused: a prompt is not to be changed on its way."""
+    try:
+        return (line if isinstance(line, str) else line.decode()).rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        wrong = f"byte {error.start + 1} of the line is not UTF-8"
+        raise InputError.at(place, wrong, "expected UTF-8 text") from None
 
 
 def _decoded(place: str, text: str) -> dict[str, Any]:
@@ -77,6 +89,10 @@ def _decoded(place: str, text: str) -> dict[str, Any]:
         raise InputError.at(place, "the line is blank", "expected one JSON object a line")
     try:
         row = json.loads(text)
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InputError.at(place, "half of a surrogate pair stands alone", "expected whole characters") from None
     except (ValueError, RecursionError) as error:
         raise InputError.at(place, f"not JSON ({error})", "expected one JSON object a line") from None
     if not isinstance(row, dict):
@@ -90,7 +106,7 @@ def _prompted(place: str, row: Mapping[str, Any], prompt: Mapping[str, str]) -> 
         raise InputError.at(place, "it has an input already", "expected none beside a prompt template")
     try:
         texts = [(role, prompt[role].format_map(row)) for role in ("system", "user") if prompt.get(role)]
-    except (KeyError, IndexError, ValueError) as error:
+    except (LookupError, ValueError, AttributeError, TypeError) as error:  # {x.y} and {x[y]} look into a column
         raise InputError.at(place, f"the prompt template asks for {error}", f"known: {', '.join(row)}") from None
     return {**params, "input": [{"role": role, "content": text} for role, text in texts]}
 
@@ -131,7 +147,10 @@ def _check(times: Any) -> None:
 
 def _seeded(params: Mapping[str, Any], seed: int, path: str) -> dict[str, Any]:
     """The request with a seed in its ``metadata.extra_body``, which is JSON inside a string."""
-    metadata = dict(params.get("metadata") or {})
+    metadata = params.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise InputError.at(path, f"{PARAMS}.metadata is no object", "expected one, for a seed to be put into")
+    metadata = dict(metadata)
     try:
         body = json.loads(metadata.get("extra_body") or "{}")
         metadata["extra_body"] = json.dumps({**body, "seed": seed})

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from calipers.comparison.samples import table_of
-from calipers.comparison.values import AGAIN, Table
+from calipers.comparison.values import Table
 from calipers.errors import CalipersError, InputError
 from calipers.gating.groups import Number
 from calipers.metrics.lm_eval import aggregate
@@ -52,7 +52,7 @@ def worked_out(
     """
     table = table_of(inputs, who)
     if table.why is not None:
-        return {name: Number(None, why=f"{table.why}; {AGAIN}") for name in wanted}, []
+        return {name: Number(None, why=f"{table.why}; {table.cure}") for name in wanted}, []
     keys = {key for name in wanted for key in table.named(name)}
     return {
         key: _of_values(table, key, place, confidence, seed) for place, key in enumerate(table.ways) if key in keys

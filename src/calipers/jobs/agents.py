@@ -87,11 +87,12 @@ def perform(asked: Asked, progress: Progress) -> Performed:
     """Run what is still owed. InputError or HarborError when nothing can run."""
     if asked.samples < 1:
         raise InputError.at("--samples", f"it is {asked.samples}", "expected at least 1")
-    if asked.concurrent < 1 or asked.retries < 0:
-        name, least = ("--concurrency", 1) if asked.concurrent < 1 else ("--retries", 0)
-        raise InputError.at(name, f"it is {min(asked.concurrent, asked.retries)}", f"expected at least {least}")
+    for name, value, least in (("--concurrency", asked.concurrent, 1), ("--retries", asked.retries, 0)):
+        if value < least:
+            raise InputError.at(name, f"it is {value}", f"expected at least {least}")
     found, notes = _tasks(asked)
     engine = _engine(asked)
+    _check_agent(asked, here=engine is None)
     who = "-".join(part for part in (asked.agent.partition(":")[0], asked.model) if part)
     same = {"agent": asked.agent, "model": asked.model, "environment": asked.environment, "dataset": found.told}
     folder = asked.out or Path(RUNS, folder_name(found.name, who, {**same, "sampling": dict(asked.sampling)}))
@@ -168,6 +169,17 @@ def _engine(asked: Asked) -> Engine | None:
         if own:
             return None
         raise
+
+
+def _check_agent(asked: Asked, *, here: bool) -> None:
+    """Refuse settings that the agent would never see: a number must not look like another model's."""
+    if asked.agent != "chat" and asked.sampling:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in asked.sampling)
+        raise InputError.at("--agent", f"{asked.agent!r} takes no {names}", "expected chat")
+    if here and asked.model:
+        find_agent(asked.agent)  # one that there is not is the greater mistake
+        wrong = f"nobody would ask it: {asked.agent.partition(':')[0]} works without one"
+        raise InputError.at("--model", wrong, "expected --agent chat, or one of Harbor's agents")
 
 
 def _told(found: _Set, able: Sequence[TaskDirectory], folder: Path, *, some: bool) -> dict[str, Any]:
@@ -303,8 +315,6 @@ def _agent(asked: Asked) -> dict[str, Any]:
         if not asked.model:
             raise InputError.at("--agent", "'chat' asks a model", "expected --model NAME, too")
         found["kwargs"] = {**asked.sampling, **({"server": asked.base_url} if asked.base_url else {})}
-    elif asked.sampling:
-        raise InputError.at("--agent", f"{asked.agent!r} takes no {', '.join(asked.sampling)}", "expected chat")
     return found
 
 

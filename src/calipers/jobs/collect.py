@@ -17,13 +17,13 @@ from typing import Any, Final
 
 from calipers.dialects.nemo_gym_inputs import materialize
 from calipers.errors import ClientError, InputError
-from calipers.jobs.collect_agents import agents_of, check_rows
+from calipers.jobs.collect_agents import agents_of, check_rows, untargeted
 from calipers.jobs.collect_metrics import entries, faults, sent
 from calipers.jobs.collecting import Collecting
 from calipers.pipeline import score_plan
 from calipers.plan import Plan, make_plan
 from calipers.readers.files import BOM
-from calipers.readers.nemo_gym_rows import MIXED, index_fault
+from calipers.readers.nemo_gym_rows import MIXED
 from calipers.reports.nemo_gym import file_chunks
 from calipers.reports.result import Result
 from calipers.run.agent import SimpleAgent
@@ -70,6 +70,7 @@ def collect(asked: Collecting, look: Callable[[Standing], None] = lambda _: None
     plan, notes = _planned(asked)
     agents = agents_of(asked, plan, secrets)
     check_rows(agents, plan, asked.input)
+    notes += untargeted(asked, agents, plan)
     most = _most_attempts(notes)
     files = Files.open(asked.output, plan, secrets.scrub_bytes, overwrite=asked.overwrite)
     try:
@@ -115,9 +116,6 @@ def _planned(asked: Collecting) -> tuple[list[Row], list[str]]:
         found = materialize(lines, asked.how, asked.input)
     if not found:
         raise InputError.at(asked.input, "no tasks", "expected one JSON object a line")
-    for row in found:
-        if fault := index_fault(TASK, row[TASK]):
-            raise InputError.at(asked.input, *fault)
     if len({type(row[TASK]) for row in found}) > 1:
         raise InputError.at(asked.input, MIXED)
     return list(found), [str(one.message) for one in caught]

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from calipers.errors import ClientError, InputError, UnknownName
 from calipers.jobs.collecting import Collecting
-from calipers.run.agent import SimpleAgent
+from calipers.reports.figures import counted
+from calipers.run.agent import TARGETS, SimpleAgent
 from calipers.run.client import Connection
 from calipers.run.collect_head import found_agents
 from calipers.run.collect_http import Reach, Server, checked
 from calipers.run.collect_lane import Agent
-from calipers.run.collect_row import Row, agent_of
+from calipers.run.collect_row import TASK, Row, agent_of
 from calipers.run.models import connect
 from calipers.run.secrets import Secrets
 from calipers.run.verifiers.find import NamedVerifier, verifier
@@ -71,3 +72,15 @@ def check_rows(agents: Mapping[str, Agent], plan: Sequence[Row], place: str) -> 
         agent = agents[agent_of(row)]
         if isinstance(agent, SimpleAgent):
             agent.check(row, place)
+
+
+def untargeted(asked: Collecting, agents: Mapping[str, Agent], plan: Sequence[Row]) -> list[str]:
+    """What there is to say of tasks without a target: to `exact_match` alone that is one, the empty text."""
+    if asked.verifier != "exact_match":
+        return []
+    own = [row for row in plan if isinstance(agents[agent_of(row)], SimpleAgent)]
+    bare = {row[TASK] for row in own if not any(key in row for key in TARGETS)}
+    if not bare:
+        return []
+    wrong = f"{counted(len(bare), 'task')} without {', '.join(TARGETS[:-1])} or {TARGETS[-1]}"
+    return [f"{asked.input}: {wrong}; exact_match compares the answers with the empty text"]

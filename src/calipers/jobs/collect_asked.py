@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +44,9 @@ def collecting(options: Mapping[str, Any], words: Sequence[str]) -> Collecting:
     params = {**_object("responses_create_params", told.get("params") or {})}
     given = {key: told.get(key) for key in ("temperature", "top_p", "max_output_tokens")}
     params |= {key: value for key, value in given.items() if value is not None}
+    for key, value in params.items():
+        if isinstance(value, float) and not isfinite(value):  # JSON would say null, which is: as the model likes
+            raise InputError.at(f"responses_create_params.{key}", f"is {value}", "expected a finite number")
     how = Materializing(
         agent_name=None if default is None else _text("agent_name", default),
         limit=_integer("limit", told.get("limit")),

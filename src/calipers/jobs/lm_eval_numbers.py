@@ -10,15 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from calipers.comparison.values import Document, Summed
 from calipers.dialects.lm_eval_scoring import TaskScores, Way, answered, score_documents
 from calipers.errors import InputError
 from calipers.jobs.lm_eval_judge import scoring
 from calipers.jobs.lm_eval_likelihood import responses_of
+from calipers.readers.run_plan import whole
 from calipers.reports.lm_eval import digest, dumped, line_text, sample_row
 from calipers.run.likelihood import read_back
 from calipers.scores.entries import GENERATION
-from calipers.tasks.lines import json_lines
+from calipers.tasks.lines import opened
 from calipers.tasks.lm_eval.loaded import LoadedTask
 from calipers.tasks.lm_eval.requests import Asking, requests
 
@@ -39,22 +42,22 @@ class Scored:
 def score_run(task: LoadedTask, log: Path, repeats: int) -> Scored:
     """The scores of a run, from its log of completions; InputError where not one document was answered in full."""
     held, kind = responses(log), task.config.output_type
-    whole = {number: said[:repeats] for number, said in sorted(held.items()) if len(said) >= repeats}
-    if not whole:
+    full = {number: said[:repeats] for number, said in sorted(held.items()) if len(said) >= repeats}
+    if not full:
         raise InputError.at(str(log), "no document was answered in full", f"expected {repeats} completions of one")
     several: dict[int, list[list[Any]]] = {
         number: [said] if kind == GENERATION else responses_of(kind, read_back(said[0]))
-        for number, said in whole.items()
+        for number, said in full.items()
     }
     way = Way(kind, task.multiple_targets, task.config.process_results)
     scores = score_documents(answered(task, several), scoring(task), way)
-    return Scored(task, several, scores, [number for number in held if number not in whole])
+    return Scored(task, several, scores, [number for number in held if number not in full])
 
 
 def responses(log: Path) -> dict[int, list[str]]:
     """What a model said to each document, sample by sample up to the first gap; the last attempt counts."""
     last: dict[tuple[int, int], tuple[int, str | None]] = {}
-    for line, record in json_lines(log):
+    for line, record in _records(log):
         try:
             key = int(record["task"]), int(record.get("sample", 0))
             attempt, said = int(record.get("attempt", 1)), record.get("completion")
@@ -70,6 +73,21 @@ def responses(log: Path) -> dict[int, list[str]]:
         if said is not None and len(held) == sample:
             held.append(said)
     return found
+
+
+def _records(log: Path) -> Iterator[tuple[int, Any]]:
+    """The records of a log, each with the number of its line; a last one that a crash cut off is none."""
+    with opened(log) as file:
+        end = whole(str(log))
+        for number, line in enumerate(file, start=1):
+            end -= len(line)
+            if end < 0:
+                return
+            if line.strip():
+                try:
+                    yield number, msgspec.json.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    raise InputError.at(f"{log}:{number}", f"malformed json: {error}") from None
 
 
 def ways(scored: Scored) -> list[Summed]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -29,6 +29,8 @@ from calipers.readers.run_plan import LOG
 from calipers.reports.lm_eval import NOT_AVAILABLE, file_text, task_hash
 from calipers.reports.lm_eval_table import table
 from calipers.tasks.lm_eval.groups import Group, leaves
+
+NAMED = 5  # tasks in a note
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +138,26 @@ def _together(model: str, parts: Sequence[Part]) -> Theirs:
         whole += [] if lost else [group]
         notes += [f"{group.name}: no row, as {', '.join(lost)} has no numbers here"] if lost else []
     results = run_results(ran, whole, model_source="calipers", model_name=model)
+    notes += [note for group in whole for note in _lacking(group, results["results"])]
     numbers = [one for each in parts for one in each.sure]
     numbers += sure_groups(whole, results["results"], scores, parts[0].job)
     return Theirs(model, results, parts, numbers, notes)
+
+
+def _lacking(group: Group, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence for each number that a group asks for and that none, or not all, of its tasks have."""
+    names = [leaf.name for leaf in leaves(group.members)]
+    row = rows[group.name]
+    for metric in dict.fromkeys(str(entry["metric"]) for entry in group.aggregate_metric_list):
+        keys = [key for key in row.get("sample_count", {}) if key.rpartition(",")[0] == metric]
+        if not keys:
+            yield f"{group.name}: no {metric}, as none of its tasks has it, or none in the pipelines of its filter_list"
+        for key in keys:
+            without = [name for name in names if key not in rows[name]]
+            more = ", ..." if len(without) > NAMED else ""
+            if without:
+                some = f"{len(names) - len(without)} of {len(names)} tasks"
+                yield f"{group.name} {key}: over {some}; none in {', '.join(without[:NAMED])}{more}"
 
 
 def _groups(parts: Sequence[Part]) -> Iterator[tuple[Group, set[str]]]:

@@ -42,13 +42,16 @@ def stored_runs(paths: Sequence[str]) -> tuple[list[tuple[Job, Path]], list[str]
     found: list[tuple[Job, Path]] = []
     notes: list[str] = []
     for path in paths:
-        held = {name: value for name, value in _settings(path).items() if name in KEPT}
+        settings = _settings(path)
+        held = {name: value for name, value in settings.items() if name in KEPT}
         if not isinstance(held.get("benchmark"), str) or not isinstance(held.get("model"), str):
             raise InputError.at(str(Path(path) / PLAN), "does not say what was run", "expected the plan of a run")
         held["include_path"] = tuple(held.get("include_path") or ())
         job = Job(**held)
-        task = loaded(job.benchmark, str(job.lm_eval), Wanted(job.include_path, job.num_fewshot))
-        if papers.identity(job, suite(task))["tasks"] != read_plan(path).identity.get("tasks"):
+        judged = settings.get("predict_only") is not True  # its plan is of tasks that nobody scores
+        wanted = Wanted(job.include_path, job.num_fewshot, predict_only=not judged)
+        asked = suite(loaded(job.benchmark, str(job.lm_eval), wanted), scored=judged)
+        if papers.identity(job, asked)["tasks"] != read_plan(path).identity.get("tasks"):
             notes.append(f"{path}: {job.benchmark} is not what it was when it was run; it is scored as it is now")
         found.append((job, Path(path)))
     return found, notes

@@ -62,11 +62,11 @@ def sure_groups(
     """The same for each number of a group; ``rows`` are those of lm-evaluation-harness' results, by name."""
     for place, group in enumerate({one.name: one for one in groups}.values()):
         names = list(dict.fromkeys(leaf.name for leaf in leaves(group.members)))
-        weighed = {one["metric"]: one.get("weight_by_size", True) for one in group.aggregate_metric_list}
         for key in rows[group.name].get("sample_count", {}):
             there = [name for name in names if name in scores and key in rows[name]]
             metric = key.rpartition(",")[0]
-            sizes = [float(rows[name]["sample_len"]) if weighed[metric] else 1.0 for name in there]
+            weighted = _weighted(group, key)
+            sizes = [float(rows[name]["sample_len"]) if weighted else 1.0 for name in there]
             rng = np.random.Generator(np.random.PCG64([asked.seed, 1 << 20, place]))
             try:
                 draws = [resampled(scores[one].aggregation(metric), scores[one].values()[key], rng) for one in there]
@@ -77,6 +77,18 @@ def sure_groups(
                 summed = sum(size * one[:fewest] for size, one in zip(sizes, draws, strict=True)) / sum(sizes)
                 said = middle(np.asarray(summed), asked.confidence)
             yield Sure(group.name, key, rows[group.name][key], said, asked.confidence, len(there), "tasks")
+
+
+def _weighted(group: Group, key: str) -> bool:
+    """Whether a group's number weighs tasks by their documents: as the last entry of its metric and pipeline says."""
+    metric, _, pipeline = key.rpartition(",")
+    of_metric = [one for one in group.aggregate_metric_list if one["metric"] == metric]
+    meant = [one for one in of_metric if one.get("filter_list") is None or pipeline in _listed(one["filter_list"])]
+    return bool(meant[-1].get("weight_by_size", True))
+
+
+def _listed(pipelines: str | Sequence[str]) -> Sequence[str]:
+    return [pipelines] if isinstance(pipelines, str) else pipelines
 
 
 def _shown(value: float) -> str:

@@ -195,7 +195,7 @@ def _with_parts(result: Result, parts: Sequence[Part | None]) -> Result:
 
 
 def _scoring(job: Job) -> Plan:
-    return make_plan(
+    plan = make_plan(
         job.metrics or None,
         by=job.by,
         cluster=job.cluster,
@@ -206,6 +206,7 @@ def _scoring(job: Job) -> Plan:
         seed=job.seed,
         interval=job.interval,
     )
+    return replace(plan, asked=()) if job.predict_only else plan  # an answer that nobody judged is worth nothing yet
 
 
 def _suite(job: Job) -> tuple[Suite, Mapping[str, NamedVerifier]]:

@@ -19,6 +19,7 @@ LIKELIHOODS: Final = {
     "bits_per_byte": "bytes",
 }
 """Metrics of log-likelihoods, and what else a document keeps for them."""
+COMPARED: Final = "shown by calipers score --dialect lm_eval --format md, compared by calipers compare"
 
 
 @dataclass(slots=True)
@@ -66,6 +67,5 @@ def with_odd(part: Part, odd: Odd, path: str) -> Part:
         return replace(part, rewards=rewards)
     names = ", ".join(sorted(odd.paired))
     said = "is a number" if len(odd.paired) == 1 else "are numbers"
-    shown = "shown by calipers score --dialect lm_eval --format md, compared by calipers compare"
-    note = f"{path}: {names} {said} of all documents together, {shown}"
+    note = f"{path}: {names} {said} of all documents together, {COMPARED}"
     return replace(part, rewards=rewards, notes=[*part.notes, note])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import io
+import json
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence

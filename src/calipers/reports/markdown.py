@@ -53,10 +53,14 @@ def _group(group: Group, result: Result) -> Iterator[str]:
         yield f"### {code(name, None)}"
     yield _prose(filter(None, (whole_account(group.ledger, result.missing), exceptions(group.ledger))))
     interval = f"{percent(result.confidence)} interval"
-    yield _table(
-        ("metric", "value", "± stderr", interval, "n", "what it is"),
-        ((_metric(name, e), *_figures(e), _prose([described(e), *remarks(e)])) for name, e in group.metrics.items()),
-    )
+    if group.metrics:
+        yield _table(
+            ("metric", "value", "± stderr", interval, "n", "what it is"),
+            (
+                (_metric(name, e), *_figures(e), _prose([described(e), *remarks(e)]))
+                for name, e in group.metrics.items()
+            ),
+        )
     for key, said in advice(group.metrics, group.variance):
         yield f"mean reward{key and f' ({code(key)})'}: {said}"
     for key, cut in group.breakdowns.items():

@@ -87,7 +87,7 @@ def _group(group: Group, result: Result, columns: int) -> Iterator[Line]:
     yield from wrapped(exceptions(group.ledger), columns, "", "ledger")
     yield []
     rows = [Row(named(name, e), e, [described(e), *remarks(e)]) for name, e in group.metrics.items()]
-    yield from _table(rows, "metric", percent(result.confidence), columns)
+    yield from _table(rows, "metric", percent(result.confidence), columns) if rows else ()
     for key, said in advice(group.metrics, group.variance):
         yield from wrapped(f"mean reward{key and f' ({clean(key)})'}: {said}", columns, "", "note")
     for key, cut in group.breakdowns.items():

@@ -52,6 +52,7 @@ class Files:
         self.terminal: set[Key] = set()  # those that nobody may try again
         self._lock, self._scrub, self._made = lock, scrub, made
         self._logs: dict[str, Log] = {}
+        self._before: list[Path] = []  # files of an earlier collection, set aside until something came of this one
 
     @classmethod
     def open(cls, path: Path, plan: Sequence[Row], scrub: Scrub, *, overwrite: bool) -> Files:
@@ -102,6 +103,7 @@ class Files:
             for log in self._logs.values():
                 log.shut()
         finally:
+            self._settle()
             if self._lock >= 0:
                 os.close(self._lock)
                 self._lock = -1
@@ -119,9 +121,7 @@ class Files:
     def _begin(self, asked: list[Row], overwrite: bool) -> None:
         sidecar, inputs = beside(self.path, FAILURES), beside(self.path, INPUTS)
         if overwrite:
-            os.ftruncate(self._lock, 0)
-            for old in (sidecar, inputs, beside(self.path, METRICS)):
-                old.unlink(missing_ok=True)
+            self._set_aside([self.path, sidecar, inputs, beside(self.path, METRICS)])
         self.plan, before, kept = grown(self.path, asked)
         if kept:
             wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
@@ -133,6 +133,34 @@ class Files:
         if self.plan != before:
             put(inputs, (msgspec.json.encode(row) + b"\n" for row in self.plan))
         self._logs = {"": Log(self.path, self._scrub), FAILURES: Log(sidecar, self._scrub)}
+
+    def _set_aside(self, old: Sequence[Path]) -> None:
+        """Move an earlier collection out of the way; its lock goes with it, so that this one gets its own."""
+        fresh = self.path.with_name(f".{self.path.name}.{os.urandom(4).hex()}.part")
+        lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for path in old:
+            if path.exists() and (path != self.path or path.stat().st_size):
+                path.replace(_aside(path))
+                self._before.append(path)
+        fresh.replace(self.path)
+        os.close(self._lock)
+        self._lock = lock
+
+    def _settle(self) -> None:
+        """Give up what was set aside, or put it back where nothing came of this collection."""
+        logs = [self.path, beside(self.path, FAILURES)]
+        collected = any(path.exists() and path.stat().st_size for path in logs)
+        for path in self._before:
+            if collected:
+                _aside(path).unlink(missing_ok=True)
+            else:
+                _aside(path).replace(path)
+        if self._before and not collected:
+            for path in (beside(self.path, word) for word in (FAILURES, INPUTS)):
+                if path not in self._before:
+                    path.unlink(missing_ok=True)
+        self._before = []
 
     def _read_past(self, sidecar: Path) -> None:
         planned = {key_of(row) for row in self.plan}
@@ -151,6 +179,10 @@ class Files:
                     raise InputError.at(f"{path}:{number}", wrong, "expected it once; take one of them out")
                 else:
                     self.done.add(key)
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.before")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, _Line]]:

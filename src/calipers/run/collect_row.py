@@ -52,6 +52,9 @@ def decoded(raw: bytes) -> dict[str, Any]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         try:
             answer = json.loads(raw)
+            _encode(answer)  # half of a surrogate pair can be read so, and never be written
+        except UnicodeEncodeError:
+            raise malformed("the answer holds half of a surrogate pair") from None
         except (ValueError, RecursionError):
             raise malformed("the answer is not JSON") from None
     if not isinstance(answer, dict):
@@ -70,6 +73,7 @@ def collected(row: Row, answer: Row) -> dict[str, Any]:
     ClientError, without another try, for one that no number could be made of: there is no reward, or
     an integer that no aggregation takes.
     """
+    answer = {**answer, **_marks(answer)}
     if is_failure(answer) or answer.get(KILLED):
         return {**answer, **_whose(row)}
     reward = answer.get(REWARD)
@@ -89,6 +93,17 @@ def collected(row: Row, answer: Row) -> dict[str, Any]:
         if isinstance(value, int) and not LEAST_INT <= value <= MOST_INT:
             raise malformed(f"{name} is beyond 64 bits; expected a smaller integer", retry=False)
     return {**answer, **_whose(row)}
+
+
+def _marks(answer: Row) -> dict[str, Any]:
+    """What an answer says of its failure, as text and truth: whoever continues reads no other."""
+    found: dict[str, Any] = {}
+    word = answer.get(FAILURE)
+    if word is not None and not isinstance(word, str):
+        found[FAILURE] = _encode(word)[:200].decode(errors="replace")
+    if answer.get(TERMINAL) is not None:
+        found[TERMINAL] = bool(answer[TERMINAL])
+    return found
 
 
 def is_failure(row: Row) -> bool:

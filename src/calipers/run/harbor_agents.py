@@ -122,7 +122,9 @@ def find_agent(spec: str) -> Agent:
         return Oracle()
     if spec == "nop":
         return Nop()
-    if spec.startswith(COMMAND) and spec.removeprefix(COMMAND).strip():
+    if spec.startswith(COMMAND):
+        if not spec.removeprefix(COMMAND).strip():
+            raise InputError.at("--agent", f"{spec!r} names no command", "expected command:LINE, as a shell reads it")
         return Command(spec.removeprefix(COMMAND).strip())
     close = f" (did you mean {' or '.join(map(repr, nearest(spec, NAMES)))}?)" if nearest(spec, NAMES) else ""
     raise InputError.at(

@@ -62,6 +62,10 @@ class Guard:
                 await self.app(scope, receive, sending)
         except SystemExit as error:  # of somebody's code; the server is not theirs to end
             refusal = Refusal(500, "server_failed", f"{scope['path']} ended itself: SystemExit: {error.code}")
+        except asyncio.CancelledError:  # the server ends, and its grace is over; nobody waits for this task but uvicorn
+            refusal = Refusal(
+                503, "stopping", f"the server was told to stop before {scope['path']} was done; ask again"
+            )
         except Exception as error:
             LOG.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
             refusal = Refusal(500, "failed", f"this is a bug in Calipers: {type(error).__name__}: {error}")

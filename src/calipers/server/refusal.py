@@ -37,7 +37,7 @@ STATUSES: Final = {
     421: "The Host header names another machine.",
     422: "The body is JSON, but not what the route needs.",
     500: "The code of the server that is hosted here failed.",
-    503: "No worker can answer.",
+    503: "No worker can answer, or the server is about to end.",
 }
 """Every status of a refusal, and what it means."""
 

@@ -12,7 +12,9 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -53,13 +55,27 @@ def main() -> None:
     except CalipersError as error:
         hooks = Refusal(503, "no_worker", str(error))
     gc.freeze()
-    for line in questions:
+    for line in _asked(questions):
         asked = msgspec.json.decode(line)
         refusal = (
             hooks if isinstance(hooks, Refusal) else answer(asked["body"], asked["answer"], settings.limits, hooks)
         )
         replies.write(msgspec.json.encode(refusal or {"status": 200}) + b"\n")
         gc.collect()
+
+
+def _asked(questions: BinaryIO) -> Iterator[bytes]:
+    """What is asked, line by line, until nobody speaks any more: then the process ends, a hook at work or not."""
+    waiting = SimpleQueue[bytes]()
+
+    def listen() -> None:
+        for line in questions:
+            waiting.put(line)
+        os._exit(0)  # a hook that never returns would outlive a server that was killed
+
+    Thread(target=listen, daemon=True).start()
+    while True:
+        yield waiting.get()
 
 
 def _hooks(settings: Settings) -> Hooks:

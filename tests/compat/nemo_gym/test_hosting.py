@@ -39,7 +39,21 @@ def test_a_server_that_cannot_be_made(tmp_path):
 
 
 def test_hooks_without_a_server(tmp_path):
-    """For a file of rollouts nothing is configured: the object is not even made."""
+    """For a file of rollouts nothing is configured: an object that cannot be made has hooks all the same."""
     hook = "def compute_metrics(self, tasks):\n        return {'n': len(tasks)}"
     hook += "\n\n    def model_post_init(self, context):\n        1 / 0"
     assert load_hooks(server_file(tmp_path, hook)).compute_metrics([[]]) == {"n": 1}
+
+
+def test_hooks_without_a_server_see_defaults_and_settings(tmp_path):
+    body = "_seen: int = PrivateAttr(default=3)\n    more: int = 5"
+    body += "\n\n    def compute_metrics(self, tasks):\n        return {'n': [self._seen, self.more, self.config.name]}"
+    body += "\n\n    def __init__(self, **given):\n        raise RuntimeError('it would ask the network')"
+    spec = server_file(tmp_path, body, "from pydantic import PrivateAttr")
+    assert load_hooks(spec).compute_metrics([]) == {"n": [3, 5, "Server"]}
+
+
+@pytest.mark.parametrize("load", [load_hooks, load_server])
+def test_an_async_hook_is_refused(tmp_path, load):
+    with pytest.raises(PluginError, match=r"my_server.py: compute_metrics is async; expected a plain def"):
+        load(server_file(tmp_path, "async def compute_metrics(self, tasks):\n        return {}"))

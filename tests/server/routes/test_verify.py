@@ -33,6 +33,17 @@ def test_rewards(exact, row, reward):
     assert exact.post("/verify", asked).body == found.body
 
 
+def test_a_row_that_failed_before_is_judged_anew(exact):
+    """With its old mark the collector would put the new verdict among the failures."""
+    marks = {"_ng_failure_class": "judge_failed", "_ng_failure_terminal": True, "failure_reason": "it was asleep"}
+    asked = spoken("42", target="42")
+    assert exact.post("/verify", {**asked, **marks, "_ng_no_persist": True}).json == {
+        **asked,
+        "reward": 1.0,
+        "extracted_answer": "42",
+    }
+
+
 @pytest.mark.parametrize(
     ("body", "code", "said"),
     [

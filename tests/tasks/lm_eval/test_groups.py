@@ -149,6 +149,21 @@ def test_a_format_is_picked_after_an_at_sign(tmp_path):
             "g",
             "g.yaml:3: aggregate_metric_list[0].aggregation: is 'max'; expected mean",
         ),
+        *(  # all of it found before a model is asked, and not at the end of the run
+            ({"g.yaml": f"group: g\ntask: [a]\naggregate_metric_list: [{{metric: acc, {entry}}}]\n"}, "g", said)
+            for entry, said in [
+                ("weight_by_sise: false", "g.yaml:3: aggregate_metric_list[0]: no key of aggregate_metric_list named"),
+                ("weight_by_size: 'no'", "[0].weight_by_size: is 'no'; expected true or false"),  # a text is true
+                ("filter_list: {a: b}", "[0].filter_list: is {'a': 'b'}; expected a pipeline, or a list of them"),
+                ("filter_list: [1]", "[0].filter_list: is [1]; expected a pipeline, or a list of them"),
+                ("aggregation: 5", "[0].aggregation: is 5; expected mean"),
+            ]
+        ),
+        (  # the mistake is in the group's file, not in the task's
+            {"g.yaml": "group: g\ntask: [{task: a, doc_to_txt: x}]\n"},
+            "g",
+            "g.yaml:2: task: no field of a task named 'doc_to_txt'; did you mean 'doc_to_text'",
+        ),
         (
             {"g.yaml": "group: g\ntask: [a]\naggregate_metric_list: [acc]\n"},
             "g",
@@ -195,3 +210,18 @@ def test_a_group_by_its_file_alone_says_where_its_tasks_could_come_from(tmp_path
     (tmp_path / "g.yaml").write_text("group: g\ntask: [a]\n")
     with pytest.raises(InputError, match=r"named 'a'; known: \(none\); --include-path names the folder of a group's"):
         Tasks().find(str(tmp_path / "g.yaml"))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "{metric: exact_match, aggregation: !function code.average, weight_by_size: false}",  # as lingoly has it
+        "{metric: exact_match, aggregation: mean, weight_by_size: truez}",  # as a group of score has it
+    ],
+)
+def test_what_shipped_groups_say_is_taken_as_there(home, entry):
+    (home / "g.yaml").write_text(f"group: g\ntask: [a]\naggregate_metric_list: [{entry}]\n")
+    (group,) = Tasks([home]).find("g")
+    (held,) = group.aggregate_metric_list
+    assert held["aggregation"] == "mean"
+    assert bool(held["weight_by_size"]) == ("truez" in entry)

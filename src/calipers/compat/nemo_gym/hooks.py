@@ -6,6 +6,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,10 +29,29 @@ def load_hooks(spec: str) -> Hooks:
     if not any(callable(getattr(kind, hook, None)) for hook in _NAMES):
         raise InputError.at(path, f"{kind.__name__} has no hook", f"expected {' or '.join(_NAMES)}")
     try:
-        server: Any = object.__new__(kind)  # not made with its configuration: there is none, and hooks need none
+        server: Any = object.__new__(kind)  # without its __init__, which may want a model or a network; hooks need none
     except TypeError as error:
         raise PluginError(f"{path}: {kind.__name__} cannot be made: {error}") from error
-    return hooks_of(path, server)
+    return hooks_of(path, _filled(path, kind) or server)
+
+
+def _filled(path: str, kind: Any) -> Any:
+    """A pydantic server with the defaults of its fields, and the settings it would have under `calipers serve`.
+
+    None for any other class, and for one whose own beginnings fail: a hook may do without them.
+    """
+    if not hasattr(kind, "model_construct"):
+        return None
+    from calipers.compat.nemo_gym.hosting import Alone, settings
+
+    try:
+        given = {"config": settings(path, kind), "server_client": Alone()}
+    except (InputError, KeyError, AttributeError):  # settings that nobody has given, or none at all
+        given = {}
+    try:
+        return kind.model_construct(**given)
+    except Exception:
+        return None
 
 
 def load_class(spec: str, option: str) -> tuple[str, type]:
@@ -49,7 +69,8 @@ def load_class(spec: str, option: str) -> tuple[str, type]:
 
 def hooks_of(path: str, server: Any) -> Hooks:
     """The hooks of a server that do more than nothing."""
-    return Hooks(*(_guarded(path, getattr(server, name, None)) for name in _NAMES))
+    there = (getattr(server, name) if hasattr(type(server), name) else None for name in _NAMES)
+    return Hooks(*(_guarded(path, hook) for hook in there))
 
 
 def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
@@ -57,6 +78,8 @@ def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], An
     if hook is None or (getattr(hook, "__module__", None) or "").startswith(_DEFAULTS):
         return None
     name = hook.__name__
+    if iscoroutinefunction(hook):
+        raise PluginError(f"{path}: {name} is async; expected a plain def, as NeMo Gym awaits no hook")
 
     def called(argument: Any) -> Any:
         try:
@@ -78,8 +101,8 @@ def _run(path: str) -> ModuleType:
     except OSError as error:
         raise InputError.at(path, error.strerror or str(error), _RIGHT) from error
     except (SyntaxError, ValueError) as error:
-        line = f":{error.lineno or 1}" if isinstance(error, SyntaxError) else ""
-        raise InputError.at(f"{path}{line}", f"it is no Python: {error}", _RIGHT) from error
+        line, why = (f":{error.lineno or 1}", error.msg) if isinstance(error, SyntaxError) else ("", str(error))
+        raise InputError.at(f"{path}{line}", f"it is no Python: {why}", _RIGHT) from error
     name = f"calipers_hooks_{abs(hash(str(Path(path).resolve())))}"
     found = importlib.util.spec_from_loader(name, loader=None, origin=path)
     module = ModuleType(name) if found is None else importlib.util.module_from_spec(found)

@@ -65,11 +65,11 @@ def load_server(spec: str, host: str = "127.0.0.1", port: int = 0) -> Hosted:
     if not callable(getattr(kind, "setup_webserver", None)):
         wrong = f"{kind.__name__} is no resources server"
         raise InputError.at(path, wrong, "expected a subclass of nemo_gym.base_resources_server.SimpleResourcesServer")
-    server = _made(path, kind, _settings(path, kind, host, port))
+    server = _made(path, kind, settings(path, kind, host, port))
     return Hosted(path, server, hooks_of(path, server))
 
 
-def _settings(path: str, kind: Any, host: str, port: int) -> Any:
+def settings(path: str, kind: Any, host: str = "127.0.0.1", port: int = 0) -> Any:
     """The configuration in the class that the server declares for it."""
     from pydantic import ValidationError
 

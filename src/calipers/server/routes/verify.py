@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from calipers.compat.nemo_gym.models import output_text
 from calipers.errors import InputError, VerifierError
 from calipers.readers.nemo_gym_rows import TASK
-from calipers.readers.nemo_gym_schema import FAILURE
+from calipers.readers.nemo_gym_schema import FAILURE, KILLED
 from calipers.run.client import Completion
 from calipers.run.verifiers.find import NamedVerifier
 from calipers.server.documents import StrictJSON, respond
@@ -21,6 +21,10 @@ from calipers.tasks.task import Prompt, Task
 
 TARGETS: Final = ("target", "expected_answer", "expected")
 """Where a row may hold what the answer is compared with; the first that is there counts."""
+
+REASON: Final = "failure_reason"
+MARKS: Final = frozenset({FAILURE, "_ng_failure_terminal", KILLED, REASON})
+"""What an earlier verdict may have left in a row; with a mark in it the new verdict would not count."""
 
 
 class Output(BaseModel):
@@ -32,7 +36,7 @@ class Output(BaseModel):
 
 
 class VerifyRequest(BaseModel):
-    """One row of a dataset with what a model answered. Every other key comes back as it is."""
+    """One row of a dataset with what a model answered. Every other key comes back as it is, but marks of failure."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -52,7 +56,7 @@ def route(verifier: NamedVerifier) -> Callable[[VerifyRequest], Awaitable[Respon
 
     async def verify(body: VerifyRequest) -> Response:
         """Judge an answer. Where no verdict can be reached the row says so, and is no rollout that counts."""
-        row = body.model_dump(exclude_unset=True)
+        row = {key: value for key, value in body.model_dump(exclude_unset=True).items() if key not in MARKS}
         try:
             task = task_of(verifier.name, row)
             verifier.check(task)
@@ -62,7 +66,7 @@ def route(verifier: NamedVerifier) -> Callable[[VerifyRequest], Awaitable[Respon
         try:
             return StrictJSON({**row, **await _judged(verifier, task, Completion(text))})
         except VerifierError as error:
-            return StrictJSON({**row, "reward": 0.0, FAILURE: error.outcome, "failure_reason": str(error)})
+            return StrictJSON({**row, "reward": 0.0, FAILURE: error.outcome, REASON: str(error)})
 
     return verify
 

@@ -22,6 +22,8 @@ from calipers.tasks.lm_eval.heads import Head, head_of, heads
 from calipers.tasks.lm_eval.yaml import Function, TaskFile, read_task_file, with_includes
 
 OWN: Final = ("group", "group_alias", "task", "aggregate_metric_list", "metadata", "include", "tag")
+AGGREGATING: Final = ("metric", "aggregation", "weight_by_size", "filter_list")  # of an entry of a group's list
+UNTRUE: Final = ("false", "no", "off", "0")
 DEEPEST: Final = 32  # groups in one another
 
 
@@ -142,6 +144,9 @@ class Tasks:
             return [self._group(inline, passed, depth, f"{group}::{name}")]
         name, mine = str(member.get("task", "")), {key: value for key, value in member.items() if key != "task"}
         if name in self.heads or name in self.tags:
+            for key in mine:
+                if key not in NAMES and key not in OWN:
+                    raise UnknownName(f"{place}: {UnknownName.of('field of a task', str(key), NAMES)}")
             return self._named(name, {**passed, **mine}, place, depth)
         if not name:
             raise InputError.at(place, f"a member is {shown(member)}", "expected task: NAME or group: NAME")
@@ -159,15 +164,32 @@ def _leaf(file: TaskFile, overrides: Mapping[str, Any], chosen: str | None) -> L
 
 
 def _entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
-    """What a group aggregates, checked: every entry names a metric."""
+    """What a group aggregates, checked before anything is run: every entry names a metric, and says how.
+
+    lm-evaluation-harness takes a function for the aggregation, never calls it, and takes the mean; so do we.
+    """
     entries, place = file.values.get("aggregate_metric_list"), file.place("aggregate_metric_list")
     several = [] if entries is None else entries if isinstance(entries, list) else [entries]
     for number, entry in enumerate(several):
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), (str, Function)):
-            raise InputError.at(f"{place}[{number}]", f"is {shown(entry)}", "expected a mapping with metric: NAME")
-        if isinstance(aggregation := entry.get("aggregation", "mean"), str) and aggregation != "mean":
-            raise InputError.at(f"{place}[{number}].aggregation", f"is {aggregation!r}", "expected mean")
-    return several
+        here = f"{place}[{number}]"
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), str):
+            raise InputError.at(here, f"is {shown(entry)}", "expected a mapping with metric: NAME")
+        for key in entry:
+            if key not in AGGREGATING:
+                known = UnknownName.of("key of aggregate_metric_list", str(key), AGGREGATING)
+                raise UnknownName(f"{here}: {known}")
+        aggregation, weighted = entry.get("aggregation", "mean"), entry.get("weight_by_size", True)
+        if aggregation != "mean" and not isinstance(aggregation, Function):
+            raise InputError.at(f"{here}.aggregation", f"is {shown(aggregation)}", "expected mean")
+        if isinstance(weighted, str) and weighted.strip().lower() in UNTRUE:  # any text is true there
+            raise InputError.at(f"{here}.weight_by_size", f"is {shown(weighted)}", "expected true or false")
+        pipelines = entry.get("filter_list")
+        named = [] if pipelines is None else [pipelines] if isinstance(pipelines, str) else pipelines
+        if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
+            raise InputError.at(
+                f"{here}.filter_list", f"is {shown(pipelines)}", "expected a pipeline, or a list of them"
+            )
+    return [{**entry, "aggregation": "mean"} if "aggregation" in entry else entry for entry in several]
 
 
 def _first(found: Iterator[Head]) -> dict[str, Head]:
