@@ -313,6 +313,23 @@ def test_processes_do_not_change_the_hash_of_what_is_read(tmp_path, monkeypatch,
     assert read([path])[1][0].sha256 == hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
+@pytest.mark.parametrize("role", ["prompt", "completion"])
+@pytest.mark.parametrize("value", ['"a"', '"' + "x" * 99 + '"', "[]", '[{"role":"user"}]', '{"content":"x"}', "null"])
+def test_texts_and_messages_are_passed_over(tmp_path, role, value):
+    found = table(tmp_path, f'{{"task":"a","{role}":"b"}}', f'{{"task":"b","reward":1,"{role}":{value}}}')
+    assert (found.tasks, found.columns) == (["a", "b"], {})
+
+
+@pytest.mark.parametrize("role", ["prompt", "completion"])
+@pytest.mark.parametrize("value", ["5", "-1.5e3", "true", "false"])
+def test_a_number_is_no_text(tmp_path, role, value):
+    long = '{{"task":"a","{}":"{}"}}\n'.format(role, "x" * 99)
+    path = written(tmp_path, long * 2 + f'{{"task":"b","{role}":{value}}}\n')
+    assert refused(path) == f":3: {role} is {value}; expected text, a list of messages, or null".replace(
+        "-1.5e3", "-1500.0"
+    )
+
+
 def test_a_number_and_its_text_are_one_task(tmp_path):
     found = table(tmp_path, '{"task":7,"reward":1}', '{"task":"7","sample":1,"reward":0}', '{"task":"b","reward":0}')
     assert found.tasks == ["7", "b"]

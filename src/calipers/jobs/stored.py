@@ -37,7 +37,7 @@ class Stored(msgspec.Struct, gc=False):
     outcome: Outcome | None = None
     reward: float | bool | None = None
     rewards: dict[str, float | bool | None] | msgspec.UnsetType | None = msgspec.UNSET
-    completion: str | list[Any] | None = None
+    completion: str | list[Any] | dict[str, Any] | None = None
     agent: str | None = None
     model: str | None = None
     dataset: str | None = None
@@ -51,7 +51,9 @@ class Stored(msgspec.Struct, gc=False):
         if type(found) is str:
             return found
         if isinstance(found, list):
-            found = found[-1].get("content") if found and isinstance(found[-1], dict) else None
+            found = found[-1] if found and isinstance(found[-1], dict) else None
+        if isinstance(found, dict):
+            found = found.get("content")
         return found if isinstance(found, str) else "" if self.outcome in SAID_NOTHING else None
 
 

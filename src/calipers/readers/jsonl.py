@@ -46,18 +46,19 @@ class JsonLines:
         self._labels = labels
         self._schema = Schema(names, labels)
         self._gather = Gather()
+        self._wide = False
 
     def read(self, block: Block) -> None:
         """Take in one block of whole lines; LineError for the first that is no rollout."""
         octets = np.frombuffer(block, dtype=np.uint8)
-        rows = self._decode(block, octets)
+        columns = self._decode(block, octets)
         ends = np.flatnonzero(octets == _NEWLINE)
-        if rows:
+        if columns:
+            rows = len(columns[0])
             self._note_places(block, rows, octets, ends)
-            columns = zip(*map(astuple, rows), strict=True)
             for (what, name), column in zip(self._schema.fields, columns, strict=True):
                 self._take(what, name, column)
-            self._gather.rows += len(rows)
+            self._gather.rows += rows
         self.lines += len(ends)
 
     def finish(self) -> Part:
@@ -69,16 +70,20 @@ class JsonLines:
             raise LineError(int(self._places.of(row).rpartition(":")[2]), wrong, right) from None
         return replace(part, named=frozenset(self._names.values()) & self._schema.keys())
 
-    def _decode(self, block: Block, octets: NDArray[np.uint8]) -> list[Any]:
+    def _decode(self, block: Block, octets: NDArray[np.uint8]) -> list[Sequence[Any]]:
+        """The block as columns, one for each field of the schema; none where it has no row."""
         while True:
             try:
-                if self._schema.skips and octets.max(initial=0) > _LAST_ASCII:
+                if self._schema.skips and (self._wide or octets.max(initial=0) > _LAST_ASCII):
+                    self._wide = True  # where one block has letters beyond ASCII, most have
                     utf_8_decode(block, "strict", True)
-                rows: list[Any] = self._schema.decoder.decode_lines(block)
-                return rows
+                columns = _columns(self._schema.decoder.decode_lines(block))
+                if not columns or self._schema.sound(columns):
+                    return columns
+                self._learn(block)
             except _BAD:
                 if not self._learn(block):  # each line is as deep as can be, and a list of them deeper
-                    return [self._schema.decoder.decode(line) for _, line in filled(block, self.lines)]
+                    return _columns([self._schema.decoder.decode(line) for _, line in filled(block, self.lines)])
 
     def _learn(self, block: Block) -> bool:
         """Widen the schema to the lines that do not fit it, if any; LineError for one that never can."""
@@ -121,9 +126,9 @@ class JsonLines:
             if not _fits(self._schema, line):
                 raise LineError(number, *_faults(line, self._names))
 
-    def _note_places(self, block: Block, rows: Sequence[Any], octets: NDArray[np.uint8], ends: Ints) -> None:
+    def _note_places(self, block: Block, rows: int, octets: NDArray[np.uint8], ends: Ints) -> None:
         """Remember the line of each row."""
-        if one_a_line(octets, ends, len(rows)):
+        if one_a_line(octets, ends, rows):
             self._places.add(self._gather.rows, self.lines + 1)
             return
         self._learn(block)  # raises where a line is not exactly one object
@@ -200,10 +205,13 @@ def _unpacked(column: Sequence[Any], names: Sequence[str], absent: Any) -> list[
 def _fits(schema: Schema, line: bytes) -> bool:
     try:
         line.decode()  # what is skipped unread must be UTF-8 too
-        schema.decoder.decode(line)
+        return schema.sound(_columns([schema.decoder.decode(line)]))
     except _BAD:
         return False
-    return True
+
+
+def _columns(rows: Sequence[Any]) -> list[Sequence[Any]]:
+    return list(zip(*map(astuple, rows), strict=True))
 
 
 def _faults(line: bytes, names: Mapping[str, str]) -> tuple[str, str]:

@@ -7,7 +7,7 @@ Then that row teaches the schema what it lacked, and its block is decoded again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -16,6 +16,8 @@ from calipers.rollouts.record import GROUP, ROLES, TEXTS, Outcome, meant
 
 Raw = msgspec.Raw
 NOTHING = Raw(b"")
+LONGEST_NUMBER = 64  # bytes; nobody writes one as long as that where a text should be
+_NO_NUMBERS = {b'"', b"[", b"{", b"n", b""}  # what a text, messages, a message, null and nothing begin with
 MOST_COLUMNS = 1000  # more distinct keys than this are ids used as keys, not columns
 MOST_KEYS = 4000  # of any kind; each takes room in every row of a block
 
@@ -53,7 +55,6 @@ class Schema:
         self.numbers = {key: name for name, key in names.items() if name not in ROLES}  # key -> column
         self.labels = sorted(labels)
         self.seen: set[str] = set()  # roles that occur
-        self.texts: dict[str, set[str]] = {role: set() for role in TEXTS}  # kinds of value
         self.inside: dict[str, list[str]] = {"rewards": [], "usage": []}
         self.extra: dict[str, set[str]] = {}  # other keys -> kinds of value
         self.rebuild()
@@ -76,9 +77,6 @@ class Schema:
                 continue
             learnt = learnt or role not in self.seen
             self.seen.add(role)
-            if role in TEXTS and kind in ("text", "list"):
-                learnt = learnt or kind not in self.texts[role]
-                self.texts[role].add(kind)
             if key in inside:
                 new = [name for name in inside[key] if name not in self.inside[role]]
                 learnt = learnt or bool(new)
@@ -118,8 +116,8 @@ class Schema:
                 add(role, role, key_of[role], _numbers_struct(role, self.inside[role]) | None, None)
             elif role == "metadata":
                 add("metadata", role, key_of[role], self._metadata(), None)
-            elif role in TEXTS:
-                add(role, role, key_of[role], _union(self.texts[role]), None)
+            elif role in TEXTS:  # long, and never read for numbers: `sound` looks at it
+                add("text", role, key_of[role], Raw, NOTHING)
             else:
                 kind, default = _ROLE_TYPES[role]
                 add(role, role, key_of[role], kind, default)
@@ -139,9 +137,14 @@ class Schema:
             gc=False,
         )
         self.decoder = msgspec.json.Decoder(row)
-        kinds = set[str]().union(*self.extra.values(), *self.texts.values())
-        unread = kinds & {"object", "list"} or self.seen & {"metadata", "error", "answer"} or self.labels
+        self._texts = [at for at, (what, _) in enumerate(self.fields) if what == "text"]
+        kinds = set[str]().union(*self.extra.values())
+        unread = kinds & {"object", "list"} or self.seen & {"metadata", "error", "answer", *TEXTS} or self.labels
         self.skips = bool(unread)  # whether some of a row is passed over, so that nobody looks at its bytes
+
+    def sound(self, columns: Sequence[Sequence[Any]]) -> bool:
+        """Whether what is passed over as text or messages is that, or null; the decoder lets any JSON pass there."""
+        return all(_no_number(columns[at]) for at in self._texts)
 
     def _metadata(self) -> Any:
         """Skip metadata unread, but for the first step of each path somebody asked for."""
@@ -160,6 +163,13 @@ def _union(kinds: Collection[str]) -> Any:
         part = list[Raw] if kind == "list" and "object" in kinds else _KINDS[kind]
         union = part | union if union is not None else part | None
     return union
+
+
+def _no_number(column: Sequence[Raw]) -> bool:
+    """Whether no raw value is a number or a truth value; one that is long is none, and most texts are long."""
+    if min(map(len, column)) >= LONGEST_NUMBER:
+        return True
+    return {bytes(raw)[:1] for raw in column if len(raw) < LONGEST_NUMBER} <= _NO_NUMBERS
 
 
 def _numbers_struct(name: str, keys: list[str]) -> Any:

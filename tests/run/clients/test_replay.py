@@ -87,6 +87,7 @@ def test_the_highest_attempt_counts(tmp_path):
         ),
         ({"completion": "5", "outcome": "verifier_failed", "finish_reason": "stop"}, Completion("5", "stop")),
         ({"completion": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "5"}]}, Completion("5")),
+        ({"completion": {"role": "assistant", "content": "5"}}, Completion("5")),
         (
             {"completion": "5", "usage": {"input_tokens": 3, "cost_usd": None, "latency_s": 0.5, "other": 1}},
             Completion("5", usage={"input_tokens": 3, "latency_s": 0.5}),

@@ -23,8 +23,8 @@ class _Record(msgspec.Struct):
     task: str | int
     sample: Annotated[int, msgspec.Meta(ge=0)] = 0
     attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
-    prompt: str | list[Any] | None = None
-    completion: str | list[Any] | None = None
+    prompt: str | list[Any] | dict[str, Any] | None = None
+    completion: str | list[Any] | dict[str, Any] | None = None
     outcome: Outcome | None = None
     finish_reason: Any = None
     usage: dict[str, float | bool | None] | None = None
@@ -132,7 +132,7 @@ def _line(file: BinaryIO, place: int) -> int:
     return number
 
 
-def _digest(prompt: Prompt) -> bytes:
+def _digest(prompt: Prompt | Mapping[str, Any]) -> bytes:
     """A prompt, short: 16 bytes, in which the order of a message's keys does not matter."""
     try:
         text = _canonical(prompt)
@@ -145,9 +145,11 @@ def _text(record: _Record) -> str | None:
     """What the model said; None when nothing came."""
     if record.outcome in _NOTHING_CAME:
         return None
-    found = record.completion
+    found: Any = record.completion
     if isinstance(found, list):  # turns: the last one is the answer
-        found = found[-1].get("content") if found and isinstance(found[-1], dict) else None
+        found = found[-1] if found and isinstance(found[-1], dict) else None
+    if isinstance(found, dict):
+        found = found.get("content")
     if isinstance(found, str):
         return found
     return "" if record.outcome in _SAID_NOTHING else None
