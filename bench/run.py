@@ -69,7 +69,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/run.py", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(data.ROOT)}")
     parser.add_argument("--quick", action="store_true", help="a tenth of the data")
-    parser.add_argument("--repeat", type=int, default=3, help="turns of each contestant (default: %(default)s)")
+    parser.add_argument("--repeat", type=int, default=5, help="turns of each contestant (default: %(default)s)")
     parser.add_argument("--cores", type=int, default=2, help="cores to run on (default: %(default)s)")
     parser.add_argument(
         "--only",
