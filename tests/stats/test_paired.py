@@ -249,3 +249,12 @@ def test_the_unit_of_the_rewards_does_not_matter(rows, unit):
     assert scaled.p == pytest.approx(plain.p, abs=1e-9)
     assert scaled.value == pytest.approx(unit * plain.value, abs=1e-9)
     assert scaled.interval == pytest.approx(tuple(unit * end for end in plain.interval), rel=1e-9, abs=1e-9)
+
+
+def test_differences_that_cancel_add_up_to_nothing():
+    """Thirds and their negatives: the means of three samples, whose rounding is no difference."""
+    thirds = np.array([1 / 3, 2 / 3] * 4) - np.array([0.0, 1.0] * 4)
+    found = paired(thirds, limits=(0.0, 1.0))
+    assert (found.value, found.p) == (0.0, 1.0)
+    low, high = found.interval
+    assert low == -high

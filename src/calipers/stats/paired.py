@@ -179,7 +179,7 @@ def judged(units: Units, limits: tuple[float, float] | None, confidence: float, 
     width = None if limits is None else limits[1] - limits[0]
     if count == 0:
         return Difference(None, None, None, None, test, 0, why=NO_COMMON)
-    value = float(total(units.pulls))
+    value = _sum(units.pulls)
     if not (math.isfinite(value) and np.isfinite(units.residuals).all()):
         return Difference(None, None, None, None, test, count, why=NOT_FINITE)
     if float(np.abs(units.pulls).max()) > HUGE:
@@ -189,6 +189,12 @@ def judged(units: Units, limits: tuple[float, float] | None, confidence: float, 
     if test == STRICT:
         return _strict(units, value, width, confidence)
     return _floored(units, value, width, confidence)
+
+
+def _sum(pulls: Floats) -> float:
+    """The difference that pulls add up to; exactly 0 where they cancel but for the rounding of task values."""
+    value = float(total(pulls))
+    return 0.0 if abs(value) <= NOISE * float(total(np.abs(pulls))) else value
 
 
 def _floored(units: Units, value: float, width: float | None, confidence: float) -> Difference:
