@@ -19,7 +19,6 @@ from bench.statistics_looking import (
 from bench.statistics_report import filled, listed, percent
 from bench.statistics_rule import CONFIDENCE
 
-OPENING, CLOSING = "<!-- looking -->\n", "<!-- /looking -->"
 NAMES = {
     "finite": "**finite beta mixture** (the run's own number)",
     "population": "**beta mixture** (tasks like these)",
@@ -34,15 +33,6 @@ PROVEN = (("finite", "own"), ("population", "law"), ("robbins", "law"))
 def looking_text(found: Looking) -> str:
     """All of it, in the order in which it is read."""
     return "\n".join([_head(found), _table(found), _said(found)])
-
-
-def put(page: str, part: str) -> str:
-    """The page with ``part`` between its looking markers."""
-    head, opening, rest = page.partition(OPENING)
-    _, closing, tail = rest.partition(CLOSING)
-    if not (opening and closing):
-        raise SystemExit("docs/statistics.md: no place for looks; expected <!-- looking --> and its end")
-    return f"{head}{opening}{part}{closing}{tail}"
 
 
 def missed_too_often(found: Looking) -> list[str]:

@@ -8,7 +8,6 @@ from statistics import fmean
 from bench.statistics_paired import CLUSTERS, MANY_DIFFER, TASKS, Compared, Test
 from bench.statistics_report import filled, percent
 
-OPENING, CLOSING = "<!-- comparison -->\n", "<!-- /comparison -->"
 MOST, LEAST, APART = 0.06, 0.03, 0.02  # what is promised of the default test, and of a plan
 WORLDS = {"fair": "fair", "skewed": "skewed", "split": "0 or 1"}
 COUNTS: tuple[Callable[[Test], float], ...] = (lambda test: test.differing, lambda test: test.weighed)
@@ -25,15 +24,6 @@ def comparison_text(found: Compared) -> str:
     """All of it, in the order in which it is read."""
     parts = (_head, _levels, _clusters, _timid, _plans)
     return "\n".join(part(found) for part in parts)
-
-
-def placed(page: str, part: str) -> str:
-    """The page with ``part`` between its comparison markers."""
-    head, opening, rest = page.partition(OPENING)
-    _, closing, tail = rest.partition(CLOSING)
-    if not (opening and closing):
-        raise SystemExit("docs/statistics.md: no place for comparisons; expected <!-- comparison --> and its end")
-    return f"{head}{opening}{part}{closing}{tail}"
 
 
 def broken(found: Compared) -> list[str]:

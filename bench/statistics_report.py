@@ -40,14 +40,12 @@ def text(found: Found) -> str:
     return "\n".join([_grid(), _head(found), *(part(found) for part in parts)])
 
 
-def replaced(page: str, part: str) -> str:
-    """The page with ``part`` between its coverage markers."""
-    head, opening, rest = page.partition("<!-- coverage -->\n")
-    _, closing, tail = rest.partition("<!-- /coverage -->")
+def replaced(page: str, mark: str, part: str) -> str:
+    """The page with ``part`` between the two comments that carry this mark."""
+    head, opening, rest = page.partition(f"<!-- {mark} -->\n")
+    _, closing, tail = rest.partition(f"<!-- /{mark} -->")
     if not (opening and closing):
-        raise SystemExit(
-            "docs/statistics.md: no place for the table; expected <!-- coverage --> ... <!-- /coverage -->"
-        )
+        raise SystemExit(f"docs/statistics.md: no place for its part; expected <!-- {mark} --> ... <!-- /{mark} -->")
     return f"{head}{opening}{part}{closing}{tail}"
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -23,9 +23,9 @@ from bench.statistics_clusters import cluster_cells
 from bench.statistics_grid import TASKS, binary_cells, real_cells
 from bench.statistics_limits import following_cells, unbounded_coverage
 from bench.statistics_looking import looked
-from bench.statistics_looking_report import looking_text, missed_too_often, put
+from bench.statistics_looking_report import looking_text, missed_too_often
 from bench.statistics_paired import compared
-from bench.statistics_paired_report import broken, comparison_text, placed
+from bench.statistics_paired_report import broken, comparison_text
 from bench.statistics_report import Found, replaced, text
 
 PAGE = ROOT / "docs" / "statistics.md"
@@ -38,21 +38,29 @@ QUICK = 10  # --quick divides the replicates by it
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the whole grid and print what it found."""
     asked = _parse(arguments)
-    put(placed(replaced(PAGE.read_text(encoding="utf-8"), ""), ""), "")  # before the long wait: is there a place?
+    _written(dict.fromkeys(("coverage", "comparison", "looking"), ""))  # before the long wait: is there a place?
     fewer = QUICK if asked.quick else 1
     found = simulated({name: count // fewer for name, count in REPLICATES.items()}, asked.seed)
     pairs = compared(REPLICATES["binary"] // fewer, asked.seed)
     looks = looked(RUNS // fewer, asked.seed)
-    print(f"{text(found)}\n{comparison_text(pairs)}\n{looking_text(looks)}")
+    parts = {"coverage": text(found), "comparison": comparison_text(pairs), "looking": looking_text(looks)}
+    print("\n".join(parts.values()))
     if asked.write:
-        page = replaced(PAGE.read_text(encoding="utf-8"), text(found))
-        PAGE.write_text(put(placed(page, comparison_text(pairs)), looking_text(looks)), encoding="utf-8")
+        PAGE.write_text(_written(parts), encoding="utf-8")
     faults = sum(cell.zero_width + cell.outside for cell in found.cells)
     # a tenth of the replicates scatters by more than is promised
     unkept = [] if asked.quick else [*broken(pairs), *missed_too_often(looks)]
     for said in unkept:
         print(f"not kept: {said}", file=sys.stderr)
     return 1 if faults or unkept else 0
+
+
+def _written(parts: Mapping[str, str]) -> str:
+    """The page with these parts at their marks."""
+    page = PAGE.read_text(encoding="utf-8")
+    for mark, part in parts.items():
+        page = replaced(page, mark, part)
+    return page
 
 
 def simulated(replicates: dict[str, int], seed: int) -> Found:

@@ -149,8 +149,9 @@ def test_the_twin_equals_the_product_on_what_the_grid_draws(metric, tasks):
         assert interval(*each, 0.95, (0.0, 1.0)).ends == pytest.approx(expected, **SAME)
 
 
-def test_the_page_keeps_everything_but_the_table():
-    page = "before\n<!-- coverage -->\nold\n<!-- /coverage -->\nafter\n"
-    assert replaced(page, "new\n") == "before\n<!-- coverage -->\nnew\n<!-- /coverage -->\nafter\n"
+@pytest.mark.parametrize("mark", ["coverage", "comparison", "looking"])
+def test_the_page_keeps_everything_but_the_table(mark):
+    page = f"before\n<!-- {mark} -->\nold\n<!-- /{mark} -->\nafter\n"
+    assert replaced(page, mark, "new\n") == f"before\n<!-- {mark} -->\nnew\n<!-- /{mark} -->\nafter\n"
     with pytest.raises(SystemExit, match="no place"):
-        replaced("no markers", "new\n")
+        replaced("no markers", mark, "new\n")

@@ -16,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from bench.statistics_clusters import cluster_sizes
 from bench.statistics_grid import real_population
 from bench.statistics_paired import Compared, Promise, binary_test, cluster_test, drawn_test, rate_test
-from bench.statistics_paired_report import broken, comparison_text, placed
+from bench.statistics_paired_report import broken, comparison_text
 from bench.statistics_paired_rule import (
     LEVEL,
     floored_p,
@@ -180,7 +180,3 @@ def test_the_page_says_what_was_found_and_what_was_not_kept():
     assert "| 100 | 4 | 0.1 | 80.0 | 77.0 |" in page
     assert all(len(line) <= 120 or line.startswith("|") for line in page.splitlines())
     assert "100 tasks: 77.0 % in place of 80.0 %" in broken(found)
-    around = "before\n<!-- comparison -->\nold\n<!-- /comparison -->\nafter\n"
-    assert placed(around, "new\n") == "before\n<!-- comparison -->\nnew\n<!-- /comparison -->\nafter\n"
-    with pytest.raises(SystemExit, match="no place"):
-        placed("no markers", "new\n")

@@ -23,7 +23,7 @@ from bench.statistics_looking import (
     mean_widths,
     seen_of,
 )
-from bench.statistics_looking_report import looking_text, missed_too_often, put
+from bench.statistics_looking_report import looking_text, missed_too_often
 from calipers.stats.interval import interval
 from calipers.stats.sequence import finite, normal_mixture, population, tuned_to
 
@@ -150,7 +150,3 @@ def test_the_page_says_what_was_found_and_what_was_not_kept():
     assert missed_too_often(broken) == [
         "0 and 1, mean 0.5, N = 50: population misses tasks like these in 6.0 % of runs"
     ]
-    around = "before\n<!-- looking -->\nold\n<!-- /looking -->\nafter\n"
-    assert put(around, "new\n") == "before\n<!-- looking -->\nnew\n<!-- /looking -->\nafter\n"
-    with pytest.raises(SystemExit, match="no place"):
-        put("no markers", "new\n")

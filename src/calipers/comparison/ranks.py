@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from itertools import combinations
+from typing import cast
 
 import numpy as np
 
@@ -89,7 +90,7 @@ def _ranked(text: str, asked: Sequence[Asked], meeting: Meeting, places: Sequenc
         _alike(held),
         weights,
         units,
-        higher_is_better=asked[0].metric.higher_is_better is not False,  # type: ignore[union-attr]  # a Metric
+        higher_is_better=_metric(asked[0]).higher_is_better is not False,
         confidence=plan.confidence,
         seed=plan.seed,
     )
@@ -116,10 +117,15 @@ def _alike(held: Floats) -> Floats:
 
 
 def _values(asked: Asked, part: Rollouts, name: str, question: Question) -> Column:
-    metric = asked.metric
+    metric = _metric(asked)
     columns = columns_of(asked, part, name, zero=question.plan.missing == "zero")
-    settled = {key: asked.params[key] for key in metric.params if key != "column"}  # type: ignore[union-attr]  # a Metric, too
-    return metric.reduce(*columns, by=part.by_task, **settled)  # type: ignore[union-attr]  # a Metric: `_of_all` looked
+    settled = {key: asked.params[key] for key in metric.params if key != "column"}
+    return metric.reduce(*columns, by=part.by_task, **settled)
+
+
+def _metric(asked: Asked) -> Metric:
+    """The metric, which is none of a plugin's: `_of_all` has looked."""
+    return cast(Metric, asked.metric)
 
 
 def _units(parts: Sequence[Rollouts], places: Sequence[Ints], key: str | None, there: Bools) -> Ints | None:

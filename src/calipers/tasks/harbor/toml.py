@@ -56,7 +56,8 @@ class Toml:
         try:
             return msgspec.convert(values, kind)
         except msgspec.ValidationError as error:
-            wrong, way = _PATH.fullmatch(str(error)).groups()  # type: ignore[union-attr]  # it matches any text
+            told = _PATH.fullmatch(str(error))
+            wrong, way = told.groups() if told else (str(error), "")
             steps = tuple(int(index) if index else key for key, index in re.findall(r"\.([\w-]+)|\[(\d+)\]", way or ""))
             right = f"expected {' or '.join(words)}" if (words := _choices(kind, steps)) else ""
             said = _plain(wrong).replace("invalid enum value", "is")
