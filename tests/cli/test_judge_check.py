@@ -232,8 +232,8 @@ def test_what_is_left_out_is_counted(tmp_path):
     found = checked(run, "--labels", labels, cwd=tmp_path)
     (group,) = found["groups"]
     assert group["labelled"] == 3
-    assert "1 labelled rollouts have no judgement, and are left out" in group["notes"]
-    assert "raters are split evenly on 1 rollouts: these are left out of the judge's errors" in group["notes"]
+    assert "1 labelled rollout without a judgement: left out" in group["notes"]
+    assert "raters are split evenly on 1 rollout, left out of the judge's errors" in group["notes"]
     assert found["notes"] == ["labels.csv: 1 row without a label is left out"]
 
 

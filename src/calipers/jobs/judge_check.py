@@ -16,6 +16,7 @@ from calipers.metrics.metric import PASS_THRESHOLD, UNIT
 from calipers.metrics.reduce import task_mean
 from calipers.pipeline import Progress, Source, quietly
 from calipers.plan import make_plan
+from calipers.reports.figures import counted
 from calipers.reports.judge_check import Agreement, Checked, JudgeCheck, Shared
 from calipers.rollouts.column import Bools, Column, Floats
 from calipers.rollouts.table import Rollouts
@@ -178,9 +179,9 @@ def _notes(group: Rated, labelled: Bools, use: Bools, clear: Bools, good: Bools,
     """What must be said beside the numbers."""
     notes = []
     if lost := int((labelled & ~use).sum()):
-        notes.append(f"{lost:,} labelled rollouts have no judgement, and are left out")
+        notes.append(f"{counted(lost, 'labelled rollout')} without a judgement: left out")
     if split := int((use & ~clear).sum()):
-        notes.append(f"raters are split evenly on {split:,} rollouts: these are left out of the judge's errors")
+        notes.append(f"raters are split evenly on {counted(split, 'rollout')}, left out of the judge's errors")
     tasks = len(np.unique(group.part.task[use]))
     if 1 < tasks < FEW:
         notes.append(f"{tasks} labelled tasks are few: below about {FEW} the interval of PPI++ is a little too narrow")
