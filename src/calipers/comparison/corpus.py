@@ -169,8 +169,6 @@ def _of_sums(tables: Tables, name: str, way: Summed, items: Items, there: Bools)
         difference = Difference(None, None, None, None, METHOD, len(items[0]), why=UNDEFINED)
     else:
         difference = resampled_difference(_drawn(how, items, units, tables.question))
-        if difference.value is None:  # one task, or one cluster: a difference that nothing can be said about
-            difference = replace(difference, value=ends[1] - ends[0])
     counts = len(items[0]), len(items[1])
     return Measured(_both(name, way), way.higher_is_better, difference, shown[0], shown[1], there, counts)
 
@@ -197,14 +195,10 @@ def _of_means(tables: Tables, name: str, way: Summed, items: Items, there: Bools
         spread = np.zeros(len(there))
         spread[there] = values
         columns.append(Column(spread, there))
-    first, second = (_rollouts(side, column) for side, column in zip(_sides(tables.common), columns, strict=True))
-    common = replace(tables.common, first=first, second=second)
+    common = tables.common
+    common = replace(common, first=_rollouts(common.first, columns[0]), second=_rollouts(common.second, columns[1]))
     both = _both(name, way)
     return measure(Matter(both, common, ([columns[0]], [columns[1]]), tables.clusters, tables.question))
-
-
-def _sides(common: Common) -> tuple[Rollouts, Rollouts]:
-    return common.first, common.second
 
 
 def _rollouts(side: Rollouts, values: Column) -> Rollouts:

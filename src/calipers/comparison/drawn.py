@@ -16,10 +16,9 @@ from calipers.dialects.dialect import Asked
 from calipers.metrics.metric import Metric
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.groups import Groups
-from calipers.stats import paired_bootstrap
 from calipers.stats.interval import ONE_CLUSTER, ONE_TASK
 from calipers.stats.paired import NO_COMMON, Difference, apart
-from calipers.stats.paired_bootstrap import UNDEFINED, Resampled
+from calipers.stats.paired_bootstrap import UNDEFINED, Resampled, by_draws
 
 METHOD = "paired_bootstrap"
 DRAWS = 1_000  # a call of Python each
@@ -68,12 +67,7 @@ def _judged(value: float, draw: Callable[[Sequence[int]], float], code: Ints, si
     members = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
     rng = np.random.Generator(np.random.PCG64(matter.seed))
     found = np.array([draw(np.concatenate([members[u] for u in _units(rng, units)]).tolist()) for _ in range(draws)])
-    return by_draws(value, found, units, matter.confidence)
-
-
-def by_draws(value: float, found: Floats, units: int, confidence: float) -> Difference:
-    """A difference, and what it became on every draw of so many units, [B]."""
-    return resampled_difference(paired_bootstrap.by_draws(value, found, confidence, units))
+    return resampled_difference(by_draws(value, found, matter.confidence, units))
 
 
 def resampled_difference(found: Resampled) -> Difference:
