@@ -90,8 +90,8 @@ docs: $(READY) ## write the generated pages anew
 bench: $(READY) ## measure, and write the figures down
 	@$(FIND); CALIPERS_BENCH_PYTHON312=$${CALIPERS_BENCH_PYTHON312:-$$(find 3.12)} $(BIN)/python bench/run.py --write
 
-bench-statistics: $(READY) ## try the default interval, test and live interval in 2,914 worlds, and write down what they keep
-	@$(BIN)/python bench/statistics_run.py --write
+bench-statistics: $(READY) ## try every interval, test and verdict in made-up worlds, and write down what they keep; ARGS="--only margins" for one
+	@$(BIN)/python bench/statistics_run.py --write $(ARGS)
 
 bench-lm-eval: $(HF_READY) $(LM_EVAL_READY) ## the same checkpoint and tasks through lm-eval and ours; every answer must agree
 	@HF_HUB_OFFLINE=1 $(HF)/bin/python bench/lm_eval_run.py --theirs $(LM_EVAL)/bin/python $(or $(ARGS),--write)

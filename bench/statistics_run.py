@@ -1,6 +1,9 @@
-"""``make bench-statistics``: whether the default interval, the default test and the live interval keep their promise.
+"""``make bench-statistics``: whether intervals, tests and verdicts keep their promise.
 
-``--write`` puts what was found into docs/statistics.md.
+``--write`` puts what was found into docs/statistics.md; ``--only margins,ranks`` runs these parts alone.
+
+A part is a function of its own file, ``part(fewer, seed)``: it divides its replicates by ``fewer``, and returns the
+text between its marks on the page and a sentence for each promise that was not kept.
 
 The file is not called statistics.py: a script's folder comes first when Python looks for a module, and the bench
 would find it in place of the standard library's.
@@ -11,7 +14,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -35,24 +39,71 @@ LAWS = ("exponential", "log-normal")
 QUICK = 10  # --quick divides the replicates by it
 
 
+Part = Callable[[int, int], tuple[str, list[str]]]
+PARTS = {
+    "coverage": "bench.statistics_run:coverage",
+    "comparison": "bench.statistics_run:comparison",
+    "looking": "bench.statistics_run:looking",
+    "fresh": "bench.statistics_fresh:part",
+    "few": "bench.statistics_few:part",
+    "margins": "bench.statistics_margins:part",
+    "families": "bench.statistics_families:part",
+    "missing": "bench.statistics_missing:part",
+    "anytime": "bench.statistics_anytime:part",
+    "ranks": "bench.statistics_ranks:part",
+    "stopped": "bench.statistics_stopped:part",
+    "uneven": "bench.statistics_uneven:part",
+    "extrapolation": "bench.statistics_extrapolation:part",
+    "pilots": "bench.statistics_pilots:part",
+}  # mark on the page -> the function that fills it
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the whole grid and print what it found."""
+    """Run the parts asked for and print what they found."""
     asked = _parse(arguments)
-    _written(dict.fromkeys(("coverage", "comparison", "looking"), ""))  # before the long wait: is there a place?
-    fewer = QUICK if asked.quick else 1
-    found = simulated({name: count // fewer for name, count in REPLICATES.items()}, asked.seed)
-    pairs = compared(REPLICATES["binary"] // fewer, asked.seed)
-    looks = looked(RUNS // fewer, asked.seed)
-    parts = {"coverage": text(found), "comparison": comparison_text(pairs), "looking": looking_text(looks)}
-    print("\n".join(parts.values()))
-    if asked.write:
-        PAGE.write_text(_written(parts), encoding="utf-8")
-    faults = sum(cell.zero_width + cell.outside for cell in found.cells)
-    # a tenth of the replicates scatters by more than is promised
-    unkept = [] if asked.quick else [*broken(pairs), *missed_too_often(looks)]
+    names = asked.only.split(",") if asked.only else list(PARTS)
+    if unknown := [name for name in names if name not in PARTS]:
+        print(f"no part {unknown[0]!r}; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    _written(dict.fromkeys(names, ""))  # before the long wait: is there a place?
+    found: dict[str, str] = {}
+    unkept: list[str] = []
+    for name in names:
+        start = time.perf_counter()
+        found[name], broken_promises = _part(name)(QUICK if asked.quick else 1, asked.seed)
+        print(found[name])
+        print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+        unkept += broken_promises
+        if asked.write:
+            PAGE.write_text(_written({name: found[name]}), encoding="utf-8")
     for said in unkept:
         print(f"not kept: {said}", file=sys.stderr)
-    return 1 if faults or unkept else 0
+    return 1 if unkept and not asked.quick else 0  # a tenth of the replicates scatters by more than is promised
+
+
+def _part(name: str) -> Part:
+    module, _, function = PARTS[name].partition(":")
+    part: Part = globals()[function] if module == "bench.statistics_run" else getattr(import_module(module), function)
+    return part
+
+
+def coverage(fewer: int, seed: int) -> tuple[str, list[str]]:
+    """Whether the default interval covers."""
+    found = simulated({name: count // fewer for name, count in REPLICATES.items()}, seed)
+    faults = sum(cell.zero_width + cell.outside for cell in found.cells)
+    return text(found), [f"{faults:,} intervals have no width, or miss their own value"] if faults else []
+
+
+def comparison(fewer: int, seed: int) -> tuple[str, list[str]]:
+    """Whether the default test keeps its level, and a plan its promise."""
+    pairs = compared(REPLICATES["binary"] // fewer, seed)
+    return comparison_text(pairs), broken(pairs)
+
+
+def looking(fewer: int, seed: int) -> tuple[str, list[str]]:
+    """Whether the live interval holds at every look."""
+    looks = looked(RUNS // fewer, seed)
+    return looking_text(looks), missed_too_often(looks)
 
 
 def _written(parts: Mapping[str, str]) -> str:
@@ -89,6 +140,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench/statistics_run.py", description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     parser.add_argument("--quick", action="store_true", help="a tenth of the replicates")
+    parser.add_argument("--only", metavar="PARTS", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--seed", type=int, default=20, help="of all draws (default: %(default)s)")
     asked = parser.parse_args(arguments)
     if asked.write and asked.quick:
