@@ -55,7 +55,7 @@ def non_inferiority(
 
 
 def p_at_margin(difference: Difference, margin: float, *, below: bool = True) -> float | None:
-    """One-sided p of a true difference at the margin or beyond: at most ``-margin``; if not below, at least ``+margin``.
+    """One-sided p of a true difference of ``-margin`` or less; if not below, of ``+margin`` or more.
 
     For one pass or fail a task Tango's exact p. Else the larger of two: that of the difference's own test,
     and of the score under the margin; both must be small. Without a known range only the first, which knows

@@ -77,6 +77,7 @@ class Difference:
     why: str | None = None
     plain_stderr: float | None = None  # without a floor
     evidence: Units | None = field(default=None, compare=False, repr=False)  # None: draws, or no test
+    draws: Floats | None = field(default=None, compare=False, repr=False)  # [B] of the bootstrap
 
     def p_at_most(self, bound: float) -> float | None:
         """One-sided p of the hypothesis that the true difference is at most ``bound``.
@@ -201,6 +202,20 @@ def judged(units: Units, limits: tuple[float, float] | None, confidence: float, 
     if test == STRICT:
         return _strict(units, value, width, confidence)
     return _floored(units, value, width, confidence)
+
+
+def undone_by_one(difference: Difference, confidence: float) -> bool:
+    """Whether one more unit of average weight, with a full loss against the verdict, would take the verdict back.
+
+    Asked of the floored t, whose spread is learnt from what was seen. Never without a known range.
+    """
+    units, width, value = difference.evidence, difference.width, difference.value
+    if difference.method != FLOORED_T or units is None or width is None or not value:
+        return False
+    count = len(units.shares)
+    means = np.append(units.means, -math.copysign(width, value))
+    again = judged(units_of(means, np.append(units.shares, 1 / count)), (0.0, width), confidence)
+    return again.p is None or again.p > 1 - confidence or (again.value or 0.0) * value <= 0
 
 
 def _sum(pulls: Floats) -> float:
