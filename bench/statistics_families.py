@@ -78,9 +78,9 @@ def part(fewer: int, seed: int) -> tuple[str, list[str]]:
     said = (
         "The first metric on all tasks is the primary question; it is tested alone, at its full level. Slices and "
         "further metrics are adjusted in one step among each other (Sidak) and are claims only when the primary "
-        f"question is decided, else hints. In per cent of {replicates:,} replicates, one sample a task, 10 % of the tasks won and "
-        "10 % lost where there is no difference; `before` is Holm's adjustment over all lines, the primary one "
-        "included. A false claim is one on any line of the page:\n"
+        f"question is decided, else hints. In per cent of {replicates:,} replicates, one sample a task, 10 % of "
+        "the tasks won and 10 % lost where there is no difference; `before` is Holm's adjustment over all lines, the "
+        "primary one included. A false claim is one on any line of the page:\n"
     )
     lines = [
         filled(said),

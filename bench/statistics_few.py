@@ -81,8 +81,8 @@ def part(fewer: int, seed: int) -> tuple[str, list[str]]:
         "The default test learns its spread from what was seen, and in skewed worlds that is too small on few tasks. "
         "So a claim carries a warning, and names `--test strict`, where one more task of average weight, lost outright "
         "against the verdict, would take the verdict back: words, not a refusal. Claims where there is no difference, "
-        f"all / without the warning, in per cent of {replicates:,} replicates; below, true claims that carry it, of 0/1 "
-        "differences with 40 % of the tasks fixed and 5 % broken:\n"
+        f"all / without the warning, in per cent of {replicates:,} replicates; below, true claims that carry it, of "
+        "0/1 differences with 40 % of the tasks fixed and 5 % broken:\n"
     )
     lines = [filled(said), f"| | {' | '.join(f'T = {tasks}' for tasks in TASKS)} |", "|---" * (len(TASKS) + 1) + "|"]
     for name, cells in false.items():
