@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from bench.data import ROOT
 from bench.statistics_grid import Cell
-from bench.statistics_paired import Test
 from bench.statistics_paired_report import MOST
 from bench.statistics_report import MANY_CLUSTERS, MANY_TASKS, PROMISED, filled, percent
 from bench.statistics_rule import known_default, known_exact
@@ -107,8 +106,8 @@ def _levels(found: Fresh, page: str) -> str:
 
     lines = [
         filled(
-            "How often a test sees a difference that is not there, nominally 5 %, mean / worst over cells, in per cent. "
-            "Skewed here: the other run's chances come from a beta law with a + b = 1.5, or are of two kinds:\n"
+            "How often a test sees a difference that is not there, nominally 5 %, mean / worst over cells, in per "
+            "cent. Skewed here: the other run's chances come from a beta law with a + b = 1.5, or are of two kinds:\n"
         ),
         f"| | {' | '.join(f'T = {tasks}' for tasks in TASKS)} | fresh grid, all T | first grid, all T |",
         "|---" * (len(TASKS) + 3) + "|",
@@ -125,8 +124,8 @@ def _clusters(found: Fresh) -> str:
 
     tests = [test for test in found.tests if test.world == "clusters"]
     return filled(
-        f"With {' or '.join(map(str, PAIRED_CLUSTERS))} clusters of 10 tasks, or of 1 to 22 ({len(tests)} cells): floored "
-        f"t over clusters {_mean_worst([test.floored for test in tests])}, strict over clusters "
+        f"With {' or '.join(map(str, PAIRED_CLUSTERS))} clusters of 10 tasks, or of 1 to 22 ({len(tests)} cells): "
+        f"floored t over clusters {_mean_worst([test.floored for test in tests])}, strict over clusters "
         f"{_mean_worst([test.strict for test in tests])}.\n"
     )
 

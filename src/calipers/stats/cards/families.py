@@ -48,8 +48,8 @@ FAMILIES: Final[Mapping[str, MethodCard]] = {
         formula="adjusted p = 1 - (1 - p)^S; intervals at confidence (1 - alpha)^(1/S). S counts the lines below the "
         "primary question",
         use="Slices and further metrics of compare, which are decided only when the primary question is (gatekeeping).",
-        measured="No true difference, 4,000 replicates: any false slice in 2.5 % (5 slices of 40 tasks) and 3.1 % (10 of "
-        "50); behind the gate 0.6 and 0.5 %. Holm finds at most 5 points more.",
+        measured="No true difference, 4,000 replicates: any false slice in 2.5 % (5 slices of 40 tasks) and 3.1 % "
+        "(10 of 50); behind the gate 0.6 and 0.5 %. Holm finds at most 5 points more.",
         limit="Exact for independent tests, as of disjoint slices; for overlapping ones it holds for normal means.",
         source="Sidak 1967, Rectangular confidence regions for the means of multivariate normal distributions, JASA 62",
     ),
@@ -77,11 +77,12 @@ FAMILIES: Final[Mapping[str, MethodCard]] = {
     "rank_sets": MethodCard(
         one_line="Rank confidence sets: for every run the ranks that are not ruled out, all at once.",
         answers="Which places could each run really have?",
-        formula="all pairs tested together: |t_jk| of the floored t against the 95 % point of the largest |t| over pairs "
-        "under random signs, step down; ranks from 1 + runs shown better to M - runs shown worse",
+        formula="all pairs tested together: |t_jk| of the floored t against the 95 % point of the largest |t| over "
+        "pairs under random signs, step down; ranks from 1 + runs shown better to M - runs shown worse",
         use="The table of ranks of compare with three runs or more.",
-        measured="All sets right at once, 95 % asked for (80 to 1,000 replicates a cell; 3, 10 and 40 runs, 100 and 500 "
-        "tasks): 95.0 to 98.0 % among equal runs, 96.2 to 100 % among unequal ones. Percentile ranks one by one: 74 %.",
+        measured="All sets right at once, 95 % asked for (80 to 1,000 replicates a cell; 3, 10 and 40 runs, 100 and "
+        "500 tasks): 95.0 to 98.0 % among equal runs, 96.2 to 100 % among unequal ones. Percentile ranks one by one: "
+        "74 %.",
         limit="Where many runs are close the sets are wide; that is what the data say.",
         source="Mogstad, Romano, Shaikh and Wilhelm 2024, Inference for ranks with applications to mobility across "
         "neighbourhoods and academic achievement across countries, Review of Economic Studies 91",
@@ -89,8 +90,8 @@ FAMILIES: Final[Mapping[str, MethodCard]] = {
     "winner": MethodCard(
         one_line="The interval of the run that was picked because it looked best.",
         answers="What is the best of M runs worth, once the luck of being picked is taken off?",
-        formula="from X_w - q s_w to X_w - bias + 1.96 s_w; S drawn from N(0, G), G the covariance of the M means; q the "
-        "97.5 % point of max S_j/s_j, bias the mean of S at the largest X + S; value X_w - bias",
+        formula="from X_w - q s_w to X_w - bias + 1.96 s_w; S drawn from N(0, G), G the covariance of the M means; q "
+        "the 97.5 % point of max S_j/s_j, bias the mean of S at the largest X + S; value X_w - bias",
         use="The best of several runs or checkpoints on the same tasks.",
         measured="Coverage at 95 % (600 to 1,000 replicates a cell): 94.7 to 97.2 % among 3 to 20 runs, equal or with "
         "gaps; the plain interval 77.7 to 92.5 %.",

@@ -13,8 +13,9 @@ JUDGES: Final[Mapping[str, MethodCard]] = {
     "ppi++": MethodCard(
         one_line="PPI++: the labels, and the judge's other scores as far as they are worth it.",
         answers="What is the score, when a judge saw all rollouts and people labelled some?",
-        formula="l mean(f) + mean(y - l f), variance l^2 Var(f)/N + Var(y - l f)/n, l = Cov(y, f)/((1 + n/N) Var(f)); y "
-        "labels, f the judge's scores, n tasks with labels, N without; the interval is the default rule with n units",
+        formula="l mean(f) + mean(y - l f), variance l^2 Var(f)/N + Var(y - l f)/n, l = Cov(y, f)/((1 + n/N) "
+        "Var(f)); y labels, f the judge's scores, n tasks with labels, N without; the interval is the default rule "
+        "with n units",
         use="judge-check: the answer.",
         limit=f"{_RANDOM} In the long run never worse than the labels alone; with few labels it may be.",
         source="Angelopoulos, Duchi and Zrnic 2023, PPI++: efficient prediction-powered inference, arXiv:2311.01453",
@@ -39,8 +40,8 @@ JUDGES: Final[Mapping[str, MethodCard]] = {
     "rogan_gladen": MethodCard(
         one_line="Rogan and Gladen's share of passes: the judge's, put right by his sensitivity and specificity.",
         answers="What share passes, if the judge errs elsewhere as he does on the labelled rollouts?",
-        formula="(q + specificity - 1)/(sensitivity + specificity - 1), q the judge's share of passes; error by the delta "
-        "method, over tasks by a jackknife",
+        formula="(q + specificity - 1)/(sensitivity + specificity - 1), q the judge's share of passes; error by the "
+        "delta method, over tasks by a jackknife",
         use="judge-check, for labels and judgements of 0 and 1.",
         limit=f"{_RANDOM} None where all labels are alike, or where the judge tells nothing (the two add up to 1).",
         source="Rogan and Gladen 1978, Estimating prevalence from the results of a screening test, American J. of "
@@ -65,10 +66,10 @@ JUDGES: Final[Mapping[str, MethodCard]] = {
     "krippendorff": MethodCard(
         one_line="Krippendorff's alpha: agreement among raters beyond chance; 1 is perfect, 0 is chance.",
         answers="Do raters and judge agree, more than shuffled ratings would?",
-        formula="1 - D_o/D_e: disagreement within rollouts over that of all ratings shuffled; nominal (equal or not) for 0 "
-        "and 1, else interval (squared distance)",
-        use="judge-check, among raters and judge and among the raters alone. From 0.8 on called reliable, from 0.667 on "
-        "tentative, as its author does.",
+        formula="1 - D_o/D_e: disagreement within rollouts over that of all ratings shuffled; nominal (equal or not) "
+        "for 0 and 1, else interval (squared distance)",
+        use="judge-check, among raters and judge and among the raters alone. From 0.8 on called reliable, from 0.667 "
+        "on tentative, as its author does.",
         limit="None without a rollout that two have rated, or when all ratings are the same. It has no interval here.",
         source="Krippendorff 2004, Content Analysis, 2nd edition, chapter 11",
     ),

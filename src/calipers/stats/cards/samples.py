@@ -27,7 +27,8 @@ SAMPLES: Final[Mapping[str, MethodCard]] = {
     "noncentral_t": MethodCard(
         one_line="The power of the floored t before the run, and the tasks that a power takes.",
         answers="How often would a difference this large be shown on so many tasks and samples?",
-        formula="P(|t| > t(1 - alpha/2; U - 1)), t noncentral with D/se, se^2 = (w^2 + s_1^2/K + s_2^2/K)/T and the floor",
+        formula="P(|t| > t(1 - alpha/2; U - 1)), t noncentral with D/se, se^2 = (w^2 + s_1^2/K + s_2^2/K)/T and the "
+        "floor",
         use="plan, for every design.",
         measured="From 33 to 4,645 tasks the power found is within 1.1 points of that promised (40,000 replicates).",
         limit="It is as good as the variances it is given; a pilot knows them within pilot_range.",
@@ -36,9 +37,9 @@ SAMPLES: Final[Mapping[str, MethodCard]] = {
     "pilot_range": MethodCard(
         one_line="The range of tasks needed that a pilot allows: the hull of two intervals of its variance.",
         answers="How many tasks will it take, and how well does this pilot know that?",
-        formula="V(k) = mean of psi_t = (d_t - D)^2 T/(T-1) + (1/k - 1/K) s_t; the hull of V +- t sd(psi)/sqrt(T) and of "
-        "the chi-squared interval of var(d) joined with that of s by the recovery of variances; the tasks needed "
-        "follow from both ends",
+        formula="V(k) = mean of psi_t = (d_t - D)^2 T/(T-1) + (1/k - 1/K) s_t; the hull of V +- t sd(psi)/sqrt(T) "
+        "and of the chi-squared interval of var(d) joined with that of s by the recovery of variances; the tasks "
+        "needed follow from both ends",
         use="plan with a pilot, per row of samples.",
         measured="Covers the true need in 90.9 to 97.9 % of 1,000 simulated pilots a cell (30 to 200 tasks, 2 or 4 "
         "samples); either interval alone 81.8 to 88.7 % at worst.",
@@ -49,12 +50,12 @@ SAMPLES: Final[Mapping[str, MethodCard]] = {
     "bounds": MethodCard(
         one_line="Worst-case bounds: the number with every missing rollout at one end of the range, and at the other.",
         answers="What could the missing rollouts make of this number?",
-        formula="the metric on the planned n_t samples with the missing ones all failed and all passed; of a difference, "
-        "the new run's at the bottom and the old run's at the top, and the reverse. Undefined tasks (n_t < k) are "
-        "filled up to k the same way",
+        formula="the metric on the planned n_t samples with the missing ones all failed and all passed; of a "
+        "difference, the new run's at the bottom and the old run's at the top, and the reverse. Undefined tasks (n_t "
+        "< k) are filled up to k the same way",
         use="Beside every value with missing rollouts, under the verdict of compare, and as worst(X) in gate.",
-        measured="Equal runs of which 20 or 50 % of B's failures are lost, 200 tasks, 3,000 replicates: 'better' on what "
-        "was seen 14.0 and 67.6 %, still better with all missing filled as failures 2.7 and 3.3 %.",
+        measured="Equal runs of which 20 or 50 % of B's failures are lost, 200 tasks, 3,000 replicates: 'better' on "
+        "what was seen 14.0 and 67.6 %, still better with all missing filled as failures 2.7 and 3.3 %.",
         limit="They hold whatever the missing rollouts are, so they are wide where many are missing. Sampling error "
         "comes on top: worst(X) is the end of the interval on the filled data. Tasks left out by --until are not "
         "missing.",
@@ -64,8 +65,8 @@ SAMPLES: Final[Mapping[str, MethodCard]] = {
     "tipping_point": MethodCard(
         one_line="How many of the missing rollouts may fail before the verdict falls.",
         answers="Is B better even if its missing rollouts failed, and if not all, how many?",
-        formula="the largest x such that the verdict holds with 0 to x of B's missing rollouts failed, those first that "
-        "cost the most, the rest passed; A's missing rollouts at the top of the range",
+        formula="the largest x such that the verdict holds with 0 to x of B's missing rollouts failed, those first "
+        "that cost the most, the rest passed; A's missing rollouts at the top of the range",
         use="Under a verdict of compare when rollouts are missing.",
         measured="Against every placement in 346 small cases (10 to 24 tasks, 3 to 8 missing): right in 341, one too "
         "many in 5.",
@@ -76,12 +77,12 @@ SAMPLES: Final[Mapping[str, MethodCard]] = {
     "retries": MethodCard(
         one_line="The warning that tasks were sampled until their first pass.",
         answers="Do the sample counts depend on the results by retries?",
-        formula="no task has more than one pass, every task with fewer samples than the most has exactly one, its last; "
-        "at least 5 such tasks and 5 with two samples or more",
+        formula="no task has more than one pass, every task with fewer samples than the most has exactly one, its "
+        "last; at least 5 such tasks and 5 with two samples or more",
         use="score, when counts differ. The right number then is any_of_first_k: it knows the outcome of the first k "
         "tries of every task. mean_reward and pass@1 are the first try's mean.",
-        measured="False warnings 0.0 % (2,000 replicates a cell); retries up to 8 found in 100 % for chances Beta(1,2), "
-        "(.3,.7), (2,2) from 30 tasks on. any_of_first_k then covers 93.9 to 94.9 %.",
+        measured="False warnings 0.0 % (2,000 replicates a cell); retries up to 8 found in 100 % for chances "
+        "Beta(1,2), (.3,.7), (2,2) from 30 tasks on. any_of_first_k then covers 93.9 to 94.9 %.",
         limit="Where nearly every task passes at once few are tried twice, and it stays silent: Beta(10,.5) 1 % at 30 "
         "tasks, 96 % at 200. Silence is no proof.",
         source="chosen by simulation; stopping by results: Wald 1947, Sequential Analysis",
@@ -93,9 +94,10 @@ SAMPLES: Final[Mapping[str, MethodCard]] = {
         "0.0005, from 20 tasks on",
         use="score, when counts differ.",
         measured="False warnings 0.0 to 0.1 %, in two of the cells 0.9 and 1.0 % (2,000 replicates a cell; a rank "
-        "correlation up to 13 %). Half of the hard tasks' samples lost is found in 2 to 23 % at 30 tasks, 33 to 90 % at "
-        "60, 100 % at 200.",
-        limit="Silence is no proof: on few tasks it finds little. Whenever counts differ, pass@k is not called unbiased.",
+        "correlation up to 13 %). Half of the hard tasks' samples lost is found in 2 to 23 % at 30 tasks, 33 to 90 % "
+        "at 60, 100 % at 200.",
+        limit="Silence is no proof: on few tasks it finds little. Whenever counts differ, pass@k is not called "
+        "unbiased.",
         source="Rao 1948, Proceedings of the Cambridge Philosophical Society 44, for score tests",
     ),
     "item_rest": MethodCard(
@@ -104,14 +106,16 @@ SAMPLES: Final[Mapping[str, MethodCard]] = {
         formula="Pearson's r over runs of the task's value and the run's mean over its other tasks; p one-sided of a "
         "negative r by t with runs - 2 degrees of freedom, at least 1 over the ways to arrange the passes",
         use="items, with three runs or more.",
-        limit="Few runs cannot make p small. One in twenty of the tasks without any discrimination is flagged by chance.",
+        limit="Few runs cannot make p small. One in twenty of the tasks without any discrimination is flagged by "
+        "chance.",
         source="Lord and Novick 1968, Statistical Theories of Mental Test Scores",
     ),
     "two_parameter": MethodCard(
         one_line="The two-parameter logistic model: what one try at a task tells about runs of an ability.",
         answers="Which tasks to keep, when fewer are to tell good runs apart?",
-        formula="P = 1/(1 + exp(-a (ability - b))), ability the logit of a run's mean; the most likely curve, a priori a "
-        "around 1 (sd 1) and the logit around the mean ability (sd 2); information a^2 P (1 - P) at the best run",
+        formula="P = 1/(1 + exp(-a (ability - b))), ability the logit of a run's mean; the most likely curve, a "
+        "priori a around 1 (sd 1) and the logit around the mean ability (sd 2); information a^2 P (1 - P) at the "
+        "best run",
         use="items --sort information, with five runs or more.",
         limit="It chooses for runs like the best: to rank runs of every kind, discrimination chooses better. Judge the "
         "runs that the tasks were chosen by on the whole benchmark.",
