@@ -1,6 +1,7 @@
 """Every method that a page can name has a card, and the cards are what a reader can use."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,13 @@ def test_no_name_means_two_things():
 )
 def test_a_name_in_other_letters(name, card):
     assert method_named(name) == card
+
+
+@pytest.mark.parametrize("name", ["wilson_t", "wilson", "beta_mixture", "floored_t", "strict", "mcnemar", "mid_p"])
+def test_what_a_card_says_was_measured_stands_on_the_page(name):
+    card = CARDS[name]
+    text = card.coverage if isinstance(card, IntervalCard) else card.measured
+    page = (SOURCE.parents[1] / "docs" / "statistics.md").read_text()
+    figures = set(re.findall(r"(?<![\d.])\d+\.\d(?!\d)", text))
+    assert figures
+    assert figures - set(re.findall(r"(?<![\d.])\d+\.\d(?!\d)", page)) == set()
