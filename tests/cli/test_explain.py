@@ -110,7 +110,8 @@ def files(tmp_path, monkeypatch):
         *((f"score a.jsonl --interval {name}", {name}) for name in ("clopper-pearson", "jeffreys", "beta", "bca")),
         ("score a.jsonl --interval beta_mixture", {"beta_mixture"}),
         ("compare a.jsonl b.jsonl --by level --metric mean_reward --metric pass@2", {"floored_t"}),
-        ("compare a.jsonl b.jsonl c.jsonl --adjust bh --margin 0.2", {"floored_t", "bh"}),
+        ("compare a.jsonl b.jsonl c.jsonl --adjust bh --margin 0.2", {"floored_t", "bh", "margin_score"}),
+        ("compare one.jsonl other.jsonl --margin 0.2", {"sidak", "tango"}),
         ("compare a.jsonl b.jsonl --test strict --adjust none", {"strict", "none"}),
         ("compare a.jsonl b.jsonl --test sign-flip", {"sign_flip"}),
         ("compare a.jsonl b.jsonl --metric latency_p50", {"paired_bootstrap"}),
@@ -136,7 +137,7 @@ def methods_in(document):
             yield from methods_in(item)
     if isinstance(document, dict):
         for key, value in document.items():
-            if isinstance(value, str) and key in ("method", "test", "adjust", "interval"):
+            if isinstance(value, str) and key.endswith(("method", "test", "adjust", "interval")):
                 yield value
             elif key == "signature":
                 parts = (part.partition(":") for part in value.split("|"))

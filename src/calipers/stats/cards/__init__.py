@@ -49,6 +49,7 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "p_sidak": "sidak",
     "primary": "gatekeeping",
     "rank_set": "rank_sets",
+    "max_t_bias": "winner",
     "worst": "bounds",
     "worst_case": "bounds",
     "power": "noncentral_t",

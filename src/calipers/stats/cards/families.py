@@ -52,6 +52,7 @@ FAMILIES: Final[Mapping[str, MethodCard]] = {
         "(10 of 50); behind the gate 0.6 and 0.5 %. Holm finds at most 5 points more.",
         limit="Exact for independent tests, as of disjoint slices; for overlapping ones it holds for normal means.",
         source="Sidak 1967, Rectangular confidence regions for the means of multivariate normal distributions, JASA 62",
+        option="--adjust sidak, the default",
     ),
     "none": MethodCard(
         one_line="No adjustment: each p stands by itself. As the interval of a signature: there is none.",
