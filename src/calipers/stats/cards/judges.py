@@ -17,6 +17,8 @@ JUDGES: Final[Mapping[str, MethodCard]] = {
         "Var(f)); y labels, f the judge's scores, n tasks with labels, N without; the interval is the default rule "
         "with n units",
         use="judge-check: the answer.",
+        measured="Coverage at 95 % (4,000 replicates a cell): 92.9 to 95.8 % with 20 labelled tasks or more, 93.4 to "
+        "97.4 % with 8 to 15.",
         limit=f"{_RANDOM} In the long run never worse than the labels alone; with few labels it may be.",
         source="Angelopoulos, Duchi and Zrnic 2023, PPI++: efficient prediction-powered inference, arXiv:2311.01453",
         option="judge-check RUN --labels FILE",
