@@ -65,7 +65,8 @@ INTERVALS: Final[Mapping[str, IntervalCard]] = {
         full="To exactly 1: 30 of 30 gives 0.8843 to 1.",
         mind=_RANGE,
         coverage=f"{_GRID}, 97.1 % on average and 93.8 % at worst with 30 tasks or more, 99.4 % and 95.8 % with fewer; "
-        "below 95 % only where task values lie between 0 and 1; away from the ends 1.06 times as wide as if the true standard error were known.",
+        "task values of 0 and 1 alone cannot take it below 95 %. Away from the ends 1.06 times as wide as if the true "
+        "standard error were known.",
     ),
     "jeffreys": IntervalCard(
         one_line="The central posterior interval of a rate under Jeffreys' prior, Beta(1/2, 1/2).",
