@@ -2,9 +2,10 @@
 
 The default test is the floored t. A paired t test learns the spread of the differences from the data, and
 where few tasks differ that is too small: so half of the largest contribution is added to the standard error.
-What it gives up is about a twentieth of the power; what it buys is a test that keeps its level on ten tasks
-and on clusters. The strict test is the default interval of means, asked about differences: it also survives
-a steady run against an all-or-nothing one, and sees little that is finer than one task.
+Simulated, it keeps its level where both runs draw from one law, from ten tasks on, and on clusters: 5.7 % at worst.
+Where one run is steady and the other nearly all or nothing it does not: 64 % at worst on ten tasks, 15 % on a
+hundred. The strict test is the default interval of means, asked about differences: it stays below 6 % there too, at
+7 % where the other run passes a task always or never, and sees little that is finer than one task.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference of two means with its interval and test, which always agree; or why there is none."""
+    """A difference of two means with its interval and test, or why there is none.
+
+    Test and interval agree where the method is floored_t or strict; the p of another test stands beside the
+    interval of the floored t.
+    """
 
     value: float | None  # first less second
     stderr: float | None  # as tested with: floored where the test is
