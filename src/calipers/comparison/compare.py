@@ -16,6 +16,7 @@ from calipers.comparison.contents import Key, Said
 from calipers.comparison.draft import Draft, drafted
 from calipers.comparison.flips import answered
 from calipers.comparison.judge import adjusted, finding
+from calipers.comparison.missing import with_missing
 from calipers.comparison.named import Named, named
 from calipers.comparison.question import SHOWN, Question, make_question
 from calipers.comparison.ranks import ranks
@@ -45,6 +46,7 @@ def compare(
     adjust: str = "holm",
     baseline: str | None = None,
     flips: int = SHOWN,
+    filled: tuple[float, float] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Compare runs on the tasks they share; every difference is the later run less the earlier one.
@@ -52,6 +54,7 @@ def compare(
     A source is anything that `score` reads. One source is compared within itself, by agent and model;
     more than two in all pairs, or each against the ``baseline``. A metric may also be a number of
     lm-evaluation-harness' table, where sources have one: ``bleu``, or of one pipeline ``exact_match,strict``.
+    ``filled`` takes the missing rollouts of the first and of the second run for rewards of these values.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -76,6 +79,7 @@ def compare(
         baseline=baseline,
         flips=flips,
         tables=asked.wanted,
+        filled=filled,
     )
     check_sources(sources)
     sides = [opened(source, columns or {}, plan.labels, progress) for source in sources]
@@ -103,7 +107,13 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
     said = _said(flat, sides)
     judged = {
         id(draft): _pair(
-            draft, [finding(one, p, question, tests) for one, p in zip(draft.cuts, its, strict=True)], said, sides
+            draft,
+            [
+                with_missing(finding(one, p, question, tests), one.matter, tests)
+                for one, p in zip(draft.cuts, its, strict=True)
+            ],
+            said,
+            sides,
         )
         for draft, its in zip(flat, among, strict=True)
     }

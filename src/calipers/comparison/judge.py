@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calipers.comparison.matter import Measured
+from calipers.comparison.matter import Matter, Measured
 from calipers.comparison.question import Question
 from calipers.pipeline import DEFINITIONS
 from calipers.reports.compare import Finding
@@ -25,6 +25,7 @@ class Cut:
     by: str | None
     slice: str | None
     measured: Measured
+    matter: Matter | None = None  # what was measured, gaps and all; None for a number of a table
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class Question:
     baseline: str | None
     flips: int
     tables: Sequence[str] | None  # the numbers of lm-evaluation-harness' tables that are asked for; None: all of them
+    filled: tuple[float, float] | None = None  # what the missing rollouts of the first and the second run are
 
 
 def make_question(
@@ -45,6 +46,7 @@ def make_question(
     baseline: str | None,
     flips: int,
     tables: Sequence[str] | None,
+    filled: tuple[float, float] | None = None,
 ) -> Question:
     """Check what is asked; InputError for what cannot be done."""
     if test not in TESTS:
@@ -59,4 +61,4 @@ def make_question(
         raise InputError(f"flips is {flips}; expected an integer >= 0")
     if plan.cluster and test in ("mcnemar", "mid-p"):
         raise InputError(f"--test {test} takes every task for itself; expected another test beside --cluster")
-    return Question(plan, TESTS[test], adjust, margin, baseline, flips, tables)
+    return Question(plan, TESTS[test], adjust, margin, baseline, flips, tables, filled)

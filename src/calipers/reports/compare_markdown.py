@@ -17,6 +17,7 @@ from calipers.reports.compare_words import (
     sentences,
     settings,
     tally,
+    under_verdicts,
     ways,
 )
 from calipers.reports.figures import figure, percent
@@ -45,7 +46,11 @@ def _pair(pair: Pair, contest: Contest, found: Comparison) -> Iterator[str]:
     names = names_of(contest.runs)
     both = names[pair.first], names[pair.second]
     yield f"#### {code(both[1], None)} against {code(both[0], None)}"
-    yield "\n".join(f"- **{word}**: {_prose(said)}" for word, said in sentences(pair, both))
+    yield "\n".join(
+        line
+        for (word, said), below in zip(sentences(pair, both), under_verdicts(pair, both), strict=True)
+        for line in (f"- **{word}**: {_prose(said)}", *(f"  - {_prose(text)}" for text in below))
+    )
     yield "\n".join(f"- {_prose(text)}" for text in (common(pair, both), *pair.notes))
     numbers = ("first", "second", "difference", f"{percent(found.confidence)} interval", "p", "p (Holm)", "p (BH)")
     yield _table(
@@ -56,7 +61,7 @@ def _pair(pair: Pair, contest: Contest, found: Comparison) -> Iterator[str]:
                 *figures(f),
                 *(chance(p).replace("<", "&lt;") for p in (f.p, f.p_holm, f.p_bh)),
                 f.verdict,
-                _prose("; ".join(detail(f))),
+                _prose("; ".join(detail(f, both))),
             )
             for f in pair.findings
         ),

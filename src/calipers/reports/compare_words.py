@@ -9,6 +9,8 @@ from calipers.reports.compare import Comparison, Finding, OneSide, Pair, Ranks, 
 from calipers.reports.figures import NONE, counted, figure, percent
 from calipers.reports.safe import clean
 
+WARNING = "warning: "  # how a note begins that is one
+FEW_TASKS = 20  # below it a tipping point that was not tried out is about right
 NAME = 40  # characters of a run's name
 ANSWER = 200  # characters of an answer at most
 _NAMED = 5  # tasks of one side that are named
@@ -57,6 +59,78 @@ def sentence(finding: Finding, names: tuple[str, str], of: str) -> str:
     if finding.verdict == "equivalent":
         return f"{of}: {two} and {one} are {said}"
     return f"{of}: {two} is {finding.verdict} than {one}{said.removeprefix(finding.verdict)}"
+
+
+def under_verdicts(pair: Pair, names: tuple[str, str]) -> list[list[str]]:
+    """What missing rollouts could make of each verdict of `sentences`, in their order; [] where none is missing.
+
+    Where metrics share a sentence and not this, each line begins with those it is of.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for finding in pair.findings:
+        if finding.by is None:
+            said = of_missing(finding, names)
+            found.setdefault(finding.sentence, {}).setdefault(said, []).append(clean(finding.metric))
+    return [
+        [said if len(those) == 1 else f"{', '.join(metrics)}: {said}" for said, metrics in those.items() if said]
+        for those in found.values()
+    ]
+
+
+def of_missing(finding: Finding, names: tuple[str, str]) -> str:
+    """Whether the verdict survives the missing rollouts, and where they leave the difference; "" without any.
+
+    ``names`` are those of the first and the second run.
+    """
+    if not any(finding.missing) or finding.delta is None:
+        return ""
+    if finding.bounds is None:
+        return f"no bounds are known for what {_missing(finding, names)} would make of {clean(finding.metric)}"
+    low, high = (_signed(end, 4) for end in finding.bounds)
+    survives = _survives(finding, names)
+    if survives:
+        return f"{survives}; the difference is from {low} to {high}, whatever they are"
+    verb = "leaves" if sum(finding.missing) == 1 else "leave"
+    return f"{_missing(finding, names)} {verb} the difference anywhere from {low} to {high}"
+
+
+def _survives(finding: Finding, names: tuple[str, str]) -> str:
+    """The verdict under the worst filling, or at how many adverse rollouts it ends."""
+    tipping = finding.tipping
+    if tipping is None:
+        return ""
+    whose, other = names[::-1] if tipping.run == "second" else names
+    others = finding.missing[0] if tipping.run == "second" else 0
+    contrary = {"failed": "passed", "passed": "failed"}[tipping.outcome]
+    rest = f" and {_every(others)} of {other} {contrary}" if others else ""
+    every = f"{_every(tipping.missing, 'missing rollout')} of {whose}"
+    if tipping.most >= tipping.missing:
+        return f"{finding.verdict} even if {every} {tipping.outcome}{rest}"
+    if tipping.most < 0:
+        if not others:
+            return f"not {finding.verdict} even if {every} {contrary}"
+        return f"not if {_every(others, 'missing rollout')} of {other} {contrary}, even if {_every(tipping.missing)} of {whose} did, too"
+    if tipping.most == 0:
+        any_of = every if tipping.missing == 1 else f"any of the {tipping.missing:,} missing rollouts of {whose}"
+        return f"not if {any_of} {tipping.outcome}{rest}"
+    about = "" if tipping.exact or tipping.tasks >= FEW_TASKS else "about "
+    more = f"{about}{tipping.most:,} of the {tipping.missing:,} missing rollouts of {whose}"
+    return f"not if more than {more} {tipping.outcome}{rest}"
+
+
+def _every(count: int, what: str = "") -> str:
+    """``all 59 missing rollouts``, ``the 1 missing rollout``."""
+    noun = f" {what}{'' if count == 1 else 's'}" if what else ""
+    return f"{'the' if count == 1 else 'all'} {count:,}{noun}"
+
+
+def _missing(finding: Finding, names: tuple[str, str]) -> str:
+    """``59 missing rollouts of B and 12 of A``."""
+    said = []
+    for count, name in zip(finding.missing[::-1], names[::-1], strict=True):
+        if count:
+            said.append(f"{count:,} of {name}" if said else f"{counted(count, 'missing rollout')} of {name}")
+    return " and ".join(said)
 
 
 def common(pair: Pair, names: tuple[str, str]) -> str:
@@ -108,8 +182,8 @@ _OF_P_ONLY = ("sign_flip", "mcnemar", "mid_p")  # tests that have no interval of
 _ADJUSTED = {"holm": "Holm's", "bh": "Benjamini and Hochberg's", "none": "the plain p"}
 
 
-def detail(finding: Finding) -> list[str]:
-    """What must be said beside the figures of a finding."""
+def detail(finding: Finding, names: tuple[str, str]) -> list[str]:
+    """What must be said beside the figures of a finding; of all tasks together what is missing stands above."""
     said = [f"in {counted(finding.units, 'cluster')}"] if finding.units not in (0, finding.tasks) else []
     if finding.undefined_tasks:
         said.append(f"{counted(finding.undefined_tasks, 'common task')} without a value in both")
@@ -123,7 +197,14 @@ def detail(finding: Finding) -> list[str]:
         said.append(f"not worse by more than the margin: p {chance(finding.p_not_worse)}")
     if finding.why:
         said.append(finding.why)
+    if finding.by is not None and (lost := of_missing(finding, names)):
+        said.append(lost)
     return said
+
+
+def note_line(note: str) -> str:
+    """A note with the word before it; a warning says itself what it is."""
+    return note if note.startswith(WARNING) else f"note: {note}"
 
 
 def _moved(up: int, down: int, higher_is_better: bool | None) -> str:
