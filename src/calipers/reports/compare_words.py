@@ -109,7 +109,8 @@ def _survives(finding: Finding, names: tuple[str, str]) -> str:
     if tipping.most < 0:
         if not others:
             return f"not {finding.verdict} even if {every} {contrary}"
-        return f"not if {_every(others, 'missing rollout')} of {other} {contrary}, even if {_every(tipping.missing)} of {whose} did, too"
+        against = f"{_every(others, 'missing rollout')} of {other}"
+        return f"not if {against} {contrary}, even if {_every(tipping.missing)} of {whose} {contrary}, too"
     if tipping.most == 0:
         any_of = every if tipping.missing == 1 else f"any of the {tipping.missing:,} missing rollouts of {whose}"
         return f"not if {any_of} {tipping.outcome}{rest}"
@@ -126,7 +127,7 @@ def _every(count: int, what: str = "") -> str:
 
 def _missing(finding: Finding, names: tuple[str, str]) -> str:
     """``59 missing rollouts of B and 12 of A``."""
-    said = []
+    said: list[str] = []
     for count, name in zip(finding.missing[::-1], names[::-1], strict=True):
         if count:
             said.append(f"{count:,} of {name}" if said else f"{counted(count, 'missing rollout')} of {name}")

@@ -63,12 +63,12 @@ class Fillings:
     @property
     def effects(self) -> Floats:
         """What j adverse outcomes in a task take from the difference, [J, t]."""
-        return self.own[0] - self.own
+        return np.asarray(self.own[0] - self.own)
 
     @property
     def ties(self) -> Floats:
         """What each task adds to begin with, [t]: to lower the lowest widens the spread most."""
-        return self.own[0] - self.other
+        return np.asarray(self.own[0] - self.other)
 
     def statistic(self, placements: Ints) -> Floats:
         """The floored t of each placement, counts of adverse outcomes [p, t]: how far it is from undoing a verdict."""
@@ -78,7 +78,7 @@ class Fillings:
         residuals = pulls - (self.shares[0] * rates[0] - self.shares[1] * rates[1])
         units = len(self.gaps)
         spread = units / max(units - 1, 1) * (residuals**2).sum(axis=1) + (np.abs(pulls).max(axis=1) / 2) ** 2
-        return pulls.sum(axis=1) / np.sqrt(np.maximum(spread, np.finfo(float).tiny))
+        return np.asarray(pulls.sum(axis=1) / np.sqrt(np.maximum(spread, np.finfo(float).tiny)))
 
 
 def worst_placements(filling: Fillings) -> Callable[[int], Ints]:
