@@ -41,7 +41,7 @@ def no_filling(asked: Asked) -> str | None:
     if asked.foreign or not isinstance(metric, Metric):
         return "no bounds are known for a metric of somebody else's"
     if metric.reads != ("reward",):
-        return "no bounds are known for what does not come from rewards alone"
+        return "no bounds are known for a metric that reads anything but the reward"
     return None
 
 

@@ -16,7 +16,6 @@ from calipers.reports.compare_words import (
     figures,
     likely,
     names_of,
-    note_line,
     optimism,
     sentences,
     settings,
@@ -26,7 +25,7 @@ from calipers.reports.compare_words import (
 )
 from calipers.reports.figures import counted, figure, on_the_point, percent
 from calipers.reports.page import PLAIN_WIDTH, Line, wrapped
-from calipers.reports.safe import clean, is_terminal, plain, width
+from calipers.reports.safe import clean, is_terminal, note_line, plain, width
 from calipers.reports.text import coloured, encodable, speaks_unicode
 
 _BETWEEN = "  "
@@ -87,7 +86,7 @@ def _pair(pair: Pair, contest: Contest, letters: Sequence[str], found: Compariso
             yield from wrapped(line, columns, "  ", "heading")
     yield from wrapped(common(pair, both), columns, "", "ledger")
     for note in pair.notes:
-        yield from wrapped(note_line(clean(note, None)), columns, "", "ledger")
+        yield from wrapped(note_line(note), columns, "", "ledger")
     yield []
     yield from _table(pair, letters[pair.first], letters[pair.second], found, columns)
     if pair.flips and (pair.flips.worse or pair.flips.better):

@@ -9,7 +9,6 @@ from calipers.reports.compare import Comparison, Finding, OneSide, Pair, Ranks, 
 from calipers.reports.figures import NONE, counted, figure, percent
 from calipers.reports.safe import clean
 
-WARNING = "warning: "  # how a note begins that is one
 FEW_TASKS = 20  # below it a tipping point that was not tried out is about right
 NAME = 40  # characters of a run's name
 ANSWER = 200  # characters of an answer at most
@@ -201,11 +200,6 @@ def detail(finding: Finding, names: tuple[str, str]) -> list[str]:
     if finding.by is not None and (lost := of_missing(finding, names)):
         said.append(lost)
     return said
-
-
-def note_line(note: str) -> str:
-    """A note with the word before it; a warning says itself what it is."""
-    return note if note.startswith(WARNING) else f"note: {note}"
 
 
 def _moved(up: int, down: int, higher_is_better: bool | None) -> str:
