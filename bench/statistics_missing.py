@@ -103,27 +103,24 @@ def _unkept(found: list[Found], replicates: int) -> list[str]:
         name = f"{one.world.name}, {one.world.tasks} tasks"
         error = float(np.sqrt(MOST_FALSE * (1 - MOST_FALSE) / replicates))
         if not one.world.gain and one.kept > MOST_FALSE + error:
-            said.append(
-                f"missing: {name}: still better in {100 * one.kept:.1f} %, at most {100 * MOST_FALSE:g} promised"
-            )
+            said.append(f"{name}: still better in {100 * one.kept:.1f} %, at most {100 * MOST_FALSE:g} promised")
         error = float(np.sqrt(LEAST_WARNED * (1 - LEAST_WARNED) / replicates))
         if one.world.failures_lost >= 0.2 and not one.world.gain and one.warned < LEAST_WARNED - error:
-            said.append(
-                f"missing: {name}: warned in {100 * one.warned:.1f} %, at least {100 * LEAST_WARNED:g} promised"
-            )
+            said.append(f"{name}: warned in {100 * one.warned:.1f} %, at least {100 * LEAST_WARNED:g} promised")
     return said
 
 
 def _text(found: list[Found], replicates: int, seed: int) -> str:
     head = filled(
-        f"Written by `make bench-statistics`: {replicates:,} pairs of runs each, seed {seed}, one sample a task, chances "
-        "of tasks from Beta(2, 2), the same in both runs unless B is better. In per cent: runs called better on what "
+        f"Written by `make bench-statistics`: {replicates:,} pairs of runs each, seed {seed}, one sample a task, "
+        "chances of tasks from Beta(2, 2), the same in both runs unless B is better. In per cent: runs called better on what "
         "was seen; called better on what was seen and still with every missing rollout of B failed; warned of the "
         "share that is missing.\n"
     )
     rows = ["| world | tasks | better as seen | still better | warned |", "|---|---|---|---|---|"]
     rows += [
-        f"| {one.world.name} | {one.world.tasks} | {100 * one.seen:.1f} | {100 * one.kept:.1f} | {100 * one.warned:.0f} |"
+        f"| {one.world.name} | {one.world.tasks} | {shares[0]:.1f} | {shares[1]:.1f} | {shares[2]:.0f} |"
         for one in found
+        for shares in [[100 * share for share in (one.seen, one.kept, one.warned)]]
     ]
     return "\n".join([head, *rows])

@@ -44,8 +44,9 @@ def gate(policy: Policy, scoring: Scoring | None = None, *, alone: bool = False)
                 raise
             checks += [_unread(one, named, str(error)) for one in asked]
             continue
-        notes += [*found.notes, *(apart.notes if apart else ()), *_warnings(named.name, found)]
-        notes += _warnings("the baseline", apart.before) if apart else []
+        notes += [*found.notes, *(apart.notes if apart else ())]
+        if not all(one.worst or one.missing for one in asked):
+            notes += [*_warnings(named.name, found), *(_warnings("the baseline", apart.before) if apart else ())]
         for one in asked:
             checks += _checks(one, named, found, apart, policy.max_gaps)
     return Gate(checks, policy.allowed_failures, list(dict.fromkeys(notes)))
@@ -219,7 +220,7 @@ def _gaps_decide(wanted: Requirement, number: Number) -> str | None:
     if len({wanted.met(end) for end in number.bounds}) == 1:
         return None
     low, high = (figure(end) for end in number.bounds)
-    return f"the gaps may decide it: {low} to {high} whatever they hold"
+    return f"the missing rollouts may decide it: {low} to {high}, whatever they are"
 
 
 def _unsure(wanted: Requirement, number: Number, word: Word) -> str | None:
