@@ -113,9 +113,9 @@ def _unkept(found: list[Found], replicates: int) -> list[str]:
 def _text(found: list[Found], replicates: int, seed: int) -> str:
     head = filled(
         f"Written by `make bench-statistics`: {replicates:,} pairs of runs each, seed {seed}, one sample a task, "
-        "chances of tasks from Beta(2, 2), the same in both runs unless B is better. In per cent: runs called better on what "
-        "was seen; called better on what was seen and still with every missing rollout of B failed; warned of the "
-        "share that is missing.\n"
+        "chances of tasks from Beta(2, 2), the same in both runs unless B is better. In per cent: runs called better "
+        "on what was seen; called better on what was seen and still with every missing rollout of B failed; warned of "
+        "the share that is missing.\n"
     )
     rows = ["| world | tasks | better as seen | still better | warned |", "|---|---|---|---|---|"]
     rows += [

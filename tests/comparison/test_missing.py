@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from comparison.tables import home, ran
 from comparison.writing import run
 
 import calipers
@@ -156,6 +157,28 @@ def test_no_bounds_are_known_of_rewards_without_a_range_and_of_costs(tmp_path):
     cost = compare(*paths, metric="cost_per_task")["cost_per_task"]
     assert (cost.missing, cost.bounds) == ((0, 1), None)
     assert of_missing(cost, AB).startswith("no bounds are known for what 1 missing rollout of B")
+
+
+def test_no_bounds_are_known_of_the_numbers_of_a_table(tmp_path):
+    """A run of one of lm-evaluation-harness' tasks that lacks two answers: its BLEU is not one of rewards."""
+    place = home(tmp_path)
+    lossy = """
+asked = []
+
+def lossy(prompt):
+    asked.append(prompt)
+    if len(asked) in (3, 9):
+        raise OSError("gone")
+    return after(prompt)
+"""
+    with open(place / "models.py", "a") as file:
+        file.write(lossy)
+    pair = compare(ran(place, "said", "before"), ran(place, "said", "lossy", retries=0), metric=["bleu", "exact_match"])
+    told = {one.metric: one for one in pair.contests[0].pairs[0].findings}
+    assert {name: (one.missing, one.bounds) for name, one in told.items()} == {
+        "bleu": ((0, 2), None), "exact_match": ((0, 2), None),
+    }  # fmt: skip
+    assert of_missing(told["bleu"], AB) == "no bounds are known for what 2 missing rollouts of B would make of bleu"
 
 
 def test_mcnemar_of_what_is_no_pass_or_fail_once_filled_has_bounds_alone(tmp_path):

@@ -75,7 +75,9 @@ def drafted(meeting: Meeting, one: int, two: int, sides: Sequence[Side], questio
             if key is not None and question.tables is None:
                 continue  # draws take their time: in slices only for what is named
             told = of_tables(Tables(tables, names, part, own, question), question.tables)
-            cuts += [Cut(key, value, found) for found in told.measured]
+            cuts += [
+                Cut(key, value, found, Matter(found.both, part, ([], []), own, question)) for found in told.measured
+            ]
             if key is None:
                 notes, refused = [*notes, *told.notes], told.refused
     notes += [*gaps_told(names[0], common.first, plan.missing), *gaps_told(names[1], common.second, plan.missing)]

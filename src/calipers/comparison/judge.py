@@ -25,7 +25,7 @@ class Cut:
     by: str | None
     slice: str | None
     measured: Measured
-    matter: Matter | None = None  # what was measured, gaps and all; None for a number of a table
+    matter: Matter  # what was measured, gaps and all; without columns for a number of a table
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ there. A task that has too few samples for a metric is undefined, not missing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -32,7 +33,8 @@ BOTTOM, TOP = 0.0, 1.0
 """The ends of the range of rewards: a missing rollout that failed, and one that passed."""
 
 NO_RANGE: Final = "no bounds are known: rewards are not all from 0 to 1"
-_SIGNS: Final = {"better": 1.0, "higher": 1.0, "worse": -1.0, "lower": -1.0}
+_DECIDED: Final = {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}
+"""Verdicts that missing rollouts could turn, and what each would turn into."""
 
 
 def no_filling(asked: Asked) -> str | None:
@@ -76,7 +78,9 @@ def filled_matter(matter: Matter, first: float, second: float) -> Matter:
 
 def fillable(matter: Matter) -> bool:
     """Whether the difference is known for every filling: a metric of rewards from 0 to 1."""
-    return no_filling(matter.both.first) is None and all(within_range(columns[0]) for columns in matter.columns)
+    if no_filling(matter.both.first) is not None:
+        return False
+    return all(bool(columns) and within_range(columns[0]) for columns in matter.columns)
 
 
 def within_range(rewards: Column) -> bool:
@@ -85,13 +89,12 @@ def within_range(rewards: Column) -> bool:
     return bool(((kept >= BOTTOM) & (kept <= TOP)).all())
 
 
-def with_missing(found: Finding, matter: Matter | None, tests: int) -> Finding:
+def with_missing(found: Finding, matter: Matter, tests: int) -> Finding:
     """A finding with what the missing rollouts of its tasks could make of it; as it is where there are none.
 
-    ``matter`` holds the columns as they are, gaps and all; ``tests`` is how many p is adjusted for.
+    ``matter`` holds the columns as they are, gaps and all, and none for a number of a table; ``tests`` is how many p
+    is adjusted for.
     """
-    if matter is None:
-        return found
     gaps = _lost_of(matter)
     counts = int(gaps[0].sum()), int(gaps[1].sum())
     if not any(counts):
@@ -99,7 +102,6 @@ def with_missing(found: Finding, matter: Matter | None, tests: int) -> Finding:
     found = replace(found, missing=counts)
     if found.delta is None or not fillable(matter):
         return found
-    sign = _SIGNS.get(found.verdict, 0.0)
     ends = {value: filled_matter(matter, TOP - value, value) for value in (BOTTOM, TOP)}
     able = isinstance(matter.both.first.metric, Metric) and matter.both.first.metric.aggregate in _TESTED
     try:
@@ -110,12 +112,13 @@ def with_missing(found: Finding, matter: Matter | None, tests: int) -> Finding:
     if low.value is None or high.value is None:
         return found
     found = replace(found, bounds=(low.value, high.value))
-    if not sign or not able:
+    if found.verdict not in _DECIDED or found.delta is None or not able:
         return found
+    sign = math.copysign(1.0, found.delta)
     worst, level = low if sign > 0 else high, _level(found, matter.question, tests)
     word = "undecided"
     if worst.p is not None and worst.p <= level and worst.value:
-        word = found.verdict if worst.value * sign > 0 else _opposite(found.verdict)
+        word = found.verdict if worst.value * sign > 0 else _DECIDED[found.verdict]
     return replace(found, worst_verdict=word, tipping=_tipping(matter, gaps, sign, level))
 
 
@@ -126,14 +129,10 @@ def _by_default(matter: Matter) -> Matter:
     return replace(matter, question=replace(matter.question, test=FLOORED_T))
 
 
-def _opposite(word: str) -> str:
-    return {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}[word]
-
-
 def _lost_of(matter: Matter) -> tuple[Bools, Bools]:
     """The missing rollouts of both runs: those without the reward that the metric reads, else those of no number."""
     reads = matter.both.first.metric.reads
-    place = reads.index("reward") if "reward" in reads else None
+    place = reads.index("reward") if "reward" in reads and all(matter.columns) else None
     one, two = (
         lost(side, None if place is None else columns[place])
         for side, columns in zip(matter.sides, matter.columns, strict=True)

@@ -29,7 +29,10 @@ From FEW_TASKS on so many in all: there another placement hardly changes anythin
 FEW_TASKS: Final = 20
 """Below it a placement that widens the spread may undo a verdict one outcome earlier than the worst by value."""
 
-MOST_CELLS: Final = 4_000_000
+MOST_COUNTED: Final = 200
+"""Above so many missing rollouts no placement but the worst by value is tried: hardly any number has few of them."""
+
+MOST_CELLS: Final = 1_000_000
 """Of a table with a row for each number of adverse outcomes; larger ones are not made, and numbers are halved."""
 
 MOST_EXACT: Final = 2_000
@@ -146,7 +149,7 @@ def tipping_point(filling: Fillings, intact: Intact) -> TippingPoint:
     size = int(filling.gaps.sum())
     placement = worst_placements(filling)
     most = _most(filling, placement, intact, size)
-    if filling.kinds is None:
+    if filling.kinds is None or size > MOST_COUNTED:
         return TippingPoint(most, size, size <= 1)
     every, exact, tried = _Placements(filling.gaps, filling.kinds), True, 0
     for x in range(1, min(most, size - 1) + 1):  # with none of them adverse, or all, there is one placement
