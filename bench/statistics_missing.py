@@ -123,4 +123,4 @@ def _text(found: list[Found], replicates: int, seed: int) -> str:
         for one in found
         for shares in [[100 * share for share in (one.seen, one.kept, one.warned)]]
     ]
-    return "\n".join([head, *rows])
+    return "\n".join([head, *rows, ""])

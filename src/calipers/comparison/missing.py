@@ -149,34 +149,39 @@ def _level(found: Finding, question: Question, tests: int) -> float:
     return alpha * found.p / by
 
 
-def _tipping(matter: Matter, gaps: tuple[Bools, Bools], sign: float, level: float) -> Tipping:
+def _tipping(matter: Matter, gaps: tuple[Bools, Bools], sign: float, level: float) -> Tipping | None:
     """How many missing rollouts of the second run may be adverse, those of the first all being so.
 
-    Where only the first run lacks some, it is theirs that are counted.
+    Where only the first run lacks some, it is theirs that are counted; None where all that are missing are of tasks
+    that have no value even with them.
     """
-    run = 1 if gaps[1].any() else 0
-    adverse = BOTTOM if (sign > 0) == (run == 1) else TOP
-    whole = filled_matter(matter, TOP - adverse, adverse) if run else filled_matter(matter, adverse, TOP - adverse)
-    other = reduced_of(whole, 1 - run, whole.columns[1 - run])
-    counts, own = _by_adverse(matter, run, gaps[run], adverse)
-    there = np.flatnonzero(own.given & other.given)
+    fill = (TOP, BOTTOM) if sign > 0 else (BOTTOM, TOP)  # what speaks against the verdict
+    whole = filled_matter(matter, *fill)
+    reduced = [reduced_of(whole, place, whole.columns[place]) for place in (0, 1)]
+    there = np.flatnonzero(reduced[0].given & reduced[1].given)
+    counts = [side.by_task.count(lacking) for side, lacking in zip(matter.sides, gaps, strict=True)]
+    run = 1 if counts[1][there].any() else 0
+    if not counts[run][there].any():
+        return None
+    own, other = _by_adverse(matter, run, gaps[run], fill[run]), reduced[1 - run]
+    every = np.arange(len(other))
 
     def intact(placed: Ints) -> bool:
-        adverse_ones = np.zeros(len(counts), dtype=np.int64)
-        adverse_ones[there] = placed
-        filled_run = Column(own.values[adverse_ones, np.arange(len(counts))], own.given)
+        adverse = np.zeros(len(every), dtype=np.int64)
+        adverse[there] = placed
+        filled_run = Column(own[adverse, every], reduced[run].given)
         found = tested(whole, *((other, filled_run) if run else (filled_run, other)))
         return found.p is not None and found.p <= level and (found.value or 0.0) * sign > 0
 
-    metric = matter.both.first.metric
-    alike = isinstance(metric, Metric) and metric.uses is None and matter.clusters is None  # not the first k samples
-    quick = matter.question.test not in ("sign_flip", "paired_bootstrap")
-    kinds = _kinds(own.values[:, there], other.values[there]) if alike and quick else None
+    metric, test = matter.both.first.metric, matter.question.test
+    # the order of samples counts for metrics of the first k, and the statistic is that of tasks and of the default
+    alike = isinstance(metric, Metric) and metric.uses is None and matter.clusters is None and test == FLOORED_T
+    kinds = _kinds(own[:, there], other.values[there]) if alike else None
     direction = sign if run else -sign
-    one, own_shares = _parts(own.values[:, there])
+    one, own_shares = _parts(own[:, there])
     two, other_shares = _parts(other.values[there][None])
-    filling = Fillings(direction * one, direction * two[0], (own_shares, other_shares), counts[there], kinds)
-    return _told(tipping_point(filling, intact), run, adverse, len(there))
+    filling = Fillings(direction * one, direction * two[0], (own_shares, other_shares), counts[run][there], kinds)
+    return _told(tipping_point(filling, intact), run, fill[run], len(there))
 
 
 def _parts(values: Floats) -> tuple[Floats, Floats]:
@@ -199,20 +204,20 @@ def _told(point: TippingPoint, run: int, adverse: float, tasks: int) -> Tipping:
     )
 
 
-def _by_adverse(matter: Matter, run: int, missing: Bools, adverse: float) -> tuple[Ints, Column]:
+def _by_adverse(matter: Matter, run: int, missing: Bools, adverse: float) -> Floats:
     """What the metric makes of a run's tasks when 0, 1, ... of their missing rollouts are adverse, the others not.
 
-    (missing rollouts of each task [T], values [J, T] or [J, T, 2] and which tasks have one). The first of a task's
-    missing rollouts are adverse: of metrics of the first k samples they cost most.
+    [J, T], or [J, T, 2] of a pooled rate. The first of a task's missing rollouts are adverse: of metrics of the first k
+    samples they cost most.
     """
     column, by = matter.columns[run][0], matter.sides[run].by_task
-    counts, rank = by.count(missing), by.rank(missing)
-    found: list[Column] = []
-    for adverse_ones in range(int(counts.max()) + 1):
+    rank = by.rank(missing)
+    found: list[Floats] = []
+    for adverse_ones in range(int(by.count(missing).max()) + 1):
         fill = np.where(rank < adverse_ones, adverse, TOP - adverse)
         rewards = Column(np.where(missing, fill, column.values), column.given | missing)
-        found.append(reduced_of(matter, run, [rewards]))
-    return counts, Column(np.stack([one.values for one in found]), found[0].given)
+        found.append(reduced_of(matter, run, [rewards]).values)
+    return np.stack(found)
 
 
 def _kinds(own: Floats, others: Floats) -> Ints:
