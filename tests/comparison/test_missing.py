@@ -102,7 +102,7 @@ def test_the_tipping_point_is_that_of_every_placement(tmp_path, metric):
         spots = [divmod(int(spot), 2) for spot in rng.choice(18, 4, replace=False)]
         for task, sample in spots:
             second[task][sample] = None
-        first.append([0.0, 0.0])
+        first.append([1.0, 1.0])
         second.append([1.0])  # too few samples for k = 2: undefined, whatever the missing ones are
         one = found(tmp_path, first, second, metric, flips=0)
         if one.verdict != "better":
