@@ -91,7 +91,9 @@ class Grid:
         """The log likelihoods, [D, G]; the best shares of the U distinct cases, [U, G], and the case of each, [D]."""
         unsolved, solved = self.counts.unsolved, self.counts.solved
         parts = np.column_stack([tables[:, solved].sum(axis=1), tables[:, unsolved]])
-        distinct, which = np.unique(parts, axis=0, return_inverse=True)
+        distinct, which = parts, np.zeros(1, dtype=np.int64)
+        if len(parts) > 1:
+            distinct, which = np.unique(parts, axis=0, return_inverse=True)
         if len(unsolved) == 1:  # the law gives as many tasks without a pass as there are, or more
             seen = distinct[:, 1:] / distinct.sum(axis=1, keepdims=True)
             shares = np.clip((seen - self.unlucky) / (1 - self.unlucky), 0.0, MOST)
