@@ -78,6 +78,14 @@ def test_beyond_the_samples_a_law_speaks_and_says_what_it_assumes(tmp_path):
     assert document["digest"] != curves(name, cwd=tmp_path)["digest"]
 
 
+def test_a_law_of_passes_says_nothing_of_votes(tmp_path):
+    """Tasks with 5 to 8 samples: their log likelihoods add up, and the curve of votes ends where the samples do."""
+    shown = " ".join(calipers("curve", ARITH, "--to", "64", cwd=tmp_path).stdout.split())
+    assert "no maj@k beyond the 8 samples of a task: the law is one of passes" in shown
+    assert "16* 0.812" in shown
+    assert "how well the law fits: at k = 5, pass@k 0.737 by the samples, 0.747 by the law" in shown
+
+
 def test_a_refused_extrapolation_says_why_everywhere(tmp_path):
     name = rewards(tmp_path, [[1] * 3 + [0] * 7, [0] * 10])
     done = calipers("curve", name, "--to", "100", "--plot", "c.svg", cwd=tmp_path)

@@ -71,6 +71,9 @@ def _beyond(group: CurveGroup, shown: Sequence[Curve]) -> Iterator[Block]:
             "and of all laws nearly as likely.",
             note=True,
         )
+    ending = [curve.metric for curve in shown if points and curve.metric not in ("pass@k", "pass^k")]
+    if ending:
+        yield Said(f"no {' and '.join(ending)} beyond the {samples} of a task: the law is one of passes", note=True)
     for why in dict.fromkeys(point.why for point in points if point.why):
         where = f" beyond the {samples} of a task" if law is not None and law.why else ""
         yield Said(f"{MODEL} no value{where}: {why}", note=True)
