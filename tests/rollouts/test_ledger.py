@@ -4,7 +4,7 @@ from making import rollouts
 from calipers.rollouts.ledger import Ledger, contributed
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES
 
-OWN_DOING = ["refused", "truncated", "empty", "timed_out", "unparsed"]
+OWN_DOING = ["refused", "truncated", "empty", "timed_out", "unparsed", "broke_verifier", "tampered"]
 
 
 def test_outcomes_add_up_to_what_was_planned():

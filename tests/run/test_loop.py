@@ -20,11 +20,13 @@ from calipers.tasks.task import Task
 
 
 class Same:
-    """A judge who gives 1 for the task's target, and fails over the word `crash`."""
+    """A judge who gives 1 for the task's target, and fails over a few words."""
 
     async def verify(self, task, completion):
         if completion.text == "crash":
             raise VerifierError("the judge is unwell")
+        if completion.text == "busy":
+            raise VerifierError("HTTP 503", outcome="judge_failed", blameless=True)
         if completion.text == "nan":
             return Verdict(float("nan"))
         return Verdict(float(completion.text == task.target), answer=completion.text)
@@ -95,8 +97,9 @@ def _no_waiting(monkeypatch):
         ("a0", "scored", 1.0),
         ("no", "scored", 0.0),
         ("", "empty", 0.0),  # the judge saw it, too
-        ("crash", "verifier_failed", None),  # the judge's fault is no wrong answer
-        ("nan", "verifier_failed", None),
+        ("crash", "broke_verifier", None),  # as the judge has a verdict on the target
+        ("nan", "broke_verifier", None),
+        ("busy", "judge_failed", None),  # the judge's fault is no wrong answer
         (Completion("a", "length", "truncated"), "truncated", 0.0),
         (Completion("a0", "length", "truncated"), "truncated", 1.0),  # cut short, and right all the same
         (Completion("I cannot", "content_filter", "refused"), "refused", 0.0),

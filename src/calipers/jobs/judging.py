@@ -16,6 +16,7 @@ from calipers.jobs.quick import QUICK
 from calipers.jobs.stored import Stored
 from calipers.rollouts.record import CODE, FIRST_GAP, SCORED
 from calipers.run.again import Bench
+from calipers.run.blame import BROKE
 from calipers.run.client import Completion
 from calipers.run.rollout import column, whole_characters
 from calipers.run.verifier import Verdict
@@ -109,7 +110,8 @@ class Judge:
                 self._ask(name, cases, found)
         for row, more in found.more.items():
             said = f"{outcomes[row]}: {more.get('error')}"
-            if CODE[outcomes[row]] >= FIRST_GAP and (len(self._errors) < MOST_ERRORS or said in self._errors):
+            told = CODE[outcomes[row]] >= FIRST_GAP or outcomes[row] == BROKE
+            if told and (len(self._errors) < MOST_ERRORS or said in self._errors):
                 self._errors[said] += 1
         return found
 

@@ -13,6 +13,8 @@ Outcome = Literal[
     "empty",
     "timed_out",
     "unparsed",
+    "broke_verifier",
+    "tampered",
     "filter_timeout",
     "verifier_failed",
     "judge_failed",
@@ -21,7 +23,7 @@ Outcome = Literal[
     "not_run",
     "missing",
 ]
-"""What became of a planned rollout: the first six contribute a number, the others leave a gap."""
+"""What became of a planned rollout: the first eight contribute a number, the others leave a gap."""
 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 CODE: Final[Mapping[str, int]] = {word: code for code, word in enumerate(OUTCOMES)}

@@ -22,10 +22,11 @@ from time import monotonic
 from typing import Protocol
 
 from calipers.errors import ClientError, VerifierError
+from calipers.run.blame import Blame
 from calipers.run.client import Client, Completion, Request
 from calipers.run.log import Log
 from calipers.run.pace import Pace, Shut
-from calipers.run.rollout import Made, Owed, checked, kept
+from calipers.run.rollout import Made, Owed, kept
 from calipers.run.verifier import Verifier
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0  # seconds between two tries of one call, when the server does not say
@@ -102,6 +103,7 @@ class Loop:
         self._status, self._observer, self._limits = status, observer, limits
         self._pace = status.pace = Pace(limits.concurrency)
         self._random = random.Random()
+        self._blame = Blame()
         self._owed: Iterator[Owed] = iter(())
         self._begun, self._last = -1, sys.maxsize  # places in the order: the latest begun, the last to begin
         self._refusals = 0
@@ -175,7 +177,7 @@ class Loop:
             verdict = error = None
             if owed.task.verifier is not None:
                 try:
-                    verdict = checked(await self._verifiers[owed.task.verifier].verify(owed.task, completion))
+                    verdict = await self._blame.judged(self._verifiers[owed.task.verifier], owed.task, completion)
                 except VerifierError as failed:
                     error = failed
             made = Made(owed, request, started, completion, verdict, error, retries)

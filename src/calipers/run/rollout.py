@@ -70,11 +70,11 @@ class Made(msgspec.Struct, frozen=True):
     def cost(self) -> float | None:
         """What it cost, in dollars, where anybody said so; judging included."""
         asked = None if self.completion is None else self.completion.usage.get("cost_usd")
-        judged = self._judging.get("cost_usd")
+        judged = self.judging.get("cost_usd")
         return judged if asked is None else asked if judged is None else asked + judged
 
     @property
-    def _judging(self) -> Mapping[str, float]:
+    def judging(self) -> Mapping[str, float]:
         """What judging used, also where it came to no verdict."""
         if isinstance(self.error, VerifierError):
             return self.error.usage
@@ -95,7 +95,7 @@ class Made(msgspec.Struct, frozen=True):
                 record["rewards"] = verdict.rewards
             if verdict.answer is not None and verdict.answer != "":
                 record["answer"] = verdict.answer
-        for name, value in self._judging.items():
+        for name, value in self.judging.items():
             record[f"judge_{name}"] = value
         record["prompt"] = request.prompt if request.system is None else request.messages
         if done is not None:
@@ -105,7 +105,8 @@ class Made(msgspec.Struct, frozen=True):
             if done.usage:
                 record["usage"] = done.usage
         if self.error is not None:
-            record["error"] = {"kind": getattr(self.error, "kind", "verifier"), "message": str(self.error)}
+            kind, tried = getattr(self.error, "kind", "verifier"), getattr(self.error, "tried", {})
+            record["error"] = {"kind": kind, "message": str(self.error), **tried}
         if self.retries:
             record["retries"] = self.retries
         if owed.task.metadata:
@@ -189,9 +190,20 @@ def kept(made: Made, dataset: str, model: str, finished: datetime) -> tuple[Made
     wrong = (
         f"the answer takes {len(told) >> 20} MiB of the log, where {LONGEST_LINE >> 20} are the most, and is not kept"
     )
-    made = Made(made.owed, made.request, made.started, error=ClientError(wrong, kind="too_long"), retries=made.retries)
+    record = made.record(made.outcome, dataset, model, finished)
+    made = _too_long(made, wrong, len(line({**record, "completion": ""})) <= LONGEST_LINE)
     record = made.record(made.outcome, dataset, model, finished)
     return made, line({key: value for key, value in record.items() if key not in TEXTS})
+
+
+def _too_long(made: Made, wrong: str, alone: bool) -> Made:
+    """The rollout without its answer: ``alone``, that was too long, and the model's own doing; else the log failed."""
+    error: RunError = ClientError(wrong, kind="too_long")
+    if not alone or made.completion is None:
+        return Made(made.owed, made.request, made.started, error=error, retries=made.retries)
+    error = VerifierError(wrong, outcome="broke_verifier", usage=made.judging, kind="too_long")
+    nothing = msgspec.structs.replace(made.completion, text="")
+    return Made(made.owed, made.request, made.started, nothing, error=error, retries=made.retries)
 
 
 def line(record: Mapping[str, Any]) -> bytes:

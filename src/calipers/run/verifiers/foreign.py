@@ -141,7 +141,8 @@ async def _call(name: str, fn: Callable[..., Any], *args: Any, **named: Any) -> 
             raise
         raise VerifierError(f"verifier {name!r} failed: something in it was cancelled") from None  # not the run
     except (Exception, SystemExit) as error:  # one that ends itself may not end the run
-        raise VerifierError(f"verifier {name!r} failed: {_said(error)}") from error
+        lost = isinstance(error, (TimeoutError, ConnectionError))  # of a server that it asks
+        raise VerifierError(f"verifier {name!r} failed: {_said(error)}", blameless=lost) from error
 
 
 def _number(name: str, value: Any) -> float:
