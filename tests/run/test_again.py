@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-
 from calipers.errors import VerifierError
 from calipers.run.again import Bench
 from calipers.run.client import Completion

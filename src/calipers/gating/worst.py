@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from calipers.comparison.missing import BOTTOM, NO_RANGE, filled_rollouts, no_filling, within_range
+from calipers.comparison.missing import NO_RANGE, filled_rollouts, no_filling, within_range
 from calipers.dialects.reads import per_reward
 from calipers.errors import InputError
 from calipers.gating.groups import Cut, Group, Number
@@ -25,14 +25,16 @@ NO_SIDE: Final = "which way is better is not known, so there is no worse end"
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Rollouts scored again with every missing one failed, and the metrics of which that says nothing."""
+    """Rollouts scored again with every missing one failed, or passed, and the metrics of which that says nothing."""
 
     result: Result
     unknown: Mapping[Key, str]  # a metric -> why
 
 
-def scored_worst(path: str, metrics: Sequence[Any] | None, by: Sequence[str], given: Mapping[str, Any]) -> Filled:
-    """Fill the missing rollouts of a file with the bottom of the range and score them, as ``given`` says."""
+def scored_filled(
+    path: str, metrics: Sequence[Any] | None, by: Sequence[str], given: Mapping[str, Any], value: float
+) -> Filled:
+    """Fill the missing rollouts of a file with an end of the range and score them, as ``given`` says."""
     if path == STDIN:
         raise InputError.at("worst(...)", "standard input can be read only once", "expected a file")
     settings = {name: value for name, value in given.items() if name not in ("columns", "missing")}
@@ -46,7 +48,7 @@ def scored_worst(path: str, metrics: Sequence[Any] | None, by: Sequence[str], gi
         for one in per_reward(asked, rollouts, plan.reward, plan.dialect.every_reward):
             if not within_range(contributed(rollouts, one.params["reward"])):
                 unknown[metric_key(one.text)] = NO_RANGE
-    return Filled(score_rollouts(filled_rollouts(rollouts, BOTTOM), plan), unknown)
+    return Filled(score_rollouts(filled_rollouts(rollouts, value), plan), unknown)
 
 
 def at_end(number: Number, part: Group | Cut, *, worse: bool) -> Number:
