@@ -25,8 +25,8 @@ def test_what_an_outcome_contributes(outcome):
     column = contributed(rewarded, "reward")
     if outcome in OUTCOMES[FIRST_GAP:]:
         assert not column.given.any()  # a gap, whatever reward stands beside it
-    else:
-        assert column.values.tolist() == [0.5]
+    else:  # of what broke its own verifier no reward is believed
+        assert column.values.tolist() == [0.0 if outcome in OWN_DOING[-2:] else 0.5]
     if outcome != "scored":
         column = contributed(rollouts({"task": "a", "outcome": outcome}), "reward")
         assert column.given.tolist() == [outcome in OWN_DOING]

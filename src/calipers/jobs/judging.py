@@ -14,7 +14,7 @@ from calipers.answers.find import Answer, Filter, filtered
 from calipers.errors import InputError, VerifierError
 from calipers.jobs.quick import QUICK
 from calipers.jobs.stored import Stored
-from calipers.rollouts.record import CODE, FIRST_GAP, SCORED
+from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED
 from calipers.run.again import Bench
 from calipers.run.blame import BROKE
 from calipers.run.client import Completion
@@ -185,7 +185,7 @@ def contribution(outcome: str, reward: float | None) -> float | None:
     code = CODE[outcome]
     if code >= FIRST_GAP:
         return None
-    return reward if reward is not None or code == SCORED else 0.0
+    return 0.0 if code >= FIRST_NIL else reward if reward is not None or code == SCORED else 0.0
 
 
 def _word(verdict: Verdict) -> str:

@@ -28,6 +28,9 @@ Outcome = Literal[
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 CODE: Final[Mapping[str, int]] = {word: code for code, word in enumerate(OUTCOMES)}
 SCORED, MISSING = CODE["scored"], CODE["missing"]
+FIRST_NIL = CODE["broke_verifier"]
+"""Outcomes from this code to the first gap count 0, whatever reward stands beside them."""
+
 FIRST_GAP = CODE["filter_timeout"]
 """Outcomes from this code on leave a gap, whatever reward stands beside them."""
 
