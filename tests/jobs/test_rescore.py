@@ -174,6 +174,17 @@ def test_a_judge_that_fails_everywhere_is_no_reward_without_a_name(tmp_path, mon
     assert not list(tmp_path.glob("*rescored*"))
 
 
+@pytest.mark.usefixtures("moody")
+def test_a_reward_for_what_broke_its_verifier_once_is_not_hidden(tmp_path):
+    """The old reward stays 0, and the new one counts."""
+    rows = [("a", "fine", None), ("b", "odd", None), ("c", "boom", None)]
+    suite, run = files(tmp_path, dict.fromkeys("abc", "4"), rows, outcomes=dict.fromkeys("abc", "broke_verifier"))
+    found = rescore(Rescoring(run, benchmark=suite, verifier="moody"))
+    assert (found.after["mean_reward"].value, found.after["mean_reward"].samples) == (0.25, 2)
+    for reward, value in (("moody", 0.25), ("reward", 0.0)):
+        assert calipers.score(found.path, "mean_reward", reward=reward)["mean_reward"].value == value
+
+
 @pytest.fixture
 def odd(monkeypatch):
     """A verifier of the user's that says things no file can hold as they are, and keys it should not."""

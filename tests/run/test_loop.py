@@ -301,16 +301,22 @@ def test_a_run_that_is_stopped_before_its_first_call_ends(tmp_path):
     assert (records, status.done, status.stopped) == ([], 0, "enough")
 
 
-@pytest.mark.parametrize("asked", ["q0", "q" * 3000], ids=["answer", "prompt"])
-def test_a_rollout_that_a_log_has_no_room_for_is_a_gap_and_nothing_else_is_lost(tmp_path, monkeypatch, asked):
+@pytest.mark.parametrize(
+    ("asked", "outcome"), [("q0", "broke_verifier"), ("q" * 3000, "client_failed")], ids=["answer", "prompt"]
+)
+def test_a_rollout_that_a_log_has_no_room_for_is_not_kept_and_nothing_else_is_lost(
+    tmp_path, monkeypatch, asked, outcome
+):
     """Readers take lines of so many bytes: with a longer one in it the whole log could not be read any more."""
     monkeypatch.setattr(rollout_module, "LONGEST_LINE", 2000)
     rollouts = [Owed(0, Task("t0", asked, "same", "a0"), 0), *owed(2)[1:]]
-    (long, fine), status = run(
-        tmp_path, Scripted(lambda request: "a" * 5000 if request.task == "t0" else "a1"), rollouts
+    paid = Completion("a" * 5000, usage={"cost_usd": 0.5})
+    (long, fine), status = run(tmp_path, Scripted(lambda request: paid if request.task == "t0" else "a1"), rollouts)
+    assert status.outcomes == {outcome: 1, "scored": 1}
+    assert (long["outcome"], "completion" in long, "prompt" in long) == (outcome, False, False)
+    assert (long.get("usage"), status.spent) == (
+        ({"cost_usd": 0.5}, 0.5) if outcome != "client_failed" else (None, None)
     )
-    assert status.outcomes == {"client_failed": 1, "scored": 1}
-    assert (long["outcome"], "completion" in long, "prompt" in long) == ("client_failed", False, False)
     assert long["error"]["kind"] == "too_long"
     assert fine["reward"] == 1.0
 

@@ -23,6 +23,7 @@ from calipers.errors import CalipersError
 from calipers.harbor_side.recipe import Recipe, read_recipe
 from calipers.harbor_side.room import Room, RoomError, lacking
 from calipers.run.harbor_agents import Agent, Nop, Oracle, Turn, bring
+from calipers.run.harbor_reference import References
 from calipers.run.harbor_surroundings import MAIN, keep_artifacts, unhealthy
 from calipers.tasks.harbor.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
 from calipers.tasks.harbor.schema import Step
@@ -188,24 +189,6 @@ def _works(task: TaskDirectory, source: str | None, hidden: list[Path], rooms: O
         return frozenset(one["step_name"] for one in steps if one["verifier_result"] is not None)
 
     return (step.name if step else None) in rooms.references.of(task.path, judged)
-
-
-class References:
-    """Which steps of tasks are judged on a reference, None for a task without any; each task is asked once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._locks: dict[Path, threading.Lock] = {}
-        self._found: dict[Path, frozenset[str | None]] = {}
-
-    def of(self, task: Path, judged: Callable[[], frozenset[str | None]]) -> frozenset[str | None]:
-        """What is known of a task, or is found out now."""
-        with self._lock:
-            own = self._locks.setdefault(task, threading.Lock())
-        with own:
-            if task not in self._found:
-                self._found[task] = judged()
-            return self._found[task]
 
 
 class _Trial:

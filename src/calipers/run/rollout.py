@@ -182,7 +182,8 @@ def column(field: str) -> str:
 def kept(made: Made, dataset: str, model: str, finished: datetime) -> tuple[Made, bytes]:
     """What was made of a rollout, and its line of the log.
 
-    An answer for which a line has no room has failed: one line that is too long, and no line of the log can be read.
+    An answer for which a line has no room is not kept, and counts 0: one line that is too long, and no line of the log
+    can be read.
     """
     told = line(made.record(made.outcome, dataset, model, finished))
     if len(told) <= LONGEST_LINE:
@@ -191,7 +192,8 @@ def kept(made: Made, dataset: str, model: str, finished: datetime) -> tuple[Made
         f"the answer takes {len(told) >> 20} MiB of the log, where {LONGEST_LINE >> 20} are the most, and is not kept"
     )
     record = made.record(made.outcome, dataset, model, finished)
-    made = _too_long(made, wrong, len(line({**record, "completion": ""})) <= LONGEST_LINE)
+    rest = {key: value for key, value in record.items() if key not in ("completion", "answer")}
+    made = _too_long(made, wrong, len(line(rest)) <= LONGEST_LINE)
     record = made.record(made.outcome, dataset, model, finished)
     return made, line({key: value for key, value in record.items() if key not in TEXTS})
 
