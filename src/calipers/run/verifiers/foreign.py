@@ -139,7 +139,8 @@ async def _call(name: str, fn: Callable[..., Any], *args: Any, **named: Any) -> 
     except asyncio.CancelledError:
         if (asking := asyncio.current_task()) is None or asking.cancelling():
             raise
-        raise VerifierError(f"verifier {name!r} failed: something in it was cancelled") from None  # not the run
+        wrong = f"verifier {name!r} failed: something in it was cancelled"  # not the run; perhaps by its user
+        raise VerifierError(wrong, blameless=True) from None
     except (Exception, SystemExit) as error:  # one that ends itself may not end the run
         lost = isinstance(error, (TimeoutError, ConnectionError))  # of a server that it asks
         raise VerifierError(f"verifier {name!r} failed: {_said(error)}", blameless=lost) from error
