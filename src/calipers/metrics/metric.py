@@ -20,6 +20,9 @@ PASS_THRESHOLD = 1.0
 
 UNIT = (0.0, 1.0)
 
+SHORT = ("undefined", "judged")
+"""What becomes of a task with fewer than k samples, for a metric with the parameter ``short``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -35,6 +38,7 @@ class Metric:
     reads: tuple[str, ...] = ("reward",)  # "reward", "column" (the one asked for), or a column's name
     params: Mapping[str, Any] = field(default_factory=dict)  # name -> default, or its type where there is none
     uses: Callable[[Column, Any, int], Column] | None = None  # (column, by, k) -> what it looks at, if not at all
+    extremes: Callable[..., tuple[Column, Column]] | None = None  # see `metrics.extremes`; None: gaps are filled
     aggregated: tuple[str, ...] = ()  # the parameters that `aggregate` takes; `reduce` takes the others
     range: tuple[float, float] | None = None
     of_rewards: bool = False
