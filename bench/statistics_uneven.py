@@ -1,4 +1,4 @@
-"""Sample counts that depend on results: how often they are found, how often in vain, and what is right after retries."""
+"""Sample counts that depend on results: how often they are found, how often in vain, and what holds after retries."""
 
 from __future__ import annotations
 

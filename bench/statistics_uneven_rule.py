@@ -24,11 +24,12 @@ def retried(n: Ints, c: Ints, last: Bools) -> Bools:
     most = n.max(axis=1, keepdims=True)
     short = (n > 0) & (n < most)
     enough = (short.sum(axis=1) >= FEWEST_STOPPED) & ((n > 1).sum(axis=1) >= FEWEST_STOPPED)
-    return enough & (c.max(axis=1) <= 1) & (~short | ((c == 1) & last)).all(axis=1)
+    found: Bools = enough & (c.max(axis=1) <= 1) & (~short | ((c == 1) & last)).all(axis=1)
+    return found
 
 
 def scores(n: Ints, c: Ints) -> Floats:
-    """z of the score test in every replicate, [R]; 0 where counts or means do not differ."""
+    """The z of the score test in every replicate, [R]; 0 where counts or means do not differ."""
     there = n > 0
     tasks = there.sum(axis=1, keepdims=True)
     means = np.where(there, c / np.maximum(n, 1), 0.0)
@@ -42,4 +43,5 @@ def scores(n: Ints, c: Ints) -> Floats:
 def warned(n: Ints, c: Ints, last: Bools) -> Bools:
     """Which replicates are warned of, by either rule, [R]."""
     enough = (n > 0).sum(axis=1) >= FEWEST_TASKS
-    return retried(n, c, last) | (enough & (2 * ndtr(-np.abs(scores(n, c))) < LEVEL))
+    found: Bools = retried(n, c, last) | (enough & (2 * ndtr(-np.abs(scores(n, c))) < LEVEL))
+    return found

@@ -135,7 +135,9 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
 
 
 def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
-    _demand_range(part, plan, asked)
+    if plan.range:
+        for key in dict.fromkeys(one.params.get("reward") or "reward" for one in asked if "reward" in one.metric.reads):
+            demand_range(part, _counted(part, plan, key), key, plan.range)
     whole = _score_slice(part, plan, asked)
     if plan.missing == "fail":
         _demand_all(part, whole.ledger, asked)
@@ -217,23 +219,19 @@ def _counted(part: Rollouts, plan: Plan, key: str) -> Column:
     return column.filled(0.0) if plan.missing == "zero" else column
 
 
-def _demand_range(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> None:
-    """InputError for a reward outside the range that the user said it has."""
-    if plan.range is None:
-        return
-    low, high = plan.range
-    for key in dict.fromkeys(one.params.get("reward") or "reward" for one in asked if "reward" in one.metric.reads):
-        column = _counted(part, plan, key)
-        outside = np.flatnonzero(column.given & ((column.values < low) | (column.values > high)))
-        if len(outside):
-            row = int(outside[0])
-            word = OUTCOMES[part.outcome[row]]
-            because = "" if word == OUTCOMES[SCORED] else f" (it is {word})"
-            raise InputError.at(
-                f"task {part.tasks[part.task[row]]!r} sample {part.sample[row]}",
-                f"{key} is {column.values[row]:g}{because}",
-                f"expected {low:g} to {high:g}, as --range says",
-            )
+def demand_range(part: Rollouts, column: Column, key: str, ends: tuple[float, float]) -> None:
+    """InputError for a reward, [R], outside the range that the user said it has."""
+    low, high = ends
+    outside = np.flatnonzero(column.given & ((column.values < low) | (column.values > high)))
+    if len(outside):
+        row = int(outside[0])
+        word = OUTCOMES[part.outcome[row]]
+        because = "" if word == OUTCOMES[SCORED] else f" (it is {word})"
+        raise InputError.at(
+            f"task {part.tasks[part.task[row]]!r} sample {part.sample[row]}",
+            f"{key} is {column.values[row]:g}{because}",
+            f"expected {low:g} to {high:g}, as --range says",
+        )
 
 
 def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:

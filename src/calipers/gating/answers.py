@@ -69,6 +69,7 @@ class Scoring:
     missing: str | None = None
     cluster: str | None = None
     reward: str | None = None
+    range: tuple[float, float] | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     confidence: float | None = None
     seed: int | None = None

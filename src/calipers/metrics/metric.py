@@ -48,6 +48,11 @@ class Metric:
     no_interval: str = ""  # why there is no interval, for a metric that can have none
     breaks: frozenset[str] = frozenset()  # the laws of tests/laws that do not hold for it
 
+    def reach(self, ends: tuple[float, float]) -> tuple[float, float]:
+        """The range of its values where rewards lie between these ends; a vote in which nobody votes counts 0."""
+        low, high = ends
+        return (min(low, 0.0), max(high, 0.0)) if "answer" in self.reads else ends
+
 
 @dataclass(frozen=True, slots=True)
 class Opaque:

@@ -68,7 +68,8 @@ def described(estimate: Estimate) -> str:
         return own or "a plugin's own function of all rewards"
     card, k = found
     beyond = card.name == "bayes_pass@{k}" and k is not None and k * estimate.tasks > estimate.samples
-    unbiased = "unbiased: " if card.unbiased and not estimate.samples_per_task else ""
+    even = estimate.value is not None and not estimate.samples_per_task  # else nobody knows what counts depend on
+    unbiased = "unbiased: " if card.unbiased and even else ""
     return unbiased + filled(card.short, k) + (", extrapolated beyond the samples" if beyond else "")
 
 

@@ -143,7 +143,9 @@ def _how_sure(
     if metric.aggregate not in (mean, pooled):
         return Interval(None, None, None, metric.no_interval or "no interval is known for this aggregate")
     values, weights = task_values(metric, reduced)
-    limits = metric.range or (reward_range(metric, source, settings) if metric.of_rewards else None)
+    limits = metric.range
+    if limits is None and metric.of_rewards and (ends := _range(source, settings)):
+        limits = metric.reach(ends)
     largest = float(np.abs(values).max())
     if limits is None and largest > HUGE:
         return Interval(None, None, None, TOO_LARGE)
@@ -170,16 +172,12 @@ def _scaled(found: Interval, power: int) -> Interval:
     return replace(found, stderr=stderr, ends=ends)
 
 
-def reward_range(metric: Metric, rewards: Column, settings: Settings) -> tuple[float, float] | None:
-    """The range of rewards: the one the user knows, [0, 1] while all lie in it, else None.
-
-    A vote in which nobody votes counts 0, so the range of a metric of answers holds 0.
-    """
-    if settings.range is None:
-        kept = rewards.kept()
-        return UNIT if bool(((kept >= 0) & (kept <= 1)).all()) else None
-    low, high = settings.range
-    return (min(low, 0.0), max(high, 0.0)) if "answer" in metric.reads else (low, high)
+def _range(rewards: Column, settings: Settings) -> tuple[float, float] | None:
+    """The range of rewards: the one the user knows, [0, 1] while all lie in it, else None."""
+    if settings.range is not None:
+        return settings.range
+    kept = rewards.kept()
+    return UNIT if bool(((kept >= 0) & (kept <= 1)).all()) else None
 
 
 def _bounds(
@@ -200,7 +198,7 @@ def _bounds(
         return None
     if rewards.given.all() and (metric.extremes is None or defined.all()):
         return None
-    ends = settings.range or reward_range(metric, rewards, settings)
+    ends = _range(rewards, settings)
     if ends is None:
         return None
     if metric.extremes is None:
