@@ -122,7 +122,8 @@ def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scori
             known += keys
         if not known and not any(tables.values()):
             raise next(iter(asked.theirs.values()))
-    return Answers(path, found.groups, False, result.notes, tables, short(known), found.confidence)
+    notes = [*result.notes, *(f"warning: {said}" for group in result.groups for said in group.warnings)]
+    return Answers(path, found.groups, False, notes, tables, short(known), found.confidence)
 
 
 def _read(path: str) -> _Document:

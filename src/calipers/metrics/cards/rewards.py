@@ -184,8 +184,7 @@ ANY_OF_FIRST_K = Card(
         NAN_FAILS,
         "A task with fewer than {k} samples is 1 when one of them passes; without a pass it is undefined and counted. "
         "any_of_first_{k}(short=judged) counts it 0, as EvSys does.",
-        "Unbiased after retries only: where samples are lost, tasks with a pass stay and others become undefined, "
-        "which makes it too high.",
+        "Where samples are lost it is too high: a task with a pass stays defined, one without becomes undefined.",
         "It depends on the order of samples, and ignores all after the first {k}: at 16 samples and k = 4 its "
         "variance is 6.5 times that of pass@k.",
     ),
