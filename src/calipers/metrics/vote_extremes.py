@@ -18,14 +18,15 @@ from calipers.metrics.votes import CELLS, MOST_COUNTED, ballots, expected
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 
-MOST_FILLINGS = 2_000  # ways to vote that are tried for one task; above it the bounds are wider than they need be
+MOST_FILLINGS = 2_000  # ways to vote that are tried for one task
+MOST_TRIED = 100_000  # and for all tasks together, some seconds; above either the bounds are wider than they need be
 
 
 def majority_extremes(rewards: Column, answers: Column, by: Groups, ends: Ends, k: int) -> tuple[Column, Column]:
     """The least and the most that maj@k can be for each task, [T] each.
 
-    A task is filled up to its plan, or to k samples where that is more. Exact while there are at most
-    `MOST_FILLINGS` ways to vote; above that a draw with a missing sample in it may be worth either end.
+    A task is filled up to its plan, or to k samples where that is more. Exact for tasks with few ways to
+    vote; where there are too many to try, a draw with a missing sample in it may be worth either end.
     """
     n = by.count(rewards.given)
     task, votes, worth = ballots(rewards, answers, by)
@@ -35,9 +36,13 @@ def majority_extremes(rewards: Column, answers: Column, by: Groups, ends: Ends, 
     gaps = np.maximum(planned(by), k) - n
     least, most = np.zeros(by.size), np.zeros(by.size)
     sizes = np.where(n + gaps > MOST_COUNTED, n + gaps, 0)
-    for width, missing, size in sorted({*zip(kinds.tolist(), gaps.tolist(), sizes.tolist(), strict=True)}):
+    shapes = {*zip(kinds.tolist(), gaps.tolist(), sizes.tolist(), strict=True)}
+    tried = 0
+    for ways, width, missing, size in sorted((_ways(*shape[:2]), *shape) for shape in shapes):  # the cheapest first
         tasks = np.flatnonzero((kinds == width) & (gaps == missing) & (sizes == size))
-        fillings = _fillings(width, missing) if _ways(width, missing) <= MOST_FILLINGS else None
+        tried += ways * len(tasks) * (missing > 0)
+        exact = missing == 0 or (ways <= MOST_FILLINGS and tried <= MOST_TRIED)
+        fillings = _fillings(width, missing) if exact else None
         step = max(1, CELLS // ((k + 1) ** 2 * (1 if fillings is None else len(fillings[0]))))
         for some in (tasks[at : at + step] for at in range(0, len(tasks), step)):
             places = starts[some] + np.arange(width)[:, None]

@@ -72,12 +72,12 @@ def score_test(rewards: Column, by: Groups) -> Dependence | None:
     least 20 tasks. A correlation of ranks would not do: means of few samples have other ranks even where
     nothing depends on anything.
     """
-    means = task_mean(rewards, by)
-    counts = by.count(rewards.given)[means.given].astype(float)
+    counts = by.count(rewards.given).astype(float)
+    counts = counts[counts > 0]
     tasks = len(counts)
     if tasks < FEWEST_TASKS or counts.min() == counts.max():
         return None
-    values = means.kept()
+    values = task_mean(rewards, by).kept()
     size = float(np.abs(values).max())
     if not 0 < size < math.inf:
         return None

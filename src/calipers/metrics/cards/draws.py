@@ -23,7 +23,7 @@ MAJ_AT_K = Card(
     source="Wang et al. 2022, Self-consistency, arXiv:2203.11171; the expectation over all subsets is our own",
     nothing=NOTHING,
     gaps=GAPS_AND_SHORT + " A missing sample may join an answer, bring a new one, or not vote: bounds hold for all of "
-    "these (and are wider than they need be where a task has more than 2,000 ways to vote).",
+    "these, and are wider than they need be where there are too many ways to vote to try them all.",
     one_sample="maj@1 is the mean over tasks of the reward of samples that have an answer, the others counting 0.",
     interval=WILSON_OR_T,
     edges=(

@@ -26,7 +26,10 @@ WILSON = (
     f"task's value is 0 or 1 (method wilson, otherwise wilson_t), never has zero width and never leaves [0, 1]. "
     f"{TASKS_ARE_UNITS} One task gives no interval. With --cluster the units are the clusters."
 )
-WILSON_OR_T = f"{WILSON} Rewards outside [0, 1] have no known range and get the t interval over task values."
+WILSON_OR_T = (
+    f"{WILSON} Rewards outside [0, 1] have no known range, unless --range names it, and get the t interval over "
+    "task values."
+)
 PASS = "A sample passes when its reward is at least 1.0; pass@3(threshold=0.5) asks for another threshold."
 NAN_FAILS = "A reward of NaN is a sample that does not pass."
 CLT = "Miller 2024, Adding error bars to evals, arXiv:2411.00640"
