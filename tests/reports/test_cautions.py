@@ -41,7 +41,7 @@ def test_a_score_is_said_with_its_numbers():
     text = depends(Dependence(-5.25, 1.6e-7, 60), [Reader("pass_rate", "pass_rate")], True)
     assert text == (
         "sample counts depend on results: tasks with more samples have lower rewards (score test over 60 tasks: "
-        "z = -5.25, p = 2e-07), so pass_rate is biased"
+        "z = -5.25, p = 2e-07), so pass_rate may be biased"
     )
 
 

@@ -33,7 +33,7 @@ def depends(found: Retries | Dependence, asked: Sequence[Reader], outright: bool
         return (
             f"sample counts depend on results: tasks with more samples have {way} rewards "
             f"(score test over {counted(found.tasks, 'task')}: z = {found.z:.2f}, p = {found.p:.1g}), "
-            f"so {_are(asked)} biased"
+            f"so {_listed([clean(one.text) for one in asked])} may be biased"
         )
     wrong = [one for one in asked if not _answered(one, found.most)]
     if not wrong:
