@@ -25,6 +25,7 @@ UNDEFINED = "undefined for these values"
 TOO_LARGE = "the values are too large for their spread to be a number"
 NO_SUM = "the values are too large for their sum to be a number"
 HALF = 0.5  # of the variance: a task with more decides how wide the interval is
+FEWEST_UNITS = 10  # tasks or clusters: of fewer, one often has half of the variance by chance
 HUGE = 1e150  # its square is still a number, and so are sums of many
 
 
@@ -221,15 +222,15 @@ def _uneven(rewards: Column, by: Groups) -> tuple[int, int] | None:
 def _heaviest(metric: Metric, reduced: Column, settings: Settings) -> tuple[str, float] | None:
     """The task, or the first task of the cluster, that has more than half of the variance, and its share.
 
-    None for tasks that all pass or fail outright: of few passes one is always most of the spread, and the
-    interval knows how passes scatter.
+    None below ten units, and for tasks that all pass or fail outright: of few passes one is always most of
+    the spread, and the interval knows how passes scatter.
     """
     if not len(settings.tasks) or metric.aggregate not in (mean, pooled):
         return None
     values, weights = task_values(metric, reduced)
     clusters = None if settings.clusters is None else settings.clusters[reduced.given]
     units = np.arange(len(values)) if clusters is None else clusters
-    if len(np.unique(units)) < 3 or (clusters is None and bool(((values == 0) | (values == 1)).all())):
+    if len(np.unique(units)) < FEWEST_UNITS or (clusters is None and bool(((values == 0) | (values == 1)).all())):
         return None
     unit, share = largest_share(values, weights, clusters)
     first = np.flatnonzero(reduced.given)[int(np.argmax(units == unit))]
