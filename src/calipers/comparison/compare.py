@@ -39,6 +39,7 @@ def compare(
     dialect: str | None = None,
     missing: str | None = None,
     reward: str | None = None,
+    range: tuple[float, float] | None = None,
     columns: Mapping[str, str] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
@@ -76,6 +77,7 @@ def compare(
         reward=reward,
         confidence=confidence,
         seed=seed,
+        range=range,
     )
     question = make_question(
         plan if asked.ours is None else replace(plan, asked=plan.asked if asked.ours else ()),

@@ -72,6 +72,7 @@ class Scoring:
     missing: str | None = None
     cluster: str | None = None
     reward: str | None = None
+    range: tuple[float, float] | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     confidence: float | None = None
     seed: int | None = None
@@ -127,7 +128,8 @@ def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scori
             known += keys
         if not known and not any(tables.values()):
             raise next(iter(asked.theirs.values()))
-    held = Answers(path, found.groups, False, result.notes, tables, short(known), found.confidence)
+    notes = [*result.notes, *(f"warning: {said}" for group in result.groups for said in group.warnings)]
+    held = Answers(path, found.groups, False, notes, tables, short(known), found.confidence)
     if not worst:
         return held
     filled = scored_worst(path, asked.ours or None, by, scoring.given())
