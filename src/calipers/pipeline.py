@@ -34,13 +34,15 @@ from calipers.readers.evsys import from_rewards
 from calipers.readers.read import Input
 from calipers.readers.read import begin as begin_reading
 from calipers.reports.result import Group, Result, Slice
-from calipers.rollouts.labels import clusters, has, slices
+from calipers.rollouts.labels import clusters, has, sliced
 from calipers.rollouts.ledger import Ledger, contributed
 from calipers.rollouts.record import USAGE
+from calipers.rollouts.stop import SEQUENCE, not_said
 from calipers.rollouts.sums import total
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.cards import DEFAULT
 from calipers.stats.estimate import Estimate, Settings, estimate
+from calipers.stats.stopped import sequence_only
 from calipers.stats.suite import Member, suites
 from calipers.stats.variance import Split, Unsplit, split
 
@@ -124,8 +126,21 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
     nowhere = [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
     notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere]
-    result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over)
+    stopped, notes = _stopped(plan, groups, notes)
+    result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
     return plan.afterwards(result, rollouts) if plan.afterwards else result
+
+
+def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple[str | None, list[str]]:
+    """That runs were stopped, in a sentence, and the notes, without the bias: the page says it beside the numbers."""
+    stops = [(group.title, group.stop) for group in groups if group.stop]
+    if not stops:
+        return None, list(notes)
+    kept = not_said(notes, [stop.bias for _, stop in stops])
+    if plan.interval not in (DEFAULT, SEQUENCE):
+        kept.append(f"--interval {plan.interval} is for a fixed number of tasks: a stopped run has {SEQUENCE} instead")
+    named = len(groups) > 1
+    return "; ".join(f"{title}: {stop.sentence}" if named else stop.sentence for title, stop in stops), kept
 
 
 def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
@@ -134,12 +149,8 @@ def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
         _demand_all(part, whole.ledger, asked)
     breakdowns = {}
     for key in plan.by:
-        code, names = slices(part, key, plan.dialect.label)
-        ends = np.cumsum(np.bincount(code, minlength=len(names)))[:-1]
-        rows = np.split(np.argsort(code, kind="stable"), ends)  # looking at all rows once for each slice is slow
-        breakdowns[key] = {
-            name: _score_slice(part.where(some), plan, asked) for name, some in zip(names, rows, strict=bool(names))
-        }
+        cuts = sliced(part, key, plan.dialect.label)
+        breakdowns[key] = {name: _score_slice(cut, plan, asked) for name, cut in cuts.items()}
     used = {name: part.columns[name] for name in USAGE if name in part.columns and part.columns[name].given.any()}
     economics = [one for name in economics_of(used) for one in per_reward(resolve(name, NATIVE), part, plan.reward)]
     agent, model, dataset = part.keys[0]
@@ -154,6 +165,7 @@ def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
         totals={name: float(total(column.kept())) for name, column in used.items()},
         variance=_variance(part, plan, asked),
         own=plan.dialect.own(part, [one.text for one in plan.asked]) if plan.dialect.own else {},
+        stop=part.stop,
     )
 
 
@@ -193,7 +205,7 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
         zero=plan.missing == "zero",
         undefined=plan.dialect.undefined,
         clusters=clusters(part, plan.cluster) if plan.cluster else None,
-        interval=plan.interval,
+        interval=plan.interval if part.stop is None else SEQUENCE,
     )
 
     def answer(one: Asked) -> Estimate | None:
@@ -202,7 +214,9 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
             columns = [column.filled(0.0) for column in columns]
         try:
             with quietly():  # a thread has settings of its own
-                return estimate(one.metric, one.params, columns, settings, partial(_signature, one, plan))
+                signed = partial(_signature, one, plan)
+                found = estimate(one.metric, one.params, columns, settings, signed)
+                return found if part.stop is None else sequence_only(found, signed)
         except Exception as error:
             if not one.foreign:
                 raise

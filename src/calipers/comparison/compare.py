@@ -21,6 +21,7 @@ from calipers.comparison.question import SHOWN, Question, make_question
 from calipers.comparison.ranks import ranks
 from calipers.comparison.runs import Meeting, chosen, meetings, runners
 from calipers.comparison.side import Side, opened
+from calipers.comparison.stopped import without_fixed_tests, without_ranks
 from calipers.comparison.told import check_gaps, check_sources, check_tables, notes_of
 from calipers.comparison.unlike import differences, prompts_differ
 from calipers.errors import InputError
@@ -91,7 +92,7 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
     drafts: list[list[Draft]] = []
     apart: list[str] = []
     for meeting, pairs in planned:
-        found = [drafted(meeting, one, two, sides, question) for one, two in pairs]
+        found = [without_fixed_tests(drafted(meeting, one, two, sides, question)) for one, two in pairs]
         drafts.append([draft for draft in found if isinstance(draft, Draft)])
         apart += [said for said in found if isinstance(said, str)]
     flat = [draft for some in drafts for draft in some]
@@ -112,7 +113,7 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
             meeting.dataset,
             _runs(meeting),
             [judged[id(draft)] for draft in some],
-            ranks(meeting, question) if len(meeting.runners) > 2 else (),
+            without_ranks(ranks(meeting, question), meeting) if len(meeting.runners) > 2 else (),
         )
         for (meeting, _), some in zip(planned, drafts, strict=True)
         if some

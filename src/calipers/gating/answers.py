@@ -18,7 +18,9 @@ from calipers.gating.requirement import Requirement
 from calipers.gating.table import Shown, Who, picked, worked_out, written
 from calipers.pipeline import score
 from calipers.readers.files import STDIN
+from calipers.readers.run_stop import stop_said
 from calipers.reports.result import SCHEMA
+from calipers.rollouts.stop import Stop
 
 LARGEST: Final = 1 << 28
 _LOOK: Final = 1 << 16
@@ -30,6 +32,7 @@ class _Document(msgspec.Struct):
     groups: list[Group]
     confidence: float | None = None
     lm_eval: list[Shown] = []
+    stopped: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def answers(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scori
     held = _read(path)
     tables = written(held.lm_eval, [group.who for group in held.groups])
     known = short(key for table in tables.values() for key in table)
-    return Answers(path, held.groups, True, (), tables, known, held.confidence)
+    return Answers(path, held.groups, True, _stops(path, held), tables, known, held.confidence)
 
 
 def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring) -> Answers:
@@ -121,7 +124,19 @@ def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scori
             known += keys
         if not known and not any(tables.values()):
             raise next(iter(asked.theirs.values()))
-    return Answers(path, found.groups, False, result.notes, tables, short(known), found.confidence)
+    notes = [*result.notes, *_stops("", found)]
+    return Answers(path, found.groups, False, notes, tables, short(known), found.confidence)
+
+
+def _stops(path: str, found: _Document) -> list[str]:
+    """That stopping rules ended runs of a result, where its notes do not say it, and what that does to its values."""
+    if found.stopped is None:
+        return []
+    biases = [group.stopped.bias for group in found.groups if group.stopped and group.stopped.bias]
+    if not biases:  # of an earlier version
+        stop = stop_said(found.stopped)
+        biases = [Stop(stop.rule, stop.metric, stop.side).bias]
+    return [*([f"{path}: {found.stopped}"] if path else []), *dict.fromkeys(biases)]
 
 
 def _read(path: str) -> _Document:

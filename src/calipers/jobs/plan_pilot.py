@@ -168,7 +168,7 @@ def _alone(run: _Run, cluster: str | None, correlation: float | None) -> Known:
             run.path, ONE_CLUSTER if found.why == NO_REPEATS else found.why, f"expected a pilot of {many}"
         )
     clustered = None if cluster is None or there is None else _clustered(cluster, means.kept(), there)
-    notes = [*_unsure([run], clustered), *_assumed(correlation)]
+    notes = [*_unsure([run], clustered), *_stopped([run]), *_assumed(correlation)]
     said = f"a pilot, {_sized([run], clustered)}"
     return Known(said, pair, parts, r, *_size([run]), *_range([run]), notes, clustered)
 
@@ -196,7 +196,7 @@ def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Known:
     if chosen.cluster is not None and of_task is not None:
         there = means[0].given & means[1].given
         clustered = _clustered(chosen.cluster, (means[1].values - means[0].values)[there], of_task[there])
-    notes = [*_unsure(runs, clustered), *said]
+    notes = [*_unsure(runs, clustered), *_stopped(runs), *said]
     source = f"two pilots, {_sized(runs, clustered)}"
     return Known(source, pair, None, r, *_size(runs), *_range(runs), notes, clustered)
 
@@ -251,6 +251,15 @@ def _unsure(runs: Sequence[_Run], clustered: Clustered | None) -> list[str]:
     off = math.sqrt(2 / max(units - 1, 1))
     said = f"{tasks:,} tasks" if clustered is None else f"{clustered.count:,} clusters"
     return [f"a pilot of {said} knows its variances, and so the tasks needed, to about {100 * off:.0f} %"]
+
+
+def _stopped(runs: Sequence[_Run]) -> list[str]:
+    """Which pilots a stopping rule ended: what they say is a little off, as their values are."""
+    return [
+        f"{run.path}: {stop.fact}: its rate and variances are of those tasks alone, and {stop.bias}"
+        for run in runs
+        if (stop := run.rollouts.stop)
+    ]
 
 
 def _assumed(correlation: float | None) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from calipers.errors import UnknownName
 from calipers.readers.read import Input
 from calipers.rollouts.ledger import Ledger
+from calipers.rollouts.stop import Stop
 from calipers.stats.estimate import Estimate
 from calipers.stats.suite import Suite
 from calipers.stats.variance import Split, Unsplit
@@ -47,6 +48,7 @@ class Group(Slice):
     totals: Mapping[str, float] = field(default_factory=dict)  # usage column -> sum
     variance: Mapping[str, Split | Unsplit] = field(default_factory=dict)  # reward -> what its variance is made of
     own: Mapping[str, Any] = field(default_factory=dict)  # what a dialect adds to the document, under a key of its own
+    stop: Stop | None = None  # the rule that ended its run before the plan did; no part of the digest
 
     @property
     def title(self) -> str:
@@ -79,7 +81,8 @@ class Result:
     def digest(self) -> str:
         """The hash of everything that must not change: settings and groups, without economics."""
         parts = {"dialect": self.dialect, "missing": self.missing, "confidence": self.confidence, "seed": self.seed}
-        groups = [{key: value for key, value in _group(group).items() if key != "economics"} for group in self.groups]
+        left_out = ("economics", "stopped")
+        groups = [{key: value for key, value in _group(group).items() if key not in left_out} for group in self.groups]
         return "sha256:" + hashlib.sha256(canonical({**parts, "groups": groups})).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,6 +146,7 @@ def _group(group: Group) -> dict[str, Any]:
             "total": {name: _finite(amount) for name, amount in group.totals.items()},
         },
         "variance": _variance(group.variance),
+        **({"stopped": {**asdict(group.stop), "bias": group.stop.bias}} if group.stop else {}),
         **group.own,
     }
 
