@@ -21,13 +21,14 @@ from calipers.comparison.question import SHOWN, Question, make_question
 from calipers.comparison.ranks import ranks
 from calipers.comparison.runs import Meeting, chosen, meetings, runners
 from calipers.comparison.side import Side, opened
-from calipers.comparison.stopped import without_fixed_tests, without_ranks
+from calipers.comparison.stopped import stop_notes, without_fixed_tests, without_ranks
 from calipers.comparison.told import check_gaps, check_sources, check_tables, notes_of
 from calipers.comparison.unlike import differences, prompts_differ
 from calipers.errors import InputError
 from calipers.pipeline import Progress, Source, quietly
 from calipers.plan import make_plan
 from calipers.reports.compare import Comparison, Contest, Pair, Run
+from calipers.rollouts.stop import not_said
 
 
 def compare(
@@ -131,7 +132,7 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
         inputs=[side.hashed() for side in sides],
         contests=contests,
         tests=tests,
-        notes=[*notes_of(sides, met), *apart, *more],
+        notes=[*not_said(notes_of(sides, met), stop_notes(sides)), *apart, *more],
     )
 
 

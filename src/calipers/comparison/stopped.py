@@ -14,6 +14,7 @@ from typing import Final
 from calipers.comparison.draft import Draft
 from calipers.comparison.judge import Cut
 from calipers.comparison.runs import Meeting
+from calipers.comparison.side import Side
 from calipers.reports.compare import Ranks
 from calipers.rollouts.stop import Stop
 
@@ -46,6 +47,11 @@ def without_ranks(found: Sequence[Ranks], meeting: Meeting) -> list[Ranks]:
     return [replace(one, places=[], optimism=None, corrected=None, why=UNRANKED) for one in found]
 
 
+def stop_notes(sides: Sequence[Side]) -> list[str]:
+    """What the readers say of stops, which the pairs say in their own words."""
+    return [note for side in sides for stop in side.rollouts.stops.values() for note in stop.notes]
+
+
 def _untested(cut: Cut) -> Cut:
     found = cut.measured.difference
     if found.method in SEQUENTIAL or found.value is None:
@@ -57,8 +63,7 @@ def _untested(cut: Cut) -> Cut:
 def _notes(stopped: Sequence[tuple[str, Stop]]) -> list[str]:
     said = []
     for name, stop in stopped:
-        rule = f" by --until {stop.rule!r}" if stop.rule else ""
         leans = {"lower": "too high", "upper": "too low"}.get(stop.side)
-        biased = f"; its value is {leans} on average, and the difference is off by as much" if leans else ""
-        said.append(f"{name} was stopped{rule}: how many tasks are compared depends on what it showed{biased}")
+        biased = f"; its value is {leans} on average, and the difference is off by up to as much" if leans else ""
+        said.append(f"{name}: {stop.fact}: how many tasks are compared depends on what it showed{biased}")
     return said
