@@ -119,7 +119,8 @@ def _paired_claims(differences: Floats, at: Ints) -> Bools:
     total = np.cumsum(differences, axis=1)[rows, at]
     squares = np.cumsum(differences**2, axis=1)[rows, at]
     variance = np.maximum(squares - total**2 / n, 0.0) / np.maximum(n - 1, 1)
-    return np.abs(total) > stdtrit(np.maximum(n - 1, 1), (1 + CONFIDENCE) / 2) * np.sqrt(n * variance)
+    errors = stdtrit(np.maximum(n - 1, 1), (1 + CONFIDENCE) / 2)
+    return np.asarray(np.abs(total) > errors * np.sqrt(n * variance))
 
 
 def _cell(kind: str, mean: float, rule: Rule, held: Floats, runs: int) -> Stopped:
