@@ -42,7 +42,7 @@ from calipers.rollouts.sums import total
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.cards import DEFAULT
 from calipers.stats.estimate import Estimate, Settings, estimate
-from calipers.stats.stopped import sequence_only
+from calipers.stats.stopped import sequence_only, without_means
 from calipers.stats.suite import Member, suites
 from calipers.stats.variance import Split, Unsplit, split
 
@@ -122,7 +122,8 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
         groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
     means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.aggregate in (mean, pooled)]
     members = [Member(group.agent, group.model, group.dataset, group.metrics) for group in groups]
-    over = suites(members, means) if plan.dialect.over_datasets else []
+    stopped_runs = [(group.agent, group.model) for group in groups if group.stop]
+    over = without_means(suites(members, means), stopped_runs) if plan.dialect.over_datasets else []
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
     nowhere = [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
     notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere]

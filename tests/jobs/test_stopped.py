@@ -170,6 +170,23 @@ def test_curves_items_plans_and_a_new_judge_say_it_too(home):
     assert file.groups[0].ledger.outcomes == {"scored": rows, "stopped_early": TASKS - rows}
 
 
+def test_a_check_of_the_judge_says_that_its_intervals_do_not_hold(home):
+    rows = records(home / "run")
+    lines = ["task,sample,label", *(f"{row['task']},0,{row['reward']:g}" for row in rows[:30])]
+    (home / "labels.csv").write_text("\n".join(lines) + "\n")
+    found = calipers.judge_check(home / "run", home / "labels.csv")
+    assert [note for note in found.notes if "do not hold for a run that its results stopped" in note]
+    assert not [note for note in found.notes if "beta_mixture" in note]
+
+
+def test_a_run_beside_a_stopped_one_keeps_its_own_interval(home):
+    perform(job(home, model=model(home, 0.4, "beside.py"), out=home / "beside", limit=200))
+    both = calipers.score([home / "run", home / "beside"], "pass@1")
+    methods = {group.model: group["pass@1"].method for group in both.groups}
+    assert sorted(methods.values()) == ["beta_mixture", "wilson"]
+    assert both.stopped.count("stopped the run after") == 1
+
+
 def test_a_folder_of_an_earlier_version_is_known_by_its_result(tmp_path):
     report = stopped(tmp_path)
     (tmp_path / "run" / "stopped.json").unlink()

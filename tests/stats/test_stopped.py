@@ -19,7 +19,16 @@ from calipers.stats.curve import pass_curves
 from calipers.stats.estimate import Settings, estimate
 from calipers.stats.interval import interval
 from calipers.stats.sequence import population
-from calipers.stats.stopped import CLUSTERED, NO_RANGE, NO_SEQUENCE, sequence_curve, sequence_only
+from calipers.stats.stopped import (
+    CLUSTERED,
+    NO_MEAN,
+    NO_RANGE,
+    NO_SEQUENCE,
+    sequence_curve,
+    sequence_only,
+    without_means,
+)
+from calipers.stats.suite import Member, suites
 
 
 def found(values, how="default"):
@@ -41,6 +50,17 @@ def test_why_there_is_no_interval_names_none_that_does_not_hold():
     assert sequence_only(found([1.0, 3.0, 2.0], "beta_mixture"), str).why == NO_RANGE
     one = found([1.0], "beta_mixture")
     assert sequence_only(one, str).why == one.why == "one task says nothing about others"
+
+
+def test_a_mean_over_datasets_has_no_interval_where_a_run_was_stopped():
+    parts = [Member("a", "m", name, {"mean_reward": found([1.0, 0.0, 1.0, 1.0])}) for name in ("one", "two")]
+    suite = suites(parts, ["mean_reward"])
+    assert without_means(suite, [("a", "other")]) == suite
+    (bare,) = without_means(suite, [("a", "m")])
+    for kind in ("macro", "micro"):
+        was, now = (getattr(one.metrics["mean_reward"], kind) for one in (suite[0], bare))
+        assert was.interval is not None
+        assert (now.value, now.interval, now.method, now.why) == (was.value, None, None, NO_MEAN)
 
 
 def test_a_curve_of_a_stopped_run_has_the_sequence_at_every_k():

@@ -21,6 +21,7 @@ from calipers.readers.files import STDIN
 from calipers.readers.run_stop import stop_said
 from calipers.reports.result import SCHEMA
 from calipers.rollouts.stop import Stop
+from calipers.stats.stopped import NO_SEQUENCE
 
 LARGEST: Final = 1 << 28
 _LOOK: Final = 1 << 16
@@ -61,6 +62,8 @@ class Answers:
             return None
         if wanted.by is not None:
             return Number(None, why=f"{wanted.metric} has no value in a slice, only delta({wanted.metric}[...])")
+        if group.stopped is not None and found.interval is not None:
+            return msgspec.structs.replace(found, interval=None, why=NO_SEQUENCE)
         return found
 
 

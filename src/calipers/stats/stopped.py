@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from calipers.rollouts.stop import SEQUENCE
@@ -10,8 +10,10 @@ from calipers.stats.curve import Curve, Point
 from calipers.stats.estimate import Estimate
 from calipers.stats.methods import needs_range
 from calipers.stats.sequence import population
+from calipers.stats.suite import Means, Suite
 
 NO_RANGE = "the run was stopped by what it showed, and a confidence sequence needs values of a known range"
+NO_MEAN = "a run was stopped by what it showed, and no confidence sequence is known for a mean over datasets"
 CLUSTERED = "the run was stopped by what it showed, and a confidence sequence of clusters is not known"
 NO_SEQUENCE = "the run was stopped by what it showed, and no confidence sequence is known for this metric"
 
@@ -26,6 +28,23 @@ def sequence_only(found: Estimate, sign: Callable[[str | None], str]) -> Estimat
     if found.method in (None, SEQUENCE):
         return found
     return replace(found, interval=None, method=None, why=NO_SEQUENCE, signature=sign(None))
+
+
+def without_means(found: Sequence[Suite], stopped: Collection[tuple[str | None, str | None]]) -> list[Suite]:
+    """Suites without the intervals of means over datasets, where a run of that agent and model was stopped."""
+    return [_unsure(one) if (one.agent, one.model) in stopped else one for one in found]
+
+
+def _unsure(suite: Suite) -> Suite:
+    metrics = {name: Means(_bare(means.macro), _bare(means.micro)) for name, means in suite.metrics.items()}
+    return replace(suite, metrics=metrics)
+
+
+def _bare(found: Estimate) -> Estimate:
+    if found.interval is None:
+        return found
+    signature = found.signature.replace(f"interval:{found.method}", "interval:none")
+    return replace(found, interval=None, method=None, why=NO_MEAN, signature=signature)
 
 
 def sequence_curve(curve: Curve, *, unit: bool, clustered: bool, confidence: float) -> Curve:
