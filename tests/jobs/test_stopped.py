@@ -140,9 +140,9 @@ def test_a_comparison_claims_nothing_by_a_test_for_a_fixed_number_of_tasks(home)
     assert one.tasks == len(records(home / "run"))
     [pair] = found.contests[0].pairs
     assert any("how many tasks are compared depends on what it showed" in note for note in pair.notes)
-    wanted = [parse("lower(delta(pass@1)) >= -0.9"), parse("delta(pass@1) >= -0.9")]
+    wanted = [parse(f"{end}(delta(pass@1)) >= -0.9") for end in ("lower", "upper")] + [parse("delta(pass@1) >= -0.9")]
     answer = gate(Policy(wanted, [Named("run", str(home / "worse"), str(home / "run"))]))
-    assert [check.word for check in answer.checks] == ["undefined", "passed"]
+    assert [check.word for check in answer.checks] == ["undefined", "undefined", "passed"]
     third = perform(job(home, model=model(home, 0.5, "third.py"), out=home / "third"))
     assert third.complete
     ranks = calipers.compare(home / "run", home / "worse", home / "third", metric="pass@1").contests[0].ranks

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from calipers.comparison.draft import Draft
-from calipers.comparison.judge import Cut
+from calipers.comparison.families import Cut
 from calipers.comparison.runs import Meeting
 from calipers.comparison.side import Side
 from calipers.reports.compare import Ranks
@@ -56,7 +56,7 @@ def _untested(cut: Cut) -> Cut:
     found = cut.measured.difference
     if found.method in SEQUENTIAL or found.value is None:
         return cut
-    bare = replace(found, interval=None, p=None, why=UNTESTED)
+    bare = replace(found, interval=None, p=None, why=UNTESTED, evidence=None, draws=None)
     return replace(cut, measured=replace(cut.measured, difference=bare, mcnemar=None, pair=None))
 
 
