@@ -36,13 +36,15 @@ from calipers.readers.read import begin as begin_reading
 from calipers.reports.cautions import Reader, depends, heavy
 from calipers.reports.result import Group, Result, Slice
 from calipers.rollouts.column import Column
-from calipers.rollouts.labels import clusters, has, slices
+from calipers.rollouts.labels import clusters, has, sliced
 from calipers.rollouts.ledger import Ledger, contributed
 from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
+from calipers.rollouts.stop import SEQUENCE, not_said
 from calipers.rollouts.sums import total
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.cards import DEFAULT
 from calipers.stats.estimate import Estimate, Settings, estimate
+from calipers.stats.stopped import sequence_only, without_means
 from calipers.stats.suite import Member, suites
 from calipers.stats.uneven import DEPENDENT, dependence
 from calipers.stats.variance import Split, Unsplit, split
@@ -126,12 +128,26 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
         groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
     means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.aggregate in (mean, pooled)]
     members = [Member(group.agent, group.model, group.dataset, group.metrics) for group in groups]
-    over = suites(members, means) if plan.dialect.over_datasets else []
+    stopped_runs = [(group.agent, group.model) for group in groups if group.stop]
+    over = without_means(suites(members, means), stopped_runs) if plan.dialect.over_datasets else []
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
     nowhere = [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
     notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere]
-    result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over)
+    stopped, notes = _stopped(plan, groups, notes)
+    result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
     return plan.afterwards(result, rollouts) if plan.afterwards else result
+
+
+def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple[str | None, list[str]]:
+    """That runs were stopped, in a sentence, and the notes, without the bias: the page says it beside the numbers."""
+    stops = [(group.title, group.stop) for group in groups if group.stop]
+    if not stops:
+        return None, list(notes)
+    kept = not_said(notes, [stop.bias for _, stop in stops])
+    if plan.interval not in (DEFAULT, SEQUENCE):
+        kept.append(f"--interval {plan.interval} is for a fixed number of tasks: a stopped run has {SEQUENCE} instead")
+    named = len(groups) > 1
+    return "; ".join(f"{title}: {stop.sentence}" if named else stop.sentence for title, stop in stops), kept
 
 
 def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
@@ -143,12 +159,8 @@ def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
         _demand_all(part, whole.ledger, asked)
     breakdowns = {}
     for key in plan.by:
-        code, names = slices(part, key, plan.dialect.label)
-        ends = np.cumsum(np.bincount(code, minlength=len(names)))[:-1]
-        rows = np.split(np.argsort(code, kind="stable"), ends)  # looking at all rows once for each slice is slow
-        breakdowns[key] = {
-            name: _score_slice(part.where(some), plan, asked) for name, some in zip(names, rows, strict=bool(names))
-        }
+        cuts = sliced(part, key, plan.dialect.label)
+        breakdowns[key] = {name: _score_slice(cut, plan, asked) for name, cut in cuts.items()}
     used = {name: part.columns[name] for name in USAGE if name in part.columns and part.columns[name].given.any()}
     economics = [one for name in economics_of(used) for one in per_reward(resolve(name, NATIVE), part, plan.reward)]
     agent, model, dataset = part.keys[0]
@@ -164,6 +176,7 @@ def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
         variance=_variance(part, plan, asked),
         own=plan.dialect.own(part, [one.text for one in plan.asked]) if plan.dialect.own else {},
         warnings=[*_uneven(part, plan, asked), *heavy(whole.metrics, plan.cluster is not None)],
+        stop=part.stop,
     )
 
 
@@ -243,7 +256,7 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
         zero=plan.missing == "zero",
         undefined=plan.dialect.undefined,
         clusters=clusters(part, plan.cluster) if plan.cluster else None,
-        interval=plan.interval,
+        interval=plan.interval if part.stop is None else SEQUENCE,
         range=plan.range,
         tasks=part.tasks,
     )
@@ -254,7 +267,9 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
             columns = [column.filled(0.0) for column in columns]
         try:
             with quietly():  # a thread has settings of its own
-                return estimate(one.metric, one.params, columns, settings, partial(_signature, one, plan))
+                signed = partial(_signature, one, plan)
+                found = estimate(one.metric, one.params, columns, settings, signed)
+                return found if part.stop is None else sequence_only(found, signed)
         except Exception as error:
             if not one.foreign:
                 raise

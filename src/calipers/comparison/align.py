@@ -25,6 +25,11 @@ class Common:
     alignment: Alignment
     own_ids: Sequence[str]  # [T] what the second run calls them
 
+    @property
+    def sides(self) -> tuple[Rollouts, Rollouts]:
+        """Both runs."""
+        return self.first, self.second
+
 
 def by_id(first: Rollouts, second: Rollouts, apart: frozenset[str] = frozenset()) -> Common:
     """The tasks of the same id; those ``apart`` are not the same task in spite of it."""
@@ -74,7 +79,7 @@ def _left(part: Rollouts, taken: Ints, apart: frozenset[str]) -> OneSide:
 def _of(part: Rollouts, tasks: Ints, names: Sequence[str]) -> Rollouts:
     """The rollouts of some tasks, in the order of ``tasks``, under these names."""
     if len(tasks) == len(part.tasks) and bool((tasks == np.arange(len(tasks))).all()):
-        return replace(part, tasks=names)
+        return replace(part, tasks=names, left=None)
     starts = part.by_task.starts
     counts = np.diff(starts)[tasks]
     rows = np.repeat(starts[:-1][tasks] - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
@@ -89,6 +94,7 @@ def _of(part: Rollouts, tasks: Ints, names: Sequence[str]) -> Rollouts:
         columns={name: column.take(rows) for name, column in part.columns.items()},
         labels={name: values.take(rows) for name, values in part.labels.items()},
         tries=None if part.tries is None else part.tries[rows],
+        left=None,
     )
 
 

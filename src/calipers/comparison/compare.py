@@ -23,12 +23,14 @@ from calipers.comparison.question import SHOWN, SIDAK, Primary, Question, make_q
 from calipers.comparison.ranks import ranks
 from calipers.comparison.runs import Meeting, chosen, meetings, runners
 from calipers.comparison.side import Side, opened
+from calipers.comparison.stopped import stop_notes, without_fixed_tests, without_ranks
 from calipers.comparison.told import check_gaps, check_sources, check_tables, notes_of
 from calipers.comparison.unlike import differences, prompts_differ
 from calipers.errors import InputError
 from calipers.pipeline import Progress, Source, quietly
 from calipers.plan import make_plan
 from calipers.reports.compare import Comparison, Contest, Finding, Pair, Run
+from calipers.rollouts.stop import not_said
 
 
 def compare(
@@ -104,7 +106,7 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
     drafts: list[list[Draft]] = []
     apart: list[str] = []
     for meeting, pairs in planned:
-        found = [drafted(meeting, one, two, sides, question) for one, two in pairs]
+        found = [without_fixed_tests(drafted(meeting, one, two, sides, question)) for one, two in pairs]
         drafts.append([draft for draft in found if isinstance(draft, Draft)])
         apart += [said for said in found if isinstance(said, str)]
     flat = [draft for some in drafts for draft in some]
@@ -123,7 +125,7 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
             meeting.dataset,
             _runs(meeting),
             [judged[id(draft)] for draft in some],
-            ranks(meeting, question) if len(meeting.runners) > 2 else (),
+            without_ranks(ranks(meeting, question), meeting) if len(meeting.runners) > 2 else (),
         )
         for (meeting, _), some in zip(planned, drafts, strict=True)
         if some
@@ -141,7 +143,7 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
         inputs=[side.hashed() for side in sides],
         contests=contests,
         tests=tests,
-        notes=[*notes_of(sides, met), *apart, *more],
+        notes=[*not_said(notes_of(sides, met), stop_notes(sides)), *apart, *more],
         primary=question.primary.text if question.primary else flat[0].cuts[0].text,
         differences=[cut.measured.difference for some in drafts for draft in some for cut in draft.cuts],
     )

@@ -19,9 +19,10 @@ from calipers.reports.figures import (
     reason,
     remarks,
     size,
+    stopped,
     whole_account,
 )
-from calipers.reports.page import described, named, title, total
+from calipers.reports.page import described, described_of, named, title, total
 from calipers.reports.result import Group, Result, Slice
 from calipers.reports.safe import LONGEST, clean
 from calipers.stats.estimate import Estimate
@@ -53,12 +54,14 @@ def _group(group: Group, result: Result) -> Iterator[str]:
     if name := title(group, result):
         yield f"### {code(name, None)}"
     yield _prose(filter(None, (whole_account(group.ledger, result.missing), exceptions(group.ledger))))
+    if group.stop:
+        yield code(stopped(group.stop), None)
     interval = f"{percent(result.confidence)} interval"
     if group.metrics:
         yield _table(
             ("metric", "value", "± stderr", interval, "n", "what it is"),
             (
-                (_metric(name, e), *_figures(e), _prose([described(e), *remarks(e)]))
+                (_metric(name, e), *_figures(e), _prose([described_of(group, e), *remarks(e)]))
                 for name, e in group.metrics.items()
             ),
         )

@@ -24,6 +24,7 @@ from calipers.reports.figures import (
     reason,
     remarks,
     size,
+    stopped,
     whole_account,
 )
 from calipers.reports.result import Group, Result, Slice
@@ -73,6 +74,12 @@ def described(estimate: Estimate) -> str:
     return unbiased + filled(card.short, k) + (", extrapolated beyond the samples" if beyond else "")
 
 
+def described_of(group: Group, estimate: Estimate) -> str:
+    """What a number of a group is: as `described`, but no estimate is unbiased of a run that its results stopped."""
+    said = described(estimate)
+    return said.removeprefix("unbiased: ") if group.stop else said
+
+
 def named(name: str, estimate: Estimate) -> str:
     """A metric's name with an arrow that says which way is better."""
     return clean(name) + {True: " ↑", False: " ↓", None: ""}[estimate.higher_is_better]
@@ -88,8 +95,9 @@ def _group(group: Group, result: Result, columns: int) -> Iterator[Line]:
         yield [(name, "title")]
     yield from wrapped(whole_account(group.ledger, result.missing), columns, "", "ledger")
     yield from wrapped(exceptions(group.ledger), columns, "", "ledger")
+    yield from wrapped(stopped(group.stop), columns, "", "ledger")
     yield []
-    rows = [Row(named(name, e), e, [described(e), *remarks(e)]) for name, e in group.metrics.items()]
+    rows = [Row(named(name, e), e, [described_of(group, e), *remarks(e)]) for name, e in group.metrics.items()]
     yield from _table(rows, "metric", percent(result.confidence), columns) if rows else ()
     for key, said in advice(group.metrics, group.variance):
         yield from wrapped(f"mean reward{key and f' ({clean(key)})'}: {said}", columns, "", "note")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from calipers.errors import UnknownName
 from calipers.readers.read import Input
 from calipers.rollouts.ledger import Ledger
+from calipers.rollouts.stop import Stop
 from calipers.stats.estimate import Estimate
 from calipers.stats.suite import Suite
 from calipers.stats.variance import Split, Unsplit
@@ -48,6 +49,7 @@ class Group(Slice):
     variance: Mapping[str, Split | Unsplit] = field(default_factory=dict)  # reward -> what its variance is made of
     own: Mapping[str, Any] = field(default_factory=dict)  # what a dialect adds to the document, under a key of its own
     warnings: Sequence[str] = ()  # why its numbers may mislead; no part of the digest
+    stop: Stop | None = None  # the rule that ended its run before the plan did; no part of the digest
 
     @property
     def title(self) -> str:
@@ -80,10 +82,8 @@ class Result:
     def digest(self) -> str:
         """The hash of everything that must not change: settings and groups, without economics."""
         parts = {"dialect": self.dialect, "missing": self.missing, "confidence": self.confidence, "seed": self.seed}
-        groups = [
-            {key: value for key, value in _group(group).items() if key not in ("economics", "warnings")}
-            for group in self.groups
-        ]
+        left_out = ("economics", "stopped", "warnings")
+        groups = [{key: value for key, value in _group(group).items() if key not in left_out} for group in self.groups]
         return "sha256:" + hashlib.sha256(canonical({**parts, "groups": groups})).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,6 +148,7 @@ def _group(group: Group) -> dict[str, Any]:
         },
         "variance": _variance(group.variance),
         **({"warnings": list(group.warnings)} if group.warnings else {}),
+        **({"stopped": {**asdict(group.stop), "bias": group.stop.bias}} if group.stop else {}),
         **group.own,
     }
 
