@@ -88,7 +88,7 @@ class Winners:
 
 def winners(passes: Singles, standard: Floats, confidence: float = CONFIDENCE) -> Winners:
     """The best of M runs in every replicate, from passes [R, M, T]; ``standard`` normal numbers [M, B] are shared."""
-    count, runs, tasks = passes.shape
+    count, _, tasks = passes.shape
     means = passes.mean(axis=2, dtype=np.float64)
     together = (passes @ passes.transpose(0, 2, 1)).astype(np.float64) / tasks
     covariance = (together - means[:, :, None] * means[:, None]) / (tasks - 1)

@@ -185,7 +185,8 @@ def test_sums_of_uniform_numbers_stand_for_normal_ones():
     assert np.quantile(drawn, [0.025, 0.5, 0.975]).tolist() == pytest.approx([-1.96, 0, 1.96], abs=0.02)
     assert abs(np.corrcoef(drawn) - np.eye(20)).max() < 0.04
     assert standard_normals(0, 1, 1)[0, 0] == pytest.approx(
-        (np.random.PCG64(0).random_raw(UNIFORMS // 4).view("<u2").sum() / 2**16 - UNIFORMS / 2) * (12 / UNIFORMS) ** 0.5,
+        (np.random.PCG64(0).random_raw(UNIFORMS // 4).view("<u2").sum() / 2**16 - UNIFORMS / 2)
+        * (12 / UNIFORMS) ** 0.5,
         abs=1e-3,
     )
 
