@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calipers.rollouts.column import Bools, Floats, Ints
 
@@ -75,15 +76,19 @@ class _Part:
         """The sum of the scores on which the labels fall when they are drawn again."""
         tasks, samples = self.scores.shape
         some = len(self.counts)
-        # raw 64-bit output: numpy may change how it makes numbers of it, but not the output itself
-        keys = source.random_raw(tasks)
+        keys = _raw(source, tasks)
         first = np.argpartition(keys, some - 1)[:some]
         chosen = self.scores[first[np.argsort(keys[first], kind="stable")]]  # [n, s], in random order
         if bool((self.counts == samples).all()):
             return float(chosen.sum())
-        order = np.argsort(source.random_raw(some * samples).reshape(some, samples), axis=1, kind="stable")
+        order = np.argsort(_raw(source, some * samples).reshape(some, samples), axis=1, kind="stable")
         here = np.arange(samples) < self.counts[:, None]
         return float(np.take_along_axis(chosen, order, axis=1)[here].sum())
+
+
+def _raw(source: np.random.PCG64, size: int) -> NDArray[np.uint64]:
+    """Raw 64-bit output: numpy may change how it makes numbers of it, but not the output itself."""
+    return np.asarray(source.random_raw(size), dtype=np.uint64)
 
 
 def _parts(judged: Floats, labelled: Bools, task: Ints) -> Iterator[_Part]:
