@@ -7,6 +7,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2]))
 
 from bench import statistics_ranks_rule as twin
+from bench.statistics_ranks import part
 from calipers.stats.interval import NO_SPREAD
 from calipers.stats.paired import paired
 from calipers.stats.ranks import FLIPS, UNIFORMS, rank_sets, some_signs, standard_normals, winner
@@ -196,3 +197,11 @@ def test_sums_of_uniform_numbers_stand_for_normal_ones():
 def test_one_unit_ranks_nobody(make, tasks, clusters):
     with pytest.raises(ValueError, match="two or more"):
         make(np.ones((3, tasks)), clusters=clusters)
+
+
+def test_the_part_of_the_bench_states_its_replicates_and_what_is_promised():
+    text, broken = part(200, 20)
+    assert "20 replicates a cell" in text
+    assert text.count("| best of 10,") == 6
+    assert "two groups .1 apart" in text
+    assert all("%" in said for said in broken)  # so few replicates may miss a promise, and then say where
