@@ -20,7 +20,8 @@ FIRST = [[1], [0], [1], [0], [0], [0], [1], [1], [1], [0]]  # its B
 def test_the_anchor_of_the_paired_difference():
     found = calipers.compare(FIRST, SECOND)["mean_reward"]
     assert (found.first, found.second, found.delta) == (0.5, 0.7, pytest.approx(0.2))
-    assert found.stderr == pytest.approx(0.206155, abs=1e-6)  # 0.2, floored
+    assert found.stderr == pytest.approx(0.2)
+    assert found.floored_stderr == pytest.approx(0.206155, abs=1e-6)  # by which it is tested
     assert found.p == pytest.approx(0.357324, abs=1e-6)
     assert found.interval == pytest.approx((-0.266356, 0.666356), abs=1e-6)
     assert (found.verdict, found.tasks, found.samples) == ("undecided", 10, (10, 10))

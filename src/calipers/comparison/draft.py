@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from calipers.comparison.align import Common, by_content, by_id, cut, units
 from calipers.comparison.corpus import Tables, of_tables
+from calipers.comparison.families import Cut
 from calipers.comparison.flips import flips
-from calipers.comparison.judge import Cut
 from calipers.comparison.matter import Matter
 from calipers.comparison.measure import measure
 from calipers.comparison.question import Question

@@ -144,7 +144,7 @@ def _value(wanted: Requirement, number: Number) -> tuple[float | None, str | Non
 
 def _remark(wanted: Requirement, number: Number, word: Word, better: bool | None) -> str | None:
     """What is not sure about an answer, and whether the wrong end of a metric may have been meant."""
-    said = [_unsure(wanted, number, word), _gaps_decide(wanted, number)]
+    said = [_unsure(wanted, number, word), _gaps_decide(wanted, number), number.remark]
     if better is not None and wanted.op != "==" and wanted.op.startswith(">") is not better:
         said.append(f"{'higher' if better else 'lower'} is better of {wanted.metric}, and this asks for the contrary")
     return "; ".join(filter(None, said)) or None

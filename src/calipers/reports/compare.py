@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from calipers.errors import UnknownName
 from calipers.readers.read import Input
 from calipers.reports.result import canonical
 from calipers.stats.mcnemar import McNemar
+from calipers.stats.paired import Difference
 from calipers.stats.ranks import Winner
 
 if TYPE_CHECKING:
@@ -81,6 +82,14 @@ class Finding:
     mcnemar: McNemar | None  # where each task has one pass or fail in each run
     why: str | None
     signature: str
+    floored_stderr: float | None = None  # by which the floored t tests; None in other tests
+    role: str = "primary"  # primary, or secondary: a claim only when the primary question is decided
+    p_adjusted: float | None = None  # by which the verdict goes
+    confidence: float = 0.95  # of the interval
+    hint: str | None = None  # the verdict it would have, where the primary question is undecided
+    undone_by_one: bool = False  # one more unit with a full loss against the verdict would take it back
+    margin_method: str | None = None  # what tested the margin; None without one
+    tasks_for_margin: int | None = None  # units alike that would rule the margin out, where these are too few
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +177,8 @@ class Comparison:
     contests: Sequence[Contest]
     tests: int  # different ones, over which p is adjusted
     notes: Sequence[str] = ()
+    primary: str | None = None  # the question that keeps its full level
+    differences: Sequence[Difference] = field(default=(), repr=False, compare=False)  # of all findings, in order
 
     def __getitem__(self, metric: str) -> Finding:
         pairs = [pair for contest in self.contests for pair in contest.pairs]
@@ -235,7 +246,7 @@ class Comparison:
         return pl.DataFrame(self.rows(), infer_schema_length=None)
 
     def _settings(self) -> dict[str, Any]:
-        names = ("dialect", "missing", "confidence", "seed", "test", "adjust", "margin", "cluster", "tests")
+        names = ("dialect", "missing", "confidence", "seed", "test", "adjust", "margin", "cluster", "tests", "primary")
         return {name: getattr(self, name) for name in names}
 
 

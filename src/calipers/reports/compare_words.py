@@ -30,18 +30,20 @@ def _shortened(name: str) -> str:
 
 
 def sentences(pair: Pair, names: tuple[str, str]) -> list[tuple[str, str]]:
-    """The verdicts over all tasks, (word, sentence); metrics of which the same is true share one.
+    """The verdicts of the primary question and over all tasks, (word, sentence); what shares a sentence shares a line.
 
     ``names`` are those of the first and the second run, as `names_of` makes them.
     """
     found: dict[str, list[Finding]] = {}
-    for finding in pair.findings:
-        if finding.by is None:
+    for finding in sorted(pair.findings, key=lambda one: one.role != "primary"):  # stable: the rest in their order
+        if finding.by is None or finding.role == "primary":
             found.setdefault(finding.sentence, []).append(finding)
-    return [
-        (those[0].verdict, sentence(those[0], names, ", ".join(clean(one.metric) for one in those)))
-        for those in found.values()
-    ]
+    return [(those[0].verdict, sentence(those[0], names, ", ".join(map(_question, those)))) for those in found.values()]
+
+
+def _question(finding: Finding) -> str:
+    cut = "" if finding.by is None else f"[{clean(finding.by)}={clean(finding.slice or '')}]"
+    return clean(finding.metric) + cut
 
 
 def sentence(finding: Finding, names: tuple[str, str], of: str) -> str:
@@ -51,9 +53,11 @@ def sentence(finding: Finding, names: tuple[str, str], of: str) -> str:
     """
     one, two = names
     said = finding.sentence
-    if finding.verdict == "undecided":
+    if finding.verdict == "undecided" and finding.hint is None:
         which = "higher" if finding.higher_is_better is None else "better"
         return f"{of}: undecided whether {two} or {one} is {which}{said.removeprefix('undecided')}"
+    if finding.hint is not None:
+        return f"{of}: {said}"
     if finding.verdict == "equivalent":
         return f"{of}: {two} and {one} are {said}"
     return f"{of}: {two} is {finding.verdict} than {one}{said.removeprefix(finding.verdict)}"
@@ -86,25 +90,43 @@ def settings(found: Comparison) -> str:
     if found.cluster:
         parts.append(f"clusters {clean(found.cluster)}")
     if found.margin is not None:
-        parts.append(f"margin {found.margin:g}")
+        how = sorted({finding.margin_method for finding in _all(found) if finding.margin_method in _OF_MARGINS})
+        parts.append(f"margin {found.margin:g}" + (f" by {' and '.join(how)}" if how else ""))
     if found.tests > 1:
-        parts.append(f"p adjusted over {found.tests} tests, verdicts by {_ADJUSTED[found.adjust]}")
+        parts.append(_family(found))
     return f"{', '.join(parts)}, digest {found.digest[:23]}…"
+
+
+def _family(found: Comparison) -> str:
+    """How several questions were kept apart."""
+    if found.adjust != SIDAK:
+        each = "intervals each by itself" if found.adjust != "none" else "each by itself"
+        return f"{found.tests} tests, verdicts by {_ADJUSTED[found.adjust]}, {each}"
+    pairs = sum(len(contest.pairs) for contest in found.contests)
+    among = f", one of {pairs} pairs" if pairs > 1 else ""
+    rest = {f"{100 * finding.confidence:.4g} %" for finding in _all(found) if finding.role == "secondary"}
+    at = f", intervals at {rest.pop()}" if len(rest) == 1 else ""
+    return f"primary question {clean(found.primary or '', None)}{among}, the others adjusted in one step (sidak{at})"
+
+
+def _all(found: Comparison) -> Iterator[Finding]:
+    for contest in found.contests:
+        for pair in contest.pairs:
+            yield from pair.findings
 
 
 def _tests(found: Comparison) -> dict[str, list[str]]:
     """The tests that were made, each with its metrics: what is no mean is drawn again, whatever was asked for."""
     used: dict[str, dict[str, None]] = {}
-    for contest in found.contests:
-        for pair in contest.pairs:
-            for finding in pair.findings:
-                if finding.p is not None:
-                    used.setdefault(finding.method, {})[finding.metric] = None
+    for finding in _all(found):
+        if finding.p is not None:
+            used.setdefault(finding.method, {})[finding.metric] = None
     return {method: list(metrics) for method, metrics in used.items()}
 
 
 _DRAWN = "paired_bootstrap"
 _OF_P_ONLY = ("sign_flip", "mcnemar", "mid_p")  # tests that have no interval of their own
+SIDAK = "sidak"
 _ADJUSTED = {"holm": "Holm's", "bh": "Benjamini and Hochberg's", "none": "the plain p"}
 
 
@@ -121,9 +143,32 @@ def detail(finding: Finding) -> list[str]:
         said.append(f"equivalent within the margin: p {chance(finding.p_equivalent)}")
     if finding.p_not_worse is not None:
         said.append(f"not worse by more than the margin: p {chance(finding.p_not_worse)}")
+    if finding.margin_method not in (None, *_OF_MARGINS):
+        said.append("the margin has no protection against losses not yet seen: no range is known")
+    if finding.tasks_for_margin is not None and finding.verdict == "undecided":
+        unit = "task" if finding.units == finding.tasks else "cluster"
+        said.append(
+            f"{counted(finding.units, unit)} without any difference would not rule out the margin: "
+            f"at least {finding.tasks_for_margin:,} are needed"
+        )
     if finding.why:
         said.append(finding.why)
     return said
+
+
+_OF_MARGINS = ("tango", "margin_score")
+
+
+def word(finding: Finding) -> str:
+    """The verdict in a cell of a table; a hint is marked as one."""
+    return finding.verdict if finding.hint is None else f"hint: {finding.hint}"
+
+
+def hints(pair: Pair) -> str:
+    """A sentence on lines that make no claim; "" where all do."""
+    if not any(finding.hint for finding in pair.findings):
+        return ""
+    return "the primary question is undecided: slices and further metrics are hints, not claims"
 
 
 def _moved(up: int, down: int, higher_is_better: bool | None) -> str:

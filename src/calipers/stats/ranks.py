@@ -118,7 +118,7 @@ def winner(
     ``[X - q s, X - bias + z s]`` of the winner: the largest t of all candidates below, the bias above, and it
     always holds X. Where the range of the values is known the lower end is also at most that of the default
     interval with q in place of z, as a run next to the end of the range hardly shows how far it may be off:
-    among ten equal runs of mean 0.95 on 100 tasks the first end alone covers in 67 %, both in 99 or more.
+    among ten equal runs of mean 0.95 on 100 tasks the first end alone covers in 68 % (4,000 replicates).
 
     Where lower is better all of it is mirrored. A winner without spread and without a range has no interval.
     """

@@ -46,7 +46,7 @@ class Verdict:
 
     def _range(self) -> str:
         found = self.difference.interval
-        return f" ({100 * self.confidence:g} % interval {_signed(found[0])} to {_signed(found[1])})" if found else ""
+        return f" ({100 * self.confidence:.4g} % interval {_signed(found[0])} to {_signed(found[1])})" if found else ""
 
     def _backing(self) -> str:
         said = [part for part in (self._range()[2:-1], "" if self.p is None else f"p {self.p:.2g}") if part]
