@@ -265,7 +265,7 @@ def test_labels_that_were_picked_are_warned_of(tmp_path):
     labels = labels_of(tmp_path, *(f"t{n},0,{n % 2}" for n in range(100)))
     done = calipers("judge-check", run, "--labels", labels, cwd=tmp_path)
     said = " ".join(done.stdout.split())
-    assert "warning: the labelled rollouts are not a random sample" in said
+    assert "warning: the labelled rollouts do not look like a random sample" in said
     assert "is 0.0000 over the 100 labelled and 0.7920 over the 1,000 others (permutation test, p 0.001)" in said
     (group,) = checked(run, "--labels", labels, cwd=tmp_path)["groups"]
     assert group["labelled_sample"] == {"labelled": 0.0, "others": 0.792, "p": 0.001}
