@@ -123,8 +123,8 @@ def _not_random(drawn: LabelledSample | None, use: Bools, given: Bools) -> list[
     if drawn is None or not drawn.suspect:
         return []
     return [
-        f"warning: the labelled rollouts do not look like a random sample. The judge's own mean is {drawn.labelled:.4f} over "
-        f"the {int(use.sum()):,} labelled and {drawn.others:.4f} over the {int((given & ~use).sum()):,} others "
+        "warning: the labelled rollouts do not look like a random sample. The judge's own mean is "
+        f"{drawn.labelled:.4f} over the {int(use.sum()):,} labelled and {drawn.others:.4f} over the {int((given & ~use).sum()):,} others "
         f"(permutation test, p {drawn.p:.3f}). The corrected scores can be biased: draw the rollouts to label at random"
     ]
 
