@@ -287,9 +287,9 @@ def test_gaps_are_told_and_not_only_left_out(tmp_path):
     """Failures on one side must not raise its score unseen."""
     one = run(tmp_path / "a.jsonl", {"t": [1, 0], "u": [1, 1]}, model="a")
     two = run(tmp_path / "b.jsonl", {"t": [1, None], "u": [1, 1]}, model="b")
-    for missing, what in (("gap", "left out"), ("zero", "counted 0")):
+    for missing, what in (("gap", "excluded"), ("zero", "counted as 0")):
         found = calipers.compare(one, two, metric="mean_reward", missing=missing)
-        assert f"b has 1 gap among its 4 rollouts of these tasks, {what}" in found.contests[0].pairs[0].notes
+        assert f"b: 1 of 4 rollouts of these tasks is missing ({what})" in found.contests[0].pairs[0].notes
 
 
 def test_samples_are_not_advised_where_clusters_are_the_units(tmp_path):

@@ -167,3 +167,14 @@ def test_a_claim_that_one_task_would_undo_says_so(tmp_path):
     assert calipers.compare(*paths, metric="mean_reward", test="strict")["mean_reward"].verdict == "undecided"
     many = runs(tmp_path, easy=(100, 30, 5), hard=(100, 30, 5))
     assert not calipers.compare(*many, metric="mean_reward")["mean_reward"].undone_by_one
+
+
+def test_a_named_slice_has_its_sentence_first_with_what_is_missing(tmp_path, command):
+    old, new = runs(tmp_path, easy=(40, 12, 0), hard=(40, 3, 9))
+    lost = [json.loads(line) for line in Path(new).read_text().splitlines()]
+    lost[5] = {**lost[5], "reward": None, "outcome": "client_failed"}
+    new = put(tmp_path / "lost.jsonl", *lost)
+    done = command("compare", old, new, "--metric", "mean_reward", "--primary", "mean_reward[level=easy]", cwd=tmp_path)
+    lines = [line for line in done.stdout.splitlines() if line]
+    assert lines[2].startswith("mean_reward[level=easy]: new is better than old by")
+    assert "better even if the 1 missing rollout of new failed" in " ".join(done.stdout.split())

@@ -97,7 +97,7 @@ DIALECTS: Final[Mapping[str, Speech]] = {
             "avg": "mean_reward",
             "mean_reward": "mean_reward",
             "pass@1": "any_of_first_1",
-            "pass@3": "any_of_first_3",
+            "pass@3": "any_of_first_3(short=judged)",
             "pass^3": "all_of_first_3",
             "pass_rate": "pass_rate",
         },

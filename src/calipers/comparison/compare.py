@@ -17,6 +17,7 @@ from calipers.comparison.draft import Draft, drafted
 from calipers.comparison.families import Standing, standings
 from calipers.comparison.flips import answered
 from calipers.comparison.judge import DECIDED, finding
+from calipers.comparison.missing import with_missing
 from calipers.comparison.named import Named, named
 from calipers.comparison.question import SHOWN, SIDAK, Primary, Question, make_question
 from calipers.comparison.ranks import ranks
@@ -38,6 +39,7 @@ def compare(
     dialect: str | None = None,
     missing: str | None = None,
     reward: str | None = None,
+    range: tuple[float, float] | None = None,
     columns: Mapping[str, str] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
@@ -47,6 +49,7 @@ def compare(
     primary: str | None = None,
     baseline: str | None = None,
     flips: int = SHOWN,
+    filled: tuple[float, float] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Compare runs on the tasks they share; every difference is the later run less the earlier one.
@@ -56,6 +59,7 @@ def compare(
     lm-evaluation-harness' table, where sources have one: ``bleu``, or of one pipeline ``exact_match,strict``.
     The first metric on all tasks is the ``primary`` question, unless another is named, such as
     ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only when it is decided.
+    ``filled`` takes the missing rollouts of the first and of the second run for rewards of these values.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -73,6 +77,7 @@ def compare(
         reward=reward,
         confidence=confidence,
         seed=seed,
+        range=range,
     )
     question = make_question(
         plan if asked.ours is None else replace(plan, asked=plan.asked if asked.ours else ()),
@@ -83,6 +88,7 @@ def compare(
         flips=flips,
         tables=asked.wanted,
         primary=first,
+        filled=filled,
     )
     check_sources(sources)
     sides = [opened(source, columns or {}, plan.labels, progress) for source in sources]
@@ -147,7 +153,7 @@ def _findings(draft: Draft, among: Sequence[Standing], question: Question, tests
     leading = finding(draft.cuts[first], among[first], question, tests)
     open_to_all = question.adjust != SIDAK or leading.verdict in DECIDED
     return [
-        finding(cut, standing, question, tests, claims=standing.primary or open_to_all)
+        with_missing(finding(cut, standing, question, tests, claims=standing.primary or open_to_all), cut.matter, tests)
         for cut, standing in zip(draft.cuts, among, strict=True)
     ]
 

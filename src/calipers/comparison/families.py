@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from calipers.comparison.drawn import resampled_difference
-from calipers.comparison.matter import Measured
+from calipers.comparison.matter import Matter, Measured
 from calipers.comparison.question import SIDAK, Primary, Question
 from calipers.errors import UnknownName
 from calipers.stats.multiplicity import benjamini_hochberg, holm, sidak
@@ -37,6 +37,7 @@ class Cut:
     by: str | None
     slice: str | None
     measured: Measured
+    matter: Matter  # what was measured, gaps and all; without columns for a number of a table
 
     @property
     def text(self) -> str:

@@ -73,6 +73,7 @@ class Question:
     flips: int
     tables: Sequence[str] | None  # the numbers of lm-evaluation-harness' tables that are asked for; None: all of them
     primary: Primary | None = None  # None: the first metric on all tasks
+    filled: tuple[float, float] | None = None  # what the missing rollouts of the first and the second run are
 
 
 def make_question(
@@ -85,6 +86,7 @@ def make_question(
     flips: int,
     tables: Sequence[str] | None,
     primary: Primary | None = None,
+    filled: tuple[float, float] | None = None,
 ) -> Question:
     """Check what is asked; InputError for what cannot be done."""
     if test not in TESTS:
@@ -99,4 +101,4 @@ def make_question(
         raise InputError(f"flips is {flips}; expected an integer >= 0")
     if plan.cluster and test in ("mcnemar", "mid-p"):
         raise InputError(f"--test {test} takes every task for itself; expected another test beside --cluster")
-    return Question(plan, TESTS[test], adjust, margin, baseline, flips, tables, primary)
+    return Question(plan, TESTS[test], adjust, margin, baseline, flips, tables, primary, filled)

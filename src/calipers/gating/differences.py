@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -12,6 +13,8 @@ from calipers.errors import InputError, UnknownName
 from calipers.gating.answers import Answers, Scoring, answers, is_document
 from calipers.gating.groups import Group, Number
 from calipers.gating.requirement import Requirement, metric_key
+from calipers.gating.worst import NO_BOUNDS, at_end
+from calipers.metrics.metric import UNIT
 from calipers.reports.compare import Comparison, Contest, Pair, Run
 from calipers.reports.compare_words import common, names_of
 from calipers.stats.equivalence import margin_ends, margin_method, p_at_margin, too_few
@@ -27,11 +30,12 @@ class Differences:
     paired: Comparison | None  # None where one of them is a finished result
     before: Answers  # the baseline's own numbers, for its gaps
     notes: Sequence[str] = ()
+    worst: Comparison | None = None  # the same with every missing rollout against the result
 
     def of(self, group: Group, wanted: Requirement, now: Number | None) -> Number:
         """The difference in one group; a Number without a value, and why, where there is none."""
         if self.paired is not None:
-            return self._paired(self.paired, group, wanted)
+            return self._paired(self.worst if wanted.worst and self.worst else self.paired, group, wanted)
         before = self._before(self.counterpart(group), wanted)
         if now is None or before.value is None or now.value is None:
             side, why = (
@@ -57,7 +61,7 @@ class Differences:
 
     def _before(self, group: Group, wanted: Requirement) -> Number:
         """What the baseline says of a group."""
-        held = group.numbers()
+        held, cut = group.numbers(), None
         if wanted.by is not None:
             cut = group.breakdowns.get(wanted.by, {}).get(wanted.slice or "")
             if cut is None:
@@ -68,7 +72,7 @@ class Differences:
             found = self.before.of_table(group, wanted)
         if found is None:
             raise UnknownName.of("metric in the baseline", wanted.metric, [*held, *self.before.known])
-        return found
+        return at_end(found, cut or group, worse=False) if wanted.worst else found
 
     def _paired(self, found: Comparison, group: Group, wanted: Requirement) -> Number:
         measured = iter(found.differences)
@@ -90,20 +94,30 @@ class Differences:
         findings = [(one, held) for one, held in every if (one.by, one.slice) == (wanted.by, wanted.slice)]
         for one, held in findings:
             if metric_key(one.metric) == wanted.key:
+                if wanted.worst and any(one.missing) and one.bounds is None and one.delta is not None:
+                    return Number(None, why=NO_BOUNDS, tasks=one.tasks)
                 return _against(wanted, Number(one.delta, one.interval, one.why, one.tasks), held, found.confidence)
         if wanted.by is not None and not findings:
             return Number(None, why=f"the runs share no task with {wanted.by}={wanted.slice}")
         raise UnknownName.of("metric in this comparison", wanted.metric, [one.metric for one, _ in findings])
 
 
-def differences(path: str, baseline: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring) -> Differences:
-    """A result less its baseline, by these metrics and slices."""
+def differences(
+    path: str, baseline: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring, *, worst: bool = False
+) -> Differences:
+    """A result less its baseline, by these metrics and slices.
+
+    ``worst`` compares them once more: the result's missing rollouts all failed, the baseline's all passed.
+    """
     if is_document(path) or is_document(baseline):
         own = Scoring() if is_document(baseline) else scoring
         return Differences(None, answers(baseline, metrics, by, own))
     from calipers.comparison.compare import compare  # it loads much that no other requirement needs
 
-    found = compare(baseline, path, metric=list(metrics), by=list(by), adjust="none", flips=0, **scoring.given())
+    asked: dict[str, Any] = {"metric": list(metrics), "by": list(by), "adjust": "none", "flips": 0, **scoring.given()}
+    found = compare(baseline, path, **asked)
+    bottom, top = scoring.range or UNIT
+    filled = compare(baseline, path, filled=(top, bottom), **asked) if worst else None
     before = answers(baseline, metrics, by, scoring)
     notes = [
         note
@@ -111,7 +125,7 @@ def differences(path: str, baseline: str, metrics: Sequence[str], by: Sequence[s
         for pair in contest.pairs
         for note in (*_uncommon(contest, pair), *pair.notes)
     ]
-    return Differences(found, before, [*found.notes, *notes])
+    return Differences(found, before, [*found.notes, *notes], filled)
 
 
 def _against(wanted: Requirement, number: Number, found: Difference, confidence: float) -> Number:

@@ -14,12 +14,13 @@ from calipers.metrics.metric import PASS_THRESHOLD, UNIT
 from calipers.metrics.reduce import pass_counts
 from calipers.pipeline import Progress, Source, quietly
 from calipers.plan import Plan, make_plan
-from calipers.reports.curve import CurveGroup, Curves
+from calipers.reports.curve import CurveGroup, Curves, FittedLaw
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import answers, clusters
 from calipers.rollouts.ledger import Ledger, contributed
 from calipers.rollouts.table import Rollouts
-from calipers.stats.curve import Curve, Ends, max_curve, pass_curves, posterior_points
+from calipers.stats.curve import Curve, Ends, beyond, later_points, max_curve, pass_curves
+from calipers.stats.extrapolation import DRAWS, IF, METRICS, Extrapolation, pass_at
 from calipers.stats.first_success import first_success
 from calipers.stats.majority_curve import MOST, majority_curve
 
@@ -52,8 +53,9 @@ def curve(
 ) -> Curves:
     """pass@k, pass^k, maj@k and max@k for every k, and the cost of trying until one passes; by group and reward.
 
-    ``upto`` ends the curves at that k; beyond the samples there are, pass@k and pass^k go on by a model
-    (`calipers.stats.curve.posterior_points`), and are marked. A source is anything that `score` reads.
+    ``upto`` ends the curves at that k; beyond the samples there are, pass@k and pass^k go on by a law of chances
+    (`calipers.stats.extrapolation`), marked, or without a value and with the reason. A source is anything that
+    `score` reads.
 
     >>> [point.value for point in curve([[1, 0], [0, 0]])["pass@k"].points]
     [0.25, 0.5]
@@ -100,9 +102,8 @@ def _group(part: Rollouts, key: str, asked: _Asked) -> CurveGroup:
     units = clusters(part, asked.plan.cluster) if asked.plan.cluster else None
     costs = part.columns.get(COST)
     n = by.count(rewards.given)
-    passing = pass_curves(
-        rewards, by, units, threshold=asked.threshold, upto=asked.upto, confidence=asked.plan.confidence
-    )
+    passing = pass_curves(rewards, by, units, threshold=asked.threshold, confidence=asked.plan.confidence)
+    passing, law, fits = _extended(passing, pass_counts(rewards, by, asked.threshold), units, asked)
     others, notes = _others(part, rewards, units, asked)
     tried = first_success(
         rewards, costs if costs is not None and costs.given.any() else None, by, threshold=asked.threshold
@@ -118,7 +119,8 @@ def _group(part: Rollouts, key: str, asked: _Asked) -> CurveGroup:
         int((n > 0).sum()),
         [_cut(one, asked.upto) for one in (*passing, *others)],
         [one for one in tried if asked.upto is None or one.k <= asked.upto],
-        [*_shape(n), *_trust(passing, rewards, part, asked), *notes, *_priced(costs, tried)],
+        [*_shape(n), *fits, *notes, *_priced(costs, tried)],
+        law,
     )
 
 
@@ -146,17 +148,35 @@ def _cut(one: Curve, upto: int | None) -> Curve:
     return one if upto is None else replace(one, points=tuple(point for point in one.points if point.k <= upto))
 
 
-def _trust(passing: Sequence[Curve], rewards: Column, part: Rollouts, asked: _Asked) -> list[str]:
-    """How far the model that goes beyond the samples is off where the samples still speak."""
-    seen = [[point for point in one.points if not point.model_based] for one in passing]
-    if not seen[0] or all(len(points) == len(one.points) for points, one in zip(seen, passing, strict=True)):
+def _extended(
+    passing: tuple[Curve, Curve], counts: tuple[Ints, Ints], units: Ints | None, asked: _Asked
+) -> tuple[tuple[Curve, Curve], FittedLaw | None, list[str]]:
+    """pass@k and pass^k with the points beyond the samples, the law behind these, and how well it fits."""
+    n, c = counts
+    ks = beyond(int(n.max(initial=0)), asked.upto)
+    if not ks or not (n > 0).any():
+        return passing, None, []
+    at, hat, found = later_points(n, c, ks, units, confidence=asked.plan.confidence)
+    at_curve, hat_curve = (
+        replace(one, points=(*one.points, *points)) for one, points in zip(passing, (at, hat), strict=True)
+    )
+    fitted = FittedLaw(IF, DRAWS, fit_p=found.fit_p, why=found.why)
+    if (law := found.law) is not None:
+        fitted = replace(fitted, a=law.a, b=law.b, never_solved=law.never_solved, log_likelihood=law.log_likelihood)
+    return (at_curve, hat_curve), fitted, _fits(found, passing, n) if found.points else []
+
+
+def _fits(found: Extrapolation, passing: Sequence[Curve], n: Ints) -> list[str]:
+    """What the law says where the samples of all tasks still speak."""
+    if found.law is None:
         return []
-    n, c = pass_counts(rewards, part.by_task, asked.threshold)
-    said = []
-    for one, points in zip(passing, seen, strict=True):
-        (model,) = posterior_points(one.metric, n, c, [points[-1].k], confidence=asked.plan.confidence)
-        said.append(f"{one.metric} {points[-1].value:.3f} by the samples, {model.value:.3f} by the model")
-    return [f"how far to trust the model: at k = {seen[0][-1].k}, {'; '.join(said)}"]
+    law, k = found.law, int(n[n > 0].min())
+    by_law = (1 - law.never_solved) * pass_at([k], np.array([law.a]), np.array([law.b]))[0]
+    said = [
+        f"{metric} {curve.points[k - 1].value:.3f} by the samples, {value:.3f} by the law"
+        for metric, curve, value in zip(METRICS, passing, by_law.tolist(), strict=True)
+    ]
+    return [f"how well the law fits: at k = {k}, {'; '.join(said)} (Pearson's test, p = {found.fit_p:.2g})"]
 
 
 def _shape(n: Ints) -> list[str]:

@@ -122,9 +122,10 @@ def _not_random(drawn: LabelledSample | None, use: Bools, given: Bools) -> list[
     """That the labels are no random sample of the rollouts, as far as the judge's own scores show it."""
     if drawn is None or not drawn.suspect:
         return []
+    count, rest = int(use.sum()), int((given & ~use).sum())
     return [
         "warning: the labelled rollouts do not look like a random sample. The judge's own mean is "
-        f"{drawn.labelled:.4f} over the {int(use.sum()):,} labelled and {drawn.others:.4f} over the {int((given & ~use).sum()):,} others "
+        f"{drawn.labelled:.4f} over the {count:,} labelled and {drawn.others:.4f} over the {rest:,} others "
         f"(permutation test, p {drawn.p:.3f}). The corrected scores can be biased: draw the rollouts to label at random"
     ]
 

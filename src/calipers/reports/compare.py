@@ -53,6 +53,18 @@ class Alignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Tipping:
+    """How many missing rollouts of one run may be adverse with the verdict intact, the other run's all being so."""
+
+    run: str  # whose are counted: first or second
+    outcome: str  # that is adverse: failed or passed
+    most: int  # as many and fewer leave the verdict; -1: not even none of them
+    missing: int
+    exact: bool  # whichever of them they are; else those that move the difference most
+    tasks: int  # with a value once all are filled
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One metric of two runs on their common tasks: second less first, how sure, and in words."""
 
@@ -90,6 +102,10 @@ class Finding:
     undone_by_one: bool = False  # one more unit with a full loss against the verdict would take it back
     margin_method: str | None = None  # what tested the margin; None without one
     tasks_for_margin: int | None = None  # units alike that would rule the margin out, where these are too few
+    missing: tuple[int, int] = (0, 0)  # rollouts of each run that are missing on the common tasks
+    bounds: tuple[float, float] | None = None  # of delta, whatever the missing ones are; None: none, or none known
+    worst_verdict: str | None = None  # with every missing rollout against the verdict; None without a verdict
+    tipping: Tipping | None = None  # likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +285,9 @@ def _without(found: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _flat(finding: Finding) -> dict[str, Any]:
-    found = _without(asdict(finding), ("interval", "samples", "mcnemar"))
+    found = _without(asdict(finding), ("interval", "samples", "mcnemar", "missing", "bounds", "tipping"))
     low, high = finding.interval or (None, None)
+    lowest, highest = finding.bounds or (None, None)
     test = finding.mcnemar
     return {
         **found,
@@ -280,4 +297,10 @@ def _flat(finding: Finding) -> dict[str, Any]:
         "second_samples": finding.samples[1],
         "mcnemar_exact": test.exact if test else None,
         "mcnemar_mid_p": test.mid_p if test else None,
+        "lowest": lowest,
+        "highest": highest,
+        "first_missing": finding.missing[0],
+        "second_missing": finding.missing[1],
+        "tipping": finding.tipping.most if finding.tipping else None,
+        "tipping_of": finding.tipping.missing if finding.tipping else None,
     }

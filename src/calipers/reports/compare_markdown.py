@@ -18,6 +18,7 @@ from calipers.reports.compare_words import (
     sentences,
     settings,
     tally,
+    under_verdicts,
     ways,
     word,
 )
@@ -47,7 +48,11 @@ def _pair(pair: Pair, contest: Contest, found: Comparison) -> Iterator[str]:
     names = names_of(contest.runs)
     both = names[pair.first], names[pair.second]
     yield f"#### {code(both[1], None)} against {code(both[0], None)}"
-    yield "\n".join(f"- **{verdict}**: {_prose(said)}" for verdict, said in sentences(pair, both))
+    yield "\n".join(
+        line
+        for (verdict, said), below in zip(sentences(pair, both), under_verdicts(pair, both), strict=True)
+        for line in (f"- **{verdict}**: {_prose(said)}", *(f"  - {_prose(text)}" for text in below))
+    )
     yield "\n".join(f"- {_prose(text)}" for text in filter(None, (common(pair, both), hints(pair), *pair.notes)))
     numbers = ("first", "second", "difference", f"{percent(found.confidence)} interval", "p", "p adjusted")
     yield _table(
@@ -58,7 +63,7 @@ def _pair(pair: Pair, contest: Contest, found: Comparison) -> Iterator[str]:
                 *figures(f),
                 *(chance(p).replace("<", "&lt;") for p in (f.p, f.p_adjusted)),
                 word(f),
-                _prose("; ".join(detail(f))),
+                _prose("; ".join(detail(f, both))),
             )
             for f in pair.findings
         ),

@@ -21,12 +21,13 @@ from calipers.reports.compare_words import (
     sentences,
     settings,
     tally,
+    under_verdicts,
     ways,
     word,
 )
 from calipers.reports.figures import counted, figure, on_the_point, percent
 from calipers.reports.page import PLAIN_WIDTH, Line, wrapped
-from calipers.reports.safe import clean, is_terminal, plain, width
+from calipers.reports.safe import clean, is_terminal, note_line, plain, width
 from calipers.reports.text import coloured, encodable, speaks_unicode
 
 _BETWEEN = "  "
@@ -81,11 +82,13 @@ def _contest(contest: Contest, found: Comparison, columns: int) -> Iterator[Line
 def _pair(pair: Pair, contest: Contest, letters: Sequence[str], found: Comparison, columns: int) -> Iterator[Line]:
     names = names_of(contest.runs)
     both = names[pair.first], names[pair.second]
-    for _, said in sentences(pair, both):
+    for (_, said), below in zip(sentences(pair, both), under_verdicts(pair, both), strict=True):
         yield from wrapped(said.replace(" %", "\N{NO-BREAK SPACE}%"), columns, "", "heading")
+        for line in below:
+            yield from wrapped(line, columns, "  ", "heading")
     yield from wrapped(common(pair, both), columns, "", "ledger")
     for note in filter(None, (hints(pair), *pair.notes)):
-        yield from wrapped(f"note: {clean(note, None)}", columns, "", "ledger")
+        yield from wrapped(note_line(note), columns, "", "ledger")
     yield []
     yield from _table(pair, letters[pair.first], letters[pair.second], found, columns)
     if pair.flips and (pair.flips.worse or pair.flips.better):
@@ -132,7 +135,7 @@ def _table(pair: Pair, one: str, two: str, found: Comparison, columns: int) -> I
         if sum(column.width + len(_BETWEEN) for column in table) - len(_BETWEEN) > columns:
             table = [column for column in table if column is not least]
     headings = ["" if row.finding else row.name for row in rows]
-    yield from _laid_out(table, [detail(f) if f else [] for f in held], columns, headings)
+    yield from _laid_out(table, [detail(f, (one, two)) if f else [] for f in held], columns, headings)
 
 
 @dataclass(frozen=True, slots=True)

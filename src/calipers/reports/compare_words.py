@@ -9,6 +9,7 @@ from calipers.reports.compare import Comparison, Finding, OneSide, Pair, Ranks, 
 from calipers.reports.figures import NONE, counted, figure, percent
 from calipers.reports.safe import clean
 
+FEW_TASKS = 20  # below it a tipping point that was not tried out is about right
 NAME = 40  # characters of a run's name
 ANSWER = 200  # characters of an answer at most
 _NAMED = 5  # tasks of one side that are named
@@ -34,11 +35,18 @@ def sentences(pair: Pair, names: tuple[str, str]) -> list[tuple[str, str]]:
 
     ``names`` are those of the first and the second run, as `names_of` makes them.
     """
+    return [
+        (those[0].verdict, sentence(those[0], names, ", ".join(map(_question, those)))) for those in _by_sentence(pair)
+    ]
+
+
+def _by_sentence(pair: Pair) -> list[list[Finding]]:
+    """The findings that have a sentence on the page, together where it is the same one."""
     found: dict[str, list[Finding]] = {}
     for finding in sorted(pair.findings, key=lambda one: one.role != "primary"):  # stable: the rest in their order
         if finding.by is None or finding.role == "primary":
             found.setdefault(finding.sentence, []).append(finding)
-    return [(those[0].verdict, sentence(those[0], names, ", ".join(map(_question, those)))) for those in found.values()]
+    return list(found.values())
 
 
 def _question(finding: Finding) -> str:
@@ -61,6 +69,79 @@ def sentence(finding: Finding, names: tuple[str, str], of: str) -> str:
     if finding.verdict == "equivalent":
         return f"{of}: {two} and {one} are {said}"
     return f"{of}: {two} is {finding.verdict} than {one}{said.removeprefix(finding.verdict)}"
+
+
+def under_verdicts(pair: Pair, names: tuple[str, str]) -> list[list[str]]:
+    """What missing rollouts could make of each verdict of `sentences`, in their order; [] where none is missing.
+
+    Where metrics share a sentence and not this, each line begins with those it is of.
+    """
+    lines = []
+    for those in _by_sentence(pair):
+        found: dict[str, list[str]] = {}
+        for finding in those:
+            found.setdefault(of_missing(finding, names), []).append(_question(finding))
+        lines.append(
+            [said if len(found) == 1 else f"{', '.join(metrics)}: {said}" for said, metrics in found.items() if said]
+        )
+    return lines
+
+
+def of_missing(finding: Finding, names: tuple[str, str]) -> str:
+    """Whether the verdict survives the missing rollouts, and where they leave the difference; "" without any.
+
+    ``names`` are those of the first and the second run.
+    """
+    if not any(finding.missing) or finding.delta is None:
+        return ""
+    if finding.bounds is None:
+        return f"no bounds are known for what {_missing(finding, names)} would make of {clean(finding.metric)}"
+    low, high = (_signed(end, 4) for end in finding.bounds)
+    survives = _survives(finding, names)
+    if survives:
+        return f"{survives}; the difference is from {low} to {high}, whatever they are"
+    verb = "leaves" if sum(finding.missing) == 1 else "leave"
+    return f"{_missing(finding, names)} {verb} the difference anywhere from {low} to {high}"
+
+
+def _survives(finding: Finding, names: tuple[str, str]) -> str:
+    """The verdict under the worst filling, or at how many adverse rollouts it ends."""
+    tipping = finding.tipping
+    if tipping is None:
+        return ""
+    whose, other = names[::-1] if tipping.run == "second" else names
+    others = finding.missing[0] if tipping.run == "second" else 0
+    contrary = {"failed": "passed", "passed": "failed"}[tipping.outcome]
+    rest = f" and {_every(others)} of {other} {contrary}" if others else ""
+    every = f"{_every(tipping.missing, 'missing rollout')} of {whose}"
+    if tipping.most >= tipping.missing:
+        return f"{finding.verdict} even if {every} {tipping.outcome}{rest}"
+    if tipping.most < 0:
+        if not others:
+            return f"not {finding.verdict} even if {every} {contrary}"
+        against = f"{_every(others, 'missing rollout')} of {other}"
+        return f"not if {against} {contrary}, even if {_every(tipping.missing)} of {whose} {contrary}, too"
+    if tipping.most == 0:
+        any_of = every if tipping.missing == 1 else f"any of the {tipping.missing:,} missing rollouts of {whose}"
+        return f"not if {any_of} {tipping.outcome}{rest}"
+    about = "" if tipping.exact or tipping.tasks >= FEW_TASKS else "about "
+    more = f"{about}{tipping.most:,} of the {tipping.missing:,} missing rollouts of {whose}"
+    return f"not if more than {more} {tipping.outcome}{rest}"
+
+
+def _every(count: int, what: str = "") -> str:
+    """``all 59 missing rollouts``, ``the 1 missing rollout``."""
+    noun = f" {what}{'' if count == 1 else 's'}" if what else ""
+    return f"{'the' if count == 1 else 'all'} {count:,}{noun}"
+
+
+def _missing(finding: Finding, names: tuple[str, str]) -> str:
+    """``59 missing rollouts of B and 12 of A``."""
+    said: list[str] = []
+    for count, name in zip(finding.missing[::-1], names[::-1], strict=True):
+        if count:
+            said.append(f"{count:,} of {name}" if said else f"{counted(count, 'missing rollout')} of {name}")
+    return " and ".join(said)
 
 
 def common(pair: Pair, names: tuple[str, str]) -> str:
@@ -130,8 +211,8 @@ SIDAK = "sidak"
 _ADJUSTED = {"holm": "Holm's", "bh": "Benjamini and Hochberg's", "none": "the plain p"}
 
 
-def detail(finding: Finding) -> list[str]:
-    """What must be said beside the figures of a finding."""
+def detail(finding: Finding, names: tuple[str, str]) -> list[str]:
+    """What must be said beside the figures of a finding; of all tasks together what is missing stands above."""
     said = [f"in {counted(finding.units, 'cluster')}"] if finding.units not in (0, finding.tasks) else []
     if finding.undefined_tasks:
         said.append(f"{counted(finding.undefined_tasks, 'common task')} without a value in both")
@@ -153,6 +234,8 @@ def detail(finding: Finding) -> list[str]:
         )
     if finding.why:
         said.append(finding.why)
+    if finding.by is not None and (lost := of_missing(finding, names)):
+        said.append(lost)
     return said
 
 

@@ -14,6 +14,7 @@ from calipers.stats.variance import Split, Unsplit
 NONE = "–"
 MOST_KINDS = 20  # of exceptions that are named
 MOST_DECIMALS = 12
+EACH_BY_ITSELF = "intervals of slices hold each by itself: they are not adjusted for the number of slices"
 _POLICY = {"gap": "left out", "zero": "counted as 0", "fail": "not allowed"}
 
 
@@ -72,7 +73,8 @@ def remarks(estimate: Estimate) -> list[str]:
         said.append(f"{counted(estimate.undefined_tasks, 'task')} undefined")
     if estimate.bounds:
         low, high = (figure(end, decimals(estimate)) for end in estimate.bounds)
-        said.append(f"{low} to {high} whatever the gaps hold")
+        missing = "missing samples" if estimate.undefined_tasks else "gaps"
+        said.append(f"{low if low == high else f'{low} to {high}'} whatever the {missing} hold")
     return [*said, *reason(estimate)]
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from calipers.reports.figures import (
+    EACH_BY_ITSELF,
     account,
     advice,
     counted,
@@ -63,6 +64,8 @@ def _group(group: Group, result: Result) -> Iterator[str]:
         )
     for key, said in advice(group.metrics, group.variance):
         yield f"mean reward{key and f' ({code(key)})'}: {said}"
+    for said in group.warnings:
+        yield f"**Warning:** {_prose([said])}"
     for key, cut in group.breakdowns.items():
         if not cut:
             yield f"by {code(key)}: no rollouts"
@@ -71,6 +74,8 @@ def _group(group: Group, result: Result) -> Iterator[str]:
             f"- {code(value)}: {_prose([account(part.ledger, result.missing)])}" for value, part in cut.items()
         )
         yield _table((f"by {code(key)}", "metric", "value", "± stderr", interval, "n", ""), _slices(cut))
+        if len(cut) > 1:
+            yield EACH_BY_ITSELF
     if group.economics:
         yield _table(
             ("economics", "value", "± stderr", interval, "n", "what it is"),
