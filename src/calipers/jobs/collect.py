@@ -116,7 +116,7 @@ def _planned(asked: Collecting) -> tuple[list[Row], list[str]]:
         found = materialize(lines, asked.how, asked.input)
     if not found:
         raise InputError.at(asked.input, "no tasks", "expected one JSON object a line")
-    if len({type(row[TASK]) for row in found}) > 1:
+    if len({isinstance(row[TASK], str) for row in found}) > 1:
         raise InputError.at(asked.input, MIXED)
     return list(found), [str(one.message) for one in caught]
 

@@ -24,6 +24,7 @@ from calipers.rollouts.table import Rollouts
 from calipers.stats.agreement import INTERVAL, NOMINAL, Confusion, confusion, krippendorff_alpha, pairwise_agreement
 from calipers.stats.interval import interval
 from calipers.stats.judged_tasks import ppi_by_task, rogan_gladen_by_task
+from calipers.stats.labelled_sample import LabelledSample, labelled_sample
 from calipers.stats.prediction_powered import Corrected
 
 JUDGE = "judge"
@@ -92,6 +93,7 @@ def _checked(group: Rated, threshold: float, confidence: float) -> Checked:
     else:
         none = Corrected(None, None, None, "rogan_gladen", 1.0, scores[0].labelled, scores[0].judged, NOT_BINARY)
         scores.append(none)
+    drawn = labelled_sample(rows[2], labelled[judged.given], task)
     told_apart = confusion(good[clear], called[clear], part.task[clear], confidence=confidence)
     agent, model, dataset = part.keys[0]
     return Checked(
@@ -111,8 +113,25 @@ def _checked(group: Rated, threshold: float, confidence: float) -> Checked:
         _mean("bias", Column(judged.values - label, use), part, limits and (-1.0, 1.0), confidence),
         scores,
         binary,
-        [*_notes(group, labelled, use, clear, good, binary=binary), *_doubts(group, use, told_apart)],
+        [
+            *_not_random(drawn, use, judged.given),
+            *_notes(group, labelled, use, clear, good, binary=binary),
+            *_doubts(group, use, told_apart),
+        ],
+        drawn,
     )
+
+
+def _not_random(drawn: LabelledSample | None, use: Bools, given: Bools) -> list[str]:
+    """That the labels are no random sample of the rollouts, as far as the judge's own scores show it."""
+    if drawn is None or not drawn.suspect:
+        return []
+    count, rest = int(use.sum()), int((given & ~use).sum())
+    return [
+        "warning: the labelled rollouts do not look like a random sample. The judge's own mean is "
+        f"{drawn.labelled:.4f} over the {count:,} labelled and {drawn.others:.4f} over the {rest:,} others "
+        f"(permutation test, p {drawn.p:.3f}). The corrected scores can be biased: draw the rollouts to label at random"
+    ]
 
 
 def _mean(

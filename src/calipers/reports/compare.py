@@ -13,6 +13,7 @@ from calipers.readers.read import Input
 from calipers.reports.result import canonical
 from calipers.stats.mcnemar import McNemar
 from calipers.stats.paired import Difference
+from calipers.stats.ranks import Winner
 
 if TYPE_CHECKING:
     import polars as pl
@@ -148,8 +149,9 @@ class Place:
     run: int
     value: float
     rank: float
-    ranks: tuple[float, float]  # that are not ruled out
-    chance_best: float
+    ranks: tuple[float, float]  # the middle of its ranks in draws of the tasks, for itself
+    chance_best: float  # share of draws of the tasks in which it is the best: not its chance of being the best
+    rank_set: tuple[int, int]  # ranks that are not ruled out; the sets of all runs hold at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ class Ranks:
     optimism: float | None  # how much too good the best of so many equal runs would look
     corrected: float | None  # the best value less that
     why: str | None = None
+    winner: Winner | None = None  # what the best value is worth after the picking
 
 
 @dataclass(frozen=True, slots=True)
