@@ -17,7 +17,7 @@ from calipers.comparison.draft import Draft, drafted
 from calipers.comparison.flips import answered
 from calipers.comparison.judge import adjusted, finding
 from calipers.comparison.named import Named, named
-from calipers.comparison.question import SHOWN, Question, make_question
+from calipers.comparison.question import ORDER, SHOWN, Question, make_question
 from calipers.comparison.ranks import ranks
 from calipers.comparison.runs import Meeting, chosen, meetings, runners
 from calipers.comparison.side import Side, opened
@@ -45,6 +45,7 @@ def compare(
     adjust: str = "holm",
     baseline: str | None = None,
     flips: int = SHOWN,
+    anytime: bool = False,
     progress: Progress | None = None,
 ) -> Comparison:
     """Compare runs on the tasks they share; every difference is the later run less the earlier one.
@@ -52,6 +53,7 @@ def compare(
     A source is anything that `score` reads. One source is compared within itself, by agent and model;
     more than two in all pairs, or each against the ``baseline``. A metric may also be a number of
     lm-evaluation-harness' table, where sources have one: ``bleu``, or of one pipeline ``exact_match,strict``.
+    With ``anytime`` the verdict may be asked for after every batch of tasks that is added to the runs.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -76,6 +78,7 @@ def compare(
         baseline=baseline,
         flips=flips,
         tables=asked.wanted,
+        anytime=anytime,
     )
     check_sources(sources)
     sides = [opened(source, columns or {}, plan.labels, progress) for source in sources]
@@ -112,7 +115,7 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
             meeting.dataset,
             _runs(meeting),
             [judged[id(draft)] for draft in some],
-            ranks(meeting, question) if len(meeting.runners) > 2 else (),
+            ranks(meeting, question) if len(meeting.runners) > 2 and not question.anytime else (),
         )
         for (meeting, _), some in zip(planned, drafts, strict=True)
         if some
@@ -130,6 +133,7 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
         inputs=[side.hashed() for side in sides],
         contests=contests,
         tests=tests,
+        order=ORDER if question.anytime else None,
         notes=[*notes_of(sides, met), *apart, *more],
     )
 

@@ -18,6 +18,7 @@ from calipers.comparison.side import Side
 from calipers.comparison.told import gaps_told
 from calipers.comparison.values import Table
 from calipers.reports.compare import Flips
+from calipers.reports.figures import counted
 from calipers.rollouts.labels import has
 
 
@@ -73,6 +74,10 @@ def drafted(meeting: Meeting, one: int, two: int, sides: Sequence[Side], questio
             if key is None:
                 notes, refused = [*notes, *told.notes], told.refused
     notes += [*gaps_told(names[0], common.first, plan.missing), *gaps_told(names[1], common.second, plan.missing)]
+    if question.anytime and (waiting := int((~common.settled).sum())):
+        notes.append(
+            f"{counted(waiting, 'task')} from the first unfinished one on left out: finish the runs to count them"
+        )
     counts = len(common.first), len(common.second)
     if counts[0] != counts[1]:
         notes.append(f"on the common tasks {names[0]} has {counts[0]:,} samples, {names[1]} {counts[1]:,}")

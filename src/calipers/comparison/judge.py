@@ -90,6 +90,7 @@ def finding(cut: Cut, among: Adjusted, question: Question, tests: int) -> Findin
         samples=measured.repeats,
         clustered=question.plan.cluster is not None,
         tests=1 if question.adjust == "none" else tests,
+        anytime=_even(measured),
     )
     word, sentence = str(said.word), said.sentence
     if better is None and word in ("better", "worse"):  # nobody says which way is better
@@ -120,6 +121,7 @@ def finding(cut: Cut, among: Adjusted, question: Question, tests: int) -> Findin
         sentence=sentence,
         more_tasks=said.more_tasks,
         more_samples=said.more_samples,
+        new_tasks=said.new_tasks,
         p_equivalent=equivalence(difference, margin, confidence=confidence).p if able and margin else None,
         p_not_worse=non_inferiority(difference, margin, higher_is_better=better is not False, confidence=confidence).p
         if able and margin and better is not None
@@ -128,6 +130,11 @@ def finding(cut: Cut, among: Adjusted, question: Question, tests: int) -> Findin
         why=difference.why,
         signature=_signature(measured, question),
     )
+
+
+def _even(measured: Measured) -> bool:
+    """Whether every task has the same weight, so that tasks can be judged one after another."""
+    return measured.weights is None or all(len(np.unique(side[measured.there])) < 2 for side in measured.weights)
 
 
 def _signature(measured: Measured, question: Question) -> str:

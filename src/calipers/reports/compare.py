@@ -73,13 +73,14 @@ class Finding:
     higher_is_better: bool | None
     verdict: str  # better, worse, equivalent, undecided; higher or lower where neither is better
     sentence: str
-    more_tasks: int | None
-    more_samples: int | None
+    more_tasks: int | None  # that a new comparison needs, tested by themselves; clusters, where they are units
+    more_samples: int | None  # per task and run of a new comparison on as many tasks
     p_equivalent: float | None  # within the margin; None without one
     p_not_worse: float | None  # than the margin allows
     mcnemar: McNemar | None  # where each task has one pass or fail in each run
     why: str | None
     signature: str
+    new_tasks: tuple[int, int | None] | None = None  # more_tasks at the ends of the interval; None: no number would do
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,7 @@ class Comparison:
     contests: Sequence[Contest]
     tests: int  # different ones, over which p is adjusted
     notes: Sequence[str] = ()
+    order: str | None = None  # in which tasks are looked at, where the verdict may be asked on the way
 
     def __getitem__(self, metric: str) -> Finding:
         pairs = [pair for contest in self.contests for pair in contest.pairs]
@@ -183,7 +185,8 @@ class Comparison:
     @property
     def digest(self) -> str:
         """The hash of everything that must not change: settings and numbers, no paths, names or sentences."""
-        settings = {key: value for key, value in self._settings().items() if key != "tests"}
+        left_out = {"tests"} if self.order else {"tests", "order"}
+        settings = {key: value for key, value in self._settings().items() if key not in left_out}
         whole = {**settings, "contests": [_numbers(contest) for contest in self.contests]}
         return "sha256:" + hashlib.sha256(canonical(whole)).hexdigest()
 
@@ -232,7 +235,7 @@ class Comparison:
         return pl.DataFrame(self.rows(), infer_schema_length=None)
 
     def _settings(self) -> dict[str, Any]:
-        names = ("dialect", "missing", "confidence", "seed", "test", "adjust", "margin", "cluster", "tests")
+        names = ("dialect", "missing", "confidence", "seed", "test", "adjust", "margin", "cluster", "tests", "order")
         return {name: getattr(self, name) for name in names}
 
 
@@ -255,7 +258,7 @@ def _without(found: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _flat(finding: Finding) -> dict[str, Any]:
-    found = _without(asdict(finding), ("interval", "samples", "mcnemar"))
+    found = _without(asdict(finding), ("interval", "samples", "mcnemar", "new_tasks"))
     low, high = finding.interval or (None, None)
     test = finding.mcnemar
     return {
@@ -266,4 +269,6 @@ def _flat(finding: Finding) -> dict[str, Any]:
         "second_samples": finding.samples[1],
         "mcnemar_exact": test.exact if test else None,
         "mcnemar_mid_p": test.mid_p if test else None,
+        "new_tasks_low": finding.new_tasks[0] if finding.new_tasks else None,
+        "new_tasks_high": finding.new_tasks[1] if finding.new_tasks else None,
     }

@@ -87,6 +87,8 @@ def settings(found: Comparison) -> str:
         parts.append(f"clusters {clean(found.cluster)}")
     if found.margin is not None:
         parts.append(f"margin {found.margin:g}")
+    if found.order is not None:
+        parts.append(f"tasks in the order of the {found.order}")
     if found.tests > 1:
         parts.append(f"p adjusted over {found.tests} tests, verdicts by {_ADJUSTED[found.adjust]}")
     return f"{', '.join(parts)}, digest {found.digest[:23]}…"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.rollouts.column import Bools, Column, Ints
+from calipers.rollouts.column import Bools, Column, Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,8 @@ class Part:
     planned_from: str = "rows"  # what says which rollouts were planned
     named: frozenset[str] = frozenset()  # of the keys that --columns names, those some row has
     notes: Sequence[str] = ()  # what the reader passed over, for the user
+    # [R] among all rows of all parts, where rows do not stand in the order in which their tasks were begun
+    turn: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.task)

@@ -10,7 +10,8 @@ a steady run against an all-or-nothing one, and sees little that is finer than o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -50,6 +51,16 @@ class Units:
         return count / max(count - 1, 1) * float(total(self.residuals * self.residuals))
 
 
+class Sequential(Protocol):
+    """The one-sided p values of a test that holds at every look; bounds in widths of the range."""
+
+    def p_at_most(self, bound: float) -> float:
+        """Of the hypothesis that the true difference is at most ``bound``."""
+
+    def p_at_least(self, bound: float) -> float:
+        """Of the hypothesis that it is at least ``bound``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A difference of two means with its interval and test, which always agree; or why there is none."""
@@ -65,16 +76,21 @@ class Difference:
     width: float | None = None  # the difference lies within -width and +width; None: no bound is known
     effective_tasks: float = 0.0  # n of the strict test; 0 in the others
     why: str | None = None
+    evidence: Sequential | None = field(default=None, compare=False, repr=False)  # of an anytime test
 
     def p_at_most(self, bound: float) -> float | None:
         """One-sided p of the hypothesis that the true difference is at most ``bound``.
 
         None where there is no test. Small means: the difference has been shown to lie above.
         """
+        if self.evidence is not None and self.width is not None and abs(bound) < self.width:
+            return self.evidence.p_at_most(bound / self.width)
         return None if self.value is None else self._tail(self.value, bound)
 
     def p_at_least(self, bound: float) -> float | None:
         """One-sided p of the hypothesis that the true difference is at least ``bound``."""
+        if self.evidence is not None and self.width is not None and abs(bound) < self.width:
+            return self.evidence.p_at_least(bound / self.width)
         return None if self.value is None else self._tail(-self.value, -bound)
 
     def _tail(self, value: float, bound: float) -> float | None:
