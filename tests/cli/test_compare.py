@@ -29,14 +29,15 @@ def runs(tmp_path):
 def test_the_page(tmp_path, runs):
     done = calipers("compare", *runs, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    text = re.sub(r"about \d+ more tasks", "about N more tasks", done.stdout)
+    text = re.sub(r"about \d+ new tasks", "about N new tasks", done.stdout)
     assert text.splitlines()[:-2] == [
         "A  a.jsonl  (10 tasks, 10 samples)",
         "B  b.jsonl  (10 tasks, 10 samples)",
         "",
         "mean_reward, pass_rate: undecided whether b.jsonl or a.jsonl is better: a difference of +0.2 (95 %",
-        "  interval -0.266 to +0.666, p 0.36); about N more tasks like these would decide it, if that is the",
-        "  true difference",
+        "  interval -0.266 to +0.666, p 0.36); a difference this large would show on about N new tasks,",
+        "  tested by themselves, with a chance of 80 %; the data allow anything from 10 tasks to no number at",
+        "  all, as 0 lies in the interval; to keep adding tasks to these, use compare --anytime",
         "10 common tasks",
         "",
         "metric              A       B    B - A  95 % interval          p  verdict",

@@ -128,11 +128,11 @@ class Folder:
             {**entry, "samples": before.of(more[entry["task"]])} if entry["task"] in more else entry
             for entry in plan["tasks"]
         ]
+        gone = [old for task, old in more.items() if task not in asked]
+        tasks += [{"task": old.task, "metadata": old.metadata, "samples": before.of(old)} for old in gone]
         # what was planned before comes first: whoever looks at tasks in their order finds new ones behind old ones
         place = {old.task: number for number, old in enumerate(before.tasks)}
         tasks.sort(key=lambda entry: place.get(entry["task"], len(place)))
-        gone = [old for task, old in more.items() if task not in asked]
-        tasks += [{"task": old.task, "metadata": old.metadata, "samples": before.of(old)} for old in gone]
         if kept:
             wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
             self.notes.append(f"{PLAN}: {wider}; choose another --out for a smaller run")

@@ -82,11 +82,12 @@ class Verdict:
 
     def _needed(self, tasks: int) -> str:
         """What a new comparison on so many tasks would show."""
-        new, alone = _counted(tasks, f"new {self._unit}"), f"tested by {'itself' if tasks == 1 else 'themselves'}"
+        new, alone = f"{tasks:,} new {self._unit}s", "tested by themselves"
         if self.within and self.difference.stderr == 0:
             return f"{new} without any difference, {alone}, would show that it is within {self.margin:g}"
         if self.more_samples:
-            new += f" (or {self.difference.units:,} with {_counted(self.more_samples, 'sample')} each)"
+            samples = f"{self.more_samples:,} sample{'' if self.more_samples == 1 else 's'}"
+            new += f" (or {self.difference.units:,} with {samples} each)"
         if not self.within:
             return f"a difference this large would show on about {new}, {alone}, with a chance of {_CHANCE}"
         shown = f"would show with a chance of {_CHANCE} that it is within {self.margin:g}"
@@ -103,7 +104,7 @@ class Verdict:
         beyond = "" if not ends[0] <= 0 <= ends[1] else ", as 0 lies in the interval"
         if self.within:
             beyond = ", as the interval reaches beyond the margin"
-        return f"; the data allow anything from {_counted(least, self._unit)} to no number at all{beyond}"
+        return f"; the data allow anything from {least:,} {self._unit}s to no number at all{beyond}"
 
     @property
     def _unit(self) -> str:
@@ -293,10 +294,6 @@ def _spread(difference: Difference) -> float:
     if difference.effective_tasks and difference.width is not None:
         return difference.width / math.sqrt(difference.effective_tasks)
     return difference.stderr or 0.0
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _signed(value: float) -> str:
