@@ -64,17 +64,20 @@ def first_claims(differences: Floats, sizes: Floats | None = None, level: float 
     together.
     """
     tasks, runs = differences.shape
-    up, down = np.ones((2, len(SIZES), runs))
+    capital, gains, moves = np.ones((2, len(SIZES), runs)), np.empty((len(SIZES), runs)), np.empty((len(SIZES), runs))
+    up, down = capital
     squares, found = np.zeros(runs), np.full(runs, tasks + 1)
     scale = np.ones(tasks) if sizes is None else np.maximum.accumulate(sizes)
     for place in range(tasks):
         moved = differences[place] / scale[place]
         spread = np.sqrt((1 + squares / scale[place] ** 2) / (place + 4))
-        gains = np.minimum(SIZES[:, None] / spread, MOST) * moved
-        with np.errstate(over="ignore"):  # a capital that no number holds is enough in any case
-            up *= 1 + gains
-            down *= 1 - gains
-            enough = (up.sum(axis=0) + down.sum(axis=0)) >= 2 * len(SIZES) / level
+        np.divide(SIZES[:, None], spread, out=gains)
+        np.minimum(gains, MOST, out=gains)
+        gains *= moved
+        with np.errstate(over="ignore", invalid="ignore"):  # a capital beyond all numbers was enough before
+            up += np.multiply(up, gains, out=moves)
+            down -= np.multiply(down, gains, out=moves)
+            enough = capital.sum(axis=(0, 1)) >= 2 * len(SIZES) / level
         found[enough & (found > tasks)] = place + 1
         squares += differences[place] ** 2
     return found
@@ -282,7 +285,8 @@ def _text(
                 f"Written by `make bench-statistics`: {len(without)} worlds without a difference, seed {seed}, "
                 f"{runs:,} runs of {TASKS:,} tasks a world (of clusters: {CLUSTERS} clusters). The anytime test looks "
                 f"after every task, the default test (half of the runs) at {TASKS // BETWEEN} looks, {BETWEEN} "
-                "tasks apart. How often either claims, at any look, a difference that is not there, mean / worst over worlds, in per cent:\n"
+                "tasks apart. How often either claims, at any look, a difference that is not there, mean / worst over "
+                "worlds, in per cent:\n"
             ),
             _level_table(without),
             filled(

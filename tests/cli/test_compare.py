@@ -171,3 +171,21 @@ def test_the_help_loads_nothing_and_says_it_all(tmp_path):
     assert done.returncode == 0
     for option in ("--margin", "--test", "--baseline", "--fail-on", "--flips", "--adjust", "--cluster", "--by"):
         assert option in done.stdout
+
+
+def test_a_verdict_that_may_be_asked_again(tmp_path, runs):
+    done = calipers("compare", *runs, "--anytime", "--metric", "mean_reward", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    page = " ".join(done.stdout.split())
+    assert "add tasks to the runs and ask again: this verdict may be asked for after every batch" in page
+    order = "tasks in the order of the second run: its plan, when its tasks started, or their first rows"
+    assert f"test betting, confidence 95 %, dialect native, missing gap, seed 0, {order}, digest" in page
+    failed = calipers("compare", *runs, "--anytime", "--test", "sign-flip", cwd=tmp_path)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert "--anytime is a test of its own; expected no --test sign-flip beside it" in failed.stderr
+
+
+def test_the_csv_has_the_range_of_new_tasks(tmp_path, runs):
+    done = calipers("compare", *runs, "--format", "csv", "--metric", "mean_reward", cwd=tmp_path)
+    (row,) = csv.DictReader(done.stdout.splitlines())
+    assert (int(row["new_tasks_low"]) < int(row["more_tasks"]), row["new_tasks_high"]) == (True, "")
