@@ -21,7 +21,7 @@ from bench.statistics_rule import Floats, Ints
 from calipers.stats.anytime import MOST, SIZES
 from calipers.stats.power import POWER, quantiles, tasks_needed
 
-RUNS, TRUE_RUNS = 10_000, 4_000  # of a world without a difference, and of one with a difference
+RUNS = 10_000  # of a world
 TASKS, BETWEEN = 1000, 20  # of a run, and of the fixed test between two looks: 50 looks
 CHUNK = 2_500  # runs at once: what they hold fits into a cache
 LONGEST = 2.2  # times the tasks of the fixed test: how long a true difference is waited for
@@ -271,19 +271,19 @@ def _pairs(tally: Ints) -> Pairs:
 def part(fewer: int, seed: int) -> tuple[str, list[str]]:
     """The text for the page, and a sentence for each promise that was not kept."""
     streams = [np.random.default_rng(one) for one in np.random.SeedSequence([seed, 16]).spawn(3)]
-    runs, true_runs = RUNS // fewer, TRUE_RUNS // fewer
-    without, true = list(levels(runs, streams[0])), list(costs(true_runs, streams[1]))
+    runs = RUNS // fewer
+    without, true = list(levels(runs, streams[0])), list(costs(runs, streams[1]))
     advice = list(followed(runs, streams[2]))
-    return _text(without, true, advice, runs, true_runs, seed), _unkept(without, true, runs, true_runs)
+    return _text(without, true, advice, runs, seed), _unkept(without, true, runs)
 
 
-def _unkept(without: Sequence[Level], true: Sequence[Cost], runs: int, true_runs: int) -> list[str]:
+def _unkept(without: Sequence[Level], true: Sequence[Cost], runs: int) -> list[str]:
     said = [
         f"{one.world}, {one.name}: {percent(one.claimed)} % false claims"
         for one in without
         if one.claimed > LEVEL + math.sqrt(LEVEL * (1 - LEVEL) / runs)
     ]
-    error = math.sqrt(LEAST_POWER * (1 - LEAST_POWER) / true_runs)
+    error = math.sqrt(LEAST_POWER * (1 - LEAST_POWER) / runs)
     said += [
         f"{one.name}: {percent(one.found)} % at {one.tasks} tasks"
         for one in true
@@ -292,14 +292,12 @@ def _unkept(without: Sequence[Level], true: Sequence[Cost], runs: int, true_runs
     said += [
         f"{one.name}: 80 % at {one.times:.2f} times the tasks"
         for one in true
-        if one.late < POWER - math.sqrt(POWER * (1 - POWER) / true_runs)
+        if one.late < POWER - math.sqrt(POWER * (1 - POWER) / runs)
     ]
     return said
 
 
-def _text(
-    without: Sequence[Level], true: Sequence[Cost], advice: Sequence[Advice], runs: int, true_runs: int, seed: int
-) -> str:
+def _text(without: Sequence[Level], true: Sequence[Cost], advice: Sequence[Advice], runs: int, seed: int) -> str:
     return "\n".join(
         [
             filled(
@@ -311,7 +309,7 @@ def _text(
             ),
             _level_table(without),
             filled(
-                f"What it costs where there is a difference, {true_runs:,} runs a world: the tasks on which the "
+                f"What it costs where there is a difference, {runs:,} runs a world: the tasks on which the "
                 "default test, asked once, shows it in about 80 %; how often the anytime test has claimed it by "
                 "then; and how many times as many tasks it takes to 80 %. In worlds with a star no constant of the "
                 "test was chosen:\n"

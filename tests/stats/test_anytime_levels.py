@@ -51,14 +51,14 @@ def test_broken_promises_are_said():
         Level("clusters", "few", 0.01, None),
     ]
     costs = [
-        Cost("kept", 0.4, 100, 0.8, 0.435, 1.86, False, 0.797),
+        Cost("kept", 0.4, 100, 0.8, 0.4355, 1.86, False, 0.797),
         Cost("weak", 0.4, 100, 0.8, 0.42, 1.8, False, 0.82),
         Cost("slow", 0.4, 100, 0.8, 0.5, 1.9, False, 0.78),
         Cost("fine", 0.1, 100, 0.8, 0.2, 1.9, True, 0.82),  # less is promised where rewards are finely graded
         Cost("fine and slow", 0.1, 100, 0.8, 0.2, 2.1, True, 0.78),
     ]
-    said = _unkept(levels, costs, 10_000, 4_000)
+    said = _unkept(levels, costs, 10_000)
     assert [line.partition(":")[0] for line in said] == ["fair, broken", "weak", "slow", "fine and slow"]
-    page = _text(levels, costs, [Advice("a world", 100, [0.04, 0.11, 0.16])], 10_000, 4_000, 20)
+    page = _text(levels, costs, [Advice("a world", 100, [0.04, 0.11, 0.16])], 10_000, 20)
     assert "| fair | 2 | 5.6 / 6.0 | 30.0 / 30.0 |" in page
     assert "| a world | 100 | 4.0 | 11.0 | 16.0 |" in page

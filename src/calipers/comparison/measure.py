@@ -70,7 +70,10 @@ def _measure(matter: Matter) -> Measured:
         samples=matter.samples(there),
         values=_task_values(metric, reduced),
         weights=(reduced[0].values[:, 1], reduced[1].values[:, 1]) if counts else None,
-        mcnemar=flips(outright[0][there], outright[1][there]) if outright and counted else None,
+        # whose p holds for one look only
+        mcnemar=flips(outright[0][there], outright[1][there])
+        if outright and counted and not matter.question.anytime
+        else None,
         pair=variance,
         repeats=repeats,
     )
