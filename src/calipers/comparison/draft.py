@@ -76,7 +76,7 @@ def drafted(meeting: Meeting, one: int, two: int, sides: Sequence[Side], questio
     notes += [*gaps_told(names[0], common.first, plan.missing), *gaps_told(names[1], common.second, plan.missing)]
     if question.anytime and (waiting := int((~common.settled).sum())):
         notes.append(
-            f"{counted(waiting, 'task')} from the first unfinished one on left out: finish the runs to count them"
+            f"{counted(waiting, 'task')} left out, from the first unfinished one on: finish the runs to count them"
         )
     counts = len(common.first), len(common.second)
     if counts[0] != counts[1]:

@@ -4,8 +4,9 @@ Tasks come one after another in an order that does not depend on their results. 
 differences one bets, before each task, on what it will bring: if the candidate is the true mean, no bet gains on
 average, and the capital is a nonnegative martingale that starts at 1. By Ville's inequality it ever reaches 20 with
 a chance of at most 5 %, for every law on the range, skewed or not. A candidate against which the capital has reached
-that is ruled out for good; those never ruled out are the confidence sequence (Waudby-Smith and Ramdas 2024). A fixed
-test that is read after every batch of tasks sees a difference that is not there in 15 to 70 % of all runs.
+that is ruled out for good; those never ruled out are the confidence sequence (Waudby-Smith and Ramdas 2024). The
+default test, read after each of 50 batches, claims a difference that is not there in 28 % of runs drawn from one law,
+and in up to 73 % where one run is steady and the other all or nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a comparison amounts to, in one word and one sentence, and what it would take where it is open.
 
 Tasks that are added to those of an undecided comparison, to be tested together with them, make a second look of it:
-followed once under no difference, such advice gives 11 % false claims in place of 5. So what is counted here are
+followed once under no difference, such advice gives about 10 % false claims in place of 5. So what is counted here are
 tasks of a new comparison, tested by themselves.
 """
 
