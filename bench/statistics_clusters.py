@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import sqrt
 
 import numpy as np
@@ -16,14 +16,22 @@ ICCS = (0.0, 0.2, 0.5)  # share of a cluster's chance in the variance of one sam
 WITHIN = 0.2  # share of a task's chance in the variance that its cluster leaves over
 
 
-def cluster_cells(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
+def cluster_cells(
+    replicates: int,
+    rng: np.random.Generator,
+    *,
+    clusters: Sequence[int] = CLUSTERS,
+    means: Sequence[float] = MEANS,
+    repeats: Sequence[int] = (1, 4),
+    iccs: Sequence[float] = ICCS,
+) -> Iterator[Cell]:
     """Tasks in clusters that share a chance; binary rewards."""
-    for units in CLUSTERS:
+    for units in clusters:
         for kind in ("even clusters", "uneven clusters"):
             sizes = cluster_sizes(units, kind)
-            for mean in MEANS:
-                for samples in (1, 4):
-                    for icc in ICCS:
+            for mean in means:
+                for samples in repeats:
+                    for icc in iccs:
                         sums = cluster_sums(sizes, mean, samples, icc, replicates, rng)
                         world = World(kind, "mean_reward", units, mean, str(samples), icc)
                         stderr = true_stderr(sizes, mean, samples, icc)

@@ -6,8 +6,8 @@ tasks, sampled, and an interval. Coverage is the share of replicates whose inter
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import comb, sqrt
 from typing import TypeAlias
 
@@ -88,33 +88,53 @@ class Law:
 
 
 def binary_cells(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """Rewards of 0 and 1. Tasks are drawn as tallies of their outcomes, which is all the metrics read."""
+    """Rewards of 0 and 1."""
     for units in TASKS:
         for mean in MEANS:
             for samples, counts in SAMPLES.items():
                 for chance in CHANCES:
-                    n, c, probability = outcomes(counts, mean, chance)
-                    tallies = rng.multinomial(units, probability, size=replicates)
-                    for metric in metrics_of(samples):
-                        law = law_of(metric, n, c, probability)
-                        world = World("binary", metric, units, mean, samples, chance)
-                        yield judged(world, law.truth, law.deviation / sqrt(units), law.spreads(tallies))
+                    world = World("binary", "", units, mean, samples, chance)
+                    yield from tallied_cells(
+                        world, metrics_of(samples), outcomes(counts, mean, chance), replicates, rng
+                    )
+
+
+def tallied_cells(
+    world: World,
+    metrics: Sequence[str],
+    possible: tuple[Ints, Ints, Floats],
+    replicates: int,
+    rng: np.random.Generator,
+) -> Iterator[Cell]:
+    """A cell for each metric. Tasks are drawn as tallies of their outcomes, which is all the metrics read."""
+    n, c, probability = possible
+    tallies = rng.multinomial(world.units, probability, size=replicates)
+    for metric in metrics:
+        law = law_of(metric, n, c, probability)
+        stderr = law.deviation / sqrt(world.units)
+        yield judged(replace(world, metric=metric), law.truth, stderr, law.spreads(tallies))
 
 
 def real_cells(replicates: int, rng: np.random.Generator) -> Iterator[Cell]:
-    """Rewards between 0 and 1. Tasks are drawn with replacement from a large population with a mean of its own."""
+    """Rewards between 0 and 1."""
     for mean in MEANS:
         for chance in CHANCES:
             for fine in FINE:
                 rewards = real_population(mean, chance, fine, rng)
                 for samples in ("1", "4", "16"):
-                    values = rewards[:, : int(samples)].mean(axis=1)
-                    truth, deviation = float(values.mean()), float(values.std())
-                    for units in TASKS:
-                        drawn = values[rng.integers(0, POPULATION, size=(replicates, units))]
-                        spreads = of_clusters(drawn, np.ones(units, dtype=np.int64))
-                        world = World("real", "mean_reward", units, mean, samples, chance, fine)
-                        yield judged(world, truth, deviation / sqrt(units), spreads)
+                    world = World("real", "mean_reward", 0, mean, samples, chance, fine)
+                    yield from drawn_cells(world, rewards[:, : int(samples)].mean(axis=1), TASKS, replicates, rng)
+
+
+def drawn_cells(
+    world: World, values: Floats, tasks: Sequence[int], replicates: int, rng: np.random.Generator
+) -> Iterator[Cell]:
+    """A cell for each number of tasks, drawn with replacement from a large population of task values."""
+    truth, deviation = float(values.mean()), float(values.std())
+    for units in tasks:
+        drawn = values[rng.integers(0, len(values), size=(replicates, units))]
+        spreads = of_clusters(drawn, np.ones(units, dtype=np.int64))
+        yield judged(replace(world, units=units), truth, deviation / sqrt(units), spreads)
 
 
 def judged(world: World, truth: float, stderr: float, spreads: Spreads) -> Cell:

@@ -168,9 +168,16 @@ def drawn_test(
     return _test(world, "real", tasks, mean, str(samples), of_differences(drawn))
 
 
-def rate_test(tasks: int, mean: float, chance: float | None, replicates: int, rng: np.random.Generator) -> Test:
-    """The pooled pass_rate with 1 to 8 samples in either run."""
-    counts = SAMPLES[UNEVEN]
+def rate_test(
+    tasks: int,
+    mean: float,
+    chance: float | None,
+    replicates: int,
+    rng: np.random.Generator,
+    samples: str = UNEVEN,
+    counts: Sequence[int] = SAMPLES[UNEVEN],
+) -> Test:
+    """The pooled pass_rate with 1 to 8 samples, or some other counts, in either run."""
     rows, law = [], []
     for n in counts:
         for m in counts:
@@ -180,7 +187,7 @@ def rate_test(tasks: int, mean: float, chance: float | None, replicates: int, rn
                 law.append(together[c, d])
     outcomes, weights = np.array(rows, dtype=np.float64), np.array(law)
     tally = rng.multinomial(tasks, weights / weights.sum(), size=replicates)
-    return _test("fair", "pass_rate", tasks, mean, UNEVEN, of_rates(outcomes[:, :2], outcomes[:, 2:], tally))
+    return _test("fair", "pass_rate", tasks, mean, samples, of_rates(outcomes[:, :2], outcomes[:, 2:], tally))
 
 
 def cluster_test(

@@ -34,7 +34,7 @@ from bench.statistics_report import Found, replaced, text
 
 PAGE = ROOT / "docs" / "statistics.md"
 REPLICATES = {"binary": 40_000, "real": 10_000, "clusters": 10_000}
-RUNS = 3_000  # that are looked at while they go, in each world
+RUNS = 10_000  # that are looked at while they go, in each world
 LAWS = ("exponential", "log-normal")
 QUICK = 10  # --quick divides the replicates by it
 

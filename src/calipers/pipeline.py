@@ -24,7 +24,7 @@ import numpy as np
 
 from calipers.dialects.dialect import NATIVE, Asked, resolve
 from calipers.dialects.reads import column_of, economics_of, is_reward, per_column, per_reward, unrewarded
-from calipers.errors import Incomplete, PluginError
+from calipers.errors import Incomplete, InputError, PluginError
 from calipers.metrics.aggregate import mean, pooled
 from calipers.metrics.metric import Metric
 from calipers.metrics.rewards import MEAN_REWARD
@@ -241,6 +241,9 @@ def _read(
         return source, list
     if isinstance(source, (str, os.PathLike)):
         source = [source]
+    if not isinstance(source, (list, tuple, np.ndarray)):  # the columns of a frame would be taken for tasks
+        kind = f"{type(source).__module__.partition('.')[0]}.{type(source).__qualname__}"
+        raise InputError(f"a {kind} cannot be scored; expected paths, a list of rewards for each task, or Rollouts")
     paths = [os.fspath(path) for path in source if isinstance(path, (str, os.PathLike))]
     if paths and len(paths) == len(source):
         return begin_reading(paths, columns=columns, labels=labels, progress=progress)

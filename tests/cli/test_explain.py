@@ -1,10 +1,13 @@
+import json
+
 import pytest
+from cli.running import lines
 
 from calipers.cli import glossary, run
 from calipers.metrics.cards import CARDS
-from calipers.stats.cards import INTERVALS
+from calipers.stats.cards import INTERVALS, METHODS, method_named
 
-NOTHING = "no metric, interval, verifier, filter, model, outcome, dialect or format named"
+NOTHING = "no metric, interval, test, verifier, filter, model, outcome, dialect or format named"
 
 
 def explained(capsys, *arguments):
@@ -21,9 +24,13 @@ def explained(capsys, *arguments):
         ("mean_reward", "mean_reward", "arXiv:2411.00640"),
         ("percentile", "percentile", "type 7"),
         ("percentile(column=latency_s, q=95)", "percentile", "type 7"),
-        ("wilson", "wilson", "when         Always for values of 0 and 1"),
+        ("wilson", "wilson", "when         Values of 0 and 1: it is the default"),
         ("exact", "clopper-pearson", "at 0 %       From exactly 0: 0 of 30 gives 0 to 0.1157."),
         ("default", "wilson_t", "on request   no name of --interval: it comes by itself"),
+        ("mid-p", "mid_p", "option       --test mid-p"),
+        ("mid_p", "mid_p", "limit        Its level is not proven"),
+        ("PPI++", "ppi++", "arXiv:2311.01453"),
+        ("p_holm", "holm", "source       Holm 1979"),
         ("refused", "refused", "contributes  0, unless a verifier gave a reward"),
         ("judge_failed", "judge_failed", "contributes  a gap"),
         ("evsys", "evsys", "pass@3       any_of_first_3"),
@@ -62,6 +69,83 @@ def test_every_interval_has_its_card(capsys, name):
     assert max(map(len, text.splitlines())) <= 100
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_every_test_adjustment_and_estimator_has_its_card(capsys, name):
+    text = explained(capsys, name)
+    assert text.startswith(f"{name}\n{METHODS[name].one_line}\n")
+    assert all(f"\n{label}" in text for label in ("answers", "formula", "when", "limit", "source"))
+    assert max(map(len, text.splitlines())) <= 100
+
+
+ROWS = [
+    {"task": f"t{task}", "sample": sample, "reward": reward, "latency_s": 1.0 + task, "level": "ab"[task % 2]}
+    for task in range(12)
+    for sample in range(4)
+    for reward in [1.0 if (task * 7 + sample * 5) % 12 < 6 else 0.0]
+]
+FLIPPED = [{**row, "reward": 1.0 if row["task"] in ("t1", "t4", "t6") else row["reward"]} for row in ROWS]
+ONE_EACH = [row for row in ROWS if row["sample"] == 0]
+BOTH_SETS = [{**row, "dataset": name} for name in ("x", "y") for row in ROWS]
+LABELS = [f"t{task},{sample},{(task + sample) % 2}" for task in range(10) for sample in range(2)]
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    third = [{**row, "reward": row["reward"] / 2} for row in FLIPPED]
+    made = {"a": ROWS, "b": FLIPPED, "c": third, "one": ONE_EACH, "sets": BOTH_SETS}
+    for name, rows in made.items():
+        lines(tmp_path, *rows, name=f"{name}.jsonl")
+    lines(tmp_path, *({**row, "reward": 1 - row["reward"]} for row in ONE_EACH), name="other.jsonl")
+    (tmp_path / "labels.csv").write_text("\n".join(["task,sample,label", *LABELS]) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "among"),
+    [
+        ("score a.jsonl --metric mean_reward --metric pass@2 --metric bayes_mean", {"wilson_t", "posterior"}),
+        ("score one.jsonl --metric mean(column=latency_s) --metric latency_p50", {"t", "woodruff"}),
+        ("score one.jsonl", {"wilson"}),
+        ("score sets.jsonl", {"mover"}),
+        *((f"score a.jsonl --interval {name}", {name}) for name in ("clopper-pearson", "jeffreys", "beta", "bca")),
+        ("score a.jsonl --interval beta_mixture", {"beta_mixture"}),
+        ("compare a.jsonl b.jsonl --by level --metric mean_reward --metric pass@2", {"floored_t"}),
+        ("compare a.jsonl b.jsonl c.jsonl --adjust bh --margin 0.2", {"floored_t", "bh", "margin_score"}),
+        ("compare one.jsonl other.jsonl --margin 0.2", {"sidak", "tango"}),
+        ("compare a.jsonl b.jsonl --test strict --adjust none", {"strict", "none"}),
+        ("compare a.jsonl b.jsonl --test sign-flip", {"sign_flip"}),
+        ("compare a.jsonl b.jsonl --metric latency_p50", {"paired_bootstrap"}),
+        *((f"compare one.jsonl other.jsonl --test {test}", {test.replace("-", "_")}) for test in ("mcnemar", "mid-p")),
+        ("gate b.jsonl --baseline a.jsonl --require lower(delta(mean_reward))>=-0.9", set()),
+        ("curve a.jsonl --to 8", set()),
+        ("items a.jsonl b.jsonl c.jsonl", set()),
+        ("judge-check a.jsonl --labels labels.csv", {"ppi++", "ppi", "labels", "rogan_gladen", "judge", "bias"}),
+        ("plan a.jsonl b.jsonl --detect 0.1", set()),
+    ],
+)
+def test_no_method_that_is_printed_lacks_a_card(capsys, files, arguments, among):
+    assert run([*arguments.split(), "--format", "json"]) in (0, 1, 3)
+    found = set(methods_in(json.loads(capsys.readouterr().out)))
+    assert among <= found
+    assert {name for name in found if method_named(name) is None} == set()
+
+
+def methods_in(document):
+    """Every method, test and adjustment that a document names, those of its signatures too."""
+    if isinstance(document, list):
+        for item in document:
+            yield from methods_in(item)
+    if isinstance(document, dict):
+        for key, value in document.items():
+            if isinstance(value, str) and key.endswith(("method", "test", "adjust", "interval")):
+                yield value
+            elif key == "signature":
+                parts = (part.partition(":") for part in value.split("|"))
+                yield from (name for kind, _, name in parts if kind in ("interval", "test"))
+            else:
+                yield from methods_in(value)
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -84,6 +168,8 @@ def test_every_outcome(capsys, name):
     [
         (["pas@3"], f"{NOTHING} 'pas@3'; did you mean 'pass@{{k}}'"),
         (["wilsn"], f"{NOTHING} 'wilsn'; did you mean 'wilson'"),
+        (["sign-flop"], f"{NOTHING} 'sign-flop'; did you mean 'sign_flip'"),
+        (["tangoo"], f"{NOTHING} 'tangoo'; did you mean 'tango'"),
         (["pass@0"], "metric 'pass@0': k is 0; expected a positive integer"),
         (["refusd"], f"{NOTHING} 'refusd'; did you mean 'refused'?"),
         (["zzzz"], f"{NOTHING} 'zzzz'; calipers list WHAT shows what there is"),  # not a hundred names

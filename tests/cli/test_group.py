@@ -25,10 +25,13 @@ def test_the_table_tells_the_truth(name, entry):
         ["list", "dialects"],
         ["list", "formats"],
         ["list", "outcomes"],
+        ["list", "methods"],
         ["explain", "percentile"],
         ["explain", "pass@3", "--dialect", "evsys"],
         ["explain", "evsys"],
         ["explain", "refused"],
+        ["explain", "mid-p"],
+        ["explain", "tango"],
         ["score", "--help"],
     ],
 )

@@ -217,3 +217,37 @@ def test_no_ranks_where_one_may_look_again(tmp_path):
     contest = calipers.compare(*paths, anytime=True).contests[0]
     assert (len(contest.pairs), contest.ranks) == (3, ())
     assert calipers.compare(*paths).contests[0].ranks
+
+
+def test_below_the_primary_question_line_and_interval_agree(tmp_path, made):
+    """A slice is adjusted like its p: the sequence is asked again at the confidence that Sidak leaves it."""
+    tasks, old, new = made
+    paths = []
+    for name, some in (("a", old), ("b", new)):
+        rows = rows_of(tasks, some)
+        for row in rows:
+            row["metadata"] = {"third": int(row["task"]) % 3}
+        paths.append(put(tmp_path / f"{name}.jsonl", *rows))
+    found = calipers.compare(*paths, metric="mean_reward", by="third", anytime=True)
+    primary, *slices = found.contests[0].pairs[0].findings
+    assert (primary.role, primary.confidence, len(slices)) == ("primary", 0.95, 3)
+    for one in slices:
+        assert one.confidence == pytest.approx(0.95 ** (1 / 3))
+        low, high = one.interval
+        assert (low < 0 < high) == (one.p_adjusted > 0.05)
+
+
+def test_missing_rollouts_have_bounds_at_every_look(tmp_path, made):
+    """What is missing is filled in both ways, and the sequence of bets goes over the filled tasks."""
+    tasks, old, new = made
+    rows = rows_of(tasks, new)
+    for row in rows[::40]:
+        row["reward"] = None
+    before, after = put(tmp_path / "a.jsonl", *rows_of(tasks, old)), put(tmp_path / "b.jsonl", *rows)
+    found = calipers.compare(before, after, metric="mean_reward", anytime=True)["mean_reward"]
+    assert (found.missing, found.verdict, found.worst_verdict) == ((0, 10), "better", "better")
+    lowest, highest = found.bounds
+    filled = np.where(np.arange(400) % 40 == 0, 0.0, new)
+    assert lowest == pytest.approx((filled - old).mean())
+    assert lowest < found.delta < highest
+    assert found.tipping.most == 10

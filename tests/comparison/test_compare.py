@@ -20,7 +20,8 @@ FIRST = [[1], [0], [1], [0], [0], [0], [1], [1], [1], [0]]  # its B
 def test_the_anchor_of_the_paired_difference():
     found = calipers.compare(FIRST, SECOND)["mean_reward"]
     assert (found.first, found.second, found.delta) == (0.5, 0.7, pytest.approx(0.2))
-    assert found.stderr == pytest.approx(0.206155, abs=1e-6)  # 0.2, floored
+    assert found.stderr == pytest.approx(0.2)
+    assert found.floored_stderr == pytest.approx(0.206155, abs=1e-6)  # by which it is tested
     assert found.p == pytest.approx(0.357324, abs=1e-6)
     assert found.interval == pytest.approx((-0.266356, 0.666356), abs=1e-6)
     assert (found.verdict, found.tasks, found.samples) == ("undecided", 10, (10, 10))
@@ -291,9 +292,9 @@ def test_gaps_are_told_and_not_only_left_out(tmp_path):
     """Failures on one side must not raise its score unseen."""
     one = run(tmp_path / "a.jsonl", {"t": [1, 0], "u": [1, 1]}, model="a")
     two = run(tmp_path / "b.jsonl", {"t": [1, None], "u": [1, 1]}, model="b")
-    for missing, what in (("gap", "left out"), ("zero", "counted 0")):
+    for missing, what in (("gap", "excluded"), ("zero", "counted as 0")):
         found = calipers.compare(one, two, metric="mean_reward", missing=missing)
-        assert f"b has 1 gap among its 4 rollouts of these tasks, {what}" in found.contests[0].pairs[0].notes
+        assert f"b: 1 of 4 rollouts of these tasks is missing ({what})" in found.contests[0].pairs[0].notes
 
 
 def test_samples_are_not_advised_where_clusters_are_the_units(tmp_path):

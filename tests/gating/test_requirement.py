@@ -49,6 +49,16 @@ def test_what_is_read(text, metric, end, delta, by, cut, op, number):
         ("delta(lower(x)) >= 1", "expected lower(delta(METRIC))"),
         ("lower() >= 1", "is no metric"),
         ("x[level] >= 1", "is no metric, or"),
+        ("pass_rate[task] >= 1", "is no metric, or"),
+        ("lower(worst(x)) >= 1", "expected worst(lower(delta(METRIC)))"),
+        ("worst(worst(x)) >= 1", "means nothing"),
+        ("worst(delta(lower(x))) >= 1", "means nothing"),
+        ("lower(missing) <= 1", "lower(missing) means nothing; expected missing, the share of planned rollouts"),
+        ("worst(missing) <= 1", "means nothing"),
+        ("worst(pass_rate[level]) >= 1", "[level] names no slice; expected worst(METRIC[task])"),
+        ("worst(mean_reward[task]) >= 1", "counts no passes; expected worst(pass_rate[task]), or pass@1"),
+        ("worst(pass_rate[task]) <= 1", "the worst task is the lowest, and <= asks for less; expected >= or >"),
+        ("delta(x[level=*]) >= 0", "a difference is of one slice at a time"),
     ],
 )
 def test_what_cannot_be_read(text, said):
@@ -91,3 +101,24 @@ def test_a_share_is_of_what_was_planned():
     # 0.29 * 100 is 28.999999999999996, and 29 of 100 are 29 %
     assert all(gaps_allowed(f"{n}%", "x").allow(n, 100) for n in range(101))
     assert not any(gaps_allowed(f"{n}%", "x").allow(n + 1, 100) for n in range(101))
+
+
+@pytest.mark.parametrize(
+    ("text", "worst", "weakest", "every", "missing", "end", "delta"),
+    [
+        ("worst(pass@1) >= 0.6", True, False, False, False, None, False),
+        ("worst(lower(pass@1)) >= 0.6", True, False, False, False, "lower", False),
+        ("worst( delta(pass@1) ) >= 0", True, False, False, False, None, True),
+        ("worst(lower(delta(pass@1))) >= -0.02", True, False, False, False, "lower", True),
+        ("worst(pass@1[level=hard]) >= 0.6", True, False, False, False, None, False),
+        ("missing <= 0.05", False, False, False, True, None, False),
+        ("missing[level=hard] <= 0.05", False, False, False, True, None, False),
+        ("pass_rate[task=*] >= 0.8", False, False, True, False, None, False),
+        ("worst(pass_rate[task=*]) >= 0.8", True, False, True, False, None, False),
+        ("worst(pass_rate(threshold=0.5)[ task ]) >= 0.8", False, True, False, False, None, False),
+    ],
+)
+def test_what_is_asked_of_missing_rollouts_and_of_every_task(text, worst, weakest, every, missing, end, delta):
+    found = parse(text)
+    assert (found.worst, found.weakest, found.every, found.missing) == (worst, weakest, every, missing)
+    assert (found.end, found.delta) == (end, delta)

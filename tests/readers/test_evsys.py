@@ -2,9 +2,11 @@ import json
 import math
 
 import numpy as np
+import polars as pl
 import pytest
 from readers.given import refused, seen, written
 
+import calipers
 from calipers.errors import InputError
 from calipers.readers.evsys import from_rewards
 from calipers.readers.files import LONGEST_LINE
@@ -193,3 +195,18 @@ def test_other_keys_may_be_named_beside_theirs(tmp_path):
     table, inputs = read([path], columns={"reward": "score"})
     assert inputs[0].format == "evsys_predictions"
     assert seen(table) == [{"task": "a", "sample": 0, "outcome": "scored", "reward reward": 1.0}]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        pl.DataFrame({"task": [1.0, 2.0], "reward": [1.0, 0.5]}),  # its columns were taken for tasks: 1.125
+        pl.Series([1.0, 0.5]),
+        {"t1": [1.0, 0.0]},
+        {1.0, 0.5},
+        iter([[1.0]]),
+    ],
+)
+def test_what_is_not_understood_is_refused(source):
+    with pytest.raises(InputError, match="cannot be scored; expected paths, a list of rewards for each task"):
+        calipers.score(source, "mean_reward")

@@ -48,8 +48,8 @@ def test_the_interval_is_that_of_all_looks_together(moved, _, ends):
         assert ends[0] - 1e-6 <= low <= found.value <= high <= ends[1] + 1e-6
     for end, outside in ((low, low - 1e-4), (high, high + 1e-4)):
         if abs(end) < 1:
-            assert found.evidence.against(end).max() == pytest.approx(np.log(20), abs=1e-4)
-            assert found.evidence.against(outside).max() > np.log(20)
+            assert found.sequence.against(end).max() == pytest.approx(np.log(20), abs=1e-4)
+            assert found.sequence.against(outside).max() > np.log(20)
 
 
 def test_what_was_shown_stays_shown():
@@ -162,7 +162,7 @@ def test_margins():
     small = anytime(np.tile([0.05, -0.05], 400), limits=UNIT)
     assert equivalence(small, 0.1).shown
     assert equivalence(small, 0.1).p == pytest.approx(
-        max(small.evidence.p_at_most(-0.1), small.evidence.p_at_least(0.1))
+        max(small.sequence.p_at_most(-0.1), small.sequence.p_at_least(0.1))
     )
     assert not equivalence(small, 0.001).shown
     assert verdict(small, margin=0.1).word == "equivalent"

@@ -130,6 +130,7 @@ def test_a_range_is_mapped_back():
         (["t", *DRAWN], [0.1, 0.3, 0.2, 0.2], {"clusters": [0, 0, 1, 1]}, "all clusters agree"),
         (["wilson", *BETA], [3, 5.5, 4], {"limits": None}, "NAME needs a known range; t, bootstrap and bca do not"),
         (["bootstrap"], passes(1, 1000), {"confidence": 0.1}, "the draws agree at this confidence"),
+        (["bca"], [0.0, 7.6e-136], {}, "the draws are too skewed for NAME"),  # their cubes are 0
     ],
 )
 def test_no_interval_says_why(names, values, options, why):

@@ -44,10 +44,15 @@ NO = 1
 )
 @click.option(
     "--adjust",
-    type=click.Choice(["holm", "bh", "none"]),
-    default="holm",
+    type=click.Choice(["sidak", "holm", "bh", "none"]),
+    default="sidak",
     show_default=True,
-    help="By which p the verdicts go, where several tests are made.",
+    help="How verdicts allow for several tests. sidak: the primary question first, the others below it.",
+)
+@click.option(
+    "--primary",
+    metavar="METRIC[KEY=VALUE]",
+    help="The question asked first, at the full level [default: the first metric on all tasks].",
 )
 @click.option("--baseline", metavar="NAME", help="Compare every run with this one only: a path, a model or an agent.")
 @click.option("--flips", metavar="N", type=int, default=10, show_default=True, help="Tasks of a kind that are shown.")

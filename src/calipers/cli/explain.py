@@ -14,7 +14,8 @@ from calipers.errors import UnknownName, nearest
 from calipers.metrics.cards import CARDS, card_for
 from calipers.metrics.cards.card import WIDTH, filled
 from calipers.names import FILTERS, METRICS, VERIFIERS
-from calipers.stats.cards import EXPLAINED, INTERVALS, MethodCard
+from calipers.stats.cards import CARDS as METHODS
+from calipers.stats.cards import EXPLAINED, IntervalCard, MethodCard, method_named
 
 _LABEL = 13
 
@@ -24,8 +25,9 @@ _LABEL = 13
 @click.option("--dialect", metavar="NAME", default="native", help="In whose sense the word is meant.")
 @verbose
 def explain(name: str, dialect: str) -> None:
-    """Say what NAME means: a metric (pass@3), an interval (wilson), a verifier (exact_match), a filter
-    (last_number), a kind of model (openai), a format (parquet), an outcome (refused) or a dialect (evsys).
+    """Say what NAME means: a metric (pass@3), an interval (wilson), a test (mcnemar), an adjustment (holm) or another
+    statistical method (ppi++), a verifier (exact_match), a filter (last_number), a kind of model (openai), a format
+    (parquet), an outcome (refused) or a dialect (evsys).
     """
     if dialect not in glossary.DIALECTS:
         raise UnknownName.of("dialect", dialect, glossary.DIALECTS)
@@ -34,14 +36,14 @@ def explain(name: str, dialect: str) -> None:
 
 
 def _metric(name: str) -> str:
-    """What a word means natively: a metric first, then an interval, an outcome, a dialect."""
+    """What a word means natively: a metric first, then a statistical method, an outcome, a dialect."""
     bare = name.partition("(")[0].strip()
     if METRICS.match(bare) or bare in CARDS:
         card, k = card_for(name)
         return card.to_text(k)
-    method = EXPLAINED.get(name, name)
-    if method in INTERVALS:
-        return _interval(method, INTERVALS[method])
+    method = method_named(name)
+    if method is not None:
+        return _method(method, METHODS[method])
     if name in VERIFIERS.entries:
         return _verifier(name, VERIFIERS.load(name))
     if name in FILTERS.entries:
@@ -56,10 +58,12 @@ def _metric(name: str) -> str:
         return f"{name}\n{glossary.FORMATS[name]}\n"
     if bare in METRICS.plugins():
         return f"{bare}\nA metric of an installed plugin; what it means, its own documentation says.\n"
-    names = [*METRICS.names(), *INTERVALS, *EXPLAINED, *VERIFIERS.entries, *FILTERS.entries]
+    names = [*METRICS.names(), *METHODS, *EXPLAINED, *VERIFIERS.entries, *FILTERS.entries]
     known = [*names, *glossary.MODELS, *glossary.OUTCOMES, *glossary.DIALECTS, *glossary.FORMATS]
     hint = "" if nearest(name, known) else "calipers list WHAT shows what there is"
-    raise UnknownName.of("metric, interval, verifier, filter, model, outcome, dialect or format", name, known, hint)
+    raise UnknownName.of(
+        "metric, interval, test, verifier, filter, model, outcome, dialect or format", name, known, hint
+    )
 
 
 def _word(name: str, dialect: str, ours: str | None) -> str:
@@ -73,7 +77,7 @@ def _word(name: str, dialect: str, ours: str | None) -> str:
     return f"{said}\n\n{card.to_text(k)}"
 
 
-def _interval(name: str, card: MethodCard) -> str:
+def _method(name: str, card: IntervalCard | MethodCard) -> str:
     lines = [name, card.one_line, "", *(_line(label, text) for label, text in card.parts())]
     return "\n".join(lines) + "\n"
 
@@ -115,4 +119,6 @@ def _dialect(name: str, speech: glossary.Speech) -> str:
 
 
 def _line(label: str, text: str) -> str:
-    return textwrap.fill(text, WIDTH, initial_indent=f"{label:<{_LABEL}}", subsequent_indent=" " * _LABEL)
+    held = text.replace(" %", "\xa0%")  # a number and its sign stay on one line
+    lines = textwrap.fill(held, WIDTH, initial_indent=f"{label:<{_LABEL}}", subsequent_indent=" " * _LABEL)
+    return lines.replace("\xa0", " ")

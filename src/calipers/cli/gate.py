@@ -14,7 +14,7 @@ from calipers.cli.group import verbose
 from calipers.cli.output import Target, write
 from calipers.errors import InputError
 from calipers.names import DIALECTS
-from calipers.reports.safe import clean, safe_json
+from calipers.reports.safe import clean, note_line, safe_json
 
 if TYPE_CHECKING:
     from calipers.gating.policy import Policy
@@ -31,7 +31,9 @@ FORMATS = ("table", "json", "md", "junit")
     metavar="'EXPR OP NUMBER'",
     multiple=True,
     help="What must hold, such as 'lower(pass@1) >= 0.6'; may be repeated. EXPR is a metric, lower(metric), "
-    "upper(metric), delta(metric) or lower(delta(metric)); metric[key=value] is one slice; OP is < <= > >= ==.",
+    "upper(metric), delta(metric) or lower(delta(metric)); worst(...) of any takes missing rollouts at their worse "
+    "end; missing is their share; metric[key=value] is one slice, metric[task=*] every task, worst(pass_rate[task]) "
+    "the worst; OP is < <= > >= ==.",
 )
 @click.option("--policy", metavar="FILE", type=click.Path(), help="A YAML file of requirements, of several results.")
 @click.option("--baseline", metavar="PATH", type=click.Path(), help="What delta(metric) is compared with.")
@@ -91,7 +93,7 @@ def gate(
     _written(found, targets, junit)
     _show(found, shape)
     for note in found.notes:
-        click.echo(_guarded(f"note: {clean(note, None)}"), err=True)
+        click.echo(_guarded(note_line(note)), err=True)
     _tell_github(found)
     if found.exit_code:
         raise click.exceptions.Exit(found.exit_code)

@@ -15,7 +15,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.metrics.cards import CARDS
 from calipers.names import FILTERS, METRICS, VERIFIERS, Index
 from calipers.reports.safe import clean
-from calipers.stats.cards import INTERVALS
+from calipers.stats.cards import INTERVALS, METHODS
 
 
 def metrics() -> dict[str, str]:
@@ -53,6 +53,7 @@ def benchmarks() -> dict[str, str]:
 KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
     "metrics": metrics,
     "intervals": lambda: {name: card.one_line for name, card in INTERVALS.items()},
+    "methods": lambda: {name: card.one_line for name, card in METHODS.items()},
     "verifiers": lambda: described(VERIFIERS),
     "filters": lambda: described(FILTERS),
     "models": lambda: glossary.MODELS,
@@ -67,8 +68,8 @@ KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
 @click.argument("what", metavar="WHAT", required=False)
 @verbose
 def list_names(what: str | None) -> None:
-    """List what there is. WHAT is metrics, intervals, verifiers, filters, models, benchmarks, dialects,
-    formats or outcomes.
+    """List what there is. WHAT is metrics, intervals, methods (tests, adjustments, estimators), verifiers,
+    filters, models, benchmarks, dialects, formats or outcomes.
     """
     if what is None:
         raise InputError(f"list what? expected {', '.join(KINDS)}")

@@ -14,10 +14,12 @@ from typing import Any
 
 from calipers.comparison.contents import Key, Said
 from calipers.comparison.draft import Draft, drafted
+from calipers.comparison.families import Standing, standings
 from calipers.comparison.flips import answered
-from calipers.comparison.judge import adjusted, finding
+from calipers.comparison.judge import DECIDED, finding
+from calipers.comparison.missing import with_missing
 from calipers.comparison.named import Named, named
-from calipers.comparison.question import ORDER, SHOWN, Question, make_question
+from calipers.comparison.question import ORDER, SHOWN, SIDAK, Primary, Question, make_question
 from calipers.comparison.ranks import ranks
 from calipers.comparison.runs import Meeting, chosen, meetings, runners
 from calipers.comparison.side import Side, opened
@@ -26,7 +28,7 @@ from calipers.comparison.unlike import differences, prompts_differ
 from calipers.errors import InputError
 from calipers.pipeline import Progress, Source, quietly
 from calipers.plan import make_plan
-from calipers.reports.compare import Comparison, Contest, Pair, Run
+from calipers.reports.compare import Comparison, Contest, Finding, Pair, Run
 
 
 def compare(
@@ -42,10 +44,12 @@ def compare(
     seed: int = 0,
     margin: float | None = None,
     test: str = "default",
-    adjust: str = "holm",
+    adjust: str = SIDAK,
+    primary: str | None = None,
     baseline: str | None = None,
     flips: int = SHOWN,
     anytime: bool = False,
+    filled: tuple[float, float] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
     """Compare runs on the tasks they share; every difference is the later run less the earlier one.
@@ -53,6 +57,9 @@ def compare(
     A source is anything that `score` reads. One source is compared within itself, by agent and model;
     more than two in all pairs, or each against the ``baseline``. A metric may also be a number of
     lm-evaluation-harness' table, where sources have one: ``bleu``, or of one pipeline ``exact_match,strict``.
+    The first metric on all tasks is the ``primary`` question, unless another is named, such as
+    ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only when it is decided.
+    ``filled`` takes the missing rollouts of the first and of the second run for rewards of these values.
     With ``anytime`` the verdict may be asked for after every batch of tasks that is added to the runs.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
@@ -60,9 +67,11 @@ def compare(
     (0.5, 'undecided')
     """
     asked = named(metric, dialect, sources)
+    first = None if primary is None else Primary.of(primary)
+    keys = [by] if isinstance(by, str) else list(by)
     plan = make_plan(
         asked.ours,
-        by=by,
+        by=keys if first is None or first.by is None or first.by in keys else [*keys, first.by],
         cluster=cluster,
         dialect=dialect,
         missing=missing,
@@ -79,6 +88,8 @@ def compare(
         flips=flips,
         tables=asked.wanted,
         anytime=anytime,
+        primary=first,
+        filled=filled,
     )
     check_sources(sources)
     sides = [opened(source, columns or {}, plan.labels, progress) for source in sources]
@@ -102,12 +113,10 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
         raise InputError("; ".join(apart))
     measured = {cut.measured.both.text for draft in flat for cut in draft.cuts}
     more = check_tables(asked, measured, [draft.refused for draft in flat], sides)
-    among, tests = adjusted([draft.cuts for draft in flat])
+    among, tests = standings([draft.cuts for draft in flat], question)
     said = _said(flat, sides)
     judged = {
-        id(draft): _pair(
-            draft, [finding(one, p, question, tests) for one, p in zip(draft.cuts, its, strict=True)], said, sides
-        )
+        id(draft): _pair(draft, _findings(draft, its, question, tests), said, sides)
         for draft, its in zip(flat, among, strict=True)
     }
     contests = [
@@ -135,7 +144,20 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
         tests=tests,
         order=ORDER if question.anytime else None,
         notes=[*notes_of(sides, met), *apart, *more],
+        primary=question.primary.text if question.primary else flat[0].cuts[0].text,
+        differences=[cut.measured.difference for some in drafts for draft in some for cut in draft.cuts],
     )
+
+
+def _findings(draft: Draft, among: Sequence[Standing], question: Question, tests: int) -> list[Finding]:
+    """The differences of two runs judged: the primary question first, as the others hang on it."""
+    first = next(number for number, standing in enumerate(among) if standing.primary)
+    leading = finding(draft.cuts[first], among[first], question, tests)
+    open_to_all = question.adjust != SIDAK or leading.verdict in DECIDED
+    return [
+        with_missing(finding(cut, standing, question, tests, claims=standing.primary or open_to_all), cut.matter, tests)
+        for cut, standing in zip(draft.cuts, among, strict=True)
+    ]
 
 
 def _said(drafts: Sequence[Draft], sides: Sequence[Side]) -> list[dict[Key, Said]]:

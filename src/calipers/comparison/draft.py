@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 from calipers.comparison.align import Common, by_content, by_id, cut, units
 from calipers.comparison.corpus import Tables, of_tables
+from calipers.comparison.families import Cut
 from calipers.comparison.flips import flips
-from calipers.comparison.judge import Cut
 from calipers.comparison.matter import Matter
 from calipers.comparison.measure import measure
+from calipers.comparison.missing import filled_matter, warnings_of
 from calipers.comparison.question import Question
 from calipers.comparison.reads import columns_of, of_both
 from calipers.comparison.runs import Meeting
 from calipers.comparison.side import Side
-from calipers.comparison.told import gaps_told
+from calipers.comparison.told import gaps_told, waiting_told
 from calipers.comparison.values import Table
 from calipers.reports.compare import Flips
-from calipers.reports.figures import counted
 from calipers.rollouts.labels import has
 
 
@@ -63,21 +63,26 @@ def drafted(meeting: Meeting, one: int, two: int, sides: Sequence[Side], questio
         for value, part in slices.items():
             own = clusters if key is None else units(part, plan.cluster)[0] if plan.cluster else None
             for both in asked:
-                one_columns = columns_of(both.first, part.first, names[0], zero=plan.missing == "zero")
-                two_columns = columns_of(both.second, part.second, names[1], zero=plan.missing == "zero")
-                matter = Matter(both, part, (one_columns, two_columns), own, question)
-                cuts.append(Cut(key, value, measure(matter)))
+                columns = [
+                    [columns_of(run, side, name, zero=zero) for zero in (False, plan.missing == "zero")]
+                    for run, side, name in zip((both.first, both.second), (part.first, part.second), names, strict=True)
+                ]
+                held, counted = (
+                    Matter(both, part, (columns[0][zero], columns[1][zero]), own, question) for zero in (0, 1)
+                )
+                matter = counted if question.filled is None else filled_matter(held, *question.filled)
+                cuts.append(Cut(key, value, measure(matter), held))
             if key is not None and question.tables is None:
                 continue  # draws take their time: in slices only for what is named
             told = of_tables(Tables(tables, names, part, own, question), question.tables)
-            cuts += [Cut(key, value, found) for found in told.measured]
+            cuts += [
+                Cut(key, value, found, Matter(found.both, part, ([], []), own, question)) for found in told.measured
+            ]
             if key is None:
                 notes, refused = [*notes, *told.notes], told.refused
     notes += [*gaps_told(names[0], common.first, plan.missing), *gaps_told(names[1], common.second, plan.missing)]
-    if question.anytime and (waiting := int((~common.settled).sum())):
-        notes.append(
-            f"{counted(waiting, 'task')} left out, from the first unfinished one on: finish the runs to count them"
-        )
+    notes += waiting_told(common.settled) if question.anytime else []
+    notes += warnings_of(names, (common.first, common.second))
     counts = len(common.first), len(common.second)
     if counts[0] != counts[1]:
         notes.append(f"on the common tasks {names[0]} has {counts[0]:,} samples, {names[1]} {counts[1]:,}")

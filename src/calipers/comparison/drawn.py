@@ -77,8 +77,9 @@ def _judged(value: float, draw: Callable[[Sequence[int]], float], code: Ints, si
 def resampled_difference(found: Resampled) -> Difference:
     """What the bootstrap found; for what is asked beyond that, the normal distribution with its spread."""
     return Difference(
-        found.value, found.stderr, found.interval, found.p, METHOD, found.units, float(found.units), why=found.why
-    )
+        found.value, found.stderr, found.interval, found.p, METHOD, found.units, float(found.units),
+        why=found.why, draws=found.found,
+    )  # fmt: skip
 
 
 def _units(rng: np.random.Generator, units: int) -> list[int]:

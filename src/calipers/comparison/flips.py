@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from calipers.comparison.judge import Cut
+from calipers.comparison.families import Cut
 from calipers.reports.compare import Changed, Flips
 
 Answer = Callable[[int, str], str | None]  # (side, the first run's id of a task) -> what that side answered

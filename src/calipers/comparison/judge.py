@@ -1,103 +1,51 @@
-"""Differences judged among each other: p adjusted for their number, and the verdict in words."""
+"""A difference among others: the verdict in words, and everything that is written down of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import numpy as np
 
+from calipers.comparison.families import Cut, Standing, at_confidence
 from calipers.comparison.matter import Measured
-from calipers.comparison.question import Question
+from calipers.comparison.question import SIDAK, Question
 from calipers.pipeline import DEFINITIONS
 from calipers.reports.compare import Finding
-from calipers.stats.equivalence import equivalence, non_inferiority
-from calipers.stats.multiplicity import benjamini_hochberg, holm
-from calipers.stats.verdict import verdict
+from calipers.stats.equivalence import equivalence, margin_method, non_inferiority, too_few
+from calipers.stats.paired import FLOORED_T, undone_by_one
+from calipers.stats.verdict import Verdict, verdict
 
-DIGITS = 12  # of a test that must agree for two to be one: a rate and a mean round differently
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """A difference and the tasks it is of: all of them, or one slice."""
-
-    by: str | None
-    slice: str | None
-    measured: Measured
+DECIDED = ("better", "worse", "higher", "lower", "equivalent")
 
 
-@dataclass(frozen=True, slots=True)
-class Adjusted:
-    """A p value among all others of a comparison."""
-
-    holm: float | None
-    bh: float | None
-
-
-def adjusted(families: Sequence[Sequence[Cut]]) -> tuple[list[list[Adjusted]], int]:
-    """The p of every difference, pair by pair, adjusted for all of them; and how many different tests there were.
-
-    The same test under two names is one test: mean_reward and pass_rate where every reward is 0 or 1 and
-    every task has the same number of samples, or the only slice there is.
-    """
-    place: dict[tuple[object, ...], int] = {}
-    p: list[float] = []
-    codes: list[list[int | None]] = []
-    for number, cuts in enumerate(families):
-        codes.append([])
-        for cut in cuts:
-            found = cut.measured.difference
-            if found.p is None:
-                codes[-1].append(None)
-                continue
-            whole = len(cut.measured.there) == len(cuts[0].measured.there)
-            key = (number, None if whole else (cut.by, cut.slice), _what(cut.measured), f"{found.p:.{DIGITS}g}")
-            if key not in place:
-                place[key] = len(p)
-                p.append(found.p)
-            codes[-1].append(place[key])
-    raw = np.array(p, dtype=np.float64)
-    stepped, rated = holm(raw), benjamini_hochberg(raw)
-    none = Adjusted(None, None)
-    return [[none if c is None else Adjusted(float(stepped[c]), float(rated[c])) for c in some] for some in codes], len(
-        p
-    )
-
-
-def _what(measured: Measured) -> object:
-    """What a test looks at: the differences of the tasks, where they have one; else the metric, whatever its name."""
-    if measured.values is None:
-        asked = measured.both.first
-        return asked.metric.name, str(sorted(asked.params.items()))
-    moved = np.where(measured.there, measured.values[1] - measured.values[0], np.nan)
-    return np.round(moved, DIGITS).tobytes()
-
-
-def finding(cut: Cut, among: Adjusted, question: Question, tests: int) -> Finding:
-    """A difference with its verdict, one of so many tests."""
-    measured, difference = cut.measured, cut.measured.difference
-    better = measured.higher_is_better
-    confidence, margin = question.plan.confidence, question.margin
-    by = {"holm": among.holm, "bh": among.bh, "none": difference.p}[question.adjust]
+def finding(cut: Cut, standing: Standing, question: Question, tests: int, *, claims: bool = True) -> Finding:
+    """A difference with its verdict, one of so many tests; a hint, where it may make no claim."""
+    measured = cut.measured
+    stepwise = question.adjust in ("holm", "bh")
+    confidence = question.plan.confidence if stepwise else standing.confidence
+    difference = measured.difference
+    if confidence != question.plan.confidence:
+        difference = at_confidence(difference, confidence)
+    better, margin = measured.higher_is_better, question.margin
     said = verdict(
         difference,
         higher_is_better=better is not False,
         margin=margin,
         confidence=confidence,
-        p=by,
+        p=standing.p if stepwise else None,
         pair=measured.pair,
         samples=measured.repeats,
         clustered=question.plan.cluster is not None,
-        tests=1 if question.adjust == "none" else tests,
+        tests=tests if stepwise else 1,
         anytime=_even(measured),
     )
-    word, sentence = str(said.word), said.sentence
-    if better is None and word in ("better", "worse"):  # nobody says which way is better
-        word = "higher" if word == "better" else "lower"
-        sentence = word + sentence.removeprefix(said.word)
-    if tests > 1 and question.adjust != "none" and said.p is not None:
-        sentence = sentence.replace(f"p {said.p:.2g})", f"adjusted p {said.p:.2g})")
+    word, sentence = _worded(said, better, standing, question, tests)
+    shaky = word in DECIDED[:4] and undone_by_one(difference, confidence)
+    if shaky:
+        unit = "cluster" if question.plan.cluster else "task"
+        lost = "lost" if (difference.value or 0.0) > 0 else "won"
+        sentence += f"; one more {unit} {lost} outright would undo this, and --test strict allows for that"
+    hint = word if not claims and word in DECIDED else None
+    if hint is not None:
+        word, sentence = "undecided", _hint(sentence)
     able = margin is not None and difference.p is not None
     return Finding(
         metric=measured.both.text,
@@ -106,11 +54,11 @@ def finding(cut: Cut, among: Adjusted, question: Question, tests: int) -> Findin
         first=measured.first,
         second=measured.second,
         delta=difference.value,
-        stderr=difference.stderr,
+        stderr=difference.stderr if difference.plain_stderr is None else difference.plain_stderr,
         interval=difference.interval,
         p=difference.p,
-        p_holm=among.holm,
-        p_bh=among.bh,
+        p_holm=standing.holm,
+        p_bh=standing.bh,
         method=difference.method,
         tasks=int(measured.there.sum()),
         undefined_tasks=int((~measured.there).sum()),
@@ -129,12 +77,36 @@ def finding(cut: Cut, among: Adjusted, question: Question, tests: int) -> Findin
         mcnemar=measured.mcnemar,
         why=difference.why,
         signature=_signature(measured, question),
+        floored_stderr=difference.stderr if difference.method == FLOORED_T else None,
+        role="primary" if standing.primary else "secondary",
+        p_adjusted=standing.p,
+        confidence=confidence,
+        hint=hint,
+        undone_by_one=shaky,
+        margin_method=margin_method(difference) if able else None,
+        tasks_for_margin=too_few(difference, margin, confidence) if able and margin else None,
     )
 
 
 def _even(measured: Measured) -> bool:
     """Whether every task has the same weight, so that tasks can be judged one after another."""
     return measured.weights is None or all(len(np.unique(side[measured.there])) < 2 for side in measured.weights)
+
+
+def _worded(said: Verdict, better: bool | None, standing: Standing, question: Question, tests: int) -> tuple[str, str]:
+    """The word and the sentence of a verdict, in the direction the metric has, with the p it goes by."""
+    word, sentence = str(said.word), said.sentence
+    if better is None and word in ("better", "worse"):  # nobody says which way is better
+        word = "higher" if word == "better" else "lower"
+        sentence = word + sentence.removeprefix(said.word)
+    adjusted = standing.tests > 1 if question.adjust == SIDAK else tests > 1 and question.adjust != "none"
+    if adjusted and said.p is not None and standing.p is not None:
+        sentence = sentence.replace(f"p {said.p:.2g})", f"adjusted p {standing.p:.2g})")
+    return word, sentence
+
+
+def _hint(sentence: str) -> str:
+    return f"undecided, as the primary question is: that alone would be called {sentence}; a hint, not a claim"
 
 
 def _signature(measured: Measured, question: Question) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -49,9 +49,7 @@ def _measure(matter: Matter) -> Measured:
     metric = matter.both.first.metric
     if not isinstance(metric, Metric) or metric.rows:
         return _untested(drawn(matter), metric)
-    reduced = _reduced(metric, matter)
-    if metric.aggregate is posterior:  # a mean over tasks, whose variance is not asked for here
-        reduced = Column(reduced[0].values[:, 0], reduced[0].given), Column(reduced[1].values[:, 0], reduced[1].given)
+    reduced = rounded_alike(*(reduced_of(matter, place, matter.columns[place]) for place in (0, 1)))
     there = reduced[0].given & reduced[1].given & matter.counted
     pair = (reduced[0].values[there], reduced[1].values[there])
     counts = pair[0].ndim > 1
@@ -88,18 +86,38 @@ def _untested(found: Measured, metric: Metric | Opaque) -> Measured:
     return replace(found, difference=bare if found.difference.value is not None else found.difference)
 
 
-def _reduced(metric: Metric, matter: Matter) -> tuple[Column, Column]:
-    found = []
-    for asked, side, columns in zip((matter.both.first, matter.both.second), matter.sides, matter.columns, strict=True):
-        settled = {key: asked.params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
-        found.append(metric.reduce(*columns, by=side.by_task, **settled))
-    first, second = found
-    if first.values.ndim == 1:  # a rounding error that all tasks share would be a significant difference
-        with np.errstate(invalid="ignore"):
-            same = apart(second.values, first.values) == 0
-        both = np.maximum(first.values, second.values)  # whichever run comes first
-        first, second = (Column(np.where(same, both, side.values), side.given) for side in found)
-    return first, second
+def reduced_of(matter: Matter, place: int, columns: list[Column]) -> Column:
+    """What a metric makes of these columns of the first run or the second, task by task, [T] or [T, 2]."""
+    asked = (matter.both.first, matter.both.second)[place]
+    metric: Any = asked.metric
+    settled = {key: asked.params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
+    found: Column = metric.reduce(*columns, by=matter.sides[place].by_task, **settled)
+    if metric.aggregate is posterior:  # a mean over tasks, whose variance is not asked for here
+        return Column(found.values[:, 0], found.given)
+    return found
+
+
+def rounded_alike(first: Column, second: Column) -> tuple[Column, Column]:
+    """The same values, equal where they differ by rounding: an error that all tasks share would be significant."""
+    if first.values.ndim > 1:
+        return first, second
+    with np.errstate(invalid="ignore"):
+        same = apart(second.values, first.values) == 0
+    both = np.maximum(first.values, second.values)  # whichever run comes first
+    return Column(np.where(same, both, first.values), first.given), Column(
+        np.where(same, both, second.values), second.given
+    )
+
+
+def tested(matter: Matter, first: Column, second: Column) -> Difference:
+    """The difference between task values of both runs, by the test that the question asks for."""
+    metric = matter.both.first.metric
+    if not isinstance(metric, Metric):
+        raise TypeError(f"{metric.name} has no task values")
+    reduced = rounded_alike(first, second)
+    there = reduced[0].given & reduced[1].given & matter.counted
+    pair = (reduced[0].values[there], reduced[1].values[there])
+    return _tested(metric, matter, pair, there, _outright(reduced, there))
 
 
 def _tested(

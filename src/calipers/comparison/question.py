@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from calipers.errors import InputError, UnknownName
+from calipers.metrics.request import Request
 from calipers.plan import Plan
 from calipers.stats.anytime import BETTING
 from calipers.stats.paired import FLOORED_T, STRICT
@@ -20,10 +22,46 @@ TESTS: Final = {  # what is asked for -> what stands in the document
     "mid-p": "mid_p",
     "bootstrap": "paired_bootstrap",
 }
-ADJUSTMENTS: Final = ("holm", "bh", "none")
+SIDAK: Final = "sidak"
+ADJUSTMENTS: Final = (SIDAK, "holm", "bh", "none")
+_SLICED: Final = re.compile(r"(?P<metric>.*?)\s*\[(?P<key>[^\[\]=]+)=(?P<value>.*)\]\s*", re.DOTALL)
 SHOWN = 10  # flips of a kind
 ORDER: Final = "second run: its plan, when its tasks started, or their first rows"
 """Whose order tasks have where they are looked at one after another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Primary:
+    """The question that is asked first: a metric on all tasks, or in one slice, ``mean_reward[difficulty=hard]``."""
+
+    text: str
+    metric: str
+    by: str | None = None
+    slice: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Primary:
+        """Read ``--primary``; InputError for what names no metric."""
+        sliced = _SLICED.fullmatch(text)
+        metric = (sliced["metric"] if sliced else text).strip()
+        if not metric or (sliced is None and "[" in metric):
+            raise InputError.at("--primary", f"{text!r} names no metric", "expected METRIC or METRIC[KEY=VALUE]")
+        if sliced is None:
+            return cls(text, metric)
+        return cls(text, metric, sliced["key"].strip(), sliced["value"].strip())
+
+    def means(self, metric: str, by: str | None, value: str | None) -> bool:
+        """Whether this is the question of a metric in a slice."""
+        return (self.by, self.slice) == (by, value) and _named(self.metric) == _named(metric)
+
+
+def _named(metric: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """A metric's name and parameters, whatever their order and spacing; a free name is itself."""
+    try:
+        request = Request.of(metric)
+    except InputError:
+        return metric, ()
+    return request.name, tuple(sorted((key, str(value)) for key, value in request.params.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +75,8 @@ class Question:
     baseline: str | None
     flips: int
     tables: Sequence[str] | None  # the numbers of lm-evaluation-harness' tables that are asked for; None: all of them
+    primary: Primary | None = None  # None: the first metric on all tasks
+    filled: tuple[float, float] | None = None  # what the missing rollouts of the first and the second run are
 
     @property
     def anytime(self) -> bool:
@@ -54,6 +94,8 @@ def make_question(
     flips: int,
     tables: Sequence[str] | None,
     anytime: bool = False,
+    primary: Primary | None = None,
+    filled: tuple[float, float] | None = None,
 ) -> Question:
     """Check what is asked; InputError for what cannot be done."""
     if test not in TESTS:
@@ -70,4 +112,4 @@ def make_question(
         raise InputError(f"--test {test} takes every task for itself; expected another test beside --cluster")
     if anytime and test != "default":
         raise InputError(f"--anytime is a test of its own; expected no --test {test} beside it")
-    return Question(plan, BETTING if anytime else TESTS[test], adjust, margin, baseline, flips, tables)
+    return Question(plan, BETTING if anytime else TESTS[test], adjust, margin, baseline, flips, tables, primary, filled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +16,7 @@ from calipers.errors import InputError
 from calipers.gating.groups import Group, Number
 from calipers.gating.requirement import Requirement
 from calipers.gating.table import Shown, Who, picked, worked_out, written
+from calipers.gating.worst import Key, scored_worst
 from calipers.pipeline import score
 from calipers.readers.files import STDIN
 from calipers.reports.result import SCHEMA
@@ -43,6 +44,8 @@ class Answers:
     tables: Mapping[Who, Mapping[str, Number]] = field(default_factory=dict)  # of lm-evaluation-harness, by group
     known: Sequence[str] = ()  # the names that their tables have
     confidence: float | None = None  # of the intervals
+    filled: Mapping[Who, Group] | None = None  # the groups with every missing rollout failed, where that is asked for
+    unknown: Mapping[Key, str] = field(default_factory=dict)  # a metric of which that says nothing -> why
 
     def of_table(self, group: Group, wanted: Requirement) -> Number | None:
         """What a requirement names in the table of a group; None where that has nothing of the name.
@@ -94,10 +97,13 @@ def is_document(path: str) -> bool:
         raise InputError.at(path, f"cannot be read ({error.strerror})") from None
 
 
-def answers(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring) -> Answers:
-    """The numbers of a result document; or of rollouts, scored for these metrics and slices."""
+def answers(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring, *, worst: bool = False) -> Answers:
+    """The numbers of a result document; or of rollouts, scored for these metrics and slices.
+
+    ``worst`` scores rollouts once more, with every missing one failed.
+    """
     if not is_document(path):
-        return _scored(path, metrics, by, scoring)
+        return _scored(path, metrics, by, scoring, worst)
     if given := scoring.given():
         options = ", ".join(f"--{name}" for name in given)
         raise InputError.at(path, f"is a finished result, and {options} is about scoring", "expected rollouts")
@@ -107,7 +113,7 @@ def answers(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scori
     return Answers(path, held.groups, True, (), tables, known, held.confidence)
 
 
-def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring) -> Answers:
+def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring, worst: bool) -> Answers:
     asked = named(list(metrics) or None, scoring.dialect, [path])
     result = score(path, asked.ours or None, by=list(by), **scoring.given())
     found = msgspec.convert(result.to_dict(), _Document)
@@ -121,7 +127,12 @@ def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scori
             known += keys
         if not known and not any(tables.values()):
             raise next(iter(asked.theirs.values()))
-    return Answers(path, found.groups, False, result.notes, tables, short(known), found.confidence)
+    held = Answers(path, found.groups, False, result.notes, tables, short(known), found.confidence)
+    if not worst:
+        return held
+    filled = scored_worst(path, asked.ours or None, by, scoring.given())
+    twins = msgspec.convert(filled.result.to_dict(), _Document).groups
+    return replace(held, filled={group.who: group for group in twins}, unknown=filled.unknown)
 
 
 def _read(path: str) -> _Document:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
+
+from calipers.comparison.missing import BOTTOM, TOP
 from calipers.errors import InputError, UnknownName
 from calipers.gating.answers import Answers, Scoring, answers, is_document
 from calipers.gating.groups import Group, Number
 from calipers.gating.requirement import Requirement, metric_key
+from calipers.gating.worst import NO_BOUNDS, at_end
 from calipers.reports.compare import Comparison, Contest, Pair, Run
 from calipers.reports.compare_words import common, names_of
+from calipers.stats.equivalence import margin_ends, margin_method, p_at_margin, too_few
+from calipers.stats.paired import Difference
 
 UNPAIRED = "the difference of two finished results: not paired, so no interval"
 
@@ -22,11 +30,12 @@ class Differences:
     paired: Comparison | None  # None where one of them is a finished result
     before: Answers  # the baseline's own numbers, for its gaps
     notes: Sequence[str] = ()
+    worst: Comparison | None = None  # the same with every missing rollout against the result
 
     def of(self, group: Group, wanted: Requirement, now: Number | None) -> Number:
         """The difference in one group; a Number without a value, and why, where there is none."""
         if self.paired is not None:
-            return self._paired(self.paired, group, wanted)
+            return self._paired(self.worst if wanted.worst and self.worst else self.paired, group, wanted)
         before = self._before(self.counterpart(group), wanted)
         if now is None or before.value is None or now.value is None:
             side, why = (
@@ -52,7 +61,7 @@ class Differences:
 
     def _before(self, group: Group, wanted: Requirement) -> Number:
         """What the baseline says of a group."""
-        held = group.numbers()
+        held, cut = group.numbers(), None
         if wanted.by is not None:
             cut = group.breakdowns.get(wanted.by, {}).get(wanted.slice or "")
             if cut is None:
@@ -63,39 +72,51 @@ class Differences:
             found = self.before.of_table(group, wanted)
         if found is None:
             raise UnknownName.of("metric in the baseline", wanted.metric, [*held, *self.before.known])
-        return found
+        return at_end(found, cut or group, worse=False) if wanted.worst else found
 
     def _paired(self, found: Comparison, group: Group, wanted: Requirement) -> Number:
+        measured = iter(found.differences)
         those = [
-            (contest.runs[pair.first].name, pair)
+            (contest.runs[pair.first].name, pair, differences)
             for contest in found.contests
             for pair in contest.pairs
+            for differences in [[next(measured) for _ in pair.findings]]
             if contest.runs[pair.first].source == self.before.path != contest.runs[pair.second].source
             and _same(contest.runs[pair.second], group)
         ]
         if not those:
             return Number(None, why=f"{group.title} shares no task with a run of the baseline")
         if len(those) > 1:
-            names = ", ".join(name for name, _ in those)
+            names = ", ".join(name for name, *_ in those)
             wrong = f"holds several runs that {group.title} could be compared with ({names})"
             raise InputError.at(self.before.path, wrong, "expected a baseline with one of them")
-        findings = [one for one in those[0][1].findings if (one.by, one.slice) == (wanted.by, wanted.slice)]
-        for one in findings:
+        every = zip(those[0][1].findings, those[0][2], strict=True)
+        findings = [(one, held) for one, held in every if (one.by, one.slice) == (wanted.by, wanted.slice)]
+        for one, held in findings:
             if metric_key(one.metric) == wanted.key:
-                return Number(one.delta, one.interval, one.why, one.tasks)
+                if wanted.worst and any(one.missing) and one.bounds is None and one.delta is not None:
+                    return Number(None, why=NO_BOUNDS, tasks=one.tasks)
+                return _against(wanted, Number(one.delta, one.interval, one.why, one.tasks), held, found.confidence)
         if wanted.by is not None and not findings:
             return Number(None, why=f"the runs share no task with {wanted.by}={wanted.slice}")
-        raise UnknownName.of("metric in this comparison", wanted.metric, [one.metric for one in findings])
+        raise UnknownName.of("metric in this comparison", wanted.metric, [one.metric for one, _ in findings])
 
 
-def differences(path: str, baseline: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring) -> Differences:
-    """A result less its baseline, by these metrics and slices."""
+def differences(
+    path: str, baseline: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring, *, worst: bool = False
+) -> Differences:
+    """A result less its baseline, by these metrics and slices.
+
+    ``worst`` compares them once more: the result's missing rollouts all failed, the baseline's all passed.
+    """
     if is_document(path) or is_document(baseline):
         own = Scoring() if is_document(baseline) else scoring
         return Differences(None, answers(baseline, metrics, by, own))
     from calipers.comparison.compare import compare  # it loads much that no other requirement needs
 
-    found = compare(baseline, path, metric=list(metrics), by=list(by), adjust="none", flips=0, **scoring.given())
+    asked: dict[str, Any] = {"metric": list(metrics), "by": list(by), "adjust": "none", "flips": 0, **scoring.given()}
+    found = compare(baseline, path, **asked)
+    filled = compare(baseline, path, filled=(TOP, BOTTOM), **asked) if worst else None
     before = answers(baseline, metrics, by, scoring)
     notes = [
         note
@@ -103,7 +124,38 @@ def differences(path: str, baseline: str, metrics: Sequence[str], by: Sequence[s
         for pair in contest.pairs
         for note in (*_uncommon(contest, pair), *pair.notes)
     ]
-    return Differences(found, before, [*found.notes, *notes])
+    return Differences(found, before, [*found.notes, *notes], filled)
+
+
+def _against(wanted: Requirement, number: Number, found: Difference, confidence: float) -> Number:
+    """The number a requirement is held against; for an end beyond 0, the end of the test of that margin.
+
+    ``lower(delta(X)) >= -m`` says "no worse than m": a margin, whose test allows for losses not yet seen. The answer
+    is that of the p at m itself, and the end, rounded, is put on the same side.
+    """
+    lower = wanted.end == "lower"
+    beyond = wanted.number < 0 if lower else wanted.number > 0
+    ends = margin_ends(found, confidence) if wanted.end is not None and beyond else None
+    p = p_at_margin(found, abs(wanted.number), below=lower) if ends is not None else None
+    if ends is None or p is None:
+        return number
+    alpha = (1 - confidence) / 2
+    away, toward = math.nextafter(wanted.number, -math.inf), math.nextafter(wanted.number, math.inf)
+    if lower:
+        ends = (max(ends[0], toward) if p <= alpha else min(ends[0], away), ends[1])
+    else:
+        ends = (ends[0], min(ends[1], away) if p <= alpha else max(ends[1], toward))
+    said = [
+        f"a margin, tested by {margin_method(found)}: p {p:.2g}, {'at most' if p <= alpha else 'above'} {alpha:.4g}"
+    ]
+    needed = too_few(found, abs(wanted.number), 1 - alpha)
+    if p > alpha and needed is not None:
+        what = "loss" if lower else "gain"
+        said.append(
+            f"{found.units:,} units without any difference do not rule out a {what} of {abs(wanted.number):g}: "
+            f"at least {needed:,} are needed"
+        )
+    return msgspec.structs.replace(number, interval=ends, remark="; ".join(said))
 
 
 def _uncommon(contest: Contest, pair: Pair) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from calipers.errors import CalipersError, InputError, UnknownName
@@ -12,8 +12,11 @@ from calipers.gating.differences import Differences, differences
 from calipers.gating.groups import Cut, Group, Number
 from calipers.gating.policy import Gaps, Named, Policy
 from calipers.gating.requirement import Requirement, metric_key
+from calipers.gating.slices import of_every, of_weakest
+from calipers.gating.worst import at_end, worst_of
 from calipers.reports.figures import figure
 from calipers.reports.gate import Check, Gate, Word
+from calipers.stats.missing import MOST_MISSING
 
 GROUP = ("agent", "model", "dataset")
 
@@ -42,6 +45,8 @@ def gate(policy: Policy, scoring: Scoring | None = None, *, alone: bool = False)
             checks += [_unread(one, named, str(error)) for one in asked]
             continue
         notes += [*found.notes, *(apart.notes if apart else ())]
+        if not all(one.worst or one.missing for one in asked):
+            notes += [*_warnings(named.name, found), *(_warnings("the baseline", apart.before) if apart else ())]
         for one in asked:
             checks += _checks(one, named, found, apart, policy.max_gaps)
     return Gate(checks, policy.allowed_failures, list(dict.fromkeys(notes)))
@@ -52,13 +57,14 @@ def _found(named: Named, asked: Sequence[Requirement], scoring: Scoring) -> tupl
     moved = [one for one in asked if one.delta]
     if moved and named.baseline is None:
         raise InputError(f"{moved[0].text!r} needs something to be compared with; expected --baseline PATH")
-    metrics = list(dict.fromkeys(one.metric for one in asked))
-    found = answers(named.path, metrics, by, scoring)
+    metrics = list(dict.fromkeys(one.metric for one in asked if not one.missing))
+    found = answers(named.path, metrics, by, scoring, worst=any(one.worst and not one.delta for one in asked))
     if not moved or named.baseline is None:
         return found, None
     wanted = list(dict.fromkeys(one.metric for one in moved))
     sliced = list(dict.fromkeys(one.by for one in moved if one.by))
-    return found, differences(named.path, named.baseline, wanted, sliced, scoring)
+    worst = any(one.worst for one in moved)
+    return found, differences(named.path, named.baseline, wanted, sliced, scoring, worst=worst)
 
 
 def _checks(
@@ -83,17 +89,19 @@ def _groups(wanted: Requirement, found: Answers) -> list[Group]:
 def _check(
     wanted: Requirement, named: Named, group: Group, found: Answers, apart: Differences | None, most: Gaps | None
 ) -> Check:
+    if wanted.every or wanted.weakest:
+        return _of_slices(wanted, named, group, found, most)
     part, number = _number(wanted, group, found)
-    start = Check(
-        wanted.text, wanted.tier, named.name, *group.who, "undefined", op=wanted.op, number=wanted.number,
-        planned=part.ledger.planned if part else None, gaps=part.ledger.gaps if part else None,
-    )  # fmt: skip
+    start = _start(wanted, named, group, part)
     better = number.better if number else None
+    if wanted.worst and part is not None and number is not None:
+        number = _worst(wanted, part, number, group, found)
     if wanted.delta and apart is not None:
         number = apart.of(group, wanted, number)
     if part is None or number is None:
         return replace(start, why=f"there is no slice {wanted.by}={wanted.slice}; {_slices(wanted, group)}")
-    start = replace(start, estimate=_finite(number.value), interval=number.interval, tasks=number.tasks)
+    tasks = None if wanted.missing else number.tasks
+    start = replace(start, estimate=_finite(number.value), interval=number.interval, tasks=tasks)
     if number.interval is not None:
         start = replace(start, confidence=found.confidence)
     if (too_many := _gaps(part, most, "")) is not None:
@@ -109,16 +117,71 @@ def _check(
     return replace(start, value=value, word=word, remark=_remark(wanted, number, word, better))
 
 
+def _start(wanted: Requirement, named: Named, group: Group, part: Group | Cut | None) -> Check:
+    return Check(
+        wanted.text, wanted.tier, named.name, *group.who, "undefined", op=wanted.op, number=wanted.number,
+        planned=part.ledger.planned if part else None, gaps=part.ledger.gaps if part else None,
+    )  # fmt: skip
+
+
+def _of_slices(wanted: Requirement, named: Named, group: Group, found: Answers, most: Gaps | None) -> Check:
+    """What every slice, or the worst task, comes to."""
+    start, slices = _start(wanted, named, group, group), _slices_by(wanted, group, found)
+    if (too_many := _gaps(group, most, "")) is not None:
+        return replace(start, why=too_many)
+    if wanted.weakest:
+        return of_weakest(wanted, group, start, found.confidence)
+    each = {name: _check(replace(wanted, slice=name), named, group, found, None, None) for name in slices}
+    return of_every(wanted, start, each)
+
+
+def _slices_by(wanted: Requirement, group: Group, found: Answers) -> Mapping[str, Cut]:
+    """The slices of a key; UnknownName where the result has none by it."""
+    if wanted.by not in group.breakdowns:
+        hint = "" if group.breakdowns else f"it has no slices: expected a result of calipers score --by {wanted.by}"
+        raise UnknownName.of(f"slices in {found.path}", wanted.by or "", group.breakdowns, hint)
+    return group.breakdowns[wanted.by]
+
+
+def _worst(wanted: Requirement, part: Group | Cut, number: Number, group: Group, found: Answers) -> Number:
+    """The number with every missing rollout at its worse end."""
+    if found.filled is None:  # a finished result, or a difference that is not paired
+        return at_end(number, part, worse=True)
+    twin = found.filled.get(group.who)
+    return worst_of(wanted, part, number, found.unknown, None if twin is None else _held(wanted, twin))
+
+
+def _held(wanted: Requirement, group: Group) -> Number | None:
+    """A metric of a group, or of one slice of it; None where there is none of the name."""
+    numbers: Mapping[str, Number] = group.numbers()
+    if wanted.by is not None:
+        cut = group.breakdowns.get(wanted.by, {}).get(wanted.slice or "")
+        numbers = cut.metrics if cut else {}
+    return next((one for name, one in numbers.items() if metric_key(name) == wanted.key), None)
+
+
+def _warnings(name: str, found: Answers) -> list[str]:
+    """A warning for each group that lacks more of its rollouts than can be passed over in silence."""
+    said = []
+    for group in found.groups:
+        gaps, planned = group.ledger.gaps, group.ledger.planned
+        if planned and gaps / planned > MOST_MISSING:
+            whose = f"{name} ({group.title})" if len(found.groups) > 1 else name
+            share = f"{100 * gaps / planned:.3g} % of the rollouts of {whose} are missing ({gaps:,} of {planned:,})"
+            said.append(f"warning: {share}: which ones may decide a requirement, unless it says worst(...)")
+    return said
+
+
 def _number(wanted: Requirement, group: Group, found: Answers) -> tuple[Group | Cut | None, Number | None]:
     """Where a metric stands, and what it says; UnknownName for one that the result does not have."""
     part: Group | Cut | None = group
     if wanted.by is not None:
-        if wanted.by not in group.breakdowns:
-            hint = "" if group.breakdowns else f"it has no slices: expected a result of calipers score --by {wanted.by}"
-            raise UnknownName.of(f"slices in {found.path}", wanted.by, group.breakdowns, hint)
-        part = group.breakdowns[wanted.by].get(wanted.slice or "")
+        part = _slices_by(wanted, group, found).get(wanted.slice or "")
         if part is None:
             return None, None
+    if wanted.missing and part is not None:
+        ledger = part.ledger
+        return part, Number(ledger.gaps / ledger.planned) if ledger.planned else Number(None, why="nothing was planned")
     held = part.numbers() if isinstance(part, Group) else part.metrics if part else {}
     number = next((one for name, one in held.items() if metric_key(name) == wanted.key), None)
     if number is None:
@@ -144,7 +207,7 @@ def _value(wanted: Requirement, number: Number) -> tuple[float | None, str | Non
 
 def _remark(wanted: Requirement, number: Number, word: Word, better: bool | None) -> str | None:
     """What is not sure about an answer, and whether the wrong end of a metric may have been meant."""
-    said = [_unsure(wanted, number, word), _gaps_decide(wanted, number)]
+    said = [_unsure(wanted, number, word), _gaps_decide(wanted, number), number.remark]
     if better is not None and wanted.op != "==" and wanted.op.startswith(">") is not better:
         said.append(f"{'higher' if better else 'lower'} is better of {wanted.metric}, and this asks for the contrary")
     return "; ".join(filter(None, said)) or None
@@ -157,7 +220,7 @@ def _gaps_decide(wanted: Requirement, number: Number) -> str | None:
     if len({wanted.met(end) for end in number.bounds}) == 1:
         return None
     low, high = (figure(end) for end in number.bounds)
-    return f"the gaps may decide it: {low} to {high} whatever they hold"
+    return f"the missing rollouts may decide it: {low} to {high}, whatever they are"
 
 
 def _unsure(wanted: Requirement, number: Number, word: Word) -> str | None:

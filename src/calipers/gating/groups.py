@@ -16,6 +16,9 @@ class Number(msgspec.Struct, frozen=True, gc=False):
     tasks: int = 0
     better: bool | None = None  # of a number of lm-evaluation-harness' table: whether a higher one is
     bounds: tuple[float, float] | None = None  # where the value may lie, whatever the gaps hold
+    remark: str | None = None  # what must be said beside the answer
+    samples: int = 0
+    higher_is_better: bool | None = None
 
 
 class Ledger(msgspec.Struct, frozen=True, gc=False):

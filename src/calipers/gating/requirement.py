@@ -3,7 +3,11 @@
 ::
 
     EXPR    METRIC | lower(METRIC) | upper(METRIC) | delta(METRIC) | lower(delta(METRIC)) | upper(delta(METRIC))
-    METRIC  a metric as in the result, mean(column=f1) too; of one slice with [KEY=VALUE] behind it
+            worst(any of these)    with every missing rollout at its worse end
+            worst(METRIC[task])    of the task that does worst: shown to be below, by Holm over tasks
+            missing                the share of planned rollouts that are missing
+    METRIC  a metric as in the result, mean(column=f1) too; of one slice with [KEY=VALUE] behind it, of every
+            slice, each of which must hold, with [KEY=*]: [task=*]
     OP      <  <=  >  >=  ==
 """
 
@@ -28,10 +32,17 @@ OPS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "==": operator.eq,
 }
 ENDS: Final = ("lower", "upper")
-WRAPS: Final = (*ENDS, "delta")
+WORST: Final = "worst"
+WRAPS: Final = (*ENDS, "delta", WORST)
+MISSING: Final = "missing"
+EVERY: Final = "*"
+TASK: Final = "task"
+RATES: Final = ("pass_rate", "pass@1")
+"""What is a share of passes among samples, of which an exact test is known."""
 SHAPE: Final = "expected EXPR OP NUMBER, such as 'lower(pass@1) >= 0.6'"
 _WHOLE: Final = re.compile(r"\s*(?P<expr>.*?)\s*(?P<op>[<>=!]+)\s*(?P<number>[^<>=!\s\])]+)\s*", re.DOTALL)
 _CALL: Final = re.compile(r"\s*(?P<name>[A-Za-z]+)\s*\((?P<inner>.*)\)\s*", re.DOTALL)
+_BY_TASK: Final = re.compile(r"(?P<metric>.*?)\s*\[\s*(?P<key>[^\[\]=]+?)\s*\]\s*", re.DOTALL)
 _SLICED: Final = re.compile(r"(?P<metric>.*?)\s*\[(?P<key>[^\[\]=]+)=(?P<value>.*)\]\s*", re.DOTALL)
 
 
@@ -52,6 +63,18 @@ class Requirement:
     agent: str | None = None
     model: str | None = None
     dataset: str | None = None
+    worst: bool = False  # with every missing rollout at its worse end
+    weakest: bool = False  # of the task that does worst, tested by Holm over tasks
+
+    @property
+    def missing(self) -> bool:
+        """Whether it is about the share of missing rollouts, and not about a metric."""
+        return self.metric == MISSING
+
+    @property
+    def every(self) -> bool:
+        """Whether it must hold in every slice of a key."""
+        return self.slice == EVERY
 
     @property
     def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -88,21 +111,43 @@ def parse(text: str, place: str = "--require") -> Requirement:
         raise InputError.at(place, f"{text!r}: no operator {found['op']!r}", right)
     number = _number(found["number"], text, place)
     names, inner = _unwrapped(found["expr"], text, place)
-    sliced = _SLICED.fullmatch(inner)
+    by_task = _BY_TASK.fullmatch(inner) if names == [WORST] else None
+    sliced = by_task or _SLICED.fullmatch(inner)
     metric = (sliced["metric"] if sliced else inner).strip()
     if not metric or "[" in metric:
         right = "expected a metric, or METRIC[KEY=VALUE] for one slice"
         raise InputError.at(place, f"{text!r}: {inner!r} is no metric", right)
-    return Requirement(
+    wanted = Requirement(
         text=text.strip(),
         metric=metric,
         op=found["op"],
         number=number,
-        end=names[0] if names and names[0] in ENDS else None,
+        end=next((name for name in names if name in ENDS), None),
         delta="delta" in names,
         by=sliced["key"].strip() if sliced else None,
-        slice=sliced["value"].strip() if sliced else None,
+        slice=sliced["value"].strip() if sliced and not by_task else None,
+        worst=WORST in names and not by_task,
+        weakest=by_task is not None,
     )
+    _check(wanted, names, place)
+    return wanted
+
+
+def _check(wanted: Requirement, names: list[str], place: str) -> None:
+    """InputError for what can be written and means nothing."""
+    wrong = right = ""
+    if wanted.missing and names:
+        wrong, right = f"{names[0]}(missing) means nothing", "expected missing, the share of planned rollouts"
+    elif wanted.weakest and wanted.by != TASK:
+        wrong, right = f"[{wanted.by}] names no slice", "expected worst(METRIC[task]), or METRIC[KEY=VALUE]"
+    elif wanted.weakest and wanted.key[0] not in RATES:
+        wrong, right = f"{wanted.metric} counts no passes", f"expected worst({RATES[0]}[task]), or {RATES[1]}"
+    elif wanted.weakest and wanted.op not in (">", ">="):
+        wrong, right = f"the worst task is the lowest, and {wanted.op} asks for less", "expected >= or >"
+    elif wanted.every and wanted.delta:
+        wrong, right = "a difference is of one slice at a time", "expected delta(METRIC[KEY=VALUE])"
+    if wrong:
+        raise InputError.at(place, f"{wanted.text!r}: {wrong}", right)
 
 
 def _number(text: str, whole: str, place: str) -> float:
@@ -128,9 +173,11 @@ def _unwrapped(expr: str, whole: str, place: str) -> tuple[list[str], str]:
             raise InputError.at(place, f"{whole!r}: {UnknownName.of('function', call['name'], close or WRAPS)}")
         names.append(call["name"])
         expr = call["inner"]
-    if names not in ([], ["lower"], ["upper"], ["delta"], ["lower", "delta"], ["upper", "delta"]):
+    inner = names[1:] if names[:1] == [WORST] else names
+    if inner not in ([], ["lower"], ["upper"], ["delta"], ["lower", "delta"], ["upper", "delta"]):
         nested = "(".join(names)
-        raise InputError.at(place, f"{whole!r}: {nested}(...) means nothing", "expected lower(delta(METRIC))")
+        right = "expected worst(lower(delta(METRIC)))" if WORST in names else "expected lower(delta(METRIC))"
+        raise InputError.at(place, f"{whole!r}: {nested}(...) means nothing", right)
     return names, expr.strip()
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from calipers.errors import UnknownName
 from calipers.readers.read import Input
 from calipers.reports.result import canonical
 from calipers.stats.mcnemar import McNemar
+from calipers.stats.paired import Difference
 
 if TYPE_CHECKING:
     import polars as pl
@@ -51,6 +52,18 @@ class Alignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Tipping:
+    """How many missing rollouts of one run may be adverse with the verdict intact, the other run's all being so."""
+
+    run: str  # whose are counted: first or second
+    outcome: str  # that is adverse: failed or passed
+    most: int  # as many and fewer leave the verdict; -1: not even none of them
+    missing: int
+    exact: bool  # whichever of them they are; else those that move the difference most
+    tasks: int  # with a value once all are filled
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One metric of two runs on their common tasks: second less first, how sure, and in words."""
 
@@ -80,6 +93,18 @@ class Finding:
     mcnemar: McNemar | None  # where each task has one pass or fail in each run
     why: str | None
     signature: str
+    floored_stderr: float | None = None  # by which the floored t tests; None in other tests
+    role: str = "primary"  # primary, or secondary: a claim only when the primary question is decided
+    p_adjusted: float | None = None  # by which the verdict goes
+    confidence: float = 0.95  # of the interval
+    hint: str | None = None  # the verdict it would have, where the primary question is undecided
+    undone_by_one: bool = False  # one more unit with a full loss against the verdict would take it back
+    margin_method: str | None = None  # what tested the margin; None without one
+    tasks_for_margin: int | None = None  # units alike that would rule the margin out, where these are too few
+    missing: tuple[int, int] = (0, 0)  # rollouts of each run that are missing on the common tasks
+    bounds: tuple[float, float] | None = None  # of delta, whatever the missing ones are; None: none, or none known
+    worst_verdict: str | None = None  # with every missing rollout against the verdict; None without a verdict
+    tipping: Tipping | None = None  # likewise
     new_tasks: tuple[int, int | None] | None = None  # more_tasks at the ends of the interval; None: no number would do
 
 
@@ -166,6 +191,8 @@ class Comparison:
     contests: Sequence[Contest]
     tests: int  # different ones, over which p is adjusted
     notes: Sequence[str] = ()
+    primary: str | None = None  # the question that keeps its full level
+    differences: Sequence[Difference] = field(default=(), repr=False, compare=False)  # of all findings, in order
     order: str | None = None  # in which tasks are looked at, where the verdict may be asked on the way
 
     def __getitem__(self, metric: str) -> Finding:
@@ -235,8 +262,8 @@ class Comparison:
         return pl.DataFrame(self.rows(), infer_schema_length=None)
 
     def _settings(self) -> dict[str, Any]:
-        names = ("dialect", "missing", "confidence", "seed", "test", "adjust", "margin", "cluster", "tests", "order")
-        return {name: getattr(self, name) for name in names}
+        names = ("dialect", "missing", "confidence", "seed", "test", "adjust", "margin", "cluster", "tests")
+        return {name: getattr(self, name) for name in (*names, "primary", "order")}
 
 
 def _numbers(contest: Contest) -> dict[str, Any]:
@@ -258,8 +285,9 @@ def _without(found: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _flat(finding: Finding) -> dict[str, Any]:
-    found = _without(asdict(finding), ("interval", "samples", "mcnemar", "new_tasks"))
+    found = _without(asdict(finding), ("interval", "samples", "mcnemar", "missing", "bounds", "tipping", "new_tasks"))
     low, high = finding.interval or (None, None)
+    lowest, highest = finding.bounds or (None, None)
     test = finding.mcnemar
     return {
         **found,
@@ -269,6 +297,12 @@ def _flat(finding: Finding) -> dict[str, Any]:
         "second_samples": finding.samples[1],
         "mcnemar_exact": test.exact if test else None,
         "mcnemar_mid_p": test.mid_p if test else None,
+        "lowest": lowest,
+        "highest": highest,
+        "first_missing": finding.missing[0],
+        "second_missing": finding.missing[1],
+        "tipping": finding.tipping.most if finding.tipping else None,
+        "tipping_of": finding.tipping.missing if finding.tipping else None,
         "new_tasks_low": finding.new_tasks[0] if finding.new_tasks else None,
         "new_tasks_high": finding.new_tasks[1] if finding.new_tasks else None,
     }

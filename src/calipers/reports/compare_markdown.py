@@ -11,13 +11,16 @@ from calipers.reports.compare_words import (
     common,
     detail,
     figures,
+    hints,
     likely,
     names_of,
     optimism,
     sentences,
     settings,
     tally,
+    under_verdicts,
     ways,
+    word,
 )
 from calipers.reports.figures import figure, percent
 from calipers.reports.markdown import Cells, code
@@ -45,18 +48,22 @@ def _pair(pair: Pair, contest: Contest, found: Comparison) -> Iterator[str]:
     names = names_of(contest.runs)
     both = names[pair.first], names[pair.second]
     yield f"#### {code(both[1], None)} against {code(both[0], None)}"
-    yield "\n".join(f"- **{word}**: {_prose(said)}" for word, said in sentences(pair, both))
-    yield "\n".join(f"- {_prose(text)}" for text in (common(pair, both), *pair.notes))
-    numbers = ("first", "second", "difference", f"{percent(found.confidence)} interval", "p", "p (Holm)", "p (BH)")
+    yield "\n".join(
+        line
+        for (verdict, said), below in zip(sentences(pair, both), under_verdicts(pair, both), strict=True)
+        for line in (f"- **{verdict}**: {_prose(said)}", *(f"  - {_prose(text)}" for text in below))
+    )
+    yield "\n".join(f"- {_prose(text)}" for text in filter(None, (common(pair, both), hints(pair), *pair.notes)))
+    numbers = ("first", "second", "difference", f"{percent(found.confidence)} interval", "p", "p adjusted")
     yield _table(
         ("metric", *numbers, "verdict", ""),
         (
             (
                 code(f.metric if f.by is None else f"{f.metric} | {f.by}={f.slice}", 80),
                 *figures(f),
-                *(chance(p).replace("<", "&lt;") for p in (f.p, f.p_holm, f.p_bh)),
-                f.verdict,
-                _prose("; ".join(detail(f))),
+                *(chance(p).replace("<", "&lt;") for p in (f.p, f.p_adjusted)),
+                word(f),
+                _prose("; ".join(detail(f, both))),
             )
             for f in pair.findings
         ),

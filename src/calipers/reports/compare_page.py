@@ -14,17 +14,20 @@ from calipers.reports.compare_words import (
     common,
     detail,
     figures,
+    hints,
     likely,
     names_of,
     optimism,
     sentences,
     settings,
     tally,
+    under_verdicts,
     ways,
+    word,
 )
 from calipers.reports.figures import counted, figure, on_the_point, percent
 from calipers.reports.page import PLAIN_WIDTH, Line, wrapped
-from calipers.reports.safe import clean, is_terminal, plain, width
+from calipers.reports.safe import clean, is_terminal, note_line, plain, width
 from calipers.reports.text import coloured, encodable, speaks_unicode
 
 _BETWEEN = "  "
@@ -79,11 +82,13 @@ def _contest(contest: Contest, found: Comparison, columns: int) -> Iterator[Line
 def _pair(pair: Pair, contest: Contest, letters: Sequence[str], found: Comparison, columns: int) -> Iterator[Line]:
     names = names_of(contest.runs)
     both = names[pair.first], names[pair.second]
-    for _, said in sentences(pair, both):
+    for (_, said), below in zip(sentences(pair, both), under_verdicts(pair, both), strict=True):
         yield from wrapped(said.replace(" %", "\N{NO-BREAK SPACE}%"), columns, "", "heading")
+        for line in below:
+            yield from wrapped(line, columns, "  ", "heading")
     yield from wrapped(common(pair, both), columns, "", "ledger")
-    for note in pair.notes:
-        yield from wrapped(f"note: {clean(note, None)}", columns, "", "ledger")
+    for note in filter(None, (hints(pair), *pair.notes)):
+        yield from wrapped(note_line(note), columns, "", "ledger")
     yield []
     yield from _table(pair, letters[pair.first], letters[pair.second], found, columns)
     if pair.flips and (pair.flips.worse or pair.flips.better):
@@ -113,9 +118,8 @@ def _table(pair: Pair, one: str, two: str, found: Comparison, columns: int) -> I
     shown = [figures(row.finding) if row.finding else ("",) * 4 for row in rows]
     held = [row.finding for row in rows]
     plain_p = _Column("p", [chance(f.p) if f else "" for f in held], right=True)
-    adjusted = "p (BH)" if found.adjust == "bh" else "p (Holm)"
-    by = [(f.p_bh if found.adjust == "bh" else f.p_holm) if f else None for f in held]
-    stepped = [chance(p) if f else "" for p, f in zip(by, held, strict=True)]
+    adjusted = {"bh": "p (BH)", "holm": "p (Holm)"}.get(found.adjust, "p adjusted")
+    stepped = [chance(f.p_adjusted) if f else "" for f in held]
     interval = _Column(f"{percent(found.confidence)} interval", [cells[3] for cells in shown])
     table = [
         _Column("metric", [row.name if row.finding else "" for row in rows], "name"),
@@ -125,13 +129,13 @@ def _table(pair: Pair, one: str, two: str, found: Comparison, columns: int) -> I
         interval,
         plain_p,
         *([_Column(adjusted, stepped, right=True)] if found.tests > 1 else []),
-        _Column("verdict", [f.verdict if f else "" for f in held], "value"),
+        _Column("verdict", [word(f) if f else "" for f in held], "value"),
     ]
     for least in (plain_p if found.tests > 1 else interval, interval):
         if sum(column.width + len(_BETWEEN) for column in table) - len(_BETWEEN) > columns:
             table = [column for column in table if column is not least]
     headings = ["" if row.finding else row.name for row in rows]
-    yield from _laid_out(table, [detail(f) if f else [] for f in held], columns, headings)
+    yield from _laid_out(table, [detail(f, (one, two)) if f else [] for f in held], columns, headings)
 
 
 @dataclass(frozen=True, slots=True)

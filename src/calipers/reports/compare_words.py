@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from calipers.reports.compare import Comparison, Finding, OneSide, Pair, Ranks, Run
 from calipers.reports.figures import NONE, counted, figure, percent
 from calipers.reports.safe import clean
 
+FEW_TASKS = 20  # below it a tipping point that was not tried out is about right
 NAME = 40  # characters of a run's name
 ANSWER = 200  # characters of an answer at most
 _NAMED = 5  # tasks of one side that are named
@@ -30,18 +31,27 @@ def _shortened(name: str) -> str:
 
 
 def sentences(pair: Pair, names: tuple[str, str]) -> list[tuple[str, str]]:
-    """The verdicts over all tasks, (word, sentence); metrics of which the same is true share one.
+    """The verdicts of the primary question and over all tasks, (word, sentence); what shares a sentence shares a line.
 
     ``names`` are those of the first and the second run, as `names_of` makes them.
     """
-    found: dict[str, list[Finding]] = {}
-    for finding in pair.findings:
-        if finding.by is None:
-            found.setdefault(finding.sentence, []).append(finding)
     return [
-        (those[0].verdict, sentence(those[0], names, ", ".join(clean(one.metric) for one in those)))
-        for those in found.values()
+        (those[0].verdict, sentence(those[0], names, ", ".join(map(_question, those)))) for those in _by_sentence(pair)
     ]
+
+
+def _by_sentence(pair: Pair) -> list[list[Finding]]:
+    """The findings that have a sentence on the page, together where it is the same one."""
+    found: dict[str, list[Finding]] = {}
+    for finding in sorted(pair.findings, key=lambda one: one.role != "primary"):  # stable: the rest in their order
+        if finding.by is None or finding.role == "primary":
+            found.setdefault(finding.sentence, []).append(finding)
+    return list(found.values())
+
+
+def _question(finding: Finding) -> str:
+    cut = "" if finding.by is None else f"[{clean(finding.by)}={clean(finding.slice or '')}]"
+    return clean(finding.metric) + cut
 
 
 def sentence(finding: Finding, names: tuple[str, str], of: str) -> str:
@@ -51,12 +61,87 @@ def sentence(finding: Finding, names: tuple[str, str], of: str) -> str:
     """
     one, two = names
     said = finding.sentence
-    if finding.verdict == "undecided":
+    if finding.verdict == "undecided" and finding.hint is None:
         which = "higher" if finding.higher_is_better is None else "better"
         return f"{of}: undecided whether {two} or {one} is {which}{said.removeprefix('undecided')}"
+    if finding.hint is not None:
+        return f"{of}: {said}"
     if finding.verdict == "equivalent":
         return f"{of}: {two} and {one} are {said}"
     return f"{of}: {two} is {finding.verdict} than {one}{said.removeprefix(finding.verdict)}"
+
+
+def under_verdicts(pair: Pair, names: tuple[str, str]) -> list[list[str]]:
+    """What missing rollouts could make of each verdict of `sentences`, in their order; [] where none is missing.
+
+    Where metrics share a sentence and not this, each line begins with those it is of.
+    """
+    lines = []
+    for those in _by_sentence(pair):
+        found: dict[str, list[str]] = {}
+        for finding in those:
+            found.setdefault(of_missing(finding, names), []).append(_question(finding))
+        lines.append(
+            [said if len(found) == 1 else f"{', '.join(metrics)}: {said}" for said, metrics in found.items() if said]
+        )
+    return lines
+
+
+def of_missing(finding: Finding, names: tuple[str, str]) -> str:
+    """Whether the verdict survives the missing rollouts, and where they leave the difference; "" without any.
+
+    ``names`` are those of the first and the second run.
+    """
+    if not any(finding.missing) or finding.delta is None:
+        return ""
+    if finding.bounds is None:
+        return f"no bounds are known for what {_missing(finding, names)} would make of {clean(finding.metric)}"
+    low, high = (_signed(end, 4) for end in finding.bounds)
+    survives = _survives(finding, names)
+    if survives:
+        return f"{survives}; the difference is from {low} to {high}, whatever they are"
+    verb = "leaves" if sum(finding.missing) == 1 else "leave"
+    return f"{_missing(finding, names)} {verb} the difference anywhere from {low} to {high}"
+
+
+def _survives(finding: Finding, names: tuple[str, str]) -> str:
+    """The verdict under the worst filling, or at how many adverse rollouts it ends."""
+    tipping = finding.tipping
+    if tipping is None:
+        return ""
+    whose, other = names[::-1] if tipping.run == "second" else names
+    others = finding.missing[0] if tipping.run == "second" else 0
+    contrary = {"failed": "passed", "passed": "failed"}[tipping.outcome]
+    rest = f" and {_every(others)} of {other} {contrary}" if others else ""
+    every = f"{_every(tipping.missing, 'missing rollout')} of {whose}"
+    if tipping.most >= tipping.missing:
+        return f"{finding.verdict} even if {every} {tipping.outcome}{rest}"
+    if tipping.most < 0:
+        if not others:
+            return f"not {finding.verdict} even if {every} {contrary}"
+        against = f"{_every(others, 'missing rollout')} of {other}"
+        return f"not if {against} {contrary}, even if {_every(tipping.missing)} of {whose} {contrary}, too"
+    if tipping.most == 0:
+        any_of = every if tipping.missing == 1 else f"any of the {tipping.missing:,} missing rollouts of {whose}"
+        return f"not if {any_of} {tipping.outcome}{rest}"
+    about = "" if tipping.exact or tipping.tasks >= FEW_TASKS else "about "
+    more = f"{about}{tipping.most:,} of the {tipping.missing:,} missing rollouts of {whose}"
+    return f"not if more than {more} {tipping.outcome}{rest}"
+
+
+def _every(count: int, what: str = "") -> str:
+    """``all 59 missing rollouts``, ``the 1 missing rollout``."""
+    noun = f" {what}{'' if count == 1 else 's'}" if what else ""
+    return f"{'the' if count == 1 else 'all'} {count:,}{noun}"
+
+
+def _missing(finding: Finding, names: tuple[str, str]) -> str:
+    """``59 missing rollouts of B and 12 of A``."""
+    said: list[str] = []
+    for count, name in zip(finding.missing[::-1], names[::-1], strict=True):
+        if count:
+            said.append(f"{count:,} of {name}" if said else f"{counted(count, 'missing rollout')} of {name}")
+    return " and ".join(said)
 
 
 def common(pair: Pair, names: tuple[str, str]) -> str:
@@ -86,32 +171,50 @@ def settings(found: Comparison) -> str:
     if found.cluster:
         parts.append(f"clusters {clean(found.cluster)}")
     if found.margin is not None:
-        parts.append(f"margin {found.margin:g}")
+        how = sorted({finding.margin_method for finding in _all(found) if finding.margin_method in _OF_MARGINS})
+        parts.append(f"margin {found.margin:g}" + (f" by {' and '.join(how)}" if how else ""))
     if found.order is not None:
         parts.append(f"tasks in the order of the {found.order}")
     if found.tests > 1:
-        parts.append(f"p adjusted over {found.tests} tests, verdicts by {_ADJUSTED[found.adjust]}")
+        parts.append(_family(found))
     return f"{', '.join(parts)}, digest {found.digest[:23]}…"
+
+
+def _family(found: Comparison) -> str:
+    """How several questions were kept apart."""
+    if found.adjust != SIDAK:
+        each = "intervals each by itself" if found.adjust != "none" else "each by itself"
+        return f"{found.tests} tests, verdicts by {_ADJUSTED[found.adjust]}, {each}"
+    pairs = sum(len(contest.pairs) for contest in found.contests)
+    among = f", one of {pairs} pairs" if pairs > 1 else ""
+    rest = {f"{100 * finding.confidence:.4g} %" for finding in _all(found) if finding.role == "secondary"}
+    at = f", intervals at {rest.pop()}" if len(rest) == 1 else ""
+    return f"primary question {clean(found.primary or '', None)}{among}, the others adjusted in one step (sidak{at})"
+
+
+def _all(found: Comparison) -> Iterator[Finding]:
+    for contest in found.contests:
+        for pair in contest.pairs:
+            yield from pair.findings
 
 
 def _tests(found: Comparison) -> dict[str, list[str]]:
     """The tests that were made, each with its metrics: what is no mean is drawn again, whatever was asked for."""
     used: dict[str, dict[str, None]] = {}
-    for contest in found.contests:
-        for pair in contest.pairs:
-            for finding in pair.findings:
-                if finding.p is not None:
-                    used.setdefault(finding.method, {})[finding.metric] = None
+    for finding in _all(found):
+        if finding.p is not None:
+            used.setdefault(finding.method, {})[finding.metric] = None
     return {method: list(metrics) for method, metrics in used.items()}
 
 
 _DRAWN = "paired_bootstrap"
 _OF_P_ONLY = ("sign_flip", "mcnemar", "mid_p")  # tests that have no interval of their own
+SIDAK = "sidak"
 _ADJUSTED = {"holm": "Holm's", "bh": "Benjamini and Hochberg's", "none": "the plain p"}
 
 
-def detail(finding: Finding) -> list[str]:
-    """What must be said beside the figures of a finding."""
+def detail(finding: Finding, names: tuple[str, str]) -> list[str]:
+    """What must be said beside the figures of a finding; of all tasks together what is missing stands above."""
     said = [f"in {counted(finding.units, 'cluster')}"] if finding.units not in (0, finding.tasks) else []
     if finding.undefined_tasks:
         said.append(f"{counted(finding.undefined_tasks, 'common task')} without a value in both")
@@ -123,9 +226,34 @@ def detail(finding: Finding) -> list[str]:
         said.append(f"equivalent within the margin: p {chance(finding.p_equivalent)}")
     if finding.p_not_worse is not None:
         said.append(f"not worse by more than the margin: p {chance(finding.p_not_worse)}")
+    if finding.margin_method not in (None, *_OF_MARGINS):
+        said.append("the margin has no protection against losses not yet seen: no range is known")
+    if finding.tasks_for_margin is not None and finding.verdict == "undecided":
+        unit = "task" if finding.units == finding.tasks else "cluster"
+        said.append(
+            f"{counted(finding.units, unit)} without any difference would not rule out the margin: "
+            f"at least {finding.tasks_for_margin:,} are needed"
+        )
     if finding.why:
         said.append(finding.why)
+    if finding.by is not None and (lost := of_missing(finding, names)):
+        said.append(lost)
     return said
+
+
+_OF_MARGINS = ("tango", "margin_score")
+
+
+def word(finding: Finding) -> str:
+    """The verdict in a cell of a table; a hint is marked as one."""
+    return finding.verdict if finding.hint is None else f"hint: {finding.hint}"
+
+
+def hints(pair: Pair) -> str:
+    """A sentence on lines that make no claim; "" where all do."""
+    if not any(finding.hint for finding in pair.findings):
+        return ""
+    return "the primary question is undecided: slices and further metrics are hints, not claims"
 
 
 def _moved(up: int, down: int, higher_is_better: bool | None) -> str:

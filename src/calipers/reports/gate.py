@@ -38,6 +38,7 @@ class Check:
     why: str | None = None  # why it is undefined
     remark: str | None = None
     confidence: float | None = None  # of the interval
+    failing: Sequence[str] = ()  # the tasks or slices that fail, where each of them is asked
 
     @property
     def title(self) -> str:

@@ -82,3 +82,13 @@ def _columns(character: str) -> int:
     if unicodedata.combining(character) or character in _JOINERS:
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def note_line(note: str) -> str:
+    """A note with the word before it, harmless; a warning says itself what it is.
+
+    >>> note_line("2 files were passed over"), note_line("warning: 30 % are missing")
+    ('note: 2 files were passed over', 'warning: 30 % are missing')
+    """
+    text = clean(note, None)
+    return text if text.startswith("warning: ") else f"note: {text}"

@@ -124,7 +124,13 @@ def anytime(
     plain = Difference(found.value, None, None, None, BETTING, found.units, why=found.why)
     if found.value is None or (found.p is None and limits is not None):
         return plain
-    plain = replace(plain, stderr=math.sqrt(units.variance), why=None, effective_units=units.effective_units)
+    plain = replace(
+        plain,
+        stderr=math.sqrt(units.variance),
+        why=None,
+        plain_stderr=math.sqrt(units.variance),
+        effective_units=units.effective_units,
+    )
     if limits is None:
         return replace(plain, why=NO_RANGE)
     width = limits[1] - limits[0]
@@ -134,7 +140,7 @@ def anytime(
     if ends is None:
         return replace(plain, why=CONTRADICTED)
     low, high = (width * end for end in ends)
-    return replace(plain, interval=(low, high), p=held.p(0.0), width=width, evidence=held)
+    return replace(plain, interval=(low, high), p=held.p(0.0), width=width, sequence=held)
 
 
 def _most(room: float) -> float:

@@ -80,11 +80,11 @@ def bca_ends(draws: Draws, confidence: float) -> tuple[float, float] | None:
     share = (below + upto) / (2 * len(draws.found))
     left = (total(draws.sums) - draws.sums) / (total(draws.weights) - draws.weights)  # each unit left out once
     pull = float(total(left)) / len(left) - left
-    size = float(total(pull * pull))
-    if not 0 < share < 1 or size == 0:
+    size = float(total(pull * pull)) ** 1.5
+    if not 0 < share < 1 or size == 0:  # also of values whose cubes are too small to be numbers
         return None
     normal = NormalDist()
-    bias, skew = normal.inv_cdf(share), float(total(pull**3)) / (6 * size**1.5)
+    bias, skew = normal.inv_cdf(share), float(total(pull**3)) / (6 * size)
     levels = []
     for tail in ((1 - confidence) / 2, (1 + confidence) / 2):
         moved = bias + normal.inv_cdf(tail)

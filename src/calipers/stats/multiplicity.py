@@ -50,6 +50,18 @@ def benjamini_yekutieli(p: Floats) -> Floats:
     return _in_place(order, np.minimum(1.0, np.minimum.accumulate(steps)))
 
 
+def sidak(p: float, tests: int) -> float:
+    """One p among so many tests in one step: ``1 - (1 - p)^m`` (Sidak 1967).
+
+    Exact for independent tests, and enough for means that are normal, however they depend. An interval at
+    confidence^(1/m) says the same.
+
+    >>> [round(sidak(p, 3), 6) for p in (0.012, 0.03, 0.2)]
+    [0.03557, 0.087327, 0.488]
+    """
+    return float(-np.expm1(tests * np.log1p(-p))) if p < 1 else 1.0
+
+
 ADJUSTMENTS: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "holm": holm,
     "bh": benjamini_hochberg,

@@ -2,9 +2,10 @@
 
 The default test is the floored t. A paired t test learns the spread of the differences from the data, and
 where few tasks differ that is too small: so half of the largest contribution is added to the standard error.
-What it gives up is about a twentieth of the power; what it buys is a test that keeps its level on ten tasks
-and on clusters. The strict test is the default interval of means, asked about differences: it also survives
-a steady run against an all-or-nothing one, and sees little that is finer than one task.
+Simulated, it keeps its level where both runs draw from one law, from ten tasks on, and on clusters: 5.7 % at worst.
+Where one run is steady and the other nearly all or nothing it does not: 64 % at worst on ten tasks, 15 % on a
+hundred. The strict test is the default interval of means, asked about differences: it stays below 6 % there too, at
+7 % where the other run passes a task always or never, and sees little that is finer than one task.
 """
 
 from __future__ import annotations
@@ -45,6 +46,16 @@ class Units:
         return 1 / float(total(self.shares * self.shares))
 
     @property
+    def means(self) -> Floats:
+        """The mean difference within each unit, [G]; of pooled rates, the one that leaves the unit's residual."""
+        return (self.residuals + self.shares * float(total(self.pulls))) / self.shares
+
+    @property
+    def even(self) -> bool:
+        """Whether the units are single tasks of equal weight."""
+        return not self.clustered and float(np.ptp(self.shares)) <= NOISE
+
+    @property
     def variance(self) -> float:
         """The squared standard error of the difference, n - 1 over units."""
         count = len(self.pulls)
@@ -52,7 +63,10 @@ class Units:
 
 
 class Sequential(Protocol):
-    """The one-sided p values of a test that holds at every look; bounds in widths of the range."""
+    """A test that holds at every look; means and bounds in widths of the range."""
+
+    def ends(self, mean: float, confidence: float) -> tuple[float, float] | None:
+        """The interval around the mean that was seen; None where that one is ruled out."""
 
     def p_at_most(self, bound: float) -> float:
         """Of the hypothesis that the true difference is at most ``bound``."""
@@ -63,7 +77,11 @@ class Sequential(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference of two means with its interval and test, which always agree; or why there is none."""
+    """A difference of two means with its interval and test, or why there is none.
+
+    Test and interval agree where the method is floored_t or strict; the p of another test stands beside the
+    interval of the floored t.
+    """
 
     value: float | None  # first less second
     stderr: float | None  # as tested with: floored where the test is
@@ -76,21 +94,24 @@ class Difference:
     width: float | None = None  # the difference lies within -width and +width; None: no bound is known
     effective_tasks: float = 0.0  # n of the strict test; 0 in the others
     why: str | None = None
-    evidence: Sequential | None = field(default=None, compare=False, repr=False)  # of an anytime test
+    plain_stderr: float | None = None  # without a floor
+    evidence: Units | None = field(default=None, compare=False, repr=False)  # None: draws, or no test
+    draws: Floats | None = field(default=None, compare=False, repr=False)  # [B] of the bootstrap
+    sequence: Sequential | None = field(default=None, compare=False, repr=False)  # of an anytime test
 
     def p_at_most(self, bound: float) -> float | None:
         """One-sided p of the hypothesis that the true difference is at most ``bound``.
 
         None where there is no test. Small means: the difference has been shown to lie above.
         """
-        if self.evidence is not None and self.width is not None and abs(bound) < self.width:
-            return self.evidence.p_at_most(bound / self.width)
+        if self.sequence is not None and self.width is not None and abs(bound) < self.width:
+            return self.sequence.p_at_most(bound / self.width)
         return None if self.value is None else self._tail(self.value, bound)
 
     def p_at_least(self, bound: float) -> float | None:
         """One-sided p of the hypothesis that the true difference is at least ``bound``."""
-        if self.evidence is not None and self.width is not None and abs(bound) < self.width:
-            return self.evidence.p_at_least(bound / self.width)
+        if self.sequence is not None and self.width is not None and abs(bound) < self.width:
+            return self.sequence.p_at_least(bound / self.width)
         return None if self.value is None else self._tail(-self.value, -bound)
 
     def _tail(self, value: float, bound: float) -> float | None:
@@ -207,6 +228,20 @@ def judged(units: Units, limits: tuple[float, float] | None, confidence: float, 
     return _floored(units, value, width, confidence)
 
 
+def undone_by_one(difference: Difference, confidence: float) -> bool:
+    """Whether one more unit of average weight, with a full loss against the verdict, would take the verdict back.
+
+    Asked of the floored t, whose spread is learnt from what was seen. Never without a known range.
+    """
+    units, width, value = difference.evidence, difference.width, difference.value
+    if difference.method != FLOORED_T or units is None or width is None or not value:
+        return False
+    count = len(units.shares)
+    means = np.append(units.means, -math.copysign(width, value))
+    again = judged(units_of(means, np.append(units.shares, 1 / count)), (0.0, width), confidence)
+    return again.p is None or again.p > 1 - confidence or (again.value or 0.0) * value <= 0
+
+
 def _sum(pulls: Floats) -> float:
     """The difference that pulls add up to; exactly 0 where they cancel but for the rounding of task values."""
     value = float(total(pulls))
@@ -221,13 +256,19 @@ def _floored(units: Units, value: float, width: float | None, confidence: float)
         unseen = None if width is None else width * (1 - ((1 - confidence) / 2) ** (1 / effective))
         ends = None if unseen is None else (-unseen, unseen)
         why = NO_SPREAD if ends is None else None
-        return Difference(0.0, 0.0, ends, 1.0, FLOORED_T, len(units.pulls), effective, freedom, width, why=why)
+        return Difference(
+            0.0, 0.0, ends, 1.0, FLOORED_T, len(units.pulls), effective, freedom, width,
+            why=why, plain_stderr=0.0, evidence=units,
+        )  # fmt: skip
     p = min(1.0, 2 * upper_tail(abs(value) / stderr, freedom))
     half = t_quantile((1 + confidence) / 2, freedom) * stderr
     low, high = value - half, value + half
     if width is not None:
         low, high = max(low, -width), min(high, width)
-    return Difference(value, stderr, (low, high), p, FLOORED_T, len(units.pulls), effective, freedom, width)
+    return Difference(
+        value, stderr, (low, high), p, FLOORED_T, len(units.pulls), effective, freedom, width,
+        plain_stderr=math.sqrt(units.variance), evidence=units,
+    )  # fmt: skip
 
 
 def _strict(units: Units, value: float, width: float | None, confidence: float) -> Difference:
@@ -242,7 +283,10 @@ def _strict(units: Units, value: float, width: float | None, confidence: float) 
     low, high = (2 * width * end - width for end in wilson_ends(spread, confidence))
     p = min(1.0, 2 * upper_tail(abs(rate - 0.5) * 2 * math.sqrt(n), freedom))
     stderr = math.sqrt(units.variance)
-    return Difference(value, stderr, (low, high), p, STRICT, len(units.pulls), effective, freedom, width, n)
+    return Difference(
+        value, stderr, (low, high), p, STRICT, len(units.pulls), effective, freedom, width, n,
+        plain_stderr=stderr, evidence=units,
+    )  # fmt: skip
 
 
 def _by_unit(clusters: Ints | None, *columns: Floats) -> tuple[Floats, ...]:

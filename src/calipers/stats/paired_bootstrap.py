@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 
 import numpy as np
@@ -47,6 +47,7 @@ class Resampled:
     draws: int
     units: int
     why: str | None = None
+    found: Floats | None = field(default=None, compare=False, repr=False)  # [B] the difference on every draw
 
 
 def paired_bootstrap(
@@ -202,10 +203,10 @@ def by_draws(value: float, found: Floats, confidence: float, units: int) -> Resa
     p = min(1.0, max(2 * upper_tail(shrunk, units - 1), least_p(units)))
     if least_p(units) > 1 - confidence:
         why = f"no interval at {100 * confidence:g} % from {units}, which may all point one way by chance"
-        return Resampled(value, None, None, p, draws, units, why)  # nor a spread to rely on
+        return Resampled(value, None, None, p, draws, units, why, found)  # nor a spread to rely on
     tail = NormalDist().cdf(-t_quantile((1 + confidence) / 2, units - 1) * math.sqrt(units / (units - 1)))
     low, high = np.quantile(found, [tail, 1 - tail]).tolist()
-    return Resampled(value, stderr, (min(low, value), max(high, value)), p, draws, units)
+    return Resampled(value, stderr, (min(low, value), max(high, value)), p, draws, units, found=found)
 
 
 def least_p(units: int) -> float:

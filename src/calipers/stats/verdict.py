@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from calipers.stats.anytime import BETTING
-from calipers.stats.equivalence import equivalence
+from calipers.stats.equivalence import equivalence, too_few
+from calipers.stats.margins import unseen_loss
 from calipers.stats.paired import Difference
 from calipers.stats.power import MOST_TASKS, POWER, PairVariance, fewest, tasks_needed
 from calipers.stats.wilson import t_quantile
@@ -58,7 +59,7 @@ class Verdict:
 
     def _range(self) -> str:
         found = self.difference.interval
-        return f" ({100 * self.confidence:g} % interval {_signed(found[0])} to {_signed(found[1])})" if found else ""
+        return f" ({100 * self.confidence:.4g} % interval {_signed(found[0])} to {_signed(found[1])})" if found else ""
 
     def _backing(self) -> str:
         said = [part for part in (self._range()[2:-1], "" if self.p is None else f"p {self.p:.2g}") if part]
@@ -226,7 +227,10 @@ def _new_tasks(difference: Difference, margin: float | None, wanted: float, conf
             error = math.sqrt(variance / units)
             return any(way.distance >= way.errors(units - 1.0) * error for way in ways)
 
-        return fewest(enough, difference.units) if ways else None
+        found = fewest(enough, difference.units) if ways else None
+        if found is None or margin is None or difference.width is None:
+            return found
+        return max(found, unseen_loss(1.0, margin / difference.width, confidence) or 0)  # even tasks alike take as many
 
     near, far = _nearest_and_farthest(difference)
     value = abs(difference.value)
@@ -245,12 +249,11 @@ def _nearest_and_farthest(difference: Difference) -> tuple[float, float]:
 
 
 def _alike(difference: Difference, margin: float | None, confidence: float) -> _NewTasks | None:
-    """How many units without any difference would show that it is within the margin: (1 - margin)^n is small."""
-    if margin is None or difference.width is None or margin >= difference.width or difference.effective_tasks:
+    """How many units without any difference would show that it is within the margin."""
+    if margin is None or difference.effective_tasks:
         return None  # the strict test has a spread of its own, which no data take away
-    enough = math.log(1 - confidence) / math.log1p(-margin / difference.width)
-    units = math.ceil(enough * difference.units / difference.effective_units)
-    return _NewTasks(units, (units, None), within=True) if units < MOST_TASKS else None
+    units = too_few(difference, margin, confidence)
+    return None if units is None else _NewTasks(units, (units, None), within=True)
 
 
 def _fewest_signs(method: str, confidence: float) -> int:
