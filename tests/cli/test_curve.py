@@ -48,21 +48,63 @@ def test_votes_are_counted_where_there_are_answers(tmp_path):
     assert "no maj@k: no rollout has an answer (--columns answer=KEY)" in group["notes"]
 
 
-def test_beyond_the_samples_a_model_speaks_and_says_so(tmp_path):
-    name = rewards(tmp_path, [[1] * 3 + [0] * 7, [0] * 10])
-    (group,) = curves(name, "--to", "100", cwd=tmp_path)["groups"]
+SEEN = [40, 12, 10, 13, 25]  # tasks with 0 to 4 passes of 4 samples
+
+
+def test_beyond_the_samples_a_law_speaks_and_says_what_it_assumes(tmp_path):
+    name = rewards(tmp_path, [[1] * c + [0] * (4 - c) for c, tasks in enumerate(SEEN) for _ in range(tasks)])
+    document = curves(name, "--to", "100", cwd=tmp_path)
+    (group,) = document["groups"]
     (found,) = [curve for curve in group["curves"] if curve["metric"] == "pass@k"]
-    assert [(p["k"], p["model_based"]) for p in found["points"]][8:] == [
-        (9, False),
-        (10, False),
-        *((k, True) for k in (16, 32, 64, 100)),
+    assert [(p["k"], p["model_based"]) for p in found["points"]][3:] == [
+        (4, False),
+        *((k, True) for k in (8, 16, 32, 64, 100)),
     ]
-    assert found["points"][-1]["value"] > found["points"][9]["value"] == 0.5  # a task never solved is not given up
-    shown = calipers("curve", name, "--to", "100", cwd=tmp_path).stdout
-    assert "100*" in shown
-    assert "* model-based: beyond the 10 samples of a task" in shown
-    # the prior gives the task that was never solved a chance: 1 - B(1, 21)/B(1, 11) = 10/21 for it
-    assert "at k = 10, pass@k 0.500 by the samples, 0.71" in " ".join(shown.split())
+    sixteen, hundred = found["points"][5], found["points"][-1]
+    assert sixteen["value"] == pytest.approx(0.700337, abs=1e-6)
+    assert sixteen["interval"][0] < 0.65 < sixteen["value"] < 0.75 < sixteen["interval"][1]
+    assert sixteen["assumes"] == group["law"]["assumes"] == "if chances follow a beta law with a share never solved"
+    assert group["law"]["never_solved"] == pytest.approx(0.1899, abs=1e-4)
+    assert (hundred["value"], hundred["interval"]) == (None, None)
+    assert hundred["why"] == "k is above 64, 16 times the 4 samples of a task"
+    said = " ".join(calipers("curve", name, "--to", "100", cwd=tmp_path).stdout.split())
+    assert "16* 0.700" in said
+    assert "* beyond the 4 samples of a task, if chances follow a beta law with a share never solved:" in said
+    assert "Beta(0.48, 0.43), and 19 % never solved" in said
+    assert "at k = 4, pass@k 0.600 by the samples, 0.600 by the law" in said
+    assert "* no value: k is above 64, 16 times the 4 samples of a task" in said
+    markdown = calipers("curve", name, "--to", "64", "--format", "md", cwd=tmp_path).stdout
+    assert "if chances follow a beta law with a share never solved" in " ".join(markdown.split())
+    assert document["digest"] != curves(name, cwd=tmp_path)["digest"]
+
+
+def test_a_law_of_passes_says_nothing_of_votes(tmp_path):
+    """Tasks with 5 to 8 samples: their log likelihoods add up, and the curve of votes ends where the samples do."""
+    shown = " ".join(calipers("curve", ARITH, "--to", "64", cwd=tmp_path).stdout.split())
+    assert "no maj@k beyond the 8 samples of a task: the law is one of passes" in shown
+    assert "16* 0.812" in shown
+    assert "how well the law fits: at k = 5, pass@k 0.737 by the samples, 0.747 by the law" in shown
+
+
+def test_a_refused_extrapolation_says_why_everywhere(tmp_path):
+    name = rewards(tmp_path, [[1] * 3 + [0] * 7, [0] * 10])
+    done = calipers("curve", name, "--to", "100", "--plot", "c.svg", cwd=tmp_path)
+    why = "2 tasks; at least 30 are needed to fit a law of chances"
+    assert f"* no value beyond the 10 samples of a task: {why}" in done.stdout
+    (group,) = curves(name, "--to", "100", cwd=tmp_path)["groups"]
+    later = [point for curve in group["curves"] for point in curve["points"] if point["model_based"]]
+    assert [(point["value"], point["why"]) for point in later] == [(None, why)] * 8
+    assert group["law"]["why"] == why
+    table = csv.DictReader(io.StringIO(calipers("curve", name, "--to", "16", "--format", "csv", cwd=tmp_path).stdout))
+    assert [(row["value"], row["why"]) for row in table if row["k"] == "16"] == [("", why)] * 2
+    assert b"no value beyond the samples there are" in (tmp_path / "c.svg").read_bytes()
+
+
+def test_bands_say_that_each_is_by_itself(tmp_path):
+    name = rewards(tmp_path)
+    for more in ((), ("--format", "md")):
+        shown = calipers("curve", name, *more, cwd=tmp_path).stdout
+        assert "95 % bands, each by itself: for one k, not for all of them at once" in " ".join(shown.split())
 
 
 def test_to_may_end_the_curve_early(tmp_path):

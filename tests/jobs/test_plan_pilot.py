@@ -34,14 +34,17 @@ def test_the_parts_come_back(tmp_path):
     alone = pilots(runs[0])
     assert (alone.parts.tasks, alone.parts.sampling) == pytest.approx((1 / 12, 1 / 6), rel=0.05)
     assert alone.pair.tasks == pytest.approx(2 / 12, rel=0.05)  # no correlation is assumed, and that is said
-    assert "to about 2 %" in alone.notes[0]
-    assert "no correlation is assumed" in alone.notes[1]
+    assert "no correlation is assumed" in alone.notes[0]
+    assert alone.pilot.interval(float("inf")) == pytest.approx((2 / 12, 2 / 12), rel=0.15)
     both = pilots(*runs)
     assert both.pair.tasks == pytest.approx(0.0, abs=0.005)  # both find the same tasks hard
     assert both.correlation == pytest.approx(1.0, abs=0.05)
     assert (both.pair.first, both.pair.second) == pytest.approx((1 / 6, 1 / 6), rel=0.05)
+    low, high = both.pilot.interval(float("inf"))
+    assert -0.01 < low < 0 < high < 0.01
     apart = pilots(*runs, paired=False)
     assert apart.pair.tasks == pytest.approx(2 / 12, rel=0.05)
+    assert apart.pilot.interval(float("inf")) == pytest.approx((2 / 12, 2 / 12), rel=0.15)
 
 
 def by_source(folder, name, rewards, sources):
@@ -74,7 +77,9 @@ def test_clusters_are_in_the_variance(tmp_path):
     whole = 0.04 + (0.2075 + 0.24) / 2
     assert found.clustered.effect == pytest.approx((whole + 0.04 * 4.5) / whole, rel=0.1)
     assert "2,000 clusters by source" in found.source
-    assert "a pilot of 2,000 clusters knows its variances, and so the tasks needed, to about 3 %" in found.notes
+    low, high = found.pilot.interval(float("inf"))
+    assert low < 0.04 * 5.5 < high < 1.3 * low
+    assert len(found.pilot.squares) == 2000
     alone = pilots(runs[1], cluster="source")
     assert alone.pair.tasks == pytest.approx(2 * 0.04 * 5.5, rel=0.1)  # no correlation of the runs is assumed
     assert pilots(*runs, cluster="source", paired=False).pair.tasks == pytest.approx(0.04 * 5.5, rel=0.1)

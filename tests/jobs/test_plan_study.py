@@ -9,6 +9,7 @@ from calipers.errors import InputError
 from calipers.jobs.plan_pilot import Clustered, Known, from_numbers
 from calipers.jobs.plan_study import Asked, study
 from calipers.stats.paired import paired
+from calipers.stats.pilot import Pilot
 from calipers.stats.power import Clusters, PairVariance
 
 MILLER = PairVariance(1 / 9, 1 / 6, 1 / 6)  # the worked example of Miller 2024, section 5
@@ -222,3 +223,68 @@ def test_a_difference_that_rewards_cannot_have_is_refused():
     with pytest.raises(InputError, match="--detect: is 2, and rewards of this range differ by 1 at most"):
         study(known(), Asked(detect=2))
     assert study(known(width=None), Asked(detect=2)).designs
+
+
+def piloted(squares, noise, single):
+    """A pilot of made-up units."""
+    return Pilot(np.array(squares), np.array(noise), np.array(single), len(squares) - 1.0)
+
+
+def test_ranges_follow_the_pilots_interval():
+    """Tasks grow with the variance, so the ends of the one are those of the other."""
+    rng = np.random.default_rng(2)
+    pilot = piloted(0.2 * rng.chisquare(1, 100), np.full(100, 0.05), np.full(100, 0.1))
+    held = known(PairVariance(pilot.variance(math.inf), 0.05, 0.05), tasks=100, samples=2, pilot=pilot)
+    found = study(held, Asked(detect=0.1))
+    for design in found.designs:
+        ends = [
+            study(known(PairVariance(end, 0, 0), samples=design.samples), Asked(detect=0.1)).designs
+            for end in pilot.interval(design.samples)
+        ]
+        expected = [next(one.tasks for one in some if one.samples == design.samples) for some in ends]
+        assert list(design.tasks_range) == expected
+        assert expected[0] < design.tasks < expected[1]
+        assert design.cannot_tell is False
+    assert found.have.smallest_range[0] < found.have.smallest < found.have.smallest_range[1]
+    assert found.variance.difference_range == pilot.interval(math.inf)
+
+
+@pytest.mark.parametrize(
+    ("pilot", "low"),
+    [
+        (piloted([0.1, 0.3, 0.0, 0.4], [0.2] * 4, [0.4] * 4), 2),  # the lower end of the variance is below 0
+        (piloted([0.1, 0.11, 0.1, 0.09] * 2, [0.0] * 8, [0.0] * 8), 20),  # it is not, and the ends are within a factor
+    ],
+)
+def test_a_pilot_that_cannot_tell_says_so(pilot, low):
+    held = known(PairVariance(max(pilot.variance(math.inf), 0.0), 0.2, 0.2), tasks=4, samples=2, pilot=pilot)
+    design = study(held, Asked(detect=0.1)).designs[-1]
+    assert design.samples == 16
+    assert (design.tasks_range[0] == 2) == (low == 2)
+    assert design.cannot_tell == (low == 2)
+
+
+def test_ranges_may_have_no_end():
+    pilot = piloted([0.1, 0.3, 0.0, 0.4], [0.0] * 4, [0.4] * 4)
+    held = known(PairVariance(pilot.variance(math.inf), 0.2, 0.2), tasks=4, samples=2, pilot=pilot)
+    found = study(held, Asked(detect=0.00008))
+    assert any(design.tasks_range[1] is None and design.cannot_tell for design in found.designs)
+
+
+def test_advice_that_rests_on_an_unknown_variance_says_so():
+    """No number of samples shows it, if the variance between tasks is what it seems: the pilot allows none at all."""
+    pilot = piloted([0.1, 0.3, 0.0, 0.4] * 5, [0.19] * 20, [0.4] * 20)
+    held = known(PairVariance(pilot.variance(math.inf), 0.2, 0.2), tasks=20, samples=2, pilot=pilot)
+    said = study(held, Asked(detect=0.01)).advice
+    assert any(one.startswith("if the variance between tasks is as estimated, no number of samples") for one in said)
+    sure = study(known(PairVariance(0.01, 0.2, 0.2), tasks=20, samples=2), Asked(detect=0.01)).advice
+    assert any(one.startswith("no number of samples") for one in sure)
+
+
+def test_a_pilot_whose_tasks_all_say_the_same_is_no_crash():
+    """Differences of 0 and samples that differ in every task: less than no variance between tasks, and no doubt."""
+    pilot = piloted([0.0] * 20, [0.5] * 20, [1.0] * 20)
+    assert pilot.interval(math.inf) == (-0.5, -0.5)
+    found = study(known(PairVariance(0.0, 0.5, 0.5), tasks=20, samples=2, pilot=pilot), Asked(detect=0.1))
+    assert found.variance.difference_range == (0.0, 0.0)
+    assert [design.cannot_tell for design in found.designs] == [False, True, True, True, True]

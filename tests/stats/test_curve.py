@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from making import GAP, rewards
 
 from calipers.metrics.rewards import pass_at_k, pass_hat_k
-from calipers.stats.curve import beyond, max_curve, pass_curves, posterior_points
+from calipers.stats.curve import beyond, later_points, max_curve, pass_curves
+from calipers.stats.extrapolation import IF, extrapolate
 from calipers.stats.interval import interval
 
 
@@ -60,7 +61,7 @@ def test_a_task_with_fewer_samples_leaves():
 
 
 def test_nothing_sampled_has_no_points():
-    for curve in pass_curves(*rewards([GAP], [GAP]), upto=8):
+    for curve in pass_curves(*rewards([GAP], [GAP])):
         assert curve.points == ()
 
 
@@ -75,38 +76,39 @@ def test_clusters_widen_the_band():
     assert whole.interval[1] - whole.interval[0] > tasks.interval[1] - tasks.interval[0]
 
 
+def test_beyond_the_samples_the_law_speaks_and_says_what_it_assumes():
+    n, c = np.full(100, 4), np.repeat(np.arange(5), [40, 12, 10, 13, 25])
+    at, hat, found = later_points(n, c, [8, 16, 64])
+    assert [point.k for point in at] == [8, 16, 64]
+    assert at[1].value == pytest.approx(0.700337, abs=1e-6)
+    assert all(point.model_based and point.assumes == IF and point.tasks == 100 for point in (*at, *hat))
+    assert all(point.interval[0] < point.value < point.interval[1] for point in (*at, *hat))
+    assert [point.value for point in at] == sorted(point.value for point in at)  # more samples, more passes
+    assert [point.value for point in hat] == sorted((point.value for point in hat), reverse=True)
+    assert at[2].interval == extrapolate(n, c, [64]).points["pass@k", 64].ends
+    assert found.law.never_solved == pytest.approx(0.189912, abs=1e-5)
+
+
 @pytest.mark.parametrize(
-    ("metric", "n", "c", "k", "value"),
+    ("tasks", "k", "why"),
     [
-        ("pass@k", 10, 3, 5, 0.818681),
-        ("pass@k", 10, 0, 5, 0.3125),  # not 0
-        ("pass^k", 10, 10, 5, 0.6875),  # not 1
-        ("pass@k", 10, 3, 100, 0.999945),
+        ([(5, 2), (5, 0), (5, 5)], 20, "3 tasks; at least 30 are needed to fit a law of chances"),
+        ([(4, c) for c in range(5)] * 6 + [(0, 0)], 65, "k is above 64, 16 times the 4 samples of a task"),
     ],
 )
-def test_beyond_the_samples_a_model_speaks(metric, n, c, k, value):
-    (point,) = posterior_points(metric, np.array([n, n]), np.array([c, c]), [k])
-    assert point.value == pytest.approx(value, abs=1e-6)
-    assert point.model_based
-    assert point.interval[0] < point.value < point.interval[1]
+def test_a_refused_point_has_no_value_and_says_why(tasks, k, why):
+    n, c = np.array(tasks).T
+    for points in later_points(n, c, [k])[:2]:
+        (point,) = points
+        assert (point.value, point.stderr, point.interval) == (None, None, None)
+        assert (point.model_based, point.assumes, point.why) == (True, None, why)
 
 
-def test_the_curve_goes_on_and_says_so():
-    at, hat = pass_curves(*rewards(task(5, 2), task(5, 0), task(5, 5)), upto=20)
-    assert [point.k for point in at.points] == [1, 2, 3, 4, 5, 8, 16, 20]
-    assert [point.model_based for point in at.points] == [False] * 5 + [True] * 3
-    later = values(at)[5:]
-    assert later == sorted(later)  # more samples, more passes
-    assert values(hat)[5:] == sorted(values(hat)[5:], reverse=True)
+def test_the_curve_goes_on_at_powers_of_two():
+    assert beyond(5, 20) == [8, 16, 20]
+    assert beyond(5, 64) == [8, 16, 32, 64]
     assert beyond(5, 5) == []
     assert beyond(5, None) == []
-
-
-def test_the_posterior_adds_its_own_doubt():
-    """Thirty tasks with two samples each: what a third would say is a guess, with two thousand it is not."""
-    few, many = (posterior_points("pass@k", np.full(30, n), np.full(30, n // 2), [1])[0] for n in (2, 2000))
-    assert (few.value, many.value) == pytest.approx((0.5, 0.5))
-    assert few.stderr > 10 * many.stderr
 
 
 def test_max_at_k():

@@ -31,6 +31,7 @@ NO = 1
 @click.option("--by", metavar="KEY", multiple=True, help="The difference in each slice, too; may be repeated.")
 @options.cluster("test")
 @options.reward
+@options.reward_range
 @options.columns("the files call")
 @options.missing
 @options.confidence("intervals")

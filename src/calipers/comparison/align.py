@@ -28,6 +28,11 @@ class Common:
     own_ids: Sequence[str]  # [T] what the second run calls them
 
     @property
+    def sides(self) -> tuple[Rollouts, Rollouts]:
+        """Both runs."""
+        return self.first, self.second
+
+    @property
     def order(self) -> Ints:
         """The tasks in the order in which the second run began them, [T]."""
         turn = self.second.turn
@@ -95,7 +100,7 @@ def _left(part: Rollouts, taken: Ints, apart: frozenset[str]) -> OneSide:
 def _of(part: Rollouts, tasks: Ints, names: Sequence[str]) -> Rollouts:
     """The rollouts of some tasks, in the order of ``tasks``, under these names."""
     if len(tasks) == len(part.tasks) and bool((tasks == np.arange(len(tasks))).all()):
-        return replace(part, tasks=names)
+        return replace(part, tasks=names, left=None)
     starts = part.by_task.starts
     counts = np.diff(starts)[tasks]
     rows = np.repeat(starts[:-1][tasks] - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
@@ -111,6 +116,7 @@ def _of(part: Rollouts, tasks: Ints, names: Sequence[str]) -> Rollouts:
         labels={name: values.take(rows) for name, values in part.labels.items()},
         tries=None if part.tries is None else part.tries[rows],
         turn=None if part.turn is None else part.turn[tasks],
+        left=None,
     )
 
 

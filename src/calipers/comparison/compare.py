@@ -23,12 +23,14 @@ from calipers.comparison.question import ORDER, SHOWN, SIDAK, Primary, Question,
 from calipers.comparison.ranks import ranks
 from calipers.comparison.runs import Meeting, chosen, meetings, runners
 from calipers.comparison.side import Side, opened
+from calipers.comparison.stopped import stop_notes, without_fixed_tests, without_ranks
 from calipers.comparison.told import check_gaps, check_sources, check_tables, notes_of
 from calipers.comparison.unlike import differences, prompts_differ
 from calipers.errors import InputError
 from calipers.pipeline import Progress, Source, quietly
 from calipers.plan import make_plan
 from calipers.reports.compare import Comparison, Contest, Finding, Pair, Run
+from calipers.rollouts.stop import not_said
 
 
 def compare(
@@ -39,6 +41,7 @@ def compare(
     dialect: str | None = None,
     missing: str | None = None,
     reward: str | None = None,
+    range: tuple[float, float] | None = None,
     columns: Mapping[str, str] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
@@ -78,6 +81,7 @@ def compare(
         reward=reward,
         confidence=confidence,
         seed=seed,
+        range=range,
     )
     question = make_question(
         plan if asked.ours is None else replace(plan, asked=plan.asked if asked.ours else ()),
@@ -105,7 +109,7 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
     drafts: list[list[Draft]] = []
     apart: list[str] = []
     for meeting, pairs in planned:
-        found = [drafted(meeting, one, two, sides, question) for one, two in pairs]
+        found = [without_fixed_tests(drafted(meeting, one, two, sides, question)) for one, two in pairs]
         drafts.append([draft for draft in found if isinstance(draft, Draft)])
         apart += [said for said in found if isinstance(said, str)]
     flat = [draft for some in drafts for draft in some]
@@ -124,7 +128,9 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
             meeting.dataset,
             _runs(meeting),
             [judged[id(draft)] for draft in some],
-            ranks(meeting, question) if len(meeting.runners) > 2 and not question.anytime else (),
+            without_ranks(ranks(meeting, question), meeting)
+            if len(meeting.runners) > 2 and not question.anytime
+            else (),
         )
         for (meeting, _), some in zip(planned, drafts, strict=True)
         if some
@@ -143,7 +149,7 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
         contests=contests,
         tests=tests,
         order=ORDER if question.anytime else None,
-        notes=[*notes_of(sides, met), *apart, *more],
+        notes=[*not_said(notes_of(sides, met), stop_notes(sides)), *apart, *more],
         primary=question.primary.text if question.primary else flat[0].cuts[0].text,
         differences=[cut.measured.difference for some in drafts for draft in some for cut in draft.cuts],
     )

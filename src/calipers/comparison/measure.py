@@ -20,6 +20,7 @@ from calipers.metrics.economics import COST_PER_SOLVED
 from calipers.metrics.metric import Metric, Opaque
 from calipers.metrics.reduce import passed, task_mean
 from calipers.metrics.rewards import passes
+from calipers.pipeline import demand_range
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.sums import total
 from calipers.stats.anytime import BETTING, NO_MEAN, UNEVEN, anytime
@@ -206,8 +207,14 @@ def _value(metric: Metric, matter: Matter, values: Floats) -> float | None:
 
 def _limits(metric: Metric, matter: Matter) -> tuple[float, float] | None:
     """The range of the values, where it is known."""
+    known = matter.question.plan.range
+    if known is not None and metric.reads[0] == "reward":
+        for side, columns in zip(matter.sides, matter.columns, strict=True):
+            demand_range(side, columns[0], matter.both.first.params.get("reward") or "reward", known)
     if metric.range is not None or not metric.of_rewards:
         return metric.range
+    if known is not None:
+        return metric.reach(known)
     kept = [columns[0].kept() for columns in matter.columns]
     return (0.0, 1.0) if all(bool(((side >= 0) & (side <= 1)).all()) for side in kept) else None
 

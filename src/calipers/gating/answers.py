@@ -19,7 +19,10 @@ from calipers.gating.table import Shown, Who, picked, worked_out, written
 from calipers.gating.worst import Key, scored_worst
 from calipers.pipeline import score
 from calipers.readers.files import STDIN
+from calipers.readers.run_stop import stop_said
 from calipers.reports.result import SCHEMA
+from calipers.rollouts.stop import Stop
+from calipers.stats.stopped import NO_SEQUENCE
 
 LARGEST: Final = 1 << 28
 _LOOK: Final = 1 << 16
@@ -31,6 +34,7 @@ class _Document(msgspec.Struct):
     groups: list[Group]
     confidence: float | None = None
     lm_eval: list[Shown] = []
+    stopped: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,8 @@ class Answers:
             return None
         if wanted.by is not None:
             return Number(None, why=f"{wanted.metric} has no value in a slice, only delta({wanted.metric}[...])")
+        if group.stopped is not None and found.interval is not None:
+            return msgspec.structs.replace(found, interval=None, why=NO_SEQUENCE)
         return found
 
 
@@ -72,6 +78,7 @@ class Scoring:
     missing: str | None = None
     cluster: str | None = None
     reward: str | None = None
+    range: tuple[float, float] | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     confidence: float | None = None
     seed: int | None = None
@@ -110,7 +117,7 @@ def answers(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scori
     held = _read(path)
     tables = written(held.lm_eval, [group.who for group in held.groups])
     known = short(key for table in tables.values() for key in table)
-    return Answers(path, held.groups, True, (), tables, known, held.confidence)
+    return Answers(path, held.groups, True, _stops(path, held), tables, known, held.confidence)
 
 
 def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring, worst: bool) -> Answers:
@@ -127,12 +134,25 @@ def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scori
             known += keys
         if not known and not any(tables.values()):
             raise next(iter(asked.theirs.values()))
-    held = Answers(path, found.groups, False, result.notes, tables, short(known), found.confidence)
+    warned = [f"warning: {said}" for group in result.groups for said in group.warnings]
+    notes = [*result.notes, *_stops("", found), *warned]
+    held = Answers(path, found.groups, False, notes, tables, short(known), found.confidence)
     if not worst:
         return held
     filled = scored_worst(path, asked.ours or None, by, scoring.given())
     twins = msgspec.convert(filled.result.to_dict(), _Document).groups
     return replace(held, filled={group.who: group for group in twins}, unknown=filled.unknown)
+
+
+def _stops(path: str, found: _Document) -> list[str]:
+    """That stopping rules ended runs of a result, where its notes do not say it, and what that does to its values."""
+    if found.stopped is None:
+        return []
+    biases = [group.stopped.bias for group in found.groups if group.stopped and group.stopped.bias]
+    if not biases:  # of an earlier version
+        stop = stop_said(found.stopped)
+        biases = [Stop(stop.rule, stop.metric, stop.side).bias]
+    return [*([f"{path}: {found.stopped}"] if path else []), *dict.fromkeys(biases)]
 
 
 def _read(path: str) -> _Document:

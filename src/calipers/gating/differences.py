@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from calipers.comparison.missing import BOTTOM, TOP
 from calipers.errors import InputError, UnknownName
 from calipers.gating.answers import Answers, Scoring, answers, is_document
 from calipers.gating.groups import Group, Number
 from calipers.gating.requirement import Requirement, metric_key
 from calipers.gating.worst import NO_BOUNDS, at_end
+from calipers.metrics.metric import UNIT
 from calipers.reports.compare import Comparison, Contest, Pair, Run
 from calipers.reports.compare_words import common, names_of
 from calipers.stats.equivalence import margin_ends, margin_method, p_at_margin, too_few
@@ -116,7 +116,8 @@ def differences(
 
     asked: dict[str, Any] = {"metric": list(metrics), "by": list(by), "adjust": "none", "flips": 0, **scoring.given()}
     found = compare(baseline, path, **asked)
-    filled = compare(baseline, path, filled=(TOP, BOTTOM), **asked) if worst else None
+    bottom, top = scoring.range or UNIT
+    filled = compare(baseline, path, filled=(top, bottom), **asked) if worst else None
     before = answers(baseline, metrics, by, scoring)
     notes = [
         note

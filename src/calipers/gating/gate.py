@@ -217,7 +217,8 @@ def _gaps_decide(wanted: Requirement, number: Number) -> str | None:
     """That the rollouts without a number could have turned the answer, where they could."""
     if number.bounds is None or wanted.end is not None or wanted.delta:
         return None
-    if len({wanted.met(end) for end in number.bounds}) == 1:
+    shown = [] if number.value is None else [number.value]  # without undefined tasks, which the bounds include
+    if len({wanted.met(end) for end in (*number.bounds, *shown)}) == 1:
         return None
     low, high = (figure(end) for end in number.bounds)
     return f"the missing rollouts may decide it: {low} to {high}, whatever they are"

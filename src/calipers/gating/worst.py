@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from calipers.comparison.missing import BOTTOM, NO_RANGE, filled_rollouts, no_filling, within_range
+from calipers.comparison.missing import NO_RANGE, ends_of, filled_rollouts, no_filling, within_range
 from calipers.dialects.reads import per_reward
 from calipers.errors import InputError
 from calipers.gating.groups import Cut, Group, Number
@@ -44,9 +44,9 @@ def scored_worst(path: str, metrics: Sequence[Any] | None, by: Sequence[str], gi
             unknown[metric_key(asked.text)] = why
             continue
         for one in per_reward(asked, rollouts, plan.reward, plan.dialect.every_reward):
-            if not within_range(contributed(rollouts, one.params["reward"])):
+            if not within_range(contributed(rollouts, one.params["reward"]), ends_of(plan)):
                 unknown[metric_key(one.text)] = NO_RANGE
-    return Filled(score_rollouts(filled_rollouts(rollouts, BOTTOM), plan), unknown)
+    return Filled(score_rollouts(filled_rollouts(rollouts, ends_of(plan)[0]), plan), unknown)
 
 
 def at_end(number: Number, part: Group | Cut, *, worse: bool) -> Number:

@@ -14,16 +14,20 @@ from calipers.metrics.metric import PASS_THRESHOLD, UNIT
 from calipers.metrics.reduce import pass_counts
 from calipers.pipeline import Progress, Source, quietly
 from calipers.plan import Plan, make_plan
-from calipers.reports.curve import CurveGroup, Curves
+from calipers.reports.curve import CurveGroup, Curves, FittedLaw
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import answers, clusters
 from calipers.rollouts.ledger import Ledger, contributed
+from calipers.rollouts.stop import not_said
 from calipers.rollouts.table import Rollouts
-from calipers.stats.curve import Curve, Ends, max_curve, pass_curves, posterior_points
+from calipers.stats.curve import Curve, Ends, beyond, later_points, max_curve, pass_curves
+from calipers.stats.extrapolation import DRAWS, IF, METRICS, Extrapolation, pass_at
 from calipers.stats.first_success import first_success
 from calipers.stats.majority_curve import MOST, majority_curve
+from calipers.stats.stopped import sequence_curve
 
 COST = "cost_usd"
+PASSES = ("pass@k", "pass^k")  # which lie in [0, 1], whatever the rewards
 FARTHEST = 1_000_000
 NO_REWARDS = "no rollout has a reward: there is no sample to draw"
 ONE_SAMPLE = "every task has one sample: the curve is a single point; run with --samples N for more"
@@ -52,8 +56,9 @@ def curve(
 ) -> Curves:
     """pass@k, pass^k, maj@k and max@k for every k, and the cost of trying until one passes; by group and reward.
 
-    ``upto`` ends the curves at that k; beyond the samples there are, pass@k and pass^k go on by a model
-    (`calipers.stats.curve.posterior_points`), and are marked. A source is anything that `score` reads.
+    ``upto`` ends the curves at that k; beyond the samples there are, pass@k and pass^k go on by a law of chances
+    (`calipers.stats.extrapolation`), marked, or without a value and with the reason. A source is anything that
+    `score` reads.
 
     >>> [point.value for point in curve([[1, 0], [0, 0]])["pass@k"].points]
     [0.25, 0.5]
@@ -66,10 +71,25 @@ def curve(
     side = opened(source, columns or {}, (*plan.labels, "answer"), progress)
     asked = _Asked(plan, threshold, upto)
     with quietly():
-        groups = [_group(part, key, asked) for part in side.rollouts.groups() for key in rewards_of(part, plan.reward)]
-    return Curves(
-        plan.missing, confidence, threshold, cluster, side.hashed(), groups, _notes(side.rollouts.notes, groups)
-    )
+        pairs = [(part, key) for part in side.rollouts.groups() for key in rewards_of(part, plan.reward)]
+        groups = [_stopped(_group(part, key, asked), part, asked) for part, key in pairs]
+    said = [note for stop in side.rollouts.stops.values() for note in stop.notes]  # which the groups say
+    notes = _notes(not_said(side.rollouts.notes, said), groups)
+    return Curves(plan.missing, confidence, threshold, cluster, side.hashed(), groups, notes)
+
+
+def _stopped(group: CurveGroup, part: Rollouts, asked: _Asked) -> CurveGroup:
+    """A group whose run a stopping rule ended: its bands are confidence sequences, and it says so."""
+    if part.stop is None:
+        return group
+    kept = contributed(part, group.reward).kept()
+    unit = bool(((kept >= 0) & (kept <= 1)).all())
+    clustered, confidence = asked.plan.cluster is not None, asked.plan.confidence
+    curves = [
+        sequence_curve(one, unit=unit or one.metric in PASSES, clustered=clustered, confidence=confidence)
+        for one in group.curves
+    ]
+    return replace(group, curves=curves, notes=[*group.notes, *part.stop.notes])
 
 
 def rewards_of(part: Rollouts, chosen: str | None) -> list[str]:
@@ -100,9 +120,8 @@ def _group(part: Rollouts, key: str, asked: _Asked) -> CurveGroup:
     units = clusters(part, asked.plan.cluster) if asked.plan.cluster else None
     costs = part.columns.get(COST)
     n = by.count(rewards.given)
-    passing = pass_curves(
-        rewards, by, units, threshold=asked.threshold, upto=asked.upto, confidence=asked.plan.confidence
-    )
+    passing = pass_curves(rewards, by, units, threshold=asked.threshold, confidence=asked.plan.confidence)
+    passing, law, fits = _extended(passing, pass_counts(rewards, by, asked.threshold), units, asked)
     others, notes = _others(part, rewards, units, asked)
     tried = first_success(
         rewards, costs if costs is not None and costs.given.any() else None, by, threshold=asked.threshold
@@ -118,7 +137,8 @@ def _group(part: Rollouts, key: str, asked: _Asked) -> CurveGroup:
         int((n > 0).sum()),
         [_cut(one, asked.upto) for one in (*passing, *others)],
         [one for one in tried if asked.upto is None or one.k <= asked.upto],
-        [*_shape(n), *_trust(passing, rewards, part, asked), *notes, *_priced(costs, tried)],
+        [*_shape(n), *fits, *notes, *_priced(costs, tried)],
+        law,
     )
 
 
@@ -146,17 +166,35 @@ def _cut(one: Curve, upto: int | None) -> Curve:
     return one if upto is None else replace(one, points=tuple(point for point in one.points if point.k <= upto))
 
 
-def _trust(passing: Sequence[Curve], rewards: Column, part: Rollouts, asked: _Asked) -> list[str]:
-    """How far the model that goes beyond the samples is off where the samples still speak."""
-    seen = [[point for point in one.points if not point.model_based] for one in passing]
-    if not seen[0] or all(len(points) == len(one.points) for points, one in zip(seen, passing, strict=True)):
+def _extended(
+    passing: tuple[Curve, Curve], counts: tuple[Ints, Ints], units: Ints | None, asked: _Asked
+) -> tuple[tuple[Curve, Curve], FittedLaw | None, list[str]]:
+    """pass@k and pass^k with the points beyond the samples, the law behind these, and how well it fits."""
+    n, c = counts
+    ks = beyond(int(n.max(initial=0)), asked.upto)
+    if not ks or not (n > 0).any():
+        return passing, None, []
+    at, hat, found = later_points(n, c, ks, units, confidence=asked.plan.confidence)
+    at_curve, hat_curve = (
+        replace(one, points=(*one.points, *points)) for one, points in zip(passing, (at, hat), strict=True)
+    )
+    fitted = FittedLaw(IF, DRAWS, fit_p=found.fit_p, why=found.why)
+    if (law := found.law) is not None:
+        fitted = replace(fitted, a=law.a, b=law.b, never_solved=law.never_solved, log_likelihood=law.log_likelihood)
+    return (at_curve, hat_curve), fitted, _fits(found, passing, n) if found.points else []
+
+
+def _fits(found: Extrapolation, passing: Sequence[Curve], n: Ints) -> list[str]:
+    """What the law says where the samples of all tasks still speak."""
+    if found.law is None:
         return []
-    n, c = pass_counts(rewards, part.by_task, asked.threshold)
-    said = []
-    for one, points in zip(passing, seen, strict=True):
-        (model,) = posterior_points(one.metric, n, c, [points[-1].k], confidence=asked.plan.confidence)
-        said.append(f"{one.metric} {points[-1].value:.3f} by the samples, {model.value:.3f} by the model")
-    return [f"how far to trust the model: at k = {seen[0][-1].k}, {'; '.join(said)}"]
+    law, k = found.law, int(n[n > 0].min())
+    by_law = (1 - law.never_solved) * pass_at([k], np.array([law.a]), np.array([law.b]))[0]
+    said = [
+        f"{metric} {curve.points[k - 1].value:.3f} by the samples, {value:.3f} by the law"
+        for metric, curve, value in zip(METRICS, passing, by_law.tolist(), strict=True)
+    ]
+    return [f"how well the law fits: at k = {k}, {'; '.join(said)} (Pearson's test, p = {found.fit_p:.2g})"]
 
 
 def _shape(n: Ints) -> list[str]:

@@ -19,6 +19,7 @@ from calipers.plan import make_plan
 from calipers.reports.figures import counted
 from calipers.reports.judge_check import Agreement, Checked, JudgeCheck, Shared
 from calipers.rollouts.column import Bools, Column, Floats
+from calipers.rollouts.stop import not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.agreement import INTERVAL, NOMINAL, Confusion, confusion, krippendorff_alpha, pairwise_agreement
 from calipers.stats.interval import interval
@@ -27,6 +28,7 @@ from calipers.stats.prediction_powered import Corrected
 
 JUDGE = "judge"
 FEW = 20  # labelled tasks; with 8 to 15 a 95 % interval of PPI++ was seen to hold in 92 to 95 of 100 checks
+FIXED = "the intervals here are for a fixed number of tasks, and do not hold for a run that its results stopped"
 ALIKE = "all ratings are the same: no disagreement is to be expected, and none to be measured"
 NOT_BINARY = "only for labels and judgements of 0 and 1"
 
@@ -54,7 +56,9 @@ def judge_check(
     groups = laid_out(list(side.rollouts.groups()), told, reward)
     with quietly():
         checked = [_checked(group, threshold, confidence) for group in groups]
-    notes = list(side.rollouts.notes)
+    stops = list(side.rollouts.stops.values())
+    notes = not_said(side.rollouts.notes, [note for stop in stops for note in stop.notes])
+    notes += [f"{stop.fact}: {FIXED}" for stop in stops]
     if told.empty:
         rows = "1 row without a label is" if told.empty == 1 else f"{told.empty:,} rows without a label are"
         notes.append(f"{told.path}: {rows} left out")

@@ -9,28 +9,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calipers.errors import CalipersError, ClientError, InputError
+from calipers.errors import CalipersError, ClientError, InputError, LogError
 from calipers.jobs import papers
 from calipers.jobs.job import Job
 from calipers.jobs.last_words import last_words
 from calipers.jobs.limit import first
 from calipers.jobs.observe import Screen, Watcher
-from calipers.jobs.owed import Asker, owed, past_of
-from calipers.live import METHOD as SEQUENCE
+from calipers.jobs.owed import Asker, begun, owed, past_of
 from calipers.live import Headline, Until
 from calipers.pipeline import score_plan
 from calipers.plan import Plan, make_plan
+from calipers.readers.run_stop import RunStop
 from calipers.reports.result import Result
 from calipers.reports.safe import safe_json
+from calipers.rollouts.stop import Stop
 from calipers.run.client import Client, Connection
 from calipers.run.folder import Folder
 from calipers.run.identity import folder_name
 from calipers.run.likelihood import NONE_HERE
-from calipers.run.loop import Limits, Loop
+from calipers.run.loop import Limits, Loop, Status
 from calipers.run.models import connect
 from calipers.run.order import shuffled
 from calipers.run.secrets import Secrets
@@ -97,7 +101,13 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
     name = folder_name(suite.name, job.model, identity)
     path = job.out if job.out and not job.among else (job.out or RUNS) / name
     with Folder.open(path, identity, papers.plan(job, suite, order), secrets.scrub_bytes) as folder:
-        watcher = Watcher(_headline(scoring, until, order, job), until, screen)
+        order.sort(key=lambda task: folder.place[task.id])  # what was planned before is done first
+
+        def reached(stop: Stop) -> None:
+            with suppress(LogError):  # a full disk is told when the run ends
+                _keep(folder, stop, status)
+
+        watcher = Watcher(_headline(scoring, until, order, job), until, screen, reached)
         status = past_of(folder.history, order, job, watcher)
         loop = Loop(
             client,
@@ -111,10 +121,16 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
             limits=Limits(job.concurrency, job.retries, job.max_cost, job.max_time),
         )
         status.stopped = watcher.look(status)  # it may be sure enough by what an earlier start did
-        rest = iter(()) if status.stopped else owed(order, folder.history, job)
+        before = begun(order, folder.history, job.samples)
+        # a run that is sure enough begins no task; of those that a killed start had begun it makes what is owed
+        rest = owed(order[:before] if status.stopped else order, folder.history, job)
+        if not status.stopped and (first_owed := next(rest, None)) is not None:
+            folder.continues()
+            rest = chain([first_owed], rest)
         try:
             conduct(loop, client, folder.log, rest, judges.values())
         except ClientError as error:  # the very first call says that no other would fare better
+            folder.stays()
             folder.abandon()
             where = "" if job.model.startswith("hf/") else " --base-url, the key, and"
             advice = f"no other call was sent: check{where} the model's name"
@@ -122,7 +138,11 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
                 advice = "nothing was asked: use a server that returns prompt logprobs, or hf/PATH"
             raise ClientError(f"{job.model}: {error}; {advice}", kind=error.kind, hopeless=True) from None
         watcher.last(status)
-        result, scoring = _result(path, scoring, watcher)
+        stop = watcher.stop
+        if stop is not None and watcher.headline is not None:
+            finished = watcher.headline.settled_all(max(before, loop.begun))
+            _keep(folder, stop, status, finished=finished)
+        result = score_plan([str(path)], scoring)
         part, said = _part(job, path)
         _keep_documents(part, folder)
         result = _with_parts(result, [part])
@@ -135,16 +155,23 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
         *said,
     )
     told = tuple(map(secrets.scrub, notes))
-    return Report(job, path, scoring, result, status.stopped, bool(watcher.stopped), told, part)
+    return Report(job, path, scoring, result, status.stopped, stop is not None, told, part)
 
 
-def _result(path: Path, scoring: Plan, watcher: Watcher) -> tuple[Result, Plan]:
-    """The result of a run, and how it was scored: one that its rule ended has intervals that allow for it."""
-    if not watcher.stopped:
-        return score_plan([str(path)], scoring), scoring
-    scoring = replace(scoring, interval=SEQUENCE)
-    found = score_plan([str(path)], scoring)
-    return replace(found, stopped=watcher.stopped, notes=[*found.notes, watcher.stopped]), scoring
+def _keep(folder: Folder, stop: Stop, status: Status, *, finished: bool = False) -> None:
+    """Write a stop into the run's folder: when the rule is reached, and again when what was in flight has ended."""
+    folder.stopped(
+        RunStop(
+            rule=stop.rule,
+            metric=stop.metric,
+            side=stop.side,
+            tasks=stop.tasks or 0,
+            planned_tasks=stop.planned_tasks or 0,
+            rollouts=status.done,
+            stopped_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            finished=finished,
+        )
+    )
 
 
 def together(reports: Sequence[Report]) -> list[Result]:

@@ -18,6 +18,7 @@ from calipers.rollouts.labels import clusters
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.table import Rollouts
 from calipers.stats.interval import ONE_CLUSTER
+from calipers.stats.pilot import Pilot, pilot_of_pair, pilot_of_run
 from calipers.stats.power import Clusters, PairVariance, assumed_pair, pair_variance, spread_of
 from calipers.stats.variance import NO_REPEATS, Split, Unsplit, split
 
@@ -64,6 +65,7 @@ class Known:
     whole: bool = False  # every reward is an end of that range
     notes: Sequence[str] = ()
     clustered: Clustered | None = None  # the pair's variance between tasks has it in it
+    pilot: Pilot | None = None  # what it knows of the variance; None where no pilot says it
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +170,10 @@ def _alone(run: _Run, cluster: str | None, correlation: float | None) -> Known:
             run.path, ONE_CLUSTER if found.why == NO_REPEATS else found.why, f"expected a pilot of {many}"
         )
     clustered = None if cluster is None or there is None else _clustered(cluster, means.kept(), there)
-    notes = [*_unsure([run], clustered), *_assumed(correlation)]
+    notes = [*_stopped([run]), *_assumed(correlation)]
     said = f"a pilot, {_sized([run], clustered)}"
-    return Known(said, pair, parts, r, *_size([run]), *_range([run]), notes, clustered)
+    known = pilot_of_run(run.column, by, r, of_task)
+    return Known(said, pair, parts, r, *_size([run]), *_range([run]), notes, clustered, known)
 
 
 def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Known:
@@ -196,9 +199,9 @@ def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Known:
     if chosen.cluster is not None and of_task is not None:
         there = means[0].given & means[1].given
         clustered = _clustered(chosen.cluster, (means[1].values - means[0].values)[there], of_task[there])
-    notes = [*_unsure(runs, clustered), *said]
     source = f"two pilots, {_sized(runs, clustered)}"
-    return Known(source, pair, None, r, *_size(runs), *_range(runs), notes, clustered)
+    known = pilot_of_pair(two.column, one.column, two.rollouts.by_task, one.rollouts.by_task, of_task, paired=paired)
+    return Known(source, pair, None, r, *_size(runs), *_range(runs), [*_stopped(runs), *said], clustered, known)
 
 
 def _clusters(common: Common, key: str | None) -> tuple[Ints | None, list[str]]:
@@ -244,13 +247,13 @@ def _sized(runs: Sequence[_Run], clustered: Clustered | None) -> str:
     return f"{names}: {counted(tasks, 'task')}{shared}{within} with about {counted(samples, 'sample')} each"
 
 
-def _unsure(runs: Sequence[_Run], clustered: Clustered | None) -> list[str]:
-    """How far a pilot can be trusted: the relative standard error of a variance, ``sqrt(2 / (U - 1))`` of U units."""
-    tasks = _size(runs)[0]
-    units = tasks if clustered is None else clustered.clusters.units(tasks)
-    off = math.sqrt(2 / max(units - 1, 1))
-    said = f"{tasks:,} tasks" if clustered is None else f"{clustered.count:,} clusters"
-    return [f"a pilot of {said} knows its variances, and so the tasks needed, to about {100 * off:.0f} %"]
+def _stopped(runs: Sequence[_Run]) -> list[str]:
+    """Which pilots a stopping rule ended: what they say is a little off, as their values are."""
+    return [
+        f"{run.path}: {stop.fact}: its rate and variances are of those tasks alone, and {stop.bias}"
+        for run in runs
+        if (stop := run.rollouts.stop)
+    ]
 
 
 def _assumed(correlation: float | None) -> list[str]:
@@ -258,5 +261,5 @@ def _assumed(correlation: float | None) -> list[str]:
         return []
     return [
         "how alike both runs find the tasks is not known: no correlation is assumed, which asks for the most tasks; "
-        "give two pilots, or --correlation R"
+        "give two pilots, or --correlation R. Ranges take the correlation as given"
     ]

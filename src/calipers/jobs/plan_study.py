@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calipers.errors import InputError
 from calipers.jobs.plan_pilot import Known
@@ -15,6 +15,8 @@ from calipers.stats.power import APART, MOST_TASKS, power_of, smallest_differenc
 
 SAMPLES = (1, 2, 4, 8, 16)  # per task, of which designs are shown
 MOST_SAMPLES = 1 << 20
+FAR = 10  # ends of a range of tasks that differ by more than this factor tell nothing
+IF_SO = "if the variance between tasks is as estimated, "
 GAIN = 0.05  # of the smallest difference: what more samples must bring at least, to be worth a word
 
 
@@ -95,6 +97,7 @@ class _Study:
                 parts.tasks if parts else None,
                 parts.sampling if parts else None,
                 known.correlation,
+                self._between(),
             ),
             have=have,
             endless=endless,
@@ -115,21 +118,36 @@ class _Study:
         held = self._known.clustered
         return None if held is None else Clusters(held.key, held.count, held.clusters.size, held.effect)
 
-    def _largest(self, tasks: int, samples: float) -> float:
+    def _between(self) -> tuple[float, float] | None:
+        """What the pilot knows of the variance between tasks; without repeats, of all of the variance."""
+        ends = self._variances(math.inf if self._pair.divided else self._samples)
+        return None if ends is None else (max(ends[0], 0.0), ends[1])
+
+    def _variances(self, samples: float) -> tuple[float, float] | None:
+        """The interval of the variance of a task's difference with so many samples; it holds the estimate."""
+        if self._known.pilot is None:
+            return None
+        low, high = self._known.pilot.interval(samples)
+        value = self._pair.of(samples)
+        return min(low, value), max(high, value)
+
+    def _largest(self, tasks: int, samples: float, variance: float) -> float:
         """The largest difference of a task, or cluster, to be expected: the default test makes allowance for it."""
         known, units = self._known, self._clusters.units(tasks)
         if known.whole and samples == 1 and units == tasks:
             return known.width or 0.0
-        spread = math.sqrt(self._pair.of(samples) * units / tasks * 2 * math.log(max(units, 2)))
+        spread = math.sqrt(variance * units / tasks * 2 * math.log(max(units, 2)))
         return spread if known.width is None else min(spread, known.width)
 
     def _power(self, tasks: int, samples: float, difference: float) -> float:
-        variance, largest = self._pair.of(samples), self._largest(tasks, samples)
+        variance = self._pair.of(samples)
+        largest = self._largest(tasks, samples, variance)
         return power_of(variance, difference, tasks, self._confidence, largest=largest, clusters=self._clusters)
 
-    def _smallest(self, tasks: int, samples: float) -> float | None:
+    def _smallest(self, tasks: int, samples: float, variance: float | None = None) -> float | None:
         """The smallest difference that so many show; None where it is larger than rewards can differ."""
-        variance, largest, power = self._pair.of(samples), self._largest(tasks, samples), self._asked.power
+        variance = self._pair.of(samples) if variance is None else variance
+        largest, power = self._largest(tasks, samples, variance), self._asked.power
         found = smallest_difference(variance, tasks, power, self._confidence, largest=largest, clusters=self._clusters)
         width = self._known.width
         return None if found is None or (width is not None and found > width) else found
@@ -140,7 +158,26 @@ class _Study:
         detect = self._asked.detect
         power = None if detect is None else self._power(tasks, samples, detect)
         clusters = None if self._known.clustered is None else self._clusters.count(tasks)
-        return Design(tasks, samples, rollouts, price, self._smallest(tasks, samples), power, clusters)
+        smallest = self._smallest(tasks, samples)
+        reach = self._smallest_range(tasks, samples)
+        return Design(tasks, samples, rollouts, price, smallest, power, clusters, reach)
+
+    def _smallest_range(self, tasks: int, samples: int) -> tuple[float, float | None] | None:
+        """What the smallest difference may be, by what the pilot knows of the variance."""
+        ends = self._variances(samples)
+        if ends is None:
+            return None
+        low, high = ends
+        least = self._smallest(tasks, samples, low) if low > 0 else 0.0
+        return None if least is None else (least, self._smallest(tasks, samples, high))
+
+    def _tasks_range(self, samples: int, difference: float, needed: int) -> tuple[int, int | None] | None:
+        """The tasks that the difference may need, by what the pilot knows of the variance."""
+        ends = self._variances(samples)
+        if ends is None:
+            return None
+        low, high = (self._needed(samples, difference, max(end, 0.0)) for end in ends)
+        return min(low or needed, needed), None if high is None else max(high, needed)
 
     def _designs(self) -> Iterator[Design]:
         """The fewest tasks for each number of samples."""
@@ -149,14 +186,24 @@ class _Study:
         for samples in sorted(several) if self._pair.divided else [self._samples]:
             tasks = self._needed(samples, detect or 0.0)
             if tasks is not None:
-                yield self._design(tasks, samples)
+                reach = self._tasks_range(samples, detect or 0.0, tasks)
+                yield replace(self._design(tasks, samples), tasks_range=reach, cannot_tell=self._untold(samples, reach))
 
-    def _needed(self, samples: int, difference: float) -> int | None:
+    def _untold(self, samples: int, reach: tuple[int, int | None] | None) -> bool | None:
+        """Whether the pilot cannot tell: its range begins at no variance at all, or is too wide to plan by."""
+        ends = self._variances(samples)
+        if reach is None or ends is None:
+            return None
+        low, high = reach
+        return ends[0] <= 0 or high is None or high > FAR * low
+
+    def _needed(self, samples: int, difference: float, variance: float | None = None) -> int | None:
         """The fewest tasks; what the largest difference is depends on them, a little."""
+        variance = self._pair.of(samples) if variance is None else variance
         tasks: int | None = 100
         for _ in range(4):
-            largest, before = self._largest(tasks or 100, samples), tasks
-            tasks = self._fewest(self._pair.of(samples), difference, largest)
+            largest, before = self._largest(tasks or 100, samples, variance), tasks
+            tasks = self._fewest(variance, difference, largest)
             if tasks is None or tasks == before:
                 break
         return tasks
@@ -211,6 +258,8 @@ class _Study:
         spent: tuple[Design | None, Design | None],
     ) -> Iterator[str]:
         asked, (best, here) = self._asked, spent
+        between = self._between()
+        so = IF_SO if between is not None and between[0] <= 0 and self._pair.divided else ""
         if have is not None:
             smallest = "no difference that rewards can have"
             if have.smallest is not None:
@@ -220,15 +269,16 @@ class _Study:
         if have is not None and asked.detect is not None and endless is not None:
             if needed is None:
                 yield (
-                    f"no number of samples shows {figure(asked.detect)} on {counted(have.tasks, 'task')}: without end "
-                    f"they show {figure(endless)}; only more {self._units} help"
+                    f"{so}no number of samples shows {figure(asked.detect)} on {counted(have.tasks, 'task')}: without "
+                    f"end they show {figure(endless)}; only more {self._units} help"
                 )
             elif needed > have.samples:
-                yield f"on {counted(have.tasks, 'task')}, {needed:,} samples per task show {figure(asked.detect)}"
+                yield f"{so}on {counted(have.tasks, 'task')}, {needed:,} samples per task show {figure(asked.detect)}"
             else:
                 yield f"that is enough to show {figure(asked.detect)}"
         if self._pair.divided:
-            yield self._dear_tasks(worth) or _wasted(worth, have, endless, self._units)
+            said = self._dear_tasks(worth) or _wasted(worth, have, endless, self._units)
+            yield said if worth is None else so + said
         if best is not None and asked.budget is not None:
             yield f"a budget of {figure(asked.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
             if here is not None and here.tasks < best.tasks:

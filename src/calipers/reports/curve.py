@@ -22,8 +22,22 @@ if TYPE_CHECKING:
 SCHEMA = "calipers.curves/1"
 FIELDS = (
     *("dataset", "model", "agent", "reward", "metric", "k", "value", "stderr", "low", "high", "tasks"),
-    *("model_based", "tries", "cost_usd", "cost_usd_per_success", "why"),
+    *("model_based", "tries", "cost_usd", "cost_usd_per_success", "why", "assumes"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class FittedLaw:
+    """The law by which curves go on beyond the samples, or why they do not."""
+
+    assumes: str
+    draws: int  # of the bootstrap
+    a: float | None = None  # of the beta law; None where none was fitted
+    b: float | None = None
+    never_solved: float | None = None  # share of tasks
+    log_likelihood: float | None = None
+    fit_p: float | None = None  # of Pearson's test of the counts of passes against the law
+    why: str | None = None  # why nothing beyond the samples is said
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +54,7 @@ class CurveGroup:
     curves: Sequence[Curve]
     first_success: Sequence[FirstSuccess]
     notes: Sequence[str] = ()
+    law: FittedLaw | None = None  # None where nothing beyond the samples is asked for
 
     @property
     def title(self) -> str:
@@ -49,15 +64,10 @@ class CurveGroup:
     @property
     def lines(self) -> list[Curve]:
         """The curves worth a line: not max@k where it is pass@k, as it is for rewards of 0 and 1."""
-        first = [point.value for point in self["pass@k"].points if not point.model_based]
-        return [
-            one
-            for one in self.curves
-            if one.metric != "max@k"
-            or not all(
-                math.isclose(point.value, value, abs_tol=1e-12) for point, value in zip(one.points, first, strict=False)
-            )
-        ]
+        first = [point.value or 0.0 for point in self["pass@k"].points if not point.model_based]
+        best = [point.value or 0.0 for curve in self.curves if curve.metric == "max@k" for point in curve.points]
+        same = all(math.isclose(one, other, abs_tol=1e-12) for one, other in zip(best, first, strict=False))
+        return [curve for curve in self.curves if not (same and curve.metric == "max@k")]
 
     def __getitem__(self, metric: str) -> Curve:
         found = {curve.metric: curve for curve in self.curves}
@@ -91,7 +101,7 @@ class Curves:
     @property
     def digest(self) -> str:
         """The hash of everything that must not change: settings and numbers, no files and no words."""
-        groups = [_without(asdict(group), "notes") for group in self.groups]
+        groups = [_numbers(asdict(group)) for group in self.groups]
         return "sha256:" + hashlib.sha256(canonical({**self._settings(), "groups": groups})).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,6 +153,14 @@ class Curves:
 
     def _settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("missing", "confidence", "threshold", "cluster")}
+
+
+def _numbers(group: dict[str, Any]) -> dict[str, Any]:
+    """A group without words, and without the law: only its points are rounded to what every machine finds."""
+    curves = [
+        {**curve, "points": [_without(point, "assumes") for point in curve["points"]]} for curve in group["curves"]
+    ]
+    return {**_without(_without(group, "notes"), "law"), "curves": curves}
 
 
 def _without(found: dict[str, Any], name: str) -> dict[str, Any]:

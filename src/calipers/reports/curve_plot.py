@@ -7,6 +7,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -85,9 +86,12 @@ def picture(curves: Curves, kind: str = "svg") -> bytes:
 
 
 def _legend(curves: Curves) -> str:
-    band = f"bands: {percent(curves.confidence)} over {'clusters' if curves.cluster else 'tasks'}"
-    guessed = any(point.model_based for group in curves.groups for one in group.curves for point in one.points)
-    return band + ("; dashed: model-based, beyond the samples there are" if guessed else "")
+    band = f"bands: {percent(curves.confidence)} over {'clusters' if curves.cluster else 'tasks'}, each by itself"
+    points = [point for group in curves.groups for one in group.curves for point in one.points]
+    assumed = next((point.assumes for point in points if point.assumes), None)
+    if assumed:
+        return f"{band}\ndashed: beyond the samples there are, {assumed}"
+    return f"{band}\nno value beyond the samples there are" if any(point.model_based for point in points) else band
 
 
 def _headings(groups: Sequence[CurveGroup]) -> list[str]:
@@ -119,7 +123,10 @@ def _fitted(text: str, room: int) -> str:
 
 
 def _panel(axes: Axes, group: CurveGroup, heading: str) -> None:
-    shown = [curve for curve in group.lines if curve.points]
+    drawn = [
+        replace(one, points=tuple(point for point in one.points if point.value is not None)) for one in group.lines
+    ]
+    shown = [curve for curve in drawn if curve.points]
     points = [point for curve in shown for point in curve.points]
     fewest, most = group.samples
     each = counted(most, "sample") if fewest == most else f"{fewest} to {counted(most, 'sample')}"
@@ -135,6 +142,10 @@ def _panel(axes: Axes, group: CurveGroup, heading: str) -> None:
     _name_lines(axes, shown)
 
 
+def _value(point: Point) -> float:
+    return math.nan if point.value is None else point.value
+
+
 def _draw(axes: Axes, curve: Curve) -> None:
     colour = COLOURS[curve.metric]
     for guessed in (False, True):
@@ -144,7 +155,7 @@ def _draw(axes: Axes, curve: Curve) -> None:
         marker = "o" if len(points) <= LINEAR else ""
         axes.plot(
             ks,
-            [point.value for point in points],
+            [_value(point) for point in points],
             color=colour,
             linewidth=1.8,
             linestyle=dash,
@@ -165,7 +176,7 @@ def _draw(axes: Axes, curve: Curve) -> None:
 def _frame(axes: Axes, points: Sequence[Point]) -> None:
     """The axes: bare, with k counted or doubling, and room on the right for the names."""
     last = max((point.k for point in points), default=1)
-    values = [end for point in points for end in (point.value, *(point.interval or ()))]
+    values = [end for point in points for end in (_value(point), *(point.interval or ()))]
     if all(0 <= value <= 1 for value in values):
         axes.set_ylim(-0.02, 1.02)
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.50", "0.75", "1"])
@@ -193,18 +204,18 @@ def _name_lines(axes: Axes, shown: Sequence[Curve]) -> None:
     low, high = axes.get_ylim()
     room = 0.065 * (high - low)
     last = max((curve.points[-1].k for curve in shown), default=1)
-    ordered = sorted(shown, key=lambda one: one.points[-1].value)
+    ordered = sorted(shown, key=lambda one: _value(one.points[-1]))
     reaching = [curve for curve in ordered if curve.points[-1].k == last]
     places: list[float] = []
     for curve in reaching:
-        places.append(max([curve.points[-1].value, *(place + room for place in places[-1:])]))
+        places.append(max([_value(curve.points[-1]), *(place + room for place in places[-1:])]))
     over = max(0.0, places[-1] - high) if places else 0.0
     for curve in ordered:
         end = curve.points[-1]
         early = curve not in reaching  # it ends where its samples do: the name goes there
         axes.annotate(
             curve.metric,
-            xy=(end.k, end.value) if early else (1.0, places[reaching.index(curve)] - over),
+            xy=(end.k, _value(end)) if early else (1.0, places[reaching.index(curve)] - over),
             xycoords="data" if early else ("axes fraction", "data"),
             xytext=(7 if early else 4, 0),
             textcoords="offset points",

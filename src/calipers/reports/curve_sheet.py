@@ -31,13 +31,11 @@ def _group(group: CurveGroup, curves: Curves) -> Iterator[Block]:
         yield _values(shown, ks, curves.confidence)
     if ks and curves.cluster:
         yield Said(f"the bands are over clusters: tasks of one {curves.cluster} are one unit", note=True)
-    if any(point.model_based for curve in shown for point in curve.points):
+    if any(point.interval for curve in shown for point in curve.points):
         yield Said(
-            f"{MODEL} model-based: beyond the {counted(group.samples[1], 'sample')} of a task a uniform prior on each "
-            "task's chance speaks. It gives no task up, so its points need not join the ones above, and pass@k "
-            "nears 1 however hard the tasks are.",
-            note=True,
+            f"{percent(curves.confidence)} bands, each by itself: for one k, not for all of them at once", note=True
         )
+    yield from _beyond(group, shown)
     tried = [one for one in group.first_success if one.k in ks]
     if tried:
         yield Title("trying until the first pass, giving up after k")
@@ -55,10 +53,30 @@ def _group(group: CurveGroup, curves: Curves) -> Iterator[Block]:
     every = {point.k for curve in shown for point in curve.points}
     if len(ks) < len(every):
         yield Said(f"{len(ks)} of {len(every)} rows; --format csv has every k", note=True)
-    for why in dict.fromkeys(point.why for curve in shown for point in curve.points if point.why):
+    points = [point for curve in shown for point in curve.points]
+    for why in dict.fromkeys(point.why for point in points if point.why and not point.model_based):
         yield Said(f"no band: {why}", note=True)
     for note in group.notes:
         yield Said(note, note=True)
+
+
+def _beyond(group: CurveGroup, shown: Sequence[Curve]) -> Iterator[Block]:
+    """What the points beyond the samples assume, and why others have no value."""
+    points = [point for curve in shown for point in curve.points if point.model_based]
+    law, samples = group.law, counted(group.samples[1], "sample")
+    if law is not None and law.never_solved is not None and any(point.value is not None for point in points):
+        yield Said(
+            f"{MODEL} beyond the {samples} of a task, {law.assumes}: Beta({law.a:.3g}, {law.b:.3g}), and "
+            f"{percent(round(law.never_solved, 3))} never solved. The bands are the hull of {law.draws} bootstrap fits "
+            "and of all laws nearly as likely.",
+            note=True,
+        )
+    ending = [curve.metric for curve in shown if points and curve.metric not in ("pass@k", "pass^k")]
+    if ending:
+        yield Said(f"no {' and '.join(ending)} beyond the {samples} of a task: the law is one of passes", note=True)
+    for why in dict.fromkeys(point.why for point in points if point.why):
+        where = f" beyond the {samples} of a task" if law is not None and law.why else ""
+        yield Said(f"{MODEL} no value{where}: {why}", note=True)
 
 
 def _rows(ks: Sequence[int], most: int) -> list[int]:

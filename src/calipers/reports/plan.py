@@ -14,6 +14,7 @@ from calipers.reports.page import PLAIN_WIDTH
 from calipers.reports.safe import clean, width
 
 SCHEMA = "calipers.plan/1"
+RANGE = "95 % range"
 _BETWEEN = "  "
 
 
@@ -28,6 +29,9 @@ class Design:
     smallest: float | None  # the smallest difference that it shows with the power asked for
     power: float | None  # to show the difference asked for
     clusters: int | None = None  # that the tasks come in; None where every task is for itself
+    smallest_range: tuple[float, float | None] | None = None  # 95 %, by the pilot; None above: more than rewards differ
+    tasks_range: tuple[int, int | None] | None = None  # that the difference asked for may need; None above: no end
+    cannot_tell: bool | None = None  # whether that range is too wide to plan by
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class Variance:
     between: float | None = None
     within: float | None = None
     correlation: float | None = None  # of the true task means of both runs
+    difference_range: tuple[float, float] | None = None  # 95 %, by the pilot
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +119,16 @@ def render_markdown(study: Study) -> str:
 
 def _facts(study: Study) -> Iterator[str]:
     held = study.variance
+    known = f" ({_range(held.difference_range)} by this pilot, 95 %)" if held.difference_range else ""
     if held.divided:
         within = held.first if held.first == held.second else (held.first + held.second) / 2
         yield (
-            f"variance of a task's difference: {figure(held.difference)} between tasks, "
+            f"variance of a task's difference: {figure(held.difference)} between tasks{known}, "
             f"{figure(within)} of one sample in each run"
         )
     else:
         unknown = "not divided: what samples add to it is not known"
-        yield f"variance of a task's difference: {figure(held.difference)}, {unknown}"
+        yield f"variance of a task's difference: {figure(held.difference)}{known}, {unknown}"
     if study.clusters is not None:
         yield _clustered(study.clusters)
     kind = "paired: both runs on the same tasks" if study.paired else "unpaired: other tasks in each run"
@@ -142,15 +148,21 @@ def _tables(study: Study) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     within = ["clusters"] if study.clusters is not None else []
     if study.have is not None:
         have = study.have
-        heads = ["tasks", *within, "samples", "rollouts", *cost, "smallest difference", *(_asked(study))]
-        row = [*_counts(have), *_price(have, priced), figure(have.smallest), *([_power(have)] if study.detect else [])]
+        reach = [f"{RANGE} of it"] if have.smallest_range else []
+        heads = ["tasks", *within, "samples", "rollouts", *cost, "smallest difference", *reach, *(_asked(study))]
+        row = [*_counts(have), *_price(have, priced), figure(have.smallest)]
+        row += [
+            *([_range(have.smallest_range)] if have.smallest_range else []),
+            *([_power(have)] if study.detect else []),
+        ]
         yield "what there is:", heads, [row]
     if study.designs:
-        heads = ["samples", "tasks", *within, "rollouts", *cost]
+        ranged = any(one.tasks_range for one in study.designs)
+        heads = ["samples", "tasks", *within, "rollouts", *cost, *([f"tasks, {RANGE}"] if ranged else [])]
         rows = []
         for one in study.designs:
             *tasks, samples, rollouts = _counts(one)
-            rows.append([samples, *tasks, rollouts, *_price(one, priced)])
+            rows.append([samples, *tasks, rollouts, *_price(one, priced), *([_tasks_range(one)] if ranged else [])])
         sized = ", in clusters of the same size" if study.clusters is not None else ""
         yield f"to show a difference of {figure(study.detect)}{sized}:", heads, rows
     if study.best is not None:
@@ -161,6 +173,19 @@ def _tables(study: Study) -> Iterator[tuple[str, list[str], list[list[str]]]]:
             for one in dict.fromkeys(filter(None, (best, study.best_here)))
         ]
         yield f"the best for a budget of {figure(study.budget)}:", heads, rows
+
+
+def _tasks_range(one: Design) -> str:
+    if one.tasks_range is None:
+        return "–"
+    low, high = one.tasks_range
+    said = f"from {low:,} to {f'{high:,}' if high is not None else 'no end'}"
+    return f"this pilot cannot tell: {said} tasks" if one.cannot_tell else said
+
+
+def _range(ends: tuple[float, float | None]) -> str:
+    low, high = ends
+    return f"{figure(low)} to {figure(high) if high is not None else 'more than rewards differ'}"
 
 
 def _asked(study: Study) -> list[str]:

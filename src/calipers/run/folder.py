@@ -5,6 +5,7 @@
     runs/arith-openai_m-1f0a4c2e/
       plan.json         what was asked, where each value came from; written and renamed
       rollouts.jsonl    a line for each attempt at a rollout, in the order they ended; only ever longer
+      stopped.json      the rule that stopped the run early, where one did; written and renamed
       .lock             held while a process runs it
 """
 
@@ -19,9 +20,11 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from calipers.errors import InputError, LogError
 from calipers.readers.run_plan import LOG, PLAN, SCHEMA, TORN, RunPlan, is_run, read_plan
+from calipers.readers.run_stop import STOPPED, RunStop, read_stop
 from calipers.run.history import Past, read_history
 from calipers.run.identity import MOST_DIFFERENCES, differences, fingerprint
 from calipers.run.log import Log, Scrub, scrubbed
@@ -37,6 +40,9 @@ class Folder:
         self.path = path
         self.notes: list[str] = []
         self.history: dict[tuple[str, int], Past] = {}  # by (task, sample), the highest attempt
+        self.place: dict[str, int] = {}  # of each task in the plan
+        self.stop: RunStop | None = None  # of an earlier start, or of this one
+        self._before: RunStop | None = None  # as it was before this start went on
         self._lock, self._scrub = lock, scrub
         self._log: Log | None = None
         self._made: Sequence[Path] = ()  # directories that were not there before, the deepest first
@@ -68,6 +74,26 @@ class Folder:
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole or not at all, whatever happens meanwhile; LogError when it cannot be."""
         put(self.path / name, [scrubbed(data, self._scrub)])
+
+    def stopped(self, stop: RunStop) -> None:
+        """Keep that a rule has stopped the run; LogError when it cannot be written."""
+        plan = read_plan(str(self.path))
+        self._keep(structs.replace(stop, planned_rollouts=sum(map(plan.of, plan.tasks))))
+
+    def continues(self) -> None:
+        """Keep that the run goes on, where a rule had stopped it: what is owed from here on is not the rule's doing."""
+        if self.stop is not None and not self.stop.completed:
+            self._before = self.stop
+            self._keep(structs.replace(self.stop, continued=True))
+
+    def stays(self) -> None:
+        """Take back that the run goes on: no call could be made."""
+        if self._before is not None:
+            self._keep(self._before)
+
+    def _keep(self, stop: RunStop) -> None:
+        self.stop = stop
+        self.write(STOPPED, msgspec.json.format(msgspec.json.encode(stop), indent=1) + b"\n")
 
     def close(self) -> None:
         """Finish the log and let go of the directory; LogError when a line could not be written."""
@@ -103,9 +129,10 @@ class Folder:
         log = self.path / LOG
         asked = msgspec.json.decode(scrubbed(msgspec.json.encode(identity), self._scrub))
         plan = {**plan, "identity": asked, "fingerprint": fingerprint(asked)}
-        if is_run(str(self.path)):
-            before = read_plan(str(self.path))
+        before = read_plan(str(self.path)) if is_run(str(self.path)) else None
+        if before is not None:
             _check_same(self.path, before.identity, asked)
+            self.stop = read_stop(str(self.path))
             if log.exists() and log.stat().st_size:
                 self.notes += _changed_models(self.path / PLAN, plan)
             plan = self._grown(before, plan)
@@ -116,7 +143,18 @@ class Folder:
             if repaired(log):
                 self.notes.append(TORN)
             self.history = read_history(log)
+        if before is not None and self.stop is not None and not self.stop.completed:
+            self._check_completed(before, self.stop)
+        self.place = {entry["task"]: number for number, entry in enumerate(plan["tasks"])}
         put(self.path / PLAN, _laid_out({"schema": SCHEMA, **plan}, self._scrub))
+
+    def _check_completed(self, before: RunPlan, stop: RunStop) -> None:
+        """Keep that a later start came to the end of the plan, before the plan may grow: it is a fixed sample again."""
+        planned = sum(map(before.of, before.tasks))
+        every = ((task.task, sample) for task in before.tasks for sample in range(before.of(task)))
+        owed = sum(key not in self.history for key in every)
+        if stop.of_plan(planned, owed) is None:
+            self._keep(structs.replace(stop, completed=True))
 
     def _grown(self, before: RunPlan, plan: Mapping[str, Any]) -> dict[str, Any]:
         """The plan asked for, and all that was planned before: nothing finished may drop out of the count."""

@@ -108,6 +108,11 @@ class Loop:
         self._opened = asyncio.Event()  # the first call was answered, well or badly
         self._stopping = asyncio.Event()
 
+    @property
+    def begun(self) -> int:
+        """How many tasks of the planned order were begun, up to the last one of this start."""
+        return self._begun + 1
+
     async def run(self, owed: Iterator[Owed]) -> None:
         """Make every rollout that is owed, or as many as the limits, the observer and the user allow.
 

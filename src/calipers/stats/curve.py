@@ -1,14 +1,14 @@
 """Curves over k: what k samples are worth, with a band at every k.
 
-Up to a task's n samples every point is an unbiased estimate. Beyond them only a model can speak: a uniform
-prior on each task's chance, which never gives a task up. Such points are marked.
+Up to a task's n samples every point is an estimate from draws without replacement. Beyond them only a model can
+speak (`calipers.stats.extrapolation`); such points are marked, say what they assume, and are refused where the
+samples cannot carry them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from calipers.metrics.rewards import max_at_k
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import total
-from calipers.stats.interval import interval, spread_of
-from calipers.stats.wilson import wilson_ends
+from calipers.stats.extrapolation import IF, Extrapolation, extrapolate, farthest, too_far
+from calipers.stats.interval import interval
 
 Ends = tuple[float, float]
 
@@ -29,12 +29,13 @@ class Point:
     """A curve at one k."""
 
     k: int
-    value: float
+    value: float | None  # None: beyond the samples, and they cannot carry a value so far
     stderr: float | None
     interval: Ends | None
     tasks: int  # with k samples or more; where tasks leave, the curve may bend for that alone
-    model_based: bool = False  # beyond the samples there are: the prior speaks too
-    why: str | None = None  # why there is no interval
+    model_based: bool = False  # beyond the samples there are
+    why: str | None = None  # why there is no interval, or no value
+    assumes: str | None = None  # what a model-based value holds for
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +52,20 @@ def pass_curves(
     clusters: Ints | None = None,
     *,
     threshold: float = PASS_THRESHOLD,
-    upto: int | None = None,
     confidence: float = 0.95,
 ) -> tuple[Curve, Curve]:
     """pass@k and pass^k for every k up to the most samples a task has, from rewards [R].
 
     ``1 - C(n-c, k)/C(n, k)`` and ``C(c, k)/C(n, k)``, worked out in whole numbers for each distinct (n, c);
-    at each k over the tasks with k samples or more. ``upto`` goes on beyond, at powers of two and at
-    ``upto`` itself, by `posterior_points`. No points without samples.
+    at each k over the tasks with k samples or more. No points without samples.
     """
     n, c = pass_counts(rewards, by, threshold)
     most = int(n.max(initial=0))
     pairs, code = distinct_counts(n, c)
-    later = beyond(most, upto)
     curves = []
     # that all k pass is that none fails: the same table with passes and failures exchanged
     for name, table in (("pass@k", some_pass(pairs, most)), ("pass^k", all_fail(pairs[:, 0], pairs[:, 1], most))):
         points = [_point(k, Column(table[code, k - 1], n >= k), UNIT, clusters, confidence) for k in span(most)]
-        points += posterior_points(name, n, c, later, clusters, confidence=confidence)
         curves.append(Curve(name, tuple(points)))
     return curves[0], curves[1]
 
@@ -87,34 +84,27 @@ def max_curve(
     return Curve("max@k", tuple(points))
 
 
-def posterior_points(
-    metric: str, n: Ints, c: Ints, ks: Iterable[int], clusters: Ints | None = None, *, confidence: float = 0.95
-) -> list[Point]:
-    """pass@k or pass^k beyond the samples there are, from c passes of n samples, [T] each.
+def later_points(
+    n: Ints, c: Ints, ks: Sequence[int], clusters: Ints | None = None, *, confidence: float = 0.95
+) -> tuple[list[Point], list[Point], Extrapolation]:
+    """pass@k and pass^k beyond the samples there are, from c passes of n samples, [T] each; with the law behind them.
 
-    The posterior mean of each task's chance under a uniform prior, for pass@k ``1 - B(c+1, n-c+1+k) /
-    B(c+1, n-c+1)``; the band is the default rule over tasks with the posteriors' own variance added.
+    A point that is refused has no value, and says why.
     """
-    from scipy.special import betaln
-
-    there = n > 0
-    if not there.any():
-        return []
-    fails, passes = (n - c)[there] + 1.0, c[there] + 1.0
-    wanted, other = (passes, fails) if metric == "pass^k" else (fails, passes)
-    units = None if clusters is None else clusters[there]
-    found = []
-    for k in ks:
-        run, twice = (np.exp(betaln(wanted + j, other) - betaln(wanted, other)) for j in (k, 2 * k))
-        values = run if metric == "pass^k" else 1 - run
-        point = _point(k, Column.of(values), UNIT, units, confidence)
-        if point.interval is not None:
-            spread = spread_of(values, np.ones(len(values)), UNIT, units)
-            own = float(total(np.maximum(twice - run * run, 0.0))) / len(values) ** 2
-            spread = replace(spread, variance=spread.variance + own)
-            point = replace(point, stderr=math.sqrt(spread.variance), interval=wilson_ends(spread, confidence))
-        found.append(replace(point, model_based=True))
-    return found
+    found = extrapolate(n, c, ks, clusters, confidence=confidence)
+    there = n[n > 0]
+    rows: list[list[Point]] = []
+    for metric in ("pass@k", "pass^k"):
+        points = []
+        for k in ks:
+            one = found.points.get((metric, k))
+            if one is None:
+                why = found.why or too_far(farthest(there))
+                points.append(Point(k, None, None, None, len(there), model_based=True, why=why))
+            else:
+                points.append(Point(k, one.value, one.stderr, one.ends, len(there), model_based=True, assumes=IF))
+        rows.append(points)
+    return rows[0], rows[1], found
 
 
 def beyond(most: int, upto: int | None) -> list[int]:

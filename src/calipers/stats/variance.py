@@ -105,6 +105,12 @@ def split(column: Column, by: Groups, clusters: Ints | None = None) -> Split | U
     return Split(max(variance - noise, 0.0), sampling, samples)
 
 
+def moments(column: Column, by: Groups) -> tuple[Ints, Floats, Floats]:
+    """The n given values of each task, their mean and their variance, n - 1, [T] each; 0 where there are none."""
+    n = by.count(column.given)
+    return n, *_moments(column, by, n)
+
+
 def _moments(column: Column, by: Groups, n: Ints) -> tuple[Floats, Floats]:
     """The mean of each task's n given values and their variance, n - 1, [T] both.
 

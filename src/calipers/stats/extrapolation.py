@@ -1,0 +1,260 @@
+"""pass@k and pass^k beyond the samples there are: if chances follow a beta law with a share never solved.
+
+The law is fitted by maximum likelihood (`calipers.stats.beta_law`). The band at each k is the hull of two: the
+middle of 200 bootstrap draws of the tasks, each with a fit of its own, and what all laws within half a chi-squared
+quantile of the largest log likelihood say (1.92 at 95 %). The bootstrap alone covers too rarely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from calipers.rollouts.column import Floats, Ints
+from calipers.stats.beta_law import Counts, Grid, Law, exact_profile, likeliest, log_chances, log_share, zoomed
+from calipers.stats.wilson import t_quantile
+
+IF = "if chances follow a beta law with a share never solved"
+METRICS = ("pass@k", "pass^k")
+DRAWS = 200
+FEWEST_SAMPLES, FEWEST_UNITS = 4, 30
+FARTHEST = 16  # times the samples
+REJECTED = 0.01  # p of Pearson's test below which no law of this kind is believed
+LEAST = 0.5  # tasks expected in a cell: fewer count as so many
+PLACES = 6  # that the search can be trusted with
+HALVINGS = 16  # of the search for the ends of a share
+
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Extrapolated:
+    """One metric at one k beyond the samples."""
+
+    value: float
+    stderr: float  # of the bootstrap draws
+    ends: Ends
+
+
+@dataclass(frozen=True, slots=True)
+class Extrapolation:
+    """What lies beyond the samples, or why nothing is said of it."""
+
+    law: Law | None
+    fit_p: float | None  # of Pearson's test of the counts against the law
+    points: dict[tuple[str, int], Extrapolated]  # by metric and k; empty where there is a reason
+    why: str | None = None
+
+
+def extrapolate(
+    n: Ints, c: Ints, ks: Sequence[int], clusters: Ints | None = None, *, confidence: float = 0.95, seed: int = 0
+) -> Extrapolation:
+    """pass@k and pass^k for each k of ``ks``, from c passes of n samples, [T] each; tasks without samples are left out.
+
+    ``clusters``, [T], are drawn whole, and the likelihood set is widened by the design effect. A k above
+    `farthest` has no point. Values are rounded to six decimals.
+    """
+    there = n > 0
+    n, c = n[there], c[there]
+    units = np.arange(len(n)) if clusters is None else np.unique(clusters[there], return_inverse=True)[1]
+    if why := refused(n, c, units if clusters is not None else None):
+        return Extrapolation(None, None, {}, why)
+    pairs, code = _pairs(n, c)
+    table = np.bincount(code, minlength=len(pairs.n)).astype(float)
+    grid = zoomed(pairs, table)
+    law = likeliest(grid, table)
+    fit_p = pearson(law, pairs, table, design_effect(code, units) if clusters is not None else 1.0)
+    if fit_p < REJECTED:
+        return Extrapolation(law, fit_p, {}, unlike(fit_p))
+    within = [k for k in ks if k <= farthest(n)]
+    drawn = draw_tables(code, units, len(pairs.n), seed)
+    alone = None if clusters is None else draw_tables(code, np.arange(len(code)), len(pairs.n), seed)
+    points = _points(grid, table, law, within, (drawn, alone), confidence) if within else {}
+    return Extrapolation(law, fit_p, points)
+
+
+def refused(n: Ints, c: Ints, clusters: Ints | None = None) -> str | None:
+    """Why counts of tasks that have samples, [T] each, cannot say anything beyond them; None where they can."""
+    if not c.any():
+        return "no task has a pass: nothing says how rare passes are"
+    if (c == n).all():
+        return "no task has a failure: nothing says how rare failures are"
+    units, word = (len(n), "task") if clusters is None else (len(np.unique(clusters)), "cluster")
+    if units < FEWEST_UNITS:
+        return f"{units} {word}{'' if units == 1 else 's'}; at least {FEWEST_UNITS} are needed to fit a law of chances"
+    if (many := int((n >= FEWEST_SAMPLES).sum())) < FEWEST_UNITS:
+        enough = f"{FEWEST_SAMPLES} samples or more"
+        return f"{many} tasks have {enough}; at least {FEWEST_UNITS} are needed to fit a law of chances"
+    return None
+
+
+def unlike(p: float) -> str:
+    """What is said where the fit is rejected."""
+    return f"the counts of passes do not look like a beta law with a share never solved (Pearson's test, p = {p:.2g})"
+
+
+def farthest(n: Ints) -> int:
+    """The largest k of which something is said: 16 times the samples that at least 30 tasks have; 0 of fewer tasks."""
+    return FARTHEST * int(np.sort(n)[-FEWEST_UNITS]) if len(n) >= FEWEST_UNITS else 0
+
+
+def too_far(most: int) -> str:
+    """What is said of a k beyond that."""
+    return f"k is above {most:,}, {FARTHEST} times the {most // FARTHEST} samples of a task"
+
+
+def pearson(law: Law, pairs: Counts, table: Floats, effect: float = 1.0) -> float:
+    """The p of Pearson's test of tasks with c passes, c = 0 to the largest n, against what the law expects.
+
+    ``sum (seen - expected)^2 / max(expected, 0.5)``, chi-squared with ``max(1, n - 3)`` degrees of freedom; tasks
+    with different n are added up by c. Divided by the design effect, where there are clusters (Rao and Scott 1981).
+    """
+    from scipy.special import gammaincc
+
+    most = int(pairs.n.max())
+    seen = np.bincount(pairs.c, table, most + 1)
+    expected = np.zeros(most + 1)
+    for n in np.unique(pairs.n):
+        every = Counts(np.full(n + 1, n), np.arange(n + 1))
+        chance = np.exp(log_chances(every, law)) * (1 - law.never_solved)
+        chance[0] += law.never_solved
+        expected[: n + 1] += table[pairs.n == n].sum() * chance
+    squares = float(((seen - expected) ** 2 / np.maximum(expected, LEAST)).sum())
+    return float(gammaincc(max(1, most - 3) / 2, squares / effect / 2))
+
+
+def design_effect(code: Ints, clusters: Ints) -> float:
+    """How much more the shares of tasks in each cell vary than for tasks on their own, the mean over cells.
+
+    At least 1; weighed by what each cell lacks to 1, as in the first-order correction of Rao and Scott (1981).
+    """
+    tasks, groups = len(code), int(clusters.max()) + 1
+    sizes = np.bincount(clusters, minlength=groups)
+    effects, weights = [], []
+    for cell in np.unique(code):
+        inside = code == cell
+        share = float(inside.mean())
+        pull = np.bincount(clusters, inside, groups) - share * sizes
+        varies = float(pull @ pull) * groups / (groups - 1) / tasks
+        if share < 1:
+            effects.append(varies / (share * (1 - share)))
+            weights.append(1 - share)
+    return max(1.0, float(np.average(effects, weights=weights))) if effects else 1.0
+
+
+def draw_tables(code: Ints, units: Ints, cells: int, seed: int) -> Floats:
+    """Tasks in each cell on DRAWS bootstrap draws of whole units, [D, P]; the order of tasks does not matter.
+
+    From the raw output of PCG64, which no version of numpy may change.
+    """
+    place, count = _places(code, units), int(units.max()) + 1
+    of_task = place[units]
+    source = np.random.PCG64(seed)
+    found = np.empty((DRAWS, cells))
+    for row in range(DRAWS):
+        chosen = (source.random_raw(count) >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)
+        times = np.bincount(chosen.astype(np.int64), minlength=count)
+        found[row] = np.bincount(code, times[of_task], cells)
+    return found
+
+
+def _places(code: Ints, units: Ints) -> Ints:
+    """The place of each unit, [U], when they are put in order by the cells of their tasks."""
+    count = int(units.max()) + 1
+    members = np.lexsort((code, units))
+    order = np.argsort(code[members], kind="stable")  # where every task is a unit
+    if count < len(code):
+        contents = np.split(code[members], np.flatnonzero(np.diff(units[members])) + 1)
+        order = np.asarray(sorted(range(count), key=lambda unit: contents[unit].tobytes()))
+    place = np.empty(count, dtype=np.int64)
+    place[order] = np.arange(count)
+    return place
+
+
+def _pairs(n: Ints, c: Ints) -> tuple[Counts, Ints]:
+    """The distinct (n, c), and which of them each task has, [T]."""
+    width = int(n.max()) + 1
+    pair, code = np.unique(n * width + c, return_inverse=True)
+    return Counts(pair // width, pair % width), code
+
+
+def _points(
+    grid: Grid,
+    table: Floats,
+    law: Law,
+    ks: Sequence[int],
+    drawn: tuple[Floats, Floats | None],
+    confidence: float,
+) -> dict[tuple[str, int], Extrapolated]:
+    """Every metric at every k, from draws of units and, where these are clusters, draws of tasks."""
+    of_law = pass_at(ks, *(np.array([one]) for one in (law.a, law.b)))[0] * (1 - law.never_solved)
+    passing = pass_at(ks, grid.a, grid.b)
+    draws = redrawn(grid, passing, drawn[0])
+    effect = np.ones(passing.shape[1])
+    if drawn[1] is not None:
+        alone = redrawn(grid, passing, drawn[1]).var(axis=0)
+        effect = np.maximum(1.0, np.divide(draws.var(axis=0), alone, out=effect, where=alone > 0))
+    low, high = hull(grid, table, passing, draws, law.log_likelihood, confidence, effect)
+    columns = (of_law, draws.std(axis=0, ddof=1), np.minimum(low, of_law), np.maximum(high, of_law))
+    rows = np.round(np.stack(columns, axis=1), PLACES).tolist()
+    names = [(metric, k) for metric in METRICS for k in ks]
+    return {name: Extrapolated(value, error, (x, y)) for name, (value, error, x, y) in zip(names, rows, strict=True)}
+
+
+def redrawn(grid: Grid, passing: Floats, tables: Floats) -> Floats:
+    """What the likeliest law of each draw, [D, P], says: [D, K]."""
+    best, shares = grid.likeliest(tables)
+    return (1 - shares)[:, None] * passing[best]
+
+
+def hull(
+    grid: Grid, table: Floats, passing: Floats, draws: Floats, largest: float, confidence: float, effect: Floats
+) -> tuple[Floats, Floats]:
+    """The ends of the bands, [K] both: bootstrap and likelihood set together.
+
+    ``passing``, [G, K], is what each law of the grid says of tasks that can be solved, ``draws``, [D, K], what the
+    draws say; ``effect``, [K], widens the likelihood set.
+    """
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail], axis=0)
+    reach = t_quantile(1 - tail, np.inf) ** 2 / 2
+    for times in np.unique(effect):
+        some = effect == times
+        inside, fewest, most = likely(grid, table, largest - times * reach)
+        if len(inside):
+            kept = passing[inside][:, some]
+            low[some] = np.minimum(low[some], ((1 - most)[:, None] * kept).min(axis=0))
+            high[some] = np.maximum(high[some], ((1 - fewest)[:, None] * kept).max(axis=0))
+    return low, high
+
+
+def likely(grid: Grid, table: Floats, least: float) -> tuple[Ints, Floats, Floats]:
+    """The laws of a grid under which counts, [P], have at least this log likelihood, and the ends of their shares."""
+    best, share = exact_profile(grid, table) if len(grid.unlucky) > 1 else grid.profile(table)
+    inside = np.flatnonzero(best >= least)
+    share, unlucky = share[inside], grid.unlucky[:, inside]
+    solved, unsolved = np.array([table[grid.counts.c > 0].sum()]), table[grid.counts.unsolved]
+    needed = least - (best[inside] - log_share(solved, unsolved, share, unlucky))
+    ends = []
+    for outer in (np.zeros(len(inside)), np.ones(len(inside))):
+        near, far = share, outer  # near is likely enough, far may not be
+        for _ in range(HALVINGS):
+            middle = (near + far) / 2
+            enough = log_share(solved, unsolved, middle, unlucky) >= needed
+            near, far = np.where(enough, middle, near), np.where(enough, far, middle)
+        ends.append(near)
+    return inside, ends[0], ends[1]
+
+
+def pass_at(ks: Sequence[int], a: Floats, b: Floats) -> Floats:
+    """pass@k for every k, then pass^k for every k, of the tasks that can be solved, under laws [G]: [G, 2 K].
+
+    ``1 - B(a, b + k)/B(a, b)`` and ``B(a + k, b)/B(a, b)``; times the share that can be solved, of all tasks.
+    """
+    from scipy.special import betaln
+
+    some, a, b = np.asarray(ks, dtype=float), a[:, None], b[:, None]
+    whole = betaln(a, b)
+    return np.concatenate([-np.expm1(betaln(a, b + some) - whole), np.exp(betaln(a + some, b) - whole)], axis=1)
