@@ -116,7 +116,7 @@ def test_long_texts_are_shown_where_they_part(tmp_path):
         (plan("ab", 2), plan("ab", 2), {"a": 2, "b": 2}, 0),
         (plan("ab", 2), plan("abc", 4), {"a": 4, "b": 4, "c": 4}, 0),  # it grew
         (plan("ab", 4), plan("ab", 2), {"a": 4, "b": 4}, 4),
-        (plan("abc", 2), plan("ba", 2), {"b": 2, "a": 2, "c": 2}, 2),
+        (plan("abc", 2), plan("dba", 2), {"a": 2, "b": 2, "c": 2, "d": 2}, 2),  # an order stays
         (plan("abc", 1), plan("a", 3), {"a": 3, "b": 1, "c": 1}, 2),  # not 3 of each: nobody ever asked for those
     ],
 )
@@ -367,3 +367,13 @@ def test_a_log_that_failed_is_said_once_on_leaving(tmp_path):
     (tmp_path / "rollouts.jsonl").unlink()
     with pytest.raises(KeyError), opened(tmp_path) as folder:  # what went wrong first is what is told
         asyncio.run(append_and_fail(folder))
+
+
+def test_new_tasks_stand_behind_those_planned_before(tmp_path):
+    """Whoever looks at tasks in the order of the plan, and then at more of them, has seen the first ones first."""
+    with opened(tmp_path, asked=plan(["m", "c"])):
+        pass
+    with opened(tmp_path, asked=plan(["a", "c", "b", "m"])):
+        pass
+    tasks = [task["task"] for task in json.loads((tmp_path / "plan.json").read_bytes())["tasks"]]
+    assert tasks == ["m", "c", "a", "b"]

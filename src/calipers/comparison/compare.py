@@ -19,7 +19,7 @@ from calipers.comparison.flips import answered
 from calipers.comparison.judge import DECIDED, finding
 from calipers.comparison.missing import with_missing
 from calipers.comparison.named import Named, named
-from calipers.comparison.question import SHOWN, SIDAK, Primary, Question, make_question
+from calipers.comparison.question import ORDER, SHOWN, SIDAK, Primary, Question, make_question
 from calipers.comparison.ranks import ranks
 from calipers.comparison.runs import Meeting, chosen, meetings, runners
 from calipers.comparison.side import Side, opened
@@ -51,6 +51,7 @@ def compare(
     primary: str | None = None,
     baseline: str | None = None,
     flips: int = SHOWN,
+    anytime: bool = False,
     filled: tuple[float, float] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -62,6 +63,7 @@ def compare(
     The first metric on all tasks is the ``primary`` question, unless another is named, such as
     ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only when it is decided.
     ``filled`` takes the missing rollouts of the first and of the second run for rewards of these values.
+    With ``anytime`` the verdict may be asked for after every batch of tasks that is added to the runs.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -89,6 +91,7 @@ def compare(
         baseline=baseline,
         flips=flips,
         tables=asked.wanted,
+        anytime=anytime,
         primary=first,
         filled=filled,
     )
@@ -125,7 +128,9 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
             meeting.dataset,
             _runs(meeting),
             [judged[id(draft)] for draft in some],
-            without_ranks(ranks(meeting, question), meeting) if len(meeting.runners) > 2 else (),
+            without_ranks(ranks(meeting, question), meeting)
+            if len(meeting.runners) > 2 and not question.anytime
+            else (),
         )
         for (meeting, _), some in zip(planned, drafts, strict=True)
         if some
@@ -143,6 +148,7 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
         inputs=[side.hashed() for side in sides],
         contests=contests,
         tests=tests,
+        order=ORDER if question.anytime else None,
         notes=[*not_said(notes_of(sides, met), stop_notes(sides)), *apart, *more],
         primary=question.primary.text if question.primary else flat[0].cuts[0].text,
         differences=[cut.measured.difference for some in drafts for draft in some for cut in draft.cuts],

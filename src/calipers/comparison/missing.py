@@ -138,7 +138,7 @@ def _lost_of(matter: Matter) -> tuple[Bools, Bools]:
     reads = matter.both.first.metric.reads
     place = reads.index("reward") if "reward" in reads and all(matter.columns) else None
     one, two = (
-        lost(side, None if place is None else columns[place])
+        lost(side, None if place is None else columns[place]) & matter.counted[side.task]
         for side, columns in zip(matter.sides, matter.columns, strict=True)
     )
     return one, two
@@ -163,7 +163,7 @@ def _tipping(matter: Matter, gaps: tuple[Bools, Bools], sign: float, level: floa
     fill = (top, bottom) if sign > 0 else (bottom, top)  # what speaks against the verdict
     whole = filled_matter(matter, *fill)
     reduced = [reduced_of(whole, place, whole.columns[place]) for place in (0, 1)]
-    there = np.flatnonzero(reduced[0].given & reduced[1].given)
+    there = np.flatnonzero(reduced[0].given & reduced[1].given & matter.counted)
     counts = [side.by_task.count(lacking) for side, lacking in zip(matter.sides, gaps, strict=True)]
     run = 1 if counts[1][there].any() else 0
     if not counts[run][there].any():

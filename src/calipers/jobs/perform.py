@@ -101,6 +101,7 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
     name = folder_name(suite.name, job.model, identity)
     path = job.out if job.out and not job.among else (job.out or RUNS) / name
     with Folder.open(path, identity, papers.plan(job, suite, order), secrets.scrub_bytes) as folder:
+        order.sort(key=lambda task: folder.place[task.id])  # what was planned before is done first
 
         def reached(stop: Stop) -> None:
             with suppress(LogError):  # a full disk is told when the run ends

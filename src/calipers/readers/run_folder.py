@@ -17,7 +17,7 @@ from calipers.readers.files import Source
 from calipers.readers.jsonl import JsonLines
 from calipers.readers.run_plan import LOG, PLAN, TORN, PlannedTask, RunPlan, read_plan, whole
 from calipers.readers.run_stop import RunStop, read_stop
-from calipers.rollouts.column import Bools, Ints
+from calipers.rollouts.column import Bools, Floats, Ints
 from calipers.rollouts.part import Part
 
 AT_ONCE = 4096  # owed rows made at a time
@@ -78,11 +78,25 @@ def read(log: RunLog, names: Mapping[str, str], labels: Collection[str], progres
     owed = _owed(plan, held, stopped if stop else None, bool(labels))
     while block := b"".join(islice(owed, AT_ONCE)):
         reader.read(block)
-    parts = [replace(part, planned_from="plan", stop=stop) for part in (*parts, reader.finish()) if len(part)]
+    found = [part for part in (*parts, reader.finish()) if len(part)]
+    turns = _turns([task.task for task in plan.tasks], found)
+    parts = [replace(part, planned_from="plan", stop=stop, turn=turn) for part, turn in zip(found, turns, strict=True)]
     said = [*([TORN] if log.torn else []), *(stop.notes if stop else ())]
     if parts and said:
         parts[0] = replace(parts[0], notes=[f"{log.folder}: {one}" for one in said])
     return parts
+
+
+def _turns(tasks: Sequence[str], parts: Sequence[Part]) -> Iterator[Floats]:
+    """The place of each row's task in the plan, [R] of each part: in a log, what was quick comes first.
+
+    Spread over as many places as there are rows, so that those of another source may follow.
+    """
+    number = {task: place for place, task in enumerate(tasks)}
+    share = sum(map(len, parts)) / (len(tasks) + 1)
+    for part in parts:
+        places = np.array([number.get(name, len(tasks)) for name in part.tasks], dtype=np.float64)
+        yield places[part.task] * share
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,8 @@ def settings(found: Comparison) -> str:
     if found.margin is not None:
         how = sorted({finding.margin_method for finding in _all(found) if finding.margin_method in _OF_MARGINS})
         parts.append(f"margin {found.margin:g}" + (f" by {' and '.join(how)}" if how else ""))
+    if found.order is not None:
+        parts.append(f"tasks in the order of the {found.order}")
     if found.tests > 1:
         parts.append(_family(found))
     return f"{', '.join(parts)}, digest {found.digest[:23]}…"

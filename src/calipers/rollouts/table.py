@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.rollouts.column import Bools, Column, Ints
+from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.numbering import order_of, paired, renumbered
 from calipers.rollouts.part import Labels, Part
@@ -42,6 +42,7 @@ class Rollouts:
     notes: Sequence[str] = ()  # what the readers passed over, for the user
     stops: Mapping[tuple[str | None, ...], Stop] = field(default_factory=dict)  # of the groups that a rule ended
     left: Rollouts | None = None  # the tasks that a stopping rule left undone, all rows of them
+    turn: Floats | None = None  # [T] rising in the order in which tasks were begun; None: as they stand here
 
     def __len__(self) -> int:
         return len(self.task)
@@ -72,6 +73,7 @@ class Rollouts:
                 tasks=self.tasks[first:last],
                 owner=np.zeros(last - first, dtype=np.int64),
                 task=self.task[rows] - first,
+                turn=None if self.turn is None else self.turn[first:last],
                 left=left[number],
             )
 
@@ -79,7 +81,9 @@ class Rollouts:
         """The rollouts a mask marks, [R], or those of ascending rows, and only their tasks."""
         kept, code = np.unique(self.task[rows], return_inverse=True)
         part = self._take(rows)
-        return replace(part, tasks=[self.tasks[t] for t in kept], owner=self.owner[kept], task=code, left=None)
+        turn = None if self.turn is None else self.turn[kept]
+        tasks = [self.tasks[t] for t in kept]
+        return replace(part, tasks=tasks, owner=self.owner[kept], task=code, turn=turn, left=None)
 
     def _take(self, rows: slice | Bools | Ints) -> Rollouts:
         return replace(
@@ -96,6 +100,7 @@ class Rollouts:
 def assemble(parts: Sequence[Part]) -> Rollouts:
     """Join what the readers found into one table; the row order and the split into files vanish.
 
+    What is left of the row order is each task's turn, for those who look at tasks one after another.
     InputError names both places of a (task, sample, attempt) that stands twice in one group, and
     the place of a `scored` rollout without a reward.
     """
@@ -114,6 +119,7 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
         columns=_join_columns([(len(part), part.columns) for part in parts], rows),
         planned_from=parts[0].planned_from,
         notes=[note for part in parts for note in part.notes],
+        turn=_turns(parts, unit, len(tasks), rows is None),
         stops=_stops(parts, keys, group),
     )
     return _without_left(table)
@@ -256,6 +262,26 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints) -> tuple[Ints 
         return rows, None
     last = np.flatnonzero(np.append(~same, True))
     return rows[last], np.diff(last, prepend=-1)
+
+
+def _turns(parts: Sequence[Part], unit: Ints, tasks: int, ascending: bool) -> Floats | None:
+    """The turn of each task, [T], that of its first row; None where tasks stand in the order of the rows.
+
+    Tasks without rows come last.
+    """
+    if ascending and all(part.turn is None for part in parts):
+        return None
+    ends = np.cumsum([len(part) for part in parts])
+    own = [
+        np.arange(end - len(part), end, dtype=np.float64) if part.turn is None else part.turn
+        for part, end in zip(parts, ends.tolist(), strict=True)
+    ]
+    turn = np.concatenate(own)
+    ordered = all(part.turn is None for part in parts)
+    latest_first = (np.arange(len(turn)) if ordered else np.argsort(turn, kind="stable"))[::-1]
+    found = np.full(tasks, np.inf)
+    found[unit[latest_first]] = turn[latest_first]
+    return found
 
 
 def _join_columns(parts: Sequence[tuple[int, dict[str, Column]]], rows: Ints | None) -> dict[str, Column]:

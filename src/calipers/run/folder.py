@@ -40,6 +40,7 @@ class Folder:
         self.path = path
         self.notes: list[str] = []
         self.history: dict[tuple[str, int], Past] = {}  # by (task, sample), the highest attempt
+        self.place: dict[str, int] = {}  # of each task in the plan
         self.stop: RunStop | None = None  # of an earlier start, or of this one
         self._before: RunStop | None = None  # as it was before this start went on
         self._lock, self._scrub = lock, scrub
@@ -144,6 +145,7 @@ class Folder:
             self.history = read_history(log)
         if before is not None and self.stop is not None and not self.stop.completed:
             self._check_completed(before, self.stop)
+        self.place = {entry["task"]: number for number, entry in enumerate(plan["tasks"])}
         put(self.path / PLAN, _laid_out({"schema": SCHEMA, **plan}, self._scrub))
 
     def _check_completed(self, before: RunPlan, stop: RunStop) -> None:
@@ -166,6 +168,9 @@ class Folder:
         ]
         gone = [old for task, old in more.items() if task not in asked]
         tasks += [{"task": old.task, "metadata": old.metadata, "samples": before.of(old)} for old in gone]
+        # what was planned before comes first: whoever looks at tasks in their order finds new ones behind old ones
+        place = {old.task: number for number, old in enumerate(before.tasks)}
+        tasks.sort(key=lambda entry: place.get(entry["task"], len(place)))
         if kept:
             wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
             self.notes.append(f"{PLAN}: {wider}; choose another --out for a smaller run")
