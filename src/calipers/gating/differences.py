@@ -17,6 +17,7 @@ from calipers.gating.worst import NO_BOUNDS, at_end
 from calipers.metrics.metric import UNIT
 from calipers.reports.compare import Comparison, Contest, Pair, Run
 from calipers.reports.compare_words import common, names_of
+from calipers.reports.figures import counted
 from calipers.stats.equivalence import margin_ends, margin_method, p_at_margin, too_few
 from calipers.stats.paired import Difference
 
@@ -152,9 +153,10 @@ def _against(wanted: Requirement, number: Number, found: Difference, confidence:
     needed = too_few(found, abs(wanted.number), 1 - alpha)
     if p > alpha and needed is not None:
         what = "loss" if lower else "gain"
+        unit = "cluster" if found.evidence and found.evidence.clustered else "task"
         said.append(
-            f"{found.units:,} units without any difference do not rule out a {what} of {abs(wanted.number):g}: "
-            f"at least {needed:,} are needed"
+            f"{counted(found.units, unit)} without any difference do not rule out a {what} of "
+            f"{abs(wanted.number):g}: at least {needed:,} are needed"
         )
     return msgspec.structs.replace(number, interval=ends, remark="; ".join(said))
 
