@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calipers.errors import CalipersError, ClientError, InputError
+from calipers.errors import CalipersError, ClientError, InputError, SandboxError
 from calipers.jobs import papers
 from calipers.jobs.job import Job
 from calipers.jobs.last_words import last_words
@@ -74,8 +74,8 @@ class Report:
 def perform(job: Job, screen: Screen | None = None) -> Report:
     """Run a job, or go on with it, and score what is there.
 
-    InputError, before the first call, for whatever cannot work; ClientError when the first call
-    says that no other would fare better.
+    InputError, before the first call, for whatever cannot work, and SandboxError where a verifier needs a sandbox and
+    there is none; ClientError when the first call says that no other would fare better.
     """
     suite, own = _suite(job)
     taken = suite.tasks[: first(len(suite.tasks), job.limit)]
@@ -114,6 +114,9 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
         rest = iter(()) if status.stopped else owed(order, folder.history, job)
         try:
             conduct(loop, client, folder.log, rest, judges.values())
+        except SandboxError:  # nothing was asked, as nothing could be judged
+            folder.abandon()
+            raise
         except ClientError as error:  # the very first call says that no other would fare better
             folder.abandon()
             where = "" if job.model.startswith("hf/") else " --base-url, the key, and"
