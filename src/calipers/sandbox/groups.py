@@ -17,6 +17,8 @@ from pathlib import Path, PurePosixPath
 from secrets import token_hex
 
 PREFIX = "calipers-sandbox-"
+LIMIT = "limit_in_bytes"  # version 1's
+CHARGED_AHEAD = 4 << 20  # bytes; each processor takes some in advance, so the peak may stay a little below the limit
 LAST_WORDS = 1.0  # seconds until the kernel has cleared away the dead
 
 
@@ -43,7 +45,8 @@ class Group:
                 facts = _facts(self.path / "memory.events")
                 return bool(facts.get("oom_kill") and facts.get("oom"))
             killed = _facts(self.path / "memory.oom_control").get("oom_kill")
-            return bool(killed and int((self.path / "memory.failcnt").read_text()))
+            peak, limit = (int((self.path / f"memory.{name}").read_text()) for name in ("max_usage_in_bytes", LIMIT))
+            return bool(killed and peak + CHARGED_AHEAD >= limit)
         return False
 
     def close(self) -> None:
@@ -141,7 +144,7 @@ def _limited(path: Path, version: int, most: int) -> int:
         with suppress(OSError):
             _write(path / "memory.oom.group", 1)  # one that is killed takes the others with it
     else:
-        _write(path / "memory.limit_in_bytes", most)
+        _write(path / f"memory.{LIMIT}", most)
         with suppress(OSError):  # a kernel that does not count swap
             _write(path / "memory.memsw.limit_in_bytes", most)
     return os.open(path / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)

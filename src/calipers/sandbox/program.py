@@ -52,7 +52,7 @@ def run(
     except ValueError:
         raise SandboxError("the sandbox's report cannot be read") from None
     stopped: Cause = done.stopped or ("time" if exit_code is None else "")
-    return Ran(exit_code, done.stdout, done.stderr, stopped, done.cut, done.seconds, found)
+    return Ran(None if stopped else exit_code, done.stdout, done.stderr, stopped, done.cut, done.seconds, found)
 
 
 def apart_here(mechanism: Mechanism | None = None) -> Mechanism:

@@ -21,7 +21,7 @@ from calipers.run.verifier import Verdict
 from calipers.run.verifiers.fences import python_in
 from calipers.run.verifiers.params import check_flag, check_names, check_number, fault
 from calipers.run.verifiers.workers import apart
-from calipers.sandbox import Limits, SandboxError
+from calipers.sandbox import Limits, Mechanism, SandboxError
 from calipers.sandbox.launch import Launched, launch
 from calipers.sandbox.probing import probe
 from calipers.sandbox.view import view
@@ -107,7 +107,7 @@ class PythonTests:
         return Verdict(reward, fields={"passed": passed, "tests": len(answers)})
 
 
-def ask(task: Task, code: str, stop: Event | None = None) -> list[Answer]:
+def ask(task: Task, code: str, stop: Event | None = None, mechanism: Mechanism | None = None) -> list[Answer]:
     """The candidate's answer to each test, all from one sandbox; what would be right stays here."""
     params = task.params
     limits = Limits(seconds=float(params.get("seconds", SECONDS)), memory_mb=int(params.get("memory_mb", 512)))
@@ -119,7 +119,7 @@ def ask(task: Task, code: str, stop: Event | None = None) -> list[Answer]:
         "total_seconds": total,
         "report_bytes": REPORT_BYTES,
     }
-    done = launch(probe(), "calls", job, view(limits.disk_mb), limits, seconds=total, stop=stop)
+    done = launch(mechanism or probe(), "calls", job, view(limits.disk_mb), limits, seconds=total, stop=stop)
     return _answers(done, len(task.target))
 
 
