@@ -125,7 +125,6 @@ def test_nor_can_it_where_an_ordinary_user_runs_it(name):
         ran = run(argv, collect=["/tmp/left"], mechanism=how)
         print(ran.stdout.split(), ran.files)
         hold = "held = bytearray(b'x') * (60 << 20); time.sleep(1000)"
-        fork = f"(os.fork() or exec({hold!r}))"
         code = f'''
         import os, threading, time
         def start():
@@ -137,9 +136,8 @@ def test_nor_can_it_where_an_ordinary_user_runs_it(name):
         '''
         argv = [interpreter(), "-I", "-S", "-c", textwrap.dedent(code)]
         print(run(argv, limits=Limits(memory_mb=160, seconds=60), mechanism=how).stopped)
-        fill = "import time; open('/tmp/a', 'wb').write(bytes(100 << 20)); time.sleep(1000)"
-        limits = Limits(memory_mb=64, disk_mb=150, seconds=60)
-        print(run(["/bin/sh", "-c", "head -c 100M /dev/zero > /tmp/a; sleep 1000"], limits=limits, mechanism=how).stopped)
+        argv = ["/bin/sh", "-c", "head -c 100M /dev/zero > /tmp/a; sleep 1000"]
+        print(run(argv, limits=Limits(memory_mb=64, disk_mb=150, seconds=60), mechanism=how).stopped)
     """
     refused = [b"refused"] * 4
     assert as_ordinary_user(code, name) == [f"{refused} {{'/tmp/left': b'here'}}", "memory", "memory"]

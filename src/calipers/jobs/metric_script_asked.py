@@ -64,6 +64,19 @@ def asked_scripts(source: Any, files: Any = (), *, trust: bool = False, reward: 
     return make_scripts(wanted, notes, reward)
 
 
+def check_ready(datasets: Iterable[str]) -> None:
+    """SandboxError where a dataset among these brings a script, and no sandbox can be had for it.
+
+    For runs that will score themselves: it is to be said before they begin, not when they are over.
+    """
+    from calipers.tasks.harbor.dataset import metric_scripts
+
+    if any(metric_scripts(folder) for folder in map(Path, datasets) if folder.is_dir()):
+        from calipers.jobs.metric_script import sandbox
+
+        sandbox()
+
+
 def found_scripts(source: Any) -> tuple[dict[Path, Datasets], list[str]]:
     """The scripts that belong to the jobs among some paths, each with its datasets; and what is wrong with others.
 
