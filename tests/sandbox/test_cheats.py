@@ -54,10 +54,6 @@ def attack():
     except OSError:
         return "refused"
 """
-LIMITS = """
-def limits():
-    return [resource.prlimit(1, what) for what in range(16)]
-"""
 
 
 def answers(mechanism, code, tests, **params):
@@ -72,6 +68,26 @@ def test_process_1_keeps_its_limits_and_its_priority(mechanism, attack):
     first, *rest = answers(mechanism, code, range(3))
     assert first == Answer(0, False, b'"refused"')
     assert rest == [Answer(0, False, b'"still here"')] * 2
+
+
+def test_no_signal_reaches_process_1_not_even_by_way_of_the_kernel(mechanism):
+    code = """
+import fcntl, os, signal, socket
+def f(n):
+    if n:
+        return "still here"
+    for number in range(1, 65):
+        ours, theirs = socket.socketpair()
+        try:
+            fcntl.fcntl(ours, fcntl.F_SETOWN, 1)  # whom the kernel tells when there is something to read
+            fcntl.fcntl(ours, fcntl.F_SETSIG, number)
+            fcntl.fcntl(ours, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+            theirs.send(b"x")
+            os.kill(1, number)
+        except OSError:
+            pass
+"""
+    assert [one.said for one in answers(mechanism, code, range(3))] == [b"null", b'"still here"', b'"still here"']
 
 
 def test_what_is_its_own_a_program_may_change(mechanism):
