@@ -18,8 +18,16 @@ LONGEST = 500
 
 async def judged(verifier: Verifier, task: Task, completion: Completion) -> Verdict:
     """The verdict, as a log can hold it; VerifierError where there is none, whatever else was raised instead."""
+    return await given(verifier, task, completion, checked)
+
+
+async def given(
+    verifier: Verifier, task: Task, completion: Completion, check: Callable[[Verdict], Verdict] | None = None
+) -> Verdict:
+    """The verdict as it was given, or as a ``check`` of it returns it; else as `judged`."""
     try:
-        return checked(await verifier.verify(task, completion))
+        verdict = await verifier.verify(task, completion)
+        return verdict if check is None else check(verdict)
     except VerifierError:
         raise
     except BaseException as error:

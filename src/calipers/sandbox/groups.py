@@ -1,8 +1,9 @@
 """A cgroup for one sandbox, where one can be had: the kernel then counts and keeps the limit of its memory itself.
 
 It is made below the group that we are in ourselves (version 1, or a root), or else beside it (version 2, which lets
-no group hold both processes and groups with limits), and beside it only where ours has no limit that would be
-escaped. Nothing else is touched, and it is removed with the sandbox.
+no group hold both processes and groups with limits). Beside it only where that is ours to do: the group above belongs
+to our user, or was handed over by systemd (``Delegate=``), and our own has no limit that would be escaped. Nothing else
+is touched, and it is removed with the sandbox.
 """
 
 from __future__ import annotations
@@ -110,8 +111,9 @@ def _place() -> Place | None:
     except (OSError, ValueError):
         return None
     for place in found:
-        if place.version == 2 and (place.path != found[0].path) and _is_limited(found[0].path):
-            continue  # a group beside ours would be beyond our own limit
+        beside = place.version == 2 and place.path != found[0].path
+        if beside and (_is_limited(found[0].path) or not _is_ours(place.path)):
+            continue
         _tidy(place.path)
         if (path := _made(place)) is None:
             continue
@@ -164,7 +166,22 @@ def _facts(path: Path) -> dict[str, int]:
     return {line[0]: int(line[1]) for line in lines if len(line) == 2}
 
 
+def _is_ours(path: Path) -> bool:
+    """Whether a group was handed over: to our user, who is not root, or by systemd, which marks it or one above it."""
+    if os.geteuid() != 0:
+        return path.stat().st_uid == os.geteuid()
+    return any(_mark(one) == b"1" for one in (path, *path.parents))
+
+
+def _mark(path: Path) -> bytes:
+    for name in ("trusted.delegate", "user.delegate"):
+        with suppress(OSError):
+            return os.getxattr(path, name)
+    return b""
+
+
 def _is_limited(path: Path) -> bool:
+    """Whether a group has a limit of its own, beyond which one beside it would be."""
     try:
         return (path / "memory.max").read_text().strip() != "max"
     except OSError:
