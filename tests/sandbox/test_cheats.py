@@ -123,7 +123,8 @@ def test_a_script_keeps_its_reward_whatever_the_completion_does(mechanism):
 def test_nor_can_it_where_an_ordinary_user_runs_it(name):
     code = """
         from calipers.sandbox import Limits, run
-        from calipers.sandbox.view import interpreter
+        from calipers.sandbox.launch import launch
+        from calipers.sandbox.view import interpreter, view
         attack = '''
         import os, resource
         for attempt in (lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0)),
@@ -140,6 +141,9 @@ def test_nor_can_it_where_an_ordinary_user_runs_it(name):
         argv = [interpreter(), "-I", "-S", "-c", textwrap.dedent(attack)]
         ran = run(argv, collect=["/tmp/left"], mechanism=how)
         print(ran.stdout.split(), ran.files)
+        code = "import resource\\ndef f(n): return n or resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0))"
+        job = {"code": code, "entry_point": "f", "tests": [{"args": [0]}, {"args": [7]}], "total_seconds": 60}
+        print(launch(how, "calls", {**job, "report_bytes": 999}, view(8), Limits(), seconds=60).report)
         hold = "held = bytearray(b'x') * (60 << 20); time.sleep(1000)"
         code = f'''
         import os, threading, time
@@ -156,7 +160,10 @@ def test_nor_can_it_where_an_ordinary_user_runs_it(name):
         print(run(argv, limits=Limits(memory_mb=64, disk_mb=150, seconds=60), mechanism=how).stopped)
     """
     refused = [b"refused"] * 4
-    assert as_ordinary_user(code, name) == [f"{refused} {{'/tmp/left': b'here'}}", "memory", "memory"]
+    first, report, *memory = as_ordinary_user(code, name)
+    assert first == f"{refused} {{'/tmp/left': b'here'}}"
+    assert report == repr(b"127 0 0\n0 0 1\n7")  # the first test is the candidate's failure, the second is run
+    assert memory == ["memory", "memory"]
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,10 +72,12 @@ def check_ready(datasets: Iterable[str]) -> None:
     """
     from calipers.tasks.harbor.dataset import metric_scripts
 
-    if any(metric_scripts(folder) for folder in map(Path, datasets) if folder.is_dir()):
-        from calipers.jobs.metric_script import sandbox
+    for folder in map(Path, datasets):
+        with suppress(InputError):  # what is wrong with a dataset is told by those who read it
+            if folder.is_dir() and metric_scripts(folder):
+                from calipers.jobs.metric_script import sandbox
 
-        sandbox()
+                sandbox()
 
 
 def found_scripts(source: Any) -> tuple[dict[Path, Datasets], list[str]]:
