@@ -8,11 +8,15 @@ import pytest
 from jobs.scene import MODEL, digest, records, served, sums, weather
 
 import calipers
-from calipers.errors import ClientError, InputError
+from calipers.errors import ClientError, InputError, SandboxError
 from calipers.jobs.job import Job
 from calipers.jobs.perform import perform
 from calipers.jobs.rescore import Rescoring, rescore
 from calipers.run.verifiers import functions
+from calipers.sandbox.probing import attempt
+
+PYTHON = {"fn_name": "python_tests", "expected": [{"input": "", "output": "1"}]}
+SHELL = {"fn_name": "test_sh", "params": {"test_sh": "true", "reward_from": "exit"}}
 
 
 def job(tmp_path, url, tasks=30, **more):
@@ -147,6 +151,29 @@ def test_a_hopeless_first_call_leaves_nothing_behind(tmp_path):
         with pytest.raises(ClientError, match="401"):
             perform(job(tmp_path, url, out=tmp_path / "runs" / "deep" / "run"))
         assert served(url)["calls"] == 1
+    assert set(tmp_path.rglob("*")) == before
+
+
+@pytest.fixture
+def nowhere(monkeypatch, tmp_path):
+    """A machine on which no sandbox can be had."""
+    attempt.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    yield
+    attempt.cache_clear()
+
+
+@pytest.mark.usefixtures("nowhere")
+@pytest.mark.parametrize("verifier", [PYTHON, SHELL])
+def test_without_a_sandbox_nothing_is_asked(tmp_path, verifier):
+    row = {"task_id": "a", "instruction": "?", "verifier": {"kind": "in_process", **verifier}}
+    (tmp_path / "sums").mkdir()
+    (tmp_path / "sums" / "tasks.jsonl").write_text(json.dumps(row) + "\n")
+    before = set(tmp_path.rglob("*"))
+    with weather() as url:
+        with pytest.raises(SandboxError, match=r"no sandbox can be had here .*bwrap is not installed"):
+            perform(job(tmp_path, url, out=tmp_path / "runs" / "run"))
+        assert served(url)["calls"] == 0
     assert set(tmp_path.rglob("*")) == before
 
 

@@ -25,6 +25,14 @@ class Same:
     async def verify(self, task, completion):
         if completion.text == "crash":
             raise VerifierError("the judge is unwell")
+        if completion.text == "bug":
+            raise ZeroDivisionError("a bug of the judge")
+        if completion.text == "exit":
+            raise SystemExit(3)
+        if completion.text == "nothing":
+            return None
+        if completion.text == "cancelled":
+            raise asyncio.CancelledError
         if completion.text == "nan":
             return Verdict(float("nan"))
         return Verdict(float(completion.text == task.target), answer=completion.text)
@@ -89,6 +97,18 @@ def _no_waiting(monkeypatch):
     monkeypatch.setattr(loop_module, "FIRST_WAIT", 0.0)
 
 
+def test_a_judge_that_fails_over_one_answer_judges_the_others(tmp_path):
+    answers = {("t0", 0): "a0", ("t1", 0): "bug", ("t2", 0): "exit", ("t3", 0): "a3"}
+    records, status = run(tmp_path, Scripted(answers), owed(4), concurrency=2)
+    assert sorted(one["outcome"] for one in records) == ["scored", "scored", "verifier_failed", "verifier_failed"]
+    said = {one["task"]: one["error"] for one in records if "error" in one}
+    assert said["t1"] == {
+        "kind": "verifier",
+        "message": "verifier 'Same' failed: ZeroDivisionError: a bug of the judge",
+    }
+    assert status.outcomes == {"scored": 2, "verifier_failed": 2}
+
+
 @pytest.mark.parametrize(
     ("answer", "outcome", "reward"),
     [
@@ -97,6 +117,10 @@ def _no_waiting(monkeypatch):
         ("", "empty", 0.0),  # the judge saw it, too
         ("crash", "verifier_failed", None),  # the judge's fault is no wrong answer
         ("nan", "verifier_failed", None),
+        ("bug", "verifier_failed", None),
+        ("exit", "verifier_failed", None),  # whoever ends itself does not end the run
+        ("nothing", "verifier_failed", None),
+        ("cancelled", "verifier_failed", None),
         (Completion("a", "length", "truncated"), "truncated", 0.0),
         (Completion("a0", "length", "truncated"), "truncated", 1.0),  # cut short, and right all the same
         (Completion("I cannot", "content_filter", "refused"), "refused", 0.0),

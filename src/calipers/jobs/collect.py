@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from calipers.dialects.nemo_gym_inputs import materialize
 from calipers.errors import ClientError, InputError
-from calipers.jobs.collect_agents import agents_of, check_rows, untargeted
+from calipers.jobs.collect_agents import agents_of, check_ready, check_rows, untargeted
 from calipers.jobs.collect_metrics import entries, faults, sent
 from calipers.jobs.collecting import Collecting
 from calipers.pipeline import score_plan
@@ -87,6 +87,7 @@ def collect(asked: Collecting, look: Callable[[Standing], None] = lambda _: None
         )
         owed = [row for row in _owed(files, most) if agent_of(row) in agents]  # a plan that grew may have had others
         if owed:
+            check_ready(agents)
             files.drop_metrics()
             collector.conduct(iter(owed))
             look(standing)

@@ -17,6 +17,7 @@ from calipers.jobs.stored import Stored
 from calipers.rollouts.record import CODE, FIRST_GAP, SCORED
 from calipers.run.again import Bench
 from calipers.run.client import Completion
+from calipers.run.judged import ready
 from calipers.run.rollout import column, whole_characters
 from calipers.run.verifier import Verdict
 from calipers.run.verifiers.find import NamedVerifier, verifier
@@ -174,6 +175,7 @@ class Judge:
             if not judge.rerunnable:
                 wrong = "its verdict depends on more than the completion, which is all that was stored"
                 raise InputError.at(f"verifier {name!r}", wrong, "run the benchmark again instead")
+            ready([judge])
             self._judges[judge.name] = self._judges[name] = judge
         return self._judges[name]
 

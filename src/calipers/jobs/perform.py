@@ -16,7 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calipers.errors import CalipersError, ClientError, InputError, LogError
+from calipers.errors import CalipersError, ClientError, InputError, LogError, SandboxError
 from calipers.jobs import papers
 from calipers.jobs.job import Job
 from calipers.jobs.last_words import last_words
@@ -78,8 +78,8 @@ class Report:
 def perform(job: Job, screen: Screen | None = None) -> Report:
     """Run a job, or go on with it, and score what is there.
 
-    InputError, before the first call, for whatever cannot work; ClientError when the first call
-    says that no other would fare better.
+    InputError, before the first call, for whatever cannot work, and SandboxError where a verifier needs a sandbox and
+    there is none; ClientError when the first call says that no other would fare better.
     """
     suite, own = _suite(job)
     taken = suite.tasks[: first(len(suite.tasks), job.limit)]
@@ -129,6 +129,10 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
             rest = chain([first_owed], rest)
         try:
             conduct(loop, client, folder.log, rest, judges.values())
+        except SandboxError:  # nothing was asked, as nothing could be judged
+            folder.stays()
+            folder.abandon()
+            raise
         except ClientError as error:  # the very first call says that no other would fare better
             folder.stays()
             folder.abandon()

@@ -23,9 +23,10 @@ from typing import Protocol
 
 from calipers.errors import ClientError, VerifierError
 from calipers.run.client import Client, Completion, Request
+from calipers.run.judged import judged, ready
 from calipers.run.log import Log
 from calipers.run.pace import Pace, Shut
-from calipers.run.rollout import Made, Owed, checked, kept
+from calipers.run.rollout import Made, Owed, kept
 from calipers.run.verifier import Verifier
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0  # seconds between two tries of one call, when the server does not say
@@ -116,12 +117,13 @@ class Loop:
     async def run(self, owed: Iterator[Owed]) -> None:
         """Make every rollout that is owed, or as many as the limits, the observer and the user allow.
 
-        ClientError when the very first call says that no other would fare better; LogError when the
-        log cannot be written.
+        SandboxError, before the first call, when a verifier needs a sandbox and there is none; ClientError when the
+        very first call says that no other would fare better; LogError when the log cannot be written.
         """
         self._owed = owed
         if (first := self._next()) is None:
             return
+        ready(self._verifiers.values())
         looking = asyncio.create_task(self._look())
         try:
             async with asyncio.TaskGroup() as workers:
@@ -180,7 +182,7 @@ class Loop:
             verdict = error = None
             if owed.task.verifier is not None:
                 try:
-                    verdict = checked(await self._verifiers[owed.task.verifier].verify(owed.task, completion))
+                    verdict = await judged(self._verifiers[owed.task.verifier], owed.task, completion)
                 except VerifierError as failed:
                     error = failed
             made = Made(owed, request, started, completion, verdict, error, retries)
