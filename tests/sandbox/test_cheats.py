@@ -95,10 +95,11 @@ def test_what_is_its_own_a_program_may_change(mechanism):
         import mmap, os, resource
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         print(resource.getrlimit(resource.RLIMIT_NOFILE), resource.prlimit(0, resource.RLIMIT_NOFILE, (32, 32)))
-        os.setpriority(os.PRIO_PROCESS, 0, 3)
+        before = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, 0, before + 3)
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         os.sched_setaffinity(0, os.sched_getaffinity(0))
-        print(os.nice(1))
+        print(os.nice(1) - before)
     """
     assert said(code, mechanism) == ["(64, 64) (64, 64)", "4"]
 
