@@ -8,10 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from calipers.errors import CalipersError, ClientError, InputError
 from calipers.jobs import papers
@@ -27,12 +29,13 @@ from calipers.plan import Plan, make_plan
 from calipers.reports.result import Result
 from calipers.reports.safe import safe_json
 from calipers.run.client import Client, Connection
+from calipers.run.endpoint import endpoint
 from calipers.run.folder import Folder
-from calipers.run.identity import folder_name
 from calipers.run.likelihood import NONE_HERE
 from calipers.run.loop import Limits, Loop
 from calipers.run.models import connect
 from calipers.run.order import shuffled
+from calipers.run.resume import find_folder
 from calipers.run.secrets import Secrets
 from calipers.run.start import conduct
 from calipers.run.verifiers.find import NamedVerifier, judge_of, opened
@@ -71,8 +74,10 @@ class Report:
         return not self.stopped and sum(one.gaps for one in ledgers) == answered
 
 
-def perform(job: Job, screen: Screen | None = None) -> Report:
+def perform(job: Job, screen: Screen | None = None, tell: Callable[[str], None] | None = None) -> Report:
     """Run a job, or go on with it, and score what is there.
+
+    ``tell`` is called with what somebody should know before the first call; else it stands among the notes.
 
     InputError, before the first call, for whatever cannot work; ClientError when the first call
     says that no other would fare better.
@@ -93,10 +98,14 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
     connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets)
     client = _client(job, suite, connection)
     order = shuffled(tasks, job.seed)
-    identity = papers.identity(job, suite)
-    name = folder_name(suite.name, job.model, identity)
-    path = job.out if job.out and not job.among else (job.out or RUNS) / name
-    with Folder.open(path, identity, papers.plan(job, suite, order), secrets.scrub_bytes) as folder:
+    source = endpoint(job.model, job.base_url)
+    identity, path, begins = _place(job, papers.identity(job, suite, source), secrets)
+    if tell is not None:  # before the first call: a new run costs what the old one has paid for
+        for note in begins:
+            tell(secrets.scrub(note))
+        begins = []
+    plan = papers.plan(job, suite, order, source)
+    with Folder.open(path, identity, plan, secrets.scrub_bytes, job.same_model) as folder:
         watcher = Watcher(_headline(scoring, until, order, job), until, screen)
         status = past_of(folder.history, order, job, watcher)
         loop = Loop(
@@ -109,7 +118,9 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
             status=status,
             observer=watcher,
             limits=Limits(job.concurrency, job.retries, job.max_cost, job.max_time),
+            endpoint=source,
         )
+        before = status.done
         status.stopped = watcher.look(status)  # it may be sure enough by what an earlier start did
         rest = iter(()) if status.stopped else owed(order, folder.history, job)
         try:
@@ -128,14 +139,24 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
         result = _with_parts(result, [part])
         folder.write("result.json", safe_json(result.to_json()).encode())
     notes = (
+        *begins,
         *suite.notes,
         *doubts,
         *folder.notes,
+        *([f"{status.done - before:,} requested, {before:,} from the log"] if before else []),
         *last_words(status, job, path, [client, *judges.values()]),
         *said,
     )
     told = tuple(map(secrets.scrub, notes))
     return Report(job, path, scoring, result, status.stopped, bool(watcher.stopped), told, part)
+
+
+def _place(job: Job, identity: Mapping[str, Any], secrets: Secrets) -> tuple[dict[str, Any], Path, list[str]]:
+    """The identity of a run without secrets, its folder, and why that is a new one where there are others like it."""
+    asked: dict[str, Any] = msgspec.json.decode(secrets.scrub_bytes(msgspec.json.encode(identity)))
+    if job.out and not job.among:
+        return asked, job.out, []
+    return asked, *find_folder(job.out or RUNS, asked, job.same_model)
 
 
 def _result(path: Path, scoring: Plan, watcher: Watcher) -> tuple[Result, Plan]:

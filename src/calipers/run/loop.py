@@ -96,9 +96,10 @@ class Loop:
         status: Status,
         observer: Observer,
         limits: Limits,
+        endpoint: str | None = None,
     ) -> None:
         self._client, self._verifiers, self._ask, self._log = client, verifiers, ask, log
-        self._dataset, self._model = dataset, model
+        self._dataset, self._model, self._endpoint = dataset, model, endpoint
         self._status, self._observer, self._limits = status, observer, limits
         self._pace = status.pace = Pace(limits.concurrency)
         self._random = random.Random()
@@ -179,7 +180,7 @@ class Loop:
                 except VerifierError as failed:
                     error = failed
             made = Made(owed, request, started, completion, verdict, error, retries)
-        made, told = kept(made, self._dataset, self._model, datetime.now(UTC))
+        made, told = kept(made, self._dataset, self._model, datetime.now(UTC), self._endpoint)
         if self._log.behind:
             await self._log.append(told)
         else:
