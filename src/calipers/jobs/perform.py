@@ -8,13 +8,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from calipers.errors import CalipersError, ClientError, InputError, LogError, SandboxError
 from calipers.jobs import papers
@@ -31,12 +33,13 @@ from calipers.reports.result import Result
 from calipers.reports.safe import safe_json
 from calipers.rollouts.stop import Stop
 from calipers.run.client import Client, Connection
+from calipers.run.endpoint import endpoint
 from calipers.run.folder import Folder
-from calipers.run.identity import folder_name
 from calipers.run.likelihood import NONE_HERE
 from calipers.run.loop import Limits, Loop, Status
 from calipers.run.models import connect
 from calipers.run.order import shuffled
+from calipers.run.resume import find_folder
 from calipers.run.secrets import Secrets
 from calipers.run.start import conduct
 from calipers.run.verifiers.find import NamedVerifier, judge_of, opened
@@ -75,8 +78,10 @@ class Report:
         return not self.stopped and sum(one.gaps for one in ledgers) == answered
 
 
-def perform(job: Job, screen: Screen | None = None) -> Report:
+def perform(job: Job, screen: Screen | None = None, tell: Callable[[str], None] | None = None) -> Report:
     """Run a job, or go on with it, and score what is there.
+
+    ``tell`` is called with what somebody should know before the first call; else it stands among the notes.
 
     InputError, before the first call, for whatever cannot work, and SandboxError where a verifier needs a sandbox and
     there is none; ClientError when the first call says that no other would fare better.
@@ -97,10 +102,14 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
     connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets)
     client = _client(job, suite, connection)
     order = shuffled(tasks, job.seed)
-    identity = papers.identity(job, suite)
-    name = folder_name(suite.name, job.model, identity)
-    path = job.out if job.out and not job.among else (job.out or RUNS) / name
-    with Folder.open(path, identity, papers.plan(job, suite, order), secrets.scrub_bytes) as folder:
+    source = endpoint(job.model, job.base_url)
+    identity, path, begins = _place(job, papers.identity(job, suite, source), secrets)
+    if tell is not None:  # before the first call: a new run costs what the old one has paid for
+        for note in begins:
+            tell(secrets.scrub(note))
+        begins = []
+    plan = papers.plan(job, suite, order, source)
+    with Folder.open(path, identity, plan, secrets.scrub_bytes, job.same_model) as folder:
         order.sort(key=lambda task: folder.place[task.id])  # what was planned before is done first
 
         def reached(stop: Stop) -> None:
@@ -119,7 +128,9 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
             status=status,
             observer=watcher,
             limits=Limits(job.concurrency, job.retries, job.max_cost, job.max_time),
+            endpoint=source,
         )
+        logged = status.done
         status.stopped = watcher.look(status)  # it may be sure enough by what an earlier start did
         before = begun(order, folder.history, job.samples)
         # a run that is sure enough begins no task; of those that a killed start had begun it makes what is owed
@@ -152,9 +163,11 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
         result = _with_parts(result, [part])
         folder.write("result.json", safe_json(result.to_json()).encode())
     notes = (
+        *begins,
         *suite.notes,
         *doubts,
         *folder.notes,
+        *([f"{status.done - logged:,} requested, {logged:,} from the log"] if logged else []),
         *last_words(status, job, path, [client, *judges.values()]),
         *said,
     )
@@ -176,6 +189,14 @@ def _keep(folder: Folder, stop: Stop, status: Status, *, finished: bool = False)
             finished=finished,
         )
     )
+
+
+def _place(job: Job, identity: Mapping[str, Any], secrets: Secrets) -> tuple[dict[str, Any], Path, list[str]]:
+    """The identity of a run without secrets, its folder, and why that is a new one where there are others like it."""
+    asked: dict[str, Any] = msgspec.json.decode(secrets.scrub_bytes(msgspec.json.encode(identity)))
+    if job.out and not job.among:
+        return asked, job.out, []
+    return asked, *find_folder(job.out or RUNS, asked, job.same_model)
 
 
 def together(reports: Sequence[Report]) -> list[Result]:
