@@ -27,10 +27,10 @@ from calipers.rollouts.column import Column, Floats
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED
+from calipers.rollouts.stop import Stop
 from calipers.rollouts.sums import total
 from calipers.stats.sequence import Ends, finite, population
 
-METHOD: Final = "beta_mixture"
 BATCH = 1024  # settled tasks that wait to be reduced together; more would be memory, fewer would be calls
 NOT_YET = "no task has settled"
 
@@ -117,6 +117,11 @@ class Headline:
             )
         )
         return Live(value, run, settled, planned, self._asked.text, None, beyond, samples)
+
+    def settled_all(self, count: int) -> bool:
+        """Whether the first so many tasks of the planned order have settled."""
+        self._reduce()
+        return bool(self._known[:count].all())
 
     def _no_interval(self, value: float) -> str | None:
         if not math.isfinite(value):
@@ -247,12 +252,9 @@ class Until:
         low, high = live.population
         return _COMPARE[self.than]({"width": high - low, "lower": low, "upper": high}[self.side], self.bound)
 
-    def sentence(self, live: Live) -> str:
-        """What a reader of the result must know."""
-        return (
-            f"--until {self.text!r} stopped the run after {live.settled:,} of {live.planned:,} tasks; "
-            f"its intervals ({METHOD}) hold whenever a run is stopped"
-        )
+    def stop(self, live: Live) -> Stop:
+        """The stop of a run that has come so far."""
+        return Stop(self.text, self.asked.text, self.side, live.settled, live.planned)
 
 
 def _number(text: str) -> float | None:

@@ -26,22 +26,27 @@ from calipers.dialects.dialect import NATIVE, Asked, resolve
 from calipers.dialects.reads import column_of, economics_of, is_reward, per_column, per_reward, unrewarded
 from calipers.errors import Incomplete, InputError, PluginError
 from calipers.metrics.aggregate import mean, pooled
-from calipers.metrics.metric import Metric
+from calipers.metrics.metric import PASS_THRESHOLD, Metric
 from calipers.metrics.rewards import MEAN_REWARD
 from calipers.names import load
 from calipers.plan import Afterwards, Plan, make_plan
 from calipers.readers.evsys import from_rewards
 from calipers.readers.read import Input
 from calipers.readers.read import begin as begin_reading
+from calipers.reports.cautions import Reader, depends, heavy
 from calipers.reports.result import Group, Result, Slice
-from calipers.rollouts.labels import clusters, has, slices
+from calipers.rollouts.column import Column
+from calipers.rollouts.labels import clusters, has, sliced
 from calipers.rollouts.ledger import Ledger, contributed
-from calipers.rollouts.record import USAGE
+from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
+from calipers.rollouts.stop import SEQUENCE, not_said
 from calipers.rollouts.sums import total
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.cards import DEFAULT
 from calipers.stats.estimate import Estimate, Settings, estimate
+from calipers.stats.stopped import sequence_only, without_means
 from calipers.stats.suite import Member, suites
+from calipers.stats.uneven import DEPENDENT, dependence
 from calipers.stats.variance import Split, Unsplit, split
 
 Path = str | os.PathLike[str]
@@ -69,6 +74,7 @@ def score(
     confidence: float = 0.95,
     seed: int = 0,
     interval: str | None = None,
+    range: tuple[float, float] | None = None,
     metric_scripts: Path | Sequence[Path] = (),
     trust: bool = False,
     afterwards: Afterwards | None = None,
@@ -76,6 +82,7 @@ def score(
 ) -> Result:
     """Turn rollouts into numbers: files, lists of rewards, or a table that was read before.
 
+    ``range`` is the lowest and the highest reward there can be, where that is not 0 and 1.
     ``metric_scripts`` are scripts as Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
     ``afterwards`` is a last step of your own, over the result and the rollouts, in their place.
 
@@ -92,6 +99,7 @@ def score(
         confidence=confidence,
         seed=seed,
         interval=interval,
+        range=range,
         source=source,
         afterwards=afterwards or load(SCRIPTS)(source, metric_scripts, trust=trust, reward=reward),
     )
@@ -120,26 +128,39 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
         groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
     means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.aggregate in (mean, pooled)]
     members = [Member(group.agent, group.model, group.dataset, group.metrics) for group in groups]
-    over = suites(members, means) if plan.dialect.over_datasets else []
+    stopped_runs = [(group.agent, group.model) for group in groups if group.stop]
+    over = without_means(suites(members, means), stopped_runs) if plan.dialect.over_datasets else []
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
     nowhere = [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
     notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere]
-    result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over)
+    stopped, notes = _stopped(plan, groups, notes)
+    result = Result(plan.dialect.name, plan.missing, plan.confidence, plan.seed, [], groups, notes, over, stopped)
     return plan.afterwards(result, rollouts) if plan.afterwards else result
 
 
+def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple[str | None, list[str]]:
+    """That runs were stopped, in a sentence, and the notes, without the bias: the page says it beside the numbers."""
+    stops = [(group.title, group.stop) for group in groups if group.stop]
+    if not stops:
+        return None, list(notes)
+    kept = not_said(notes, [stop.bias for _, stop in stops])
+    if plan.interval not in (DEFAULT, SEQUENCE):
+        kept.append(f"--interval {plan.interval} is for a fixed number of tasks: a stopped run has {SEQUENCE} instead")
+    named = len(groups) > 1
+    return "; ".join(f"{title}: {stop.sentence}" if named else stop.sentence for title, stop in stops), kept
+
+
 def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
+    if plan.range:
+        for key in dict.fromkeys(one.params.get("reward") or "reward" for one in asked if "reward" in one.metric.reads):
+            demand_range(part, _counted(part, plan, key), key, plan.range)
     whole = _score_slice(part, plan, asked)
     if plan.missing == "fail":
         _demand_all(part, whole.ledger, asked)
     breakdowns = {}
     for key in plan.by:
-        code, names = slices(part, key, plan.dialect.label)
-        ends = np.cumsum(np.bincount(code, minlength=len(names)))[:-1]
-        rows = np.split(np.argsort(code, kind="stable"), ends)  # looking at all rows once for each slice is slow
-        breakdowns[key] = {
-            name: _score_slice(part.where(some), plan, asked) for name, some in zip(names, rows, strict=bool(names))
-        }
+        cuts = sliced(part, key, plan.dialect.label)
+        breakdowns[key] = {name: _score_slice(cut, plan, asked) for name, cut in cuts.items()}
     used = {name: part.columns[name] for name in USAGE if name in part.columns and part.columns[name].given.any()}
     economics = [one for name in economics_of(used) for one in per_reward(resolve(name, NATIVE), part, plan.reward)]
     agent, model, dataset = part.keys[0]
@@ -154,7 +175,25 @@ def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
         totals={name: float(total(column.kept())) for name, column in used.items()},
         variance=_variance(part, plan, asked),
         own=plan.dialect.own(part, [one.text for one in plan.asked]) if plan.dialect.own else {},
+        warnings=[*_uneven(part, plan, asked), *heavy(whole.metrics, plan.cluster is not None)],
+        stop=part.stop,
     )
+
+
+def _uneven(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> list[str]:
+    """What must be said of sample counts that depend on rewards: once for each reward and threshold of a pass."""
+    readers: dict[tuple[str, float], list[Reader]] = {}
+    for one in asked:
+        if one.metric.reads[0] == "reward":
+            which = one.params.get("reward") or "reward", one.params.get("threshold", PASS_THRESHOLD)
+            readers.setdefault(which, []).append(Reader(one.text, one.metric.name, one.params.get("k", 0)))
+    said = []
+    for (key, threshold), some in readers.items():
+        column = _counted(part, plan, key)
+        if found := dependence(column, part.by_task, threshold):
+            kept = column.kept()
+            said.append(depends(found, some, bool(((kept == 0) | (kept == 1)).all())))
+    return list(dict.fromkeys(filter(None, said)))
 
 
 def _demand_all(part: Rollouts, ledger: Ledger, asked: Sequence[Asked]) -> None:
@@ -177,11 +216,35 @@ def _variance(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> dict[str, S
     readers = [one for one in asked if one.metric is MEAN_REWARD]
     readers = readers or per_reward(resolve("mean_reward", NATIVE), part, plan.reward)
     units = clusters(part, plan.cluster) if plan.cluster else None
-    found = {}
+    found: dict[str, Split | Unsplit] = {}
     for key in dict.fromkeys(one.params["reward"] for one in readers):
-        column = contributed(part, key)
-        found[key] = split(column.filled(0.0) if plan.missing == "zero" else column, part.by_task, units)
+        column = _counted(part, plan, key)
+        if dependence(column, part.by_task, PASS_THRESHOLD):
+            found[key] = Unsplit(DEPENDENT)
+        else:
+            found[key] = split(column, part.by_task, units)
     return found
+
+
+def _counted(part: Rollouts, plan: Plan, key: str) -> Column:
+    """The number each rollout contributes to a metric of a reward, as gaps are treated, [R]."""
+    column = contributed(part, key)
+    return column.filled(0.0) if plan.missing == "zero" else column
+
+
+def demand_range(part: Rollouts, column: Column, key: str, ends: tuple[float, float]) -> None:
+    """InputError for a reward, [R], outside the range that the user said it has."""
+    low, high = ends
+    outside = np.flatnonzero(column.given & ((column.values < low) | (column.values > high)))
+    if len(outside):
+        row = int(outside[0])
+        word = OUTCOMES[part.outcome[row]]
+        because = "" if word == OUTCOMES[SCORED] else f" (it is {word})"
+        raise InputError.at(
+            f"task {part.tasks[part.task[row]]!r} sample {part.sample[row]}",
+            f"{key} is {column.values[row]:g}{because}",
+            f"expected {low:g} to {high:g}, as --range says",
+        )
 
 
 def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
@@ -193,7 +256,9 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
         zero=plan.missing == "zero",
         undefined=plan.dialect.undefined,
         clusters=clusters(part, plan.cluster) if plan.cluster else None,
-        interval=plan.interval,
+        interval=plan.interval if part.stop is None else SEQUENCE,
+        range=plan.range,
+        tasks=part.tasks,
     )
 
     def answer(one: Asked) -> Estimate | None:
@@ -202,7 +267,9 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
             columns = [column.filled(0.0) for column in columns]
         try:
             with quietly():  # a thread has settings of its own
-                return estimate(one.metric, one.params, columns, settings, partial(_signature, one, plan))
+                signed = partial(_signature, one, plan)
+                found = estimate(one.metric, one.params, columns, settings, signed)
+                return found if part.stop is None else sequence_only(found, signed)
         except Exception as error:
             if not one.foreign:
                 raise
@@ -231,7 +298,8 @@ def _signature(asked: Asked, plan: Plan, method: str | None) -> str:
     params = [f"{key}:{value}" for key, value in sorted(asked.params.items()) if value != ""]
     policy = [f"dialect:{plan.dialect.name}", f"missing:{plan.missing}", f"confidence:{plan.confidence}"]
     made = [f"interval:{method or 'none'}", f"cluster:{plan.cluster or 'none'}", f"seed:{plan.seed}"]
-    return "|".join([asked.metric.name, *params, *policy, *made, f"definitions:{DEFINITIONS}"])
+    known = [f"range:{plan.range[0]:g},{plan.range[1]:g}"] if plan.range else []
+    return "|".join([asked.metric.name, *params, *policy, *known, *made, f"definitions:{DEFINITIONS}"])
 
 
 def _read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ class Plan:
     confidence: float = 0.95
     seed: int = 0
     interval: str = DEFAULT
+    range: tuple[float, float] | None = None  # of rewards, where it is not [0, 1]
     afterwards: Afterwards | None = None
 
     @property
@@ -54,6 +56,7 @@ def make_plan(
     confidence: float = 0.95,
     seed: int = 0,
     interval: str | None = None,
+    range: tuple[float, float] | None = None,
     afterwards: Afterwards | None = None,
     source: Any = None,
 ) -> Plan:
@@ -82,8 +85,21 @@ def make_plan(
         confidence=confidence,
         seed=seed,
         interval=method,
+        range=_range(range),
         afterwards=afterwards,
     )
+
+
+def _range(ends: tuple[float, float] | None) -> tuple[float, float] | None:
+    if ends is None:
+        return None
+    try:
+        low, high = map(float, ends)
+    except (TypeError, ValueError):
+        raise InputError(f"range is {ends!r}; expected the lowest and the highest reward, such as (-1, 1)") from None
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InputError(f"range is {low:g},{high:g}; expected two numbers, the lower one first, such as -1,1")
+    return low, high
 
 
 def _resolved(wanted: Sequence[str | Mapping[str, Any]], dialect: Dialect) -> Iterator[Asked]:

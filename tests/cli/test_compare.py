@@ -29,14 +29,15 @@ def runs(tmp_path):
 def test_the_page(tmp_path, runs):
     done = calipers("compare", *runs, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    text = re.sub(r"about \d+ more tasks", "about N more tasks", done.stdout)
+    text = re.sub(r"about \d+ new tasks", "about N new tasks", done.stdout)
     assert text.splitlines()[:-2] == [
         "A  a.jsonl  (10 tasks, 10 samples)",
         "B  b.jsonl  (10 tasks, 10 samples)",
         "",
         "mean_reward, pass_rate: undecided whether b.jsonl or a.jsonl is better: a difference of +0.2 (95 %",
-        "  interval -0.266 to +0.666, p 0.36); about N more tasks like these would decide it, if that is the",
-        "  true difference",
+        "  interval -0.266 to +0.666, p 0.36); a difference this large would show on about N new tasks,",
+        "  tested by themselves, with a chance of 80 %; the data allow anything from 10 tasks to no number at",
+        "  all, as 0 lies in the interval; to keep adding tasks to these, use compare --anytime",
         "10 common tasks",
         "",
         "metric              A       B    B - A  95 % interval          p  verdict",
@@ -170,3 +171,21 @@ def test_the_help_loads_nothing_and_says_it_all(tmp_path):
     assert done.returncode == 0
     for option in ("--margin", "--test", "--baseline", "--fail-on", "--flips", "--adjust", "--cluster", "--by"):
         assert option in done.stdout
+
+
+def test_a_verdict_that_may_be_asked_again(tmp_path, runs):
+    done = calipers("compare", *runs, "--anytime", "--metric", "mean_reward", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    page = " ".join(done.stdout.split())
+    assert "add tasks to the runs and ask again: this verdict may be asked for after every batch" in page
+    order = "tasks in the order of the second run: its plan, when its tasks started, or their first rows"
+    assert f"test betting, confidence 95 %, dialect native, missing gap, seed 0, {order}, digest" in page
+    failed = calipers("compare", *runs, "--anytime", "--test", "sign-flip", cwd=tmp_path)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert "--anytime is a test of its own; expected no --test sign-flip beside it" in failed.stderr
+
+
+def test_the_csv_has_the_range_of_new_tasks(tmp_path, runs):
+    done = calipers("compare", *runs, "--format", "csv", "--metric", "mean_reward", cwd=tmp_path)
+    (row,) = csv.DictReader(done.stdout.splitlines())
+    assert (int(row["new_tasks_low"]) < int(row["more_tasks"]), row["new_tasks_high"]) == (True, "")

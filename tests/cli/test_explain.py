@@ -149,7 +149,7 @@ def methods_in(document):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("pass@3", "In evsys, pass@3 is our any_of_first_3.\n\nany_of_first_3\n"),
+        ("pass@3", "In evsys, pass@3 is our any_of_first_3(short=judged).\n\nany_of_first_3\n"),
         ("avg", "In evsys, avg is our mean_reward.\n\nmean_reward\n"),
         ("pass_rate", "In evsys, pass_rate is our own pass_rate.\n\npass_rate\n"),
     ],

@@ -73,6 +73,15 @@ def test_rewards_without_a_known_range(tmp_path, checks, number):  # noqa: F811
     checks(path, f"mean_reward >= {number}", code=number and 1, options=["--max-gaps", "1"])
 
 
+def test_a_range_that_is_named_gives_both_ends(tmp_path, checks):  # noqa: F811
+    path = lines(tmp_path, *({"task": f"t{n}", "reward": 7 + n % 2} for n in range(6)), {"task": "t6"})
+    for required, code in (("mean_reward >= 6", 0), ("mean_reward >= 7", 3), ("mean_reward >= 8", 1)):
+        checks(path, required, code=code, options=["--range", "0,10"])
+    worst = calipers.score([[7], [8]] * 3 + [[0]], "mean_reward", range=(0, 10))["mean_reward"].interval
+    checks(path, f"lower(mean_reward) >= {worst[0] - 1e-6}", code=0, options=["--range", "0,10"])
+    checks(path, f"lower(mean_reward) >= {worst[0] + 1e-6}", code=3, options=["--range", "0,10"])
+
+
 def test_a_number_that_reads_no_reward_lacks_only_what_has_none(tmp_path, checks):  # noqa: F811
     rows = [{"task": f"t{n}", "reward": 1, "usage": {"cost_usd": 0.5}} for n in range(6)]
     judged = {"task": "t6", "outcome": "judge_failed", "usage": {"cost_usd": 0.5}}

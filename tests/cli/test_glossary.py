@@ -5,7 +5,7 @@ import pytest
 from calipers.cli import glossary
 from calipers.names import CLIENTS, DIALECTS
 from calipers.readers.read import FORMATS
-from calipers.rollouts.record import FIRST_GAP, OUTCOMES
+from calipers.rollouts.record import FIRST_GAP, OUTCOMES, STOPPED_EARLY
 
 
 def test_every_outcome_in_its_order():
@@ -14,7 +14,7 @@ def test_every_outcome_in_its_order():
 
 def test_which_outcomes_leave_a_gap():
     gaps = [word for word, outcome in glossary.OUTCOMES.items() if outcome.contributes.startswith("a gap")]
-    assert gaps == list(OUTCOMES[FIRST_GAP:])
+    assert gaps == list(OUTCOMES[FIRST_GAP:STOPPED_EARLY])
 
 
 def test_every_format():

@@ -211,3 +211,11 @@ def test_tasks_of_one_run_alone_tell_nothing_of_the_others(tmp_path):
         "4 tasks: everyone solves 3, nobody 1. The one task that several runs have does not tell them "
         "apart. 3 are of one run alone, and tell nothing of the others."
     )
+
+
+def test_p_says_what_of(tmp_path):
+    files = runs(tmp_path, LADDER)
+    shown = " ".join(calipers("items", *files, cwd=tmp_path).stdout.split())
+    assert "discrimination p (contradicts) information" in shown
+    assert "p (contradicts): the chance of a discrimination so low for a task that does not tell runs apart" in shown
+    assert "p (contradicts)" not in calipers("items", files[0], cwd=tmp_path).stdout  # one run has none

@@ -256,3 +256,33 @@ def test_from_python(tmp_path):
     found = cal.judge_check(tmp_path / run, tmp_path / labels)
     assert found.groups[0].score.method == "ppi++"
     assert found.to_polars().height == len(found.rows())
+
+
+def test_labels_that_were_picked_are_warned_of(tmp_path):
+    """Labels on what the judge failed: 100 of 1100, of which it passes none, beside 792 of the others."""
+    judged = [0] * 308 + [1] * 792
+    run = lines(tmp_path, *({"task": f"t{n}", "sample": 0, "reward": one} for n, one in enumerate(judged)))
+    labels = labels_of(tmp_path, *(f"t{n},0,{n % 2}" for n in range(100)))
+    done = calipers("judge-check", run, "--labels", labels, cwd=tmp_path)
+    said = " ".join(done.stdout.split())
+    assert "warning: the labelled rollouts do not look like a random sample" in said
+    assert "is 0.0000 over the 100 labelled and 0.7920 over the 1,000 others (permutation test, p 0.001)" in said
+    (group,) = checked(run, "--labels", labels, cwd=tmp_path)["groups"]
+    assert group["labelled_sample"] == {"labelled": 0.0, "others": 0.792, "p": 0.001}
+
+
+def test_labels_drawn_at_random_are_not(tmp_path):
+    done = calipers("judge-check", run_of(tmp_path), "--labels", labels_of(tmp_path), cwd=tmp_path)
+    assert "warning" not in done.stdout
+    (group,) = checked(run_of(tmp_path), "--labels", labels_of(tmp_path), cwd=tmp_path)["groups"]
+    assert group["labelled_sample"]["p"] > 0.5
+
+
+def test_a_standard_error_beyond_the_range_is_not_shown(tmp_path):
+    few = [(1, 1)] * 7 + [(1, 0)] * 5 + [(0, 1)] * 4 + [(0, 0)] * 3
+    run = run_of(tmp_path, labelled=few, others=(40, 0))
+    labels = labels_of(tmp_path, *(f"t{n},0,{label}" for n, (label, _) in enumerate(few)))
+    (group,) = checked(run, "--labels", labels, cwd=tmp_path)["groups"]
+    (found,) = [one for one in group["corrected"] if one["method"] == "rogan_gladen"]
+    assert (found["stderr"], found["interval"]) == (None, None)
+    assert "these labels do not determine it" in calipers("judge-check", run, "--labels", labels, cwd=tmp_path).stdout

@@ -47,6 +47,12 @@ def test_each_number_says_which_it_is(tmp_path, dialect, said):
         (["--interval", "wilsn"], "no interval named 'wilsn'; did you mean 'wilson'?"),
         (["--columns", "task"], "--columns: 'task' cannot be read; expected ROLE=KEY, such as task=id"),
         (["--columns", "tsak=a"], "no role for --columns named 'tsak'; did you mean 'task'?"),
+        (["--range", "1"], "--range: '1' cannot be read; expected LOW,HIGH, such as -1,1"),
+        (["--range", "0.5,1"], "task '"),
+        (
+            ["--metric", "any_of_first_3(short=no)"],
+            "metric 'any_of_first_3(short=no)': short is 'no'; expected undefined",
+        ),
         (["--metrc", "pass@3"], "no option '--metrc'; did you mean '--metric' or '--metric-script'?"),
         (["--plugin", "nowhere.py"], "nowhere.py: "),
         (["--out", "no/such/result.json"], "no/such/result.json: there is no folder 'no/such'; make it first"),
@@ -143,6 +149,32 @@ def test_an_interval_by_name(tmp_path):
     assert {one["method"] for one in group["metrics"].values()} == {"clopper-pearson"}
     assert group["economics"]["time_per_task"]["method"] == "t"  # nobody asked for it: it has no range
     assert first["digest"] == again["digest"] != scored(ARITH, cwd=tmp_path)["digest"]
+
+
+RETRIED = [[0] * (n - 1) + [1] for n in (1, 1, 1, 2, 2, 3, 3, 4)] + [[0] * 4] * 4
+
+
+@pytest.mark.parametrize("shape", ["table", "md", "json"])
+def test_sample_counts_that_depend_on_results_are_said_beside_the_numbers(tmp_path, shape):
+    done = calipers("score", rewards(tmp_path, RETRIED), "--metric", "pass@2", "--format", shape, cwd=tmp_path)
+    assert "7 of 12 tasks stop at their first pass" in " ".join(done.stdout.replace("\\", "").split())
+    assert "any_of_first_2 is not" in " ".join(done.stdout.replace("\\", "").split())
+    assert "unbiased" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_csv_has_no_room_for_warnings(tmp_path):
+    done = calipers("score", rewards(tmp_path, RETRIED), "--format", "csv", cwd=tmp_path)
+    assert done.stderr.startswith("note: warning: 7 of 12 tasks stop at their first pass")
+    assert "warning" not in done.stdout
+
+
+def test_a_known_range(tmp_path):
+    name = rewards(tmp_path, [[-1, 2], [0, 2], [2, 2]])
+    (group,) = scored(name, "--range", "-1,2", "--metric", "mean_reward", cwd=tmp_path)["groups"]
+    assert group["metrics"]["mean_reward"]["method"] == "wilson_t"
+    said = refused("score", name, "--range", "-1,1.5", cwd=tmp_path)
+    assert said == "task '0' sample 1: reward is 2; expected -1 to 1.5, as --range says"
 
 
 def test_json_is_strict(tmp_path):

@@ -215,3 +215,8 @@ def test_the_real_package_wins(tmp_path):
 
 def test_the_command_is_listed(tmp_path):
     assert "serve" in calipers("--help", cwd=tmp_path).stdout
+
+
+def test_a_verifier_that_needs_a_sandbox_is_served_only_with_one(tmp_path):
+    said = refused("serve", "--verifier", "python_tests", "--port", "0", cwd=tmp_path, PATH=str(tmp_path))
+    assert said.startswith("no sandbox can be had here (bwrap is not installed; unshare is not installed)")

@@ -80,13 +80,18 @@ def test_equivalence_is_shown_and_never_assumed():
     assert (open_.verdict, open_.p_equivalent > 0.05) == ("undecided", True)
 
 
-def test_what_would_decide_it():
+def test_what_a_new_comparison_needs():
     rng = np.random.default_rng(11)
     first, second = pair_of(rng, 40, 2, 0.05)
     found = calipers.compare(first, second)["mean_reward"]
     assert found.verdict == "undecided"
     assert found.more_tasks > 0
-    assert f"about {found.more_tasks:,} more tasks" in found.sentence
+    assert (
+        f"about {found.more_tasks:,} new tasks (or 40 with {found.more_samples} samples each), tested by themselves,"
+        in found.sentence
+    )
+    assert found.new_tasks[0] < found.more_tasks
+    assert found.new_tasks[1] is None
 
 
 def test_clusters_widen_the_interval(tmp_path):

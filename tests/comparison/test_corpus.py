@@ -271,3 +271,19 @@ def test_a_pipe_is_not_looked_into(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     assert not may_have_table(pipe)
+
+
+@pytest.mark.parametrize(
+    ("task", "key", "why"),
+    [
+        ("said", "bleu,none", "no mean of task values, so that no sequence of tasks shows it"),
+        ("choice", "acc,none", None),
+        ("choice", "brier_score,none", "an anytime test needs a known range"),  # a distance of up to 2
+    ],
+)
+def test_documents_looked_at_one_after_another(runs, task, key, why):
+    found = calipers.compare(*runs[task], anytime=True)[key]
+    assert (found.method, found.tasks) == ("betting", 40)
+    assert found.delta == pytest.approx(calipers.compare(*runs[task])[key].delta)
+    assert (found.p is None) == (why is not None)
+    assert (found.why or "").startswith(why or "")

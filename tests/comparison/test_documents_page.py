@@ -31,7 +31,9 @@ def test_every_pair_and_the_ranks_are_on_the_page(three):
         assert f"mean_reward: {said} by" in text
     assert "mean_reward ↑ by half" in text
     assert "ranks by mean_reward over 60 tasks of all runs" in text
-    assert "picked as the best of 3" in text
+    assert "high was picked from 3 candidates for its" in text
+    assert "of draws of the tasks: a share of draws" in text
+    assert "chance of being best" not in text
     shown = text.replace("\n  ", " ")
     assert "primary question mean_reward, one of 3 pairs, the others adjusted in one step (sidak, intervals at" in shown
 

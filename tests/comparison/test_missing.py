@@ -260,3 +260,12 @@ def test_warnings_above_five_per_cent_and_of_shares_that_differ(tmp_path, lost, 
     warned = [note for note in notes if note.startswith("warning")]
     assert len(warned) == len(said)
     assert all(note.startswith(text) for note, text in zip(warned, said))
+
+
+def test_a_named_range_is_where_missing_rollouts_lie(tmp_path):
+    """Rewards from -1 to 1, all seen between 0 and 1: a missing one may still be -1."""
+    first, second = [[0.0]] * 12, [[1.0]] * 10 + [[None]] * 2
+    unit = found(tmp_path, first, second)
+    named = found(tmp_path, first, second, range=(-1, 1))
+    assert unit.bounds == pytest.approx((10 / 12, 1.0))
+    assert named.bounds == pytest.approx((8 / 12, 1.0))

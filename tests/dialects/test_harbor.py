@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import calipers
 from calipers.dialects.harbor_job import document, read_job
 from calipers.errors import InputError, UnknownName
+from calipers.reports.harbor import render
 
 SMALL = Path(__file__).parents[1] / "golden" / "harbor" / "job_small"
 PASS, FAIL = {"rewards": {"reward": 1.0}}, {"rewards": {"reward": 0.0}}
@@ -31,7 +32,7 @@ def counted(one):
     return {
         **one,
         "reward_stats": {
-            name: {str(float(value)): len(names) for value, names in values.items() if names}
+            name: {value: len(names) for value, names in values.items() if names}
             for name, values in one["reward_stats"].items()
         },
         "exception_stats": {kind: len(names) for kind, names in one["exception_stats"].items() if names},
@@ -56,7 +57,10 @@ TRIAL = st.fixed_dictionaries(
     {"task": st.sampled_from(["t1", "t2"])},
     optional={
         "rewards": st.one_of(
-            st.none(), st.dictionaries(st.sampled_from(["reward", "b"]), st.sampled_from([0, 1, 0.5, -1]), max_size=2)
+            st.none(),
+            st.dictionaries(
+                st.sampled_from(["reward", "b"]), st.sampled_from([0, 0.0, 1, 1.0, 0.5, -1, True]), max_size=2
+            ),
         ),
         "exception_type": st.sampled_from(["AgentTimeoutError", "RuntimeError", "CancelledError"]),
         "source": st.sampled_from(["d1", "d2"]),
@@ -80,6 +84,20 @@ def test_any_job_gives_the_numbers_of_harbor_s_file(tmp_path_factory, trials):
         assert found[key].pop("metrics") == [pytest.approx(metric, rel=1e-12) for metric in expected.pop("metrics")]
         assert found[key].pop("pass_at_k") == pytest.approx(expected.pop("pass_at_k"), rel=1e-12)
         assert found[key] == expected
+
+
+def test_values_of_rewards_are_written_as_the_files_write_them(tmp_path):
+    """1 or 1.0, 0 or 0.0, by the trial that began first: Harbor's key of the same job."""
+    given = [1, 1.0, 0.0, 0, True, 2**60 + 2]
+    trials = [
+        {"rewards": {"reward": value}, "started_at": f"2026-01-01T00:00:{n:02}Z"} for n, value in enumerate(given)
+    ]
+    path = tmp_path / job(tmp_path / "job", *trials)
+    assert block(path)["reward_stats"] == {"reward": {"1": 3, "0.0": 2, str(2**60 + 2): 1}}
+    later = tmp_path / job(tmp_path / "later", {**trials[0], "started_at": "2026-01-01T00:09:00Z"}, *trials[1:])
+    assert block(later)["reward_stats"] == {"reward": {"1.0": 3, "0.0": 2, str(2**60 + 2): 1}}
+    shown = render(calipers.score(path, dialect="harbor"))
+    assert ["1", "3"] in [line.split() for line in shown.splitlines()]
 
 
 def test_trials_that_did_not_end_are_left_out_and_told_of(tmp_path):

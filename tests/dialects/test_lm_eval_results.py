@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 from calipers.dialects.lm_eval_results import Ran, run_results
 from calipers.dialects.lm_eval_scoring import Answered, Way, score_documents
 from calipers.scores.scorers import scorings
@@ -48,6 +51,29 @@ def test_groups_in_groups_are_rows_over_all_their_tasks():
     assert found["configs"]["one"]["process_docs"] == "def processed(docs):\n    return docs\n"
     assert found["configs"]["two"]["metadata"] == {"version": 3, "config_source": "inline"}
     assert "tag" not in found["configs"]["one"]
+
+
+class Answers:
+    def __call__(self, resps, docs):
+        return resps
+
+
+def test_functions_have_no_address():
+    """Two exports of one run are the same: an address differs from process to process."""
+    steps = [{"function": processed}, {"function": Answers}, {"function": Answers(), "kwargs": {"key": processed}}]
+    one, leaf = ran("one", "a")
+    config = replace(one.config, filter_list=[{"name": "own", "filter": steps}], doc_to_text=Answers())
+    found = run_results([replace(one, config=config)], [leaf], 0)["configs"]["one"]
+    (pipeline,) = found["filter_list"]
+    name = f"{__name__}.Answers"
+    assert [step["function"] for step in pipeline["filter"]] == [
+        "<function processed>",
+        f"<class '{name}'>",
+        f"<{name} object>",
+    ]
+    assert pipeline["filter"][2]["kwargs"] == {"key": "<function processed>"}
+    assert found["doc_to_text"] == f"<{name} object>"
+    assert " at 0x" not in json.dumps(found)
 
 
 def test_directions_that_differ_are_not_the_groups():

@@ -109,9 +109,20 @@ def test_usage_wins_in_the_statistics_even_where_it_says_nothing(tmp_path):
     assert [info["x"] for info in found["group_level_metrics"][0]["rollout_infos"]] == [5, 7]  # the row's own is shown
 
 
+def test_whole_floats_are_indices():
+    """The answer is that of the integers; NeMo Gym itself takes them, too."""
+    whole = [row(task, n, reward=task + n) for task in (3, 10) for n in (0, 1)]
+    floats = [
+        {**one, "_ng_task_index": float(one["_ng_task_index"]), "_ng_rollout_index": n % 2.0}
+        for n, one in enumerate(whole)
+    ]
+    assert aggregate(floats).to_dict() == aggregate(whole).to_dict()
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
+        ([row(0.0, 0), row(0, 0.0)], "_ng_task_index 0, _ng_rollout_index 0 stands twice"),
         ([row(0, 0), row(0, 0)], "_ng_task_index 0, _ng_rollout_index 0 stands twice"),
         ([row("a", 0), row("a", 0)], "_ng_task_index a, _ng_rollout_index 0 stands twice"),
         ([row(0, 0), 3], "row 2: it is no object; expected one with _ng_task_index and _ng_rollout_index"),

@@ -1,7 +1,12 @@
 """What a gate makes of tiers, gaps and values that are not there."""
 
+import json
+
 import pytest
 
+from calipers.gating.gate import gate
+from calipers.gating.policy import Named, Policy
+from calipers.gating.requirement import parse
 from calipers.reports.gate import Check, Gate
 
 
@@ -40,3 +45,14 @@ def test_the_sentence():
     assert found.sentence == (
         "passed: 1 of 3 requirements met, 1 supporting failed of 1 allowed, 1 advisory cannot be answered"
     )
+
+
+def test_tasks_that_are_left_out_may_decide_and_retries_are_said(tmp_path):
+    stopped = [[0] * (n - 1) + [1] for n in (1, 1, 1, 2, 2, 3, 3)]
+    path = tmp_path / "rewards.json"
+    path.write_text(json.dumps([*stopped, *[[0] * 4] * 3]))
+    asked = Policy([parse("pass@4 >= 0.5")], [Named(str(path), str(path), None)], None)
+    found = gate(asked, alone=True)
+    assert found.word == "failed"  # the three that never passed are all that have four samples
+    assert "the missing rollouts may decide it: 0.7000 to 0.7000, whatever they are" in found.checks[0].remark
+    assert found.notes[0].startswith("warning: 7 of 10 tasks stop at their first pass")

@@ -11,10 +11,10 @@ from calipers.metrics.harbor import eligible_ks, metric, pass_at_k
 from calipers.metrics.harbor_tally import Tally, evals_key, ladders
 from calipers.readers.harbor_trial import (
     decode_trial,
-    failure_cause,
     primary_reward,
     reward_valid,
     totals,
+    trial_failure_cause,
 )
 
 
@@ -87,9 +87,8 @@ def key(vector):
 
 def props(vector):
     one = trial(vector["input"]["trial"])
-    exception = one.exception_info and one.exception_info.exception_type
     found = {
-        "failure_cause": failure_cause(exception),
+        "failure_cause": trial_failure_cause(one),
         "reward_valid": reward_valid(one),
         "primary_reward": primary_reward(one),
         **totals(one)._asdict(),

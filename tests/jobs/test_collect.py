@@ -15,13 +15,14 @@ from run.weather import Forecast
 from run.weather import Server as Model
 
 from calipers.dialects.nemo_gym_inputs import Materializing
-from calipers.errors import ClientError, InputError, UnknownName
+from calipers.errors import ClientError, InputError, SandboxError, UnknownName
 from calipers.jobs.collect import collect
 from calipers.jobs.collecting import Collecting
 from calipers.readers import nemo_gym_file, nemo_gym_rows, nemo_gym_schema
 from calipers.rollouts.record import OUTCOMES
 from calipers.run import collect_row
 from calipers.run.collect_files import Files
+from calipers.sandbox.probing import attempt
 
 
 def asked(folder, places, repeats=2, **more) -> Collecting:
@@ -473,6 +474,23 @@ def test_the_built_in_agent_and_a_verifier_need_no_agent_server(tmp_path):
         text, _ = model.forecast.truth(f"What is {task} + {task * 7}?", number)
         assert row["response"]["output"][0]["content"][0]["text"] == text
         assert row["reward"] == float(text == str(task * 8))
+
+
+def test_without_a_sandbox_no_model_is_asked(tmp_path, monkeypatch):
+    attempt.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    model = Model(Forecast(0))
+    tests = [{"input": "", "output": "1"}]
+    given = put(tmp_path / "tasks.jsonl", {"responses_create_params": {"input": "?"}, "target": tests})
+    try:
+        with here(model):
+            simple = {"input": given, "base_url": model.url, "how": {"agent_name": "simple_agent"}}
+            wanted = asked(tmp_path, {"simple_agent": "openai/any"}, verifier="python_tests", **simple)
+            with pytest.raises(SandboxError, match="bwrap is not installed"):
+                collect(wanted)
+    finally:
+        attempt.cache_clear()
+    assert model.calls == []
 
 
 def test_tasks_without_a_target_are_told(tmp_path):

@@ -10,12 +10,13 @@ import pytest
 from jobs.scene import MODEL, records, sums, weather
 
 import calipers
-from calipers.errors import Incomplete, InputError, VerifierError
+from calipers.errors import Incomplete, InputError, SandboxError, VerifierError
 from calipers.jobs.job import Job
 from calipers.jobs.perform import perform
 from calipers.jobs.rescore import Rescoring, rescore
 from calipers.names import VERIFIERS
 from calipers.run.verifier import Verdict
+from calipers.sandbox.probing import attempt
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,18 @@ def test_the_same_judge_says_the_same_and_the_log_stays_as_it_is(made):
     assert found.after["mean_reward"].value == found.before["mean_reward"].value
     assert (made / "run" / "rollouts.jsonl").read_bytes() == log
     (made / "run" / "rescored-again.jsonl").unlink()
+
+
+def test_without_a_sandbox_nothing_is_judged_again(home, monkeypatch):
+    attempt.cache_clear()
+    monkeypatch.setenv("PATH", str(home))
+    before = set(home.rglob("*"))
+    try:
+        with pytest.raises(SandboxError, match="bwrap is not installed"):
+            again(home, verifier="test_sh", params={"test_sh": "true", "reward_from": "exit"})
+    finally:
+        attempt.cache_clear()
+    assert set(home.rglob("*")) == before
 
 
 def test_old_columns_stay_and_both_rewards_score_as_they_should(home):

@@ -27,6 +27,9 @@ def test_pass_at_k_is_the_share_of_subsets_with_a_pass():
         ([("x", 1.0), ("x", 0.0), ("x", 0.0)], [100, 50, 0]),  # one answer, two scores: two candidates
         ([(None, 1.0), ("y", 0.0), (None, 1.0)], [0, 0, 0]),  # who does not answer does not vote
         ([(None, 1.0)], [0, 0, 0]),  # nobody answered: 0, though the reward is 1
+        ([(["x", 1], 1.0), (["x", 1], 1.0), (["x", 2], 0.0)], [100, 100, 100]),  # a list counts by what it holds
+        ([({"p": [1], "q": 2}, 0.0), ({"q": 2, "p": [1]}, 0.0), ({"p": []}, 1.0)], [0, 0, 0]),
+        ([(["x"], 0.0), (("x",), 1.0), (("x",), 1.0)], [0, 50, 100]),  # as in Python, a list is no tuple
     ],
 )
 def test_majority_votes_on_answer_and_score(votes, expected):

@@ -87,6 +87,22 @@ def test_first_k_by_order_of_samples(task, k, some, every):
     assert values(all_of_first_k(*rewards(task), k=k, threshold=1.0)) == [every]
 
 
+@pytest.mark.parametrize(
+    ("task", "k", "undefined", "judged"),
+    [
+        ([0, 0, 1], 4, 1, 1),  # stopped at its first pass: the fourth try was not needed
+        ([0, 0], 4, GAP, 0),  # nobody knows what the others would have been
+        ([0, GAP, GAP, GAP], 4, GAP, 0),
+        ([0, 0, 0, 0], 4, 0, 0),
+        ([0, 0, 0, 0, 1], 4, 0, 0),
+        ([], 4, GAP, GAP),
+    ],
+)
+def test_a_task_with_fewer_than_k_samples_is_known_once_it_passed(task, k, undefined, judged):
+    assert values(any_of_first_k(*rewards(task), k=k, threshold=1.0)) == [undefined]
+    assert values(any_of_first_k(*rewards(task), k=k, threshold=1.0, short="judged")) == [judged]
+
+
 @pytest.mark.parametrize(("k", "expected"), [(1, 0.45), (2, 0.65), (3, 0.775), (4, 0.9), (5, GAP)])
 def test_max_at_k_of_real_rewards(k, expected):
     assert values(max_at_k(*rewards([0.4, 0.1, 0.9, 0.4]), k=k)) == [pytest.approx(expected) if expected else GAP]

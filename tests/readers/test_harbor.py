@@ -139,6 +139,19 @@ def test_steps_are_added_up_and_their_exceptions_count(tmp_path):
     assert row["outcome"] == "scored"
 
 
+@pytest.mark.parametrize("rewards", [None, {"reward": 0}, {"reward": 1}])
+def test_a_trial_whose_steps_exhausted_the_budget_has_that_cause(tmp_path, rewards):
+    """Whether the exception stands in the trial itself, as in one without steps, or in a step."""
+    done = {"step_name": "1", "verifier_result": {"rewards": {"reward": 1}}}
+    late = {"step_name": "2", "exception_info": {"exception_type": "AgentTimeoutError"}}
+    path = job(
+        tmp_path, result("a__1", rewards, step_results=[done, late]), result("b__1", rewards, "AgentTimeoutError")
+    )
+    for row in seen(read([path], labels=["failure_cause", "exception"])[0]):
+        assert (row["outcome"], row["label failure_cause"]) == ("timed_out", "agent_exhausted_budget")
+        assert row["label exception"] == "AgentTimeoutError"
+
+
 @pytest.mark.parametrize(
     ("raised", "outcome"),
     [

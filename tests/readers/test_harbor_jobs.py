@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 from readers.given import seen
-from readers.harbor_made import AGENT, GOLDEN, asked, at, job, outcomes, result, write
+from readers.harbor_made import AGENT, GOLDEN, asked, at, job, outcomes, phase, result, write
 
 import calipers
 from calipers.errors import InputError
@@ -228,3 +228,15 @@ def test_a_job_that_has_just_begun(tmp_path):
 def test_a_job_of_nothing(tmp_path):
     with pytest.raises(InputError, match="no rollouts; expected at least one"):
         read([job(tmp_path, started_at="2026-04-02T09:00:00", n_total_trials=0)])
+
+
+def test_the_turn_of_a_task_is_when_its_first_trial_started(tmp_path):
+    """Directories of trials stand by name; a job that is added later comes later, whatever its name."""
+    early = job(
+        tmp_path / "z", result("b__1", {"reward": 1}, **phase(5, 9)), result("a__1", {"reward": 1}, **phase(7, 9))
+    )
+    late = job(
+        tmp_path / "a", result("c__1", {"reward": 1}, **phase(20, 30)), result("b__2", {"reward": 1}, **phase(25, 30))
+    )
+    table, _ = read([late, early])
+    assert sorted(table.tasks, key=dict(zip(table.tasks, table.turn, strict=True)).get) == ["b", "a", "c"]

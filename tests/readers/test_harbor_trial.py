@@ -10,6 +10,7 @@ from harbor_jobs import document, made
 
 from calipers.errors import InputError
 from calipers.readers.harbor_trial import (
+    AGENT_CAUSED,
     CAUSES,
     Totals,
     decode_job,
@@ -22,6 +23,7 @@ from calipers.readers.harbor_trial import (
     rewards,
     seconds,
     totals,
+    trial_failure_cause,
 )
 
 
@@ -103,6 +105,24 @@ def test_a_job_of_any_age():
 )
 def test_whose_fault_an_exception_is(name, cause):
     assert failure_cause(name) == cause
+
+
+@pytest.mark.parametrize(
+    ("own", "steps", "cause"),
+    [
+        (None, [], None),
+        (None, [None, None], None),
+        (None, [None, "AgentTimeoutError"], "agent_exhausted_budget"),
+        (None, ["AgentTimeoutError", "OutputLengthExceededError"], "agent_exhausted_budget"),
+        ("AgentTimeoutError", [None], "agent_exhausted_budget"),
+        (None, ["AgentTimeoutError", "KeyError"], "unclassified"),  # it makes the reward not valid
+        ("CancelledError", ["AgentTimeoutError"], "cancelled"),
+    ],
+)
+def test_whose_fault_a_trial_is_steps_included(own, steps, cause):
+    one = made(exception_type=own, steps=[{"exception_type": name} for name in steps], rewards={"reward": 1})
+    assert trial_failure_cause(one) == cause
+    assert reward_valid(one) == (cause in (None, *AGENT_CAUSED))
 
 
 def test_no_exception_has_two_causes():

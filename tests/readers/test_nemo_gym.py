@@ -39,6 +39,21 @@ def test_a_row_as_a_rollout(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("first", [row(3, 0), row(3.0, 0.0)])
+def test_whole_floats_are_indices(tmp_path, first):
+    """NeMo Gym takes 3.0 for 3; in the first block, and in one whose rows were integers so far."""
+    rows = [first, row(3.0, 1.0), row(4, 0), row(4.0, 1)]
+    path = put(tmp_path / "rollouts.jsonl", *rows)
+    put(tmp_path / "rollouts_materialized_inputs.jsonl", *(planned(task, n) for task in (3.0, 4) for n in (0.0, 1, 2)))
+    table, _ = read([path])
+    assert sorted((one["task"], one["sample"], one["outcome"]) for one in seen(table)) == [
+        *(("3", n, "not_run" if n == 2 else "scored") for n in range(3)),
+        *(("4", n, "not_run" if n == 2 else "scored") for n in range(3)),
+    ]
+    found = from_records(rows)
+    assert (found.task.tolist(), found.rollout.tolist()) == ([3, 3, 4, 4], [0, 1, 0, 1])
+
+
 def test_agents_are_groups_and_a_row_without_one_is_not_dropped(tmp_path):
     rows = [row(0, 0, agent="b"), row(0, 0, agent="a"), row(0, 0, agent=None), row(1, 0, agent="")]
     table, _ = read([put(tmp_path / "rollouts.jsonl", *rows)])
@@ -63,6 +78,10 @@ def test_agents_are_groups_and_a_row_without_one_is_not_dropped(tmp_path):
         ([row(0, 0), row(0, -1)], ":2: _ng_rollout_index is -1; expected an integer >= 0"),
         ([row(0, "0")], ':1: _ng_rollout_index is "0"; expected an integer'),
         ([row(1.5, 0)], ":1: _ng_task_index is 1.5; expected an integer or text"),
+        ([row(1, 0), row(1, 1.5)], ":2: _ng_rollout_index is 1.5; expected an integer"),
+        ([row(1.0, 0), row(1.0, 0.0)], ":2: task '1' sample 0 attempt 1 stands twice, first at"),
+        ([row(1.0, 0), row("1.0", 0)], ":2: task indices are text in some rows and numbers in others"),
+        ([row(1e30, 0)], ":1: _ng_task_index is 1000000000000000019884624838656; expected an integer or text of at"),
         ([row(True, 0)], ":1: _ng_task_index is true; expected an integer or text"),
         ([{"_ng_task_index": 0, "reward": 1}], ":1: no key '_ng_rollout_index'; expected an integer"),
         ([{"_ng_rollout_index": 0, "reward": 1}], ":1: no key '_ng_task_index'; expected an integer or text"),

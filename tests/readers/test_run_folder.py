@@ -236,3 +236,16 @@ def test_the_command_takes_a_directory(tmp_path):
     assert ledger["outcomes"] == {"scored": 1, "not_run": 1}
     assert found["inputs"][0]["path"] == os.path.join("out", "rollouts.jsonl")
     assert calipers("score", "out", "--missing", "fail", cwd=tmp_path).returncode == 3
+
+
+def test_the_turn_of_a_task_is_that_of_the_plan(tmp_path):
+    """A log has quick tasks first; a second folder's tasks come after those of the first."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir(), two.mkdir()
+    first = run(one, ["c", "a", "b"], record("b"), record("c"), record("elsewhere"))
+    table, _ = read([first])
+    assert sorted(table.tasks, key=dict(zip(table.tasks, table.turn, strict=True)).get) == ["c", "a", "b", "elsewhere"]
+    second = run(two, ["z", "y"], record("y", dataset="e"), record("z", dataset="e"))
+    both, _ = read([first, second])
+    turns = dict(zip(both.tasks, both.turn, strict=True))
+    assert sorted(turns, key=turns.get) == ["c", "a", "b", "elsewhere", "z", "y"]

@@ -46,6 +46,11 @@ def test_one_is_not_many():
         ({}, []),
         ({"undefined_tasks": 2}, ["2 tasks undefined"]),
         ({"bounds": (0.5, 1.0)}, ["0.5000 to 1.0000 whatever the gaps hold"]),
+        (
+            {"bounds": (0.5, 1.0), "undefined_tasks": 1},
+            ["1 task undefined", "0.5000 to 1.0000 whatever the missing samples hold"],
+        ),
+        ({"bounds": (0.5, 0.5)}, ["0.5000 whatever the gaps hold"]),
         ({"why": "one task says nothing about others"}, ["no interval: one task says nothing about others"]),
         ({"value": None, "why": "3 rewards are NaN"}, ["no value: 3 rewards are NaN"]),
         ({"value": float("nan"), "why": "3 rewards are NaN"}, ["no value: 3 rewards are NaN"]),

@@ -21,6 +21,16 @@ def test_hashes_are_of_indented_json_unescaped():
     assert found["target_hash"] == sha("['a', 'b']")
 
 
+def test_an_object_is_written_and_hashed_without_its_address():
+    def f():
+        return 1
+
+    assert json.loads(line_text({"doc": {"f": f}}))["doc"]["f"].endswith(".f>")
+    assert " at 0x" not in file_text({"f": f, "o": object()})
+    assert hashes({"f": object()}, "", "") == hashes({"f": object()}, "", "")
+    assert json.loads(line_text({"doc": "<function f at 0x7f00>"}))["doc"] == "<function f at 0x7f00>"  # a text stays
+
+
 def test_a_samples_line():
     resps = [[(-2.5, True)], [(-1.0, False)]]
     scores = {"acc": 1.0, "brier_score": (0, [0.19422300717, 0.80577699282])}

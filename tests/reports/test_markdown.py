@@ -34,6 +34,13 @@ def test_a_page():
     ]
 
 
+def test_warnings_and_slices_that_hold_each_by_itself():
+    parts = {value: Slice(ledger(), {"pass@3": estimate()}) for value in ("easy", "hard")}
+    text = render(result(group(warnings=["task a_b has 90 % of it"], breakdowns={"level": parts}))).splitlines()
+    assert "**Warning:** task a\\_b has 90 % of it" in text
+    assert "intervals of slices hold each by itself: they are not adjusted for the number of slices" in text
+
+
 def test_means_over_datasets_and_advice():
     mean = estimate(signature="mean_reward|seed:0")
     absent = estimate(None, stderr=None, interval=None, why="no value on 'b|c'")

@@ -26,6 +26,26 @@ def test_a_number_is_described_by_its_estimator_not_by_its_name(signature, expec
     assert described(estimate(signature=signature)) == expected
 
 
+@pytest.mark.parametrize(
+    ("signature", "short"),
+    [
+        ("pass@{k}|k:3", "the Codex estimator over all samples"),
+        ("pass^{k}|k:3", "the chance of no failure in 3 samples"),
+        ("max@{k}|k:3", "the best reward of 3 samples"),
+        ("gpass@{k}|k:3", "at least a share tau of 3 samples pass"),
+    ],
+)
+def test_unbiased_is_said_only_where_every_task_has_as_many_samples(signature, short):
+    assert described(estimate(signature=signature)) == f"unbiased: {short}"
+    assert described(estimate(signature=signature, samples_per_task=(7, 8))) == short
+    assert described(estimate(None, signature=signature)) == short
+
+
+def test_warnings_stand_under_the_table():
+    text = lines(result(group(warnings=["38 of 60 tasks stop at their first pass"])))
+    assert "warning: 38 of 60 tasks stop at their first pass" in text
+
+
 def test_groups_are_named_when_there_are_several():
     one, two = group(model="m"), group()
     assert title(two, result(two)) == ""
@@ -38,6 +58,7 @@ def test_slices_stand_under_one_another():
     start = text.index("by level")
     assert text[start + 1] == "  easy: 12 planned = 9 scored + 1 refused + 2 client_failed; 2 gaps, left out"
     assert [line.split()[0] for line in text[start + 6 : start + 9]] == ["pass@3", "easy", "hard"]
+    assert text[start + 9] == "intervals of slices hold each by itself: they are not adjusted for the number of slices"
 
 
 def test_no_slices_are_said():

@@ -80,7 +80,7 @@ def test_the_whole_page():
         "─" * 88,
         "pass@3 ↑  0.7500    0.2500  [0.3000, 0.9500]  ······├────────●───┤·  4 tasks, 12 samples",
         "  unbiased: the Codex estimator over all samples; 1 task undefined; 0.7000 to 0.8000 whatever the",
-        "    gaps hold",
+        "    missing samples hold",
         "pass@1 ↑  1.0000         –                                           4 tasks, 12 samples",
         "  unbiased: the Codex estimator over all samples; no interval: one task says nothing about others",
         "",

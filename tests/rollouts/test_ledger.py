@@ -2,7 +2,8 @@ import pytest
 from making import rollouts
 
 from calipers.rollouts.ledger import Ledger, contributed
-from calipers.rollouts.record import FIRST_GAP, OUTCOMES
+from calipers.rollouts.record import FIRST_GAP, OUTCOMES, STOPPED_EARLY
+from calipers.rollouts.stop import Stop
 
 OWN_DOING = ["refused", "truncated", "empty", "timed_out", "unparsed", "broke_verifier", "tampered"]
 
@@ -19,7 +20,7 @@ def test_outcomes_add_up_to_what_was_planned():
     assert (ledger.planned, ledger.scored, ledger.gaps, ledger.tasks) == (4, 1, 2, 4)
 
 
-@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("outcome", OUTCOMES[:STOPPED_EARLY])
 def test_what_an_outcome_contributes(outcome):
     rewarded = rollouts({"task": "a", "outcome": outcome, "reward": 0.5})
     column = contributed(rewarded, "reward")
@@ -31,6 +32,26 @@ def test_what_an_outcome_contributes(outcome):
         column = contributed(rollouts({"task": "a", "outcome": outcome}), "reward")
         assert column.given.tolist() == [outcome in OWN_DOING]
         assert column.values.tolist() == [0.0]
+
+
+def test_a_task_that_a_stopping_rule_spared_the_run_is_counted_in_the_ledger_alone():
+    spared = [{"task": "c", "sample": 1, "outcome": "stopped_early"}, {"task": "d", "outcome": "stopped_early"}]
+    table = rollouts({"task": "a", "reward": 1}, {"task": "b"}, {"task": "c", "reward": 0}, *spared)
+    assert table.tasks == ["a", "b"]  # c was begun, and is not whole: the rule looks at whole tasks
+    assert contributed(table, "reward").given.tolist() == [True, False]
+    ledger = Ledger.of(table)
+    assert ledger.outcomes == {"scored": 2, "missing": 1, "stopped_early": 2}
+    assert (ledger.planned, ledger.tasks, ledger.gaps, ledger.stopped_early) == (5, 4, 1, 2)
+    assert table.stop == Stop()  # such rows say that a rule stopped the run, and not which
+
+
+def test_each_group_has_its_own_part_of_what_was_spared():
+    rows = [{"task": task, "model": model, "reward": 1} for task in "ab" for model in "mn"]
+    rows += [{"task": task, "model": "n", "outcome": "stopped_early"} for task in "cde"]
+    first, second = rollouts(*rows).groups()
+    assert (Ledger.of(first).planned, Ledger.of(second).planned) == (2, 5)
+    assert (first.stop, second.stop) == (None, Stop())
+    assert (Ledger.of(first).stopped_early, Ledger.of(second).stopped_early) == (0, 3)
 
 
 def test_a_reward_alone_is_scored_and_nothing_alone_is_missing():

@@ -81,3 +81,20 @@ def test_a_task_without_rollouts_is_kept_beside_other_groups():
     first, second = table.groups()
     assert rows(first) == [("0", 0, 1), ("2", 0, 0)]
     assert rows(second) == [("a", 0, 1)]
+
+
+def test_each_task_keeps_its_turn():
+    """The order of first rows, in all of the table and in parts of it; None where that is the order of the tasks."""
+    table = rollouts(
+        {"task": "b", "model": "m2", "reward": 1},
+        {"task": "a", "model": "m1", "reward": 1},
+        {"task": "c", "model": "m1", "reward": 0},
+        {"task": "a", "model": "m2", "reward": 0},
+        {"task": "a", "model": "m1", "sample": 1, "reward": 1},
+    )
+    assert [(part.keys[0][1], part.tasks, part.turn.tolist()) for part in table.groups()] == [
+        ("m1", ["a", "c"], [1, 2]),
+        ("m2", ["a", "b"], [3, 0]),
+    ]
+    assert table.where(table.rewards["reward"].values == 1).turn.tolist() == [1, 0]
+    assert rollouts({"task": "a", "reward": 1}, {"task": "b", "reward": 1}).turn is None

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from calipers.errors import VerifierError
-from calipers.run.blame import NEUTRAL, Blame, neutral, verdict
+from calipers.run.blame import NEUTRAL, Blame, neutral
 from calipers.run.client import Completion
+from calipers.run.judged import judged as verdict
 from calipers.run.verifier import Verdict
 from calipers.tasks.task import Task
 
@@ -99,7 +100,7 @@ def test_what_is_plainly_the_machines_is_not_tried_again(error):
 
 
 def test_whatever_a_verifier_raises_is_no_verdict():
-    with pytest.raises(VerifierError, match=r"^verifier 'fussy' failed: ZeroDivisionError: oh$"):
+    with pytest.raises(VerifierError, match=r"^verifier 'Fussy' failed: ZeroDivisionError: oh$"):
         asyncio.run(verdict(Fussy({"bad": 1}, ZeroDivisionError("oh")), TASK, Completion("bad")))
     (found,) = judged(Fussy({"bad": 9}, ZeroDivisionError("oh")), "bad")
     assert found.outcome == "broke_verifier"

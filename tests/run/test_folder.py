@@ -116,7 +116,7 @@ def test_long_texts_are_shown_where_they_part(tmp_path):
         (plan("ab", 2), plan("ab", 2), {"a": 2, "b": 2}, 0),
         (plan("ab", 2), plan("abc", 4), {"a": 4, "b": 4, "c": 4}, 0),  # it grew
         (plan("ab", 4), plan("ab", 2), {"a": 4, "b": 4}, 4),
-        (plan("abc", 2), plan("ba", 2), {"b": 2, "a": 2, "c": 2}, 2),
+        (plan("abc", 2), plan("dba", 2), {"a": 2, "b": 2, "c": 2, "d": 2}, 2),  # an order stays
         (plan("abc", 1), plan("a", 3), {"a": 3, "b": 1, "c": 1}, 2),  # not 3 of each: nobody ever asked for those
     ],
 )
@@ -137,25 +137,6 @@ def test_what_was_planned_stays_planned(tmp_path, first, second, expected, kept)
 
 THREE = [record("a", 0, prompt="é\n"), record("a", 1, usage={"cost_usd": 1}), record("b", 0)]
 WHOLE = "".join(line + "\n" for line in THREE).encode()
-
-
-def test_a_model_that_is_a_file_and_has_changed_is_said(tmp_path):
-    """The same spec stands for another model then, and the run would hold answers of both."""
-
-    def asked(model, tasks="1"):
-        inputs = [{"path": "data/arith", "sha256": tasks}, {"path": "mine.py", "sha256": model}]
-        return plan(model="python/mine.py:answer", inputs=inputs)
-
-    def notes(**hashes):
-        with opened(tmp_path, asked=asked(**hashes)) as folder:
-            return folder.notes
-
-    assert notes(model="1") == notes(model="2") == []  # nothing was made with the first
-    (tmp_path / "rollouts.jsonl").write_text(record() + "\n")
-    assert notes(model="2", tasks="2") == []  # what the tasks say is part of the run's identity
-    (note,) = notes(model="3")
-    assert note.startswith("mine.py: the file has changed since the last start; what it gave before is kept")
-    assert notes(model="3") == []
 
 
 def test_a_log_cut_off_at_any_byte_is_mended(tmp_path):
@@ -367,3 +348,13 @@ def test_a_log_that_failed_is_said_once_on_leaving(tmp_path):
     (tmp_path / "rollouts.jsonl").unlink()
     with pytest.raises(KeyError), opened(tmp_path) as folder:  # what went wrong first is what is told
         asyncio.run(append_and_fail(folder))
+
+
+def test_new_tasks_stand_behind_those_planned_before(tmp_path):
+    """Whoever looks at tasks in the order of the plan, and then at more of them, has seen the first ones first."""
+    with opened(tmp_path, asked=plan(["m", "c"])):
+        pass
+    with opened(tmp_path, asked=plan(["a", "c", "b", "m"])):
+        pass
+    tasks = [task["task"] for task in json.loads((tmp_path / "plan.json").read_bytes())["tasks"]]
+    assert tasks == ["m", "c", "a", "b"]

@@ -53,6 +53,8 @@ def test_nan_is_taken_and_never_given(ask):
             "duplicate",
             "rows 1 and 3: both are _ng_task_index 0, _ng_rollout_index 0",
         ),
+        ([row(0, 1), row(0.0, 1.0)], "duplicate", "rows 1 and 2: both are _ng_task_index 0.0"),
+        ([row(3.0, 1.0), row(3, 2)], None, ""),
         ([row("a", 1), row("a", 1)], "duplicate", "rows 1 and 2: both are _ng_task_index a"),
         ([{"_ng_task_index": 0}], "bad_rows", "row 1: no key '_ng_rollout_index'; expected an integer"),
         ([row(0, 0), {"_ng_rollout_index": 0}], "bad_rows", "row 2: no key '_ng_task_index'"),

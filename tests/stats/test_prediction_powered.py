@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.stats.prediction_powered import BLIND, NO_JUDGED, NO_LABELS, ONE_KIND, ppi, rogan_gladen
+from calipers.stats.prediction_powered import BLIND, NO_JUDGED, NO_LABELS, ONE_KIND, TOO_WIDE, ppi, rogan_gladen
 
 LABELS = np.repeat([1.0, 0, 0, 1], [60, 20, 12, 8])  # 60 TP, 20 TN, 12 FP, 8 FN
 JUDGED = np.repeat([1.0, 0, 1, 0], [60, 20, 12, 8])
@@ -121,3 +121,23 @@ def test_laws(rows, others):
     assert low <= found.value <= high
     moved = ppi(labels, judged + 5, np.array(others) + 5)
     assert (moved.value, moved.stderr) == pytest.approx((found.value, found.stderr), abs=1e-9)
+
+
+def test_no_standard_error_is_wider_than_the_range_allows():
+    """7 of 12 good called good, 4 of 7 bad: the judge may be blind, and the formula gives 1 with an error of 19."""
+    labels, judged = np.repeat([1.0, 0.0], [12, 7]), np.repeat([1.0, 0.0, 1.0, 0.0], [7, 5, 4, 3])
+    found = rogan_gladen(labels, judged, np.ones(40))
+    assert (found.value, found.stderr, found.interval, found.why) == (1.0, None, None, TOO_WIDE)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=2, max_size=12),
+    st.lists(st.integers(0, 1), min_size=2, max_size=12),
+)
+def test_whatever_is_shown_lies_in_the_range(pairs, others):
+    labels, judged = np.array(pairs, float).T
+    rest = np.array(others, float)
+    for found in (rogan_gladen(labels, judged, rest), *(ppi(labels, judged, rest, trust=t) for t in (None, 0.0, 1.0))):
+        assert found.stderr is None or found.stderr <= 0.5
+        assert found.interval is None or 0 <= found.interval[0] <= found.value <= found.interval[1] <= 1
+        assert (found.interval is None) == (found.why is not None)

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from calipers.stats.anytime import anytime
 from calipers.stats.paired import Difference, paired
 from calipers.stats.power import PairVariance, power_of
 from calipers.stats.verdict import more_samples, verdict
@@ -61,28 +62,55 @@ def test_sentences(found, sentence):
     assert found.sentence == sentence
 
 
-def test_undecided_says_what_would_decide_it():
+def test_undecided_says_what_a_new_comparison_needs():
     found = of(8, 4, 88)
     assert found.word == "undecided"
     variance = found.difference.stderr**2 * 100
-    assert power_of(variance, 0.04, 100 + found.more_tasks) == pytest.approx(0.8, abs=0.002)
-    assert f"about {found.more_tasks:,} more tasks like these would decide it" in found.sentence
+    assert power_of(variance, 0.04, found.more_tasks) == pytest.approx(0.8, abs=0.002)
+    least, most = found.new_tasks
+    assert power_of(variance, found.difference.interval[1], least) == pytest.approx(0.8, abs=0.01)
+    assert most is None  # 0 lies in the interval: there may be nothing to find
+    assert found.sentence.endswith(
+        f"; a difference this large would show on about {found.more_tasks:,} new tasks, tested by themselves, with a "
+        f"chance of 80 %; the data allow anything from {least:,} tasks to no number at all, as 0 lies in the interval; "
+        "to keep adding tasks to these, use compare --anytime"
+    )
+
+
+def test_the_advice_has_an_upper_end_where_the_interval_leaves_0_out():
+    found = of(10, 2, 88, p=0.06)  # significant by itself, not among the others
+    least, most = found.new_tasks
+    assert least < found.more_tasks < most
+    assert f"the data allow anything from {least:,} to {most:,} tasks;" in found.sentence
+
+
+def test_no_command_is_named_that_would_refuse():
+    assert "--anytime" not in verdict(paired(np.array([3.0, -1.0, 2.0, 0.5]), limits=None)).sentence
+    assert "--anytime" not in of(8, 4, 88, anytime=False).sentence  # a rate over uneven samples
+
+
+def test_an_anytime_verdict_asks_for_more_of_the_same():
+    moved = np.tile([1.0, 0, 0, -1.0, 0], 6)
+    found = verdict(anytime(moved, limits=UNIT))
+    assert found.sentence.endswith(
+        "; add tasks to the runs and ask again: this verdict may be asked for after every batch"
+    )
 
 
 def test_more_is_needed_where_more_was_compared():
     alone, among = of(8, 4, 88), of(8, 4, 88, p=1.0)  # adjusted to the utmost
     assert among.more_tasks > alone.more_tasks
     barely = of(10, 2, 88, p=0.06)  # significant by itself
-    assert barely.more_tasks > 10
+    assert barely.more_tasks > of(10, 2, 88, p=0.051).more_tasks
 
 
 def test_an_adjusted_p_that_was_cut_at_1_tells_nothing_of_how_many_were_compared():
-    """0.25 among 4 tests and among 45 is 1 in both; the tasks that would decide it are not the same."""
+    """0.25 among 4 tests and among 45 is 1 in both; the tasks that are needed are not the same."""
     few, many = of(8, 4, 88, p=1.0, tests=4), of(8, 4, 88, p=1.0, tests=45)
     assert many.more_tasks > few.more_tasks
     level = 0.05 / 45
     variance = many.difference.stderr**2 * 100
-    assert power_of(variance, 0.04, 100 + many.more_tasks, 1 - level) == pytest.approx(0.8, abs=0.002)
+    assert power_of(variance, 0.04, many.more_tasks, 1 - level) == pytest.approx(0.8, abs=0.002)
 
 
 def test_other_tests_make_no_difference_harder_to_show_small():
@@ -94,10 +122,10 @@ def test_other_tests_make_no_difference_harder_to_show_small():
 @pytest.mark.parametrize(
     ("method", "more"),
     [
-        ("floored_t", 2),  # four tasks that all differ by the whole range are beyond doubt to a t test
-        ("mcnemar", 4),  # 2 / 2^6 is the first below .05
-        ("sign_flip", 4),
-        ("mid_p", 3),  # 1 / 2^5
+        ("floored_t", 4),  # four tasks that all differ by the whole range are beyond doubt to a t test
+        ("mcnemar", 6),  # 2 / 2^6 is the first below .05
+        ("sign_flip", 6),
+        ("mid_p", 5),  # 1 / 2^5
     ],
 )
 def test_a_test_of_signs_takes_as_many_signs_as_its_level(method, more):
@@ -107,9 +135,12 @@ def test_a_test_of_signs_takes_as_many_signs_as_its_level(method, more):
 
 def test_tasks_that_never_differ_say_how_many_more_would_show_it():
     found = of(0, 0, 30, margin=0.05)
-    assert found.more_tasks == 29  # 0.95^59 is the first below .05
+    assert (found.more_tasks, found.new_tasks) == (59, (59, None))  # 0.95^59 is the first below .05
+    assert (
+        "59 new tasks without any difference, tested by themselves, would show that it is within 0.05" in found.sentence
+    )
     assert of(0, 0, 59, margin=0.05).word == "equivalent"
-    assert of(0, 0, 58, margin=0.05).more_tasks == 1
+    assert of(0, 0, 58, margin=0.05).more_tasks == 59
     strict = verdict(paired(np.zeros(30), limits=UNIT, test="strict"), margin=0.05)
     assert strict.more_tasks is None  # its spread is no matter of what was seen
 
@@ -118,32 +149,36 @@ def test_a_margin_may_be_nearer_than_a_difference():
     without, within = of(6, 5, 989), of(6, 5, 989, margin=0.006)
     assert (without.word, within.word) == ("undecided", "undecided")
     assert within.more_tasks < without.more_tasks  # showing that it is small takes fewer than showing that it is
+    assert within.new_tasks[1] is None
+    shown = "new tasks, tested by themselves, would show with a chance of 80 % that it is within 0.006"
+    assert f"about {within.more_tasks:,} {shown}" in within.sentence
+    assert "to no number at all, as the interval reaches beyond the margin" in within.sentence
 
 
 def test_more_samples_where_sampling_is_the_noise():
     noisy = PairVariance(tasks=0.0, first=0.25, second=0.25)
     difference = Difference(0.05, 0.05, (-0.05, 0.15), 0.3, "floored_t", 100, 100, 99, 1.0)
     found = verdict(difference, pair=noisy, samples=2)
-    assert found.more_samples == 14  # 0.5 / K = 100 (0.05 / 2.8)^2 at K = 16
-    assert "or 14 more samples per task" in found.sentence
+    assert found.more_samples == 16  # 0.5 / K = 100 (0.05 / 2.8)^2
+    assert "new tasks (or 100 with 16 samples each), tested by themselves," in found.sentence
     steady = PairVariance(tasks=0.2, first=0.25, second=0.25)
-    assert more_samples(difference, steady, 2) is None  # the tasks themselves differ by more than that
-    assert more_samples(difference, PairVariance(0.2, 0.0, 0.0, divided=False), 1) is None
+    assert more_samples(difference, steady) is None  # the tasks themselves differ by more than that
+    assert more_samples(difference, PairVariance(0.2, 0.0, 0.0, divided=False)) is None
 
 
 def test_clusters_are_asked_for_where_they_are_the_units():
     values = np.array([1.0, 0, 0, -1, 1, 0])
     found = verdict(paired(values, clusters=np.array([0, 0, 1, 1, 2, 2]), limits=UNIT), clustered=True)
-    assert "more clusters like these" in found.sentence
+    assert "new clusters, tested by themselves," in found.sentence
 
 
 def test_few_units_need_more_than_the_normal_distribution_says():
     """Of three clusters z would ask for one more, which could not even reach the level on average."""
     difference = Difference(0.0708, 0.02895, (-0.0537, 0.195), 0.13, "floored_t", 3, 3.0, 2.0, 1.0)
     found = verdict(difference, clustered=True)
-    assert found.more_tasks == 4
+    assert found.more_tasks == 7
     assert power_of(3 * 0.02895**2, 0.0708, 7) > 0.8 > power_of(3 * 0.02895**2, 0.0708, 6)
-    assert "about 4 more clusters like these would" in found.sentence
+    assert "about 7 new clusters, tested by themselves," in found.sentence
 
 
 def test_no_difference_is_neither_better_nor_worse():
@@ -153,8 +188,9 @@ def test_no_difference_is_neither_better_nor_worse():
 
 
 def test_one_is_no_plural():
-    nearly = Difference(0.1, 0.0354, (-0.01, 0.21), 0.06, "floored_t", 99, 99.0, 98.0, 1.0)
-    assert "about 1 more task like these would decide it" in verdict(nearly).sentence
+    plenty = Difference(0.1, 0.06, (-0.01, 0.21), 0.1, "floored_t", 100, 100.0, 99.0, 1.0)
+    sampled = verdict(plenty, pair=PairVariance(0.0, 0.05, 0.05), samples=1)
+    assert "(or 100 with 1 sample each)" in sampled.sentence
 
 
 def test_the_strict_test_needs_no_fewer_than_the_default_one():
@@ -175,4 +211,4 @@ def test_without_a_test_nothing_would_decide_it():
     """The strict test of rewards without a range has no p, and no number of tasks gives it one."""
     found = verdict(paired(np.array([3.0, -1.0, 2.0, 0.5]), limits=None, test="strict"))
     assert (found.p, found.more_tasks) == (None, None)
-    assert "would decide" not in found.sentence
+    assert "new tasks" not in found.sentence

@@ -34,7 +34,7 @@ def wants_agents(benchmarks: Sequence[str], given: Mapping[str, Any]) -> bool:
 def run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, Any], shape: str) -> None:
     """Run each dataset, score what came of it, show it; exit 3 where something planned has no number."""
     from calipers.jobs.agents import CONCURRENT, Asked, perform
-    from calipers.jobs.metric_script_asked import asked_scripts
+    from calipers.jobs.metric_script_asked import asked_scripts, check_ready
     from calipers.pipeline import score_plan
     from calipers.plan import make_plan
 
@@ -52,6 +52,8 @@ def run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, A
         raise InputError.at("--out", "is one folder for several runs", "expected one dataset and one model")
     scoring = {name: given[name] for name in SCORING if name in given}
     make_plan(**scoring)  # what is wrong with it is said before anything runs
+    if given.get("trust"):
+        check_ready(benchmarks)
     gaps = False
     for benchmark in benchmarks:
         for model in models:

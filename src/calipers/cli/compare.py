@@ -31,12 +31,18 @@ NO = 1
 @click.option("--by", metavar="KEY", multiple=True, help="The difference in each slice, too; may be repeated.")
 @options.cluster("test")
 @options.reward
+@options.reward_range
 @options.columns("the files call")
 @options.missing
 @options.confidence("intervals")
 @options.seed
 @click.option("--margin", metavar="M", type=float, help="A difference up to M does not matter: shown to be so, or not.")
 @click.option("--test", type=click.Choice(TESTS), default="default", show_default=True, help="Of no difference.")
+@click.option(
+    "--anytime",
+    is_flag=True,
+    help="A verdict that may be asked for after every batch of tasks added to the runs; in place of --test.",
+)
 @click.option(
     "--adjust",
     type=click.Choice(["sidak", "holm", "bh", "none"]),

@@ -39,7 +39,7 @@ def demo(out: str) -> None:
     _say(f"320 rollouts, made up for this tour, are in {out}: 40 sums, each tried 8 times.\n")
     _say("One word, two numbers. EvSys keeps a list of rewards for each task and looks at the first 3:")
     _run("score", copies[REWARDS], "--metric", "pass@3", "--dialect", "evsys")
-    _say("The unbiased estimator uses every sample of the same file:")
+    _say("The estimator of Chen et al. uses every sample of the same file:")
     _run("score", copies[REWARDS], "--metric", "pass@3")
     _say("Where does the model fail? The same sums with outcomes and usage, broken down:")
     asked = [word for metric in METRICS for word in ("--metric", metric)]

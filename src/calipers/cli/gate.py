@@ -50,6 +50,7 @@ FORMATS = ("table", "json", "md", "junit")
 @click.option("--dialect", metavar="NAME", help=f"Whose names and rules score rollouts: {', '.join(DIALECTS.entries)}.")
 @options.cluster("interval")
 @options.reward
+@options.reward_range
 @click.option("--columns", metavar="ROLE=KEY,...", multiple=True, help="What a file calls its keys: task=id.")
 @click.option(
     "--missing", type=click.Choice(["gap", "zero", "fail"]), help="What becomes of gaps, where rollouts are scored."

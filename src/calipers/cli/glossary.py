@@ -15,6 +15,7 @@ from calipers.dialects.nemo_gym_words import DEFAULT, WORDS
 _ZERO = "0, unless a verifier gave a reward: this is the model's own doing"
 _NOTHING = "0, whatever reward stands beside it: this is the model's own doing"
 _NOT_ITS_FAULT = "a gap: the grading failed, not the model"
+_SPARED = "nothing, and it is no gap: the run is reported over the tasks before the stop"
 _UNKNOWN = "a gap: nobody knows what the model would have done"
 
 
@@ -45,6 +46,7 @@ OUTCOMES: Final[Mapping[str, Outcome]] = {
     "cancelled": Outcome("The run was stopped before it was done.", _UNKNOWN, "the run"),
     "not_run": Outcome("It was planned and never started.", _UNKNOWN, "the run"),
     "missing": Outcome("There is no reward, and no reason given.", _UNKNOWN, "the reader"),
+    "stopped_early": Outcome("It was not run: --until had stopped the run before its turn.", _SPARED, "the run"),
 }
 
 FORMATS: Final[Mapping[str, str]] = {
@@ -102,7 +104,7 @@ DIALECTS: Final[Mapping[str, Speech]] = {
             "avg": "mean_reward",
             "mean_reward": "mean_reward",
             "pass@1": "any_of_first_1",
-            "pass@3": "any_of_first_3",
+            "pass@3": "any_of_first_3(short=judged)",
             "pass^3": "all_of_first_3",
             "pass_rate": "pass_rate",
         },

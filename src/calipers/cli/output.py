@@ -50,9 +50,10 @@ def _shaped(result: Result, shape: str) -> str:
     return markdown.render(result)
 
 
-def notes(result: Result) -> None:
-    """What the reader should know beside the numbers, on standard error."""
-    for note in result.notes:
+def notes(result: Result, shape: str = "table") -> None:
+    """What the reader should know beside the numbers, on standard error; warnings too with CSV, which has no room."""
+    warnings = [f"warning: {said}" for group in result.groups for said in group.warnings] if shape == "csv" else []
+    for note in [*result.notes, *warnings]:
         click.echo(f"note: {clean(note, None)}", err=True)
 
 

@@ -119,7 +119,7 @@ def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
     for job in jobs:
         try:
             with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
-                report = perform(job, watch)
+                report = perform(job, watch, _note)
             yield report
         except CalipersError as error:
             if len(jobs) == 1:

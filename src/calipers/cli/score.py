@@ -40,6 +40,7 @@ INCOMPLETE = 3
 )
 @options.cluster("interval")
 @options.reward
+@options.reward_range
 @options.columns("the file calls")
 @options.missing
 @click.option(
@@ -113,7 +114,7 @@ def score(
     else:
         show(result, shape)
     failed = run.failed if run else []
-    notes(replace(result, notes=[note for note in result.notes if note not in failed]))
+    notes(replace(result, notes=[note for note in result.notes if note not in failed]), shape)
     for failure in failed:
         click.echo(clean(failure, None), err=True)
     if failed:

@@ -39,6 +39,26 @@ plugins = click.option(
 )
 
 
+def _ends(context: click.Context, option: click.Parameter, text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise InputError.at("--range", f"{text!r} cannot be read", "expected LOW,HIGH, such as -1,1") from None
+    return low, high
+
+
+reward_range = click.option(
+    "--range",
+    "range",
+    metavar="LOW,HIGH",
+    callback=_ends,
+    help="The lowest and the highest reward there can be; a reward outside is an error.  [default: 0,1 while all "
+    "rewards lie in it, else unknown]",
+)
+
+
 def metrics(said: str) -> Option:
     """``--metric``, as often as one likes."""
     return click.option("--metric", "metrics", metavar="NAME", multiple=True, help=said)

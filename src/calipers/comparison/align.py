@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from calipers.reports.compare import Alignment, OneSide
-from calipers.rollouts.column import Ints
+from calipers.rollouts.column import Bools, Ints
 from calipers.rollouts.labels import clusters, has, slices
+from calipers.rollouts.record import CODE
 from calipers.rollouts.table import Rollouts
 
 NAMED = 20  # tasks of one side that are named
+NOT_RUN = CODE["not_run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,30 @@ class Common:
     second: Rollouts
     alignment: Alignment
     own_ids: Sequence[str]  # [T] what the second run calls them
+
+    @property
+    def sides(self) -> tuple[Rollouts, Rollouts]:
+        """Both runs."""
+        return self.first, self.second
+
+    @property
+    def order(self) -> Ints:
+        """The tasks in the order in which the second run began them, [T]."""
+        turn = self.second.turn
+        return np.arange(len(self.own_ids)) if turn is None else np.argsort(turn, kind="stable")
+
+    @property
+    def settled(self) -> Bools:
+        """The tasks before the first, in that order, of which either run still owes a rollout, [T].
+
+        Tasks that finish early are easier, or harder, than the others: those beyond have to wait.
+        """
+        waiting = np.zeros(len(self.own_ids), dtype=bool)
+        for side in (self.first, self.second):
+            waiting[side.task[side.outcome == NOT_RUN]] = True
+        order, found = self.order, np.zeros(len(waiting), dtype=bool)
+        found[order] = ~np.logical_or.accumulate(waiting[order])
+        return found
 
 
 def by_id(first: Rollouts, second: Rollouts, apart: frozenset[str] = frozenset()) -> Common:
@@ -74,7 +100,7 @@ def _left(part: Rollouts, taken: Ints, apart: frozenset[str]) -> OneSide:
 def _of(part: Rollouts, tasks: Ints, names: Sequence[str]) -> Rollouts:
     """The rollouts of some tasks, in the order of ``tasks``, under these names."""
     if len(tasks) == len(part.tasks) and bool((tasks == np.arange(len(tasks))).all()):
-        return replace(part, tasks=names)
+        return replace(part, tasks=names, left=None)
     starts = part.by_task.starts
     counts = np.diff(starts)[tasks]
     rows = np.repeat(starts[:-1][tasks] - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
@@ -89,6 +115,8 @@ def _of(part: Rollouts, tasks: Ints, names: Sequence[str]) -> Rollouts:
         columns={name: column.take(rows) for name, column in part.columns.items()},
         labels={name: values.take(rows) for name, values in part.labels.items()},
         tries=None if part.tries is None else part.tries[rows],
+        turn=None if part.turn is None else part.turn[tasks],
+        left=None,
     )
 
 

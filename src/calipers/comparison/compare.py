@@ -19,16 +19,18 @@ from calipers.comparison.flips import answered
 from calipers.comparison.judge import DECIDED, finding
 from calipers.comparison.missing import with_missing
 from calipers.comparison.named import Named, named
-from calipers.comparison.question import SHOWN, SIDAK, Primary, Question, make_question
+from calipers.comparison.question import ORDER, SHOWN, SIDAK, Primary, Question, make_question
 from calipers.comparison.ranks import ranks
 from calipers.comparison.runs import Meeting, chosen, meetings, runners
 from calipers.comparison.side import Side, opened
+from calipers.comparison.stopped import stop_notes, without_fixed_tests, without_ranks
 from calipers.comparison.told import check_gaps, check_sources, check_tables, notes_of
 from calipers.comparison.unlike import differences, prompts_differ
 from calipers.errors import InputError
 from calipers.pipeline import Progress, Source, quietly
 from calipers.plan import make_plan
 from calipers.reports.compare import Comparison, Contest, Finding, Pair, Run
+from calipers.rollouts.stop import not_said
 
 
 def compare(
@@ -39,6 +41,7 @@ def compare(
     dialect: str | None = None,
     missing: str | None = None,
     reward: str | None = None,
+    range: tuple[float, float] | None = None,
     columns: Mapping[str, str] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
@@ -48,6 +51,7 @@ def compare(
     primary: str | None = None,
     baseline: str | None = None,
     flips: int = SHOWN,
+    anytime: bool = False,
     filled: tuple[float, float] | None = None,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -59,6 +63,7 @@ def compare(
     The first metric on all tasks is the ``primary`` question, unless another is named, such as
     ``mean_reward[difficulty=hard]``: it keeps its full level, and the others are claims only when it is decided.
     ``filled`` takes the missing rollouts of the first and of the second run for rewards of these values.
+    With ``anytime`` the verdict may be asked for after every batch of tasks that is added to the runs.
 
     >>> found = compare([[1], [0], [1], [0], [1], [0]], [[1], [1], [1], [1], [1], [1]])["mean_reward"]
     >>> found.delta, found.verdict
@@ -76,6 +81,7 @@ def compare(
         reward=reward,
         confidence=confidence,
         seed=seed,
+        range=range,
     )
     question = make_question(
         plan if asked.ours is None else replace(plan, asked=plan.asked if asked.ours else ()),
@@ -85,6 +91,7 @@ def compare(
         baseline=baseline,
         flips=flips,
         tables=asked.wanted,
+        anytime=anytime,
         primary=first,
         filled=filled,
     )
@@ -102,7 +109,7 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
     drafts: list[list[Draft]] = []
     apart: list[str] = []
     for meeting, pairs in planned:
-        found = [drafted(meeting, one, two, sides, question) for one, two in pairs]
+        found = [without_fixed_tests(drafted(meeting, one, two, sides, question)) for one, two in pairs]
         drafts.append([draft for draft in found if isinstance(draft, Draft)])
         apart += [said for said in found if isinstance(said, str)]
     flat = [draft for some in drafts for draft in some]
@@ -121,7 +128,9 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
             meeting.dataset,
             _runs(meeting),
             [judged[id(draft)] for draft in some],
-            ranks(meeting, question) if len(meeting.runners) > 2 else (),
+            without_ranks(ranks(meeting, question), meeting)
+            if len(meeting.runners) > 2 and not question.anytime
+            else (),
         )
         for (meeting, _), some in zip(planned, drafts, strict=True)
         if some
@@ -139,7 +148,8 @@ def _compared(sides: Sequence[Side], question: Question, asked: Named) -> Compar
         inputs=[side.hashed() for side in sides],
         contests=contests,
         tests=tests,
-        notes=[*notes_of(sides, met), *apart, *more],
+        order=ORDER if question.anytime else None,
+        notes=[*not_said(notes_of(sides, met), stop_notes(sides)), *apart, *more],
         primary=question.primary.text if question.primary else flat[0].cuts[0].text,
         differences=[cut.measured.difference for some in drafts for draft in some for cut in draft.cuts],
     )

@@ -31,6 +31,7 @@ from calipers.reports.figures import counted
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
+from calipers.stats.anytime import BETTING, NO_MEAN
 from calipers.stats.paired import NO_COMMON, Difference
 from calipers.stats.paired_bootstrap import (
     DRAWS,
@@ -148,6 +149,8 @@ def _compared(tables: Tables, same: Bools, name: str, key: str) -> Measured | st
     values = [side.values.get(key, {}) for side in tables.sides]
     pairs = tables.pairs()
     there = same & np.array([one in values[0] and two in values[1] for one, two in pairs], dtype=bool)
+    if tables.question.anytime:
+        there &= tables.common.settled
     held = [pair for pair, kept in zip(pairs, there.tolist(), strict=True) if kept]
     items = [values[0][one] for one, _ in held], [values[1][two] for _, two in held]
     try:
@@ -167,6 +170,8 @@ def _of_sums(tables: Tables, name: str, way: Summed, items: Items, there: Bools)
     shown = [end if math.isfinite(end) else None for end in ends]
     if None in shown:
         difference = Difference(None, None, None, None, METHOD, len(items[0]), why=UNDEFINED)
+    elif tables.question.anytime:
+        difference = Difference(ends[1] - ends[0], None, None, None, BETTING, len(items[0]), why=NO_MEAN)
     else:
         difference = resampled_difference(_drawn(how, items, units, tables.question))
     counts = len(items[0]), len(items[1])
@@ -206,7 +211,16 @@ def _rollouts(side: Rollouts, values: Column) -> Rollouts:
     every = np.arange(len(side.tasks))
     outcome = np.full(len(every), SCORED, dtype=np.uint8)
     return Rollouts(
-        side.keys, side.tasks, np.zeros_like(every), every, np.zeros_like(every), outcome, {"reward": values}, {}, {}
+        side.keys,
+        side.tasks,
+        np.zeros_like(every),
+        every,
+        np.zeros_like(every),
+        outcome,
+        {"reward": values},
+        {},
+        {},
+        turn=side.turn,
     )
 
 

@@ -16,7 +16,7 @@ from calipers.comparison.question import Question
 from calipers.comparison.reads import columns_of, of_both
 from calipers.comparison.runs import Meeting
 from calipers.comparison.side import Side
-from calipers.comparison.told import gaps_told
+from calipers.comparison.told import gaps_told, waiting_told
 from calipers.comparison.values import Table
 from calipers.reports.compare import Flips
 from calipers.rollouts.labels import has
@@ -81,6 +81,7 @@ def drafted(meeting: Meeting, one: int, two: int, sides: Sequence[Side], questio
             if key is None:
                 notes, refused = [*notes, *told.notes], told.refused
     notes += [*gaps_told(names[0], common.first, plan.missing), *gaps_told(names[1], common.second, plan.missing)]
+    notes += waiting_told(common.settled) if question.anytime else []
     notes += warnings_of(names, (common.first, common.second))
     counts = len(common.first), len(common.second)
     if counts[0] != counts[1]:

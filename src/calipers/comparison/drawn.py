@@ -16,6 +16,7 @@ from calipers.dialects.dialect import Asked
 from calipers.metrics.metric import Metric
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.groups import Groups
+from calipers.stats.anytime import BETTING, NO_MEAN
 from calipers.stats.interval import ONE_CLUSTER, ONE_TASK
 from calipers.stats.paired import NO_COMMON, Difference, apart
 from calipers.stats.paired_bootstrap import UNDEFINED, Resampled, by_draws
@@ -33,6 +34,7 @@ def drawn(matter: Matter) -> Measured:
     """The difference of a metric that only all samples together have."""
     held = [_by_task(columns[0], side.by_task) for side, columns in zip(matter.sides, matter.columns, strict=True)]
     there = np.array([bool(len(one)) and bool(len(two)) for one, two in zip(*held, strict=True)], dtype=bool)
+    there &= matter.counted
     first, second = ([task for task, filled in zip(side, there.tolist(), strict=True) if filled] for side in held)
     computes = _compute(matter.both.first), _compute(matter.both.second)
     samples = matter.samples(there)
@@ -57,6 +59,8 @@ def _judged(value: float, draw: Callable[[Sequence[int]], float], code: Ints, si
     units = int(code.max()) + 1
     if not math.isfinite(value):
         return Difference(None, None, None, None, METHOD, units, why=UNDEFINED)
+    if matter.question.anytime:
+        return Difference(value, None, None, None, BETTING, units, why=NO_MEAN)
     if units < 2:
         why = ONE_TASK if len(code) < 2 else ONE_CLUSTER
         return Difference(value, None, None, None, METHOD, units, why=why)

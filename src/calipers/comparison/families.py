@@ -98,6 +98,10 @@ def at_confidence(difference: Difference, confidence: float) -> Difference:
         test = STRICT if difference.method == STRICT else FLOORED_T
         again = judged(difference.evidence, limits, confidence, test)
         return replace(again, p=difference.p, method=difference.method)
+    if difference.sequence is not None and difference.width is not None and difference.value is not None:
+        ends = difference.sequence.ends(difference.value / difference.width, confidence)
+        found = None if ends is None else (difference.width * ends[0], difference.width * ends[1])
+        return replace(difference, interval=found)
     if difference.draws is not None and difference.value is not None:
         again = resampled_difference(by_draws(difference.value, difference.draws, confidence, difference.units))
         return replace(again, p=difference.p, method=difference.method)

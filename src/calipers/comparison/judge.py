@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from calipers.comparison.families import Cut, Standing, at_confidence
 from calipers.comparison.matter import Measured
 from calipers.comparison.question import SIDAK, Question
@@ -33,6 +35,7 @@ def finding(cut: Cut, standing: Standing, question: Question, tests: int, *, cla
         samples=measured.repeats,
         clustered=question.plan.cluster is not None,
         tests=tests if stepwise else 1,
+        anytime=_even(measured),
     )
     word, sentence = _worded(said, better, standing, question, tests)
     shaky = word in DECIDED[:4] and undone_by_one(difference, confidence)
@@ -66,6 +69,7 @@ def finding(cut: Cut, standing: Standing, question: Question, tests: int, *, cla
         sentence=sentence,
         more_tasks=said.more_tasks,
         more_samples=said.more_samples,
+        new_tasks=said.new_tasks,
         p_equivalent=equivalence(difference, margin, confidence=confidence).p if able and margin else None,
         p_not_worse=non_inferiority(difference, margin, higher_is_better=better is not False, confidence=confidence).p
         if able and margin and better is not None
@@ -82,6 +86,11 @@ def finding(cut: Cut, standing: Standing, question: Question, tests: int, *, cla
         margin_method=margin_method(difference) if able else None,
         tasks_for_margin=too_few(difference, margin, confidence) if able and margin else None,
     )
+
+
+def _even(measured: Measured) -> bool:
+    """Whether every task has the same weight, so that tasks can be judged one after another."""
+    return measured.weights is None or all(len(np.unique(side[measured.there])) < 2 for side in measured.weights)
 
 
 def _worded(said: Verdict, better: bool | None, standing: Standing, question: Question, tests: int) -> tuple[str, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from calipers.comparison.align import Common
 from calipers.comparison.question import Question
 from calipers.comparison.reads import Both
@@ -45,6 +47,13 @@ class Matter:
         """Which way is better; None where neither is known to be."""
         metric = self.both.first.metric
         return metric.higher_is_better if isinstance(metric, Metric) else None
+
+    @property
+    def counted(self) -> Bools:
+        """The tasks that are looked at, [T]: all, or where the verdict is asked for on the way, the settled ones."""
+        if self.question.anytime:
+            return self.common.settled
+        return np.ones(len(self.common.own_ids), dtype=bool)
 
     def samples(self, there: Bools) -> tuple[int, int]:
         """How many samples of the marked tasks each run has, [T] given."""

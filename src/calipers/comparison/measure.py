@@ -20,8 +20,10 @@ from calipers.metrics.economics import COST_PER_SOLVED
 from calipers.metrics.metric import Metric, Opaque
 from calipers.metrics.reduce import passed, task_mean
 from calipers.metrics.rewards import passes
+from calipers.pipeline import demand_range
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.sums import total
+from calipers.stats.anytime import BETTING, NO_MEAN, UNEVEN, anytime
 from calipers.stats.mcnemar import flips
 from calipers.stats.paired import FLOORED_T, NO_COMMON, STRICT, Difference, apart, judged, rate_units, units_of
 from calipers.stats.paired_bootstrap import paired_bootstrap, paired_bootstrap_of_values, ratio
@@ -49,7 +51,7 @@ def _measure(matter: Matter) -> Measured:
     if not isinstance(metric, Metric) or metric.rows:
         return _untested(drawn(matter), metric)
     reduced = rounded_alike(*(reduced_of(matter, place, matter.columns[place]) for place in (0, 1)))
-    there = reduced[0].given & reduced[1].given
+    there = reduced[0].given & reduced[1].given & matter.counted
     pair = (reduced[0].values[there], reduced[1].values[there])
     counts = pair[0].ndim > 1
     outright = _outright(reduced, there)
@@ -67,7 +69,10 @@ def _measure(matter: Matter) -> Measured:
         samples=matter.samples(there),
         values=_task_values(metric, reduced),
         weights=(reduced[0].values[:, 1], reduced[1].values[:, 1]) if counts else None,
-        mcnemar=flips(outright[0][there], outright[1][there]) if outright and counted else None,
+        # whose p holds for one look only
+        mcnemar=flips(outright[0][there], outright[1][there])
+        if outright and counted and not matter.question.anytime
+        else None,
         pair=variance,
         repeats=repeats,
     )
@@ -111,7 +116,7 @@ def tested(matter: Matter, first: Column, second: Column) -> Difference:
     if not isinstance(metric, Metric):
         raise TypeError(f"{metric.name} has no task values")
     reduced = rounded_alike(first, second)
-    there = reduced[0].given & reduced[1].given
+    there = reduced[0].given & reduced[1].given & matter.counted
     pair = (reduced[0].values[there], reduced[1].values[there])
     return _tested(metric, matter, pair, there, _outright(reduced, there))
 
@@ -129,6 +134,8 @@ def _tested(
     units = None if matter.clusters is None else matter.clusters[there]
     if not len(first):
         return Difference(None, None, None, None, test, 0, why=NO_COMMON)
+    if matter.question.anytime:
+        return _in_order(metric, matter, pair, there, units)
     if test == METHOD or metric.aggregate not in (mean, posterior, pooled):
         return _bootstrapped(metric, matter, pair, units)
     with np.errstate(invalid="ignore"):
@@ -145,6 +152,29 @@ def _tested(
         )
     counted = flips(outright[0][there], outright[1][there])
     return replace(found, p=counted.exact if test == "mcnemar" else counted.mid_p, method=test)
+
+
+def _in_order(
+    metric: Metric, matter: Matter, pair: tuple[Floats, Floats], there: Bools, units: Ints | None
+) -> Difference:
+    """The difference by the test that may be asked after every task, where the metric is a mean of task values."""
+    order = matter.common.order
+    order = (np.cumsum(there) - 1)[order[there[order]]]  # places among the tasks that are there
+    first, second = (side[order] for side in pair)
+    uneven = metric.aggregate is pooled and any(len(np.unique(side[:, 1])) > 1 for side in pair)
+    if uneven or metric.aggregate not in (mean, posterior, pooled):
+        ends = _value(metric, matter, first), _value(metric, matter, second)
+        value = None if ends[0] is None or ends[1] is None else ends[1] - ends[0]
+        count = len(first) if units is None else len(np.unique(units))
+        return Difference(value, None, None, None, BETTING, count, why=UNEVEN if uneven else NO_MEAN)
+    if metric.aggregate is pooled:
+        first, second = (side[:, 0] / side[:, 1] for side in (first, second))
+    return anytime(
+        apart(second, first),
+        None if units is None else units[order],
+        limits=_limits(metric, matter),
+        confidence=matter.confidence,
+    )
 
 
 def _bootstrapped(metric: Metric, matter: Matter, pair: tuple[Floats, Floats], units: Ints | None) -> Difference:
@@ -177,8 +207,14 @@ def _value(metric: Metric, matter: Matter, values: Floats) -> float | None:
 
 def _limits(metric: Metric, matter: Matter) -> tuple[float, float] | None:
     """The range of the values, where it is known."""
+    known = matter.question.plan.range
+    if known is not None and metric.reads[0] == "reward":
+        for side, columns in zip(matter.sides, matter.columns, strict=True):
+            demand_range(side, columns[0], matter.both.first.params.get("reward") or "reward", known)
     if metric.range is not None or not metric.of_rewards:
         return metric.range
+    if known is not None:
+        return metric.reach(known)
     kept = [columns[0].kept() for columns in matter.columns]
     return (0.0, 1.0) if all(bool(((side >= 0) & (side <= 1)).all()) for side in kept) else None
 

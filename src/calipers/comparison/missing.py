@@ -20,7 +20,8 @@ from calipers.dialects.dialect import Asked
 from calipers.errors import InputError
 from calipers.metrics.aggregate import mean, pooled
 from calipers.metrics.bayes import posterior
-from calipers.metrics.metric import Metric
+from calipers.metrics.metric import UNIT, Metric
+from calipers.plan import Plan
 from calipers.reports.compare import Finding, Tipping
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.ledger import contributed
@@ -29,10 +30,7 @@ from calipers.rollouts.table import Rollouts
 from calipers.stats.missing import MOST_MISSING, Fillings, TippingPoint, tipping_point
 from calipers.stats.paired import FLOORED_T
 
-BOTTOM, TOP = 0.0, 1.0
-"""The ends of the range of rewards: a missing rollout that failed, and one that passed."""
-
-NO_RANGE: Final = "no bounds are known: rewards are not all from 0 to 1"
+NO_RANGE: Final = "no bounds are known: rewards are not all from 0 to 1, and --range names no other range"
 _DECIDED: Final = {"better": "worse", "worse": "better", "higher": "lower", "lower": "higher"}
 """Verdicts that missing rollouts could turn, and what each would turn into."""
 
@@ -77,16 +75,21 @@ def filled_matter(matter: Matter, first: float, second: float) -> Matter:
 
 
 def fillable(matter: Matter) -> bool:
-    """Whether the difference is known for every filling: a metric of rewards from 0 to 1."""
+    """Whether the difference is known for every filling: a metric of rewards with a known range."""
     if no_filling(matter.both.first) is not None:
         return False
-    return all(bool(columns) and within_range(columns[0]) for columns in matter.columns)
+    return all(bool(columns) and within_range(columns[0], ends_of(matter.question.plan)) for columns in matter.columns)
 
 
-def within_range(rewards: Column) -> bool:
-    """Whether all rewards lie from 0 to 1, so that a missing one does, too."""
+def ends_of(plan: Plan) -> tuple[float, float]:
+    """The ends of the range of rewards: a missing rollout that failed, and one that passed."""
+    return plan.range or UNIT
+
+
+def within_range(rewards: Column, ends: tuple[float, float]) -> bool:
+    """Whether all rewards lie in the range, so that a missing one does, too."""
     kept = rewards.kept()
-    return bool(((kept >= BOTTOM) & (kept <= TOP)).all())
+    return bool(((kept >= ends[0]) & (kept <= ends[1])).all())
 
 
 def with_missing(found: Finding, matter: Matter, tests: int) -> Finding:
@@ -102,12 +105,13 @@ def with_missing(found: Finding, matter: Matter, tests: int) -> Finding:
     found = replace(found, missing=counts)
     if found.delta is None or not fillable(matter):
         return found
-    ends = {value: filled_matter(matter, TOP - value, value) for value in (BOTTOM, TOP)}
+    bottom, top = ends_of(matter.question.plan)
+    ends = [filled_matter(matter, top, bottom), filled_matter(matter, bottom, top)]
     able = isinstance(matter.both.first.metric, Metric) and matter.both.first.metric.aggregate in _TESTED
     try:
-        low, high = (measure(end).difference for end in ends.values())
+        low, high = (measure(end).difference for end in ends)
     except InputError:  # McNemar's test of what filled rollouts make more than one pass or fail a task
-        low, high = (measure(_by_default(end)).difference for end in ends.values())
+        low, high = (measure(_by_default(end)).difference for end in ends)
         able = False
     if low.value is None or high.value is None:
         return found
@@ -134,7 +138,7 @@ def _lost_of(matter: Matter) -> tuple[Bools, Bools]:
     reads = matter.both.first.metric.reads
     place = reads.index("reward") if "reward" in reads and all(matter.columns) else None
     one, two = (
-        lost(side, None if place is None else columns[place])
+        lost(side, None if place is None else columns[place]) & matter.counted[side.task]
         for side, columns in zip(matter.sides, matter.columns, strict=True)
     )
     return one, two
@@ -155,10 +159,11 @@ def _tipping(matter: Matter, gaps: tuple[Bools, Bools], sign: float, level: floa
     Where only the first run lacks some, it is theirs that are counted; None where all that are missing are of tasks
     that have no value even with them.
     """
-    fill = (TOP, BOTTOM) if sign > 0 else (BOTTOM, TOP)  # what speaks against the verdict
+    bottom, top = ends_of(matter.question.plan)
+    fill = (top, bottom) if sign > 0 else (bottom, top)  # what speaks against the verdict
     whole = filled_matter(matter, *fill)
     reduced = [reduced_of(whole, place, whole.columns[place]) for place in (0, 1)]
-    there = np.flatnonzero(reduced[0].given & reduced[1].given)
+    there = np.flatnonzero(reduced[0].given & reduced[1].given & matter.counted)
     counts = [side.by_task.count(lacking) for side, lacking in zip(matter.sides, gaps, strict=True)]
     run = 1 if counts[1][there].any() else 0
     if not counts[run][there].any():
@@ -181,7 +186,7 @@ def _tipping(matter: Matter, gaps: tuple[Bools, Bools], sign: float, level: floa
     one, own_shares = _parts(own[:, there])
     two, other_shares = _parts(other.values[there][None])
     filling = Fillings(direction * one, direction * two[0], (own_shares, other_shares), counts[run][there], kinds)
-    return _told(tipping_point(filling, intact), run, fill[run], len(there))
+    return _told(tipping_point(filling, intact), run, fill[run] == bottom, len(there))
 
 
 def _parts(values: Floats) -> tuple[Floats, Floats]:
@@ -193,10 +198,10 @@ def _parts(values: Floats) -> tuple[Floats, Floats]:
     return values / size, np.full(size, 1 / size)
 
 
-def _told(point: TippingPoint, run: int, adverse: float, tasks: int) -> Tipping:
+def _told(point: TippingPoint, run: int, failed: bool, tasks: int) -> Tipping:
     return Tipping(
         run="second" if run else "first",
-        outcome="failed" if adverse == BOTTOM else "passed",
+        outcome="failed" if failed else "passed",
         most=point.most,
         missing=point.missing,
         exact=point.exact,
@@ -214,7 +219,7 @@ def _by_adverse(matter: Matter, run: int, missing: Bools, adverse: float) -> Flo
     rank = by.rank(missing)
     found: list[Floats] = []
     for adverse_ones in range(int(by.count(missing).max()) + 1):
-        fill = np.where(rank < adverse_ones, adverse, TOP - adverse)
+        fill = np.where(rank < adverse_ones, adverse, sum(ends_of(matter.question.plan)) - adverse)
         rewards = Column(np.where(missing, fill, column.values), column.given | missing)
         found.append(reduced_of(matter, run, [rewards]).values)
     return np.stack(found)

@@ -11,6 +11,7 @@ from typing import Final
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.request import Request
 from calipers.plan import Plan
+from calipers.stats.anytime import BETTING
 from calipers.stats.paired import FLOORED_T, STRICT
 
 TESTS: Final = {  # what is asked for -> what stands in the document
@@ -25,6 +26,8 @@ SIDAK: Final = "sidak"
 ADJUSTMENTS: Final = (SIDAK, "holm", "bh", "none")
 _SLICED: Final = re.compile(r"(?P<metric>.*?)\s*\[(?P<key>[^\[\]=]+)=(?P<value>.*)\]\s*", re.DOTALL)
 SHOWN = 10  # flips of a kind
+ORDER: Final = "second run: its plan, when its tasks started, or their first rows"
+"""Whose order tasks have where they are looked at one after another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Question:
     """A comparison, fully decided."""
 
     plan: Plan
-    test: str  # one of the values of TESTS
+    test: str  # one of the values of TESTS, or betting
     adjust: str
     margin: float | None
     baseline: str | None
@@ -74,6 +77,11 @@ class Question:
     tables: Sequence[str] | None  # the numbers of lm-evaluation-harness' tables that are asked for; None: all of them
     primary: Primary | None = None  # None: the first metric on all tasks
     filled: tuple[float, float] | None = None  # what the missing rollouts of the first and the second run are
+
+    @property
+    def anytime(self) -> bool:
+        """Whether the verdict may be asked for after every batch of tasks."""
+        return self.test == BETTING
 
 
 def make_question(
@@ -85,6 +93,7 @@ def make_question(
     baseline: str | None,
     flips: int,
     tables: Sequence[str] | None,
+    anytime: bool = False,
     primary: Primary | None = None,
     filled: tuple[float, float] | None = None,
 ) -> Question:
@@ -101,4 +110,6 @@ def make_question(
         raise InputError(f"flips is {flips}; expected an integer >= 0")
     if plan.cluster and test in ("mcnemar", "mid-p"):
         raise InputError(f"--test {test} takes every task for itself; expected another test beside --cluster")
-    return Question(plan, TESTS[test], adjust, margin, baseline, flips, tables, primary, filled)
+    if anytime and test != "default":
+        raise InputError(f"--anytime is a test of its own; expected no --test {test} beside it")
+    return Question(plan, BETTING if anytime else TESTS[test], adjust, margin, baseline, flips, tables, primary, filled)

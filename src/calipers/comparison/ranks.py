@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from itertools import combinations
-from typing import cast
+from typing import TypedDict, cast
 
 import numpy as np
 
@@ -24,10 +24,17 @@ from calipers.stats.interval import ONE_CLUSTER
 from calipers.stats.multiplicity import ranking
 from calipers.stats.paired import apart
 from calipers.stats.paired_bootstrap import least_p
+from calipers.stats.ranks import rank_sets, winner
 
 FEW = "fewer than two tasks have a value in every run"
 ALL_ONE_WAY = "by chance all may point one way"
 UNEQUAL = "the runs have different numbers of samples: a rate over samples has no common weights"
+
+
+class _Sure(TypedDict):
+    higher_is_better: bool
+    confidence: float
+    seed: int
 
 
 def ranks(meeting: Meeting, question: Question) -> list[Ranks]:
@@ -86,14 +93,13 @@ def _ranked(text: str, asked: Sequence[Asked], meeting: Meeting, places: Sequenc
     drawn = count if units is None else len(np.unique(units))
     if least_p(drawn) > 1 - plan.confidence:
         return Ranks(text, count, [], None, None, f"{drawn} are too few to draw ranks from: {ALL_ONE_WAY}")
-    found = ranking(
-        _alike(held),
-        weights,
-        units,
-        higher_is_better=_metric(asked[0]).higher_is_better is not False,
-        confidence=plan.confidence,
-        seed=plan.seed,
+    sure = _Sure(
+        higher_is_better=_metric(asked[0]).higher_is_better is not False, confidence=plan.confidence, seed=plan.seed
     )
+    held = _alike(held)
+    found = ranking(held, weights, units, **sure)
+    sets = rank_sets(held, weights, units, **sure)
+    best = winner(held, weights, units, limits=_limits(asked, meeting, question), **sure)
     order = np.argsort(found.ranks, kind="stable").tolist()
     stand = [
         Place(
@@ -102,10 +108,23 @@ def _ranked(text: str, asked: Sequence[Asked], meeting: Meeting, places: Sequenc
             float(found.ranks[run]),
             (float(found.low[run]), float(found.high[run])),
             float(found.chance_best[run]),
+            (int(sets.low[run]), int(sets.high[run])),
         )
         for run in order
     ]
-    return Ranks(text, count, stand, found.optimism, found.corrected)
+    return Ranks(text, count, stand, found.optimism, found.corrected, winner=best)
+
+
+def _limits(asked: Sequence[Asked], meeting: Meeting, question: Question) -> tuple[float, float] | None:
+    """The range of the values, where it is known: rewards lie in [0, 1] when those of all runs do."""
+    metric = _metric(asked[0])
+    if metric.range is not None or not metric.of_rewards:
+        return metric.range
+    rewards = (
+        columns_of(one, part, name, zero=question.plan.missing == "zero")[0].kept()
+        for one, part, name in zip(asked, meeting.parts, meeting.names, strict=True)
+    )
+    return (0.0, 1.0) if all(bool(((some >= 0) & (some <= 1)).all()) for some in rewards) else None
 
 
 def _alike(held: Floats) -> Floats:

@@ -14,6 +14,8 @@ from calipers.errors import Incomplete, InputError, UnknownName, nearest
 from calipers.pipeline import Source
 from calipers.readers.files import STDIN
 from calipers.readers.lm_eval_rows import COMPARED
+from calipers.reports.figures import counted
+from calipers.rollouts.column import Bools
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.table import Rollouts
 
@@ -26,6 +28,14 @@ def gaps_told(name: str, part: Rollouts, missing: str) -> list[str]:
     what = "counted as 0" if missing == "zero" else "excluded"
     are = "is" if gaps == 1 else "are"
     return [f"{name}: {gaps:,} of {len(part):,} rollouts of these tasks {are} missing ({what})"]
+
+
+def waiting_told(settled: Bools) -> list[str]:
+    """A sentence on the tasks that are not looked at yet, as tasks before them are unfinished."""
+    waiting = int((~settled).sum())
+    if not waiting:
+        return []
+    return [f"{counted(waiting, 'task')} left out, from the first unfinished one on: finish the runs to count them"]
 
 
 def check_gaps(meeting: Meeting, question: Question) -> None:

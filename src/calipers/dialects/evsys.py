@@ -10,7 +10,7 @@ EVSYS = Dialect(
         "avg": "mean_reward",
         "mean_reward": "mean_reward",
         "pass@1": "any_of_first_1",
-        "pass@3": "any_of_first_3",
+        "pass@3": "any_of_first_3(short=judged)",
         "pass^3": "all_of_first_3",
         "pass_rate": "pass_rate",
     },

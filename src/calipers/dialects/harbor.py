@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from calipers.dialects.harbor_job import asked_metrics
 from calipers.dialects.harbor_words import DEFAULT, WORDS
 from calipers.metrics.harbor_pooled import STATISTICS, counted, ladder, statistic
 from calipers.metrics.harbor_tally import ADHOC, evals_key
-from calipers.readers.harbor_trial import EXCEPTION, UNFINISHED, VERIFIED
+from calipers.readers.harbor_trial import EXCEPTION, UNFINISHED, VERIFIED, WRITTEN
 from calipers.rollouts.column import Bools
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, OUTCOMES, SCORED
@@ -54,7 +55,7 @@ def seen(rollouts: Rollouts) -> Rollouts:
 def own(part: Rollouts, asked: Sequence[str]) -> Mapping[str, Any]:
     """An eval as Harbor's job result holds it, with numbers of trials where Harbor lists their names."""
     agent, model, dataset = part.keys[0]
-    exceptions = _exceptions(part)
+    exceptions, written = _exceptions(part), _written(part)
     empty = _labelled(part, VERIFIED, "empty")
     rewards = {key: column for key, column in part.rewards.items() if column.given.any()}
     rewarded = empty.copy()
@@ -68,7 +69,7 @@ def own(part: Rollouts, asked: Sequence[str]) -> Mapping[str, Any]:
             "n_errors": sum(exceptions.values()),
             "metrics": [_finite(statistic(name, rewards, len(part))) for name in names],
             "pass_at_k": {str(k): value for k, value in ladder(rewards, part.by_task, empty).items()},
-            "reward_stats": {key: counted(column) for key, column in sorted(rewards.items())},
+            "reward_stats": {key: counted(column, written.get(key, {})) for key, column in sorted(rewards.items())},
             "exception_stats": exceptions,
         }
     }
@@ -87,6 +88,19 @@ def _labelled(rollouts: Rollouts, name: str, value: str | None = None) -> Bools:
     if value is None:
         return found.code >= 0
     return np.isin(found.code, [code for code, held in enumerate(found.values) if held == value])
+
+
+def _written(part: Rollouts) -> dict[str, dict[float, str]]:
+    """How the files write each value of each reward: 1 or 1.0 as in the trial that began first, as Harbor does."""
+    labels = part.labels.get(WRITTEN)
+    if labels is None:
+        return {}
+    trials = [json.loads(labels.values[code]) for code in np.unique(labels.code[labels.code >= 0]).tolist()]
+    found: dict[str, dict[float, str]] = {}
+    for _, _, texts in sorted(trials, key=lambda trial: trial[:2]):
+        for name, text in texts.items():
+            found.setdefault(name, {}).setdefault(float(text), text)
+    return found
 
 
 def _exceptions(part: Rollouts) -> dict[str, int]:
@@ -125,7 +139,7 @@ HARBOR = Dialect(
     metrics=WORDS,
     default=DEFAULT,
     missing="zero",
-    labels=(VERIFIED, EXCEPTION, ERROR_KIND),
+    labels=(VERIFIED, EXCEPTION, WRITTEN, ERROR_KIND),
     every_reward=True,
     seen=seen,
     own=own,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from calipers.dialects.lm_eval_scoring import TaskScores
 from calipers.metrics.lm_eval_stderr import ITERATIONS
 from calipers.metrics.lm_eval_task import TaskNumbers, aggregate_group
-from calipers.reports.lm_eval import available, results_object, task_row
+from calipers.reports.lm_eval import available, results_object, task_row, without_address
 from calipers.tasks.lm_eval.config import TaskConfig
 from calipers.tasks.lm_eval.groups import Group, Leaf
 
@@ -134,7 +134,7 @@ def _config(one: Ran) -> dict[str, Any]:
 
 
 def _shown(value: Any, key: str = "") -> Any:
-    """A configuration with its functions as their source; inside filters, as Python shows them."""
+    """A configuration with its functions as their source; inside filters, as Python shows them, less the address."""
     if isinstance(value, Mapping):
         return {str(name): _shown(inner, key or str(name)) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -142,8 +142,8 @@ def _shown(value: Any, key: str = "") -> Any:
     if not callable(value):
         return value
     if key == "filter_list":
-        return repr(value)
+        return without_address(repr(value))
     try:
         return inspect.getsource(value)
     except (OSError, TypeError):
-        return repr(value)
+        return without_address(repr(value))

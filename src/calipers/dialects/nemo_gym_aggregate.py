@@ -128,7 +128,7 @@ def _entries(found: Any) -> list[Mapping[str, Any]]:
     if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
         raise PluginError(f"{PER_TASK} is {type(found).__name__}; expected a list of objects, each with {TASK}")
     for entry in found:
-        if not isinstance(task := entry.get(TASK), (int, str, NoneType)):
+        if not isinstance(task := entry.get(TASK), (int, float, str, NoneType)):
             raise PluginError(f"{PER_TASK}: {TASK} is {task!r:.60}; expected the number or the text of a task")
     return found
 

@@ -19,7 +19,10 @@ from calipers.gating.table import Shown, Who, picked, worked_out, written
 from calipers.gating.worst import Key, scored_filled
 from calipers.pipeline import score
 from calipers.readers.files import STDIN
+from calipers.readers.run_stop import stop_said
 from calipers.reports.result import SCHEMA
+from calipers.rollouts.stop import Stop
+from calipers.stats.stopped import NO_SEQUENCE
 
 LARGEST: Final = 1 << 28
 ZERO: Final = "zero"
@@ -33,6 +36,7 @@ class _Document(msgspec.Struct):
     confidence: float | None = None
     lm_eval: list[Shown] = []
     missing: str = "gap"
+    stopped: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Answers:
     tables: Mapping[Who, Mapping[str, Number]] = field(default_factory=dict)  # of lm-evaluation-harness, by group
     known: Sequence[str] = ()  # the names that their tables have
     confidence: float | None = None  # of the intervals
-    filled: Mapping[float, Mapping[Who, Group]] = field(default_factory=dict)  # an end of the range -> the groups with
+    filled: Mapping[int, Mapping[Who, Group]] = field(default_factory=dict)  # an end of the range -> the groups with
     # every missing rollout there, where that is asked for
     unknown: Mapping[Key, str] = field(default_factory=dict)  # a metric of which that says nothing -> why
     zero: bool = False  # missing rollouts count 0, by the rule that was asked for
@@ -70,6 +74,8 @@ class Answers:
             return None
         if wanted.by is not None:
             return Number(None, why=f"{wanted.metric} has no value in a slice, only delta({wanted.metric}[...])")
+        if group.stopped is not None and found.interval is not None:
+            return msgspec.structs.replace(found, interval=None, why=NO_SEQUENCE)
         return found
 
 
@@ -81,6 +87,7 @@ class Scoring:
     missing: str | None = None
     cluster: str | None = None
     reward: str | None = None
+    range: tuple[float, float] | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     confidence: float | None = None
     seed: int | None = None
@@ -116,7 +123,9 @@ def answers(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scori
     held = _read(path)
     tables = written(held.lm_eval, [group.who for group in held.groups])
     known = short(key for table in tables.values() for key in table)
-    return Answers(path, held.groups, True, (), tables, known, held.confidence, zero=held.missing == ZERO)
+    return Answers(
+        path, held.groups, True, _stops(path, held), tables, known, held.confidence, zero=held.missing == ZERO
+    )
 
 
 def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring) -> Answers:
@@ -133,21 +142,34 @@ def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scori
             known += keys
         if not known and not any(tables.values()):
             raise next(iter(asked.theirs.values()))
+    warned = [f"warning: {said}" for group in result.groups for said in group.warnings]
+    notes = [*result.notes, *_stops("", found), *warned]
     zero = found.missing == ZERO
-    return Answers(path, found.groups, False, result.notes, tables, short(known), found.confidence, zero=zero)
+    return Answers(path, found.groups, False, notes, tables, short(known), found.confidence, zero=zero)
 
 
-def with_filled(found: Answers, metrics: Sequence[str], by: Sequence[str], scoring: Scoring, *ends: float) -> Answers:
-    """The same with rollouts scored once more for each end of the range, every missing one there."""
+def with_filled(found: Answers, metrics: Sequence[str], by: Sequence[str], scoring: Scoring, *ends: int) -> Answers:
+    """The same with rollouts scored once more for each end of the range (`BOTTOM`, `TOP`), every missing one there."""
     held, unknown = dict(found.filled), dict(found.unknown)
     asked = named(list(metrics) or None, scoring.dialect, [found.path])
-    for value in ends:
-        if value not in held:
-            filled = scored_filled(found.path, asked.ours or None, by, scoring.given(), value)
+    for end in ends:
+        if end not in held:
+            filled = scored_filled(found.path, asked.ours or None, by, scoring.given(), end)
             twins = msgspec.convert(filled.result.to_dict(), _Document).groups
-            held[value] = {group.who: group for group in twins}
+            held[end] = {group.who: group for group in twins}
             unknown |= filled.unknown
     return replace(found, filled=held, unknown=unknown)
+
+
+def _stops(path: str, found: _Document) -> list[str]:
+    """That stopping rules ended runs of a result, where its notes do not say it, and what that does to its values."""
+    if found.stopped is None:
+        return []
+    biases = [group.stopped.bias for group in found.groups if group.stopped and group.stopped.bias]
+    if not biases:  # of an earlier version
+        stop = stop_said(found.stopped)
+        biases = [Stop(stop.rule, stop.metric, stop.side).bias]
+    return [*([f"{path}: {found.stopped}"] if path else []), *dict.fromkeys(biases)]
 
 
 def _read(path: str) -> _Document:

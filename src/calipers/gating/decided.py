@@ -12,7 +12,7 @@ from calipers.gating.differences import Differences
 from calipers.gating.groups import Cut, Group, Number
 from calipers.gating.policy import Gaps
 from calipers.gating.requirement import OPS, Requirement
-from calipers.gating.worst import NO_BOUNDS, NO_ENDS
+from calipers.gating.worst import BOTTOM, NO_BOUNDS, NO_ENDS, TOP
 from calipers.reports.figures import figure
 from calipers.reports.gate import Check, Word
 
@@ -94,7 +94,7 @@ def at_ends(
     wanted: Requirement,
     part: Group | Cut,
     number: Number,
-    twins: Callable[[float], Number | None] | None,
+    twins: Callable[[int], Number | None] | None,
     unknown: str | None,
 ) -> Missing | None:
     """What is missing of a number of one result; None where nothing is.
@@ -109,7 +109,7 @@ def at_ends(
     if twins is None:
         return Missing(said, count, None, NO_ENDS, finished=True)
     place = int(wanted.end == "upper")
-    found = [twin.interval[place] if twin and twin.interval else math.nan for twin in (twins(0.0), twins(1.0))]
+    found = [twin.interval[place] if twin and twin.interval else math.nan for twin in (twins(BOTTOM), twins(TOP))]
     if unknown or not all(map(math.isfinite, found)):
         return Missing(said, count, None, unknown or NO_INTERVAL)
     return Missing(said, count, (found[0], found[1]))

@@ -9,14 +9,15 @@ from typing import Any
 
 import msgspec
 
-from calipers.comparison.missing import BOTTOM, TOP
 from calipers.errors import InputError, UnknownName
 from calipers.gating.answers import Answers, Scoring, answers, is_document
 from calipers.gating.groups import Group, Number
 from calipers.gating.requirement import Requirement, metric_key
 from calipers.gating.worst import NO_BOUNDS, at_end
+from calipers.metrics.metric import UNIT
 from calipers.reports.compare import Comparison, Contest, Pair, Run
 from calipers.reports.compare_words import common, names_of
+from calipers.reports.figures import counted
 from calipers.stats.equivalence import margin_ends, margin_method, p_at_margin, too_few
 from calipers.stats.paired import Difference
 
@@ -138,7 +139,8 @@ def differences(
     before = answers(baseline, metrics, by, scoring)
     both = None
     if filled(before):
-        ends = (TOP, BOTTOM), (BOTTOM, TOP)
+        bottom, top = scoring.range or UNIT
+        ends = (top, bottom), (bottom, top)
         both = compare(baseline, path, filled=ends[0], **asked), compare(baseline, path, filled=ends[1], **asked)
     notes = [
         note
@@ -173,9 +175,10 @@ def _against(wanted: Requirement, number: Number, found: Difference, confidence:
     needed = too_few(found, abs(wanted.number), 1 - alpha)
     if p > alpha and needed is not None:
         what = "loss" if lower else "gain"
+        unit = "cluster" if found.evidence and found.evidence.clustered else "task"
         said.append(
-            f"{found.units:,} units without any difference do not rule out a {what} of {abs(wanted.number):g}: "
-            f"at least {needed:,} are needed"
+            f"{counted(found.units, unit)} without any difference do not rule out a {what} of "
+            f"{abs(wanted.number):g}: at least {needed:,} are needed"
         )
     return msgspec.structs.replace(number, interval=ends, remark="; ".join(said))
 

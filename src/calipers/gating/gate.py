@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from calipers.comparison.missing import BOTTOM, TOP
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.gating.answers import Answers, Scoring, answers, with_filled
 from calipers.gating.decided import Missing, at_ends, decided, lacking, of_difference, undecided
@@ -15,7 +14,7 @@ from calipers.gating.groups import Cut, Group, Number
 from calipers.gating.policy import Gaps, Named, Policy
 from calipers.gating.requirement import Requirement, metric_key
 from calipers.gating.slices import of_every, of_weakest
-from calipers.gating.worst import at_end, worst_of
+from calipers.gating.worst import BOTTOM, TOP, at_end, worst_of
 from calipers.reports.figures import figure
 from calipers.reports.gate import Check, Gate, Word
 from calipers.stats.missing import MOST_MISSING
@@ -144,7 +143,7 @@ def _missing(
     if wanted.delta and apart is not None:
         return of_difference(wanted, group, number, apart)
 
-    def twin(end: float) -> Number | None:
+    def twin(end: int) -> Number | None:
         filled = found.filled.get(end, {}).get(group.who)
         return None if filled is None else _held(wanted, filled)
 
@@ -256,7 +255,8 @@ def _gaps_decide(wanted: Requirement, number: Number) -> str | None:
     """That the rollouts without a number could have turned the answer, where they could."""
     if number.bounds is None or wanted.end is not None or wanted.delta:
         return None
-    if len({wanted.met(end) for end in number.bounds}) == 1:
+    shown = [] if number.value is None else [number.value]  # without undefined tasks, which the bounds include
+    if len({wanted.met(end) for end in (*number.bounds, *shown)}) == 1:
         return None
     low, high = (figure(end) for end in number.bounds)
     return f"the missing rollouts may decide it: {low} to {high}, whatever they are"

@@ -29,6 +29,12 @@ class Ledger(msgspec.Struct, frozen=True, gc=False):
     gaps: int
 
 
+class Stopped(msgspec.Struct, frozen=True, gc=False):
+    """The stopping rule that ended a run early."""
+
+    bias: str | None = None
+
+
 class Cut(msgspec.Struct, frozen=True):
     """Some rollouts of a group."""
 
@@ -46,6 +52,7 @@ class Group(msgspec.Struct, frozen=True):
     dataset: str | None = None
     breakdowns: dict[str, dict[str, Cut]] = msgspec.field(default_factory=dict)
     economics: dict[str, Any] = msgspec.field(default_factory=dict)
+    stopped: Stopped | None = None
 
     @property
     def who(self) -> tuple[str | None, str | None, str | None]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from calipers.comparison.missing import NO_RANGE, filled_rollouts, no_filling, within_range
+from calipers.comparison.missing import NO_RANGE, ends_of, filled_rollouts, no_filling, within_range
 from calipers.dialects.reads import per_reward
 from calipers.errors import InputError
 from calipers.gating.groups import Cut, Group, Number
@@ -20,6 +20,7 @@ from calipers.rollouts.ledger import contributed
 Key = tuple[str, tuple[tuple[str, str], ...]]
 NO_ENDS: Final = "a finished result keeps no interval with its missing rollouts filled; expected the rollouts"
 NO_BOUNDS: Final = "no bounds are known for it"
+BOTTOM, TOP = 0, 1  # the ends of the range of rewards
 NO_SIDE: Final = "which way is better is not known, so there is no worse end"
 
 
@@ -32,7 +33,7 @@ class Filled:
 
 
 def scored_filled(
-    path: str, metrics: Sequence[Any] | None, by: Sequence[str], given: Mapping[str, Any], value: float
+    path: str, metrics: Sequence[Any] | None, by: Sequence[str], given: Mapping[str, Any], end: int
 ) -> Filled:
     """Fill the missing rollouts of a file with an end of the range and score them, as ``given`` says."""
     if path == STDIN:
@@ -46,9 +47,9 @@ def scored_filled(
             unknown[metric_key(asked.text)] = why
             continue
         for one in per_reward(asked, rollouts, plan.reward, plan.dialect.every_reward):
-            if not within_range(contributed(rollouts, one.params["reward"])):
+            if not within_range(contributed(rollouts, one.params["reward"]), ends_of(plan)):
                 unknown[metric_key(one.text)] = NO_RANGE
-    return Filled(score_rollouts(filled_rollouts(rollouts, value), plan), unknown)
+    return Filled(score_rollouts(filled_rollouts(rollouts, ends_of(plan)[end]), plan), unknown)
 
 
 def at_end(number: Number, part: Group | Cut, *, worse: bool) -> Number:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from calipers.dialects.nemo_gym_inputs import materialize
 from calipers.errors import ClientError, InputError
-from calipers.jobs.collect_agents import agents_of, check_rows, untargeted
+from calipers.jobs.collect_agents import agents_of, check_ready, check_rows, untargeted
 from calipers.jobs.collect_metrics import entries, faults, sent
 from calipers.jobs.collecting import Collecting
 from calipers.pipeline import score_plan
@@ -87,6 +87,7 @@ def collect(asked: Collecting, look: Callable[[Standing], None] = lambda _: None
         )
         owed = [row for row in _owed(files, most) if agent_of(row) in agents]  # a plan that grew may have had others
         if owed:
+            check_ready(agents)
             files.drop_metrics()
             collector.conduct(iter(owed))
             look(standing)
@@ -116,7 +117,7 @@ def _planned(asked: Collecting) -> tuple[list[Row], list[str]]:
         found = materialize(lines, asked.how, asked.input)
     if not found:
         raise InputError.at(asked.input, "no tasks", "expected one JSON object a line")
-    if len({type(row[TASK]) for row in found}) > 1:
+    if len({isinstance(row[TASK], str) for row in found}) > 1:
         raise InputError.at(asked.input, MIXED)
     return list(found), [str(one.message) for one in caught]
 

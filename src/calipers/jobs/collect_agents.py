@@ -74,6 +74,13 @@ def check_rows(agents: Mapping[str, Agent], plan: Sequence[Row], place: str) -> 
             agent.check(row, place)
 
 
+def check_ready(agents: Mapping[str, Agent]) -> None:
+    """SandboxError, before the first call, where a verifier needs what this machine does not have."""
+    for agent in agents.values():
+        if isinstance(agent, SimpleAgent):
+            agent.ready()
+
+
 def untargeted(asked: Collecting, agents: Mapping[str, Agent], plan: Sequence[Row]) -> list[str]:
     """What there is to say of tasks without a target: to `exact_match` alone that is one, the empty text."""
     if asked.verifier != "exact_match":

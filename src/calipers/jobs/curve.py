@@ -18,13 +18,16 @@ from calipers.reports.curve import CurveGroup, Curves, FittedLaw
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.labels import answers, clusters
 from calipers.rollouts.ledger import Ledger, contributed
+from calipers.rollouts.stop import not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.curve import Curve, Ends, beyond, later_points, max_curve, pass_curves
 from calipers.stats.extrapolation import DRAWS, IF, METRICS, Extrapolation, pass_at
 from calipers.stats.first_success import first_success
 from calipers.stats.majority_curve import MOST, majority_curve
+from calipers.stats.stopped import sequence_curve
 
 COST = "cost_usd"
+PASSES = ("pass@k", "pass^k")  # which lie in [0, 1], whatever the rewards
 FARTHEST = 1_000_000
 NO_REWARDS = "no rollout has a reward: there is no sample to draw"
 ONE_SAMPLE = "every task has one sample: the curve is a single point; run with --samples N for more"
@@ -68,10 +71,25 @@ def curve(
     side = opened(source, columns or {}, (*plan.labels, "answer"), progress)
     asked = _Asked(plan, threshold, upto)
     with quietly():
-        groups = [_group(part, key, asked) for part in side.rollouts.groups() for key in rewards_of(part, plan.reward)]
-    return Curves(
-        plan.missing, confidence, threshold, cluster, side.hashed(), groups, _notes(side.rollouts.notes, groups)
-    )
+        pairs = [(part, key) for part in side.rollouts.groups() for key in rewards_of(part, plan.reward)]
+        groups = [_stopped(_group(part, key, asked), part, asked) for part, key in pairs]
+    said = [note for stop in side.rollouts.stops.values() for note in stop.notes]  # which the groups say
+    notes = _notes(not_said(side.rollouts.notes, said), groups)
+    return Curves(plan.missing, confidence, threshold, cluster, side.hashed(), groups, notes)
+
+
+def _stopped(group: CurveGroup, part: Rollouts, asked: _Asked) -> CurveGroup:
+    """A group whose run a stopping rule ended: its bands are confidence sequences, and it says so."""
+    if part.stop is None:
+        return group
+    kept = contributed(part, group.reward).kept()
+    unit = bool(((kept >= 0) & (kept <= 1)).all())
+    clustered, confidence = asked.plan.cluster is not None, asked.plan.confidence
+    curves = [
+        sequence_curve(one, unit=unit or one.metric in PASSES, clustered=clustered, confidence=confidence)
+        for one in group.curves
+    ]
+    return replace(group, curves=curves, notes=[*group.notes, *part.stop.notes])
 
 
 def rewards_of(part: Rollouts, chosen: str | None) -> list[str]:

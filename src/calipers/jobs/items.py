@@ -30,6 +30,7 @@ from calipers.reports.items import (
 )
 from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.labels import clusters
+from calipers.rollouts.stop import not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.items import LEVEL
 from calipers.stats.items import items as look_at
@@ -78,15 +79,26 @@ def items(
     tables = []
     with quietly():
         for dataset, those, notes in _datasets(held):
-            tables += [_table(dataset, those, key, notes, asked) for key in _rewards(those, reward)]
+            told = [*notes, *_stopped(those)]
+            tables += [_table(dataset, those, key, told, asked) for key in _rewards(those, reward)]
     return ItemReport(
         threshold,
         plan.missing,
         sort,
         [one for side in sides for one in side.hashed()],
         tables,
-        [note for side in sides for note in side.rollouts.notes],
+        [note for side in sides for note in _unsaid(side.rollouts)],
     )
+
+
+def _stopped(those: Sequence[Held]) -> list[str]:
+    """Which runs a stopping rule ended: their tasks are those before the stop."""
+    return [f"{name}: {part.stop.fact}, and only those are counted" for name, _, part in those if part.stop]
+
+
+def _unsaid(rollouts: Rollouts) -> list[str]:
+    """The notes of a source but for its stops, which the tables say."""
+    return not_said(rollouts.notes, [note for stop in rollouts.stops.values() for note in stop.notes])
 
 
 def _check_distinct(sources: Sequence[Source]) -> None:

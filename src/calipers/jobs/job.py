@@ -36,6 +36,7 @@ class Job:
     trust: bool = False  # run code that came with the data
     # how it is reached
     base_url: str | None = None
+    same_model: bool = False  # go on with a run that began at another endpoint
     api: Literal["chat", "completions"] = "chat"
     timeout: float = 600.0
     price: Price | None = None

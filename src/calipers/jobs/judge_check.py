@@ -19,14 +19,17 @@ from calipers.plan import make_plan
 from calipers.reports.figures import counted
 from calipers.reports.judge_check import Agreement, Checked, JudgeCheck, Shared
 from calipers.rollouts.column import Bools, Column, Floats
+from calipers.rollouts.stop import not_said
 from calipers.rollouts.table import Rollouts
 from calipers.stats.agreement import INTERVAL, NOMINAL, Confusion, confusion, krippendorff_alpha, pairwise_agreement
 from calipers.stats.interval import interval
 from calipers.stats.judged_tasks import ppi_by_task, rogan_gladen_by_task
+from calipers.stats.labelled_sample import LabelledSample, labelled_sample
 from calipers.stats.prediction_powered import Corrected
 
 JUDGE = "judge"
 FEW = 20  # labelled tasks; with 8 to 15 a 95 % interval of PPI++ was seen to hold in 92 to 95 of 100 checks
+FIXED = "the intervals here are for a fixed number of tasks, and do not hold for a run that its results stopped"
 ALIKE = "all ratings are the same: no disagreement is to be expected, and none to be measured"
 NOT_BINARY = "only for labels and judgements of 0 and 1"
 
@@ -54,7 +57,9 @@ def judge_check(
     groups = laid_out(list(side.rollouts.groups()), told, reward)
     with quietly():
         checked = [_checked(group, threshold, confidence) for group in groups]
-    notes = list(side.rollouts.notes)
+    stops = list(side.rollouts.stops.values())
+    notes = not_said(side.rollouts.notes, [note for stop in stops for note in stop.notes])
+    notes += [f"{stop.fact}: {FIXED}" for stop in stops]
     if told.empty:
         rows = "1 row without a label is" if told.empty == 1 else f"{told.empty:,} rows without a label are"
         notes.append(f"{told.path}: {rows} left out")
@@ -88,6 +93,7 @@ def _checked(group: Rated, threshold: float, confidence: float) -> Checked:
     else:
         none = Corrected(None, None, None, "rogan_gladen", 1.0, scores[0].labelled, scores[0].judged, NOT_BINARY)
         scores.append(none)
+    drawn = labelled_sample(rows[2], labelled[judged.given], task)
     told_apart = confusion(good[clear], called[clear], part.task[clear], confidence=confidence)
     agent, model, dataset = part.keys[0]
     return Checked(
@@ -107,8 +113,25 @@ def _checked(group: Rated, threshold: float, confidence: float) -> Checked:
         _mean("bias", Column(judged.values - label, use), part, limits and (-1.0, 1.0), confidence),
         scores,
         binary,
-        [*_notes(group, labelled, use, clear, good, binary=binary), *_doubts(group, use, told_apart)],
+        [
+            *_not_random(drawn, use, judged.given),
+            *_notes(group, labelled, use, clear, good, binary=binary),
+            *_doubts(group, use, told_apart),
+        ],
+        drawn,
     )
+
+
+def _not_random(drawn: LabelledSample | None, use: Bools, given: Bools) -> list[str]:
+    """That the labels are no random sample of the rollouts, as far as the judge's own scores show it."""
+    if drawn is None or not drawn.suspect:
+        return []
+    count, rest = int(use.sum()), int((given & ~use).sum())
+    return [
+        "warning: the labelled rollouts do not look like a random sample. The judge's own mean is "
+        f"{drawn.labelled:.4f} over the {count:,} labelled and {drawn.others:.4f} over the {rest:,} others "
+        f"(permutation test, p {drawn.p:.3f}). The corrected scores can be biased: draw the rollouts to label at random"
+    ]
 
 
 def _mean(

@@ -18,6 +18,7 @@ from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED
 from calipers.run.again import Bench
 from calipers.run.blame import BROKE
 from calipers.run.client import Completion
+from calipers.run.judged import ready
 from calipers.run.rollout import column, whole_characters
 from calipers.run.verifier import Verdict
 from calipers.run.verifiers.find import NamedVerifier, verifier
@@ -176,6 +177,7 @@ class Judge:
             if not judge.rerunnable:
                 wrong = "its verdict depends on more than the completion, which is all that was stored"
                 raise InputError.at(f"verifier {name!r}", wrong, "run the benchmark again instead")
+            ready([judge])
             self._judges[judge.name] = self._judges[name] = judge
         return self._judges[name]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +63,21 @@ def asked_scripts(source: Any, files: Any = (), *, trust: bool = False, reward: 
     from calipers.jobs.metric_script_result import make_scripts
 
     return make_scripts(wanted, notes, reward)
+
+
+def check_ready(datasets: Iterable[str]) -> None:
+    """SandboxError where a dataset among these brings a script, and no sandbox can be had for it.
+
+    For runs that will score themselves: it is to be said before they begin, not when they are over.
+    """
+    from calipers.tasks.harbor.dataset import metric_scripts
+
+    for folder in map(Path, datasets):
+        with suppress(InputError):  # what is wrong with a dataset is told by those who read it
+            if folder.is_dir() and metric_scripts(folder):
+                from calipers.jobs.metric_script import sandbox
+
+                sandbox()
 
 
 def found_scripts(source: Any) -> tuple[dict[Path, Datasets], list[str]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from calipers.live import Headline, Live, Until
+from calipers.rollouts.stop import Stop
 from calipers.run.loop import Status
 
 
@@ -21,19 +23,29 @@ class Screen(Protocol):
 
 
 class Watcher:
-    """Follows one metric over the run, shows it, and stops the run when ``until`` is reached."""
+    """Follows one metric over the run, shows it, and stops the run when ``until`` is reached.
 
-    def __init__(self, headline: Headline | None, until: Until | None, screen: Screen | None) -> None:
-        self.headline, self._until, self._screen = headline, until, screen
+    ``reached`` is told of the stop at once, before the calls in flight have ended: a run that is killed
+    meanwhile was stopped all the same.
+    """
+
+    def __init__(
+        self,
+        headline: Headline | None,
+        until: Until | None,
+        screen: Screen | None,
+        reached: Callable[[Stop], None] = lambda _: None,
+    ) -> None:
+        self.headline, self._until, self._screen, self._tell = headline, until, screen, reached
         self._reached = False
 
     @property
-    def stopped(self) -> str:
-        """What a reader must know of a run that its rule ended; "" for any other, and for one that was done anyway."""
+    def stop(self) -> Stop | None:
+        """How the rule ended the run; None for any other run, and for one that was done anyway."""
         if self._until is None or self.headline is None or not self._reached:
-            return ""
+            return None
         now = self.headline.estimate()
-        return self._until.sentence(now) if now.settled < now.planned else ""
+        return self._until.stop(now) if now.settled < now.planned else None
 
     def settled(self, position: int, sample: int, outcome: str, reward: float | None) -> None:
         """Count a rollout."""
@@ -51,6 +63,7 @@ class Watcher:
         if self._until is None or now is None or status.stopped or not self._until.reached(now):
             return ""
         self._reached = True
+        self._tell(self._until.stop(now))
         return f"{self._until.text} is reached"
 
     def last(self, status: Status) -> None:

@@ -53,6 +53,12 @@ def owed(order: Sequence[Task], history: History, job: Job) -> Iterator[Owed]:
                 yield Owed(position, task, sample, past.attempt + 1)
 
 
+def begun(order: Sequence[Task], history: History, samples: int) -> int:
+    """How many tasks of the planned order earlier starts had begun, up to the last one whose last sample they made."""
+    last = samples - 1
+    return max((place + 1 for place, task in enumerate(order) if (task.id, last) in history), default=0)
+
+
 def past_of(history: History, order: Sequence[Task], job: Job, watcher: Watcher) -> Status:
     """Where a run that goes on stands before it does."""
     status = Status(planned=len(order) * job.samples)

@@ -8,31 +8,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from calipers.errors import CalipersError, ClientError, InputError
+import msgspec
+
+from calipers.errors import CalipersError, ClientError, InputError, LogError, SandboxError
 from calipers.jobs import papers
 from calipers.jobs.job import Job
 from calipers.jobs.last_words import last_words
 from calipers.jobs.limit import first
 from calipers.jobs.observe import Screen, Watcher
-from calipers.jobs.owed import Asker, owed, past_of
-from calipers.live import METHOD as SEQUENCE
+from calipers.jobs.owed import Asker, begun, owed, past_of
 from calipers.live import Headline, Until
 from calipers.pipeline import score_plan
 from calipers.plan import Plan, make_plan
+from calipers.readers.run_stop import RunStop
 from calipers.reports.result import Result
 from calipers.reports.safe import safe_json
+from calipers.rollouts.stop import Stop
 from calipers.run.client import Client, Connection
+from calipers.run.endpoint import endpoint
 from calipers.run.folder import Folder
-from calipers.run.identity import folder_name
 from calipers.run.likelihood import NONE_HERE
-from calipers.run.loop import Limits, Loop
+from calipers.run.loop import Limits, Loop, Status
 from calipers.run.models import connect
 from calipers.run.order import shuffled
+from calipers.run.resume import find_folder
 from calipers.run.secrets import Secrets
 from calipers.run.start import conduct
 from calipers.run.verifiers.find import NamedVerifier, judge_of, opened
@@ -71,11 +78,13 @@ class Report:
         return not self.stopped and sum(one.gaps for one in ledgers) == answered
 
 
-def perform(job: Job, screen: Screen | None = None) -> Report:
+def perform(job: Job, screen: Screen | None = None, tell: Callable[[str], None] | None = None) -> Report:
     """Run a job, or go on with it, and score what is there.
 
-    InputError, before the first call, for whatever cannot work; ClientError when the first call
-    says that no other would fare better.
+    ``tell`` is called with what somebody should know before the first call; else it stands among the notes.
+
+    InputError, before the first call, for whatever cannot work, and SandboxError where a verifier needs a sandbox and
+    there is none; ClientError when the first call says that no other would fare better.
     """
     suite, own = _suite(job)
     taken = suite.tasks[: first(len(suite.tasks), job.limit)]
@@ -93,11 +102,21 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
     connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets)
     client = _client(job, suite, connection)
     order = shuffled(tasks, job.seed)
-    identity = papers.identity(job, suite)
-    name = folder_name(suite.name, job.model, identity)
-    path = job.out if job.out and not job.among else (job.out or RUNS) / name
-    with Folder.open(path, identity, papers.plan(job, suite, order), secrets.scrub_bytes) as folder:
-        watcher = Watcher(_headline(scoring, until, order, job), until, screen)
+    source = endpoint(job.model, job.base_url)
+    identity, path, begins = _place(job, papers.identity(job, suite, source), secrets)
+    if tell is not None:  # before the first call: a new run costs what the old one has paid for
+        for note in begins:
+            tell(secrets.scrub(note))
+        begins = []
+    plan = papers.plan(job, suite, order, source)
+    with Folder.open(path, identity, plan, secrets.scrub_bytes, job.same_model) as folder:
+        order.sort(key=lambda task: folder.place[task.id])  # what was planned before is done first
+
+        def reached(stop: Stop) -> None:
+            with suppress(LogError):  # a full disk is told when the run ends
+                _keep(folder, stop, status)
+
+        watcher = Watcher(_headline(scoring, until, order, job), until, screen, reached)
         status = past_of(folder.history, order, job, watcher)
         loop = Loop(
             client,
@@ -109,12 +128,24 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
             status=status,
             observer=watcher,
             limits=Limits(job.concurrency, job.retries, job.max_cost, job.max_time),
+            endpoint=source,
         )
+        logged = status.done
         status.stopped = watcher.look(status)  # it may be sure enough by what an earlier start did
-        rest = iter(()) if status.stopped else owed(order, folder.history, job)
+        before = begun(order, folder.history, job.samples)
+        # a run that is sure enough begins no task; of those that a killed start had begun it makes what is owed
+        rest = owed(order[:before] if status.stopped else order, folder.history, job)
+        if not status.stopped and (first_owed := next(rest, None)) is not None:
+            folder.continues()
+            rest = chain([first_owed], rest)
         try:
             conduct(loop, client, folder.log, rest, judges.values())
+        except SandboxError:  # nothing was asked, as nothing could be judged
+            folder.stays()
+            folder.abandon()
+            raise
         except ClientError as error:  # the very first call says that no other would fare better
+            folder.stays()
             folder.abandon()
             where = "" if job.model.startswith("hf/") else " --base-url, the key, and"
             advice = f"no other call was sent: check{where} the model's name"
@@ -122,29 +153,50 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
                 advice = "nothing was asked: use a server that returns prompt logprobs, or hf/PATH"
             raise ClientError(f"{job.model}: {error}; {advice}", kind=error.kind, hopeless=True) from None
         watcher.last(status)
-        result, scoring = _result(path, scoring, watcher)
+        stop = watcher.stop
+        if stop is not None and watcher.headline is not None:
+            finished = watcher.headline.settled_all(max(before, loop.begun))
+            _keep(folder, stop, status, finished=finished)
+        result = score_plan([str(path)], scoring)
         part, said = _part(job, path)
         _keep_documents(part, folder)
         result = _with_parts(result, [part])
         folder.write("result.json", safe_json(result.to_json()).encode())
     notes = (
+        *begins,
         *suite.notes,
         *doubts,
         *folder.notes,
+        *([f"{status.done - logged:,} requested, {logged:,} from the log"] if logged else []),
         *last_words(status, job, path, [client, *judges.values()]),
         *said,
     )
     told = tuple(map(secrets.scrub, notes))
-    return Report(job, path, scoring, result, status.stopped, bool(watcher.stopped), told, part)
+    return Report(job, path, scoring, result, status.stopped, stop is not None, told, part)
 
 
-def _result(path: Path, scoring: Plan, watcher: Watcher) -> tuple[Result, Plan]:
-    """The result of a run, and how it was scored: one that its rule ended has intervals that allow for it."""
-    if not watcher.stopped:
-        return score_plan([str(path)], scoring), scoring
-    scoring = replace(scoring, interval=SEQUENCE)
-    found = score_plan([str(path)], scoring)
-    return replace(found, stopped=watcher.stopped, notes=[*found.notes, watcher.stopped]), scoring
+def _keep(folder: Folder, stop: Stop, status: Status, *, finished: bool = False) -> None:
+    """Write a stop into the run's folder: when the rule is reached, and again when what was in flight has ended."""
+    folder.stopped(
+        RunStop(
+            rule=stop.rule,
+            metric=stop.metric,
+            side=stop.side,
+            tasks=stop.tasks or 0,
+            planned_tasks=stop.planned_tasks or 0,
+            rollouts=status.done,
+            stopped_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            finished=finished,
+        )
+    )
+
+
+def _place(job: Job, identity: Mapping[str, Any], secrets: Secrets) -> tuple[dict[str, Any], Path, list[str]]:
+    """The identity of a run without secrets, its folder, and why that is a new one where there are others like it."""
+    asked: dict[str, Any] = msgspec.json.decode(secrets.scrub_bytes(msgspec.json.encode(identity)))
+    if job.out and not job.among:
+        return asked, job.out, []
+    return asked, *find_folder(job.out or RUNS, asked, job.same_model)
 
 
 def together(reports: Sequence[Report]) -> list[Result]:

@@ -170,9 +170,10 @@ def _alone(run: _Run, cluster: str | None, correlation: float | None) -> Known:
             run.path, ONE_CLUSTER if found.why == NO_REPEATS else found.why, f"expected a pilot of {many}"
         )
     clustered = None if cluster is None or there is None else _clustered(cluster, means.kept(), there)
+    notes = [*_stopped([run]), *_assumed(correlation)]
     said = f"a pilot, {_sized([run], clustered)}"
     known = pilot_of_run(run.column, by, r, of_task)
-    return Known(said, pair, parts, r, *_size([run]), *_range([run]), _assumed(correlation), clustered, known)
+    return Known(said, pair, parts, r, *_size([run]), *_range([run]), notes, clustered, known)
 
 
 def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Known:
@@ -200,7 +201,7 @@ def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Known:
         clustered = _clustered(chosen.cluster, (means[1].values - means[0].values)[there], of_task[there])
     source = f"two pilots, {_sized(runs, clustered)}"
     known = pilot_of_pair(two.column, one.column, two.rollouts.by_task, one.rollouts.by_task, of_task, paired=paired)
-    return Known(source, pair, None, r, *_size(runs), *_range(runs), said, clustered, known)
+    return Known(source, pair, None, r, *_size(runs), *_range(runs), [*_stopped(runs), *said], clustered, known)
 
 
 def _clusters(common: Common, key: str | None) -> tuple[Ints | None, list[str]]:
@@ -244,6 +245,15 @@ def _sized(runs: Sequence[_Run], clustered: Clustered | None) -> str:
     shared = " in common" if len(runs) > 1 else ""
     within = "" if clustered is None else f" in {counted(clustered.count, 'cluster')} by {clustered.key}"
     return f"{names}: {counted(tasks, 'task')}{shared}{within} with about {counted(samples, 'sample')} each"
+
+
+def _stopped(runs: Sequence[_Run]) -> list[str]:
+    """Which pilots a stopping rule ended: what they say is a little off, as their values are."""
+    return [
+        f"{run.path}: {stop.fact}: its rate and variances are of those tasks alone, and {stop.bias}"
+        for run in runs
+        if (stop := run.rollouts.stop)
+    ]
 
 
 def _assumed(correlation: float | None) -> list[str]:

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from calipers.answers.find import find_filter
 from calipers.errors import Incomplete, InputError
@@ -35,10 +34,11 @@ from calipers.pipeline import score_rollouts
 from calipers.plan import Plan, make_plan
 from calipers.readers.files import STDIN, Source
 from calipers.readers.read import uncollected
-from calipers.readers.run_plan import LOG, PLAN, is_run, read_plan
+from calipers.readers.run_folder import Held
+from calipers.readers.run_plan import LOG, PLAN, RunPlan, is_run, read_plan
+from calipers.readers.run_stop import RESULT, STOPPED, RunStop, read_stop
 from calipers.reports.flips import Rescored
 from calipers.rollouts.column import Ints
-from calipers.rollouts.part import Part
 from calipers.rollouts.table import Rollouts
 from calipers.run.again import Bench
 from calipers.run.blame import Blame
@@ -134,7 +134,7 @@ def rescore(asked: Rescoring) -> Rescored:
             outcomes=moved(codes >> 8 & 255, codes & 255),
             before=score_rollouts(table, replace(plan, reward=old)) if old else None,
             after=score_rollouts(now, replace(plan, reward=asked.called)),
-            notes=[*notes, *map(bench.secrets.scrub, judge.notes())],
+            notes=[*notes, *(table.stop.notes if table.stop else ()), *map(bench.secrets.scrub, judge.notes())],
         )
 
 
@@ -168,8 +168,13 @@ def _rewritten(
         right = "expected a log with completions in it; --scores FILE needs none"
         raise InputError.at(source.path, "no rollout has a completion", right)
     part = both.finish()
-    for line in _owed(asked.run, part):
-        write(line)
+    if is_run(asked.run):
+        plan = read_plan(asked.run)
+        held, stopped = Held.of(plan, [part]), read_stop(asked.run)
+        stop = stopped.of_plan(len(held.there), held.owed) if stopped else None
+        for line in _owed(plan, held, stopped if stop else None):
+            write(line)
+        part = replace(part, stop=stop)
     return tables(part)
 
 
@@ -271,25 +276,19 @@ def _check_target(asked: Rescoring) -> None:
         raise InputError.at(asked.target, f"there is no folder {os.path.dirname(asked.target)!r}", "make it first")
     if os.path.isdir(target):
         raise InputError.at(asked.target, "is a directory", "expected a file, such as rescored.jsonl")
-    if os.path.basename(target) in (LOG, PLAN, "result.json") and is_run(os.path.dirname(target)):
+    if os.path.basename(target) in (LOG, PLAN, STOPPED, RESULT) and is_run(os.path.dirname(target)):
         raise InputError.at(asked.target, "belongs to a run, and is never changed", "choose another --out")
     for path in filter(None, (asked.run, asked.scores)):
         if os.path.realpath(path) == target:
             raise InputError.at(asked.target, "is the file that is read", "choose another --out")
 
 
-def _owed(run: str, part: Part) -> Iterator[bytes]:
+def _owed(plan: RunPlan, held: Held, stop: RunStop | None) -> Iterator[bytes]:
     """A line for each rollout that was planned and is not in the log, so that the counts of the new file add up."""
-    if not is_run(run):
-        return
-    plan = read_plan(run)
-    width = int(part.sample.max(initial=0)) + 1
-    there = set(np.unique(part.task * width + part.sample).tolist())
-    number = {task: place for place, task in enumerate(part.tasks)}
     group = {"agent": plan.agent, "model": plan.model, "dataset": plan.dataset}
-    for task in plan.tasks:
-        for sample in range(plan.of(task)):
-            place = number.get(task.task, -1) * width + sample
-            if task.task not in number or sample >= width or place not in there:
-                record = {"task": task.task, "sample": sample, "outcome": "not_run", "metadata": task.metadata}
-                yield msgspec.json.encode(record | {key: name for key, name in group.items() if name}) + b"\n"
+    who = {key: name for key, name in group.items() if name}
+    for task, samples, spared in held.lacking(plan, stop):
+        outcome = "stopped_early" if spared else "not_run"
+        for sample in samples:
+            record = {"task": task.task, "sample": sample, "outcome": outcome, "metadata": task.metadata}
+            yield msgspec.json.encode(record | who) + b"\n"

@@ -23,7 +23,7 @@ from calipers.rollouts.record import Outcome, fault
 
 AT_ONCE = 1 << 18  # bytes of a batch
 BLANKS = b" \t\r"
-NOTHING_CAME = frozenset({"client_failed", "cancelled", "not_run"})  # outcomes with no completion to look at
+NOTHING_CAME = frozenset({"client_failed", "cancelled", "not_run", "stopped_early"})  # outcomes without a completion
 SAID_NOTHING = frozenset({"empty", "refused"})  # outcomes under which no completion is the text ""
 _RIGHT = "expected the folder of a run, or JSON Lines with a rollout a line"
 

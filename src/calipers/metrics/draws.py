@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from math import ceil, comb
 
+import numpy as np
+
 from calipers.metrics.aggregate import mean
+from calipers.metrics.extremes import of_passes
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT, Metric
 from calipers.metrics.reduce import by_counts, pass_counts
-from calipers.rollouts.column import Column
+from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 
 
@@ -56,7 +60,27 @@ def _tail(least: int, n: int, c: int, k: int) -> Fraction:
     return Fraction(sum(comb(c, i) * comb(n - c, k - i) for i in range(least, min(c, k) + 1)), comb(n, k))
 
 
+def _enough(passes: Ints, k: int, tau: float) -> Floats:
+    return (passes >= needed(tau, k)).astype(float)
+
+
+def _above_half(passes: Ints, k: int) -> Floats:
+    return 2 / k * np.maximum(passes - ceil(k / 2), 0)
+
+
 GPASS_AT_K = Metric(
-    "gpass@{k}", gpass_at_k, mean, params={"k": int, "tau": 0.5, "threshold": PASS_THRESHOLD}, range=UNIT
+    "gpass@{k}",
+    gpass_at_k,
+    mean,
+    params={"k": int, "tau": 0.5, "threshold": PASS_THRESHOLD},
+    range=UNIT,
+    extremes=partial(of_passes, gpass_at_k, _enough),
 )
-MGPASS_AT_K = Metric("mgpass@{k}", mgpass_at_k, mean, params={"k": int, "threshold": PASS_THRESHOLD}, range=UNIT)
+MGPASS_AT_K = Metric(
+    "mgpass@{k}",
+    mgpass_at_k,
+    mean,
+    params={"k": int, "threshold": PASS_THRESHOLD},
+    range=UNIT,
+    extremes=partial(of_passes, mgpass_at_k, _above_half),
+)

@@ -30,8 +30,8 @@ def pass_majority(
     ``pass@k/NAME`` is without bias over all rollouts of a task whose scores are all 0 or 1, the best of
     the first k in any other, and leaves out a task with fewer than k; ``pass@1[avg-of-k]/NAME`` is the
     mean of the first k, or of as many as there are; ``majority@k/NAME`` is the score of the commonest
-    (answer, score) among the first k, ties averaged, 0 where nobody answered. All are means over tasks,
-    times 100. No tasks give nothing.
+    (answer, score) among the first k, ties averaged, 0 where nobody answered; an answer that is a list
+    or an object is counted by what it holds. All are means over tasks, times 100. No tasks give nothing.
     """
     scores = _scores(tasks, score_fn, answer_key)
     names = sorted({name for task in scores for row in task for name in row})
@@ -158,12 +158,28 @@ def _majority(tasks: Tasks, scores: Scores, name: str, answer_key: str, most: in
             if k < len(task):
                 answer = task[k].get(answer_key)
                 if answer is not None and name in rows[k]:
-                    votes[answer, rows[k][name]] += 1
+                    votes[_countable(answer), rows[k][name]] += 1
                     top = max(votes.values())
                     tied = [score for (_, score), count in votes.items() if count == top]
                     value = math.fsum(tied) / len(tied)
             sums[k].append(value)
     return [100.0 * math.fsum(found) / len(found) for found in sums]
+
+
+def _countable(answer: Any) -> Any:
+    """An answer that can be counted: a list or an object by what it holds, where Python cannot hash it.
+
+    Equal answers stay equal, whatever the order of an object's keys; a list is no tuple.
+    """
+    if isinstance(answer, list):
+        return list, tuple(map(_countable, answer))
+    if isinstance(answer, tuple):
+        return tuple(map(_countable, answer))
+    if isinstance(answer, (set, frozenset)):
+        return frozenset(answer)
+    if isinstance(answer, Mapping):
+        return dict, frozenset((key, _countable(value)) for key, value in answer.items())
+    return answer
 
 
 def _per_run(scores: Scores, name: str, most: int) -> list[float]:

@@ -25,6 +25,7 @@ POOLED_SUM = Metric("pooled_sum", each, total, rows=True, no_interval=TOTAL, bre
 POOLED_MIN = Metric("pooled_min", each, smallest, rows=True, no_interval=EXTREME)
 POOLED_MAX = Metric("pooled_max", each, largest, rows=True, no_interval=EXTREME)
 
+NOTHING: Final[Mapping[float, str]] = {}
 STATISTICS: Final = {"mean": POOLED_MEAN, "sum": POOLED_SUM, "min": POOLED_MIN, "max": POOLED_MAX}
 """What Harbor calls them."""
 
@@ -66,12 +67,14 @@ def ladder(rewards: Mapping[str, Column], by: Groups, odd: Bools) -> dict[int, f
     return found
 
 
-def counted(column: Column) -> dict[str, int]:
+def counted(column: Column, written: Mapping[float, str] = NOTHING) -> dict[str, int]:
     """How often each value of a reward occurs, the largest first; 1 and 1.0 are the same.
 
-    >>> counted(Column.of([0, 1, 1], [True, True, True]))
-    {'1.0': 2, '0.0': 1}
+    ``written`` says how files write a value; one that is not among them is written as a float.
+
+    >>> counted(Column.of([0, 1, 1], [True, True, True])), counted(Column.of([0, 1, 1]), {1.0: "1"})
+    ({'1.0': 2, '0.0': 1}, {'1': 2, '0.0': 1})
     """
     values, counts = np.unique(column.kept() + 0.0, return_counts=True)
     pairs = zip(values.tolist(), counts.tolist(), strict=True)
-    return {str(value): count for value, count in reversed(list(pairs))}
+    return {written.get(value, str(value)): count for value, count in reversed(list(pairs))}

@@ -20,6 +20,9 @@ PASS_THRESHOLD = 1.0
 
 UNIT = (0.0, 1.0)
 
+SHORT = ("undefined", "judged")
+"""What becomes of a task with fewer than k samples, for a metric with the parameter ``short``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -35,6 +38,7 @@ class Metric:
     reads: tuple[str, ...] = ("reward",)  # "reward", "column" (the one asked for), or a column's name
     params: Mapping[str, Any] = field(default_factory=dict)  # name -> default, or its type where there is none
     uses: Callable[[Column, Any, int], Column] | None = None  # (column, by, k) -> what it looks at, if not at all
+    extremes: Callable[..., tuple[Column, Column]] | None = None  # see `metrics.extremes`; None: gaps are filled
     aggregated: tuple[str, ...] = ()  # the parameters that `aggregate` takes; `reduce` takes the others
     range: tuple[float, float] | None = None
     of_rewards: bool = False
@@ -43,6 +47,11 @@ class Metric:
     quantile: float | str | None = None  # which percentile it is, or the parameter that says so
     no_interval: str = ""  # why there is no interval, for a metric that can have none
     breaks: frozenset[str] = frozenset()  # the laws of tests/laws that do not hold for it
+
+    def reach(self, ends: tuple[float, float]) -> tuple[float, float]:
+        """The range of its values where rewards lie between these ends; a vote in which nobody votes counts 0."""
+        low, high = ends
+        return (min(low, 0.0), max(high, 0.0)) if "answer" in self.reads else ends
 
 
 @dataclass(frozen=True, slots=True)

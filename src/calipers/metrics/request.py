@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from calipers.errors import InputError, UnknownName
-from calipers.metrics.metric import Metric
+from calipers.metrics.metric import SHORT, Metric
 
 _SHAPE = re.compile(r"\s*(?P<name>[^\s()=,]+)\s*(?:\((?P<params>(?:[^()]|\([^()]*\))*)\))?\s*")
 
@@ -98,6 +98,8 @@ def _positive(request: Request, k: int | None) -> int:
 
 
 def _typed(request: Request, key: str, value: str | float, kind: type) -> str | float:
+    if key == "short" and value not in SHORT:
+        raise InputError(f"metric {request.text!r}: short is {value!r}; expected {' or '.join(SHORT)}")
     if kind is str:  # a column may be called 1
         return f"{value:g}" if isinstance(value, float) else str(value)
     if isinstance(value, str):

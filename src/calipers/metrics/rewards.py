@@ -8,11 +8,15 @@ from math import comb
 import numpy as np
 
 from calipers.metrics.aggregate import mean, pooled
-from calipers.metrics.metric import PASS_THRESHOLD, UNIT, Metric
+from calipers.metrics.extremes import all_pass, of_best, of_passes, some_pass
+from calipers.metrics.metric import PASS_THRESHOLD, SHORT, UNIT, Metric
 from calipers.metrics.reduce import by_counts, pass_counts, passed, share_without, task_mean
 from calipers.rollouts.column import Column, Floats
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import total
+
+UNDEFINED, JUDGED = SHORT
+"""What a task is that has fewer than k samples and no pass among them."""
 
 
 def passes(rewards: Column, by: Groups, threshold: float) -> Column:
@@ -46,11 +50,16 @@ def pass_hat_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column:
     return by_counts(n, c, lambda n, c: share_without(n, n - c, k), at_least=k)
 
 
-def any_of_first_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column:
-    """1 for a task with a pass among its first k samples, or among all if it has fewer, [T]."""
+def any_of_first_k(rewards: Column, by: Groups, k: int, threshold: float, short: str = UNDEFINED) -> Column:
+    """1 for a task with a pass among its first k samples, else 0, [T].
+
+    A task with fewer than k samples is 1 when one of them passes: no further sample can change that, so a
+    run that stops each task at its first pass, after R samples at most, is answered for every k up to R.
+    Without a pass it is a gap, or 0 where ``short`` is "judged": then it is judged by the samples it has.
+    """
     early = _first(rewards, by, k)
     n, c = pass_counts(early, by, threshold)
-    return Column((c > 0).astype(float), n > 0)
+    return Column((c > 0).astype(float), (n > 0) if short == JUDGED else (n >= k) | (c > 0))
 
 
 def all_of_first_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column:
@@ -96,9 +105,18 @@ _K = {"k": int, **_THRESHOLD}
 MEAN_REWARD = Metric("mean_reward", reduce=task_mean, aggregate=mean, of_rewards=True)
 PASS_RATE = Metric("pass_rate", reduce=passes, aggregate=pooled, params=_THRESHOLD, range=UNIT)
 SOLVED_RATE = Metric("solved_rate", reduce=solved, aggregate=mean, params=_THRESHOLD, range=UNIT)
-PASS_AT_K = Metric("pass@{k}", reduce=pass_at_k, aggregate=mean, params=_K, range=UNIT)
-PASS_HAT_K = Metric("pass^{k}", reduce=pass_hat_k, aggregate=mean, params=_K, range=UNIT)
-MAX_AT_K = Metric("max@{k}", reduce=max_at_k, aggregate=mean, params={"k": int}, of_rewards=True)
-_FIRST = partial(Metric, aggregate=mean, params=_K, range=UNIT, uses=_first, breaks=frozenset({"sample order"}))
-ANY_OF_FIRST_K = _FIRST("any_of_first_{k}", reduce=any_of_first_k)
-ALL_OF_FIRST_K = _FIRST("all_of_first_{k}", reduce=all_of_first_k)
+PASS_AT_K = Metric(
+    "pass@{k}", pass_at_k, mean, params=_K, range=UNIT, extremes=partial(of_passes, pass_at_k, some_pass)
+)
+PASS_HAT_K = Metric(
+    "pass^{k}", pass_hat_k, mean, params=_K, range=UNIT, extremes=partial(of_passes, pass_hat_k, all_pass)
+)
+MAX_AT_K = Metric("max@{k}", max_at_k, mean, params={"k": int}, of_rewards=True, extremes=partial(of_best, max_at_k))
+_FIRST = partial(Metric, aggregate=mean, range=UNIT, uses=_first, breaks=frozenset({"sample order"}))
+ANY_OF_FIRST_K = _FIRST(
+    "any_of_first_{k}",
+    reduce=any_of_first_k,
+    params={**_K, "short": UNDEFINED},
+    extremes=partial(of_passes, any_of_first_k, some_pass),
+)
+ALL_OF_FIRST_K = _FIRST("all_of_first_{k}", reduce=all_of_first_k, params=_K)

@@ -13,7 +13,7 @@ from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import sum_by
 
 MOST_COUNTED = 1000  # samples of a task; C(1000, 500) is 2.7e299
-_CELLS = 1 << 19  # numbers in one table of ways: 4 MB, which a processor keeps at hand
+CELLS = 1 << 19  # numbers in one table of ways: 4 MB, which a processor keeps at hand
 
 
 def maj_at_k(rewards: Column, answers: Column, by: Groups, k: int) -> Column:
@@ -32,10 +32,10 @@ def maj_at_k(rewards: Column, answers: Column, by: Groups, k: int) -> Column:
     large = np.where(n > MOST_COUNTED, n, 0)  # these by their number of samples: one table of chances serves them
     for width, size in sorted({*zip(of_task[given].tolist(), large[given].tolist(), strict=True)}):
         tasks = np.flatnonzero(given & (of_task == width) & (large == size))
-        step = max(1, _CELLS // (k + 1) ** 2)
+        step = max(1, CELLS // (k + 1) ** 2)
         for some in (tasks[at : at + step] for at in range(0, len(tasks), step)):
             places = starts[some] + np.arange(width)[:, None]
-            values[some] = _expected(votes[places], worth[places], silent[some], k)
+            values[some] = expected(votes[places], worth[places], silent[some], k)
     return Column(values, given)
 
 
@@ -51,7 +51,7 @@ def ballots(rewards: Column, answers: Column, by: Groups) -> tuple[Ints, Ints, F
     return task[order], votes[order], worth[order]
 
 
-def _expected(votes: Ints, worth: Floats, silent: Ints, k: int) -> Floats:
+def expected(votes: Ints, worth: Floats, silent: Ints, k: int) -> Floats:
     """The expectation for tasks with as many distinct answers, [t], from votes and worth [m, t].
 
     Level by level: for a winner with c votes, ``ways[s, d]`` counts the draws of d votes in which s
@@ -104,4 +104,12 @@ def _choices(most: int, k: int) -> Floats:
     return found
 
 
-MAJ_AT_K = Metric("maj@{k}", maj_at_k, mean, reads=("reward", "answer"), params={"k": int}, of_rewards=True)
+def _extremes(rewards: Column, answers: Column, by: Groups, ends: tuple[float, float], k: int) -> tuple[Column, Column]:
+    from calipers.metrics.vote_extremes import majority_extremes  # it counts votes as this file does
+
+    return majority_extremes(rewards, answers, by, ends, k)
+
+
+MAJ_AT_K = Metric(
+    "maj@{k}", maj_at_k, mean, reads=("reward", "answer"), params={"k": int}, of_rewards=True, extremes=_extremes
+)

@@ -13,6 +13,7 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.readers.harbor_part import HarborPart
+from calipers.rollouts.column import Floats
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import GROUP
 
@@ -39,10 +40,21 @@ def numbered(parts: Sequence[Part]) -> list[Part]:
         samples[part][row] = sample
         last = (who, trial)
     whence = " and ".join(dict.fromkeys(part.planned_from for part in ours))
-    found = [replace(part, sample=own, planned_from=whence) for part, own in zip(ours, samples, strict=True)]
+    turns = np.split(_ranks(np.concatenate([part.started for part in ours])), np.cumsum([*map(len, ours)])[:-1])
+    found = [
+        replace(part, sample=own, planned_from=whence, turn=turn)
+        for part, own, turn in zip(ours, samples, turns, strict=True)
+    ]
     found[-1] = replace(found[-1], notes=[*found[-1].notes, *_changed(ours)])
     done = iter(found)
     return [next(done) if isinstance(part, HarborPart) else part for part in parts]
+
+
+def _ranks(started: Floats) -> Floats:
+    """The place of each row among all of them by when it was started, [R]."""
+    found = np.empty(len(started))
+    found[np.argsort(started, kind="stable")] = np.arange(len(started))
+    return found
 
 
 Key = tuple[tuple[str, ...], tuple[float, str, str], int, int]

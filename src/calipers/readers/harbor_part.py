@@ -12,7 +12,7 @@ from calipers.errors import InputError
 from calipers.readers.gather import Gather
 from calipers.readers.harbor_folder import JobFolder
 from calipers.readers.harbor_rows import COUNTS, TIMES, Row
-from calipers.readers.harbor_trial import EXCEPTION, VERIFIED, failure_cause
+from calipers.readers.harbor_trial import EXCEPTION, VERIFIED, WRITTEN, failure_cause
 from calipers.readers.schema import MOST_COLUMNS
 from calipers.rollouts.column import Floats
 from calipers.rollouts.ledger import ERROR_KIND
@@ -20,7 +20,10 @@ from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import CODE
 
 AT_ONCE: Final = 1024  # rows held as objects
-LABELS: Final = ("exception", "failure_cause", "trial_name", "job_name", "source", "provider", VERIFIED, EXCEPTION)
+LABELS: Final = (
+    *("exception", "failure_cause", "trial_name", "job_name", "source", "provider"),
+    *(VERIFIED, EXCEPTION, WRITTEN),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,5 +115,6 @@ class Rows:
             "provider": row.provider,
             VERIFIED: row.verified,
             EXCEPTION: row.raised,
+            WRITTEN: row.written,
         }
         return found[name]

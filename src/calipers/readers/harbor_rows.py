@@ -7,6 +7,7 @@ reward, or 0 without one. Beside any other exception a reward is not valid in Ha
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,14 +18,15 @@ from calipers.readers.harbor_trial import (
     AGENT_CAUSED,
     UNFINISHED,
     Phase,
+    Rewards,
     Totals,
     Trial,
-    exceptions,
-    failure_cause,
+    deciding_exception,
     odd_rewards,
     rewards,
     seconds,
     totals,
+    trial_failure_cause,
 )
 
 ADHOC: Final = "adhoc"  # the dataset of trials without a source
@@ -71,20 +73,19 @@ class Row:
     id: str | None = None
     odd: Mapping[str, Any] = field(default_factory=dict)  # rewards that are no finite number
     disowned: bool = False  # it has a reward that is not valid
+    written: str | None = None  # its rewards as the file writes them
 
 
 def row_of(trial: Trial, place: str, number: str | None = None) -> Row:
     """A finished trial, in the directory ``place`` of its job, as a row."""
-    raised = list(exceptions(trial))
-    foreign = [name for name in raised if failure_cause(name) not in AGENT_CAUSED]
-    exception = next(iter(foreign or raised), None)
+    exception, cause = deciding_exception(trial), trial_failure_cause(trial)
     found, odd = rewards(trial), odd_rewards(trial)
     given = {name: float(value) for name, value in (found or {}).items()}
     own = trial.calipers.outcome if trial.calipers is not None else None
     if own in OWN_DOING:
         outcome = str(own)
     elif exception is not None:
-        outcome = OUTCOME_OF.get(failure_cause(exception), "client_failed")
+        outcome = OUTCOME_OF.get(cause, "client_failed")
     elif given:
         outcome = "scored"
     else:
@@ -106,8 +107,15 @@ def row_of(trial: Trial, place: str, number: str | None = None) -> Row:
         started=_moment(trial.started_at),
         id=number,
         odd=odd,
-        disowned=bool(given and foreign) and own not in OWN_DOING,
+        disowned=bool(given and exception is not None and cause not in AGENT_CAUSED and own not in OWN_DOING),
+        written=_written(trial, found) if found else None,
     )
+
+
+def _written(trial: Trial, found: Rewards) -> str:
+    """The rewards as the file writes them, 1 or 1.0, with what says which trial came first."""
+    texts = {name: str(value) for name, value in found.items()}
+    return json.dumps([trial.started_at or "~", trial.trial_name, texts])
 
 
 def spent_with(row: Row, earlier: Sequence[Row]) -> Sequence[float | None]:

@@ -68,6 +68,9 @@ VERIFIED: Final = "harbor.verified"
 EXCEPTION: Final = "harbor.exception"
 """The label of the exception that ended a trial; those of its steps are not in it."""
 
+WRITTEN: Final = "harbor.written"
+"""The label of a trial's rewards as its file writes them: JSON of when it began, its name, and name -> text."""
+
 UNFINISHED: Final = "unfinished"
 AGENT_CAUSED: Final = ("agent_exhausted_budget", "agent_refused_task")  # a reward given all the same is valid
 _CAUSE: Final = {name: cause for cause, names in CAUSES.items() for name in names}
@@ -273,6 +276,20 @@ def exceptions(trial: Trial) -> Iterator[str]:
     for holder in (trial, *(trial.step_results or ())):
         if holder.exception_info is not None:
             yield holder.exception_info.exception_type
+
+
+def deciding_exception(trial: Trial) -> str | None:
+    """The exception that says what became of a trial, its own or one of its steps; None where none was raised.
+
+    The first that is not the agent's doing, as it makes the reward not valid; else the first.
+    """
+    raised = list(exceptions(trial))
+    return next((name for name in raised if failure_cause(name) not in AGENT_CAUSED), next(iter(raised), None))
+
+
+def trial_failure_cause(trial: Trial) -> str | None:
+    """Whose fault it is that a trial went wrong, be it in one of its steps only; None of one that did not."""
+    return failure_cause(deciding_exception(trial))
 
 
 def reward_valid(trial: Trial) -> bool:

@@ -15,7 +15,7 @@ from calipers.readers.files import BOM, STDIN, Source, line_blocks
 from calipers.readers.growing import Growing
 from calipers.readers.jsonl import one_a_line
 from calipers.readers.nemo_gym_file import outcome_of
-from calipers.readers.nemo_gym_rows import ROLLOUT, TASK
+from calipers.readers.nemo_gym_rows import ROLLOUT, TASK, as_index, index_fault
 from calipers.readers.nemo_gym_schema import Agent
 from calipers.readers.nemo_gym_taking import GymPart
 from calipers.rollouts.column import Ints
@@ -29,8 +29,8 @@ NOT_RUN: Final = CODE["not_run"]
 
 
 class _Row(msgspec.Struct, gc=False):
-    task: int | str = msgspec.field(name=TASK)
-    rollout: int = msgspec.field(name=ROLLOUT)
+    task: int | float | str = msgspec.field(name=TASK)
+    rollout: int | float = msgspec.field(name=ROLLOUT)
     agent: Agent | None = msgspec.field(name="agent_ref", default=None)
     failure: str | None = msgspec.field(name="_ng_failure_class", default=None)
 
@@ -81,8 +81,8 @@ def _companion(path: str, word: str) -> Part:
     outcome, lines, size = Growing(np.uint8), Growing(np.int64), 0
     for numbers, rows in _blocks(where) if os.path.isfile(where) else ():
         names = [row.agent.name if row.agent else None for row in rows]
-        task.put(size, np.array([codes.setdefault(row.task, len(codes)) for row in rows]))
-        sample.put(size, np.array([row.rollout for row in rows]))
+        task.put(size, np.array([codes.setdefault(as_index(row.task), len(codes)) for row in rows]))
+        sample.put(size, np.array([int(row.rollout) for row in rows]))
         agent.put(size, np.array([agents.setdefault(name, len(agents)) if name else -1 for name in names]))
         outcome.put(size, np.array([NOT_RUN if word == INPUTS else outcome_of(row.failure) for row in rows]))
         lines.put(size, numbers)
@@ -125,7 +125,7 @@ def _quickly(block: memoryview) -> list[_Row]:
         rows: list[_Row] = _DECODER.decode_lines(block)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
-    return rows if all(0 <= row.rollout < 2**53 for row in rows) else []
+    return rows if all(0 <= row.rollout < 2**53 and _fault(row) is None for row in rows) else []
 
 
 def _decoded(place: str, text: bytes) -> _Row:
@@ -135,7 +135,16 @@ def _decoded(place: str, text: bytes) -> _Row:
         raise InputError.at(place, f"cannot be read ({error})", _RIGHT) from None
     if not 0 <= row.rollout < 2**53:
         raise InputError.at(place, f"{ROLLOUT} is {row.rollout}", "expected an integer >= 0")
+    if fault := _fault(row):
+        raise InputError.at(place, *fault)
     return row
+
+
+def _fault(row: _Row) -> tuple[str, str] | None:
+    """What is wrong with an index that is a float, and not a whole one."""
+    if type(row.task) is not float and type(row.rollout) is not float:
+        return None
+    return index_fault(TASK, row.task) or index_fault(ROLLOUT, row.rollout)
 
 
 def _keys(parts: Sequence[Part]) -> list[Ints]:

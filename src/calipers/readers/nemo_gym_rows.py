@@ -82,8 +82,18 @@ def _recoded(lists: Sequence[Sequence[str]], codes: Sequence[Ints]) -> tuple[lis
     return list(index), np.concatenate(found)
 
 
+def as_index(value: Any) -> Any:
+    """An index as the integer it is: NeMo Gym takes 3.0 for 3. Anything else as it stands.
+
+    >>> as_index(3.0), as_index(3.5), as_index("3.0")
+    (3, 3.5, '3.0')
+    """
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def index_fault(key: str, value: Any) -> tuple[str, str] | None:
     """What is wrong with a task or rollout index, and what would be right; None for a good one."""
+    value = as_index(value)
     right = "expected an integer" if key == ROLLOUT else "expected an integer or text"
     if value is UNSET:
         return f"no key {key!r}", right

@@ -75,7 +75,7 @@ class Schema:
     def rebuild(self) -> None:
         """Make the decoder for what is known now; `fields` says what stands where in its rows."""
         self.fields: list[tuple[str, str]] = [("task", TASK), ("rollout", ROLLOUT)]  # (what, key)
-        spec: list[Any] = [("f0", int | str), ("f1", int)]
+        spec: list[Any] = [("f0", int | float | str), ("f1", int | float)]
         for key, kinds in self.kinds.items():
             if key not in (TASK, ROLLOUT):
                 what, kind = self._field(key, kinds)

@@ -19,6 +19,7 @@ from calipers.readers.nemo_gym_rows import (
     TASK,
     GymRows,
     Keys,
+    as_index,
     index_fault,
     order,
     overlaid,
@@ -57,6 +58,8 @@ class Taking:
 
     def take(self, what: str, key: str, column: Sequence[Any]) -> None:
         """One column of the block. ValueError(row, what is wrong, what would be right) for a bad value."""
+        if what in ("task", "rollout") and float in set(map(type, column)):
+            column = _without_floats(key, column)
         if what == "task":
             self._take_tasks(column)
         elif what == "rollout":
@@ -127,6 +130,15 @@ class Taking:
         return aside if aside.any() else alike(size, False)
 
 
+def _without_floats(key: str, column: Sequence[Any]) -> list[Any]:
+    """Indices of which some are floats: whole ones are integers. ValueError(row, ...) for any other."""
+    found = list(map(as_index, column))
+    for row, value in enumerate(found):
+        if isinstance(value, float):
+            raise ValueError(row, *(index_fault(key, value) or ()))
+    return found
+
+
 def _integers(key: str, column: Sequence[int]) -> Ints:
     try:
         return np.array(column, dtype=np.int64)
@@ -166,7 +178,7 @@ def take_records(taking: Taking, records: Sequence[Row]) -> None:
     """Take decoded rows as one block. ValueError(row, what is wrong, what would be right) for a bad one."""
     for key, what in ((TASK, "task"), (ROLLOUT, "rollout")):
         column = [record.get(key, UNSET) for record in records]
-        if set(map(type, column)) - ({int, str} if key == TASK else {int}):
+        if set(map(type, column)) - ({int, float, str} if key == TASK else {int, float}):
             for row, value in enumerate(column):
                 if fault := index_fault(key, value):
                     raise ValueError(row, *fault)

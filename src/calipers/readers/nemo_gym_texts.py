@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from calipers.readers.native_texts import NOTHING, rows
+from calipers.readers.nemo_gym_rows import as_index
 from calipers.readers.texts import BAD, Raw, Text
 
 _MARKS = [b'"responses_create_params"', b'"response"']
@@ -17,8 +18,8 @@ class _Agent(msgspec.Struct, gc=False):
 
 
 class _Row(msgspec.Struct, gc=False):
-    task: int | str = msgspec.field(name="_ng_task_index", default="")
-    sample: int = msgspec.field(name="_ng_rollout_index", default=0)
+    task: int | float | str = msgspec.field(name="_ng_task_index", default="")
+    sample: int | float = msgspec.field(name="_ng_rollout_index", default=0)
     agent: _Agent | None = msgspec.field(name="agent_ref", default=None)
     asked: Raw = msgspec.field(name="responses_create_params", default=NOTHING)
     response: Raw = NOTHING
@@ -36,4 +37,6 @@ def texts(path: str) -> Iterator[Text]:
             prompt = msgspec.json.decode(row.asked, type=_Params).input if row.asked else NOTHING
         except BAD:
             prompt = NOTHING
-        yield Text(agent, None, None, str(row.task), row.sample, completion=row.response, prompt=prompt)
+        task, sample = as_index(row.task), as_index(row.sample)
+        if not isinstance(sample, float):
+            yield Text(agent, None, None, str(task), sample, completion=row.response, prompt=prompt)

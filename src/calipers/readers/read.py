@@ -109,6 +109,8 @@ def begin(
                     raise InputError.at(
                         each if isinstance(each, str) else each.path, "no rollouts", "expected at least one"
                     )
+                rows = sum(map(len, parts))
+                found = [part if part.turn is None else replace(part, turn=part.turn + rows) for part in found]
                 own = [part for part in found if part.places.path == source.path or kind == "lm_eval_results"]
                 seen.append((source, kind, sum(map(len, own))))
                 done += source.size

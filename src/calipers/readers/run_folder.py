@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import msgspec
@@ -15,8 +15,9 @@ from calipers.errors import InputError
 from calipers.readers import divide, native
 from calipers.readers.files import Source
 from calipers.readers.jsonl import JsonLines
-from calipers.readers.run_plan import LOG, PLAN, TORN, RunPlan, read_plan, whole
-from calipers.rollouts.column import Bools, Ints
+from calipers.readers.run_plan import LOG, PLAN, TORN, PlannedTask, RunPlan, read_plan, whole
+from calipers.readers.run_stop import RunStop, read_stop
+from calipers.rollouts.column import Bools, Floats, Ints
 from calipers.rollouts.part import Part
 
 AT_ONCE = 4096  # owed rows made at a time
@@ -61,36 +62,98 @@ class RunLog(Source):
 
 
 def read(log: RunLog, names: Mapping[str, str], labels: Collection[str], progress: divide.Progress) -> list[Part]:
-    """The rollouts of a run: what its log holds, and `not_run` for what was planned and is not there."""
+    """The rollouts of a run: what its log holds, and a row for each planned one that is not there.
+
+    Such a row is `not_run`, or `stopped_early` where a stopping rule ended the run before its turn.
+    """
     plan, place = read_plan(log.folder), os.path.join(log.folder, PLAN)
     planned = sum(map(plan.of, plan.tasks))
     if planned > MOST_PLANNED:
         raise InputError.at(place, f"{planned} rollouts are planned", f"expected at most {MOST_PLANNED}")
     parts = native.read(log, names, labels, progress)
     reader = JsonLines(place, {}, labels)
-    owed = _owed(plan, parts, bool(labels))
+    held = Held.of(plan, parts)
+    stopped = read_stop(log.folder)
+    stop = stopped.of_plan(planned, held.owed) if stopped else None
+    owed = _owed(plan, held, stopped if stop else None, bool(labels))
     while block := b"".join(islice(owed, AT_ONCE)):
         reader.read(block)
-    parts = [replace(part, planned_from="plan") for part in (*parts, reader.finish()) if len(part)]
-    if parts and log.torn:
-        parts[0] = replace(parts[0], notes=[f"{log.folder}: {TORN}"])
+    found = [part for part in (*parts, reader.finish()) if len(part)]
+    turns = _turns([task.task for task in plan.tasks], found)
+    parts = [replace(part, planned_from="plan", stop=stop, turn=turn) for part, turn in zip(found, turns, strict=True)]
+    said = [*([TORN] if log.torn else []), *(stop.notes if stop else ())]
+    if parts and said:
+        parts[0] = replace(parts[0], notes=[f"{log.folder}: {one}" for one in said])
     return parts
 
 
-def _owed(plan: RunPlan, parts: Sequence[Part], labelled: bool) -> Iterator[bytes]:
-    """A line for each planned rollout that stands in no part, as the log would hold it."""
-    counts = np.array([plan.of(task) for task in plan.tasks], dtype=np.int64)
-    starts = np.cumsum(counts) - counts
-    there = _there([task.task for task in plan.tasks], counts, starts, parts)
+def _turns(tasks: Sequence[str], parts: Sequence[Part]) -> Iterator[Floats]:
+    """The place of each row's task in the plan, [R] of each part: in a log, what was quick comes first.
+
+    Spread over as many places as there are rows, so that those of another source may follow.
+    """
+    number = {task: place for place, task in enumerate(tasks)}
+    share = sum(map(len, parts)) / (len(tasks) + 1)
+    for part in parts:
+        places = np.array([number.get(name, len(tasks)) for name in part.tasks], dtype=np.float64)
+        yield places[part.task] * share
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Which of its T planned tasks' rollouts a run has, task by task."""
+
+    counts: Ints  # [T] planned samples
+    starts: Ints  # [T] where a task's samples begin in `there`
+    there: Bools  # [the sum of counts]
+
+    @classmethod
+    def of(cls, plan: RunPlan, parts: Sequence[Part]) -> Held:
+        """What the parts of a log hold of a plan."""
+        counts = np.array([plan.of(task) for task in plan.tasks], dtype=np.int64)
+        starts = np.cumsum(counts) - counts
+        return cls(counts, starts, _there([task.task for task in plan.tasks], counts, starts, parts))
+
+    @property
+    def owed(self) -> int:
+        """How many rollouts are planned and not there."""
+        return int(np.count_nonzero(~self.there))
+
+    def lacking(self, plan: RunPlan, stop: RunStop | None) -> Iterator[tuple[PlannedTask, list[int], bool]]:
+        """Each task that lacks samples, which these are, and whether a stopping rule spared the run them."""
+        columns = (self.starts.tolist(), self.counts.tolist(), self.spared(stop).tolist())
+        for task, start, count, spared in zip(plan.tasks, *columns, strict=True):
+            samples = np.flatnonzero(~self.there[start : start + count]).tolist()
+            if samples:
+                yield task, samples, spared
+
+    def spared(self, stop: RunStop | None) -> Bools:
+        """The tasks whose owed rollouts a stopping rule spared the run, [T]; all others' are still to be run.
+
+        Where the calls that were in flight at the stop were lost, the tasks up to the last one that was
+        begun are among the others.
+        """
+        tasks = len(self.counts)
+        if stop is None or stop.continued:
+            return np.zeros(tasks, dtype=bool)
+        if stop.finished:
+            return np.ones(tasks, dtype=bool)
+        last = np.zeros(tasks, dtype=bool)  # whether a task's last sample is there
+        some = self.counts > 0
+        last[some] = self.there[(self.starts + self.counts - 1)[some]]
+        return np.arange(tasks) > int(np.flatnonzero(last).max(initial=-1))
+
+
+def _owed(plan: RunPlan, held: Held, stop: RunStop | None, labelled: bool) -> Iterator[bytes]:
+    """A line for each planned rollout that is not there, as the log would hold it."""
     group = msgspec.json.encode({"agent": plan.agent, "model": plan.model, "dataset": plan.dataset})[1:]
-    for task, start, count in zip(plan.tasks, starts.tolist(), counts.tolist(), strict=True):
-        samples = np.flatnonzero(~there[start : start + count]).tolist()
-        if samples:
-            head = b'{"task":%s,"outcome":"not_run",' % msgspec.json.encode(task.task)
-            if labelled:
-                head += b'"metadata":%s,' % msgspec.json.encode(task.metadata)
-            for sample in samples:
-                yield b'%s"sample":%d,%s\n' % (head, sample, group)
+    for task, samples, spared in held.lacking(plan, stop):
+        word = b"stopped_early" if spared else b"not_run"
+        head = b'{"task":%s,"outcome":"%s",' % (msgspec.json.encode(task.task), word)
+        if labelled:
+            head += b'"metadata":%s,' % msgspec.json.encode(task.metadata)
+        for sample in samples:
+            yield b'%s"sample":%d,%s\n' % (head, sample, group)
 
 
 def _there(tasks: Sequence[str], counts: Ints, starts: Ints, parts: Sequence[Part]) -> Bools:

@@ -13,6 +13,7 @@ from calipers.readers.read import Input
 from calipers.reports.result import canonical
 from calipers.stats.mcnemar import McNemar
 from calipers.stats.paired import Difference
+from calipers.stats.ranks import Winner
 
 if TYPE_CHECKING:
     import polars as pl
@@ -86,8 +87,8 @@ class Finding:
     higher_is_better: bool | None
     verdict: str  # better, worse, equivalent, undecided; higher or lower where neither is better
     sentence: str
-    more_tasks: int | None
-    more_samples: int | None
+    more_tasks: int | None  # that a new comparison needs, tested by themselves; clusters, where they are units
+    more_samples: int | None  # per task and run of a new comparison on as many tasks
     p_equivalent: float | None  # within the margin; None without one
     p_not_worse: float | None  # than the margin allows
     mcnemar: McNemar | None  # where each task has one pass or fail in each run
@@ -105,6 +106,7 @@ class Finding:
     bounds: tuple[float, float] | None = None  # of delta, whatever the missing ones are; None: none, or none known
     worst_verdict: str | None = None  # with every missing rollout against the verdict; None without a verdict
     tipping: Tipping | None = None  # likewise
+    new_tasks: tuple[int, int | None] | None = None  # more_tasks at the ends of the interval; None: no number would do
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +150,9 @@ class Place:
     run: int
     value: float
     rank: float
-    ranks: tuple[float, float]  # that are not ruled out
-    chance_best: float
+    ranks: tuple[float, float]  # the middle of its ranks in draws of the tasks, for itself
+    chance_best: float  # share of draws of the tasks in which it is the best: not its chance of being the best
+    rank_set: tuple[int, int]  # ranks that are not ruled out; the sets of all runs hold at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +165,7 @@ class Ranks:
     optimism: float | None  # how much too good the best of so many equal runs would look
     corrected: float | None  # the best value less that
     why: str | None = None
+    winner: Winner | None = None  # what the best value is worth after the picking
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +196,7 @@ class Comparison:
     notes: Sequence[str] = ()
     primary: str | None = None  # the question that keeps its full level
     differences: Sequence[Difference] = field(default=(), repr=False, compare=False)  # of all findings, in order
+    order: str | None = None  # in which tasks are looked at, where the verdict may be asked on the way
 
     def __getitem__(self, metric: str) -> Finding:
         pairs = [pair for contest in self.contests for pair in contest.pairs]
@@ -210,7 +215,8 @@ class Comparison:
     @property
     def digest(self) -> str:
         """The hash of everything that must not change: settings and numbers, no paths, names or sentences."""
-        settings = {key: value for key, value in self._settings().items() if key != "tests"}
+        left_out = {"tests"} if self.order else {"tests", "order"}
+        settings = {key: value for key, value in self._settings().items() if key not in left_out}
         whole = {**settings, "contests": [_numbers(contest) for contest in self.contests]}
         return "sha256:" + hashlib.sha256(canonical(whole)).hexdigest()
 
@@ -259,8 +265,8 @@ class Comparison:
         return pl.DataFrame(self.rows(), infer_schema_length=None)
 
     def _settings(self) -> dict[str, Any]:
-        names = ("dialect", "missing", "confidence", "seed", "test", "adjust", "margin", "cluster", "tests", "primary")
-        return {name: getattr(self, name) for name in names}
+        names = ("dialect", "missing", "confidence", "seed", "test", "adjust", "margin", "cluster", "tests")
+        return {name: getattr(self, name) for name in (*names, "primary", "order")}
 
 
 def _numbers(contest: Contest) -> dict[str, Any]:
@@ -282,7 +288,7 @@ def _without(found: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def _flat(finding: Finding) -> dict[str, Any]:
-    found = _without(asdict(finding), ("interval", "samples", "mcnemar", "missing", "bounds", "tipping"))
+    found = _without(asdict(finding), ("interval", "samples", "mcnemar", "missing", "bounds", "tipping", "new_tasks"))
     low, high = finding.interval or (None, None)
     lowest, highest = finding.bounds or (None, None)
     test = finding.mcnemar
@@ -300,4 +306,6 @@ def _flat(finding: Finding) -> dict[str, Any]:
         "second_missing": finding.missing[1],
         "tipping": finding.tipping.most if finding.tipping else None,
         "tipping_of": finding.tipping.missing if finding.tipping else None,
+        "new_tasks_low": finding.new_tasks[0] if finding.new_tasks else None,
+        "new_tasks_high": finding.new_tasks[1] if finding.new_tasks else None,
     }

@@ -14,6 +14,7 @@ FIELDS = (
     *("p_equivalent", "p_not_worse", "mcnemar_exact", "mcnemar_mid_p", "tasks", "undefined_tasks", "units"),
     *("first_samples", "second_samples", "higher_is_better", "why", "signature"),
     *("aligned_by", "common_tasks", "only_first", "only_second"),
+    *("new_tasks_low", "new_tasks_high"),
     *("lowest", "highest", "first_missing", "second_missing", "worst_verdict", "tipping", "tipping_of"),
 )
 

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from calipers.reports.compare import Changed, Comparison, Contest, Pair, Ranks
 from calipers.reports.compare_words import (
+    about_ranks,
     answer,
+    best_in,
     chance,
     common,
     detail,
     figures,
     hints,
-    likely,
     names_of,
-    optimism,
     sentences,
     settings,
     tally,
@@ -88,19 +88,19 @@ def _ranks(ranks: Ranks, contest: Contest, found: Comparison) -> Iterator[str]:
         return
     names = names_of(contest.runs)
     yield _table(
-        ("rank", f"by {code(ranks.metric)}", "value", f"{percent(found.confidence)} of ranks", "chance of being best"),
+        ("rank", f"by {code(ranks.metric)}", "value", f"{percent(found.confidence)} rank set", "best in"),
         (
             (
                 f"{place.rank:g}",
                 code(names[place.run], None),
                 figure(place.value),
-                f"{place.ranks[0]:g} to {place.ranks[1]:g}",
-                likely(place.chance_best).replace("<", "&lt;"),
+                f"{place.rank_set[0]} to {place.rank_set[1]}",
+                best_in(place.chance_best).replace("<", "&lt;"),
             )
             for place in ranks.places
         ),
     )
-    yield optimism(ranks)
+    yield "\n".join(f"- {_prose(said)}" for said in about_ranks(ranks, names, found.confidence))
 
 
 def _table(head: Cells, rows: Iterable[Cells]) -> str:

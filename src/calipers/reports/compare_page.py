@@ -9,15 +9,15 @@ from typing import TextIO
 
 from calipers.reports.compare import Changed, Comparison, Contest, Finding, Pair, Ranks
 from calipers.reports.compare_words import (
+    about_ranks,
     answer,
+    best_in,
     chance,
     common,
     detail,
     figures,
     hints,
-    likely,
     names_of,
-    optimism,
     sentences,
     settings,
     tally,
@@ -209,8 +209,9 @@ def _ranks(ranks: Ranks, contest: Contest, found: Comparison, columns: int) -> I
         _Column("rank", [f"{place.rank:g}" for place in places], right=True),
         _Column("run", [names[place.run] for place in places], "name"),
         _Column("value", on_the_point([figure(place.value) for place in places]), "value", right=True),
-        _Column(f"{percent(found.confidence)} of ranks", [f"{p.ranks[0]:g} to {p.ranks[1]:g}" for p in places]),
-        _Column("chance of being best", [likely(place.chance_best) for place in places], right=True),
+        _Column(f"{percent(found.confidence)} rank set", [f"{p.rank_set[0]} to {p.rank_set[1]}" for p in places]),
+        _Column("best in", [best_in(place.chance_best) for place in places], right=True),
     ]
     yield from _laid_out(table, [[] for _ in places], columns)
-    yield from wrapped(optimism(ranks), columns, "", "note")
+    for said in about_ranks(ranks, names, found.confidence):
+        yield from wrapped(said, columns, "", "note")

@@ -173,6 +173,8 @@ def settings(found: Comparison) -> str:
     if found.margin is not None:
         how = sorted({finding.margin_method for finding in _all(found) if finding.margin_method in _OF_MARGINS})
         parts.append(f"margin {found.margin:g}" + (f" by {' and '.join(how)}" if how else ""))
+    if found.order is not None:
+        parts.append(f"tasks in the order of the {found.order}")
     if found.tests > 1:
         parts.append(_family(found))
     return f"{', '.join(parts)}, digest {found.digest[:23]}…"
@@ -284,6 +286,11 @@ def likely(share: float) -> str:
     return ">99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
 
 
+def best_in(share: float) -> str:
+    """In how many draws of the tasks a run is the best: a cell of the column ``best in``."""
+    return f"{likely(share)} of draws"
+
+
 def figures(finding: Finding) -> tuple[str, str, str, str]:
     """Both values, the difference and its interval, with as many decimals as it deserves."""
     ends = finding.interval or ()
@@ -322,15 +329,37 @@ def answer(text: str | None, longest: int = ANSWER) -> str:
     return clean(text if len(text) <= longest else "…" + text[1 - longest :], None)
 
 
-def optimism(ranks: Ranks) -> str:
-    """What being picked as the best of many is worth."""
-    if ranks.optimism is None or not ranks.places:
-        return ""
-    return (
-        f"picked as the best of {len(ranks.places)}: were all of them alike, the best would look "
-        f"{figure(abs(ranks.optimism))} too good; less that, its {figure(ranks.places[0].value)} "
-        f"is {figure(ranks.corrected)}"
+def about_ranks(ranks: Ranks, names: Sequence[str], confidence: float) -> Iterator[str]:
+    """What the table of ranks means, and what being picked as the best of many is worth; ``names`` of all runs."""
+    if not ranks.places:
+        return
+    count, first = len(ranks.places), ranks.places[0]
+    yield (
+        f"{percent(confidence)} rank set: the ranks that are not ruled out; the sets of all {count} runs hold at once "
+        "(rank_sets: signs of task differences flipped, step down)"
     )
+    yield (
+        f"{names[first.run]} is best in {likely(first.chance_best)} of draws of the tasks: a share of draws, not its "
+        "chance of being the best"
+    )
+    winner = ranks.winner
+    if winner is not None:
+        ends = "no interval" if winner.interval is None else _ends(winner.interval, confidence)
+        why = f": {winner.why}" if winner.why else ""
+        yield (
+            f"{names[winner.run]} was picked from {winner.candidates} candidates for its {figure(winner.observed)}. "
+            f"Less the bias of picking, {figure(abs(winner.bias))}, its value is {figure(winner.value)} "
+            f"({ends}{why}; {winner.method}). This holds if no other candidates were looked at"
+        )
+    if ranks.optimism is not None:
+        yield (
+            f"optimism, if all {count} were equal: the best would look {figure(abs(ranks.optimism))} too good; less "
+            f"that, its value is {figure(ranks.corrected)}"
+        )
+
+
+def _ends(interval: tuple[float, float], confidence: float) -> str:
+    return f"{percent(confidence)} interval {figure(interval[0])} to {figure(interval[1])}"
 
 
 def _named(side: OneSide) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from calipers.reports.safe import clean
 from calipers.rollouts.ledger import Ledger
+from calipers.rollouts.stop import Stop
 from calipers.stats.estimate import Estimate
 from calipers.stats.suite import Suite
 from calipers.stats.variance import Split, Unsplit
@@ -14,6 +15,8 @@ from calipers.stats.variance import Split, Unsplit
 NONE = "–"
 MOST_KINDS = 20  # of exceptions that are named
 MOST_DECIMALS = 12
+EACH_BY_ITSELF = "intervals of slices hold each by itself: they are not adjusted for the number of slices"
+_SAID = {"stopped_early": "not run (stopped early)"}
 _POLICY = {"gap": "left out", "zero": "counted as 0", "fail": "not allowed"}
 
 
@@ -72,7 +75,8 @@ def remarks(estimate: Estimate) -> list[str]:
         said.append(f"{counted(estimate.undefined_tasks, 'task')} undefined")
     if estimate.bounds:
         low, high = (figure(end, decimals(estimate)) for end in estimate.bounds)
-        said.append(f"{low} to {high} whatever the gaps hold")
+        missing = "missing samples" if estimate.undefined_tasks else "gaps"
+        said.append(f"{low if low == high else f'{low} to {high}'} whatever the {missing} hold")
     return [*said, *reason(estimate)]
 
 
@@ -88,7 +92,8 @@ def reason(estimate: Estimate) -> list[str]:
 
 def account(ledger: Ledger, missing: str) -> str:
     """The ledger on one line: ``320 planned = 300 scored + 12 refused + 8 missing; 8 gaps, left out``."""
-    parts = " + ".join(f"{number:,}\N{NO-BREAK SPACE}{outcome}" for outcome, number in ledger.outcomes.items()) or "0"
+    words = {outcome: _SAID.get(outcome, outcome) for outcome in ledger.outcomes}
+    parts = " + ".join(f"{n:,}\N{NO-BREAK SPACE}{words[outcome]}" for outcome, n in ledger.outcomes.items()) or "0"
     origin = "" if ledger.planned_from == "rows" else f" (from {ledger.planned_from})"
     gaps = f"{counted(ledger.gaps, 'gap')}, {_POLICY.get(missing, missing)}" if ledger.gaps else "no gaps"
     return f"{ledger.planned:,} planned{origin} = {parts}; {gaps}"
@@ -100,6 +105,14 @@ def whole_account(ledger: Ledger, missing: str) -> str:
     if ledger.attempts > ledger.planned:
         said.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} not counted")
     return "; ".join(said)
+
+
+def stopped(stop: Stop | None) -> str:
+    """What a stopping rule does to the numbers under it; nothing where none ended the run."""
+    if stop is None:
+        return ""
+    rule = f" by --until {clean(stop.rule, None)!r}" if stop.rule else ""
+    return f"stopped early{rule}: {clean(stop.bias, None)}"
 
 
 def exceptions(ledger: Ledger) -> str:

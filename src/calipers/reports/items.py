@@ -45,7 +45,7 @@ class Item:
     task: str
     difficulty: float | None  # 1 less the mean value over runs
     discrimination: float | None  # correlation over runs with the mean of all other tasks
-    p_contradicts: float | None  # of a correlation so low by chance
+    p_contradicts: float | None  # one-sided: of a discrimination so low for a task that has none, for itself
     kind: str  # everyone, nobody, contradicts, mixed; "" without a sample
     runs: int
     samples: int

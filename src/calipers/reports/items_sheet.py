@@ -11,6 +11,11 @@ from calipers.reports.safe import clean
 from calipers.reports.sheet import Block, Said, Table, Title
 
 MOST_RUNS = 5  # whose values have a column each
+P_HEAD = "p (contradicts)"
+P_MEANS = (
+    f"{P_HEAD}: the chance of a discrimination so low for a task that does not tell runs apart; one-sided, each task "
+    "by itself"
+)
 WORDS = {EVERYONE: "everyone solves it", NOBODY: "nobody solves it", CONTRADICTS: "contradicts the rest", MIXED: ""}
 ALONE = {EVERYONE: "always solved", NOBODY: "never solved", MIXED: ""}  # one run is not everyone
 
@@ -52,8 +57,7 @@ def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
     shown = len(table.items[: report.limit])
     if shown < len(table.items):
         yield Said(f"{shown:,} of {len(table.items):,} tasks, by {report.sort}; --limit 0 shows all", note=True)
-    if table.why:
-        yield Said(f"no discrimination: {table.why}", note=True)
+    yield Said(f"no discrimination: {table.why}" if table.why else P_MEANS, note=True)
     if table.why_information and (table.why is None or report.sort == "information"):
         yield Said(f"no information: {table.why_information}", note=True)
 
@@ -84,7 +88,7 @@ def summary(table: ItemTable) -> str:
 def _items(table: ItemTable, letters: list[str], limit: int | None) -> Table:
     each = 1 < len(table.runs) <= MOST_RUNS
     told, informed = table.why is None, table.why_information is None
-    head = ["task", "difficulty", *(["discrimination", "p"] if told else []), *(["information"] if informed else [])]
+    head = ["task", "difficulty", *(["discrimination", P_HEAD] if told else []), *(["information"] if informed else [])]
     head += [*(letters if each else []), "passes", ""]
     words = WORDS if len(table.runs) > 1 else ALONE
     rows = [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from calipers.readers.read import Input
 from calipers.stats.agreement import Confusion
+from calipers.stats.labelled_sample import LabelledSample
 from calipers.stats.prediction_powered import Corrected
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Checked:
     corrected: Sequence[Corrected]  # ppi++, labels, ppi, rogan_gladen
     binary: bool  # whether all labels and judgements are 0 or 1
     notes: Sequence[str] = ()
+    labelled_sample: LabelledSample | None = None  # the judge's means with and without a label; p of a random sample
 
     @property
     def title(self) -> str:

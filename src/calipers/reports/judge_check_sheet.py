@@ -37,7 +37,7 @@ def _group(group: Checked, found: JudgeCheck) -> Iterator[Block]:
         f"labels{raters}: {counted(group.labelled, 'rollout')} of {counted(group.labelled_tasks, 'task')}"
     )
     for note in group.notes:
-        yield Said(f"note: {note}")
+        yield Said(note if note.startswith("warning: ") else f"note: {note}")
     interval = f"{percent(found.confidence)} interval"
     yield Table(
         ["score", "value", "± stderr", interval, "weight", "what it is"],

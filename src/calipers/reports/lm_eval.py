@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -152,4 +153,16 @@ def _plain(value: Any) -> Any:
     item = getattr(value, "item", None)
     if callable(item) and getattr(value, "shape", None) == ():
         return item()
-    return str(value)
+    return without_address(str(value))
+
+
+def without_address(text: str) -> str:
+    """What Python shows of an object, less where it lay in memory: two exports of one run are the same.
+
+    >>> without_address("<function f at 0x7f2a9c0d5a80>")
+    '<function f>'
+    """
+    return _ADDRESS.sub("", text)
+
+
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from calipers.reports.figures import (
+    EACH_BY_ITSELF,
     account,
     advice,
     counted,
@@ -18,9 +19,10 @@ from calipers.reports.figures import (
     reason,
     remarks,
     size,
+    stopped,
     whole_account,
 )
-from calipers.reports.page import described, named, title, total
+from calipers.reports.page import described, described_of, named, title, total
 from calipers.reports.result import Group, Result, Slice
 from calipers.reports.safe import LONGEST, clean
 from calipers.stats.estimate import Estimate
@@ -52,17 +54,21 @@ def _group(group: Group, result: Result) -> Iterator[str]:
     if name := title(group, result):
         yield f"### {code(name, None)}"
     yield _prose(filter(None, (whole_account(group.ledger, result.missing), exceptions(group.ledger))))
+    if group.stop:
+        yield code(stopped(group.stop), None)
     interval = f"{percent(result.confidence)} interval"
     if group.metrics:
         yield _table(
             ("metric", "value", "± stderr", interval, "n", "what it is"),
             (
-                (_metric(name, e), *_figures(e), _prose([described(e), *remarks(e)]))
+                (_metric(name, e), *_figures(e), _prose([described_of(group, e), *remarks(e)]))
                 for name, e in group.metrics.items()
             ),
         )
     for key, said in advice(group.metrics, group.variance):
         yield f"mean reward{key and f' ({code(key)})'}: {said}"
+    for said in group.warnings:
+        yield f"**Warning:** {_prose([said])}"
     for key, cut in group.breakdowns.items():
         if not cut:
             yield f"by {code(key)}: no rollouts"
@@ -71,6 +77,8 @@ def _group(group: Group, result: Result) -> Iterator[str]:
             f"- {code(value)}: {_prose([account(part.ledger, result.missing)])}" for value, part in cut.items()
         )
         yield _table((f"by {code(key)}", "metric", "value", "± stderr", interval, "n", ""), _slices(cut))
+        if len(cut) > 1:
+            yield EACH_BY_ITSELF
     if group.economics:
         yield _table(
             ("economics", "value", "± stderr", interval, "n", "what it is"),

@@ -10,6 +10,7 @@ from calipers.metrics.cards import asked_card
 from calipers.metrics.cards.card import filled
 from calipers.reports import chart
 from calipers.reports.figures import (
+    EACH_BY_ITSELF,
     account,
     advice,
     counted,
@@ -23,6 +24,7 @@ from calipers.reports.figures import (
     reason,
     remarks,
     size,
+    stopped,
     whole_account,
 )
 from calipers.reports.result import Group, Result, Slice
@@ -67,7 +69,15 @@ def described(estimate: Estimate) -> str:
         return own or "a plugin's own function of all rewards"
     card, k = found
     beyond = card.name == "bayes_pass@{k}" and k is not None and k * estimate.tasks > estimate.samples
-    return filled(card.short, k) + (", extrapolated beyond the samples" if beyond else "")
+    even = estimate.value is not None and not estimate.samples_per_task  # else nobody knows what counts depend on
+    unbiased = "unbiased: " if card.unbiased and even else ""
+    return unbiased + filled(card.short, k) + (", extrapolated beyond the samples" if beyond else "")
+
+
+def described_of(group: Group, estimate: Estimate) -> str:
+    """What a number of a group is: as `described`, but no estimate is unbiased of a run that its results stopped."""
+    said = described(estimate)
+    return said.removeprefix("unbiased: ") if group.stop else said
 
 
 def named(name: str, estimate: Estimate) -> str:
@@ -85,11 +95,14 @@ def _group(group: Group, result: Result, columns: int) -> Iterator[Line]:
         yield [(name, "title")]
     yield from wrapped(whole_account(group.ledger, result.missing), columns, "", "ledger")
     yield from wrapped(exceptions(group.ledger), columns, "", "ledger")
+    yield from wrapped(stopped(group.stop), columns, "", "ledger")
     yield []
-    rows = [Row(named(name, e), e, [described(e), *remarks(e)]) for name, e in group.metrics.items()]
+    rows = [Row(named(name, e), e, [described_of(group, e), *remarks(e)]) for name, e in group.metrics.items()]
     yield from _table(rows, "metric", percent(result.confidence), columns) if rows else ()
     for key, said in advice(group.metrics, group.variance):
         yield from wrapped(f"mean reward{key and f' ({clean(key)})'}: {said}", columns, "", "note")
+    for said in group.warnings:
+        yield from wrapped(f"warning: {clean(said, None)}", columns, "", "ledger")
     for key, cut in group.breakdowns.items():
         yield from _breakdown(key, cut, result, columns)
     if group.economics or group.totals:
@@ -114,6 +127,8 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result, columns: int)
             undefined = [f"{counted(estimate.undefined_tasks, 'task')} undefined"] if estimate.undefined_tasks else []
             rows.append(Row(_INDENT + clean(value), estimate, [*undefined, *reason(estimate)]))
     yield from _table(rows, clean(key), percent(result.confidence), columns)
+    if len(cut) > 1:
+        yield from wrapped(EACH_BY_ITSELF, columns, "", "note")
 
 
 def _suite(suite: Suite, result: Result, columns: int) -> Iterator[Line]:

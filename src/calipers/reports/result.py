@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from calipers.errors import UnknownName
 from calipers.readers.read import Input
 from calipers.rollouts.ledger import Ledger
+from calipers.rollouts.stop import Stop
 from calipers.stats.estimate import Estimate
 from calipers.stats.suite import Suite
 from calipers.stats.variance import Split, Unsplit
@@ -47,6 +48,8 @@ class Group(Slice):
     totals: Mapping[str, float] = field(default_factory=dict)  # usage column -> sum
     variance: Mapping[str, Split | Unsplit] = field(default_factory=dict)  # reward -> what its variance is made of
     own: Mapping[str, Any] = field(default_factory=dict)  # what a dialect adds to the document, under a key of its own
+    warnings: Sequence[str] = ()  # why its numbers may mislead; no part of the digest
+    stop: Stop | None = None  # the rule that ended its run before the plan did; no part of the digest
 
     @property
     def title(self) -> str:
@@ -79,7 +82,8 @@ class Result:
     def digest(self) -> str:
         """The hash of everything that must not change: settings and groups, without economics."""
         parts = {"dialect": self.dialect, "missing": self.missing, "confidence": self.confidence, "seed": self.seed}
-        groups = [{key: value for key, value in _group(group).items() if key != "economics"} for group in self.groups]
+        left_out = ("economics", "stopped", "warnings")
+        groups = [{key: value for key, value in _group(group).items() if key not in left_out} for group in self.groups]
         return "sha256:" + hashlib.sha256(canonical({**parts, "groups": groups})).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,6 +147,8 @@ def _group(group: Group) -> dict[str, Any]:
             "total": {name: _finite(amount) for name, amount in group.totals.items()},
         },
         "variance": _variance(group.variance),
+        **({"warnings": list(group.warnings)} if group.warnings else {}),
+        **({"stopped": {**asdict(group.stop), "bias": group.stop.bias}} if group.stop else {}),
         **group.own,
     }
 
@@ -177,11 +183,19 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
     found["value"] = _finite(estimate.value)
     for name in ("interval", "bounds"):
         found[name] = None if found[name] is None else list(found[name])
+    spread, heaviest = (
+        found.pop("samples_per_task"),
+        found.pop("heaviest"),
+    )  # they stand where there is something to say
+    if spread:
+        found["samples_per_task"] = list(spread)
+    if heaviest:
+        found["heaviest"] = {"task": heaviest[0], "share": heaviest[1]}
     return found
 
 
 def _flat(estimate: Estimate) -> dict[str, Any]:
-    found = _estimate(estimate)
+    found = {name: value for name, value in _estimate(estimate).items() if name not in ("samples_per_task", "heaviest")}
     for name, first, last in (("interval", "low", "high"), ("bounds", "lowest", "highest")):
         ends = found.pop(name)
         found[first], found[last] = ends or (None, None)

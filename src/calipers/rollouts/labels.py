@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,24 @@ def slices(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> tuple[In
     distinct = sorted(set(texts.values()), key=_slice_order)
     place = {text: number for number, text in enumerate(distinct)}
     return _translated(held, {code: place[text] for code, text in texts.items()}), distinct
+
+
+def sliced(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> dict[str, Rollouts]:
+    """The rollouts of a group slice by slice; a slice has its share of what a stopping rule left undone, too."""
+    parts = _cut(rollouts, key, name)
+    if rollouts.left is None:
+        return parts
+    left = _cut(rollouts.left, key, name)
+    empty = rollouts.where(np.zeros(0, dtype=np.int64))
+    every = sorted({*parts, *left}, key=_slice_order)
+    return {one: replace(parts.get(one, empty), left=left.get(one)) for one in every}
+
+
+def _cut(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> dict[str, Rollouts]:
+    code, names = slices(rollouts, key, name)
+    ends = np.cumsum(np.bincount(code, minlength=len(names)))[:-1]
+    rows = np.split(np.argsort(code, kind="stable"), ends)  # looking at all rows once for each slice is slow
+    return {one: rollouts.where(some) for one, some in zip(names, rows, strict=bool(names))}
 
 
 def has(rollouts: Rollouts, key: str) -> bool:

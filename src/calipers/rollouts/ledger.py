@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from calipers.rollouts.column import Column
-from calipers.rollouts.record import FIRST_GAP, FIRST_NIL, OUTCOMES, SCORED
+from calipers.rollouts.record import FIRST_GAP, FIRST_NIL, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
 
 Missing = Literal["gap", "zero", "fail"]
@@ -31,17 +31,23 @@ class Ledger:
     outcomes: dict[str, int]  # outcome -> rollouts, only those that occur, in the order of OUTCOMES
     exceptions: dict[str, int] = field(default_factory=dict)  # kind of error -> rollouts, the most frequent first
 
+    @property
+    def stopped_early(self) -> int:
+        """Rollouts that a stopping rule spared the run: planned, not run, and no gaps."""
+        return self.outcomes.get(OUTCOMES[STOPPED_EARLY], 0)
+
     @classmethod
     def of(cls, rollouts: Rollouts) -> Ledger:
-        """Count a group's rollouts; its sums are checked, never assumed."""
-        counts = np.bincount(rollouts.outcome, minlength=len(OUTCOMES)).tolist()
+        """Count a group's rollouts, those that a stopping rule spared it too; its sums are checked, never assumed."""
+        parts = [rollouts] if rollouts.left is None else [rollouts, rollouts.left]
+        counts = np.bincount(np.concatenate([part.outcome for part in parts]), minlength=len(OUTCOMES)).tolist()
         ledger = cls(
-            planned=len(rollouts),
+            planned=sum(map(len, parts)),
             planned_from=rollouts.planned_from,
-            tasks=len(rollouts.tasks),
+            tasks=sum(len(part.tasks) for part in parts),
             scored=counts[SCORED],
-            gaps=sum(counts[FIRST_GAP:]),
-            attempts=len(rollouts) if rollouts.tries is None else int(rollouts.tries.sum()),
+            gaps=sum(counts[FIRST_GAP:STOPPED_EARLY]),
+            attempts=sum(len(part) if part.tries is None else int(part.tries.sum()) for part in parts),
             outcomes={word: n for word, n in zip(OUTCOMES, counts, strict=False) if n},
             exceptions=_exceptions(rollouts),
         )

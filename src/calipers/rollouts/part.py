@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.rollouts.column import Bools, Column, Ints
+from calipers.rollouts.column import Bools, Column, Floats, Ints
+from calipers.rollouts.stop import Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,9 @@ class Part:
     planned_from: str = "rows"  # what says which rollouts were planned
     named: frozenset[str] = frozenset()  # of the keys that --columns names, those some row has
     notes: Sequence[str] = ()  # what the reader passed over, for the user
+    stop: Stop | None = None  # of the run that the file is of, where its own results ended it
+    # [R] among all rows of all parts, where rows do not stand in the order in which their tasks were begun
+    turn: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.task)

@@ -22,17 +22,21 @@ Outcome = Literal[
     "cancelled",
     "not_run",
     "missing",
+    "stopped_early",
 ]
-"""What became of a planned rollout: the first eight contribute a number, the others leave a gap."""
+"""What became of a planned rollout: the first eight contribute a number, the others leave a gap.
+
+The last is no gap: a stopping rule ended the run before the rollout's turn came, as was planned.
+"""
 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 CODE: Final[Mapping[str, int]] = {word: code for code, word in enumerate(OUTCOMES)}
-SCORED, MISSING = CODE["scored"], CODE["missing"]
+SCORED, MISSING, STOPPED_EARLY = CODE["scored"], CODE["missing"], CODE["stopped_early"]
 FIRST_NIL = CODE["broke_verifier"]
 """Outcomes from this code to the first gap count 0, whatever reward stands beside them."""
 
 FIRST_GAP = CODE["filter_timeout"]
-"""Outcomes from this code on leave a gap, whatever reward stands beside them."""
+"""Outcomes from this code on have no number, whatever reward stands beside them; all but the last are gaps."""
 
 UNSTATED = 255
 """No outcome was written: `scored` with a reward, `missing` without."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.rollouts.column import Bools, Column, Ints
+from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.numbering import order_of, paired, renumbered
 from calipers.rollouts.part import Labels, Part
-from calipers.rollouts.record import GROUP, MISSING, SCORED, UNSTATED, label
+from calipers.rollouts.record import GROUP, MISSING, SCORED, STOPPED_EARLY, UNSTATED, label
+from calipers.rollouts.stop import Stop
 
 NAMELESS = (None, None, None)
 """The group of rollouts that name no agent, no model and no dataset."""
@@ -23,7 +24,8 @@ NAMELESS = (None, None, None)
 class Rollouts:
     """Rollouts of one or more groups (agent, model, dataset), a row per planned (task, sample).
 
-    Rows are sorted by group, task and sample; of several attempts only the highest stands here.
+    Rows are sorted by group, task and sample; of several attempts only the highest stands here. Tasks that a
+    stopping rule spared the run are no rows here: they stand in ``left``, for the ledger alone.
     """
 
     keys: Sequence[tuple[str | None, ...]]  # (agent, model, dataset) of each group
@@ -38,6 +40,9 @@ class Rollouts:
     tries: Ints | None = None  # [R] attempts read of each, the replaced ones too; None: one each
     planned_from: str = "rows"
     notes: Sequence[str] = ()  # what the readers passed over, for the user
+    stops: Mapping[tuple[str | None, ...], Stop] = field(default_factory=dict)  # of the groups that a rule ended
+    left: Rollouts | None = None  # the tasks that a stopping rule left undone, all rows of them
+    turn: Floats | None = None  # [T] rising in the order in which tasks were begun; None: as they stand here
 
     def __len__(self) -> int:
         return len(self.task)
@@ -47,11 +52,17 @@ class Rollouts:
         """The partition of the rows into tasks."""
         return Groups.of(self.task, len(self.tasks))
 
+    @property
+    def stop(self) -> Stop | None:
+        """The rule that ended the run of this group, where one did; of several groups, that of the first such."""
+        return next((self.stops[key] for one in self.keys if (key := tuple(one)) in self.stops), None)
+
     def groups(self) -> Iterator[Rollouts]:
         """One table per (agent, model, dataset), each a view of this one."""
         if len(self.keys) == 1:
             yield self
             return
+        left = list(self.left.groups()) if self.left is not None else [None] * len(self.keys)
         for number, key in enumerate(self.keys):
             first, last = np.searchsorted(self.owner, [number, number + 1])
             start, end = np.searchsorted(self.task, [first, last])
@@ -62,13 +73,17 @@ class Rollouts:
                 tasks=self.tasks[first:last],
                 owner=np.zeros(last - first, dtype=np.int64),
                 task=self.task[rows] - first,
+                turn=None if self.turn is None else self.turn[first:last],
+                left=left[number],
             )
 
     def where(self, rows: Bools | Ints) -> Rollouts:
         """The rollouts a mask marks, [R], or those of ascending rows, and only their tasks."""
         kept, code = np.unique(self.task[rows], return_inverse=True)
         part = self._take(rows)
-        return replace(part, tasks=[self.tasks[t] for t in kept], owner=self.owner[kept], task=code)
+        turn = None if self.turn is None else self.turn[kept]
+        tasks = [self.tasks[t] for t in kept]
+        return replace(part, tasks=tasks, owner=self.owner[kept], task=code, turn=turn, left=None)
 
     def _take(self, rows: slice | Bools | Ints) -> Rollouts:
         return replace(
@@ -85,6 +100,7 @@ class Rollouts:
 def assemble(parts: Sequence[Part]) -> Rollouts:
     """Join what the readers found into one table; the row order and the split into files vanish.
 
+    What is left of the row order is each task's turn, for those who look at tasks one after another.
     InputError names both places of a (task, sample, attempt) that stands twice in one group, and
     the place of a `scored` rollout without a reward.
     """
@@ -97,13 +113,42 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
     table = Rollouts(keys, tasks, owner, unit, sample, _outcomes(parts), {}, {}, labels)
     if rows is not None:
         table = replace(table._take(rows), task=unit.take(rows), tries=tries)
-    return replace(
+    table = replace(
         table,
         rewards=_join_columns([(len(part), part.rewards) for part in parts], rows),
         columns=_join_columns([(len(part), part.columns) for part in parts], rows),
         planned_from=parts[0].planned_from,
         notes=[note for part in parts for note in part.notes],
+        turn=_turns(parts, unit, len(tasks), rows is None),
+        stops=_stops(parts, keys, group),
     )
+    return _without_left(table)
+
+
+def _stops(parts: Sequence[Part], keys: Sequence[tuple[str | None, ...]], group: Ints) -> dict[Any, Stop]:
+    """The stopping rule of each group that a part says one of."""
+    found: dict[Any, Stop] = {}
+    start = 0
+    for part in parts:
+        if part.stop is not None:
+            for number in np.unique(group[start : start + len(part)]).tolist():
+                found.setdefault(tuple(keys[number]), part.stop)
+        start += len(part)
+    return found
+
+
+def _without_left(table: Rollouts) -> Rollouts:
+    """The table without the tasks of which a rollout was spared by a stopping rule: these are its ``left``.
+
+    What such a task has beside it is not counted either: the rule looked at whole tasks.
+    """
+    spared = table.outcome == STOPPED_EARLY
+    if not spared.any():
+        return table
+    undone = np.bincount(table.task[spared], minlength=len(table.tasks)) > 0
+    gone = undone[table.task]
+    unnamed = {tuple(table.keys[g]): Stop() for g in np.unique(table.owner[undone]).tolist()}
+    return replace(table.where(~gone), left=table.where(gone), stops={**unnamed, **table.stops})
 
 
 def _join_codes(lists: Sequence[Sequence[Any]], codes: Sequence[Ints]) -> tuple[list[Any], Ints]:
@@ -217,6 +262,26 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints) -> tuple[Ints 
         return rows, None
     last = np.flatnonzero(np.append(~same, True))
     return rows[last], np.diff(last, prepend=-1)
+
+
+def _turns(parts: Sequence[Part], unit: Ints, tasks: int, ascending: bool) -> Floats | None:
+    """The turn of each task, [T], that of its first row; None where tasks stand in the order of the rows.
+
+    Tasks without rows come last.
+    """
+    if ascending and all(part.turn is None for part in parts):
+        return None
+    ends = np.cumsum([len(part) for part in parts])
+    own = [
+        np.arange(end - len(part), end, dtype=np.float64) if part.turn is None else part.turn
+        for part, end in zip(parts, ends.tolist(), strict=True)
+    ]
+    turn = np.concatenate(own)
+    ordered = all(part.turn is None for part in parts)
+    latest_first = (np.arange(len(turn)) if ordered else np.argsort(turn, kind="stable"))[::-1]
+    found = np.full(tasks, np.inf)
+    found[unit[latest_first]] = turn[latest_first]
+    return found
 
 
 def _join_columns(parts: Sequence[tuple[int, dict[str, Column]]], rows: Ints | None) -> dict[str, Column]:

@@ -9,8 +9,9 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from calipers.errors import VerifierError
-from calipers.run.blame import Blame, verdict
+from calipers.run.blame import Blame
 from calipers.run.client import Completion
+from calipers.run.judged import judged
 from calipers.run.secrets import Secrets
 from calipers.run.verifier import Verdict, Verifier
 from calipers.tasks.task import Task
@@ -63,7 +64,7 @@ class Bench:
             return (
                 self._runner.run(work) if self._thread is None else self._thread.submit(self._runner.run, work).result()
             )
-        except BaseExceptionGroup as errors:  # a bug in one; those of the others only follow from it
+        except BaseExceptionGroup as errors:  # one was stopped; the errors of the others only follow from it
             raise errors.exceptions[0] from None
 
     def _seat(self, verifier: Verifier) -> Verifier:
@@ -86,7 +87,7 @@ class Bench:
         async def worker() -> None:
             for place, (verifier, task, completion) in owed:
                 try:
-                    judge = self._blame.judged if self._blame else verdict
+                    judge = self._blame.judged if self._blame else judged
                     found[place] = await judge(self._seat(verifier), task, completion)
                 except VerifierError as error:
                     found[place] = error

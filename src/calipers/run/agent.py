@@ -19,7 +19,7 @@ from calipers.errors import ClientError, InputError, VerifierError
 from calipers.run.client import Client, Completion, Request
 from calipers.run.collect_http import ABSENT, Server
 from calipers.run.collect_row import FAILURE, PARAMS, REWARD, ROLLOUT, TASK, Key, Row, decoded, key_of
-from calipers.run.rollout import checked
+from calipers.run.judged import judged, ready
 from calipers.run.secrets import Secrets
 from calipers.run.verifier import Verifier
 from calipers.run.verifiers.find import NamedVerifier
@@ -58,6 +58,11 @@ class SimpleAgent:
                 self._judge.check(task_of(row, self._judge.name))
         except ClientError as error:
             raise InputError.at(place, f"task {row[TASK]}: {error}", "choose an agent server for it") from None
+
+    def ready(self) -> None:
+        """SandboxError where its verifier needs what this machine does not have."""
+        if not isinstance(self._judge, Server):
+            ready([self._judge])
 
     async def run(self, row: Row) -> dict[str, Any]:
         """The rollout of a row."""
@@ -105,7 +110,7 @@ class SimpleAgent:
             except ClientError as error:
                 raise _of_judge(error) from None
         try:
-            verdict = checked(await self._seat(self._judge).verify(task_of(row, self._judge.name), completion))
+            verdict = await judged(self._seat(self._judge), task_of(row, self._judge.name), completion)
         except VerifierError as error:
             said = {"kind": "verifier", "message": str(error)}
             return {**whole, FAILURE: error.outcome, "error": said}

@@ -20,7 +20,7 @@ import msgspec
 
 from calipers.errors import VerifierError
 from calipers.run.client import Completion
-from calipers.run.rollout import checked
+from calipers.run.judged import judged
 from calipers.run.verifier import Verdict, Verifier
 from calipers.tasks.task import Task
 
@@ -29,7 +29,6 @@ NEUTRAL: Final = "# no answer\n"
 
 BROKE: Final = "broke_verifier"
 STOPPED: Final = "filter_timeout"  # an expression of the user's, which an answer does not choose
-LONGEST: Final = 500  # characters of an error that no verifier meant to raise
 
 
 class Blame:
@@ -49,7 +48,7 @@ class Blame:
         What the further judgements used is part of the verdict's usage, or of the error's.
         """
         try:
-            return await verdict(verifier, task, completion)
+            return await judged(verifier, task, completion)
         except VerifierError as error:
             if spared(error):
                 raise
@@ -60,7 +59,7 @@ class Blame:
         if not works:
             raise VerifierError(str(first), outcome=first.outcome, usage=used, tried={"tries": 1, **tried}) from first
         try:
-            found = await verdict(verifier, task, completion)
+            found = await judged(verifier, task, completion)
         except VerifierError as again:
             word = again.outcome if spared(again) else BROKE
             used, tried = added(used, again.usage), {"tries": 2, **tried, "failed_as": first.outcome}
@@ -75,7 +74,7 @@ class Blame:
             if key in self._works:
                 return self._works[key], False, {}
             try:
-                used = (await verdict(verifier, task, Completion(neutral(verifier, task)))).usage
+                used = (await judged(verifier, task, Completion(neutral(verifier, task)))).usage
                 self._works[key] = True
             except VerifierError as error:
                 used = error.usage
@@ -86,18 +85,6 @@ class Blame:
 def spared(error: VerifierError) -> bool:
     """Whether a failure is plainly not the answer's."""
     return error.blameless or error.outcome == STOPPED
-
-
-async def verdict(verifier: Verifier, task: Task, completion: Completion) -> Verdict:
-    """A verdict that a log can hold; VerifierError whatever it is that goes wrong."""
-    try:
-        return checked(await verifier.verify(task, completion))
-    except VerifierError:
-        raise
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        lost = isinstance(error, (TimeoutError, ConnectionError))
-        raise VerifierError(f"verifier {task.verifier!r} failed: {said}"[:LONGEST], blameless=lost) from error
 
 
 def neutral(verifier: Any, task: Task) -> str:

@@ -5,6 +5,7 @@
     runs/arith-openai_m-1f0a4c2e/
       plan.json         what was asked, where each value came from; written and renamed
       rollouts.jsonl    a line for each attempt at a rollout, in the order they ended; only ever longer
+      stopped.json      the rule that stopped the run early, where one did; written and renamed
       .lock             held while a process runs it
 """
 
@@ -19,12 +20,15 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from calipers.errors import InputError, LogError
 from calipers.readers.run_plan import LOG, PLAN, SCHEMA, TORN, RunPlan, is_run, read_plan
+from calipers.readers.run_stop import STOPPED, RunStop, read_stop
 from calipers.run.history import Past, read_history
-from calipers.run.identity import MOST_DIFFERENCES, differences, fingerprint
+from calipers.run.identity import fingerprint
 from calipers.run.log import Log, Scrub, scrubbed
+from calipers.run.resume import all_starts, continued
 from calipers.run.whole import put, repaired
 
 LOCK = ".lock"
@@ -37,22 +41,28 @@ class Folder:
         self.path = path
         self.notes: list[str] = []
         self.history: dict[tuple[str, int], Past] = {}  # by (task, sample), the highest attempt
+        self.place: dict[str, int] = {}  # of each task in the plan
+        self.stop: RunStop | None = None  # of an earlier start, or of this one
+        self._before: RunStop | None = None  # as it was before this start went on
         self._lock, self._scrub = lock, scrub
         self._log: Log | None = None
         self._made: Sequence[Path] = ()  # directories that were not there before, the deepest first
 
     @classmethod
-    def open(cls, path: Path, identity: Mapping[str, Any], plan: Mapping[str, Any], scrub: Scrub) -> Folder:
+    def open(
+        cls, path: Path, identity: Mapping[str, Any], plan: Mapping[str, Any], scrub: Scrub, same_model: bool = False
+    ) -> Folder:
         """Make a run's directory, or continue in one: nobody else may run it, and it must be the same run.
 
         ``plan`` is written with ``schema``, ``identity`` and ``fingerprint`` added to it; what was
-        planned before stays planned. InputError says what differs.
+        planned before stays planned, and how it was started stays written. With ``same_model`` it may go on
+        at another endpoint. InputError says what differs.
         """
         missing = [place for place in (path, *path.parents) if not place.exists()]
         folder = cls(path, _locked(path), scrub)
         folder._made = missing
         try:
-            folder._begin(identity, plan)
+            folder._begin(identity, plan, same_model)
         except BaseException:
             folder.close()
             raise
@@ -68,6 +78,26 @@ class Folder:
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole or not at all, whatever happens meanwhile; LogError when it cannot be."""
         put(self.path / name, [scrubbed(data, self._scrub)])
+
+    def stopped(self, stop: RunStop) -> None:
+        """Keep that a rule has stopped the run; LogError when it cannot be written."""
+        plan = read_plan(str(self.path))
+        self._keep(structs.replace(stop, planned_rollouts=sum(map(plan.of, plan.tasks))))
+
+    def continues(self) -> None:
+        """Keep that the run goes on, where a rule had stopped it: what is owed from here on is not the rule's doing."""
+        if self.stop is not None and not self.stop.completed:
+            self._before = self.stop
+            self._keep(structs.replace(self.stop, continued=True))
+
+    def stays(self) -> None:
+        """Take back that the run goes on: no call could be made."""
+        if self._before is not None:
+            self._keep(self._before)
+
+    def _keep(self, stop: RunStop) -> None:
+        self.stop = stop
+        self.write(STOPPED, msgspec.json.format(msgspec.json.encode(stop), indent=1) + b"\n")
 
     def close(self) -> None:
         """Finish the log and let go of the directory; LogError when a line could not be written."""
@@ -99,15 +129,18 @@ class Folder:
             if error is None:  # else the same was said already
                 raise
 
-    def _begin(self, identity: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+    def _begin(self, identity: Mapping[str, Any], plan: Mapping[str, Any], same_model: bool) -> None:
         log = self.path / LOG
         asked = msgspec.json.decode(scrubbed(msgspec.json.encode(identity), self._scrub))
         plan = {**plan, "identity": asked, "fingerprint": fingerprint(asked)}
-        if is_run(str(self.path)):
-            before = read_plan(str(self.path))
-            _check_same(self.path, before.identity, asked)
-            if log.exists() and log.stat().st_size:
-                self.notes += _changed_models(self.path / PLAN, plan)
+        before = read_plan(str(self.path)) if is_run(str(self.path)) else None
+        if before is not None:
+            kept, notes = continued(self.path, asked, same_model)
+            self.notes += notes
+            plan |= {"identity": kept, "fingerprint": fingerprint(kept)}
+            if "starts" in plan:
+                plan["starts"] = all_starts(self.path, plan["starts"])
+            self.stop = read_stop(str(self.path))
             plan = self._grown(before, plan)
         elif log.exists() and log.stat().st_size:
             right = f"expected none, or {PLAN} beside it; choose another --out"
@@ -116,7 +149,18 @@ class Folder:
             if repaired(log):
                 self.notes.append(TORN)
             self.history = read_history(log)
+        if before is not None and self.stop is not None and not self.stop.completed:
+            self._check_completed(before, self.stop)
+        self.place = {entry["task"]: number for number, entry in enumerate(plan["tasks"])}
         put(self.path / PLAN, _laid_out({"schema": SCHEMA, **plan}, self._scrub))
+
+    def _check_completed(self, before: RunPlan, stop: RunStop) -> None:
+        """Keep that a later start came to the end of the plan, before the plan may grow: it is a fixed sample again."""
+        planned = sum(map(before.of, before.tasks))
+        every = ((task.task, sample) for task in before.tasks for sample in range(before.of(task)))
+        owed = sum(key not in self.history for key in every)
+        if stop.of_plan(planned, owed) is None:
+            self._keep(structs.replace(stop, completed=True))
 
     def _grown(self, before: RunPlan, plan: Mapping[str, Any]) -> dict[str, Any]:
         """The plan asked for, and all that was planned before: nothing finished may drop out of the count."""
@@ -130,6 +174,9 @@ class Folder:
         ]
         gone = [old for task, old in more.items() if task not in asked]
         tasks += [{"task": old.task, "metadata": old.metadata, "samples": before.of(old)} for old in gone]
+        # what was planned before comes first: whoever looks at tasks in their order finds new ones behind old ones
+        place = {old.task: number for number, old in enumerate(before.tasks)}
+        tasks.sort(key=lambda entry: place.get(entry["task"], len(place)))
         if kept:
             wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
             self.notes.append(f"{PLAN}: {wider}; choose another --out for a smaller run")
@@ -158,27 +205,6 @@ def _locked(path: Path) -> int:
         os.close(lock)
         raise InputError.at(str(path), f"cannot be locked ({error.strerror})", "choose another --out") from None
     return lock
-
-
-def _check_same(path: Path, here: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    found = list(differences(here, asked))
-    if found:
-        rest = len(found) - MOST_DIFFERENCES
-        shown = [*found[:MOST_DIFFERENCES], *([f"and {rest} more"] if rest > 0 else [])]
-        raise InputError.at(str(path), f"holds another run: {'; '.join(shown)}", "choose another --out")
-
-
-class _Inputs(msgspec.Struct):
-    inputs: list[dict[str, str]] = []
-
-
-def _changed_models(before: Path, plan: Mapping[str, Any]) -> Iterator[str]:
-    """A note for a model that is a file, and has changed since it was last run: its name alone says nothing of it."""
-    held = {one["path"]: one["sha256"] for one in msgspec.json.decode(before.read_bytes(), type=_Inputs).inputs}
-    for one in plan.get("inputs", ()):
-        if one["path"] in plan["model"] and held.get(one["path"], one["sha256"]) != one["sha256"]:
-            kept = "what it gave before is kept, and counts: choose another --out to begin anew"
-            yield f"{one['path']}: the file has changed since the last start; {kept}"
 
 
 def _laid_out(plan: Mapping[str, Any], scrub: Scrub) -> Iterator[bytes]:

@@ -24,6 +24,7 @@ from typing import Protocol
 from calipers.errors import ClientError, VerifierError
 from calipers.run.blame import Blame
 from calipers.run.client import Client, Completion, Request
+from calipers.run.judged import ready
 from calipers.run.log import Log
 from calipers.run.pace import Pace, Shut
 from calipers.run.rollout import Made, Owed, kept
@@ -97,12 +98,15 @@ class Loop:
         status: Status,
         observer: Observer,
         limits: Limits,
+        endpoint: str | None = None,
+        clock: Callable[[], float] = monotonic,
+        dice: random.Random | None = None,
     ) -> None:
         self._client, self._verifiers, self._ask, self._log = client, verifiers, ask, log
-        self._dataset, self._model = dataset, model
+        self._dataset, self._model, self._endpoint = dataset, model, endpoint
         self._status, self._observer, self._limits = status, observer, limits
-        self._pace = status.pace = Pace(limits.concurrency)
-        self._random = random.Random()
+        self._random = dice or random.Random()
+        self._pace = status.pace = Pace(limits.concurrency, clock, self._random)
         self._blame = Blame()
         self._owed: Iterator[Owed] = iter(())
         self._begun, self._last = -1, sys.maxsize  # places in the order: the latest begun, the last to begin
@@ -110,15 +114,21 @@ class Loop:
         self._opened = asyncio.Event()  # the first call was answered, well or badly
         self._stopping = asyncio.Event()
 
+    @property
+    def begun(self) -> int:
+        """How many tasks of the planned order were begun, up to the last one of this start."""
+        return self._begun + 1
+
     async def run(self, owed: Iterator[Owed]) -> None:
         """Make every rollout that is owed, or as many as the limits, the observer and the user allow.
 
-        ClientError when the very first call says that no other would fare better; LogError when the
-        log cannot be written.
+        SandboxError, before the first call, when a verifier needs a sandbox and there is none; ClientError when the
+        very first call says that no other would fare better; LogError when the log cannot be written.
         """
         self._owed = owed
         if (first := self._next()) is None:
             return
+        ready(self._verifiers.values())
         looking = asyncio.create_task(self._look())
         try:
             async with asyncio.TaskGroup() as workers:
@@ -181,7 +191,7 @@ class Loop:
                 except VerifierError as failed:
                     error = failed
             made = Made(owed, request, started, completion, verdict, error, retries)
-        made, told = kept(made, self._dataset, self._model, datetime.now(UTC))
+        made, told = kept(made, self._dataset, self._model, datetime.now(UTC), self._endpoint)
         if self._log.behind:
             await self._log.append(told)
         else:
@@ -190,11 +200,11 @@ class Loop:
 
     async def _complete(self, request: Request) -> tuple[Completion, int]:
         """The completion, and how many tries failed before it."""
-        tried = 0
+        tried, turn = 0, self._pace.turn()
         while True:
             try:
                 if not self._pace.entered():
-                    await self._pace.enter()
+                    await self._enter(turn, again=tried > 0)
                 try:
                     completion = await self._client.complete(request)
                 except asyncio.CancelledError:
@@ -210,16 +220,26 @@ class Loop:
                 self._opened.set()
                 if error.slow_down:
                     self._pace.too_many(error.wait)
+                    self._status.trouble = error.kind
                 if not error.retry or tried == self._limits.retries:
                     self._count_refusal(error)
                     raise _Failed(error, tried) from None
-                await self._wait(error, tried)
+                if not error.slow_down:  # else all calls are held back, and this one has its turn before later ones
+                    await self._wait(error, tried)
                 tried += 1
             else:
                 self._opened.set()
                 self._refusals = 0
                 self._pace.succeeded()
                 return completion, tried
+
+    async def _enter(self, turn: int, again: bool) -> None:
+        """Wait for a place, counted among those who wait for another try where it is one."""
+        self._status.waiting += again
+        try:
+            await self._pace.enter(turn)
+        finally:
+            self._status.waiting -= again
 
     def _count_refusal(self, error: ClientError) -> None:
         """Stop when the server has turned its back: what is not asked now can still be asked later."""

@@ -17,7 +17,7 @@ from calipers.run.client import Completion, Request
 from calipers.run.verifier import Verdict
 from calipers.tasks.task import Task
 
-TAKEN: Final = frozenset((*ROLES, *USAGE, "finish_reason", "retries", "started_at", "finished_at"))
+TAKEN: Final = frozenset((*ROLES, *USAGE, "finish_reason", "retries", "endpoint", "started_at", "finished_at"))
 """Keys of a line that are no verifier's to fill: a number there would make the log unreadable, or untrue."""
 
 _encode = msgspec.json.Encoder().encode
@@ -80,7 +80,9 @@ class Made(msgspec.Struct, frozen=True):
             return self.error.usage
         return {} if self.verdict is None else self.verdict.usage
 
-    def record(self, outcome: str, dataset: str, model: str, finished: datetime) -> dict[str, Any]:
+    def record(
+        self, outcome: str, dataset: str, model: str, finished: datetime, endpoint: str | None = None
+    ) -> dict[str, Any]:
         """The record of the rollout (a line of the log); what is empty is left out."""
         owed, request, verdict, done = self.owed, self.request, self.verdict, self.completion
         record: dict[str, Any] = {"task": owed.task.id, "sample": owed.sample, "attempt": owed.attempt}
@@ -112,6 +114,8 @@ class Made(msgspec.Struct, frozen=True):
         if owed.task.metadata:
             record["metadata"] = owed.task.metadata
         record["dataset"], record["model"] = dataset, model
+        if endpoint:
+            record["endpoint"] = endpoint
         record["started_at"], record["finished_at"] = self.started, finished
         return record
 
@@ -179,22 +183,22 @@ def column(field: str) -> str:
     return f"verifier_{field}" if field in TAKEN else field
 
 
-def kept(made: Made, dataset: str, model: str, finished: datetime) -> tuple[Made, bytes]:
+def kept(made: Made, dataset: str, model: str, finished: datetime, endpoint: str | None = None) -> tuple[Made, bytes]:
     """What was made of a rollout, and its line of the log.
 
     An answer for which a line has no room is not kept, and counts 0: one line that is too long, and no line of the log
     can be read.
     """
-    told = line(made.record(made.outcome, dataset, model, finished))
+    told = line(made.record(made.outcome, dataset, model, finished, endpoint))
     if len(told) <= LONGEST_LINE:
         return made, told
     wrong = (
         f"the answer takes {len(told) >> 20} MiB of the log, where {LONGEST_LINE >> 20} are the most, and is not kept"
     )
-    record = made.record(made.outcome, dataset, model, finished)
+    record = made.record(made.outcome, dataset, model, finished, endpoint)
     rest = {key: value for key, value in record.items() if key not in ("completion", "answer")}
     made = _too_long(made, wrong, len(line(rest)) <= LONGEST_LINE)
-    record = made.record(made.outcome, dataset, model, finished)
+    record = made.record(made.outcome, dataset, model, finished, endpoint)
     return made, line({key: value for key, value in record.items() if key not in TEXTS})
 
 

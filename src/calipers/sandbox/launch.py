@@ -15,8 +15,10 @@ from threading import Event
 from typing import IO, Any, Literal
 
 from calipers.errors import SandboxError
+from calipers.sandbox.groups import group
 from calipers.sandbox.limits import Cause, Limits
 from calipers.sandbox.mechanism import Mechanism
+from calipers.sandbox.memory import Meter
 from calipers.sandbox.syscalls import call_filter
 from calipers.sandbox.talk import Talk, end
 from calipers.sandbox.view import ENVIRONMENT, Entry, interpreter
@@ -28,8 +30,14 @@ GRACE = 10.0  # seconds beyond its own deadline before process 1 is killed from 
 READY = b"ready\n"
 REPORT_BYTES = 64 << 20
 BEGIN = """
-import marshal, sys, types
-control, report, proc = map(int, sys.argv[1:])
+import marshal, os, sys, types
+control, report, proc, *door = map(int, sys.argv[1:])
+for group in door:
+    try:
+        os.write(group, b"0")
+    except OSError:
+        pass
+    os.close(group)
 files, job = marshal.load(open(control, "rb", closefd=False))
 for name in ("calipers", "calipers.sandbox", "calipers.sandbox.inside"):
     sys.modules[name] = types.ModuleType(name)
@@ -82,7 +90,12 @@ def launch(
         heard, report = _pipe(stack)
         proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
         stack.callback(os.close, proc)
-        inherited = (control.fileno(), report.fileno(), proc)
+        most = limits.memory_mb << 20
+        fenced = group(most) if mechanism.apart else None
+        door = () if fenced is None else (fenced.door,)
+        if fenced is not None:
+            stack.callback(fenced.close)  # when nobody is left in it
+        inherited = (control.fileno(), report.fileno(), proc, *door)
         outer = subprocess.Popen(
             mechanism.command(entries, [interpreter(), "-I", "-S", "-X", "utf8", "-c", BEGIN, *map(str, inherited)]),
             stdin=subprocess.PIPE,
@@ -103,7 +116,11 @@ def launch(
         talk.say(outer.stdin, stdin)
         streams = [talk.hear(outer.stdout, limits.output_bytes), talk.hear(outer.stderr, limits.output_bytes)]
         told = talk.hear(heard, REPORT_BYTES)
-        stopped = talk.until(began + seconds + GRACE, limits.memory_mb << 20, stop)
+        scratch = [place for kind, _, place in entries if kind == "scratch"] if mechanism.apart else []
+        meter = Meter(outer.pid, most, scratch, fenced)
+        stopped = talk.until(began + seconds + GRACE, lambda: meter.over(told.data.startswith(READY)), stop)
+        if not stopped and fenced is not None and fenced.exceeded():
+            stopped = "memory"  # and all was over before anybody looked
     stdout, stderr = streams
     if not told.data.startswith(READY) and stopped != "caller":
         why = bytes(told.data or stderr.data).decode(errors="replace").strip() or f"exit status {outer.returncode}"

@@ -37,9 +37,7 @@ def run(
     ``folders`` are absolute paths it may write to, beside its home and working directory ``/tmp``. ``collect`` are
     absolute paths of files wanted back; they are read when every process is dead, and the inputs compared once more.
     """
-    how = mechanism or probe()
-    if not how.apart:
-        raise SandboxError("a program of the system is not run without a sandbox, --unsafe-no-sandbox or not")
+    how = apart_here(mechanism)
     tops = sorted({f"/{Path(folder).parts[1]}" for folder in folders} - {"/tmp"})
     job = {"argv": list(argv), "folders": list(folders), "folder": "/tmp", "collect": list(collect)}
     for name in files or {}:
@@ -49,12 +47,33 @@ def run(
         done = launch(how, "program", job, entries, limits, seconds=limits.seconds, stdin=stdin, stop=stop)
     if not done.report and not done.stopped:
         raise SandboxError("the sandbox ended before the program did")
-    report = BytesIO(done.report)
-    said = report.readline().strip() or b"-"  # nothing at all from a process 1 that was killed
-    exit_code = None if said == b"-" else int(said)
-    found = {path: report.read(int(size)) for path in collect if (size := report.readline().strip() or b"-") != b"-"}
+    try:
+        exit_code, found = _read(BytesIO(done.report), collect)
+    except ValueError:
+        raise SandboxError("the sandbox's report cannot be read") from None
     stopped: Cause = done.stopped or ("time" if exit_code is None else "")
-    return Ran(exit_code, done.stdout, done.stderr, stopped, done.cut, done.seconds, found)
+    return Ran(None if stopped else exit_code, done.stdout, done.stderr, stopped, done.cut, done.seconds, found)
+
+
+def apart_here(mechanism: Mechanism | None = None) -> Mechanism:
+    """A sandbox for a program of the system; SandboxError where there is none, also for those who would do without."""
+    found = mechanism or probe()
+    if not found.apart:
+        raise SandboxError("a program of the system is not run without a sandbox, --unsafe-no-sandbox or not")
+    return found
+
+
+def _read(report: BytesIO, collect: Sequence[str]) -> tuple[int | None, dict[str, bytes]]:
+    """The report of `inside.program`: how the program ended, and the files it left; ValueError for any other."""
+    said = report.readline().strip() or b"-"  # nothing at all from a process 1 that was killed
+    exit_code, found = None if said == b"-" else int(said), {}
+    for path in collect:
+        size = report.readline().strip() or b"-"
+        if size != b"-":
+            found[path] = report.read(length := int(size))
+            if len(found[path]) != length:
+                raise ValueError("the report ends in the middle of a file")
+    return exit_code, found
 
 
 def check_place(name: str, folders: Sequence[str] = ()) -> None:

@@ -1,7 +1,8 @@
 """The system calls a program in the sandbox may not make, as the filter the kernel runs.
 
 Namespaces already keep a program in; this narrows what it can try on the kernel, and closes what no namespace
-covers: sockets to the machine's own host, and memory that belongs to no process and so escapes every limit.
+covers: sockets to the machine's own host, memory that belongs to no process and so escapes every limit, and the
+limits and priorities of others. Process 1 has the program's user, so only the filter keeps these two apart.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ REFUSED = {  # x86_64, aarch64
     "process_madvise": (440, 440),
     "kcmp": (312, 272),
     "pidfd_getfd": (438, 438),
+    "process_mrelease": (448, 448),
+    "migrate_pages": (256, 238),
+    "move_pages": (279, 239),
     # memory that no limit sees
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
@@ -70,14 +74,35 @@ REFUSED = {  # x86_64, aarch64
     "acct": (163, 89),
     "syslog": (103, 116),
 }
-CLONE, CLONE3, SOCKET = (56, 220), (435, 435), (41, 198)
+CLONE3 = (435, 435)
 NEW_NAMESPACES = 0x7E020000  # every CLONE_NEW* flag of clone(2)
 FAMILIES = (1, 2, 10)  # AF_UNIX, AF_INET, AF_INET6: all three end at the network namespace; AF_VSOCK does not
 FOREIGN_ABI = 0x40000000  # x32's numbers, on x86_64
+ALL = 0xFFFFFFFF
+MYSELF = ((0, ALL, (0,)),)  # as the kernel reads it: a process's number is 32 bits wide
 
-LOAD, JUMP_EQUAL, JUMP_AT_LEAST, JUMP_BITS, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # classic BPF
+# Allowed only where every argument named here, seen through a mask, has one of these values; else this error.
+BOUNDED: dict[str, tuple[tuple[int, int], tuple[tuple[int, int, tuple[int, ...]], ...], int]] = {
+    "clone": ((56, 220), ((0, NEW_NAMESPACES, (0,)),), errno.EPERM),
+    "socket": ((41, 198), ((0, ALL, FAMILIES),), errno.EAFNOSUPPORT),
+    # limits and priorities are a process's own: those of process 1 are not the program's to take
+    "prlimit64": ((302, 261), MYSELF, errno.EPERM),
+    "sched_setparam": ((142, 118), MYSELF, errno.EPERM),
+    "sched_setscheduler": ((144, 119), MYSELF, errno.EPERM),
+    "sched_setaffinity": ((203, 122), MYSELF, errno.EPERM),
+    "sched_setattr": ((314, 274), MYSELF, errno.EPERM),
+    "setpriority": ((141, 140), ((0, ALL, (0,)), (1, ALL, (0,))), errno.EPERM),  # PRIO_PROCESS
+    "ioprio_set": ((251, 30), ((0, ALL, (1,)), (1, ALL, (0,))), errno.EPERM),  # IOPRIO_WHO_PROCESS
+    # Shared memory without a file outlives its place in the address space: nothing but a cgroup could count it.
+    "mmap": ((9, 222), ((3, 0x21, (0, 0x01, 0x20)),), errno.ENOMEM),  # MAP_SHARED 1, MAP_ANONYMOUS 0x20
+}
+
+LOAD, AND, JUMP_EQUAL, JUMP_AT_LEAST, RETURN = 0x20, 0x54, 0x15, 0x35, 0x06  # classic BPF
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets in seccomp_data; little-endian on both
 ALLOW, KILL, FAIL = 0x7FFF0000, 0x80000000, 0x00050000
+
+Step = tuple[int, int, int, int]
+"""One instruction: code, how far to jump if true, and if false, and its number."""
 
 
 @cache
@@ -88,7 +113,7 @@ def call_filter() -> bytes:
         known = " and ".join(sorted(ARCHITECTURES))
         raise SandboxError(f"the sandbox knows the system calls of {known}, and this machine is {machine}")
     column, architecture = ARCHITECTURES[machine]
-    steps = [
+    steps: list[Step] = [
         (LOAD, 0, 0, ARCHITECTURE),
         (JUMP_EQUAL, 1, 0, architecture),
         (RETURN, 0, 0, KILL),
@@ -100,15 +125,18 @@ def call_filter() -> bytes:
     ]
     for numbers in REFUSED.values():
         steps += [(JUMP_EQUAL, 0, 1, numbers[column]), (RETURN, 0, 0, FAIL | errno.EPERM)]
-    steps += [
-        (JUMP_EQUAL, 0, 3, CLONE[column]),
-        (LOAD, 0, 0, FIRST_ARGUMENT),
-        (JUMP_BITS, 0, 7, NEW_NAMESPACES),
-        (RETURN, 0, 0, FAIL | errno.EPERM),
-        (JUMP_EQUAL, 0, 5, SOCKET[column]),
-        (LOAD, 0, 0, FIRST_ARGUMENT),
-        *((JUMP_EQUAL, 4 - place, 0, family) for place, family in enumerate(FAMILIES, 1)),
-        (RETURN, 0, 0, FAIL | errno.EAFNOSUPPORT),
-        (RETURN, 0, 0, ALLOW),
-    ]
+    for numbers, conditions, error in BOUNDED.values():
+        steps += _bounded(numbers[column], conditions, error)
+    steps.append((RETURN, 0, 0, ALLOW))
     return b"".join(struct.pack("=HBBI", *step) for step in steps)
+
+
+def _bounded(number: int, conditions: tuple[tuple[int, int, tuple[int, ...]], ...], error: int) -> list[Step]:
+    """The steps for one call that is allowed with some arguments only; any other call passes them by."""
+    steps: list[Step] = [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, FAIL | error)]
+    for argument, mask, values in reversed(conditions):
+        last = len(values) - 1
+        tests = [(JUMP_EQUAL, last - place, 0, value) for place, value in enumerate(values[:-1])]
+        tests.append((JUMP_EQUAL, 0, len(steps) - 1, values[-1]))  # to the error, which is the last of all
+        steps = [(LOAD, 0, 0, FIRST_ARGUMENT + 8 * argument), (AND, 0, 0, mask), *tests, *steps]
+    return [(JUMP_EQUAL, 0, len(steps), number), *steps]

@@ -7,18 +7,18 @@ import selectors
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event
 from typing import IO, cast
 
 from calipers.sandbox.limits import Cause
+from calipers.sandbox.memory import children
 
 CHUNK = 1 << 16
 MEASURE_EVERY = 0.1  # seconds
 LAST_WORDS = 5.0  # seconds for the kernel to clear away what was killed
-PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(slots=True)
@@ -55,8 +55,11 @@ class Talk:
         """Write to a pipe, as fast as it is read."""
         self._add(pipe, Said(memoryview(data), keep))
 
-    def until(self, deadline: float, most_memory: int, stop: Event | None = None) -> Cause:
-        """Serve all pipes until the sandbox has ended; why it was killed from here, or ''."""
+    def until(self, deadline: float, too_much: Callable[[], bool], stop: Event | None = None) -> Cause:
+        """Serve all pipes until the sandbox has ended; why it was killed from here, or ''.
+
+        ``too_much`` says, each time it is asked, whether the sandbox holds more memory than it may.
+        """
         cause: Cause = ""
         gone = os.pidfd_open(self._outer.pid)
         with selectors.DefaultSelector() as selector, os.fdopen(gone) as ended:
@@ -80,7 +83,7 @@ class Talk:
                     cause = "caller"
                 elif now >= deadline:
                     cause = "time"
-                elif held(self._outer.pid) > most_memory:
+                elif too_much():
                     cause = "memory"
                 if cause:
                     end(self._outer)
@@ -114,25 +117,6 @@ def end(outer: subprocess.Popen[bytes]) -> None:
         except subprocess.TimeoutExpired:
             outer.kill()  # which process 1 does not survive either
     outer.wait()
-
-
-def held(pid: int) -> int:
-    """Bytes of memory that a process and all below it hold; what several share counts for each."""
-    pages, waiting = 0, [pid]
-    while waiting:
-        one = waiting.pop()
-        waiting += children(one)
-        with suppress(OSError):
-            pages += int(Path(f"/proc/{one}/statm").read_text().split()[1])
-    return pages * PAGE
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process started; none when it is gone."""
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
 
 
 def _event(role: Heard | Said) -> int:

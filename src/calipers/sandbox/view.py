@@ -12,7 +12,8 @@ Entry = tuple[str, str, str]
 
 LIBRARIES = ("lib", "lib32", "lib64", "libx32")
 PROGRAMS = ("bin", "sbin")
-DEVICES = ("full", "null", "random", "urandom", "zero")
+DEVICES = {name: name for name in ("full", "null", "random", "urandom")}
+DEVICES["zero"] = "full"  # reads the same, and cannot be mapped: memory that is shared and has no file is not counted
 STREAMS = (("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2"))
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
@@ -43,7 +44,7 @@ def view(
             entries += _as_it_is(path)
     entries += _as_it_is("/etc/ld.so.cache")
     entries.append(("bind", str(Path(__file__).with_name("passwd")), "/etc/passwd"))
-    entries += [("device", f"/dev/{name}", f"/dev/{name}") for name in DEVICES]
+    entries += [("device", f"/dev/{device}", f"/dev/{name}") for name, device in DEVICES.items()]
     entries.append(("link", "/tmp", "/dev/shm"))
     entries += [("scratch", str(disk_mb << 20), place) for place in ("/tmp", *scratch)]
     if inputs is not None:

@@ -14,6 +14,7 @@ import uvicorn
 
 from calipers.compat.nemo_gym.hosting import load_server
 from calipers.errors import InputError
+from calipers.run.judged import ready
 from calipers.run.verifiers.find import verifier as find_verifier
 from calipers.server.app import Offer, make_app
 from calipers.server.door import Door
@@ -31,6 +32,7 @@ def serve(spec: str | None, verifier: str | None, door: Door, port: int, say: Ca
         number = bound.getsockname()[1]
         hosted = load_server(spec, door.host, number) if spec else None
         offer = Offer(hosted, find_verifier(verifier) if verifier else None)
+        ready([] if offer.verifier is None else [offer.verifier])
         settings = Settings(LIMITS, spec, door.host, number)
 
         async def serving() -> None:

@@ -161,8 +161,8 @@ def _twice(rows: Sequence[Any]) -> Refusal | None:
     for number, row in enumerate(rows, 1):
         if (
             not isinstance(row, dict)
-            or not isinstance(row.get(ROLLOUT), int)
-            or not isinstance(row.get(TASK), (int, str))
+            or not isinstance(row.get(ROLLOUT), (int, float))
+            or not isinstance(row.get(TASK), (int, float, str))
         ):
             return None
         first = seen.setdefault((row[TASK], row[ROLLOUT]), number)

@@ -12,11 +12,11 @@ import numpy as np
 
 from calipers.metrics.aggregate import TINY, mean, pooled
 from calipers.metrics.bayes import posterior, posterior_variance
-from calipers.metrics.metric import Metric, Opaque
+from calipers.metrics.metric import UNIT, Metric, Opaque
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.stats.bootstrap import bootstrap
-from calipers.stats.interval import Interval, credible
+from calipers.stats.interval import Interval, credible, largest_share
 from calipers.stats.methods import Weighted, named_interval
 from calipers.stats.quantile import quantile_interval
 
@@ -24,6 +24,8 @@ NO_TASKS = "no task has a value"
 UNDEFINED = "undefined for these values"
 TOO_LARGE = "the values are too large for their spread to be a number"
 NO_SUM = "the values are too large for their sum to be a number"
+HALF = 0.5  # of the variance: a task with more decides how wide the interval is
+FEWEST_UNITS = 10  # tasks or clusters: of fewer, one often has half of the variance by chance
 HUGE = 1e150  # its square is still a number, and so are sums of many
 
 
@@ -38,10 +40,12 @@ class Estimate:
     tasks: int  # tasks with a value
     samples: int  # samples that entered
     undefined_tasks: int  # tasks without one: too few samples, or none
-    bounds: tuple[float, float] | None  # the value if every gap were 0, if every gap were 1
+    bounds: tuple[float, float] | None  # over all tasks, with whatever is missing at its worst and at its best
     higher_is_better: bool | None
     why: str | None  # why the value or the interval is absent
     signature: str
+    samples_per_task: tuple[int, int] | None = None  # the fewest and the most rewards of a task, where they differ
+    heaviest: tuple[str, float] | None = None  # the task with more than half of the variance, and its share
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,8 @@ class Settings:
     undefined: float | None = None  # what a metric over no tasks becomes
     clusters: Ints | None = None  # [T]
     interval: str = "default"  # or a name of `stats.methods`, for every weighted mean of task values
+    range: tuple[float, float] | None = None  # of rewards, where the user knows it; [0, 1] while they lie in it
+    tasks: Sequence[str] = ()  # [T] their names, to say which one decides
 
 
 def estimate(
@@ -96,10 +102,12 @@ def estimate(
         tasks=tasks,
         samples=int(np.count_nonzero(entered)),
         undefined_tasks=settings.by.size - tasks,
-        bounds=_bounds(reduce, aggregate, columns[0]) if metric.reads == ("reward",) else None,
+        bounds=_bounds(metric, reduce, aggregate, columns, reduced.given, settings),
         higher_is_better=metric.higher_is_better,
         why=how.why,
         signature=sign(how.method),
+        samples_per_task=_uneven(counted[0], settings.by) if metric.reads[0] == "reward" else None,
+        heaviest=_heaviest(metric, reduced, settings) if how.ends else None,
     )
 
 
@@ -133,14 +141,12 @@ def _how_sure(
         return quantile_interval(reduced, settings.by, q, value, settings.confidence, settings.clusters)
     if metric.aggregate is posterior:
         return credible(posterior(reduced.kept()).item(), posterior_variance(reduced.kept()), settings.confidence)
-    if metric.aggregate is mean:
-        values, weights = reduced.kept(), np.ones(int(reduced.given.sum()))
-    elif metric.aggregate is pooled:
-        sums, weights = reduced.kept()[:, 0], reduced.kept()[:, 1]
-        values = sums / weights
-    else:
+    if metric.aggregate not in (mean, pooled):
         return Interval(None, None, None, metric.no_interval or "no interval is known for this aggregate")
-    limits = metric.range or ((0.0, 1.0) if metric.of_rewards and _within_unit(source) else None)
+    values, weights = task_values(metric, reduced)
+    limits = metric.range
+    if limits is None and metric.of_rewards and (ends := _range(source, settings)):
+        limits = metric.reach(ends)
     largest = float(np.abs(values).max())
     if limits is None and largest > HUGE:
         return Interval(None, None, None, TOO_LARGE)
@@ -152,6 +158,14 @@ def _how_sure(
     return found if not power else _scaled(found, -power)
 
 
+def task_values(metric: Metric, reduced: Column) -> tuple[Floats, Floats]:
+    """The values of the tasks that have one, and their weights: alike in a mean, by its samples in a pooled rate."""
+    if metric.aggregate is mean:
+        return reduced.kept(), np.ones(int(reduced.given.sum()))
+    sums, weights = reduced.kept()[:, 0], reduced.kept()[:, 1]
+    return sums / weights, weights
+
+
 def _scaled(found: Interval, power: int) -> Interval:
     """The same interval for values times two to some power."""
     stderr = None if found.stderr is None else math.ldexp(found.stderr, power)
@@ -159,22 +173,68 @@ def _scaled(found: Interval, power: int) -> Interval:
     return replace(found, stderr=stderr, ends=ends)
 
 
-def _within_unit(column: Column) -> bool:
-    kept = column.kept()
-    return bool(((kept >= 0) & (kept <= 1)).all())
+def _range(rewards: Column, settings: Settings) -> tuple[float, float] | None:
+    """The range of rewards: the one the user knows, [0, 1] while all lie in it, else None."""
+    if settings.range is not None:
+        return settings.range
+    kept = rewards.kept()
+    return UNIT if bool(((kept >= 0) & (kept <= 1)).all()) else None
 
 
 def _bounds(
-    reduce: Callable[[Column], Column], aggregate: Callable[[Floats], Floats], rewards: Column
+    metric: Metric,
+    reduce: partial[Column],
+    aggregate: Callable[[Floats], Floats],
+    columns: Sequence[Column],
+    defined: Bools,
+    settings: Settings,
 ) -> tuple[float, float] | None:
-    """The value with every gap 0 and with every gap 1, where gaps exist and rewards lie in [0, 1]."""
-    if rewards.given.all() or not _within_unit(rewards):
+    """The value over all tasks with whatever is missing at its worst and at its best.
+
+    None where nothing is missing, for a metric of more than rewards that does not say how, and where the
+    range of rewards is not known.
+    """
+    rewards = columns[0]
+    if metric.reads != ("reward",) and metric.extremes is None:
         return None
-    filled = [reduce(rewards.filled(fill)) for fill in (0.0, 1.0)]
+    if rewards.given.all() and (metric.extremes is None or defined.all()):
+        return None
+    ends = _range(rewards, settings)
+    if ends is None:
+        return None
+    if metric.extremes is None:
+        filled = [reduce(rewards.filled(end)) for end in ends]
+    else:
+        filled = list(metric.extremes(*columns, ends=ends, **reduce.keywords))
     if not filled[0].given.any():
         return None
     low, high = (float(aggregate(reduced.kept())) + 0.0 for reduced in filled)
     return low, high
+
+
+def _uneven(rewards: Column, by: Groups) -> tuple[int, int] | None:
+    """The fewest and the most given rewards of a task; None where all tasks have the same number."""
+    counts = by.count(rewards.given)
+    fewest, most = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
+    return None if fewest == most else (fewest, most)
+
+
+def _heaviest(metric: Metric, reduced: Column, settings: Settings) -> tuple[str, float] | None:
+    """The task, or the first task of the cluster, that has more than half of the variance, and its share.
+
+    None below ten units, and for tasks that all pass or fail outright: of few passes one is always most of
+    the spread, and the interval knows how passes scatter.
+    """
+    if not len(settings.tasks) or metric.aggregate not in (mean, pooled):
+        return None
+    values, weights = task_values(metric, reduced)
+    clusters = None if settings.clusters is None else settings.clusters[reduced.given]
+    units = np.arange(len(values)) if clusters is None else clusters
+    if len(np.unique(units)) < FEWEST_UNITS or (clusters is None and bool(((values == 0) | (values == 1)).all())):
+        return None
+    unit, share = largest_share(values, weights, clusters)
+    first = np.flatnonzero(reduced.given)[int(np.argmax(units == unit))]
+    return (settings.tasks[first], share) if share > HALF else None
 
 
 def _opaque(metric: Opaque, rewards: Column, settings: Settings, sign: Callable[[str | None], str]) -> Estimate:

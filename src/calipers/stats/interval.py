@@ -83,6 +83,24 @@ def spread_of(
     return _spread((values - low) / (high - low), weights, clusters)
 
 
+def largest_share(values: Floats, weights: Floats, clusters: Ints | None = None) -> tuple[int, float]:
+    """The unit whose pull is the largest part of the variance of a weighted mean, and that part, 0 to 1.
+
+    ``(w_g e_g)^2 / sum (w_g e_g)^2`` for units g, tasks or clusters, that lie e_g from the mean; 0 for all
+    where there is no spread.
+    """
+    whole = total(weights)
+    pull = weights / whole * (values - float(total(weights * values) / whole))
+    if clusters is not None:
+        pull = sum_by(clusters, pull, int(clusters.max()) + 1)
+    largest = float(np.abs(pull).max())
+    if largest == 0 or float(np.abs(values - values[0]).max()) <= NOISE * float(np.abs(values).max()):
+        return 0, 0.0  # the values agree; what is left is the rounding of their mean
+    squares = (pull / largest) ** 2
+    unit = int(np.argmax(squares))
+    return unit, float(squares[unit] / total(squares))
+
+
 def binomial_size(spread: Spread, confidence: float) -> float:
     """The number of 0/1 tasks, n', on which a normal quantile says what the t quantile says here.
 

@@ -7,14 +7,13 @@ covariance then belongs into the variance, and into how far the judge is leant o
 
 from __future__ import annotations
 
-import math
+from dataclasses import replace
 
 import numpy as np
 
 from calipers.rollouts.column import Bools, Floats, Ints
-from calipers.stats.interval import ONE_TASK, Spread
-from calipers.stats.prediction_powered import NO_JUDGED, NO_LABELS, UNIT, Corrected, ppi, rogan_gladen
-from calipers.stats.wilson import t_quantile, wilson_ends
+from calipers.stats.interval import ONE_TASK
+from calipers.stats.prediction_powered import NO_JUDGED, NO_LABELS, UNIT, Corrected, ppi, rogan_gladen, with_interval
 
 UNSTEADY = "one task alone decides whether the judge can tell good from bad"
 
@@ -54,7 +53,7 @@ def ppi_by_task(
     variance = trust**2 * _variance(g[rest]) / many + _variance(away[some]) / n
     variance += 2 * trust * shared * _covariance(g[both], away[both])
     value = trust * float(g[rest].mean()) + float(away[some].mean())
-    return _sure(value, max(variance, 0.0), method, trust, (n, many), limits, confidence)
+    return with_interval(value, max(variance, 0.0), method, trust, n, many, limits, confidence)
 
 
 def rogan_gladen_by_task(
@@ -87,30 +86,8 @@ def rogan_gladen_by_task(
         return Corrected(plain.value, None, None, plain.method, 1.0, plain.labelled, plain.judged, UNSTEADY)
     tasks = len(values)
     variance = (tasks - 1) / tasks * float(((values - values.mean()) ** 2).sum())
-    found = _sure(plain.value, variance, plain.method, 1.0, (units, tasks), UNIT, confidence)
-    return Corrected(found.value, found.stderr, found.interval, plain.method, 1.0, plain.labelled, plain.judged)
-
-
-def _sure(
-    value: float,
-    variance: float,
-    method: str,
-    trust: float,
-    units: tuple[int, int],
-    limits: tuple[float, float] | None,
-    confidence: float,
-) -> Corrected:
-    """The default rule with as many units as tasks have labels."""
-    n, many = units
-    stderr = math.sqrt(variance)
-    if limits is None:
-        half = t_quantile((1 + confidence) / 2, n - 1.0) * stderr
-        return Corrected(value, stderr, (value - half, value + half) if half else None, method, trust, n, many)
-    low, high = limits
-    wide = high - low
-    value = min(max(value, low), high)
-    lower, upper = wilson_ends(Spread((value - low) / wide, variance / wide**2, n, n, 1.0), confidence)
-    return Corrected(value, stderr, (low + wide * lower, low + wide * upper), method, trust, n, many)
+    found = with_interval(plain.value, variance, plain.method, 1.0, units, tasks, UNIT, confidence)
+    return replace(found, labelled=plain.labelled, judged=plain.judged)
 
 
 def _counts(which: Bools, task: Ints) -> Floats:

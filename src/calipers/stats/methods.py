@@ -143,8 +143,13 @@ def _scaled(name: str, asked: Weighted, spread: Spread, ends: Ends) -> Interval:
     return Interval(_stderr(asked, spread), (low + (high - low) * ends[0], low + (high - low) * ends[1]), name)
 
 
+def needs_range(name: str) -> str:
+    """Why a method has no interval for values whose range is not known."""
+    return f"{name} needs a known range; t, bootstrap and bca do not"
+
+
 def _no_range(name: str, asked: Weighted, spread: Spread) -> Interval:
-    return Interval(_stderr(asked, spread), None, None, f"{name} needs a known range; t, bootstrap and bca do not")
+    return Interval(_stderr(asked, spread), None, None, needs_range(name))
 
 
 def _no_spread(name: str, asked: Weighted) -> Interval:

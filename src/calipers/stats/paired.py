@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -61,6 +62,19 @@ class Units:
         return count / max(count - 1, 1) * float(total(self.residuals * self.residuals))
 
 
+class Sequential(Protocol):
+    """A test that holds at every look; means and bounds in widths of the range."""
+
+    def ends(self, mean: float, confidence: float) -> tuple[float, float] | None:
+        """The interval around the mean that was seen; None where that one is ruled out."""
+
+    def p_at_most(self, bound: float) -> float:
+        """Of the hypothesis that the true difference is at most ``bound``."""
+
+    def p_at_least(self, bound: float) -> float:
+        """Of the hypothesis that it is at least ``bound``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """A difference of two means with its interval and test, or why there is none.
@@ -83,16 +97,21 @@ class Difference:
     plain_stderr: float | None = None  # without a floor
     evidence: Units | None = field(default=None, compare=False, repr=False)  # None: draws, or no test
     draws: Floats | None = field(default=None, compare=False, repr=False)  # [B] of the bootstrap
+    sequence: Sequential | None = field(default=None, compare=False, repr=False)  # of an anytime test
 
     def p_at_most(self, bound: float) -> float | None:
         """One-sided p of the hypothesis that the true difference is at most ``bound``.
 
         None where there is no test. Small means: the difference has been shown to lie above.
         """
+        if self.sequence is not None and self.width is not None and abs(bound) < self.width:
+            return self.sequence.p_at_most(bound / self.width)
         return None if self.value is None else self._tail(self.value, bound)
 
     def p_at_least(self, bound: float) -> float | None:
         """One-sided p of the hypothesis that the true difference is at least ``bound``."""
+        if self.sequence is not None and self.width is not None and abs(bound) < self.width:
+            return self.sequence.p_at_least(bound / self.width)
         return None if self.value is None else self._tail(-self.value, -bound)
 
     def _tail(self, value: float, bound: float) -> float | None:

@@ -19,6 +19,7 @@ NO_JUDGED = "no row without a label was judged"
 NO_LABELS = "no row has a label"
 BLIND = "the judge's sensitivity and specificity add up to no more than 1: it knows nothing to correct"
 ONE_KIND = "all labels are alike: sensitivity or specificity is unknown"
+TOO_WIDE = "these labels do not determine it: its standard error would be more than half of the range"
 UNIT = (0.0, 1.0)
 
 
@@ -67,7 +68,7 @@ def ppi(
     if trust:
         value += trust * float(judged.mean())
         variance += trust**2 * _variance(judged) / many
-    return _with_interval(value, variance, method, trust, n, many, limits, confidence)
+    return with_interval(value, variance, method, trust, n, many, limits, confidence)
 
 
 def rogan_gladen(labels: Floats, judged_labelled: Floats, judged: Floats, *, confidence: float = 0.95) -> Corrected:
@@ -101,7 +102,7 @@ def rogan_gladen(labels: Floats, judged_labelled: Floats, judged: Floats, *, con
         + value**2 * sensitivity * (1 - sensitivity) / goods
         + (1 - value) ** 2 * specificity * (1 - specificity) / bads
     ) / informed**2
-    return _with_interval(value, variance, "rogan_gladen", 1.0, n, many, UNIT, confidence)
+    return with_interval(value, variance, "rogan_gladen", 1.0, n, many, UNIT, confidence)
 
 
 def _tuned(labels: Floats, judged_labelled: Floats, judged: Floats) -> float:
@@ -114,7 +115,7 @@ def _tuned(labels: Floats, judged_labelled: Floats, judged: Floats) -> float:
     return together / ((1 + n / many) * spread)
 
 
-def _with_interval(
+def with_interval(
     value: float,
     variance: float,
     method: str,
@@ -124,6 +125,11 @@ def _with_interval(
     limits: tuple[float, float] | None,
     confidence: float,
 ) -> Corrected:
+    """A score and its variance with the default rule, with as many units as rows or tasks have a label.
+
+    Nothing on a range has a standard error of more than half of it. Where the labels are so few, or the judge so
+    close to blind, that the formula gives more, there is neither a standard error nor an interval.
+    """
     stderr = math.sqrt(variance)
     if limits is None:
         half = t_quantile((1 + confidence) / 2, labelled - 1.0) * stderr
@@ -131,6 +137,8 @@ def _with_interval(
     else:
         low, high = limits
         value = min(max(value, low), high)  # a correction may overshoot; the truth cannot
+        if stderr > (high - low) / 2:
+            return Corrected(value, None, None, method, trust, labelled, judged, TOO_WIDE)
         spread = Spread((value - low) / (high - low), variance / (high - low) ** 2, labelled, labelled, 1.0)
         lower, upper = wilson_ends(spread, confidence)
         ends = (low + (high - low) * lower, low + (high - low) * upper)

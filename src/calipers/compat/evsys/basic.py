@@ -14,7 +14,7 @@ import numpy as np
 from calipers.metrics.aggregate import mean, pooled
 from calipers.metrics.metric import PASS_THRESHOLD, Aggregate
 from calipers.metrics.reduce import task_mean
-from calipers.metrics.rewards import all_of_first_k, any_of_first_k, passes
+from calipers.metrics.rewards import JUDGED, all_of_first_k, any_of_first_k, passes
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups
 
@@ -68,7 +68,7 @@ class PassAt1:
         >>> PassAt1().compute([[0, 1], [1, 0]])
         0.5
         """
-        return _number(any_of_first_k(*_table(task_rewards), 1, PASS_THRESHOLD), mean)
+        return _number(any_of_first_k(*_table(task_rewards), 1, PASS_THRESHOLD, JUDGED), mean)
 
 
 class PassAt3:
@@ -82,7 +82,7 @@ class PassAt3:
         >>> PassAt3().compute([[0, 0, 0, 1], [0, 1]])
         0.5
         """
-        return _number(any_of_first_k(*_table(task_rewards), 3, PASS_THRESHOLD), mean)
+        return _number(any_of_first_k(*_table(task_rewards), 3, PASS_THRESHOLD, JUDGED), mean)
 
 
 class PassHat3:

@@ -29,6 +29,7 @@ class Card:
     edges: tuple[str, ...] = ()
     others: Mapping[str, str] = field(default_factory=dict)  # system -> what it means by the word
     unit: str = ""
+    unbiased: bool = False  # where every task has the same number of samples; then a table says so
 
     def parts(self, k: int | None = None) -> list[tuple[str, str]]:
         """The labelled texts in the order they are shown, ``{k}`` filled in."""

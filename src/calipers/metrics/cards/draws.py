@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from calipers.metrics.cards.card import Card
-from calipers.metrics.cards.rewards import GAPS, NAN_FAILS, NOTHING, PASS, WILSON, WILSON_OR_T
-
-_TOO_FEW = "A task with fewer than {k} samples is undefined and counted, never filled up."
+from calipers.metrics.cards.rewards import (
+    GAPS_AND_SHORT,
+    NAN_FAILS,
+    NOTHING,
+    PASS,
+    TOO_FEW,
+    UNEVEN,
+    WILSON,
+    WILSON_OR_T,
+)
 
 MAJ_AT_K = Card(
     name="maj@{k}",
@@ -15,14 +22,15 @@ MAJ_AT_K = Card(
     formula="(1/T) sum_t mean over all {k}-subsets of the mean worth of the answers with the most votes",
     source="Wang et al. 2022, Self-consistency, arXiv:2203.11171; the expectation over all subsets is our own",
     nothing=NOTHING,
-    gaps=GAPS,
+    gaps=GAPS_AND_SHORT + " A missing sample may join an answer, bring a new one, or not vote: bounds hold for all of "
+    "these, and are wider than they need be where there are too many ways to vote to try them all.",
     one_sample="maj@1 is the mean over tasks of the reward of samples that have an answer, the others counting 0.",
     interval=WILSON_OR_T,
     edges=(
         "Votes are the record's answer, equal where they are equal as JSON: 1 and 1.0 are two answers.",
         "An answer is worth the mean reward of the samples that gave it.",
         "A sample without an answer does not vote; a subset in which nobody votes counts 0.",
-        _TOO_FEW,
+        TOO_FEW,
         "Rollouts without any answer at all are an input error, not a 0.",
     ),
     others={
@@ -35,13 +43,14 @@ MAJ_AT_K = Card(
 
 GPASS_AT_K = Card(
     name="gpass@{k}",
-    short="at least a share tau of {k} samples pass, unbiased",
+    short="at least a share tau of {k} samples pass",
+    unbiased=True,
     one_line="The chance that at least a share tau of {k} samples of a task pass, averaged over tasks.",
     estimates="How often at least tau of {k} fresh samples would pass, for one more task like these.",
     formula="(1/T) sum_t P(X >= ceil(tau {k})) for X hypergeometric: {k} drawn from n_t with c_t passes",
     source="Liu et al. 2024, Are your LLMs capable of stable reasoning?, arXiv:2412.13147",
     nothing=NOTHING,
-    gaps=GAPS,
+    gaps=GAPS_AND_SHORT,
     one_sample="Undefined for k > 1 with one sample.",
     interval=WILSON,
     edges=(
@@ -49,7 +58,8 @@ GPASS_AT_K = Card(
         "tau is read as a decimal: 0.55 of 100 are 55 samples. As a binary float it would be 56.",
         PASS,
         NAN_FAILS,
-        _TOO_FEW,
+        TOO_FEW,
+        UNEVEN,
     ),
     others=dict.fromkeys(("EvSys", "lm-eval", "NeMo Gym", "Harbor"), "No such name."),
 )
@@ -62,9 +72,9 @@ MGPASS_AT_K = Card(
     formula="(1/T) sum_t (2/{k}) sum over i from ceil({k}/2) + 1 to {k} of P(X >= i)",
     source="Liu et al. 2024, Are your LLMs capable of stable reasoning?, arXiv:2412.13147",
     nothing=NOTHING,
-    gaps=GAPS,
+    gaps=GAPS_AND_SHORT,
     one_sample="mgpass@1 is 0 by its formula, whose sum is empty.",
     interval=WILSON,
-    edges=(PASS, NAN_FAILS, _TOO_FEW),
+    edges=(PASS, NAN_FAILS, TOO_FEW),
     others=dict.fromkeys(("EvSys", "lm-eval", "NeMo Gym", "Harbor"), "No such name."),
 )

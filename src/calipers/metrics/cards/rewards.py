@@ -7,8 +7,18 @@ from calipers.metrics.cards.card import Card
 NOTHING = "No value, and a why. Under EvSys' dialect: 0.0."
 GAPS = (
     "A gap is no sample: the task's other samples count. A task with nothing but gaps is undefined, is counted as "
-    "such, and leaves the estimate. While every reward lies in [0, 1], bounds show the value with every gap 0 and "
-    "with every gap 1. --missing zero counts a gap as 0; --missing fail refuses to score."
+    "such, and leaves the estimate. While every reward lies in [0, 1], or in a known --range, bounds show the value "
+    "with every gap at the low end and at the high end. --missing zero counts a gap as 0; --missing fail refuses to "
+    "score."
+)
+GAPS_AND_SHORT = GAPS + (
+    " The bounds are over all tasks: one with fewer than {k} samples is filled up to {k}, too, or to the samples that "
+    "were planned for it."
+)
+TOO_FEW = "A task with fewer than {k} samples is undefined and counted, never filled up; the bounds include it."
+UNEVEN = (
+    "Unbiased where every task has the same number of samples. Where numbers differ it is not if they depend on the "
+    "results, as after retries; a warning says so where it shows."
 )
 TASKS_ARE_UNITS = "Samples of one task are averaged first; they never count as separate tasks."
 WILSON = (
@@ -16,7 +26,10 @@ WILSON = (
     f"task's value is 0 or 1 (method wilson, otherwise wilson_t), never has zero width and never leaves [0, 1]. "
     f"{TASKS_ARE_UNITS} One task gives no interval. With --cluster the units are the clusters."
 )
-WILSON_OR_T = f"{WILSON} Rewards outside [0, 1] have no known range and get the t interval over task values."
+WILSON_OR_T = (
+    f"{WILSON} Rewards outside [0, 1] have no known range, unless --range names it, and get the t interval over "
+    "task values."
+)
 PASS = "A sample passes when its reward is at least 1.0; pass@3(threshold=0.5) asks for another threshold."
 NAN_FAILS = "A reward of NaN is a sample that does not pass."
 CLT = "Miller 2024, Adding error bars to evals, arXiv:2411.00640"
@@ -98,21 +111,23 @@ SOLVED_RATE = Card(
 
 PASS_AT_K = Card(
     name="pass@{k}",
-    short="unbiased: the Codex estimator over all samples",
+    short="the Codex estimator over all samples",
+    unbiased=True,
     one_line="The chance of at least one pass in {k} samples of a task, averaged over tasks.",
-    estimates="How often at least one of {k} fresh samples would pass, for one more task like these. Unbiased: all n "
-    "samples are used, and their order does not matter.",
+    estimates="How often at least one of {k} fresh samples would pass, for one more task like these. All n samples are "
+    "used, and their order does not matter.",
     formula="(1/T) sum_t (1 - C(n_t - c_t, {k}) / C(n_t, {k})) for c_t passes in n_t samples",
     source="Chen et al. 2021, Evaluating large language models trained on code, arXiv:2107.03374, eq. 1",
     nothing=NOTHING,
-    gaps=GAPS,
+    gaps=GAPS_AND_SHORT,
     one_sample="pass@1 is the mean over tasks of the share of passes; with one sample each, the share of tasks that "
     "pass. Any larger k is undefined.",
     interval=WILSON,
     edges=(
         PASS,
         NAN_FAILS,
-        "A task with fewer than {k} samples is undefined and counted, never filled up.",
+        TOO_FEW,
+        UNEVEN,
         "1 - (1 - c/n)^k, which some tools print, is biased: 0.832 instead of 0.917 for 3 passes in 10 and k = 5.",
     ),
     others={
@@ -128,19 +143,21 @@ PASS_AT_K = Card(
 
 PASS_HAT_K = Card(
     name="pass^{k}",
-    short="unbiased: the chance of no failure in {k} samples",
+    short="the chance of no failure in {k} samples",
+    unbiased=True,
     one_line="The chance of no failure in {k} samples of a task, averaged over tasks.",
     estimates="How often all of {k} fresh samples would pass, for one more task like these: how reliable the model is.",
     formula="(1/T) sum_t C(c_t, {k}) / C(n_t, {k}) for c_t passes in n_t samples",
     source="Yao et al. 2024, tau-bench, arXiv:2406.12045",
     nothing=NOTHING,
-    gaps=GAPS,
+    gaps=GAPS_AND_SHORT,
     one_sample="pass^1 equals pass@1. Any larger k is undefined with one sample.",
     interval=WILSON,
     edges=(
         PASS,
         NAN_FAILS,
-        "A task with fewer than {k} samples is undefined and counted, never filled up.",
+        TOO_FEW,
+        UNEVEN,
         "(c/n)^k is biased: 0.0039 instead of 0.0024 for 32 passes in 64 and k = 8.",
     ),
     others={
@@ -156,21 +173,25 @@ ANY_OF_FIRST_K = Card(
     name="any_of_first_{k}",
     short="any pass among the first {k} samples, in order",
     one_line="The share of tasks with a pass among their first {k} samples.",
-    estimates="The same quantity as pass@{k} where every task has at least {k} samples, from one draw instead of all.",
+    estimates="The same quantity as pass@{k}, from one draw instead of all. It holds after retries, too: a run that "
+    "stops each task at its first pass, after R samples at most, knows the outcome of the first {k} for {k} up to R.",
     formula="(1/T) sum_t [some r_ti >= 1 with i <= {k}]",
     source="EvSys, Metrics page (there it is called pass@{k})",
     nothing=NOTHING,
-    gaps=GAPS + " The first {k} samples are the first {k} that are not gaps.",
-    one_sample="The share of tasks that pass, whatever k is.",
+    gaps=GAPS_AND_SHORT + " The first {k} samples are the first {k} that are not gaps.",
+    one_sample="any_of_first_1 is the share of tasks that pass. For a larger k a task that passes is 1, one that "
+    "fails is undefined.",
     interval=WILSON,
     edges=(
         PASS,
         NAN_FAILS,
-        "A task with fewer than {k} samples is judged by those it has, without a mark.",
+        "A task with fewer than {k} samples is 1 when one of them passes; without a pass it is undefined and counted. "
+        "any_of_first_{k}(short=judged) counts it 0, as EvSys does.",
+        "Where samples are lost it is too high: a task with a pass stays defined, one without becomes undefined.",
         "It depends on the order of samples, and ignores all after the first {k}: at 16 samples and k = 4 its "
         "variance is 6.5 times that of pass@k.",
     ),
-    others={"EvSys": "The same, called pass@{k} (k = 1 and 3)."},
+    others={"EvSys": "Called pass@{k} (k = 1 and 3); a task with fewer samples is judged by those it has."},
 )
 
 ALL_OF_FIRST_K = Card(
@@ -195,7 +216,8 @@ ALL_OF_FIRST_K = Card(
 
 MAX_AT_K = Card(
     name="max@{k}",
-    short="unbiased: the best reward of {k} samples",
+    short="the best reward of {k} samples",
+    unbiased=True,
     one_line="The expected best reward among {k} samples of a task, averaged over tasks.",
     estimates="What best-of-{k} would earn on one more task like these, if the best could be told. For rewards of 0 "
     "and 1 it equals pass@{k}.",
@@ -203,11 +225,12 @@ MAX_AT_K = Card(
     source="The U-statistic whose kernel is the maximum (Hoeffding 1948); for rewards of 0 and 1 it is Chen et al. "
     "2021, arXiv:2107.03374",
     nothing=NOTHING,
-    gaps=GAPS,
+    gaps=GAPS_AND_SHORT,
     one_sample="max@1 is mean_reward. Any larger k is undefined with one sample.",
     interval=WILSON_OR_T,
     edges=(
-        "A task with fewer than {k} samples is undefined and counted, never filled up.",
+        TOO_FEW,
+        UNEVEN,
         "A reward of NaN makes the value NaN (null in JSON), and why says how many there are.",
     ),
     others={

@@ -15,7 +15,7 @@ from calipers.rollouts.record import USAGE, Outcome, fault
 from calipers.run.client import Completion, Connection, Ending, Request
 from calipers.tasks.task import Prompt
 
-_NOTHING_CAME = {"client_failed", "cancelled", "not_run"}
+_NOTHING_CAME = {"client_failed", "cancelled", "not_run", "stopped_early"}
 _SAID_NOTHING = {"empty", "refused"}  # outcomes under which no completion is the text ""
 
 

@@ -5,21 +5,17 @@ Whatever it raises becomes a `VerifierError` that says whose it is; only what su
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from calipers.errors import InputError, PluginError, VerifierError
-from calipers.regexes import RegexTimeout
 from calipers.run.client import Completion
+from calipers.run.judged import failure, said
 from calipers.run.verifier import Verdict, Verifier
 from calipers.run.verifiers.params import fault
 from calipers.tasks.task import Task
-
-LONGEST = 500
-"""Characters of a stranger's error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,7 @@ class ClassVerifier:
         try:
             return self.judge() if config is None else self.judge(config(**task.params))
         except Exception as error:
-            raise fault(task, f"verifier {self.name!r} refuses its params", _said(error)) from error
+            raise fault(task, f"verifier {self.name!r} refuses its params", said(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,7 @@ class ObjectVerifier:
             except InputError:
                 raise
             except Exception as error:
-                raise PluginError(f"verifier {self.name!r} failed at task {task.id!r}: {_said(error)}") from error
+                raise PluginError(f"verifier {self.name!r} failed at task {task.id!r}: {said(error)}") from error
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
@@ -125,7 +121,7 @@ def _instance(name: str, thing: Any) -> Any:
     try:
         return thing() if isinstance(thing, type) else thing
     except Exception as error:
-        raise PluginError(f"verifier {name!r} cannot be made without arguments: {_said(error)}") from error
+        raise PluginError(f"verifier {name!r} cannot be made without arguments: {said(error)}") from error
 
 
 async def _call(name: str, fn: Callable[..., Any], *args: Any, **named: Any) -> Any:
@@ -134,16 +130,10 @@ async def _call(name: str, fn: Callable[..., Any], *args: Any, **named: Any) -> 
         return await result if isinstance(result, Awaitable) else result
     except VerifierError:
         raise
-    except RegexTimeout as error:
-        raise VerifierError(str(error), outcome="filter_timeout") from error
-    except asyncio.CancelledError:
-        if (asking := asyncio.current_task()) is None or asking.cancelling():
+    except BaseException as error:
+        if (failed := failure(name, error)) is error:
             raise
-        wrong = f"verifier {name!r} failed: something in it was cancelled"  # not the run; perhaps by its user
-        raise VerifierError(wrong, blameless=True) from None
-    except (Exception, SystemExit) as error:  # one that ends itself may not end the run
-        lost = isinstance(error, (TimeoutError, ConnectionError))  # of a server that it asks
-        raise VerifierError(f"verifier {name!r} failed: {_said(error)}", blameless=lost) from error
+        raise failed from error
 
 
 def _number(name: str, value: Any) -> float:
@@ -162,9 +152,3 @@ def _numbers(info: Any) -> dict[str, float]:
 
 def _small(value: Any) -> bool:
     return isinstance(value, int) and abs(value) < 2**63
-
-
-def _said(error: BaseException) -> str:
-    """What an exception says, at a length that a screen and a line of the log can bear."""
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return said if len(said) <= LONGEST else said[: LONGEST - 1] + "…"

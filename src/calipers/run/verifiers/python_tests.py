@@ -21,7 +21,7 @@ from calipers.run.verifier import Verdict
 from calipers.run.verifiers.fences import python_in
 from calipers.run.verifiers.params import check_flag, check_names, check_number, fault
 from calipers.run.verifiers.workers import apart
-from calipers.sandbox import Limits, SandboxError
+from calipers.sandbox import Limits, Mechanism, SandboxError
 from calipers.sandbox.launch import Launched, launch
 from calipers.sandbox.probing import probe
 from calipers.sandbox.view import view
@@ -85,6 +85,10 @@ class PythonTests:
     def gold(self, task: Task) -> None:
         """No answer is known to pass: the tests are no program."""
 
+    def ready(self) -> None:
+        """SandboxError with the reasons where candidates cannot be run."""
+        probe()
+
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; `unparsed` when there is no code in it."""
         try:
@@ -103,7 +107,7 @@ class PythonTests:
         return Verdict(reward, fields={"passed": passed, "tests": len(answers)})
 
 
-def ask(task: Task, code: str, stop: Event | None = None) -> list[Answer]:
+def ask(task: Task, code: str, stop: Event | None = None, mechanism: Mechanism | None = None) -> list[Answer]:
     """The candidate's answer to each test, all from one sandbox; what would be right stays here."""
     params = task.params
     limits = Limits(seconds=float(params.get("seconds", SECONDS)), memory_mb=int(params.get("memory_mb", 512)))
@@ -115,7 +119,7 @@ def ask(task: Task, code: str, stop: Event | None = None) -> list[Answer]:
         "total_seconds": total,
         "report_bytes": REPORT_BYTES,
     }
-    done = launch(probe(), "calls", job, view(limits.disk_mb), limits, seconds=total, stop=stop)
+    done = launch(mechanism or probe(), "calls", job, view(limits.disk_mb), limits, seconds=total, stop=stop)
     return _answers(done, len(task.target))
 
 
@@ -183,14 +187,22 @@ def _passes(task: Task, test: Mapping[str, Any], answer: Answer) -> bool:
 
 def _answers(done: Launched, tests: int) -> list[Answer]:
     """The report of `inside.calls`, read; a candidate that used up everything fails the tests it left."""
-    report, answers = BytesIO(done.report), []
-    while header := report.readline().split():
-        exit_code, cut, size = header
-        said = report.read(int(size))
-        answers.append(Answer(None if exit_code == b"-" else int(exit_code), cut == b"1", said))
+    report, answers = BytesIO(done.report), list[Answer]()
+    while (header := report.readline()) and len(answers) < tests:
+        try:
+            exit_code, cut, size = header.split()
+            said = report.read(length := int(size))
+            answer = Answer(None if exit_code == b"-" else int(exit_code), cut == b"1", said)
+        except ValueError:
+            answer, length = None, 0
+        if answer is None or len(answer.said) != length:
+            if done.stopped:
+                break  # it was killed while it wrote this
+            raise SandboxError("the sandbox's report cannot be read")
+        answers.append(answer)
     if len(answers) < tests and not done.stopped:
         raise SandboxError("the sandbox ended before all tests were run")
-    return answers[:tests] + [Answer(None, False, b"")] * (tests - len(answers))
+    return answers + [Answer(None, False, b"")] * (tests - len(answers))
 
 
 def _is_name(value: Any) -> bool:

@@ -20,7 +20,7 @@ from calipers.run.verifier import Verdict
 from calipers.run.verifiers.params import check_names, check_number, fault, is_number
 from calipers.run.verifiers.workers import apart
 from calipers.sandbox import Limits, Ran, SandboxError, run
-from calipers.sandbox.program import check_place
+from calipers.sandbox.program import apart_here, check_place
 from calipers.tasks.task import Task
 
 PARAMS: Final = (
@@ -90,6 +90,10 @@ class ShellTest:
 
     def gold(self, task: Task) -> None:
         """No answer is known to pass: the script does not say which."""
+
+    def ready(self) -> None:
+        """SandboxError with the reasons where scripts cannot be run."""
+        apart_here()
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""

@@ -35,6 +35,10 @@ def main(
     except (OSError, KeyError) as error:
         send(report, f"{error}\n".encode())
         os._exit(1)
+    for pipe in (control, report):
+        os.set_inheritable(
+            pipe, False
+        )  # children close them before all else; what they start would not get them either
     os.environ.clear()
     os.environ.update(job["environment"])
     os.umask(0o022)

@@ -14,6 +14,7 @@ from calipers.errors import InputError, VerifierError
 from calipers.readers.nemo_gym_rows import TASK
 from calipers.readers.nemo_gym_schema import FAILURE, KILLED
 from calipers.run.client import Completion
+from calipers.run.judged import given
 from calipers.run.verifiers.find import NamedVerifier
 from calipers.server.documents import StrictJSON, respond
 from calipers.server.refusal import Refusal
@@ -72,7 +73,7 @@ def route(verifier: NamedVerifier) -> Callable[[VerifyRequest], Awaitable[Respon
 
 
 async def _judged(verifier: NamedVerifier, task: Task, completion: Completion) -> dict[str, Any]:
-    verdict = await verifier.verify(task, completion)
+    verdict = await given(verifier, task, completion)
     if verdict.reward is None or not math.isfinite(verdict.reward):
         raise VerifierError(f"verifier {verifier.name!r} gave the reward {verdict.reward}; expected a finite number")
     found: dict[str, Any] = {**verdict.fields, "reward": verdict.reward}

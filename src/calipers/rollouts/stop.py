@@ -1,0 +1,63 @@
+"""A run that its own results ended: the rule, how far the run came, and what that does to its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+SEQUENCE: Final = "beta_mixture"
+"""The interval of a stopped run: a confidence sequence, valid whatever made the number of its tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A stopping rule that ended a run before its plan did, and how far the run had come by then."""
+
+    rule: str = ""  # as it was asked for, such as "lower(pass@1) > 0.6"; "" where a file does not say
+    metric: str = ""
+    side: str = ""  # width, lower or upper
+    tasks: int | None = None  # settled at the stop
+    planned_tasks: int | None = None
+    continued: bool = False  # a later start went on, and did not come to the end of the plan
+
+    @property
+    def fact(self) -> str:
+        """What happened."""
+        if not self.rule:  # a file of rows tells no more than that some were spared
+            return "a stopping rule ended the run early"
+        far = "" if self.tasks is None else f" after {self.tasks:,} of {self.planned_tasks or 0:,} tasks"
+        later = ", and a later start did not complete the plan" if self.continued else ""
+        return f"--until {self.rule!r} stopped the run{far}{later}"
+
+    @property
+    def sentence(self) -> str:
+        """What happened, and how the intervals allow for it."""
+        return f"{self.fact}; its intervals ({SEQUENCE}) hold whenever a run is stopped"
+
+    @property
+    def notes(self) -> tuple[str, str]:
+        """All that a reader must know, a sentence each."""
+        return self.sentence, self.bias
+
+    @property
+    def bias(self) -> str:
+        """In which direction the value is biased, in words."""
+        if self.side not in ("lower", "upper"):
+            return BY_WIDTH if self.side == "width" else UNKNOWN
+        word = "high" if self.side == "lower" else "low"
+        return (
+            f"the value of {self.metric}, and of metrics that rise and fall with it, is too {word} on average: a run "
+            f"that stops on {self.side}({self.metric}) stops more often after a stretch of tasks that came out {word}; "
+            "report the interval"
+        )
+
+
+BY_WIDTH: Final = "its values are at most slightly biased: a width says little about whether the value is high or low"
+UNKNOWN: Final = "its values may be biased: which rule stopped the run is not known"
+
+
+def not_said(notes: Sequence[str], said: Iterable[str]) -> list[str]:
+    """The notes of readers but for these sentences, whatever file they name first: they stand elsewhere."""
+    known = tuple(said)
+    return [note for note in notes if not note.endswith(known)] if known else list(notes)

@@ -1,0 +1,67 @@
+"""Numbers of a run that a stopping rule ended: the confidence sequence, or no interval and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from calipers.rollouts.stop import SEQUENCE
+from calipers.stats.curve import Curve, Point
+from calipers.stats.estimate import Estimate
+from calipers.stats.methods import needs_range
+from calipers.stats.sequence import population
+from calipers.stats.suite import Means, Suite
+
+NO_RANGE = "the run was stopped by what it showed, and a confidence sequence needs values of a known range"
+NO_MEAN = "a run was stopped by what it showed, and no confidence sequence is known for a mean over datasets"
+CLUSTERED = "the run was stopped by what it showed, and a confidence sequence of clusters is not known"
+NO_SEQUENCE = "the run was stopped by what it showed, and no confidence sequence is known for this metric"
+
+
+def sequence_only(found: Estimate, sign: Callable[[str | None], str]) -> Estimate:
+    """An estimate without an interval that is made for a fixed number of tasks; ``sign`` makes its signature.
+
+    Only a confidence sequence covers the truth when the number of tasks depends on the values (Ville 1939).
+    """
+    if found.why == needs_range(SEQUENCE):  # which names intervals that hold for a fixed number of tasks
+        return replace(found, why=NO_RANGE)
+    if found.method in (None, SEQUENCE):
+        return found
+    return replace(found, interval=None, method=None, why=NO_SEQUENCE, signature=sign(None))
+
+
+def without_means(found: Sequence[Suite], stopped: Collection[tuple[str | None, str | None]]) -> list[Suite]:
+    """Suites without the intervals of means over datasets, where a run of that agent and model was stopped."""
+    return [_unsure(one) if (one.agent, one.model) in stopped else one for one in found]
+
+
+def _unsure(suite: Suite) -> Suite:
+    metrics = {name: Means(_bare(means.macro), _bare(means.micro)) for name, means in suite.metrics.items()}
+    return replace(suite, metrics=metrics)
+
+
+def _bare(found: Estimate) -> Estimate:
+    if found.interval is None:
+        return found
+    signature = found.signature.replace(f"interval:{found.method}", "interval:none")
+    return replace(found, interval=None, method=None, why=NO_MEAN, signature=signature)
+
+
+def sequence_curve(curve: Curve, *, unit: bool, clustered: bool, confidence: float) -> Curve:
+    """A curve with the confidence sequence at every k; ``unit`` says that its task values lie in [0, 1].
+
+    The beta mixture needs the sum of the task values and their number alone. Beyond the samples, where a model
+    speaks, it has none.
+    """
+    points = (_sequence_point(point, unit=unit, clustered=clustered, confidence=confidence) for point in curve.points)
+    return replace(curve, points=tuple(points))
+
+
+def _sequence_point(point: Point, *, unit: bool, clustered: bool, confidence: float) -> Point:
+    if point.interval is None or point.value is None:
+        return point
+    why = NO_SEQUENCE if point.model_based else CLUSTERED if clustered else None if unit else NO_RANGE
+    if why:
+        return replace(point, interval=None, why=why)
+    total = min(max(point.value * point.tasks, 0.0), float(point.tasks))
+    return replace(point, interval=population(total, point.tasks, confidence))

@@ -1,0 +1,23 @@
+"""Metric scripts of datasets that are still to be run: whether they will have a sandbox is known before."""
+
+from __future__ import annotations
+
+import pytest
+from harbor_datasets import write_dataset
+
+from calipers.errors import SandboxError
+from calipers.jobs.metric_script_asked import check_ready
+from calipers.sandbox.probing import attempt
+
+
+def test_a_dataset_with_a_script_needs_a_sandbox_before_it_is_run(tmp_path, monkeypatch):
+    attempt.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    write_dataset(tmp_path / "set", 1)
+    try:
+        check_ready([str(tmp_path / "set"), "a-name@1.0"])  # no script, and no folder of this name
+        (tmp_path / "set" / "metric.py").write_text("")
+        with pytest.raises(SandboxError, match="metric scripts are run in a sandbox, and none can be had here"):
+            check_ready([str(tmp_path / "set")])
+    finally:
+        attempt.cache_clear()

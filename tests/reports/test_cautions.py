@@ -1,0 +1,106 @@
+import json
+
+import pytest
+from making import rollouts
+
+import calipers
+from calipers.reports.cautions import Reader, depends, heavy
+from calipers.stats.uneven import Dependence, Retries
+
+RETRIED = [[0] * (n - 1) + [1] for n in (1, 1, 1, 2, 2, 3, 3, 4)] + [[0] * 4] * 4
+LATER = "as a stopped task is known to have passed"
+
+
+@pytest.mark.parametrize(
+    ("asked", "outright", "said"),
+    [
+        (
+            [Reader("mean_reward", "mean_reward"), Reader("pass@4", "pass@{k}", 4)],
+            True,
+            f"mean_reward and pass@4 are biased; any_of_first_1 and any_of_first_4 are not, {LATER}",
+        ),
+        ([Reader("pass@1", "pass@{k}", 1)], True, f"pass@1 is biased; any_of_first_1 is not, {LATER}"),
+        (  # a mean of graded rewards is no chance to pass
+            [Reader("mean_reward", "mean_reward")],
+            False,
+            f"mean_reward is biased; any_of_first_k, for k up to 8, is not, {LATER}",
+        ),
+        ([Reader("pass@9", "pass@{k}", 9)], True, f"pass@9 is biased; any_of_first_k, for k up to 8, is not, {LATER}"),
+    ],
+)
+def test_after_retries_what_is_right_is_named(asked, outright, said):
+    found = depends(Retries(38, 60, 8), asked, outright)
+    assert found == f"38 of 60 tasks stop at their first pass, so sample counts depend on results and {said}"
+
+
+def test_where_only_what_is_right_was_asked_for_nothing_is_said():
+    assert depends(Retries(38, 60, 8), [Reader("any_of_first_4", "any_of_first_{k}", 4)], True) == ""
+
+
+def test_a_score_is_said_with_its_numbers():
+    text = depends(Dependence(-5.25, 1.6e-7, 60), [Reader("pass_rate", "pass_rate")], True)
+    assert text == (
+        "sample counts depend on results: tasks with more samples have lower rewards (score test over 60 tasks: "
+        "z = -5.25, p = 2e-07), so pass_rate may be biased"
+    )
+
+
+def test_the_warning_is_in_the_document_and_not_in_the_digest():
+    result = calipers.score(RETRIED, ["pass@2", "mean_reward", "any_of_first_2"])
+    (group,) = json.loads(result.to_json())["groups"]
+    assert group["warnings"] == list(result.groups[0].warnings)
+    assert group["warnings"][0].startswith("7 of 12 tasks stop at their first pass")
+    assert group["metrics"]["pass@2"]["samples_per_task"] == [1, 4]
+    assert result.groups[0]["any_of_first_2"].value == pytest.approx(5 / 12)
+    silent = calipers.score([[1, 0]] * 6, "mean_reward")
+    (group,) = json.loads(silent.to_json())["groups"]
+    assert "warnings" not in group
+    assert "samples_per_task" not in group["metrics"]["mean_reward"]
+
+
+def test_what_the_variance_is_made_of_cannot_be_said_then():
+    assert calipers.score(RETRIED, "mean_reward").to_dict()["groups"][0]["variance"] == {"reward": None}
+
+
+def test_missing_rollouts_that_count_0_are_samples():
+    rows = [
+        {"task": str(task), "sample": sample, **({"outcome": "not_run"} if reward is None else {"reward": reward})}
+        for task, rewards in enumerate(RETRIED)
+        for sample, reward in enumerate([*rewards, *[None] * (4 - len(rewards))])
+    ]
+    assert calipers.score(rollouts(*rows), "mean_reward").groups[0].warnings
+    assert not calipers.score(rollouts(*rows), "mean_reward", missing="zero").groups[0].warnings
+
+
+def test_one_task_that_decides_is_named():
+    graded = {f"t{n}": 0.9 + 0.002 * n for n in range(9)}
+    rows = [{"task": task, "reward": reward} for task, reward in {**graded, "lost": 0.0}.items()]
+    result = calipers.score(rollouts(*rows), ["mean_reward", "max@1"])
+    task, share = result["mean_reward"].heaviest
+    pulls = [(reward - result["mean_reward"].value) ** 2 for reward in [*graded.values(), 0.0]]
+    assert (task, share) == ("lost", pytest.approx(pulls[-1] / sum(pulls)))
+    assert list(result.groups[0].warnings) == [
+        f"task lost has {100 * share:.0f} % of the variance of mean_reward and max@1: the interval rests on it"
+    ]
+    assert result.to_dict()["groups"][0]["metrics"]["mean_reward"]["heaviest"] == {"task": "lost", "share": share}
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [[1]] + [[0]] * 20,  # passes and failures: one pass is always most of their spread
+        [[0.0]] + [[0.9]] * 8,  # of nine tasks one often has half by chance
+        [[0.4], [0.6]] * 6,
+        [[0.5]] * 12,
+    ],
+)
+def test_no_task_decides(tasks):
+    assert calipers.score(tasks, "mean_reward")["mean_reward"].heaviest is None
+
+
+def test_a_cluster_that_decides_is_named_by_its_first_task():
+    rows = [{"task": f"t{n}", "reward": 0.5 + 0.01 * (n % 9), "metadata": {"book": f"b{n % 9}"}} for n in range(18)]
+    rows += [{"task": f"u{n}", "reward": 1.0, "metadata": {"book": "c"}} for n in range(3)]
+    result = calipers.score(rollouts(*rows, labels=["book"]), "mean_reward", cluster="book")
+    assert result["mean_reward"].heaviest[0] == "u0"
+    assert next(heavy(result.groups[0].metrics, True)).startswith("the cluster of task u0 has ")

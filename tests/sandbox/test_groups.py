@@ -1,0 +1,85 @@
+"""Groups of processes whose memory the kernel itself counts: where they may be made, and that none is left."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from sandbox.captive import captive, said
+
+from calipers.sandbox import Limits
+from calipers.sandbox.groups import PREFIX, Place, group, places
+
+V1 = "36 24 0:31 {root} /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory"
+CPU = "35 24 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu"
+V2 = "36 24 0:31 {root} /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate"
+OWN, ABOVE = "/sys/fs/cgroup/user.slice/app.slice/one.scope", "/sys/fs/cgroup/user.slice/app.slice"
+
+
+@pytest.mark.parametrize(
+    ("membership", "mounts", "found"),
+    [
+        ("4:memory:/\n1:cpu:/x\n", [CPU, V1.format(root="/")], [("/sys/fs/cgroup/memory", 1)]),
+        ("4:memory:/a/b", [V1.format(root="/")], [("/sys/fs/cgroup/memory/a/b", 1)]),
+        ("4:cpu,memory:/a/b", [V1.format(root="/a")], [("/sys/fs/cgroup/memory/b", 1)]),
+        ("4:memory:/a", [V1.format(root="/other")], []),  # what is mounted here is somebody else's
+        ("4:memory:/../b", [V1.format(root="/")], []),  # ours lies outside of what we may see
+        ("1:cpu:/", [CPU], []),
+        ("0::/", [V2.format(root="/")], [("/sys/fs/cgroup", 2)]),
+        ("0::/user.slice/app.slice/one.scope", [V2.format(root="/")], [(OWN, 2), (ABOVE, 2)]),
+        ("", [], []),
+    ],
+)
+def test_only_in_our_own_group_or_right_above_it(membership, mounts, found):
+    assert [*places(membership, "\n".join(mounts))] == [Place(Path(path), version) for path, version in found]
+
+
+@pytest.fixture
+def place():
+    """Where groups are made here."""
+    made = group(64 << 20)
+    if made is None:
+        pytest.skip("no cgroup can be had here")
+    made.close()
+    return made.path.parent
+
+
+def left(place):
+    return list(place.glob(f"{PREFIX}{os.getpid()}-*"))
+
+
+def test_the_kernel_keeps_the_limit_and_nothing_is_left(mechanism, place):
+    code = """
+        import os, time
+        for _ in range(6):
+            if os.fork() == 0:
+                held = bytearray(b"x") * (60 << 20)
+                time.sleep(1000)
+        time.sleep(1000)
+    """
+    assert captive(code, mechanism, limits=Limits(memory_mb=128, seconds=60)).stopped == "memory"
+    assert left(place) == []
+
+
+def test_every_process_of_the_sandbox_is_in_it(mechanism, place):
+    code = """
+        import os
+        print({line.split(":", 2)[2] for pid in ("1", "self") for line in open(f"/proc/{pid}/cgroup")
+               if ":memory:" in line or line.startswith("0::")})
+        print([path for path in ("/sys/fs/cgroup", "/proc/1/fd") if os.access(path, os.R_OK)])
+    """
+    where, readable = said(code, mechanism)
+    assert PREFIX in where
+    assert readable == "[]"
+    assert left(place) == []
+
+
+def test_a_group_that_was_not_exceeded_says_so(place):
+    made = group(64 << 20)
+    assert made is not None
+    try:
+        assert not made.exceeded()
+    finally:
+        made.close()
+    assert left(place) == []

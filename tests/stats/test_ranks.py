@@ -1,0 +1,207 @@
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from bench import statistics_ranks_rule as twin
+from bench.statistics_ranks import part
+from calipers.stats.interval import NO_SPREAD
+from calipers.stats.paired import paired
+from calipers.stats.ranks import FLIPS, UNIFORMS, rank_sets, some_signs, standard_normals, winner
+
+
+def rows(text):
+    return np.array([[float(mark) for mark in row] for row in text.split()])
+
+
+THREE = rows("111111111011 101101101010 001000001000")
+PICKED = rows("11111101101101110111 10110111101110110111 11011110101001111011")
+
+
+def passes(runs, tasks, seed=1, shift=0.0):
+    rng = np.random.default_rng(seed)
+    chances = rng.random(tasks) * (1 - shift * (runs - 1))
+    return (rng.random((runs, tasks)) < chances + shift * np.arange(runs)[:, None]).astype(float)
+
+
+def sets(found):
+    return list(zip(found.low.tolist(), found.high.tolist(), strict=True))
+
+
+def test_reference_of_all_signs():
+    found = rank_sets(THREE)
+    assert found.t[[0, 0, 1], [1, 2, 2]].tolist() == pytest.approx([2.250500, 5.472621, 2.699031], abs=1e-6)
+    assert found.critical == pytest.approx(2.803060, abs=1e-6)
+    assert sets(found) == [(1, 2), (1, 3), (2, 3)]
+    assert (found.patterns, found.exact) == (4096, True)
+
+
+def test_reference_of_the_winner():
+    """Two million draws gave q 2.384 and the bias 0.0662."""
+    found = winner(PICKED, draws=200_000)
+    assert (found.run, found.observed, found.candidates) == (0, 0.8, 3)
+    assert found.bias == pytest.approx(0.0662, abs=5e-4)
+    assert found.value == pytest.approx(0.7338, abs=5e-4)
+    assert found.interval == pytest.approx((0.5812, 0.9137), abs=1e-3)
+    few = winner(PICKED)
+    assert few.bias == pytest.approx(found.bias, abs=0.002)
+    assert few.interval == pytest.approx(found.interval, abs=0.02 * 0.091766 * 3)
+
+
+def test_a_known_range_takes_the_lower_of_two_lower_ends():
+    """The default interval's, with the quantile of the largest of three in place of 1.96."""
+    found, free = winner(PICKED, limits=(0.0, 1.0)), winner(PICKED)
+    assert found.interval[1] == free.interval[1]
+    q = (0.8 - free.interval[0]) / (np.sqrt(0.16 / 19))
+    centre, half = 0.8 + q * q / 40, q * np.sqrt(0.16 / 20 + q * q / 1600)
+    assert found.interval[0] == pytest.approx((centre - half) / (1 + q * q / 20), abs=1e-9)
+
+
+def test_a_perfect_winner_is_not_certain():
+    values = passes(10, 50, shift=0.05)
+    values[4] = 1.0
+    found = winner(values, limits=(0.0, 1.0))
+    assert (found.run, found.observed, found.interval[1]) == (4, 1.0, 1.0)
+    assert found.interval[0] < 0.93
+    unbounded = winner(values)
+    assert (unbounded.interval, unbounded.why) == (None, NO_SPREAD)
+
+
+def test_many_signs_agree_with_the_pairs_of_the_product():
+    values = passes(5, 60, shift=0.1)
+    found = rank_sets(values)
+    for one, two in ((0, 1), (2, 4), (4, 1)):
+        test = paired(values[one] - values[two])
+        assert abs(found.t[one, two]) == pytest.approx(abs(test.value) / test.stderr, abs=1e-12)
+    assert (found.patterns, found.exact) == (FLIPS, False)
+
+
+@pytest.mark.parametrize(("runs", "tasks", "shift"), [(3, 100, 0.0), (10, 60, 0.03), (6, 500, 0.1), (12, 40, 0.08)])
+def test_the_bench_simulates_what_ships(runs, tasks, shift):
+    replicates = np.stack([passes(runs, tasks, seed, shift) for seed in range(6)])
+    # the order of tasks that the product puts them in, so that both see the same signs
+    ordered = np.stack([values[:, np.lexsort(values[::-1] / tasks)] for values in replicates]).astype(np.float32)
+    signs = some_signs(np.random.PCG64(0), tasks, FLIPS).astype(np.float32)
+    low, high = twin.rank_sets(ordered, signs)
+    picked = twin.winners(ordered, standard_normals(0, runs, 4_000))
+    for place, values in enumerate(replicates):
+        found = rank_sets(values)
+        assert (found.low.tolist(), found.high.tolist()) == (low[place].tolist(), high[place].tolist())
+        best = winner(values, limits=(0.0, 1.0))
+        assert best.run == picked.run[place]
+        assert best.bias == pytest.approx(picked.bias[place], abs=1e-12)
+        assert best.interval == pytest.approx([float(end[place]) for end in picked.ends], abs=1e-9)
+        free = winner(values)
+        assert free.interval[0] == pytest.approx(float(picked.bare[0][place]), abs=1e-9)
+
+
+def test_step_down_shows_more_than_one_step():
+    """Runs far apart are shown first; the others are then compared among fewer pairs."""
+    values = passes(6, 400, seed=5)
+    values[0], values[1] = 0.0, 1.0
+    found = rank_sets(values)
+    free = rank_sets(values[2:])
+    assert sets(found)[:2] == [(6, 6), (1, 1)]
+    assert found.critical < rank_sets(passes(6, 400, seed=5)).critical
+    assert sets(found)[2:] == [(low + 1, high + 1) for low, high in sets(free)]
+
+
+@pytest.mark.parametrize("units", [10, 60])
+def test_order_of_tasks_does_not_matter(units):
+    values, weights = passes(4, units) + 1 / 3, np.arange(1.0, units + 1)
+    order = np.random.default_rng(2).permutation(units)
+    for limits in (None, (0.0, 2.0)):
+        assert winner(values, weights, limits=limits) == winner(values[:, order], weights[order], limits=limits)
+    one, two = rank_sets(values, weights), rank_sets(values[:, order], weights[order])
+    assert (one.critical, one.t.tolist(), sets(one)) == (two.critical, two.t.tolist(), sets(two))
+
+
+def test_lower_may_be_better():
+    values = passes(4, 80, shift=0.15)
+    up, down = rank_sets(values), rank_sets(1 - values, higher_is_better=False)
+    assert sets(up) == sets(down)
+    best, least = winner(values, limits=(0.0, 1.0)), winner(1 - values, higher_is_better=False, limits=(0.0, 1.0))
+    assert (least.run, least.bias) == (best.run, -best.bias)
+    assert least.interval == pytest.approx((1 - best.interval[1], 1 - best.interval[0]), abs=1e-12)
+
+
+def test_equal_shares_are_weights_of_one():
+    values = passes(4, 40, shift=0.1)
+    plain, weighed = rank_sets(values), rank_sets(values, np.full(40, 3.0))
+    assert plain.t == pytest.approx(weighed.t, abs=1e-12)
+    assert plain.critical == pytest.approx(weighed.critical, abs=1e-9)
+    assert winner(values, np.full(40, 3.0)).interval == pytest.approx(winner(values).interval, abs=1e-12)
+
+
+def test_the_flipped_t_of_uneven_units_is_that_of_flipped_data():
+    """All patterns by hand: the t of the data whose differences have these signs, without the floor."""
+    values, weights = passes(2, 7, seed=3) + passes(2, 7, seed=4) / 3, np.array([1.0, 2, 3, 1, 5, 2, 1])
+    share = weights / weights.sum()
+    pulls = share * (values[0] - values[1])
+    found = []
+    for pattern in range(1 << 7):
+        flipped = pulls * (1 - 2 * ((pattern >> np.arange(7)) & 1))
+        rest = flipped - share * flipped.sum()
+        found.append(abs(flipped.sum()) / np.sqrt(7 / 6 * (rest**2).sum()))
+    assert rank_sets(values, weights).critical == pytest.approx(sorted(found)[int(np.ceil(0.95 * 128)) - 1], abs=1e-9)
+
+
+def test_clusters_flip_together():
+    """A cluster of tasks that go together is one unit: of copies of ten tasks nothing more is known than of ten."""
+    values = passes(3, 10, shift=0.3)
+    copies, clusters = np.repeat(values, 5, axis=1), np.repeat(np.arange(10), 5)
+    whole, single = rank_sets(copies, clusters=clusters), rank_sets(values)
+    assert whole.critical == pytest.approx(single.critical, abs=1e-9)
+    assert sets(whole) == sets(single)
+    assert (rank_sets(copies).high - rank_sets(copies).low).sum() < (whole.high - whole.low).sum()
+    found = winner(copies, clusters=clusters, limits=(0.0, 1.0)), winner(values, limits=(0.0, 1.0))
+    assert found[0].bias == pytest.approx(found[1].bias, abs=1e-12)
+
+
+def test_runs_that_are_alike_share_all_ranks():
+    found = rank_sets(np.repeat(passes(1, 50), 4, axis=0))
+    assert sets(found) == [(1, 4)] * 4
+    assert (found.critical, found.t.any()) == (np.inf, False)
+    assert winner(np.repeat(passes(1, 50), 4, axis=0)).bias == 0
+
+
+def test_few_units_show_nothing_by_all_pointing_one_way():
+    values = np.stack([np.full(4, 0.9), np.full(4, 0.1)]) + 0.01 * passes(2, 4)
+    assert sets(rank_sets(values)) == [(1, 2), (1, 2)]
+
+
+def test_huge_values_have_ranks_too():
+    values = passes(3, 60, shift=0.3)
+    for size in (2.0**600, 2.0**-600):
+        assert sets(rank_sets(values * size)) == sets(rank_sets(values))
+        assert winner(values * size).interval == tuple(size * end for end in winner(values).interval)
+
+
+def test_sums_of_uniform_numbers_stand_for_normal_ones():
+    drawn = standard_normals(0, 20, 20_000)
+    assert (drawn.mean(), drawn.std()) == pytest.approx((0, 1), abs=0.005)
+    assert np.quantile(drawn, [0.025, 0.5, 0.975]).tolist() == pytest.approx([-1.96, 0, 1.96], abs=0.02)
+    assert abs(np.corrcoef(drawn) - np.eye(20)).max() < 0.04
+    assert standard_normals(0, 1, 1)[0, 0] == pytest.approx(
+        (np.random.PCG64(0).random_raw(UNIFORMS // 4).view("<u2").sum() / 2**16 - UNIFORMS / 2)
+        * (12 / UNIFORMS) ** 0.5,
+        abs=1e-3,
+    )
+
+
+@pytest.mark.parametrize("make", [rank_sets, winner])
+@pytest.mark.parametrize(("tasks", "clusters"), [(1, None), (4, np.zeros(4, int))])
+def test_one_unit_ranks_nobody(make, tasks, clusters):
+    with pytest.raises(ValueError, match="two or more"):
+        make(np.ones((3, tasks)), clusters=clusters)
+
+
+def test_the_part_of_the_bench_states_its_replicates_and_what_is_promised():
+    text, broken = part(200, 20)
+    assert "20 replicates a cell" in text
+    assert text.count("| best of 10,") == 6
+    assert "two groups .1 apart" in text
+    assert all("%" in said for said in broken)  # so few replicates may miss a promise, and then say where

@@ -1,0 +1,83 @@
+import math
+
+import numpy as np
+import pytest
+from making import GAP, rewards
+
+from calipers.stats.uneven import FEWEST_STOPPED, FEWEST_TASKS, Dependence, Retries, dependence, retries, score_test
+
+
+def retried(*counts, most=8, failed=0):
+    """Tasks that pass at these samples, and some that never do."""
+    return [[0] * (n - 1) + [1] for n in counts] + [[0] * most] * failed
+
+
+RETRIED = retried(1, 1, 2, 2, 3, 3, failed=4)
+
+
+def test_tasks_that_stop_at_their_first_pass_are_counted():
+    assert retries(*rewards(*RETRIED), 1.0) == Retries(stopped=6, tasks=10, most=8)
+    assert dependence(*rewards(*RETRIED), 1.0) == Retries(6, 10, 8)
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [*RETRIED, [1, 1]],  # two passes
+        [*RETRIED, [1, 0]],  # it went on after its pass
+        [*RETRIED, [0]],  # it stopped without one
+        retried(1, 1, 2, 2, failed=6),  # four stopped tasks may be chance
+        retried(1, 1, 1, 1, 1, 1, 1, failed=4, most=2)[:10],  # only three tasks have two samples
+        [[1], [0]] * 20,  # all counts are the same
+    ],
+)
+def test_anything_else_is_no_retrying(tasks):
+    assert retries(*rewards(*tasks), 1.0) is None
+
+
+def test_a_gap_is_no_sample_and_a_task_of_gaps_no_task():
+    tasks = [[*task, GAP] for task in RETRIED]
+    assert retries(*rewards(*tasks, [GAP, GAP]), 1.0) == Retries(6, 10, 8)
+
+
+def test_a_pass_is_what_reaches_the_threshold():
+    halves = [[reward / 2 for reward in task] for task in RETRIED]
+    assert retries(*rewards(*halves), 1.0) is None
+    assert retries(*rewards(*halves), 0.5) == Retries(6, 10, 8)
+
+
+def test_the_score_test():
+    tasks = [[1] * 4] * 15 + [[0] * 2] * 15
+    n, m = np.array([4] * 15 + [2] * 15), np.array([1] * 15 + [0] * 15)
+    products = (n - n.mean()) * (m - m.mean())
+    z = products.sum() / math.sqrt((products**2).sum())
+    found = score_test(*rewards(*tasks))
+    assert found == Dependence(pytest.approx(z), pytest.approx(math.erfc(z / math.sqrt(2))), 30)
+    assert z == pytest.approx(math.sqrt(30))
+    mirrored = score_test(*rewards(*[[1 - reward for reward in task] for task in tasks]))
+    assert mirrored.z == pytest.approx(-z)
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [[1] * 4] * 9 + [[0] * 2] * 10,  # too few tasks for its law
+        [[1, 0]] * 15 + [[1, 0, 1, 0]] * 15,  # all means are the same
+        [[1, 0]] * 15 + [[0, 0]] * 15,  # all counts are
+        [[math.inf]] * 15 + [[0, 0]] * 15,
+        [[math.nan]] * 15 + [[0, 0]] * 15,
+        [[0]] * 15 + [[0, 0]] * 15,
+        [],
+    ],
+)
+def test_no_score_without_something_to_test(tasks):
+    assert score_test(*rewards(*tasks)) is None
+
+
+def test_the_score_has_no_scale():
+    tasks = [[1e200] * 4] * 15 + [[0] * 2] * 15
+    assert score_test(*rewards(*tasks)).z == pytest.approx(math.sqrt(30))
+
+
+def test_what_is_promised_on_the_page():
+    assert (FEWEST_STOPPED, FEWEST_TASKS) == (5, 20)
