@@ -112,8 +112,9 @@ def test_a_judge_that_fails_over_one_answer_judges_the_others(tmp_path):
     assert said["t1"] == {
         "kind": "verifier",
         "message": "verifier 'Same' failed: ZeroDivisionError: a bug of the judge",
+        **{"tries": 2, "neutral": "judged", "neutral_calls": 1, "failed_as": "verifier_failed"},
     }
-    assert status.outcomes == {"scored": 2, "verifier_failed": 2}
+    assert status.outcomes == {"scored": 2, "broke_verifier": 2}
 
 
 @pytest.mark.parametrize(
