@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +15,10 @@ from typing import Any, Final
 from calipers.errors import InputError
 from calipers.tasks.lines import json_lines, opened
 from calipers.tasks.lm_eval.cells import header_names, typed, typed_text
+from calipers.tasks.packed import ZstdFrames, read_up_to
 
 LARGEST: Final = 2 << 30  # bytes of a file, unpacked
+PACKED: Final = {".gz": "gzip", ".zst": "zstd"}
 Row = dict[str, Any]
 
 
@@ -40,7 +43,7 @@ def read_json(path: Path, field: str | None = None) -> list[Row]:
 
 
 def _lines(path: Path) -> Any:
-    if path.suffix not in (".gz", ".zst"):
+    if path.suffix not in PACKED:
         return json_lines(path)
     return ((number, _decoded(line, f"{path}:{number}")) for number, line in enumerate(_texts(path), 1) if line.strip())
 
@@ -136,25 +139,24 @@ def _texts(path: Path, keep: bool = False) -> list[str]:
 
 
 def _content(path: Path, most: int = LARGEST) -> bytes:
-    """The bytes of a file, unpacked; no more than ``most``."""
+    """The bytes of a file, unpacked; no more than ``most``. InputError for a packed file that is not whole."""
     with opened(path) as stream:
         try:
-            content = _unpacked(path, stream).read(most + (most == LARGEST))
-        except (OSError, EOFError) as error:
-            raise InputError.at(str(path), f"cannot be read ({error})") from None
+            content = read_up_to(_unpacked(path, stream), most + (most == LARGEST))
+        except (OSError, EOFError, zlib.error) as error:
+            if path.suffix not in PACKED:
+                raise InputError.at(str(path), f"cannot be read ({error})") from None
+            wrong = f"cannot be unpacked as {PACKED[path.suffix]} ({error})"
+            raise InputError.at(str(path), wrong, "is it whole?") from None
     if len(content) > LARGEST:
         raise InputError.at(str(path), f"larger than {LARGEST >> 30} GiB", "expected documents")
-    return bytes(content)
+    return content
 
 
 def _unpacked(path: Path, stream: io.BufferedReader) -> Any:
     if path.suffix == ".gz":
         return gzip.GzipFile(fileobj=stream)
-    if path.suffix == ".zst":
-        import zstandard
-
-        return zstandard.ZstdDecompressor().stream_reader(stream)
-    return stream
+    return ZstdFrames(stream) if path.suffix == ".zst" else stream
 
 
 READERS: Final[Mapping[str, tuple[Callable[..., list[Row]], Sequence[str]]]] = {  # kind -> reader, its options
