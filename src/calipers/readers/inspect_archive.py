@@ -12,8 +12,8 @@ import zlib
 from typing import Any, BinaryIO, Final
 
 from calipers.errors import InputError
-from calipers.tasks.packed import read_up_to
 from calipers.readers.files import FREE_UNPACKED, MOST_RATIO
+from calipers.tasks.packed import read_up_to
 
 MAGIC: Final = b"PK\x03\x04"
 LARGEST_MEMBER: Final = 1 << 30
