@@ -206,3 +206,18 @@ def test_what_is_not_there_is_refused(tmp_path):
     (tmp_path / "broken.jsonl.gz").write_bytes(b"not packed")
     with pytest.raises(InputError, match="cannot be unpacked as gzip"):
         read_json(tmp_path / "broken.jsonl.gz")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("rows.jsonl", '{"a": 1}\n{"a": 1, "a": 2}\n'),
+        ("rows.jsonl.gz", '{"a": 1}\n{"a": 1, "a": 2}\n'),
+        ("rows.json", '[{"a": 1}, {"a": 1, "a": 2}]'),
+    ],
+)
+def test_a_key_twice_in_a_document_is_refused(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    with pytest.raises(InputError, match=r'rows\.json\S*: malformed json: key "a" stands twice'):
+        read_json(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from calipers.errors import InputError
-from calipers.tasks.lines import json_lines, opened
+from calipers.tasks.lines import decoded, json_lines, opened
 from calipers.tasks.lm_eval.cells import header_names, typed, typed_text
 from calipers.tasks.packed import ZstdFrames, read_up_to
 
@@ -27,7 +26,7 @@ def read_json(path: Path, field: str | None = None) -> list[Row]:
     if field is None and _first(path) != b"[":
         return typed([_object(row, f"{path}:{line}") for line, row in _lines(path)])
     try:
-        content = json.loads(_content(path).decode("utf-8-sig"))
+        content = decoded(_content(path).decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise InputError.at(str(path), f"byte {error.start + 1} is not UTF-8", "expected UTF-8 text") from None
     except (ValueError, RecursionError) as error:
@@ -50,7 +49,7 @@ def _lines(path: Path) -> Any:
 
 def _decoded(line: str, place: str) -> Any:
     try:
-        return json.loads(line)
+        return decoded(line)
     except (ValueError, RecursionError) as error:
         raise InputError.at(place, f"malformed json: {error}") from None
 
