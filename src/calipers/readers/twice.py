@@ -55,9 +55,9 @@ def twice(line: bytes, inside: Collection[str] = ()) -> str | None:
     for held in (pairs, *(value for key, value in pairs if key in inside and isinstance(value, list))):
         seen: set[str] = set()
         for entry in held:
-            key = entry[0] if isinstance(entry, tuple) else None
-            if key in seen:
-                return key
-            if key is not None:
+            if isinstance(entry, tuple):
+                key = str(entry[0])
+                if key in seen:
+                    return key
                 seen.add(key)
     return None

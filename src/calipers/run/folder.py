@@ -24,10 +24,11 @@ from calipers.errors import InputError, LogError
 from calipers.readers.run_plan import LOG, PLAN, SCHEMA, TORN, RunPlan, is_run, read_plan
 from calipers.run.history import Past, read_history
 from calipers.run.identity import MOST_DIFFERENCES, differences, fingerprint
-from calipers.run.log import Log, Scrub, scrubbed
+from calipers.run.log import Log, Scrub, mode_in, scrubbed
 from calipers.run.whole import put, repaired
 
 LOCK = ".lock"
+PRIVATE = 0o700  # of a folder that is made here; one that is there keeps its mode, and files follow their folder
 
 
 class Folder:
@@ -62,12 +63,12 @@ class Folder:
     def log(self) -> Log:
         """The log, opened when it is first asked for."""
         if self._log is None:
-            self._log = Log(self.path / LOG, self._scrub)
+            self._log = Log(self.path / LOG, self._scrub, mode_in(self.path))
         return self._log
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole or not at all, whatever happens meanwhile; LogError when it cannot be."""
-        put(self.path / name, [scrubbed(data, self._scrub)])
+        put(self.path / name, [scrubbed(data, self._scrub)], mode_in(self.path))
 
     def close(self) -> None:
         """Finish the log and let go of the directory; LogError when a line could not be written."""
@@ -116,7 +117,7 @@ class Folder:
             if repaired(log):
                 self.notes.append(TORN)
             self.history = read_history(log)
-        put(self.path / PLAN, _laid_out({"schema": SCHEMA, **plan}, self._scrub))
+        put(self.path / PLAN, _laid_out({"schema": SCHEMA, **plan}, self._scrub), mode_in(self.path))
 
     def _grown(self, before: RunPlan, plan: Mapping[str, Any]) -> dict[str, Any]:
         """The plan asked for, and all that was planned before: nothing finished may drop out of the count."""
@@ -139,8 +140,8 @@ class Folder:
 def _locked(path: Path) -> int:
     """The directory's lock, taken; InputError when another process holds it."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        path.mkdir(PRIVATE, parents=True, exist_ok=True)
+        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, mode_in(path))
     except (FileExistsError, NotADirectoryError):
         raise InputError.at(str(path), "is a file, or lies in one", "expected a directory for the run") from None
     except OSError as error:
