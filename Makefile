@@ -19,10 +19,11 @@ HARBOR_CONSTRAINTS := constraints-harbor.txt
 OTHERS ?= 3.11 3.12 3.13# interpreters that must give the same digest, where they are installed
 NOT_SET_UP := 75# exit code of a recipe whose tools could not be installed: no test has failed
 
-# The pins hold for the build backend too; pip takes them from one variable or the other, by its age.
-PINNED := PIP_CONSTRAINT=$(CONSTRAINTS) PIP_BUILD_CONSTRAINT=$(CONSTRAINTS)
 PIP := -m pip --disable-pip-version-check -qq# errors only
-BOUNDED := $(if $(shell command -v timeout),timeout 150)
+# Only wheels whose hashes are in the file, the build backend among them; nothing is resolved and no build fetches more.
+HASHED := $(PIP) install --require-hashes --no-deps --only-binary=:all: -r
+OURS := $(PIP) install --no-deps --no-build-isolation -e .
+BOUNDED := $(if $(shell command -v timeout),timeout 300)
 OLD := import sys; sys.exit(sys.version_info < (3, 11))
 # A pyenv shim is on the path even when its interpreter is not chosen, so the interpreter must answer.
 FIND := find() { for python in "python$$1" "$$HOME/.pyenv/versions/$$1".*/bin/python; do \
@@ -54,7 +55,8 @@ $(READY): pyproject.toml $(CONSTRAINTS)
 	  echo "calipers needs Python 3.11 or newer, and $(PYTHON) is $$found: try make PYTHON=python3.12" >&2; exit 1; }
 	@echo "installing into $(VENV)"
 	@$(BIN)/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
-	@$(PINNED) $(BIN)/python $(PIP) install -c $(CONSTRAINTS) -e '.[dev]'
+	@$(BIN)/python $(HASHED) $(CONSTRAINTS)
+	@$(BIN)/python $(OURS)
 	@touch $@
 
 demo: $(READY) ## a tour, offline
@@ -112,7 +114,8 @@ test-interpreters: $(READY) ## the same digest from every other Python at hand
 	  home=$(VENV)-$$version; \
 	  { "$$home/bin/python" -c '' 2>/dev/null || "$$python" -m venv --clear "$$home"; } && \
 	  echo '*' > "$$home/.gitignore" && \
-	  $(PINNED) $(BOUNDED) "$$home/bin/python" $(PIP) install -c $(CONSTRAINTS) -e . || exit $(NOT_SET_UP); \
+	  $(BOUNDED) "$$home/bin/python" $(HASHED) $(CONSTRAINTS) && \
+	  $(BOUNDED) "$$home/bin/python" $(OURS) || exit $(NOT_SET_UP); \
 	  got=$$("$$home/bin/python" scripts/digest.py) || exit 1; echo "python $$version: $$got"; \
 	  test "$$got" = "$$want" || { echo "python $$version gives another digest than python $$own" >&2; exit 1; }; \
 	done
@@ -124,8 +127,9 @@ $(HF_READY): pyproject.toml $(CONSTRAINTS) $(HF_CONSTRAINTS)
 	@echo "installing torch and transformers into $(HF)"
 	@{ $(HF)/bin/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(HF); } && \
 	echo '*' > $(HF)/.gitignore && \
-	$(PINNED) $(BOUNDED) $(HF)/bin/python $(PIP) install -c $(CONSTRAINTS) -c $(HF_CONSTRAINTS) \
-	  -e '.[dev]' torch transformers || exit $(NOT_SET_UP)
+	$(BOUNDED) $(HF)/bin/python $(HASHED) $(CONSTRAINTS) && \
+	$(BOUNDED) $(HF)/bin/python $(PIP) install -c $(HF_CONSTRAINTS) torch transformers && \
+	$(HF)/bin/python $(OURS) || exit $(NOT_SET_UP)
 	@touch $@
 
 test-harbor: $(READY) $(HARBOR_READY) ## the real Harbor, in an environment of its own, without a container engine
@@ -137,14 +141,14 @@ $(HARBOR_READY): $(HARBOR_CONSTRAINTS)
 	echo "installing Harbor into $(HARBOR)"; \
 	{ $(HARBOR)/bin/python -c '' 2>/dev/null || "$$python" -m venv --clear $(HARBOR); } && \
 	echo '*' > $(HARBOR)/.gitignore && \
-	$(BOUNDED) $(HARBOR)/bin/python $(PIP) install --no-deps -r $(HARBOR_CONSTRAINTS) || exit $(NOT_SET_UP)
+	$(BOUNDED) $(HARBOR)/bin/python $(HASHED) $(HARBOR_CONSTRAINTS) || exit $(NOT_SET_UP)
 	@touch $@
 
-constraints: ## resolve every dependency anew, into constraints.txt
+constraints: ## resolve every dependency anew, into constraints.txt, with the hashes of its wheels
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	$(PYTHON) -m venv "$$scratch" && "$$scratch/bin/python" $(PIP) install hatchling editables -e '.[dev]' && \
 	{ sed '/^[^#]/,$$d' $(CONSTRAINTS); "$$scratch/bin/python" $(PIP) freeze --exclude-editable; } > "$$scratch/new" && \
-	cp "$$scratch/new" $(CONSTRAINTS)
+	"$$scratch/bin/python" scripts/pins.py "$$scratch/new" && cp "$$scratch/new" $(CONSTRAINTS)
 
 clean: ## remove what these commands made
 	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(LM_EVAL) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

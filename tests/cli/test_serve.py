@@ -220,3 +220,16 @@ def test_the_command_is_listed(tmp_path):
 def test_a_verifier_that_needs_a_sandbox_is_served_only_with_one(tmp_path):
     said = refused("serve", "--verifier", "python_tests", "--port", "0", cwd=tmp_path, PATH=str(tmp_path))
     assert said.startswith("no sandbox can be had here (bwrap is not installed; unshare is not installed)")
+
+
+def test_a_client_that_hangs_up_amid_its_body_leaves_no_line(tmp_path):
+    with running("--verifier", "exact_match", cwd=tmp_path) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        for path in ("/aggregate_metrics", "/verify", "/seed_session"):
+            head = (
+                f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"
+            )
+            with socket.create_connection((host, int(port))) as connection:
+                connection.sendall(head.encode() + b'{"verify')
+        assert post(f"{server.url}/seed_session", {}) == (200, {})  # the others were seen by then
+        assert server.ended(signal.SIGTERM) == (0, "")

@@ -72,6 +72,7 @@ def split_up(monkeypatch, processes=3):
         ("\x0b", "not JSON (Expecting value"),
         ('{"task":"b","a\\"b":1}', 'key "a\\"b" holds a quote, a backslash or a control character'),
         ('{"task":"b","rewards":{"\\u0007":1}}', 'key "\\u0007" holds a quote, a backslash or a control character'),
+        ('{"task":"b","reward":0,"reward":1}', 'key "reward" stands twice; expected it once'),
         ('{"task":"b","reward":1,"rewards":{"reward":0}}', "reward stands twice in one row; expected it once"),
         ('{"task":"b","latency_s":1,"usage":{"latency_s":1}}', "latency_s stands twice in one row"),
         ('{"task":"a","reward":0}', "task 'a' sample 0 attempt 1 stands twice, first at "),
@@ -156,7 +157,6 @@ def test_of_a_key_too_many_and_a_bad_line_the_first_is_named(tmp_path):
         '  {"task":"a","reward":1}  \n{ "task" : "b" , "reward" : 0 }',
         '{"task":"a","reward":true}\n{"task":"b","reward":false,"attempt":1}',
         '{"task":"a","reward":0,"attempt":1}\n{"task":"b","reward":0}\n{"task":"a","reward":1,"attempt":2}',
-        '{"task":"a","reward":0,"reward":1}\n{"task":"b","reward":0}',  # of a key that stands twice the last counts
     ],
 )
 def test_the_same_rollouts_however_they_are_laid_out(tmp_path, text):

@@ -3,6 +3,7 @@ import json
 import os
 import random
 import signal
+import stat
 import subprocess
 import sys
 
@@ -358,3 +359,39 @@ def test_new_tasks_stand_behind_those_planned_before(tmp_path):
         pass
     tasks = [task["task"] for task in json.loads((tmp_path / "plan.json").read_bytes())["tasks"]]
     assert tasks == ["m", "c", "a", "b"]
+
+
+FILES = (".lock", "plan.json", "rollouts.jsonl", "x")
+
+
+def modes(path):
+    return {
+        name: stat.S_IMODE((path / name).stat().st_mode) for name in (".", ".lock", "plan.json", "rollouts.jsonl", "x")
+    }
+
+
+@pytest.fixture
+def usual_umask():
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def test_a_run_is_its_users_alone(tmp_path, usual_umask):
+    with opened(tmp_path / "runs" / "r") as folder:
+        folder.log.put(record().encode())
+        folder.write("x", b"1")
+    private = dict.fromkeys(FILES, 0o600)
+    assert modes(tmp_path / "runs" / "r") == {".": 0o700, **private}
+    assert stat.S_IMODE((tmp_path / "runs").stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize(("given", "files"), [(0o750, 0o640), (0o755, 0o644), (0o777, 0o644)])
+def test_a_folder_that_is_there_keeps_its_mode_and_its_files_follow(tmp_path, usual_umask, given, files):
+    place = tmp_path / "r"
+    place.mkdir()
+    place.chmod(given)
+    with opened(place) as folder:
+        folder.log.put(record().encode())
+        folder.write("x", b"1")
+    assert modes(place) == {".": given, **dict.fromkeys(FILES, files)}

@@ -27,6 +27,7 @@ def test_lines_are_numbered_as_they_stand_and_hashed_as_they_lie(tmp_path):
             b'"\\ud800"',
             ":1: malformed json: a text holds half a character; expected whole ones, such as \\ud83d\\ude00",
         ),
+        (b'{"a": 1}\n{"a": 1, "b": {"c": 1, "c": 1}}', ':2: malformed json: key "c" stands twice'),
         (b"[" * 100_000, ":1: malformed json: it is nested too deeply"),
         (b"1" * 5_000, ":1: malformed json: Exceeds the limit (4300 digits) for integer string conversion"),
         (b"1\n\xef\xbb\xbf2", ":2: malformed json: Unexpected UTF-8 BOM (decode using utf-8-sig) at column 1"),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from calipers.cli.group import Commands
-from calipers.cli.output import discard_output
+from calipers.cli.output import discard_output, tell
 from calipers.errors import CalipersError
 from calipers.reports.safe import clean
 
@@ -77,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _say(text: str, code: int) -> int:
-    click.echo(clean(text, None), err=True)
+    tell(clean(text, None))
     return code
 
 
@@ -85,7 +85,7 @@ def _bug(error: Exception, *, verbose: bool) -> int:
     if verbose:
         import traceback
 
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+        tell("".join(traceback.format_exception(error)).rstrip("\n"))
     more = "" if verbose else "; run again with -v for the traceback"
     return _say(f"this is a bug in Calipers: {type(error).__name__}: {error}{more}", BUG)
 

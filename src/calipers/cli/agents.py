@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from calipers.cli.output import document, notes, show
+from calipers.cli.output import document, notes, show, tell
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
 from calipers.reports.safe import clean
@@ -74,14 +74,14 @@ def run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, A
             with redirect_stdout(sys.stderr), Progress(unit="trials") as progress:
                 done = perform(asked, progress)
             for note in done.notes:
-                click.echo(f"note: {clean(note, None)}", err=True)
+                tell(f"note: {clean(note, None)}")
             folder = str(done.folder)
             scripts = asked_scripts(folder, trust=bool(given.get("trust")), reward=given.get("reward"))
             result = score_plan(folder, make_plan(**scoring, afterwards=scripts))
             show(result, shape)
             notes(result)
             Path(folder, "result.json").write_text(document(result), encoding="utf-8")
-            click.echo(f"{folder}/result.json", err=True)
+            tell(f"{folder}/result.json")
             gaps |= (
                 done.left_out > 0
                 or any(group.ledger.gaps for group in result.groups)

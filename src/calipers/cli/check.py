@@ -11,7 +11,7 @@ import click
 
 from calipers.cli.check_dataset import check_dataset, means_dataset
 from calipers.cli.group import verbose
-from calipers.cli.output import write
+from calipers.cli.output import tell, write
 from calipers.errors import InputError
 from calipers.reports.safe import clean, safe_json
 
@@ -113,7 +113,7 @@ def check(
         if test is not None:
             write("\n" + render(test))
     for note in (*suite.notes, *(test.notes if test else ())):
-        click.echo(f"note: {clean(note, None)}", err=True)
+        tell(f"note: {clean(note, None)}")
     if test is not None and not test.clean:
         ctx.exit(FAULT)
 

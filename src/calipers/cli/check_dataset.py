@@ -7,9 +7,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
-import click
-
-from calipers.cli.output import write
+from calipers.cli.output import tell, write
 from calipers.errors import InputError
 from calipers.reports.safe import clean, safe_json
 from calipers.tasks.harbor.dataset import is_dataset
@@ -43,7 +41,7 @@ def check_dataset(benchmark: str, registry: str | None, fix: bool, shape: str) -
     write(f"{clean(found.name)}{clean(version)}: {tasks}, {_verdict(found)}\n")
     write("".join(f"{clean(line, None)}\n" for line in found.faults))
     for note in (*found.changes, *found.notes):
-        click.echo(f"note: {clean(note, None)}", err=True)
+        tell(f"note: {clean(note, None)}")
     return not found.faults
 
 

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from calipers.cli.group import verbose
-from calipers.cli.output import notes, show
+from calipers.cli.output import notes, show, tell
 from calipers.reports.safe import clean
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ def collect(
     show(found.result, shape)
     notes(found.result)
     for note in found.notes:
-        click.echo(f"note: {clean(note, None)}", err=True)
+        tell(f"note: {clean(note, None)}")
     if found.stopped:
-        click.echo(f"note: stopped early: {clean(found.stopped, None)}; the same command goes on", err=True)
-    click.echo(str(found.metrics or found.output), err=True)
+        tell(f"note: stopped early: {clean(found.stopped, None)}; the same command goes on")
+    tell(str(found.metrics or found.output))
     if not found.complete:
         ctx.exit(INCOMPLETE)
 

@@ -10,7 +10,7 @@ import click
 
 from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
-from calipers.cli.output import Target, standard_output, write
+from calipers.cli.output import Target, standard_output, tell, write
 from calipers.cli.progress import Progress
 from calipers.reports.safe import clean, safe_json
 
@@ -95,7 +95,7 @@ def compare(
         target.write(safe_json(found.to_json()).encode())
     _show(found, shape)
     for note in found.notes:
-        click.echo(f"note: {clean(note, None)}", err=True)
+        tell(f"note: {clean(note, None)}")
     words = {"worse": {"worse"}, "undecided": {"worse", "undecided"}}.get(fail_on or "", set())
     if words & set(found.verdicts):
         raise click.exceptions.Exit(NO)

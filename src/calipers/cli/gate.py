@@ -11,10 +11,10 @@ import click
 
 from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
-from calipers.cli.output import Target, write
+from calipers.cli.output import Target, tell, write
 from calipers.errors import InputError
 from calipers.names import DIALECTS
-from calipers.reports.safe import clean, note_line, safe_json
+from calipers.reports.safe import clean, harmless, note_line, on_github, safe_json
 
 if TYPE_CHECKING:
     from calipers.gating.policy import Policy
@@ -100,7 +100,7 @@ def gate(
     _written(found, targets, junit)
     _show(found, shape)
     for note in found.notes:
-        click.echo(_guarded(note_line(note)), err=True)
+        tell(note_line(note))
     _tell_github(found)
     if found.exit_code:
         raise click.exceptions.Exit(found.exit_code)
@@ -166,25 +166,19 @@ def _show(found: Gate, shape: str) -> None:
 
 def _guarded(text: str, instead: str = "# #[") -> str:
     """The text as it is; where GitHub's runner reads it, with nothing that it would take for a command."""
-    from calipers.reports.github import harmless
-
-    return harmless(text, instead) if _on_github() else text
-
-
-def _on_github() -> bool:
-    return os.environ.get("GITHUB_ACTIONS") == "true"
+    return harmless(text, instead) if on_github() else text
 
 
 def _tell_github(found: Gate) -> None:
     """Annotations for the runner, and the summary of its step, where there is a runner."""
     from calipers.reports import gate_text, github
 
-    if _on_github():
+    if on_github():
         for line in github.annotated(found):
-            click.echo(line, err=True)
+            click.echo(line, err=True)  # our own commands
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:
             with open(path, "a", encoding="utf-8") as file:
                 file.write(gate_text.render_markdown(found) + "\n")
         except OSError as error:
-            click.echo(f"note: {clean(path, None)}: cannot be written ({error.strerror})", err=True)
+            tell(f"note: {clean(path, None)}: cannot be written ({error.strerror})")

@@ -8,9 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from calipers.cli.output import write
+from calipers.cli.output import tell, write
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.reports.safe import clean
 
@@ -60,9 +58,9 @@ def show_files(paths: Sequence[str]) -> None:
     for number, one in enumerate(theirs(runs)):
         write(f"{BETWEEN if number else ''}{one.tables()}")
         for line in one.sure:
-            click.echo(line, err=True)
+            tell(line)
     for note in notes:
-        click.echo(f"note: {clean(note, None)}", err=True)
+        tell(f"note: {clean(note, None)}")
 
 
 def with_theirs(result: Result, paths: Sequence[str]) -> Result:
@@ -102,4 +100,4 @@ def show_theirs(reports: Sequence[Report], shape: str, export: Path | None) -> N
             sure = "".join(f"{line}\n" for line in one.sure)
             write(f"\nas lm-evaluation-harness prints it\n{one.tables()}\nhow sure\n{sure}")
         for path in one.write(export, datetime.now(UTC).replace(tzinfo=None)) if export is not None else ():
-            click.echo(str(path), err=True)
+            tell(str(path))

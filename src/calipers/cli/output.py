@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from calipers.errors import InputError
-from calipers.reports.safe import clean, safe_json
+from calipers.reports.safe import clean, guarded, safe_json
 
 if TYPE_CHECKING:
     from calipers.reports.result import Result
@@ -54,11 +54,17 @@ def notes(result: Result, shape: str = "table") -> None:
     """What the reader should know beside the numbers, on standard error; warnings too with CSV, which has no room."""
     warnings = [f"warning: {said}" for group in result.groups for said in group.warnings] if shape == "csv" else []
     for note in [*result.notes, *warnings]:
-        click.echo(f"note: {clean(note, None)}", err=True)
+        tell(f"note: {clean(note, None)}")
+
+
+def tell(text: str) -> None:
+    """Print a line to standard error: what is not the answer. Nothing in it is a command for a CI runner."""
+    click.echo(guarded(text), err=True)
 
 
 def write(text: str) -> None:
-    """Print a text for programs to standard output: UTF-8, whatever the terminal speaks."""
+    """Print a text for programs to standard output: UTF-8, whatever the terminal speaks; `guarded`."""
+    text = guarded(text)
     with standard_output() as stream:
         if hasattr(stream, "buffer"):
             stream.flush()

@@ -9,7 +9,7 @@ import click
 
 from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
-from calipers.cli.output import Target, write
+from calipers.cli.output import Target, tell, write
 from calipers.errors import InputError
 from calipers.reports.safe import clean, safe_json
 
@@ -94,7 +94,7 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
 
     write(document if shape == "json" else render(found) if shape == "table" else render_markdown(found))
     for note in found.notes:
-        click.echo(f"note: {clean(note, None)}", err=True)
+        tell(f"note: {clean(note, None)}")
 
 
 def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, Any]) -> Known:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from calipers.cli.group import verbose
-from calipers.cli.output import write
+from calipers.cli.output import tell, write
 from calipers.errors import InputError
 from calipers.reports.safe import clean, safe_json
 from calipers.tasks import store
@@ -69,4 +69,4 @@ def _say(document: Mapping[str, Any], notes: Sequence[str], public: bool) -> Non
     write(safe_json(json.dumps(document, indent=2, ensure_ascii=False) + "\n"))
     told = "--public: what is on this disk is seen by whoever may read it; there is nothing to make public"
     for note in (*notes, told) if public else notes:
-        click.echo(f"note: {clean(note, None)}", err=True)
+        tell(f"note: {clean(note, None)}")

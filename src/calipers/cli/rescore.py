@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from calipers.cli.group import verbose
-from calipers.cli.output import write
+from calipers.cli.output import tell, write
 from calipers.cli.scoring_options import roles
 from calipers.errors import InputError
 from calipers.reports.safe import clean, safe_json
@@ -79,7 +79,7 @@ def rescore(
 
         write(render(found))
     for note in found.notes:
-        click.echo(f"note: {clean(note, None)}", err=True)
+        tell(f"note: {clean(note, None)}")
 
 
 def _params(texts: tuple[str, ...]) -> dict[str, Any]:

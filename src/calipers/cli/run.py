@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from calipers.cli.agents import run_agents, wants_agents
 from calipers.cli.group import verbose
 from calipers.cli.lm_eval import export_folder, show_theirs
-from calipers.cli.output import notes, show
+from calipers.cli.output import notes, show, tell
 from calipers.cli.run_options import asking, reaching, scoring, working
 from calipers.errors import CalipersError, InputError
 from calipers.reports.safe import clean
@@ -106,7 +106,7 @@ def run(
         if report.stopped:
             more = "" if report.by_rule else "; the same command goes on"
             _note(f"{report.folder}: stopped early: {report.stopped}{more}")
-        click.echo(f"{report.folder}/result.json", err=True)
+        tell(f"{report.folder}/result.json")
     if len(reports) < len(jobs) or not all(report.complete for report in reports):
         ctx.exit(INCOMPLETE)
 
@@ -133,4 +133,4 @@ def _was_given(ctx: click.Context, name: str) -> bool:
 
 
 def _note(text: str) -> None:
-    click.echo(f"note: {clean(text, None)}", err=True)
+    tell(f"note: {clean(text, None)}")

@@ -12,7 +12,7 @@ import click
 from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
 from calipers.cli.lm_eval import are_theirs, show_files, with_theirs
-from calipers.cli.output import Target, document, notes, show
+from calipers.cli.output import Target, document, notes, show, tell
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
 from calipers.reports.safe import clean
@@ -116,7 +116,7 @@ def score(
     failed = run.failed if run else []
     notes(replace(result, notes=[note for note in result.notes if note not in failed]), shape)
     for failure in failed:
-        click.echo(clean(failure, None), err=True)
+        tell(clean(failure, None))
     if failed:
         raise click.exceptions.Exit(INCOMPLETE)
 

@@ -7,6 +7,7 @@ import os
 import click
 
 from calipers.cli.group import verbose
+from calipers.cli.output import tell
 from calipers.errors import InputError
 from calipers.reports.safe import clean
 
@@ -57,5 +58,5 @@ def _token(variable: str | None) -> str | None:
 
 def _announce(url: str, guarded: bool) -> None:
     if not guarded:
-        click.echo("note: other machines can call this server; --token-env VAR demands a token", err=True)
-    click.echo(f"calipers serves {clean(url, None)} (Ctrl-C ends it)", err=True)
+        tell("note: other machines can call this server; --token-env VAR demands a token")
+    tell(f"calipers serves {clean(url, None)} (Ctrl-C ends it)")

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import click
-
-from calipers.cli.output import standard_output, write
+from calipers.cli.output import standard_output, tell, write
 from calipers.reports.safe import clean, safe_json
 
 if TYPE_CHECKING:
@@ -49,4 +47,4 @@ def show_report(report: Some, shape: str, sheet: Callable[[Some], Sequence[Block
         with standard_output() as stream:
             show(sheet(report), stream)
     for note in report.notes:
-        click.echo(f"note: {clean(note, None)}", err=True)
+        tell(f"note: {clean(note, None)}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO, cast
 
-from calipers.reports.safe import clean, is_terminal, plain
+from calipers.reports.safe import clean, guarded, is_terminal, plain
 from calipers.rollouts.record import OUTCOMES
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Watch:
             self._draw(progress, headline, rest, state)
         else:
             said = ", ".join(filter(None, (*progress, headline, *rest)))
-            self._stream.write(f"{self._title}: {said}\n" if self._title else f"{said}\n")
+            self._stream.write(guarded(f"{self._title}: {said}\n" if self._title else f"{said}\n"))
             self._stream.flush()
 
     def _draw(self, progress: Sequence[str], headline: str, rest: Sequence[str], state: State) -> None:

@@ -165,7 +165,7 @@ def load(leaf: Leaf, wanted: Wanted) -> LoadedTask:
     config = trusted(config, leaf.file, trust=wanted.trust, scored=not wanted.predict_only)
     if wanted.predict_only:
         config = replace(config, metric_list=[{"metric": "bypass"}])
-    return load_task(config, leaf.file)
+    return load_task(config, leaf.file, trust=wanted.trust)
 
 
 def shots(config: TaskConfig, asked: int | None) -> int:

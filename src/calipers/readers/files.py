@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from calipers.errors import InputError
+from calipers.tasks.packed import ZstdFrames
 
 BLOCK = 1 << 17  # half and twice of it are 10-15 % slower to decode
 LONGEST_LINE = 64 << 20
@@ -23,7 +24,6 @@ FREE_UNPACKED = 1 << 30  # packed input may unpack to this much whatever its rat
 MOST_RATIO = 1000  # ... and beyond it to this many times its packed size
 BOM = b"\xef\xbb\xbf"
 STDIN = "-"
-_ZSTD_PIECE = 1 << 12  # packed bytes; all they unpack to is held at once
 
 
 class LongLine(Exception):
@@ -39,7 +39,6 @@ class Source:
         self._hash = hashlib.sha256()
         self._hashed = 0  # bytes, from the first; the others are hashed in the background
         self._hashing: threading.Thread | None = None
-        self._broken: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error)
         self._unpacked_bytes = 0
         self._file: Any = _open(path)
         self._lasting = path != STDIN and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
@@ -139,17 +138,14 @@ class Source:
             self.packing = "gzip"
             return io.BufferedReader(gzip.GzipFile(fileobj=self._raw, mode="rb"), BLOCK)
         if magic == b"\x28\xb5\x2f\xfd":
-            import zstandard
-
             self.packing = "zstd"
-            self._broken = (*self._broken, zstandard.ZstdError)
-            return io.BufferedReader(_Zstd(self._raw), BLOCK)
+            return io.BufferedReader(ZstdFrames(self._raw), BLOCK)
         return self._raw
 
     def _unpacked(self, size: int) -> bytes:
         try:
             found: bytes = self._stream.read(size)
-        except self._broken as error:
+        except (OSError, EOFError, zlib.error) as error:
             if not self.packing:
                 raise InputError.at(self.path, f"cannot be read ({error})") from None
             raise InputError.at(self.path, f"cannot be unpacked as {self.packing} ({error})", "is it whole?") from None
@@ -238,35 +234,3 @@ class _Hashed(io.RawIOBase):
         buffer[: len(chunk)] = chunk
         self._digest.update(chunk)
         return len(chunk)
-
-
-class _Zstd(io.RawIOBase):
-    """Frames of zstd, unpacked; EOFError when the last one is cut off.
-
-    The library's own stream reader takes the end of the file for the end of the frame.
-    """
-
-    def __init__(self, packed: io.BufferedReader[Any]) -> None:
-        import zstandard
-
-        self._packed, self._unpacker = packed, zstandard.ZstdDecompressor()
-        self._frame = self._unpacker.decompressobj()
-        self._begun, self._ready = False, memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._ready:
-            more = self._frame.unused_data if self._frame.eof else b""
-            if self._frame.eof:
-                self._frame, self._begun = self._unpacker.decompressobj(), False
-            more = more or self._packed.read(_ZSTD_PIECE)
-            if not more:
-                if self._begun:
-                    raise EOFError("the last frame is cut off")
-                return 0
-            self._begun, self._ready = True, memoryview(self._frame.decompress(more))
-        found, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
-        buffer[: len(found)] = found
-        return len(found)

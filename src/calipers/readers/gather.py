@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from calipers.readers.growing import Growing, GrowingFlags
+from calipers.readers.schema import ABSENT
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import UNSTATED
@@ -36,11 +37,17 @@ class _Numbers:
         self._values, self._given = Growing(np.float64), GrowingFlags()
         self._end = 0
 
-    def take(self, start: int, column: Sequence[Any], mixed: bool) -> None:
-        """The block's values from one key; with ``mixed``, what is no number is a gap as None is."""
+    def take(self, start: int, column: Sequence[Any], mixed: bool) -> int:
+        """The block's values from one key; with ``mixed``, what is no number is a gap as None is.
+
+        How many rows have the key, be it with null.
+        """
         again, self._end = start < self._end, start + len(column)
-        if again or not self._packed(start, column):
-            self._merge(start, *_parsed(column, mixed))
+        if not again and self._packed(start, column):
+            return len(column)
+        column, there = with_none(column)
+        self._merge(start, *_parsed(column, mixed))
+        return there
 
     def _packed(self, start: int, column: Sequence[Any]) -> bool:
         """Take a block in which every row has a number; False for any other."""
@@ -63,6 +70,12 @@ class _Numbers:
     def finish(self, rows: int) -> Column:
         """The whole column."""
         return Column(self._values.finish(rows), self._given.finish(rows))
+
+
+def with_none(column: Sequence[Any]) -> tuple[Sequence[Any], int]:
+    """A column with None where rows lack the key, and how many rows have it."""
+    there = sum(value is not ABSENT for value in column)
+    return (column if there == len(column) else [None if value is ABSENT else value for value in column]), there
 
 
 def _parsed(column: Sequence[Any], mixed: bool) -> tuple[Floats, Bools]:
@@ -91,15 +104,25 @@ class Gather:
         """The task ids of the block; an integer is read as its text."""
         self._task.pack(self.rows, [*map(self._tasks.__getitem__, column)])
 
-    def whole(self, name: str, column: Sequence[int]) -> None:
-        """The block's whole numbers of ``sample``, ``attempt`` or ``outcome``."""
-        self._whole[name].pack(self.rows, column)
+    def whole(self, name: str, column: Sequence[Any]) -> int:
+        """The block's whole numbers of ``sample``, ``attempt`` or ``outcome``; how many rows have the key."""
+        held = self._whole[name]
+        try:
+            held.pack(self.rows, column)
+        except struct.error:
+            column, there = with_none(column)
+            held.pack(self.rows, [held.fill if value is None else value for value in column])
+            return there
+        return len(column)
 
-    def numbers(self, kind: str, name: str, column: Sequence[Any], mixed: bool = False) -> None:
-        """The block's values of a ``reward`` or a ``column``; None, and what is no number, is a gap."""
+    def numbers(self, kind: str, name: str, column: Sequence[Any], mixed: bool = False) -> int:
+        """The block's values of a ``reward`` or a ``column``; None, and what is no number, is a gap.
+
+        How many rows have the key.
+        """
         if (kind, name) not in self._numbers:
             self._numbers[kind, name] = _Numbers()
-        self._numbers[kind, name].take(self.rows, column, mixed)
+        return self._numbers[kind, name].take(self.rows, column, mixed)
 
     def labels(self, name: str, column: Sequence[Any]) -> None:
         """The block's values of a label; None where a row has none."""

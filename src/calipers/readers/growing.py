@@ -17,7 +17,7 @@ class Growing:
 
     def __init__(self, kind: type, fill: int = 0) -> None:
         self._held: NDArray[Any] = np.zeros(0, dtype=kind)
-        self._fill = fill
+        self.fill = fill
         self._end = 0  # the first row that nobody wrote to, nor to any after it
 
     def room(self, start: int, size: int) -> NDArray[Any]:
@@ -26,7 +26,7 @@ class Growing:
         if end > len(self._held):
             self._held.resize(end + end // 4 + 4096, refcheck=False)  # nobody else holds it
         if start > self._end:
-            self._held[self._end : start] = self._fill
+            self._held[self._end : start] = self.fill
         self._end = max(self._end, end)
         return self._held[start:end]
 
@@ -43,8 +43,8 @@ class Growing:
     def finish(self, rows: int) -> NDArray[Any]:
         """All rows; the array is no longer its own."""
         self._held.resize(rows, refcheck=False)
-        if self._end < rows and self._fill:
-            self._held[self._end :] = self._fill
+        if self._end < rows and self.fill:
+            self._held[self._end :] = self.fill
         return self._held
 
 

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Final
 
 from calipers.errors import InputError
 from calipers.readers.files import FREE_UNPACKED, MOST_RATIO
+from calipers.tasks.packed import read_up_to
 
 MAGIC: Final = b"PK\x03\x04"
 LARGEST_MEMBER: Final = 1 << 30
@@ -78,7 +79,7 @@ class Archive:
         if not head.startswith(MAGIC):
             raise zipfile.BadZipFile("no member begins where one should")
         self._raw.seek(sum(_LOCAL.unpack(head)), 1)
-        packed = self._raw.read(info.compress_size)
+        packed = read_up_to(self._raw, info.compress_size)  # it may say more than there is
         if len(packed) < info.compress_size:
             raise EOFError("it is cut off")
         try:

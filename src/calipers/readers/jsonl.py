@@ -14,8 +14,9 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from calipers.errors import InputError
-from calipers.readers.gather import BadRow, Gather
-from calipers.readers.schema import MOST_COLUMNS, MOST_KEYS, NOTHING, Schema, odd_key
+from calipers.readers.gather import BadRow, Gather, with_none
+from calipers.readers.schema import ABSENT, MOST_COLUMNS, MOST_KEYS, NOTHING, Schema, odd_key
+from calipers.readers.twice import Colons, twice
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import CODE, GROUP, UNSTATED, fault
@@ -47,6 +48,7 @@ class JsonLines:
         self._schema = Schema(names, labels)
         self._gather = Gather()
         self._wide = False
+        self._colons = Colons()
 
     def read(self, block: Block) -> None:
         """Take in one block of whole lines; LineError for the first that is no rollout."""
@@ -56,8 +58,10 @@ class JsonLines:
         if columns:
             rows = len(columns[0])
             self._note_places(block, rows, octets, ends)
-            for (what, name), column in zip(self._schema.fields, columns, strict=True):
-                self._take(what, name, column)
+            fields = zip(self._schema.fields, columns, strict=True)
+            keys = sum(self._take(what, name, column) for (what, name), column in fields)
+            if not self._colons.once(octets, keys, [columns[at] for at in self._schema.raws]):
+                self._refuse_twice(block)
             self._gather.rows += rows
         self.lines += len(ends)
 
@@ -134,29 +138,50 @@ class JsonLines:
         self._learn(block)  # raises where a line is not exactly one object
         self._places.add(self._gather.rows, np.array([number for number, _ in filled(block, self.lines)]))
 
-    def _take(self, what: str, name: str, column: Sequence[Any]) -> None:
+    def _refuse_twice(self, block: Block) -> None:
+        """LineError for the first line with a key twice; counting alone could not tell."""
+        inside = [key for key, role in self._schema.roles.items() if role in self._schema.inside]
+        for number, line in filled(block, self.lines):
+            try:
+                key = twice(line, inside)
+            except RecursionError as error:
+                raise LineError(number, *unreadable(error)) from None
+            if key is not None:
+                raise LineError(number, f"key {json.dumps(key, ensure_ascii=False)} stands twice", "expected it once")
+
+    def _take(self, what: str, name: str, column: Sequence[Any]) -> int:
+        """Take in the block's values of a field; how many keys they stand for."""
         gather = self._gather
         if what == "task":
             gather.tasks(column)
-        elif what in ("number", "mixed"):
-            gather.numbers("column", name, column, mixed=what == "mixed")
-        elif what == "reward":
-            gather.numbers("reward", name, column)
-        elif what in ("sample", "attempt"):
-            gather.whole(what, column)
-        elif what == "outcome":
+            return len(column)
+        if what in ("number", "mixed"):
+            return gather.numbers("column", name, column, mixed=what == "mixed")
+        if what == "reward":
+            return gather.numbers("reward", name, column)
+        if what in ("sample", "attempt"):
+            return gather.whole(what, column)
+        if what in ("raw", "text", "error", "metadata"):
+            self._take_raw(what, name, column)
+            return len(column) if all(column) else sum(map(bool, column))
+        column, there = with_none(column)
+        if what == "outcome":
             gather.whole(what, [UNSTATED if word is None else CODE[word] for word in column])
         elif what in GROUP:
             gather.labels(what, column)
-        elif what == "raw":
-            gather.labels("raw:" + name, [bytes(raw) or None for raw in column])
         elif what in ("rewards", "usage"):
             kind = "reward" if what == "rewards" else "column"
-            for inner, values in _unpacked(column, self._schema.inside[what], None):
-                gather.numbers(kind, inner, values)
-        elif what == "metadata":
-            for step, raws in _unpacked(column, self._schema.first_steps, NOTHING):
-                gather.labels(f"raw:metadata.{step}", [bytes(raw) or None for raw in raws])
+            for inner, values in _unpacked(column, self._schema.inside[what], ABSENT):
+                there += gather.numbers(kind, inner, values)
+        return there
+
+    def _take_raw(self, what: str, name: str, column: Sequence[Any]) -> None:
+        if what == "raw":
+            self._gather.labels("raw:" + name, [bytes(raw) or None for raw in column])
+        elif what == "metadata" and self._labels:
+            rows = [self._schema.steps.decode(raw) if len(raw) else None for raw in column]
+            for step, raws in _unpacked(rows, self._schema.first_steps, NOTHING):
+                self._gather.labels(f"raw:metadata.{step}", [bytes(raw) or None for raw in raws])
 
 
 def filled(block: Block, before: int) -> Iterator[tuple[int, bytes]]:

@@ -11,11 +11,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 
 from calipers.rollouts.record import GROUP, ROLES, TEXTS, Outcome, meant
 
 Raw = msgspec.Raw
 NOTHING = Raw(b"")
+ABSENT = msgspec.UNSET  # in the place of a value whose key a row does not have
 LONGEST_NUMBER = 64  # bytes; nobody writes one as long as that where a text should be
 _NO_NUMBERS = {b'"', b"[", b"{", b"n", b""}  # what a text, messages, a message, null and nothing begin with
 MOST_COLUMNS = 1000  # more distinct keys than this are ids used as keys, not columns
@@ -31,15 +33,15 @@ class _List(msgspec.Struct, array_like=True, gc=False):
 
 
 _KINDS: Mapping[str, Any] = {"number": float | bool, "text": str, "object": _Object, "list": _List}
-_ROLE_TYPES: Mapping[str, tuple[Any, Any]] = {  # role -> (type, default)
-    "sample": (Annotated[int, msgspec.Meta(ge=0, lt=2**53)], 0),
-    "attempt": (Annotated[int, msgspec.Meta(ge=1, lt=2**53)], 1),
-    "outcome": (Outcome | None, None),
-    "reward": (float | bool | None, None),
-    "answer": (float | bool | str | _List | None, None),
-    "error": (str | _Object | None, None),
-    **dict.fromkeys(GROUP, (str | None, None)),
+_ROLE_TYPES: Mapping[str, Any] = {
+    "sample": Annotated[int, msgspec.Meta(ge=0, lt=2**53)],
+    "attempt": Annotated[int, msgspec.Meta(ge=1, lt=2**53)],
+    "outcome": Outcome | None,
+    "reward": float | bool | None,
+    "answer": float | bool | str | _List | None,
+    **dict.fromkeys(GROUP, str | None),
 }
+_BEGINNINGS: Mapping[str, bytes] = {"metadata": b"{n", "error": b'"{n'}  # of an object, a text and null
 _ROWS = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -113,22 +115,23 @@ class Schema:
             if role == "answer" and role in self.labels:
                 add("raw", role, key_of[role], Raw, NOTHING)
             elif role in self.inside:
-                add(role, role, key_of[role], _numbers_struct(role, self.inside[role]) | None, None)
-            elif role == "metadata":
-                add("metadata", role, key_of[role], self._metadata(), None)
+                add(role, role, key_of[role], _numbers_struct(role, self.inside[role]) | None, ABSENT)
+            elif role in _BEGINNINGS:
+                add(role, role, key_of[role], Raw, NOTHING)
             elif role in TEXTS:  # long, and never read for numbers: `sound` looks at it
                 add("text", role, key_of[role], Raw, NOTHING)
             else:
-                kind, default = _ROLE_TYPES[role]
-                add(role, role, key_of[role], kind, default)
+                add(role, role, key_of[role], _ROLE_TYPES[role], ABSENT)
         for key, kinds in self.extra.items():
             name = self.numbers.get(key, key)
             if key in self.labels:
                 add("raw", key, key, Raw, NOTHING)
             elif kinds == {"number"}:
-                add("number", name, key, float | bool | None, None)
+                add("number", name, key, float | bool | None, ABSENT)
+            elif "number" in kinds:
+                add("mixed", name, key, _union(kinds), ABSENT)
             else:
-                add("mixed" if "number" in kinds else "other", name, key, _union(kinds), None)
+                add("text", name, key, Raw, NOTHING)
         row = msgspec.defstruct(
             "Row",
             [(name, kind) if default is msgspec.NODEFAULT else (name, kind, default) for name, kind, default in spec],
@@ -136,23 +139,25 @@ class Schema:
             forbid_unknown_fields=True,
             gc=False,
         )
-        self.decoder = msgspec.json.Decoder(row)
+        self.decoder, self.steps = msgspec.json.Decoder(row), self._steps()
         self._texts = [at for at, (what, _) in enumerate(self.fields) if what == "text"]
+        self._begin = [(at, _BEGINNINGS[what]) for at, (what, _) in enumerate(self.fields) if what in _BEGINNINGS]
+        self.raws = [at for at, (what, _) in enumerate(self.fields) if what in ("raw", "text", *_BEGINNINGS)]
         kinds = set[str]().union(*self.extra.values())
         unread = kinds & {"object", "list"} or self.seen & {"metadata", "error", "answer", *TEXTS} or self.labels
         self.skips = bool(unread)  # whether some of a row is passed over, so that nobody looks at its bytes
 
     def sound(self, columns: Sequence[Sequence[Any]]) -> bool:
-        """Whether what is passed over as text or messages is that, or null; the decoder lets any JSON pass there."""
-        return all(_no_number(columns[at]) for at in self._texts)
+        """Whether what is passed over is what it may be; the decoder lets any JSON pass there."""
+        return all(_no_number(columns[at]) for at in self._texts) and all(
+            _begins(columns[at], known) for at, known in self._begin
+        )
 
-    def _metadata(self) -> Any:
-        """Skip metadata unread, but for the first step of each path somebody asked for."""
-        if not self.labels:
-            return _Object | None
+    def _steps(self) -> msgspec.json.Decoder[Any]:
+        """A decoder of metadata for the first step of each path somebody asked for."""
         fields: list[Any] = [(f"f{i}", Raw, NOTHING) for i in range(len(self.first_steps))]
         rename = {f"f{i}": step for i, step in enumerate(self.first_steps)}
-        return msgspec.defstruct("Metadata", fields, rename=rename, gc=False) | None
+        return msgspec.json.Decoder(msgspec.defstruct("Metadata", fields, rename=rename, gc=False) | None)
 
 
 def _union(kinds: Collection[str]) -> Any:
@@ -172,8 +177,16 @@ def _no_number(column: Sequence[Raw]) -> bool:
     return {bytes(raw)[:1] for raw in column if len(raw) < LONGEST_NUMBER} <= _NO_NUMBERS
 
 
+def _begins(column: Sequence[Raw], known: bytes) -> bool:
+    """Whether each raw value that there is begins with one of these bytes."""
+    sizes = np.fromiter(map(len, column), dtype=np.int64, count=len(column))
+    octets = np.frombuffer(b"".join(column), dtype=np.uint8)
+    firsts = octets[(np.cumsum(sizes) - sizes)[sizes > 0]]
+    return set(firsts.tolist()) <= set(known)
+
+
 def _numbers_struct(name: str, keys: list[str]) -> Any:
-    fields: list[Any] = [(f"f{i}", float | bool | None, None) for i in range(len(keys))]
+    fields: list[Any] = [(f"f{i}", float | bool | None, ABSENT) for i in range(len(keys))]
     rename = {f"f{i}": key for i, key in enumerate(keys)}
     return msgspec.defstruct(name, fields, rename=rename, forbid_unknown_fields=True, gc=False)
 

@@ -6,7 +6,7 @@ import csv
 import io
 
 from calipers.reports.compare import Comparison
-from calipers.reports.csv import cell
+from calipers.reports.csv import cell, uncommanded
 
 FIELDS = (
     *("dataset", "first_run", "second_run", "by", "slice", "metric", "first", "second", "delta", "stderr"),
@@ -26,4 +26,4 @@ def render(found: Comparison) -> str:
     writer.writeheader()
     for row in found.rows():
         writer.writerow({name: cell(row[name]) for name in FIELDS})
-    return stream.getvalue()
+    return uncommanded(stream.getvalue())

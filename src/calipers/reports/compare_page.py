@@ -27,7 +27,7 @@ from calipers.reports.compare_words import (
 )
 from calipers.reports.figures import counted, figure, on_the_point, percent
 from calipers.reports.page import PLAIN_WIDTH, Line, wrapped
-from calipers.reports.safe import clean, is_terminal, note_line, plain, width
+from calipers.reports.safe import clean, guarded, is_terminal, note_line, plain, width
 from calipers.reports.text import coloured, encodable, speaks_unicode
 
 _BETWEEN = "  "
@@ -44,7 +44,7 @@ def show(found: Comparison, stream: TextIO) -> None:
     """Print a comparison: with colours to a terminal, as plain lines to a file or a pipe."""
     ascii_only = not speaks_unicode(stream)
     if ascii_only or not is_terminal(stream):
-        stream.write(encodable(render(found, ascii_only=ascii_only), stream))
+        stream.write(encodable(guarded(render(found, ascii_only=ascii_only)), stream))
         return
     from rich.console import Console
 

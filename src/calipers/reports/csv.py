@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import Any
 
 from calipers.reports.result import Result
@@ -23,7 +24,16 @@ def render(result: Result) -> str:
     writer.writeheader()
     for row in result.rows():
         writer.writerow({name: cell(row[name]) for name in FIELDS})
-    return stream.getvalue()
+    return uncommanded(stream.getvalue())
+
+
+def uncommanded(text: str) -> str:
+    """Rows of cells in quotes where they would begin with ``::``, a command for CI runners; the values stay.
+
+    >>> uncommanded("::error::x,1")
+    '"::error::x",1'
+    """
+    return re.sub(r"^(\s*::[^,\n]*)", r'"\1"', text, flags=re.MULTILINE) if "::" in text else text
 
 
 def cell(value: Any) -> Any:

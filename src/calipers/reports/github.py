@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from calipers.reports.gate import Gate
@@ -19,15 +18,6 @@ def annotated(gate: Gate) -> Iterator[str]:
         where = " · ".join(part for part in (check.result, check.title) if part)
         title = _property(f"{check.tier} requirement {check.word}: {where}")
         yield f"::{level} title={title}::{_data(message(check))}"
-
-
-def harmless(text: str, instead: str = "# #[") -> str:
-    """Lines that hold no command for the runner: none begins with ``::``, none holds ``##[``.
-
-    >>> harmless("model ##[error]x"), harmless("  ::stop-commands::x")
-    ('model # #[error]x', '  : :stop-commands::x')
-    """
-    return re.sub(r"^(\s*):(?=:)", r"\1: ", text, flags=re.MULTILINE).replace("##[", instead)
 
 
 def _data(text: str) -> str:

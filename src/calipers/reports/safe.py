@@ -43,7 +43,10 @@ def safe_json(document: str) -> str:
 
     >>> safe_json('{"a": "\\x9b"}\\n')
     '{"a": "\\\\u009b"}\\n'
+
+    So is the second sign of ``##[``, with which a command for a CI runner begins.
     """
+    document = document.replace("##[", "#\\u0023[")
     if document.isascii() and "\x7f" not in document:
         return document
     return re.sub(r"[^\n\x20-\x7e]", _escape, document)
@@ -55,6 +58,35 @@ def _escape(found: re.Match[str]) -> str:
         return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def harmless(text: str, instead: str = "# #[") -> str:
+    """Lines that hold no command for GitHub's runner: none begins with ``::``, none holds ``##[``.
+
+    >>> harmless("model ##[error]x"), harmless("  ::stop-commands::x")
+    ('model # #[error]x', '  : :stop-commands::x')
+    """
+    return _uncommanded(text).replace("##[", instead)
+
+
+def guarded(text: str) -> str:
+    """Text as it is printed: no line begins with ``::``, and in a job of GitHub's runner none holds ``##[``.
+
+    Other runners read the first kind, too, so that it is kept out of every output.
+
+    >>> guarded("::error::x\\n a::b")
+    ': :error::x\\n a::b'
+    """
+    return harmless(text) if on_github() else _uncommanded(text)
+
+
+def on_github() -> bool:
+    """Whether GitHub's runner reads what is printed."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+def _uncommanded(text: str) -> str:
+    return re.sub(r"^(\s*):(?=:)", r"\1: ", text, flags=re.MULTILINE) if "::" in text else text
 
 
 def plain(text: str) -> str:

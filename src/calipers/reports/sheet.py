@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TextIO
 
-from calipers.reports.csv import cell
+from calipers.reports.csv import cell, uncommanded
 from calipers.reports.figures import on_the_point
 from calipers.reports.markdown import code
 from calipers.reports.page import PLAIN_WIDTH, Line, wrapped
@@ -140,4 +140,4 @@ def as_csv(fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writeheader()
     for row in rows:
         writer.writerow({name: cell(row[name]) for name in fields})
-    return stream.getvalue()
+    return uncommanded(stream.getvalue())

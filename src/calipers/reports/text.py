@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from calipers.reports.page import PLAIN_WIDTH, Line, page
 from calipers.reports.result import Result
-from calipers.reports.safe import is_terminal, plain
+from calipers.reports.safe import guarded, is_terminal, plain
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -47,7 +47,7 @@ def print_lines(laid_out: Callable[[int], Iterable[Line]], stream: TextIO) -> No
     """Print lines that are laid out for a number of columns: coloured on a terminal, else plain."""
     ascii_only = not speaks_unicode(stream)
     if ascii_only or not is_terminal(stream):
-        stream.write(encodable(plain_lines(laid_out(PLAIN_WIDTH), ascii_only), stream))
+        stream.write(encodable(guarded(plain_lines(laid_out(PLAIN_WIDTH), ascii_only)), stream))
         return
     from rich.console import Console
 

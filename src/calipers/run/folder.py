@@ -27,11 +27,12 @@ from calipers.readers.run_plan import LOG, PLAN, SCHEMA, TORN, RunPlan, is_run, 
 from calipers.readers.run_stop import STOPPED, RunStop, read_stop
 from calipers.run.history import Past, read_history
 from calipers.run.identity import fingerprint
-from calipers.run.log import Log, Scrub, scrubbed
+from calipers.run.log import Log, Scrub, mode_in, scrubbed
 from calipers.run.resume import all_starts, continued
 from calipers.run.whole import put, repaired
 
 LOCK = ".lock"
+PRIVATE = 0o700  # of a folder that is made here; one that is there keeps its mode, and files follow their folder
 
 
 class Folder:
@@ -72,12 +73,12 @@ class Folder:
     def log(self) -> Log:
         """The log, opened when it is first asked for."""
         if self._log is None:
-            self._log = Log(self.path / LOG, self._scrub)
+            self._log = Log(self.path / LOG, self._scrub, mode_in(self.path))
         return self._log
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole or not at all, whatever happens meanwhile; LogError when it cannot be."""
-        put(self.path / name, [scrubbed(data, self._scrub)])
+        put(self.path / name, [scrubbed(data, self._scrub)], mode_in(self.path))
 
     def stopped(self, stop: RunStop) -> None:
         """Keep that a rule has stopped the run; LogError when it cannot be written."""
@@ -152,7 +153,7 @@ class Folder:
         if before is not None and self.stop is not None and not self.stop.completed:
             self._check_completed(before, self.stop)
         self.place = {entry["task"]: number for number, entry in enumerate(plan["tasks"])}
-        put(self.path / PLAN, _laid_out({"schema": SCHEMA, **plan}, self._scrub))
+        put(self.path / PLAN, _laid_out({"schema": SCHEMA, **plan}, self._scrub), mode_in(self.path))
 
     def _check_completed(self, before: RunPlan, stop: RunStop) -> None:
         """Keep that a later start came to the end of the plan, before the plan may grow: it is a fixed sample again."""
@@ -186,8 +187,8 @@ class Folder:
 def _locked(path: Path) -> int:
     """The directory's lock, taken; InputError when another process holds it."""
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        path.mkdir(PRIVATE, parents=True, exist_ok=True)
+        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, mode_in(path))
     except (FileExistsError, NotADirectoryError):
         raise InputError.at(str(path), "is a file, or lies in one", "expected a directory for the run") from None
     except OSError as error:

@@ -20,8 +20,10 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError, LogError
+from calipers.run.folder import PRIVATE
 from calipers.run.harbor_agents import Agent
 from calipers.run.harbor_trial import OWN, OpenRooms, run_trial
+from calipers.run.log import mode_in
 from calipers.run.whole import put
 from calipers.tasks.harbor.retry import Retry
 from calipers.tasks.harbor.task import TaskDirectory
@@ -72,7 +74,7 @@ def write_declined(place: Path, group: Group, trials: Sequence[TaskDirectory]) -
     now = _now()
     stats = {"n_completed_trials": 0, "n_running_trials": 0, "n_pending_trials": len(trials), "evals": {}}
     times = {"started_at": now, "updated_at": now, "finished_at": now}
-    place.mkdir(parents=True, exist_ok=True)
+    place.mkdir(PRIVATE, parents=True, exist_ok=True)
     _write(place / "config.json", {"job_name": place.name, "agents": [agent]})
     _write(place / "lock.json", {"schema_version": 3, "created_at": now, "trials": locked})
     _write(place / "result.json", {**times, "n_total_trials": len(trials), "stats": stats})
@@ -217,8 +219,8 @@ def locked(place: Path) -> Iterator[None]:
     """One process at a time in a job's directory."""
     import fcntl
 
-    place.mkdir(parents=True, exist_ok=True)
-    number = os.open(place / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    place.mkdir(PRIVATE, parents=True, exist_ok=True)
+    number = os.open(place / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode_in(place))
     try:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)

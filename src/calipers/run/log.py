@@ -34,12 +34,12 @@ Scrub = Callable[[bytes], bytes]
 class Log:
     """An append-only file of lines. One event loop hands them over; one thread writes them."""
 
-    def __init__(self, path: Path, scrub: Scrub) -> None:
+    def __init__(self, path: Path, scrub: Scrub, mode: int = 0o644) -> None:
         self.path = path
         self.written = 0  # lines on disk, of those handed over
         self._scrub = scrub
         try:
-            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, mode)
             sync_directory(path.parent)
         except OSError as error:
             raise LogError.of(path, error) from None
@@ -180,6 +180,11 @@ class Log:
         if self._scrub(batch) == batch:  # nearly always: one search for all the lines
             return batch
         return b"\n".join([scrubbed(line, self._scrub) for line in lines]) + b"\n"
+
+
+def mode_in(folder: Path) -> int:
+    """The mode of a new file: whoever may not look into its folder may not read it, wherever it is moved to."""
+    return os.stat(folder).st_mode & 0o666
 
 
 def sync_directory(path: Path) -> None:

@@ -12,11 +12,11 @@ from calipers.readers.run_plan import whole
 from calipers.run.log import sync_directory
 
 
-def put(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+def put(path: Path, pieces: Iterable[bytes | memoryview], mode: int = 0o666) -> None:
     """Write a file whole or not at all, whatever happens meanwhile; LogError when it cannot be."""
     new = path.with_name(f".{path.name}.new")
     try:
-        with open(new, "wb") as file:
+        with open(new, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.writelines(pieces)
             file.flush()
             os.fsync(file.fileno())

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from calipers.server.documents import respond
@@ -22,6 +23,10 @@ ID: Final = "x-request-id"
 QUICK: Final = 1 << 20  # bytes; a larger body is looked at on a thread
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _BODIES: Final = {"POST", "PUT", "PATCH"}
+
+
+class _HungUp(Exception):
+    """The client has gone before its body was whole."""
 
 
 class Guard:
@@ -66,6 +71,8 @@ class Guard:
             refusal = Refusal(
                 503, "stopping", f"the server was told to stop before {scope['path']} was done; ask again"
             )
+        except (ClientDisconnect, _HungUp):
+            return  # nobody is left to answer, and nothing is wrong here
         except Exception as error:
             LOG.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
             refusal = Refusal(500, "failed", f"this is a bug in Calipers: {type(error).__name__}: {error}")
@@ -82,6 +89,9 @@ class Guard:
             if not hmac.compare_digest(given, f"Bearer {self._door.token}".encode()):
                 wrong = "Authorization: no token, or a wrong one; expected Bearer and the server's token"
                 return Refusal(401, "unauthorized", wrong, headers={"www-authenticate": "Bearer"})
+        if "transfer-encoding" in headers and "content-length" in headers:
+            wrong = "Transfer-Encoding: stands beside Content-Length; expected one of them"
+            return Refusal(400, "bad_framing", wrong, headers={"connection": "close"})
         if _has_body(scope, headers):
             kind = headers.get("content-type", "")
             if kind.partition(";")[0].strip().lower() != JSON:
@@ -97,8 +107,10 @@ class Guard:
         more = True
         while more:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _HungUp
             body += message.get("body", b"")
-            more = message.get("more_body", False)  # which a connection that has ended does not say
+            more = message.get("more_body", False)
             if len(body) > self._limits.body:
                 return too_large(self._limits), receive
         whole = bytes(body)

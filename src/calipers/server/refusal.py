@@ -28,7 +28,7 @@ class Refusal:
 
 
 STATUSES: Final = {
-    400: "The body is not JSON, or nested too deeply.",
+    400: "The body is not JSON, nested too deeply, or has two lengths.",
     401: "The token is missing or wrong.",
     404: "There is no such route here.",
     405: "The route does not know this method.",

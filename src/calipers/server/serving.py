@@ -17,6 +17,7 @@ from calipers.errors import InputError
 from calipers.run.judged import ready
 from calipers.run.verifiers.find import verifier as find_verifier
 from calipers.server.app import Offer, make_app
+from calipers.server.connection import HEAD, Connection
 from calipers.server.door import Door
 from calipers.server.limits import LIMITS
 from calipers.server.worker import Settings
@@ -63,6 +64,8 @@ def _server(app: Any) -> uvicorn.Server:
         server_header=False,
         timeout_graceful_shutdown=GRACE,
         ws="none",
+        http=Connection,
+        h11_max_incomplete_event_size=HEAD,
     )
     return uvicorn.Server(config)
 

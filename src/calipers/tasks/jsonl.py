@@ -16,6 +16,7 @@ from typing import Any, Final
 from calipers.errors import InputError, nearest
 from calipers.tasks.evsys import FIELDS, VERIFIER_FIELDS, HarborTask, TaskFault, as_task, harbor_task_from_dict
 from calipers.tasks.lines import BOM, json_lines, opened
+from calipers.tasks.packed import read_up_to
 from calipers.tasks.task import Suite, Task
 
 TASKS: Final = "tasks.jsonl"
@@ -93,7 +94,7 @@ def read_metadata(directory: Path) -> dict[str, Any]:
     if not os.path.lexists(file):
         return {}
     with opened(_inside(directory, file)) as stream:
-        content = stream.read(LARGEST_METADATA + 1)
+        content = read_up_to(stream, LARGEST_METADATA + 1)
     if len(content) > LARGEST_METADATA:
         raise InputError.at(str(file), f"larger than {LARGEST_METADATA >> 20} MiB", "expected a few keys")
     found = _from_yaml(content, str(file)) or {}

@@ -65,9 +65,23 @@ def _decoded(line: bytes, place: str) -> str:
         raise InputError.at(place, f"byte {error.start + 1} is not UTF-8", "expected UTF-8 text") from None
 
 
+def decoded(text: str) -> Any:
+    """What a JSON text says; ValueError where a key stands twice in one of its objects."""
+    return json.loads(text, object_pairs_hook=_once)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        again = next(key for at, key in enumerate(keys) if key in keys[:at])
+        raise ValueError(f"key {json.dumps(again, ensure_ascii=False)} stands twice")
+    return found
+
+
 def _row(text: str, place: str) -> Any:
     try:
-        row = json.loads(text)
+        row = decoded(text)
         if _HALF.search(text):
             json.dumps(row, ensure_ascii=False).encode()
         return row
@@ -78,5 +92,5 @@ def _row(text: str, place: str) -> Any:
         raise InputError.at(place, f"malformed json: {error.msg} at column {error.colno}") from None
     except RecursionError:
         raise InputError.at(place, "malformed json: it is nested too deeply") from None
-    except ValueError as error:  # an integer of thousands of digits
+    except ValueError as error:  # a key twice, an integer of thousands of digits
         raise InputError.at(place, f"malformed json: {error}") from None

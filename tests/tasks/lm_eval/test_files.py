@@ -1,9 +1,11 @@
 import gzip
 import json
+import tracemalloc
 from datetime import datetime
 
 import polars as pl
 import pytest
+import zstandard
 
 from calipers.errors import InputError
 from calipers.tasks.lm_eval.files import read_arrow, read_csv, read_json, read_parquet, read_text
@@ -76,10 +78,49 @@ def test_json_in_its_other_shapes(tmp_path, text, field, rows):
     assert read_json(path, field) == rows
 
 
-def test_packed_files_are_unpacked(tmp_path):
-    path = tmp_path / "rows.jsonl.gz"
-    path.write_bytes(gzip.compress(b'{"a": "x"}\n{"a": "y"}\n'))
-    assert read_json(path) == [{"a": "x"}, {"a": "y"}]
+ROWS = b"".join(b'{"a": "%d %s"}\n' % (n, b"%x" % (n * 7919**5)) for n in range(60_000))
+PACKED = {".gz": gzip.compress(ROWS, 1, mtime=0), ".zst": zstandard.compress(ROWS)}
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_packed_files_are_unpacked(tmp_path, suffix):
+    path = tmp_path / f"rows.jsonl{suffix}"
+    path.write_bytes(PACKED[suffix])
+    assert len(read_json(path)) == 60_000
+    path.write_bytes(2 * PACKED[suffix])  # two frames are one file
+    assert len(read_json(path)) == 120_000
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [
+        *((suffix, PACKED[suffix][:cut]) for suffix in PACKED for cut in (-1, -(len(PACKED[suffix]) // 2), 5)),
+        *((suffix, b"no packing") for suffix in PACKED),
+        *((suffix, PACKED[suffix][:30] + b"\xff" * 60 + PACKED[suffix][90:]) for suffix in PACKED),
+    ],
+)
+def test_a_packed_file_that_is_not_whole_is_refused(tmp_path, suffix, content):
+    """Each reader: the rows before the cut are not the file's rows."""
+    path = tmp_path / f"rows{suffix}"
+    path.write_bytes(content)
+    for read in (read_json, read_csv, read_text):
+        with pytest.raises(InputError, match=rf"rows{suffix}: cannot be unpacked as .*; is it whole\?"):
+            read(path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_small_file_takes_little_room(tmp_path, suffix):
+    """A reader that asks for as much as a file may hold takes that much first: 2 GiB."""
+    path = tmp_path / f"rows.jsonl{suffix}"
+    text = b'{"a": "x"}\n'
+    path.write_bytes({"": text, ".gz": gzip.compress(text), ".zst": zstandard.compress(text)}[suffix])
+    tracemalloc.start()
+    try:
+        assert read_json(path) == [{"a": "x"}]
+        assert read_text(path) == [{"text": '{"a": "x"}'}]
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
@@ -163,5 +204,20 @@ def test_what_is_not_there_is_refused(tmp_path):
         with pytest.raises(InputError, match=r"absent: cannot be read \(No such file or directory\)"):
             read(tmp_path / "absent")
     (tmp_path / "broken.jsonl.gz").write_bytes(b"not packed")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot be unpacked as gzip"):
         read_json(tmp_path / "broken.jsonl.gz")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("rows.jsonl", '{"a": 1}\n{"a": 1, "a": 2}\n'),
+        ("rows.jsonl.gz", '{"a": 1}\n{"a": 1, "a": 2}\n'),
+        ("rows.json", '[{"a": 1}, {"a": 1, "a": 2}]'),
+    ],
+)
+def test_a_key_twice_in_a_document_is_refused(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    with pytest.raises(InputError, match=r'rows\.json\S*: malformed json: key "a" stands twice'):
+        read_json(path)

@@ -1,10 +1,11 @@
 import threading
+import tracemalloc
 
 import pytest
 
 from calipers.errors import InputError
 from calipers.tasks.lm_eval import jinja, room
-from calipers.tasks.lm_eval.jinja import render
+from calipers.tasks.lm_eval.jinja import compiled, render
 
 GROW = "{{% set ns = namespace(x={start}) %}}{{% for i in range(60) %}}{step}{{% endfor %}}{{{{ ns.x|length }}}}"
 NEVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -80,6 +81,71 @@ def test_a_template_that_makes_too_much_is_refused(monkeypatch, template):
     monkeypatch.setattr(room, "LONGEST", 1 << 18)  # less than there is, so that it is soon reached
     with pytest.raises(InputError, match=r"^f\.yaml:3: doc_to_text: the template fails: it(s format asks| makes) "):
         render(template, {}, "f.yaml:3: doc_to_text")
+
+
+KEEP = "{{% set ns = namespace(x=[], t='ab' * 40000) %}}{{% for i in range(99999) %}}{step}{{% endfor %}}"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "".join(f"{{% set a{n} = 'x' * 100000 ~ {n} %}}" for n in range(200)),
+        *(
+            KEEP.format(step="{% set ns.x = [ns.x, " + one + "] %}")
+            for one in (
+                "ns.t ~ i",
+                "ns.t + i|string",
+                "ns.t * 2",
+                "ns.t[1:]",
+                "ns.t|upper",
+                "ns.t|list",
+                "ns.t.split('a')",
+                "ns.t.center(90000)",
+                "ns.t|center(90000)",
+                "ns.t|replace('a', 'b')",
+                "ns.t|regex_replace('^a', 'b')",
+                "'%s!' % ns.t",
+                "'{}!'.format(ns.t)",
+                "[ns.t]|map('upper')|list",
+                "ns.t|batch(7)|list",
+                "[1]|batch(50000, 0)|list",
+                "range(20000)|list",
+                "[ns.t, i]|tojson",
+                "[ns.t, i]|join",
+                "2 ** 30000 - i",
+                "-(2 ** 30000)",
+                "[" + "1, " * 5000 + "]",
+                "{" + ", ".join(f"'k{n}': i" for n in range(500)) + "}",
+                "(" + "i, " * 5000 + ")",
+                "dict(a=[1] * 50000)",
+                "namespace(a=ns.t|title)",
+            )
+        ),
+        KEEP.format(step="{% set t %}{{ ns.t }}{{ i }}{% endset %}{% set ns.x = [ns.x, t] %}"),
+        "{% macro m(t) %}{{ t }}!{% endmacro %}" + KEEP.format(step="{% set ns.x = [ns.x, m(ns.t)] %}"),
+        KEEP.format(step="{% set ns.x = ns.x + [i] %}"),
+        KEEP.format(step="{% for t in ns.t|batch(9999) %}{% set ns.x = [ns.x, t] %}{% endfor %}"),
+    ],
+)
+def test_all_that_a_template_makes_is_bounded_together(monkeypatch, template):
+    """Each value is small, and there is no end to them: they are kept, so that nothing is freed meanwhile."""
+    monkeypatch.setattr(room, "TOTAL", 8 << 20)
+    compiled(template)
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            InputError, match=r"^f\.yaml:3: doc_to_text: the template fails: it makes values of more than 8"
+        ):
+            render(template, {}, "f.yaml:3: doc_to_text")
+        assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_long_documents_have_room():
+    text = "word " * 400_000
+    template = "{% for line in t.split('. ') %}{{ line|trim|replace('word', 'w') }}{% endfor %}{{ t|upper }}"
+    assert len(render(template, {"t": text}, "here")) > 2_000_000
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import msgspec
 
 from calipers.errors import InputError, nearest
 from calipers.tasks.harbor.paths import regular
+from calipers.tasks.packed import read_up_to
 
 T = TypeVar("T")
 Steps = tuple[str | int, ...]
@@ -69,7 +70,7 @@ def read_toml(root: Path, path: Path) -> Toml:
     regular(root, path)
     try:
         with open(path, "rb") as file:
-            raw = file.read(LARGEST + 1)
+            raw = read_up_to(file, LARGEST + 1)
     except OSError as error:
         raise InputError.at(str(path), f"cannot be read ({error.strerror})") from None
     if len(raw) > LARGEST:

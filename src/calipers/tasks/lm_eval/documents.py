@@ -19,6 +19,7 @@ from calipers.errors import InputError, PluginError, UnknownName
 from calipers.tasks.lm_eval.config import TaskConfig, shown
 from calipers.tasks.lm_eval.files import READERS, SUFFIXES
 from calipers.tasks.lm_eval.template import called
+from calipers.tasks.lm_eval.untrusted import refuse_old, refuse_unsafe
 from calipers.tasks.lm_eval.yaml import TaskFile
 
 Rows = Sequence[Mapping[str, Any]]
@@ -45,9 +46,12 @@ class Splits:
         return self.readers[name]()
 
 
-def load_splits(config: TaskConfig, file: TaskFile) -> Splits:
-    """The splits that a task's fields name; InputError for a file, format or library that is not there."""
-    place, kwargs = file.place("dataset_path"), dict(config.dataset_kwargs or {})
+def load_splits(config: TaskConfig, file: TaskFile, *, trust: bool = False) -> Splits:
+    """The splits that a task's fields name; InputError for a file, format or library that is not there.
+
+    Without trust no more is asked of the library ``datasets`` than `untrusted` lets through.
+    """
+    kwargs = dict(config.dataset_kwargs or {})
     if config.custom_dataset is not None:
         return _custom(config, kwargs, file.place("custom_dataset"))
     path = config.dataset_path
@@ -56,7 +60,9 @@ def load_splits(config: TaskConfig, file: TaskFile) -> Splits:
     remote = any("://" in str(name) for names in _named(kwargs) for name in names)
     if not remote and (path in READERS or Path(path).is_dir()):
         return _local(path, kwargs, file)
-    return _library(config, kwargs, place)
+    if not trust:
+        refuse_unsafe(config, kwargs, file)
+    return _library(config, kwargs, file.place("dataset_path"), trust=trust)
 
 
 def _local(path: str, kwargs: dict[str, Any], file: TaskFile) -> Splits:
@@ -170,14 +176,16 @@ def _custom(config: TaskConfig, kwargs: Mapping[str, Any], place: str) -> Splits
     return _of_mapping(found, place)
 
 
-def _library(config: TaskConfig, kwargs: dict[str, Any], place: str) -> Splits:
-    """A dataset of the hub, or one that only the library can read. Its remote code is never run."""
+def _library(config: TaskConfig, kwargs: dict[str, Any], place: str, *, trust: bool = False) -> Splits:
+    """A dataset of the hub, or one that only the library can read; its remote code is never asked for."""
     kwargs.pop("trust_remote_code", None)
     try:
         import datasets  # type: ignore[import-not-found, unused-ignore]  # an extra
     except ImportError:
         wrong = f"{config.dataset_path} is a dataset of the hub"
         raise InputError.at(place, wrong, "install calipers[hf] to load it, or give local files") from None
+    if not trust:
+        refuse_old(str(datasets.__version__), place)
     try:
         found = datasets.load_dataset(config.dataset_path, config.dataset_name, **kwargs)
     except Exception as error:  # the library's errors are of every class there is

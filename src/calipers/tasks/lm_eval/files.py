@@ -5,17 +5,19 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from calipers.errors import InputError
-from calipers.tasks.lines import json_lines, opened
+from calipers.tasks.lines import decoded, json_lines, opened
 from calipers.tasks.lm_eval.cells import header_names, typed, typed_text
+from calipers.tasks.packed import ZstdFrames, read_up_to
 
 LARGEST: Final = 2 << 30  # bytes of a file, unpacked
+PACKED: Final = {".gz": "gzip", ".zst": "zstd"}
 Row = dict[str, Any]
 
 
@@ -24,7 +26,7 @@ def read_json(path: Path, field: str | None = None) -> list[Row]:
     if field is None and _first(path) != b"[":
         return typed([_object(row, f"{path}:{line}") for line, row in _lines(path)])
     try:
-        content = json.loads(_content(path).decode("utf-8-sig"))
+        content = decoded(_content(path).decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise InputError.at(str(path), f"byte {error.start + 1} is not UTF-8", "expected UTF-8 text") from None
     except (ValueError, RecursionError) as error:
@@ -40,14 +42,14 @@ def read_json(path: Path, field: str | None = None) -> list[Row]:
 
 
 def _lines(path: Path) -> Any:
-    if path.suffix not in (".gz", ".zst"):
+    if path.suffix not in PACKED:
         return json_lines(path)
     return ((number, _decoded(line, f"{path}:{number}")) for number, line in enumerate(_texts(path), 1) if line.strip())
 
 
 def _decoded(line: str, place: str) -> Any:
     try:
-        return json.loads(line)
+        return decoded(line)
     except (ValueError, RecursionError) as error:
         raise InputError.at(place, f"malformed json: {error}") from None
 
@@ -136,25 +138,24 @@ def _texts(path: Path, keep: bool = False) -> list[str]:
 
 
 def _content(path: Path, most: int = LARGEST) -> bytes:
-    """The bytes of a file, unpacked; no more than ``most``."""
+    """The bytes of a file, unpacked; no more than ``most``. InputError for a packed file that is not whole."""
     with opened(path) as stream:
         try:
-            content = _unpacked(path, stream).read(most + (most == LARGEST))
-        except (OSError, EOFError) as error:
-            raise InputError.at(str(path), f"cannot be read ({error})") from None
+            content = read_up_to(_unpacked(path, stream), most + (most == LARGEST))
+        except (OSError, EOFError, zlib.error) as error:
+            if path.suffix not in PACKED:
+                raise InputError.at(str(path), f"cannot be read ({error})") from None
+            wrong = f"cannot be unpacked as {PACKED[path.suffix]} ({error})"
+            raise InputError.at(str(path), wrong, "is it whole?") from None
     if len(content) > LARGEST:
         raise InputError.at(str(path), f"larger than {LARGEST >> 30} GiB", "expected documents")
-    return bytes(content)
+    return content
 
 
 def _unpacked(path: Path, stream: io.BufferedReader) -> Any:
     if path.suffix == ".gz":
         return gzip.GzipFile(fileobj=stream)
-    if path.suffix == ".zst":
-        import zstandard
-
-        return zstandard.ZstdDecompressor().stream_reader(stream)
-    return stream
+    return ZstdFrames(stream) if path.suffix == ".zst" else stream
 
 
 READERS: Final[Mapping[str, tuple[Callable[..., list[Row]], Sequence[str]]]] = {  # kind -> reader, its options

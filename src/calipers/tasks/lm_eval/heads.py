@@ -17,6 +17,7 @@ import yaml
 
 from calipers.errors import InputError
 from calipers.tasks.lm_eval.yaml import LARGEST, NEVER_INHERITED, included, load_file
+from calipers.tasks.packed import read_up_to
 
 Kind = Literal["task", "group", "class"]
 
@@ -84,7 +85,7 @@ def _keys(path: Path, reached: set[Path]) -> dict[str, Any]:
 def _few(path: Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as stream:
-            content = stream.read(LARGEST) + b"\n"
+            content = read_up_to(stream, LARGEST) + b"\n"
         pieces = b"".join(match[0] for match in _KEYS.finditer(content))
         if all(_SIMPLE.match(line) for line in content.split(b"\n", 50)[:50]):
             found = yaml.load(pieces.replace(b"!function", b""), _Plain) or {}

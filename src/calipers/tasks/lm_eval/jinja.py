@@ -24,7 +24,16 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from calipers.errors import InputError
 from calipers.regexes import BadPattern, RegexTimeout, alarm, search
-from calipers.tasks.lm_eval.room import check_method, check_operator, finalized, guarded, joined, replaced
+from calipers.tasks.lm_eval.room import (
+    account,
+    check_method,
+    check_operator,
+    finalized,
+    guarded,
+    joined,
+    made,
+    replaced,
+)
 
 SECONDS: Final = 5.0  # for one rendering
 
@@ -34,7 +43,34 @@ class Endless(Exception):
 
 
 class _Measuring(CodeGenerator):
-    """Code of a template in which ``a ~ b`` is measured, as all other operators can be."""
+    """Code of a template in which ``a ~ b``, lists and parts of lists are measured, as all other operators can be."""
+
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
+        """Write a list as one that is charged."""
+        self._made(super().visit_List, node, frame)
+
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
+        """Write a mapping as one that is charged."""
+        self._made(super().visit_Dict, node, frame)
+
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
+        """Write a tuple as one that is charged, where it is a value and no list of names."""
+        if node.ctx == "load":
+            self._made(super().visit_Tuple, node, frame)
+        else:
+            super().visit_Tuple(node, frame)
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
+        """Write a part of a list or text as one that is charged."""
+        if isinstance(node.arg, nodes.Slice):
+            self._made(super().visit_Getitem, node, frame)
+        else:
+            super().visit_Getitem(node, frame)
+
+    def _made(self, write: Callable[[Any, Frame], None], node: nodes.Expr, frame: Frame) -> None:
+        self.write("environment.made(")
+        write(node, frame)
+        self.write(")")
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
         """Write the joining of texts as a call to the environment."""
@@ -49,11 +85,18 @@ class Environment(ImmutableSandboxedEnvironment):
     """Where templates are rendered."""
 
     code_generator_class = _Measuring
-    intercepted_binops = frozenset({"*", "**", "+", "%"})
+    intercepted_binops = frozenset({"*", "**", "+", "%", "-", "/", "//"})
+    intercepted_unops = frozenset({"-", "+"})
     concat = staticmethod(joined)  # also of blocks and macros
+    made = staticmethod(made)
 
     def __init__(self) -> None:
-        super().__init__(undefined=StrictUndefined, keep_trailing_newline=True, finalize=finalized)
+        super().__init__(
+            undefined=StrictUndefined,
+            keep_trailing_newline=True,
+            finalize=finalized,
+            optimized=False,  # else what it makes would be made, and kept, when it is compiled
+        )
         self.filters = {name: guarded(name, own) for name, own in FILTERS.items()}
         self.filters["regex_replace"] = regex_replace
         self.globals.pop("lipsum", None)
@@ -61,11 +104,15 @@ class Environment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """What an operator gives, if there is room for it."""
         check_operator(operator, left, right)
-        return super().call_binop(context, operator, left, right)
+        return made(super().call_binop(context, operator, left, right), left, right)
+
+    def call_unop(self, context: Context, operator: str, arg: Any) -> Any:
+        """What a sign before a value gives."""
+        return made(super().call_unop(context, operator, arg), arg)
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         """What a method gives, if there is room for it."""
-        return super().call(context, obj, *check_method(obj, args, kwargs), **kwargs)
+        return made(super().call(context, obj, *check_method(obj, args, kwargs), **kwargs), *args)
 
 
 def regex_replace(value: Any, pattern: str, repl: str, count: int = 0) -> str:
@@ -74,7 +121,7 @@ def regex_replace(value: Any, pattern: str, repl: str, count: int = 0) -> str:
     if not _alarmed.get():  # an alarm stops a pattern too; without one it is tried elsewhere first
         search(pattern, text, limit=SECONDS)
     try:
-        return replaced(pattern, repl, text, count)
+        return str(made(replaced(pattern, repl, text, count)))
     except re.error as error:
         raise TemplateRuntimeError(f"pattern {pattern!r}: {error}") from None
 
@@ -118,7 +165,8 @@ def render(template: str, columns: dict[str, Any], place: str) -> str:
 def _within_room(template: str, columns: dict[str, Any], alarmed: bool) -> str:
     before = _alarmed.set(alarmed)
     try:
-        return joined(compiled(template).generate(columns))
+        with account():
+            return joined(compiled(template).generate(columns))
     finally:
         _alarmed.reset(before)
 

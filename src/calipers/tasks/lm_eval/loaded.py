@@ -86,12 +86,12 @@ def _loaded(value: Any, place: str, trust: bool) -> Any:
     return with_functions(value, place)
 
 
-def load_task(config: TaskConfig, file: TaskFile, splits: Splits | None = None) -> LoadedTask:
+def load_task(config: TaskConfig, file: TaskFile, splits: Splits | None = None, *, trust: bool = False) -> LoadedTask:
     """A task with its documents read, and its first document tried out before any model is asked."""
     split = config.evaluated_split
     if split is None:
         raise InputError.at(file.place("task"), "no test_split or validation_split", "expected the split to ask")
-    splits = load_splits(config, file) if splits is None else splits
+    splits = load_splits(config, file, trust=trust) if splits is None else splits
     docs = processed(splits[split], config.process_docs, file.place("process_docs"))
     if not docs:
         raise InputError.at(file.place("dataset_path"), f"split {split!r} has no documents", "expected some")

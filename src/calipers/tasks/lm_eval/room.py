@@ -1,19 +1,31 @@
-"""How much a template may make, measured before it is made."""
+"""How much a template may make, measured before it is made, and in all.
+
+One text may be long, and a template may make many. So each value that it makes is charged to one account
+for the whole rendering, whether it is kept or not: the total is bounded, however the template is written.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, Final
 
 from jinja2.exceptions import SecurityError
 
 LONGEST: Final = 16 << 20  # characters of a text, entries of a list
+TOTAL: Final = 256 << 20  # bytes of all values that one rendering makes
 MOST_BITS: Final = 1 << 16  # of a whole number
 _WIDTH: Final = re.compile(r"\d{6,}|\*")  # a width in a format that nobody means
 _PADDING: Final = ("center", "ljust", "rjust", "zfill", "expandtabs")
 _WIDE: Final = ("batch", "center", "indent", "slice", "tojson", "truncate", "wordwrap")  # a number makes them longer
+_ENTRY: Final = 32  # bytes of a small value, such as a number, in a list
+_SPLITTING: Final = ("split", "rsplit", "splitlines")
+_LISTING: Final = ("batch", "list", "slice", "sort", "unique")  # make lists of letters out of a text
+_left: ContextVar[list[int] | None] = ContextVar("left", default=None)  # bytes
 _HELD: Final = (str, bytes, list, tuple, dict, set, frozenset)
 
 
@@ -25,6 +37,41 @@ def room(length: int) -> None:
     """Refuse a text or list that is longer than any prompt."""
     if length > LONGEST:
         raise TooLong(f"it makes a text of {length} characters or more; {LONGEST} are the most")
+
+
+@contextmanager
+def account() -> Iterator[None]:
+    """What is made meanwhile is charged to one account of `TOTAL` bytes."""
+    before = _left.set([TOTAL])
+    try:
+        yield
+    finally:
+        _left.reset(before)
+
+
+def spend(amount: int) -> None:
+    """Charge so many bytes; TooLong where that is more than is left."""
+    left = _left.get()
+    if left is not None:
+        left[0] -= amount
+        if left[0] < 0:
+            raise TooLong(f"it makes values of more than {TOTAL >> 20} MiB in all")
+
+
+def made(value: Any, *sources: Any) -> Any:
+    """The value, charged unless it is one of those that it was made of."""
+    if not any(value is one for one in sources):
+        if isinstance(value, (list, tuple)):
+            spend(sys.getsizeof(value) + _ENTRY * len(value))
+        elif not isinstance(value, (bool, float, type(None))):
+            spend(sys.getsizeof(value))
+    return value
+
+
+def charged(parts: Iterator[Any]) -> Iterator[Any]:
+    """The parts as a filter makes them, each charged."""
+    for part in parts:
+        yield made(part)
 
 
 def bits(length: int) -> None:
@@ -63,7 +110,8 @@ def measured(parts: Iterable[Any]) -> Iterator[Any]:
 
 def joined(parts: Iterable[Any]) -> str:
     """The parts as one text, if there is room for it."""
-    return "".join(map(str, measured(parts)))
+    text: str = made("".join(part if isinstance(part, str) else made(str(part)) for part in measured(parts)))
+    return text
 
 
 def finalized(value: Any) -> Any:
@@ -103,6 +151,8 @@ def check_method(method: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         room(max((one * times for one in given if isinstance(one, int)), default=0))
     elif name == "replace" and len(args) >= 2 and isinstance(args[1], (str, bytes)):
         _check_replace(owner, args[0], args[1])
+    elif name in _SPLITTING:
+        _check_split(owner, args)
     elif name == "join" and args:
         parts = list(measured(args[0]))
         room(size(parts) + len(owner) * len(parts))
@@ -134,7 +184,10 @@ def guarded(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
             room(whole + max((len(one) for one in texts[1:]), default=0) * len(texts[0]))
         if name == "format" and texts:
             _check_format(str(texts[0]), "%", given[1:])
-        return own(*args, **kwargs)
+        if name in _LISTING:
+            spend(3 * _ENTRY * max((len(one) for one in args if isinstance(one, (str, bytes, range))), default=0))
+        found = own(*args, **kwargs)
+        return charged(found) if isinstance(found, Iterator) else made(found, *args)
 
     return call
 
@@ -156,6 +209,16 @@ def replaced(pattern: str, repl: str, text: str, count: int) -> str:
 def _check_replace(text: Any, old: Any, new: Any) -> None:
     times = text.count(old) if isinstance(old, type(text)) and old else len(text) + 1
     room(len(text) + times * len(new))
+
+
+def _check_split(text: str | bytes, args: Sequence[Any]) -> None:
+    """Charge the pieces of a text before there are any: each takes room of its own, however short."""
+    signs: tuple[Any, ...] = (" ", "\t", "\n", "\r")
+    if args and isinstance(args[0], type(text)) and args[0]:
+        signs = (args[0],)
+    elif isinstance(text, bytes):
+        signs = (b" ", b"\t", b"\n", b"\r")
+    spend((1 + sum(map(text.count, signs))) * 3 * _ENTRY)
 
 
 def _check_format(form: str, sign: str, given: Any) -> None:

@@ -15,6 +15,7 @@ import yaml
 
 from calipers.errors import InputError
 from calipers.tasks.lines import opened
+from calipers.tasks.packed import read_up_to
 
 LARGEST: Final = 8 << 20  # bytes of a file
 DEEPEST: Final = 64  # lists and mappings in one another
@@ -89,7 +90,7 @@ def included(file: TaskFile) -> list[str]:
 def load_file(path: Path) -> TaskFile:
     """One file as it stands, its includes unread."""
     with opened(path) as stream:
-        content = stream.read(LARGEST + 1)
+        content = read_up_to(stream, LARGEST + 1)
     if len(content) > LARGEST:
         raise InputError.at(str(path), f"larger than {LARGEST >> 20} MiB", "expected a task file")
     try:
