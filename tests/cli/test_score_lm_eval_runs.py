@@ -85,7 +85,7 @@ def results(doc, results):
 """
 WITH_FUNCTIONS = TASK.replace("doc_to_text: q", "doc_to_text: !function code.question").replace(
     "metric_list: [{metric: exact_match}, {metric: bleu}]",
-    "process_results: !function code.results\nmetric_list: [{metric: right, aggregation: mean, higher_is_better: true}]",
+    "process_results: !function code.results\nmetric_list: [{metric: right, higher_is_better: true}]",
 )
 
 

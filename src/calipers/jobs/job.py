@@ -33,6 +33,9 @@ class Job:
     lm_eval: str | None = None  # its name among those that `benchmark` stands for; None: no such task
     num_fewshot: int | None = None
     include_path: tuple[str, ...] = ()
+    apply_chat_template: bool | str = False  # its prompts are chats; a text: the name of a local model's template
+    fewshot_as_multiturn: bool | None = None  # None: in a chat, yes
+    system_instruction: str | None = None  # words before its description
     trust: bool = False  # run code that came with the data
     # how it is reached
     base_url: str | None = None

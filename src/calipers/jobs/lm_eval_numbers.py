@@ -15,6 +15,7 @@ import msgspec
 from calipers.comparison.values import Document, Summed
 from calipers.dialects.lm_eval_scoring import TaskScores, Way, answered, score_documents
 from calipers.errors import InputError
+from calipers.jobs.lm_eval_chat import shown
 from calipers.jobs.lm_eval_judge import scoring
 from calipers.jobs.lm_eval_likelihood import responses_of
 from calipers.readers.run_plan import whole
@@ -117,7 +118,7 @@ def sample_lines(scored: Scored) -> Iterator[str]:
     asked: dict[int, list[tuple[Any, ...]]] = {}
     for request in requests(task, Asking()):
         if request.doc_id in scored.responses:
-            asked.setdefault(request.doc_id, []).append(request.args)
+            asked.setdefault(request.doc_id, []).append((shown(request.args[0]), *request.args[1:]))
     for one in scored.scores.pipelines:
         for at, (number, said) in enumerate(scored.responses.items()):
             doc: Any = task.docs[number]

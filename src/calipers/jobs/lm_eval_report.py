@@ -22,6 +22,7 @@ from calipers.comparison.values import lines
 from calipers.dialects.lm_eval_results import Ran, file_name, run_results
 from calipers.jobs.job import Job
 from calipers.jobs.lm_eval import Wanted, found, groups, loaded
+from calipers.jobs.lm_eval_chat import about, manner
 from calipers.jobs.lm_eval_numbers import Scored, document_values, sample_lines, score_run, ways
 from calipers.jobs.lm_eval_sure import Sure, sure, sure_groups
 from calipers.metrics.lm_eval_task import TaskNumbers
@@ -137,7 +138,7 @@ def _together(model: str, parts: Sequence[Part]) -> Theirs:
         lost = [leaf.name for leaf in leaves(group.members) if leaf.name not in members]
         whole += [] if lost else [group]
         notes += [f"{group.name}: no row, as {', '.join(lost)} has no numbers here"] if lost else []
-    results = run_results(ran, whole, model_source="calipers", model_name=model)
+    results = run_results(ran, whole, model_source="calipers", model_name=model, **about(parts[0].job))
     notes += [note for group in whole for note in _lacking(group, results["results"])]
     numbers = [one for each in parts for one in each.sure]
     numbers += sure_groups(whole, results["results"], scores, parts[0].job)
@@ -179,4 +180,4 @@ def _finite(value: float) -> float | None:
 
 
 def _wanted(job: Job) -> Wanted:
-    return Wanted(job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples)
+    return Wanted(job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples, manner(job))

@@ -15,10 +15,14 @@ from calipers.errors import InputError
 from calipers.jobs import papers
 from calipers.jobs.job import Job
 from calipers.jobs.lm_eval import Wanted, loaded
+from calipers.jobs.lm_eval_chat import manner
 from calipers.jobs.lm_eval_suite import suite
 from calipers.readers.run_plan import PLAN, is_run, read_plan
 
-KEPT = ("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "confidence", "seed")
+KEPT = (
+    *("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "confidence", "seed"),
+    *("apply_chat_template", "fewshot_as_multiturn", "system_instruction"),
+)
 
 
 class _Setting(msgspec.Struct):
@@ -50,7 +54,7 @@ def stored_runs(paths: Sequence[str], *, trust: bool = False) -> tuple[list[tupl
         held["include_path"] = tuple(held.get("include_path") or ())
         job = Job(**held, trust=trust)
         judged = settings.get("predict_only") is not True  # its plan is of tasks that nobody scores
-        wanted = Wanted(job.include_path, job.num_fewshot, predict_only=not judged, trust=trust)
+        wanted = Wanted(job.include_path, job.num_fewshot, predict_only=not judged, trust=trust, manner=manner(job))
         asked = suite(loaded(job.benchmark, str(job.lm_eval), wanted), scored=judged)
         if papers.identity(job, asked)["tasks"] != read_plan(path).identity.get("tasks"):
             notes.append(f"{path}: {job.benchmark} is not what it was when it was run; it is scored as it is now")
