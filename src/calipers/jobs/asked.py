@@ -83,7 +83,7 @@ def _as_there(job: Job, told: Mapping[str, Any]) -> Job:
     """
     if not job.lm_eval or not job.model.startswith("hf/"):
         return job
-    api = job.api if "api" in told or job.apply_chat_template is not False else "completions"
+    api = job.api if "api" in told or job.chats else "completions"
     return replace(job, api=api, gen_kwargs={"truncate": "left", **job.gen_kwargs})
 
 

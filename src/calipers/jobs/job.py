@@ -82,6 +82,11 @@ class Job:
                 self.place("user_template"), "it has no {prompt}", "expected a text such as 'Q: {prompt}'"
             )
 
+    @property
+    def chats(self) -> bool:
+        """Whether the prompts of a task of lm-evaluation-harness are chats."""
+        return self.apply_chat_template not in (False, None)
+
     def place(self, name: str) -> str:
         """Where a setting was given, for an error: ``--samples``, or ``config.yaml: samples``."""
         origin = self.origins.get(name, "")

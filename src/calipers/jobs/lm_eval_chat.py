@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from typing import Any, Final
 
 from calipers.errors import InputError
 from calipers.jobs.job import Job
 from calipers.reports.lm_eval import digest
+from calipers.run.clients.hf_template import Local
 from calipers.tasks.lm_eval.turns import Manner
 
 LOCAL: Final = "hf/"  # whose templates are at hand
@@ -18,7 +18,7 @@ STORED: Final = "replay/"
 
 def manner(job: Job) -> Manner:
     """How the prompts of a run's task are written; InputError where the settings contradict each other."""
-    chat = job.apply_chat_template is not False
+    chat = job.chats
     if job.fewshot_as_multiturn and not chat:
         wrong = "without a chat template there are no turns"
         raise InputError.at(job.place("fewshot_as_multiturn"), wrong, "expected --apply-chat-template beside it")
@@ -47,14 +47,15 @@ def check_model(job: Job, *, written: bool) -> None:
 
 def template(job: Job) -> str | None:
     """The name of the template that a local model puts around turns, "" for its own; None where there are no chats."""
-    asked = job.apply_chat_template
-    return asked if isinstance(asked, str) else "" if asked else None
+    if not job.chats:
+        return None
+    return job.apply_chat_template if isinstance(job.apply_chat_template, str) else ""
 
 
 def check_apart(job: Job) -> None:
     """Refuse, for another benchmark, what only a task of lm-evaluation-harness can be asked with."""
     given = {
-        "apply_chat_template": job.apply_chat_template is not False,
+        "apply_chat_template": job.chats,
         "fewshot_as_multiturn": job.fewshot_as_multiturn is not None,
         "system_instruction": job.system_instruction is not None,
     }
@@ -64,29 +65,33 @@ def check_apart(job: Job) -> None:
             raise InputError.at(job.place(name), wrong, "expected none; --system-prompt is a system turn")
 
 
-def shown(prompt: Any) -> Any:
-    """A prompt as its samples file has it: a chat is a list of one, which is the turns as JSON.
+def shown(prompt: Any, local: Local | None = None) -> Any:
+    """A prompt as its samples file has it: a chat as the ``local`` model reads it, else a list of its turns as JSON.
 
     >>> shown("2 + 2"), shown([{"role": "user", "content": "2 + 2"}])
     ('2 + 2', ['[{"role": "user", "content": "2 + 2"}]'])
     """
-    return [json.dumps(prompt, ensure_ascii=False)] if isinstance(prompt, list) else prompt
+    if not isinstance(prompt, list):
+        return prompt
+    return [json.dumps(prompt, ensure_ascii=False)] if local is None else local.around(prompt)
 
 
-def about(job: Job) -> Mapping[str, Any]:
-    """What a results file says of how prompts were written; nothing where it is the plain way.
+def local(job: Job) -> Local | None:
+    """The template that a run's model puts around turns; None where that is a server's own affair."""
+    name = template(job)
+    return Local.load(job.model.removeprefix(LOCAL), name) if name is not None and job.model.startswith(LOCAL) else None
 
-    The text of a local template is not at hand here, and is left out.
-    """
-    asked = manner(job)
-    if not asked.chat and asked.system is None:
+
+def about(job: Job, local: Local | None) -> dict[str, Any]:
+    """What a results file says of how prompts were written; nothing where they are the plain ones."""
+    if not job.chats and job.system_instruction is None:
         return {}
-    words = asked.system
-    told: dict[str, Any] = {
+    asked, words = manner(job), job.system_instruction
+    text = local.text if local else "" if asked.chat else None
+    return {
         "system_instruction": words,
         "system_instruction_sha": digest(words) if words else None,
         "fewshot_as_multiturn": asked.multiturn if asked.chat else job.fewshot_as_multiturn,
+        "chat_template": text,
+        "chat_template_sha": digest(text) if text else None,
     }
-    if not asked.chat:
-        return {**told, "chat_template": None, "chat_template_sha": None}
-    return told if job.model.startswith(LOCAL) else {**told, "chat_template": "", "chat_template_sha": None}

@@ -24,7 +24,7 @@ class Template:
         """The turns as one text, which ends where the model is to go on: after an opened turn, or inside the last."""
         from jinja2 import TemplateError
 
-        chosen = self._chosen(tokenizer.chat_template)
+        chosen = self.chosen(tokenizer.chat_template)
         try:
             try:
                 return _rendered(tokenizer, turns, chosen)
@@ -38,7 +38,7 @@ class Template:
         except Exception as error:  # a template is a program of the checkpoint's, and says no in its own way
             raise ClientError(f"the model's chat template refuses the prompt: {error}", kind="prompt") from error
 
-    def _chosen(self, templates: Any) -> str | None:
+    def chosen(self, templates: Any) -> str | None:
         """The text of the template that is named; None where the tokenizer is to take its own."""
         if not templates:
             said = "the model has no chat template; run it without --apply-chat-template"
@@ -56,6 +56,36 @@ class Template:
     def _say(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A checkpoint's template without its weights."""
+
+    tokenizer: Any
+    template: Template
+
+    @classmethod
+    def load(cls, path: str, name: str) -> Local:
+        """Load the tokenizer of a checkpoint; nothing is downloaded, none of its code is run."""
+        import transformers
+
+        try:
+            found = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # OSError, ValueError, KeyError and those of three file formats
+            raise ClientError(f"its tokenizer cannot be loaded: {error}", kind="model", hopeless=True) from error
+        return cls(found, Template(name, []))
+
+    @property
+    def text(self) -> str:
+        """The template itself."""
+        templates = self.tokenizer.chat_template
+        chosen = self.template.chosen(templates)
+        return str(chosen or (templates.get("default", "") if isinstance(templates, dict) else templates))
+
+    def around(self, turns: Sequence[Message]) -> str:
+        """The turns as the model reads them."""
+        return self.template.around(self.tokenizer, turns)
 
 
 def _rendered(tokenizer: Any, turns: Sequence[Message], template: str | None) -> str:
