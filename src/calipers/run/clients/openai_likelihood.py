@@ -130,7 +130,7 @@ class ScoringModel:
         if not text.continuation:
             raise _empty(text)
         if not isinstance(text.context, str):
-            raise ClientError("the context is a chat and only text can be scored here", kind="prompt", hopeless=True)
+            raise ClientError("the context is a chat and only text can be scored here", kind="prompt")
         return await self._from(text.context + text.continuation, len(text.context.rstrip()), text)
 
     async def _from(self, prompt: str, at: int, text: Continuation | None = None) -> Scored:
