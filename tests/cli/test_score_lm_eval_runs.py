@@ -74,3 +74,42 @@ def test_a_gate_over_what_was_not_scored_says_what_scores_it(home):
     assert "without --predict-only and with --model replay/out/rollouts.jsonl" in told
     run(home, model="replay/out/rollouts.jsonl", out="scored")
     assert calipers("gate", "scored", *gate[2:], cwd=home).returncode == 0
+
+
+FUNCTIONS = """\
+def question(doc):
+    return doc["q"]
+
+def results(doc, results):
+    return {"right": float(results[0] == doc["a"])}
+"""
+WITH_FUNCTIONS = TASK.replace("doc_to_text: q", "doc_to_text: !function code.question").replace(
+    "metric_list: [{metric: exact_match}, {metric: bleu}]",
+    "process_results: !function code.results\nmetric_list: [{metric: right, higher_is_better: true}]",
+)
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_a_task_with_functions_is_scored_from_its_folder_once_it_is_trusted(home, judged):
+    (home / "code.py").write_text(FUNCTIONS)
+    (home / "sums.yaml").write_text(WITH_FUNCTIONS)
+    run(home, "--trust", *([] if judged else ["--predict-only"]))
+    table = calipers("score", "out", *TABLE, "--trust", cwd=home)
+    assert (table.returncode, table.stderr.count("is not what it was")) == (0, 0), table.stderr
+    assert "|right |↑  |  0.5|" in table.stdout
+    told = json.loads(calipers("score", "out", *TABLE[:2], "--format", "json", "--trust", cwd=home).stdout)
+    assert told["lm_eval"][0]["tasks"]["sums"]["right,none"]["value"] == 0.5
+
+
+def test_a_task_with_functions_that_nobody_trusts_is_not_run(home):
+    (home / "code.py").write_text(FUNCTIONS)
+    (home / "sums.yaml").write_text(WITH_FUNCTIONS)
+    run(home, "--trust")  # the run's own word is not the reader's
+    (home / "code.py").write_text("raise SystemExit(9)\n")
+    table = calipers("score", "out", *TABLE, cwd=home)
+    assert (table.returncode, table.stdout) == (2, "")
+    assert "sums.yaml:5: doc_to_text: is !function code.question" in table.stderr
+    done = calipers("score", "out", *TABLE[:2], "--format", "json", cwd=home)
+    assert (done.returncode, "lm_eval" in json.loads(done.stdout)) == (0, False)
+    assert "lm-evaluation-harness' own numbers: " in done.stderr
+    assert "--trust" in done.stderr

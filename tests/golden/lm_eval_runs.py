@@ -16,6 +16,7 @@ from calipers.reports.lm_eval import file_text, line_text, sample_row, task_hash
 from calipers.reports.lm_eval_table import table
 from calipers.tasks.lm_eval.groups import Tasks, leaves
 from calipers.tasks.lm_eval.requests import Asking, requests
+from calipers.tasks.lm_eval.turns import Manner
 
 
 def run(vector):
@@ -67,7 +68,9 @@ def _lines(path):
 def _task(leaf, said, asked):
     task = load(leaf, Wanted(num_fewshot=asked.get("num_fewshot"), trust=True))
     asking = Asking(
-        asked.get("limit"), (asked.get("samples") or {}).get(leaf.name), system=asked.get("system_instruction")
+        asked.get("limit"),
+        (asked.get("samples") or {}).get(leaf.name),
+        manner=Manner(system=asked.get("system_instruction")),
     )
     made = {}
     for one in requests(task, asking):

@@ -11,6 +11,7 @@ from calipers.tasks.lm_eval.loaded import load_task
 from calipers.tasks.lm_eval.requests import Asking, requests
 from calipers.tasks.lm_eval.selection import effective_limit, selected
 from calipers.tasks.lm_eval.template import choices_of, target_of, text_of
+from calipers.tasks.lm_eval.turns import Manner
 from calipers.tasks.lm_eval.yaml import TaskFile, read_task_file
 
 
@@ -55,11 +56,13 @@ def made_requests(vector):
     splits = {"test": data["docs"], "train": data["train"]}
     readers = {name: lambda rows=rows: rows for name, rows in splits.items() if rows is not None}
     build = dict(params.get("build") or {})
-    names = {"world_size": "world", "system_instruction": "system", "apply_chat_template": "chat"}
+    names = {"world_size": "world"}
     known = ("limit", "samples", "rank", *names)
     asked = {names.get(key, key): value for key, value in build.items() if key in known}
     task = load_task(task_config(with_functions_of(file)), file, Splits("made", readers))
-    made = requests(task, Asking(**asked, seed=params["fewshot_seed"]))
+    made = requests(
+        task, Asking(**asked, seed=params["fewshot_seed"], manner=Manner(system=build.get("system_instruction")))
+    )
     found = [
         {"request_type": one.request_type, "doc_id": one.doc_id, "idx": one.idx, "args": list(one.args)} for one in made
     ]

@@ -42,8 +42,11 @@ def are_theirs(paths: Sequence[str], formats: Sequence[str]) -> bool:
     return all(one == "run" for one in formats) and all(map(is_theirs, paths))
 
 
-def show_files(paths: Sequence[str]) -> None:
-    """Print the table that lm-evaluation-harness prints, from the files it wrote or from runs of its tasks."""
+def show_files(paths: Sequence[str], *, trust: bool = False) -> None:
+    """Print the table that lm-evaluation-harness prints, from the files it wrote or from runs of its tasks.
+
+    ``trust`` runs the functions of those tasks.
+    """
     from calipers.readers.run_plan import is_run
 
     if not all(map(is_run, paths)):
@@ -54,7 +57,7 @@ def show_files(paths: Sequence[str]) -> None:
     from calipers.jobs.lm_eval_report import theirs
     from calipers.jobs.lm_eval_stored import stored_runs
 
-    runs, notes = stored_runs(paths)
+    runs, notes = stored_runs(paths, trust=trust)
     for number, one in enumerate(theirs(runs)):
         write(f"{BETWEEN if number else ''}{one.tables()}")
         for line in one.sure:
@@ -63,10 +66,10 @@ def show_files(paths: Sequence[str]) -> None:
         tell(f"note: {clean(note, None)}")
 
 
-def with_theirs(result: Result, paths: Sequence[str]) -> Result:
+def with_theirs(result: Result, paths: Sequence[str], *, trust: bool = False) -> Result:
     """A result with every number that lm-evaluation-harness' table has, where all paths are our runs of its tasks.
 
-    A task that has changed, or cannot be read any more, is a note.
+    A task that has changed, cannot be read any more, or has functions without ``trust``, is a note.
     """
     from calipers.jobs.lm_eval_stored import is_theirs
 
@@ -76,7 +79,7 @@ def with_theirs(result: Result, paths: Sequence[str]) -> Result:
     from calipers.jobs.lm_eval_stored import stored_runs
 
     try:
-        runs, told = stored_runs(paths)
+        runs, told = stored_runs(paths, trust=trust)
         return replace(result, own={"lm_eval": [one.document() for one in theirs(runs)]}, notes=[*result.notes, *told])
     except CalipersError as error:
         return replace(result, notes=[*result.notes, f"lm-evaluation-harness' own numbers: {error}"])

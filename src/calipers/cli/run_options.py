@@ -34,6 +34,19 @@ asking = _options(
     click.option("--stop", metavar="TEXT", multiple=True, help="Text that ends a completion; may be repeated."),
     click.option("--system-prompt", metavar="TEXT", help="A system turn before every prompt."),
     click.option("--num-fewshot", type=int, metavar="N", help="Examples before a question (lm-eval tasks)."),
+    click.option(
+        "--apply-chat-template",
+        metavar="[NAME]",
+        is_flag=False,
+        flag_value="",
+        help="Ask in turns (lm-eval tasks); NAME: which of a local model's templates.",
+    ),
+    click.option(
+        "--fewshot-as-multiturn/--no-fewshot-as-multiturn",
+        default=None,
+        help="Each example in turns of its own, or all in one.  [default: of its own]",
+    ),
+    click.option("--system-instruction", metavar="TEXT", help="Words before a description (lm-eval tasks)."),
     click.option("--include-path", metavar="DIR", multiple=True, help="A folder of lm-eval tasks; may be repeated."),
     click.option("--trust", is_flag=True, default=None, help="Run code that came with a task (!function)."),
     click.option(

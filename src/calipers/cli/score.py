@@ -66,7 +66,11 @@ INCOMPLETE = 3
     multiple=True,
     help="A script such as Harbor's metric.py, run in the sandbox; needs --trust; may be repeated.",
 )
-@click.option("--trust", is_flag=True, help="Run metric scripts: those named, and those of a Harbor job's datasets.")
+@click.option(
+    "--trust",
+    is_flag=True,
+    help="Run code that came with the data: metric scripts, and !function of lm-eval tasks.",
+)
 @click.option("--force", is_flag=True, help="Let --export replace a file that is there already.")
 @verbose
 def score(
@@ -106,11 +110,11 @@ def score(
         else:
             result = score_plan(paths, make_plan(metrics or None, source=paths, **settings), names, told)
         if target or shape == "json":
-            result = with_theirs(result, paths)
+            result = with_theirs(result, paths, trust=trust)
     if target:
         target.write(document(result).encode())
     if shape == "md" and result.dialect == "lm_eval" and are_theirs(paths, [one.format for one in result.inputs]):
-        show_files(paths)
+        show_files(paths, trust=trust)
     else:
         show(result, shape)
     failed = run.failed if run else []

@@ -78,16 +78,20 @@ def _product(settings: Settings, origin: str, told: Mapping[str, Any]) -> list[J
 
 
 def _as_there(job: Job, told: Mapping[str, Any]) -> Job:
-    """A task of lm-evaluation-harness on a local model, as it is asked there: plain text, cut on the left to fit."""
+    """A task of lm-evaluation-harness on a local model, as it is asked there: plain text unless told
+    otherwise, cut on the left to fit.
+    """
     if not job.lm_eval or not job.model.startswith("hf/"):
         return job
-    api = job.api if "api" in told else "completions"
+    api = job.api if "api" in told or job.chats else "completions"
     return replace(job, api=api, gen_kwargs={"truncate": "left", **job.gen_kwargs})
 
 
 def _told(given: Mapping[str, Any]) -> Settings:
     """What the command line says, as settings of a job."""
     told = dict(given)
+    if told.get("apply_chat_template") == "":  # the option without a name
+        told["apply_chat_template"] = True
     if "price" in told:
         told["price"] = price("--price", told["price"])
     if "gen_kwargs" in told:

@@ -33,6 +33,9 @@ class Job:
     lm_eval: str | None = None  # its name among those that `benchmark` stands for; None: no such task
     num_fewshot: int | None = None
     include_path: tuple[str, ...] = ()
+    apply_chat_template: bool | str = False  # its prompts are chats; a text: the name of a local model's template
+    fewshot_as_multiturn: bool | None = None  # None: in a chat, yes
+    system_instruction: str | None = None  # words before its description
     trust: bool = False  # run code that came with the data
     # how it is reached
     base_url: str | None = None
@@ -79,6 +82,11 @@ class Job:
             raise InputError.at(
                 self.place("user_template"), "it has no {prompt}", "expected a text such as 'Q: {prompt}'"
             )
+
+    @property
+    def chats(self) -> bool:
+        """Whether the prompts of a task of lm-evaluation-harness are chats."""
+        return self.apply_chat_template not in (False, None)
 
     def place(self, name: str) -> str:
         """Where a setting was given, for an error: ``--samples``, or ``config.yaml: samples``."""

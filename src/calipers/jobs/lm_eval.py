@@ -29,6 +29,7 @@ from calipers.tasks.lm_eval.config import TaskConfig
 from calipers.tasks.lm_eval.groups import Group, Leaf, Node, Tasks, installed, leaves
 from calipers.tasks.lm_eval.groups import is_task_file as is_task
 from calipers.tasks.lm_eval.loaded import LoadedTask, load_task, trusted
+from calipers.tasks.lm_eval.turns import PLAIN, Manner
 from calipers.tasks.task import Suite
 
 MOST_TOKENS: Final = 256  # of a completion, where a task does not say: lm-evaluation-harness' own
@@ -44,6 +45,7 @@ class Wanted:
     predict_only: bool = False
     trust: bool = False
     samples: int | None = None  # of a document; None: as the task says
+    manner: Manner = PLAIN  # how its prompts are written
 
 
 def is_task_file(path: str) -> bool:
@@ -165,7 +167,7 @@ def load(leaf: Leaf, wanted: Wanted) -> LoadedTask:
     config = trusted(config, leaf.file, trust=wanted.trust, scored=not wanted.predict_only)
     if wanted.predict_only:
         config = replace(config, metric_list=[{"metric": "bypass"}])
-    return load_task(config, leaf.file, trust=wanted.trust)
+    return replace(load_task(config, leaf.file, trust=wanted.trust), manner=wanted.manner)
 
 
 def shots(config: TaskConfig, asked: int | None) -> int:

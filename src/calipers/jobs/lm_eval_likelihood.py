@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 from calipers.dialects.lm_eval_scoring import Way, answered, score_documents, target_of
 from calipers.errors import CalipersError, InputError, VerifierError
 from calipers.jobs.job import Job
+from calipers.jobs.lm_eval_chat import check_model
 from calipers.jobs.lm_eval_judge import VERIFIER, averaged, number_of, scoring
 from calipers.run.client import Client, Completion
 from calipers.run.likelihood import Continuation, Likelihoods, Line, Rolling, Text, likelihoods, read_back
@@ -40,13 +41,15 @@ def asking(client: Client, job: Job, suite: Suite) -> Client:
 
     Stored completions hold the likelihoods already.
     """
-    if suite.metadata["lm_eval"]["config"]["output_type"] == GENERATION:
+    written = suite.metadata["lm_eval"]["config"]["output_type"] == GENERATION
+    check_model(job, written=written)
+    if written:
         return client
     if job.samples > 1:
         raise InputError.at(job.place("samples"), f"is {job.samples}", "expected 1: every likelihood would be the same")
     if job.system_prompt is not None:
         wrong = "a likelihood is asked of one text, which has no system turn"
-        raise InputError.at(job.place("system_prompt"), wrong, "put the words into the task's description")
+        raise InputError.at(job.place("system_prompt"), wrong, "expected --system-instruction")
     if job.model.startswith("replay/"):
         return client
     return Likelihoods(client, likelihoods(client, job.model), job.price)
@@ -60,7 +63,7 @@ def texts(task: LoadedTask) -> Iterator[tuple[int, list[Text]]]:
 
 def _text(task: LoadedTask, number: int, args: tuple[Any, ...]) -> Text:
     for field, value in zip(("doc_to_text", "doc_to_target")[-len(args) :], args, strict=True):
-        if not isinstance(value, str):
+        if not isinstance(value, str) and not (task.manner.chat and field == "doc_to_text"):
             raise InputError.at(task.place(field, number), f"is {value!r}", "expected a text to ask the likelihood of")
     return Continuation(*args) if len(args) > 1 else Rolling(*args)
 

@@ -15,10 +15,12 @@ import msgspec
 from calipers.comparison.values import Document, Summed
 from calipers.dialects.lm_eval_scoring import TaskScores, Way, answered, score_documents
 from calipers.errors import InputError
+from calipers.jobs.lm_eval_chat import shown
 from calipers.jobs.lm_eval_judge import scoring
 from calipers.jobs.lm_eval_likelihood import responses_of
 from calipers.readers.run_plan import whole
 from calipers.reports.lm_eval import digest, dumped, line_text, sample_row
+from calipers.run.clients.hf_template import Local
 from calipers.run.likelihood import read_back
 from calipers.scores.entries import GENERATION
 from calipers.tasks.lines import opened
@@ -111,13 +113,16 @@ def document_values(scored: Scored) -> Iterator[Document]:
         yield str(number), digest(dumped(scored.task.docs[number])), held
 
 
-def sample_lines(scored: Scored) -> Iterator[str]:
-    """The lines of ``samples_<task>.jsonl``: all documents of the first pipeline, then of the next."""
+def sample_lines(scored: Scored, local: Local | None = None) -> Iterator[str]:
+    """The lines of ``samples_<task>.jsonl``: all documents of the first pipeline, then of the next.
+
+    Chats are written as the ``local`` model's template puts them.
+    """
     task = scored.task
     asked: dict[int, list[tuple[Any, ...]]] = {}
     for request in requests(task, Asking()):
         if request.doc_id in scored.responses:
-            asked.setdefault(request.doc_id, []).append(request.args)
+            asked.setdefault(request.doc_id, []).append((shown(request.args[0], local), *request.args[1:]))
     for one in scored.scores.pipelines:
         for at, (number, said) in enumerate(scored.responses.items()):
             doc: Any = task.docs[number]

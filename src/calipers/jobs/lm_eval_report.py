@@ -22,11 +22,12 @@ from calipers.comparison.values import lines
 from calipers.dialects.lm_eval_results import Ran, file_name, run_results
 from calipers.jobs.job import Job
 from calipers.jobs.lm_eval import Wanted, found, groups, loaded
+from calipers.jobs.lm_eval_chat import about, local, manner
 from calipers.jobs.lm_eval_numbers import Scored, document_values, sample_lines, score_run, ways
 from calipers.jobs.lm_eval_sure import Sure, sure, sure_groups
 from calipers.metrics.lm_eval_task import TaskNumbers
 from calipers.readers.run_plan import LOG
-from calipers.reports.lm_eval import NOT_AVAILABLE, file_text, task_hash
+from calipers.reports.lm_eval import NOT_AVAILABLE, file_text, results_object, task_hash
 from calipers.reports.lm_eval_table import table
 from calipers.tasks.lm_eval.groups import Group, leaves
 
@@ -89,9 +90,12 @@ class Theirs:
     def write(self, folder: Path, moment: datetime) -> list[Path]:
         """Its results file and its samples files, below a folder."""
         time = moment.isoformat(timespec="microseconds")
-        samples = {part.name: list(sample_lines(part.scored)) for part in self.parts}
+        job = self.parts[0].job
+        chats = local(job)
+        samples = {part.name: list(sample_lines(part.scored, chats)) for part in self.parts}
         hashes = {name: task_hash([json.loads(line) for line in lines]) for name, lines in samples.items()}
-        texts = {file_name(self.model, time): file_text({**self.results, "task_hashes": hashes})}
+        results = results_object(**{**self.results, "task_hashes": hashes, **about(job, chats)})
+        texts = {file_name(self.model, time): file_text(results)}
         texts |= {file_name(self.model, time, task): "".join(lines) for task, lines in samples.items()}
         for name, text in texts.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -179,4 +183,4 @@ def _finite(value: float) -> float | None:
 
 
 def _wanted(job: Job) -> Wanted:
-    return Wanted(job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples)
+    return Wanted(job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples, manner(job))

@@ -15,10 +15,14 @@ from calipers.errors import InputError
 from calipers.jobs import papers
 from calipers.jobs.job import Job
 from calipers.jobs.lm_eval import Wanted, loaded
+from calipers.jobs.lm_eval_chat import manner
 from calipers.jobs.lm_eval_suite import suite
 from calipers.readers.run_plan import PLAN, is_run, read_plan
 
-KEPT = ("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "confidence", "seed")
+KEPT = (
+    *("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "confidence", "seed"),
+    *("apply_chat_template", "fewshot_as_multiturn", "system_instruction"),
+)
 
 
 class _Setting(msgspec.Struct):
@@ -34,10 +38,11 @@ def is_theirs(path: str) -> bool:
     return is_run(path) and _settings(path).get("lm_eval") is not None
 
 
-def stored_runs(paths: Sequence[str]) -> tuple[list[tuple[Job, Path]], list[str]]:
+def stored_runs(paths: Sequence[str], *, trust: bool = False) -> tuple[list[tuple[Job, Path]], list[str]]:
     """The runs in some folders, as `lm_eval_report.theirs` takes them; and notes on task files that have changed.
 
-    A run's own word that its code is to be trusted is not enough: who reads it may be somebody else.
+    A run's own word that its code is to be trusted is not enough, as who reads it may be somebody else: ``trust`` is
+    the reader's.
     """
     found: list[tuple[Job, Path]] = []
     notes: list[str] = []
@@ -47,9 +52,9 @@ def stored_runs(paths: Sequence[str]) -> tuple[list[tuple[Job, Path]], list[str]
         if not isinstance(held.get("benchmark"), str) or not isinstance(held.get("model"), str):
             raise InputError.at(str(Path(path) / PLAN), "does not say what was run", "expected the plan of a run")
         held["include_path"] = tuple(held.get("include_path") or ())
-        job = Job(**held)
+        job = Job(**held, trust=trust)
         judged = settings.get("predict_only") is not True  # its plan is of tasks that nobody scores
-        wanted = Wanted(job.include_path, job.num_fewshot, predict_only=not judged)
+        wanted = Wanted(job.include_path, job.num_fewshot, predict_only=not judged, trust=trust, manner=manner(job))
         asked = suite(loaded(job.benchmark, str(job.lm_eval), wanted), scored=judged)
         if papers.identity(job, asked)["tasks"] != read_plan(path).identity.get("tasks"):
             notes.append(f"{path}: {job.benchmark} is not what it was when it was run; it is scored as it is now")

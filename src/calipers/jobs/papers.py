@@ -30,7 +30,12 @@ def identity(job: Job, suite: Suite, endpoint: str | None = None) -> dict[str, A
         "tasks": _content(suite.tasks),
         "model": job.model,
         **({} if endpoint is None else {ENDPOINT: endpoint}),
-        "prompt": {"system": job.system_prompt, "template": job.user_template, "api": job.api},
+        "prompt": {
+            "system": job.system_prompt,
+            "template": job.user_template,
+            "api": job.api,
+            **({"chat_template": job.apply_chat_template} if isinstance(job.apply_chat_template, str) else {}),
+        },
         "sampling": {
             "max_tokens": job.max_tokens,
             "temperature": job.temperature,

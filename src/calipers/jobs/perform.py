@@ -99,7 +99,7 @@ def perform(job: Job, screen: Screen | None = None, tell: Callable[[str], None] 
     secrets = Secrets()
     secrets.add_named(job.gen_kwargs)
     judges = {name: opened(judge, secrets) for name, judge in named.items()}
-    connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets)
+    connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets, _template(job))
     client = _client(job, suite, connection)
     order = shuffled(tasks, job.seed)
     source = endpoint(job.model, job.base_url)
@@ -263,11 +263,14 @@ def _scoring(job: Job) -> Plan:
 
 def _suite(job: Job) -> tuple[Suite, Mapping[str, NamedVerifier]]:
     """The benchmark, and the verifiers that it brings itself."""
+    from calipers.jobs.lm_eval_chat import check_apart, manner
+
     if job.lm_eval is None:
+        check_apart(job)
         return load_suite(job.benchmark), {}
     from calipers.jobs.lm_eval import Wanted, prepared
 
-    wanted = Wanted(job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples)
+    wanted = Wanted(job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples, manner(job))
     return prepared(job.benchmark, job.lm_eval, wanted)
 
 
@@ -310,3 +313,9 @@ def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Jo
     if asked is None or job.predict_only:
         return None
     return Headline(asked, len(order), job.samples, scoring.confidence, scoring.missing)
+
+
+def _template(job: Job) -> str | None:
+    from calipers.jobs.lm_eval_chat import template
+
+    return template(job) if job.lm_eval is not None else None

@@ -94,8 +94,12 @@ def sample_row(
     pipeline: str,
     scores: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """A document's line under one pipeline; ``arguments`` are those of each request, the prompt first."""
-    prompt = str(arguments[0][0]) if arguments and arguments[0] else ""
+    """A document's line under one pipeline; ``arguments`` are those of each request, the prompt first.
+
+    A chat is a list of one text, its turns as JSON.
+    """
+    prompt = arguments[0][0] if arguments and arguments[0] else ""
+    prompt = str(prompt[0] if isinstance(prompt, list) else prompt)
     named = {
         f"gen_args_{number}": {f"arg_{place}": value for place, value in enumerate(request)}
         for number, request in enumerate(arguments)

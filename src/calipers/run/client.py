@@ -71,6 +71,7 @@ class Connection:
     most: int = 64  # calls in flight at once
     price: Price | None = None
     secrets: Secrets = field(default_factory=Secrets)  # a client adds the keys it uses
+    template: str | None = None  # of a local model, for chats as lm-evaluation-harness writes them; "": its own
 
 
 class Client(Protocol):

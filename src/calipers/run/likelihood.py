@@ -30,10 +30,11 @@ class Continuation:
     """A text after another: asks how likely the second is once the model has read the first.
 
     Spaces that end the context count as the continuation's, as that is where a tokenizer keeps them.
-    An empty context stands for the beginning of a text.
+    An empty context stands for the beginning of a text; one that is a chat is what a local model's template
+    makes of its turns.
     """
 
-    context: str
+    context: Prompt
     continuation: str
 
 

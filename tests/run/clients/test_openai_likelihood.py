@@ -96,6 +96,10 @@ def test_a_server_that_puts_nothing_before_a_text(ways):
         (Continuation("the", "n"), "the continuation 'n' has no tokens of its own"),  # "then" is one token
         (Continuation("the " * 50, "cat"), "HTTP 400: This model's maximum context length is 40 tokens"),
         (Rolling("not the " * 50), "HTTP 400: This model's maximum context length is 40 tokens"),
+        (
+            Continuation([{"role": "user", "content": "the"}], "cat"),
+            "the context is a chat and only text can be scored",
+        ),
         (Continuation("a", "\ud800"), "the request cannot be written as JSON"),
     ],
 )

@@ -5,6 +5,7 @@ from tasks.lm_eval.given import DOCS, task
 
 from calipers.errors import InputError
 from calipers.tasks.lm_eval.requests import Asking, gold, requests
+from calipers.tasks.lm_eval.turns import Manner
 
 TRAIN = [{"q": f"t{i}", "a": f"b{i}", "c": ["x", "y"], "n": i % 2} for i in range(5)]
 
@@ -103,7 +104,7 @@ def test_how_an_answer_begins(question, prefix, delimiter, prompt, example):
     ],
 )
 def test_what_stands_before_it_all(system, description, head):
-    assert prompts(task(description=description), limit=1, system=system) == [f"{head}q0"]
+    assert prompts(task(description=description), limit=1, manner=Manner(system=system)) == [f"{head}q0"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_which_documents_are_asked(asking, ids):
 )
 def test_a_chat_template_parts_question_and_choice(prefix, continuation):
     made = task(output_type="multiple_choice", doc_to_choice="c", doc_to_target="n", gen_prefix=prefix)
-    assert next(requests(made, Asking(chat=True))).args[1] == continuation
+    assert next(requests(made, Asking(manner=Manner(chat=True)))).args[1] == continuation
 
 
 def test_each_request_has_settings_of_its_own():

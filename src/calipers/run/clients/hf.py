@@ -17,6 +17,7 @@ from calipers.run.clients.hf_gather import Gathering
 from calipers.run.clients.hf_generate import Bounds, completions
 from calipers.run.clients.hf_idle import Stamp, leave, take
 from calipers.run.clients.hf_score import Texts, scores
+from calipers.run.clients.hf_template import Template
 from calipers.run.clients.hf_trunks import Trunks
 from calipers.run.likelihood import Scored
 
@@ -54,6 +55,7 @@ class HfModel:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="calipers-model")
         self._taken: tuple[Stamp, Checkpoint] | ClientError | None = None
         self._trunks: Trunks | None = None
+        self._template = None if connection.template is None else Template(connection.template, self.notes)
         self._completions: Gathering[Request, Completion] = Gathering(self._thread, self._complete)
         self._scores: Gathering[Texts, list[Scored]] = Gathering(self._thread, self._score)
 
@@ -77,11 +79,13 @@ class HfModel:
         connection, chat = self._connection, self._connection.api == "chat"
 
         def work(checkpoint: Checkpoint) -> Sequence[Completion | Exception]:
-            turns = chat and not checkpoint.chats and any(not isinstance(one.prompt, str) for one in requests)
+            bare = chat and self._template is None and not checkpoint.chats
+            turns = bare and any(not isinstance(one.prompt, str) for one in requests)
             if turns and NO_TEMPLATE not in self.notes:
                 self.notes.append(NO_TEMPLATE)
             bounds = Bounds(connection.most, connection.timeout, self._closed)
-            return completions(checkpoint, self._trunks_of(checkpoint), requests, chat, bounds, connection.price)
+            trunks, price = self._trunks_of(checkpoint), connection.price
+            return completions(checkpoint, trunks, requests, chat, bounds, price, self._template)
 
         return self._with_model(work, len(requests))
 
@@ -89,7 +93,7 @@ class HfModel:
         most = self._connection.most
 
         def work(checkpoint: Checkpoint) -> Sequence[list[Scored] | Exception]:
-            return scores(checkpoint, self._trunks_of(checkpoint), calls, most, self._closed)
+            return scores(checkpoint, self._trunks_of(checkpoint), calls, most, self._closed, self._template)
 
         return self._with_model(work, len(calls))
 

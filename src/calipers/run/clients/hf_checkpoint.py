@@ -9,6 +9,7 @@ from typing import Any
 
 from calipers.errors import ClientError
 from calipers.run.client import Request
+from calipers.run.clients.hf_template import Template
 from calipers.run.clients.prompt import as_text
 from calipers.tasks.task import Message
 
@@ -50,9 +51,14 @@ class Checkpoint:
         text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=True)
         return text
 
-    def prompt(self, request: Request, chat: bool) -> list[int]:
-        """The tokens of a request: by the checkpoint's own template for a chat, else its plain text."""
-        if not chat:
+    def prompt(self, request: Request, chat: bool, template: Template | None = None) -> list[int]:
+        """The tokens of a request: by the checkpoint's own template for a chat, else its plain text.
+
+        A ``template`` that is given is put around turns as lm-evaluation-harness does it.
+        """
+        if template is not None and not isinstance(request.prompt, str):
+            text = template.around(self.tokenizer, request.messages)
+        elif not chat:
             text = as_text(request, "use the chat route")
         elif self.chats:
             return self.encode(self._templated(_plain(request.messages)), whole=False)

@@ -20,6 +20,7 @@ from calipers.run.clients.hf_batches import in_batches
 from calipers.run.clients.hf_checkpoint import Checkpoint
 from calipers.run.clients.hf_read import Reader
 from calipers.run.clients.hf_sampling import Sampling, drawn, sampling_of, truncates
+from calipers.run.clients.hf_template import Template
 from calipers.run.clients.hf_trunks import Tokens, Trunks
 
 DEFAULT_TOKENS = 256  # of an answer, when nobody says; EvSys' and lm-eval's number
@@ -63,13 +64,14 @@ def completions(
     chat: bool,
     bounds: Bounds,
     price: Price | None,
+    template: Template | None = None,
 ) -> list[Completion | ClientError]:
     """The answers to some requests, in their order; an error in the place of a request that has none."""
     ends: list[Completion | ClientError | None] = [None] * len(requests)
     rows = []
     for place, request in enumerate(requests):
         try:
-            rows.append(_prompted(checkpoint, place, request, chat))
+            rows.append(_prompted(checkpoint, place, request, chat, template))
         except ClientError as error:
             ends[place] = error
     most = bounds.most if checkpoint.shares else 1  # a row that is filled up would be misread
@@ -91,9 +93,9 @@ def completions(
     return [end for end in ends if end is not None]
 
 
-def _prompted(checkpoint: Checkpoint, place: int, request: Request, chat: bool) -> Prompted:
+def _prompted(checkpoint: Checkpoint, place: int, request: Request, chat: bool, template: Template | None) -> Prompted:
     sampling = sampling_of(request)
-    tokens = checkpoint.prompt(request, chat)
+    tokens = checkpoint.prompt(request, chat, template)
     limit = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
     if truncates(request):
         if limit >= checkpoint.longest:

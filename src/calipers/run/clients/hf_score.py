@@ -23,6 +23,7 @@ from calipers.run.clients.hf_batches import in_batches
 from calipers.run.clients.hf_checkpoint import Checkpoint
 from calipers.run.clients.hf_read import Reader
 from calipers.run.clients.hf_spans import Span, Tokens, spans
+from calipers.run.clients.hf_template import Template
 from calipers.run.clients.hf_trunks import Trunks
 from calipers.run.likelihood import Continuation, Rolling, Scored
 
@@ -34,13 +35,18 @@ WORTH = 32  # tokens a family must save before its context is read by itself, wh
 
 
 def scores(
-    checkpoint: Checkpoint, trunks: Trunks, calls: Sequence[Texts], most: int, closed: threading.Event
+    checkpoint: Checkpoint,
+    trunks: Trunks,
+    calls: Sequence[Texts],
+    most: int,
+    closed: threading.Event,
+    template: Template | None = None,
 ) -> list[list[Scored] | ClientError]:
     """The likelihoods of the texts of some calls; an error in the place of a call that has none."""
     cut: list[list[list[Span]] | ClientError] = []
     for call in calls:
         try:
-            cut.append([spans(checkpoint, text) for text in call])
+            cut.append([spans(checkpoint, text, template) for text in call])
         except ClientError as error:
             cut.append(error)
     wanted = [span for call in cut if not isinstance(call, ClientError) for text in call for span in text]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from calipers.errors import ClientError
 from calipers.run.clients.hf_checkpoint import Checkpoint
+from calipers.run.clients.hf_template import Template
 from calipers.run.likelihood import Continuation, Rolling
 
 Tokens = tuple[int, ...]
@@ -28,12 +29,15 @@ class Span:
         return self.context + self.scored[:-1]
 
 
-def spans(checkpoint: Checkpoint, request: Continuation | Rolling) -> list[Span]:
-    """The spans of a text: one for a continuation, one per window for a whole text, none for an empty one."""
+def spans(checkpoint: Checkpoint, request: Continuation | Rolling, template: Template | None = None) -> list[Span]:
+    """The spans of a text: one for a continuation, one per window for a whole text, none for an empty one.
+
+    A context that is a chat is what the ``template`` makes of it.
+    """
     if isinstance(request, Rolling):
         tokens = checkpoint.encode(request.text)
         return list(windows(tokens, _beginning(checkpoint), checkpoint.longest)) if tokens else []
-    context, scored = _pair(checkpoint, request)
+    context, scored = _pair(checkpoint, _before(checkpoint, request, template), request.continuation)
     if not scored:
         raise ClientError(f"the continuation {request.continuation!r} has no tokens of its own", kind="prompt")
     if len(scored) > checkpoint.longest:
@@ -60,11 +64,18 @@ def windows(tokens: Sequence[int], prefix: int, longest: int) -> Iterator[Span]:
         done = end
 
 
-def _pair(checkpoint: Checkpoint, request: Continuation) -> tuple[list[int], list[int]]:
+def _before(checkpoint: Checkpoint, request: Continuation, template: Template | None) -> str:
+    if isinstance(request.context, str):
+        return request.context
+    if template is None:
+        raise ClientError("the context is a chat, and no chat template is asked for", kind="prompt", hopeless=True)
+    return template.around(checkpoint.tokenizer, request.context)
+
+
+def _pair(checkpoint: Checkpoint, context: str, continuation: str) -> tuple[list[int], list[int]]:
     """The tokens of context and continuation, which are encoded together: that is how the model knows them."""
-    context = request.context.rstrip()
-    whole = request.context + request.continuation
-    before = checkpoint.encode(context) if request.context else []
+    whole = context + continuation
+    before = checkpoint.encode(context.rstrip()) if context else []
     if before:
         return before, checkpoint.encode(whole)[len(before) :]
     tokens = checkpoint.encode(whole, whole=False)

@@ -129,6 +129,8 @@ class ScoringModel:
             return await self._from(text.text, 0) if text.text else Scored(0.0, True, 0)
         if not text.continuation:
             raise _empty(text)
+        if not isinstance(text.context, str):
+            raise ClientError("the context is a chat and only text can be scored here", kind="prompt")
         return await self._from(text.context + text.continuation, len(text.context.rstrip()), text)
 
     async def _from(self, prompt: str, at: int, text: Continuation | None = None) -> Scored:

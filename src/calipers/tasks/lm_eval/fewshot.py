@@ -14,6 +14,7 @@ from calipers.errors import InputError
 from calipers.tasks.lm_eval.config import shown
 from calipers.tasks.lm_eval.loaded import LoadedTask
 from calipers.tasks.lm_eval.template import Doc, called, field_of
+from calipers.tasks.lm_eval.turns import Turn
 
 SEED = 1234
 
@@ -45,12 +46,12 @@ class Sampler:
         return found
 
 
-def written(task: LoadedTask, examples: Sequence[Doc]) -> str:
+def written(task: LoadedTask, examples: Sequence[Doc]) -> list[Turn]:
     """The examples as they stand before a question."""
-    return "".join(_example(task, example) for example in examples)
+    return [turn for example in examples for turn in _example(task, example)]
 
 
-def _example(task: LoadedTask, example: Doc) -> str:
+def _example(task: LoadedTask, example: Doc) -> list[Turn]:
     shots = task.config.fewshot_config
     question, choices, answer = (
         task.text(example, shots=shots),
@@ -60,19 +61,22 @@ def _example(task: LoadedTask, example: Doc) -> str:
     prefix = field_of(shots.gen_prefix, example, task.place("gen_prefix"))
     if task.multiple_inputs:
         question, choices = _chosen(task, choices, question), None
-    return turn(task, question, _answer(task, choices, answer), prefix, shots.target_delimiter, shots.fewshot_delimiter)
+    return turns(
+        task, question, _answer(task, choices, answer), prefix, shots.target_delimiter, shots.fewshot_delimiter
+    )
 
 
-def turn(task: LoadedTask, question: Any, answer: str, prefix: str | None, delimiter: str, ending: str = "") -> str:
+def turns(
+    task: LoadedTask, question: Any, answer: str, prefix: str | None, delimiter: str, ending: str = ""
+) -> list[Turn]:
     """A question and its answer; without an answer, the question and how its answer begins."""
     if not isinstance(question, str):
         raise InputError.at(task.place("doc_to_text"), f"is {shown(question)}", "expected a text")
-    if prefix:
-        begin = question + (delimiter if _needs_space(question, prefix) else "")
-        if not answer:
-            return begin + prefix
-        return begin + joined(prefix, answer, " ") + ending
-    return question + delimiter + answer + ending if answer else question
+    if not (answer or prefix):
+        return [Turn("user", question)]
+    parted = _needs_space(question, prefix) if prefix else True
+    said = Turn("assistant", joined(prefix, answer, " "), ending) if answer else Turn("assistant", prefix or "")
+    return [Turn("user", question, delimiter if parted else ""), said]
 
 
 def joined(left: str | None, right: str | None, delimiter: str) -> str:

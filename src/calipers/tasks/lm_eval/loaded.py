@@ -11,6 +11,7 @@ from calipers.tasks.lm_eval.config import FewShot, TaskConfig
 from calipers.tasks.lm_eval.documents import Rows, Splits, load_splits, processed, united
 from calipers.tasks.lm_eval.functions import refuse_untrusted, with_functions
 from calipers.tasks.lm_eval.template import Doc, called, choices_of, field_of, target_of, text_of
+from calipers.tasks.lm_eval.turns import PLAIN, Manner
 from calipers.tasks.lm_eval.yaml import TaskFile
 
 SCORING = ("metric_list", "filter_list", "process_results", "scorer")  # not needed where nothing is scored
@@ -27,6 +28,7 @@ class LoadedTask:
     columns: Sequence[str]
     multiple_inputs: bool = False  # the choices are contexts, the target is their shared continuation
     multiple_targets: bool = False  # any of several targets is right
+    manner: Manner = PLAIN  # how its prompts are written
 
     def place(self, field: str, number: int | None = None) -> str:
         """Where a field stands, and for which document it is worked out."""

@@ -9,10 +9,12 @@ from typing import Any
 
 from calipers.errors import InputError
 from calipers.tasks.lm_eval.config import shown
-from calipers.tasks.lm_eval.fewshot import SEED, Sampler, joined, turn, written
+from calipers.tasks.lm_eval.fewshot import SEED, Sampler, joined, turns, written
 from calipers.tasks.lm_eval.loaded import LoadedTask, check_index
 from calipers.tasks.lm_eval.selection import selected
 from calipers.tasks.lm_eval.template import Doc, field_of
+from calipers.tasks.lm_eval.turns import Manner, Turn, prompt
+from calipers.tasks.task import Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +35,15 @@ class Asking:
     samples: Sequence[int] | None = None
     rank: int = 0  # of `world` processes that share the documents
     world: int = 1
-    system: str | None = None
     seed: int = SEED
-    chat: bool = False  # a chat template is put around it, and parts question and answer
+    manner: Manner | None = None  # None: the task's own
 
 
 def requests(task: LoadedTask, asking: Asking = Asking()) -> Iterator[Instance]:  # noqa: B008
     """Every request, in order. Examples are drawn document after document, so order is part of the matter."""
-    sampler = Sampler(task, asking.seed)
+    sampler, manner = Sampler(task, asking.seed), asking.manner or task.manner
     for doc_id, doc in chosen(task, asking):
-        yield from _of(task, doc_id, doc, contexts(task, sampler, doc_id, doc, asking.system), asking.chat)
+        yield from _of(task, doc_id, doc, contexts(task, sampler, doc_id, doc, manner), manner.chat)
 
 
 def chosen(task: LoadedTask, asking: Asking) -> Iterator[tuple[int, Doc]]:
@@ -53,39 +54,40 @@ def chosen(task: LoadedTask, asking: Asking) -> Iterator[tuple[int, Doc]]:
     yield from ((row, task.docs[row]) for row in rows)
 
 
-def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc, system: str | None) -> str | list[str]:
-    """What the model sees before the answer; one text per choice where the choices are contexts."""
+def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc, manner: Manner) -> list[Prompt]:
+    """What the model sees before the answer: one prompt, or one per choice where the choices are contexts."""
     config = task.config
     description = field_of(config.description, doc, task.place("description", number))
-    head = joined(system, description, config.fewshot_delimiter)
+    system = joined(manner.system, description, config.fewshot_delimiter)
+    head = [Turn("system", system)] if system else []
     count = config.num_fewshot or 0
     if count:
         head += written(task, sampler.draw(doc, count))
     prefix = task.prefix(doc, number)
     if task.multiple_inputs:
         choices = task.choices(doc, number) or []
-        return [head + turn(task, one, "", prefix, "") for one in choices]
-    return head + turn(task, task.text(doc, number), "", prefix, config.target_delimiter)
+        return [prompt([*head, *turns(task, one, "", prefix, "")], manner) for one in choices]
+    return [prompt([*head, *turns(task, task.text(doc, number), "", prefix, config.target_delimiter)], manner)]
 
 
-def _of(task: LoadedTask, doc_id: int, doc: Doc, context: str | list[str], chat: bool) -> Iterator[Instance]:
+def _of(task: LoadedTask, doc_id: int, doc: Doc, before: list[Prompt], chat: bool) -> Iterator[Instance]:
     config = task.config
     if config.output_type == "multiple_choice":
-        pairs = _pairs(task, doc_id, doc, context, chat)
+        pairs = _pairs(task, doc_id, doc, before, chat)
         yield from (Instance("loglikelihood", doc_id, idx, pair) for idx, pair in enumerate(pairs))
         return
-    if isinstance(context, list) and config.output_type != "loglikelihood_rolling":
+    if task.multiple_inputs and config.output_type != "loglikelihood_rolling":
         wrong = f"choices are contexts only in multiple_choice, and this is {config.output_type}"
         raise InputError.at(task.place("doc_to_text", doc_id), wrong, "expected a text")
     if config.output_type == "generate_until":
-        args: tuple[Any, ...] = (context, deepcopy(dict(config.generation_kwargs or {})))
+        args: tuple[Any, ...] = (before[0], deepcopy(dict(config.generation_kwargs or {})))
     else:
         target = task.target(doc, doc_id)
-        args = (context, target) if config.output_type == "loglikelihood" else (target,)
+        args = (before[0], target) if config.output_type == "loglikelihood" else (target,)
     yield Instance(config.output_type, doc_id, 0, args)
 
 
-def _pairs(task: LoadedTask, doc_id: int, doc: Doc, context: str | list[str], chat: bool) -> list[tuple[str, str]]:
+def _pairs(task: LoadedTask, doc_id: int, doc: Doc, before: list[Prompt], chat: bool) -> list[tuple[Prompt, str]]:
     config, delimiter = task.config, task.config.target_delimiter
     if chat and (not config.gen_prefix or config.gen_prefix[-1].isspace()):
         delimiter = ""
@@ -93,11 +95,11 @@ def _pairs(task: LoadedTask, doc_id: int, doc: Doc, context: str | list[str], ch
     if choices is None:
         wrong = "a task of multiple_choice without doc_to_choice"
         raise InputError.at(task.place("output_type"), wrong, "expected doc_to_choice")
-    if isinstance(context, list):
+    if task.multiple_inputs:
         target = task.target(doc, doc_id)
-        pairs = [(one, f"{delimiter}{target}") for one in context]
+        pairs = [(one, f"{delimiter}{target}") for one in before]
     else:
-        pairs = [(context, f"{delimiter}{choice}") for choice in choices]
+        pairs = [(before[0], f"{delimiter}{choice}") for choice in choices]
     if any(entry["metric"] == "acc_mutual_info" for entry in config.metric_list or ()):
         pairs += [("", f"{delimiter}{choice}") for choice in choices]
     return pairs
