@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from calipers.errors import InputError
-from calipers.jobs.config import Settings, price, read_config
+from calipers.jobs.config import Settings, load_seeds, price, read_config
 from calipers.jobs.job import Job
 from calipers.tasks.store import names
 
@@ -90,6 +90,8 @@ def _told(given: Mapping[str, Any]) -> Settings:
     told = dict(given)
     if "price" in told:
         told["price"] = price("--price", told["price"])
+    if "load_seeds" in told:
+        told["load_seeds"] = load_seeds("--load-seeds", told["load_seeds"])
     if "gen_kwargs" in told:
         extra = gen_kwargs(told["gen_kwargs"])
         if extra.pop("do_sample", None) is False:  # lm-evaluation-harness' word for temperature 0

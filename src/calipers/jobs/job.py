@@ -10,6 +10,7 @@ from typing import Any, Literal
 from calipers.errors import InputError
 from calipers.jobs.limit import limit_of
 from calipers.run.client import Price
+from calipers.tasks.lm_eval.seeds import LOAD_SEEDS, Seeds
 
 Metrics = Sequence[str | Mapping[str, Any]]
 
@@ -34,6 +35,7 @@ class Job:
     num_fewshot: int | None = None
     include_path: tuple[str, ...] = ()
     trust: bool = False  # run code that came with the data
+    load_seeds: Seeds = LOAD_SEEDS  # under which it is loaded
     # how it is reached
     base_url: str | None = None
     api: Literal["chat", "completions"] = "chat"

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from calipers.dialects.lm_eval_scoring import target_of
+from calipers.jobs.lm_eval_documents import document_hashes
 from calipers.jobs.lm_eval_judge import VERIFIER, scoring
 from calipers.jobs.lm_eval_likelihood import doubts, texts
 from calipers.run.likelihood import as_prompt
@@ -20,12 +21,18 @@ from calipers.scores.entries import GENERATION
 from calipers.tasks.lm_eval.functions import functions_in
 from calipers.tasks.lm_eval.loaded import LoadedTask
 from calipers.tasks.lm_eval.requests import Asking, gold, requests
+from calipers.tasks.lm_eval.seeds import seeded
 from calipers.tasks.lm_eval.yaml import Function
 from calipers.tasks.task import Prompt, Suite, Task
 
 
 def suite(task: LoadedTask, *, scored: bool = True) -> Suite:
     """The questions of a task, and what counts as right for each where they are to be ``scored``."""
+    with seeded(task.seeds):
+        return _suite(task, scored)
+
+
+def _suite(task: LoadedTask, scored: bool) -> Suite:
     digest = scoring_digest(task)
     plan = scoring(task) if scored else []
     tasks = [
@@ -76,7 +83,12 @@ def _unused(task: LoadedTask) -> Iterator[str]:
 def described(task: LoadedTask) -> dict[str, Any]:
     """What lm-evaluation-harness would dump of the task, as JSON; functions by their names."""
     config: dict[str, Any] = plain(task.config.dumped())
-    return {"config": config, "multiple_targets": task.multiple_targets, "documents": len(task.docs)}
+    return {
+        "config": config,
+        "multiple_targets": task.multiple_targets,
+        "documents": len(task.docs),
+        "document_hashes": document_hashes(task),
+    }
 
 
 def scoring_digest(task: LoadedTask) -> str:

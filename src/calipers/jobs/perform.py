@@ -44,6 +44,7 @@ from calipers.tasks.store import load_suite
 from calipers.tasks.task import Suite, Task
 
 if TYPE_CHECKING:
+    from calipers.jobs.lm_eval import Loaded
     from calipers.jobs.lm_eval_report import Part
 
 RUNS = Path("runs")
@@ -75,31 +76,36 @@ class Report:
         return not self.stopped and sum(one.gaps for one in ledgers) == answered
 
 
-def perform(job: Job, screen: Screen | None = None) -> Report:
+def perform(job: Job, screen: Screen | None = None, tasks: Loaded | None = None) -> Report:
     """Run a job, or go on with it, and score what is there.
 
+    ``tasks`` are those that jobs before this one have loaded; None: this one is alone.
     InputError, before the first call, for whatever cannot work, and SandboxError where a verifier needs a sandbox and
     there is none; ClientError when the first call says that no other would fare better.
     """
-    suite, own = _suite(job)
+    suite, own, tasks = _suite(job, tasks)
     taken = suite.tasks[: first(len(suite.tasks), job.limit)]
-    tasks = [replace(task, verifier=None) if job.predict_only else task for task in taken]
-    if not tasks:
+    questions = [replace(task, verifier=None) if job.predict_only else task for task in taken]
+    if not questions:
         raise InputError.at(job.benchmark, "no tasks", "expected at least one")
     scoring = _scoring(job)
     until = Until.of(job.until, scoring) if job.until else None
     if until and until.asked.text not in [one.text for one in scoring.asked]:
         scoring = replace(scoring, asked=[*scoring.asked, until.asked])
-    named, doubts = _judges(tasks, own, lenient=scoring.dialect.name == "evsys")
+    named, doubts = _judges(questions, own, lenient=scoring.dialect.name == "evsys")
     secrets = Secrets()
     secrets.add_named(job.gen_kwargs)
     judges = {name: opened(judge, secrets) for name, judge in named.items()}
     connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets)
     client = _client(job, suite, connection)
-    order = shuffled(tasks, job.seed)
+    order = shuffled(questions, job.seed)
     identity = papers.identity(job, suite)
     name = folder_name(suite.name, job.model, identity)
     path = job.out if job.out and not job.among else (job.out or RUNS) / name
+    if job.lm_eval is not None:
+        from calipers.jobs.lm_eval_documents import check_documents
+
+        check_documents(path, suite.metadata["lm_eval"]["document_hashes"])
     with Folder.open(path, identity, papers.plan(job, suite, order), secrets.scrub_bytes) as folder:
         order.sort(key=lambda task: folder.place[task.id])  # what was planned before is done first
 
@@ -147,7 +153,7 @@ def perform(job: Job, screen: Screen | None = None) -> Report:
             finished = watcher.headline.settled_all(max(before, loop.begun))
             _keep(folder, stop, status, finished=finished)
         result = score_plan([str(path)], scoring)
-        part, said = _part(job, path)
+        part, said = _part(job, path, tasks)
         _keep_documents(part, folder)
         result = _with_parts(result, [part])
         folder.write("result.json", safe_json(result.to_json()).encode())
@@ -194,14 +200,14 @@ def together(reports: Sequence[Report]) -> list[Result]:
     ]
 
 
-def _part(job: Job, folder: Path) -> tuple[Part | None, list[str]]:
+def _part(job: Job, folder: Path, tasks: Loaded | None) -> tuple[Part | None, list[str]]:
     """A run in lm-evaluation-harness' terms where it is of one of its tasks; and a note where it has no numbers."""
     if job.lm_eval is None:
         return None, []
     from calipers.jobs.lm_eval_report import part
 
     try:
-        return part(job, folder), []
+        return part(job, folder, tasks), []
     except CalipersError as error:
         return None, [f"lm-evaluation-harness' own numbers: {error}"]
 
@@ -240,14 +246,14 @@ def _scoring(job: Job) -> Plan:
     return replace(plan, asked=()) if job.predict_only else plan  # an answer that nobody judged is worth nothing yet
 
 
-def _suite(job: Job) -> tuple[Suite, Mapping[str, NamedVerifier]]:
-    """The benchmark, and the verifiers that it brings itself."""
+def _suite(job: Job, tasks: Loaded | None) -> tuple[Suite, Mapping[str, NamedVerifier], Loaded | None]:
+    """The benchmark, the verifiers that it brings itself, and the tasks that are loaded by now."""
     if job.lm_eval is None:
-        return load_suite(job.benchmark), {}
-    from calipers.jobs.lm_eval import Wanted, prepared
+        return load_suite(job.benchmark), {}, tasks
+    from calipers.jobs.lm_eval import Loaded, prepared, wanted
 
-    wanted = Wanted(job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples)
-    return prepared(job.benchmark, job.lm_eval, wanted)
+    tasks = tasks or Loaded()
+    return *prepared(job.benchmark, job.lm_eval, wanted(job), tasks), tasks
 
 
 def _client(job: Job, suite: Suite, connection: Connection) -> Client:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -202,7 +203,7 @@ def processed(rows: Rows, function: Any, place: str) -> Rows:
     dataset = _dataset(rows)
     if dataset is None:
         try:
-            found = function(list(rows))
+            found = function(deepcopy(list(rows)))  # it may change them, and they may be read again
         except AttributeError as error:
             right = "expects a datasets.Dataset; install calipers[hf]"
             raise PluginError(f"{place}: {getattr(function, '__name__', 'it')} {right} ({error})") from error

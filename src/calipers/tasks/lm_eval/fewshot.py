@@ -15,15 +15,13 @@ from calipers.tasks.lm_eval.config import shown
 from calipers.tasks.lm_eval.loaded import LoadedTask
 from calipers.tasks.lm_eval.template import Doc, called, field_of
 
-SEED = 1234
-
 
 class Sampler:
     """Draws the examples of one task."""
 
-    def __init__(self, task: LoadedTask, seed: int = SEED) -> None:
+    def __init__(self, task: LoadedTask, seed: int | None = None) -> None:
         self._task, self._pool = task, list(task.examples)
-        self._random = Random(seed)
+        self._random = Random(task.seeds[3] if seed is None else seed)
         shots = task.config.fewshot_config
         self._same = shots.split == task.config.test_split  # the document itself may be drawn
 

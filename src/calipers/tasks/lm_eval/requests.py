@@ -9,8 +9,9 @@ from typing import Any
 
 from calipers.errors import InputError
 from calipers.tasks.lm_eval.config import shown
-from calipers.tasks.lm_eval.fewshot import SEED, Sampler, joined, turn, written
+from calipers.tasks.lm_eval.fewshot import Sampler, joined, turn, written
 from calipers.tasks.lm_eval.loaded import LoadedTask, check_index
+from calipers.tasks.lm_eval.seeds import seeded
 from calipers.tasks.lm_eval.selection import selected
 from calipers.tasks.lm_eval.template import Doc, field_of
 
@@ -34,12 +35,25 @@ class Asking:
     rank: int = 0  # of `world` processes that share the documents
     world: int = 1
     system: str | None = None
-    seed: int = SEED
+    seed: int | None = None  # of the examples; None: the one that the task was loaded with
     chat: bool = False  # a chat template is put around it, and parts question and answer
 
 
 def requests(task: LoadedTask, asking: Asking = Asking()) -> Iterator[Instance]:  # noqa: B008
-    """Every request, in order. Examples are drawn document after document, so order is part of the matter."""
+    """Every request, in order. Examples are drawn document after document, so order is part of the matter.
+
+    They are made once: a prompt that is drawn at random is the same whenever somebody looks at it.
+    """
+    kept: list[tuple[Asking, list[Instance]]] = task.kept.setdefault("requests", [])
+    made = next((made for one, made in kept if one == asking), None)
+    if made is None:
+        with seeded(task.seeds):
+            made = list(_requests(task, asking))
+        kept.append((asking, made))
+    yield from made
+
+
+def _requests(task: LoadedTask, asking: Asking) -> Iterator[Instance]:
     sampler = Sampler(task, asking.seed)
     for doc_id, doc in chosen(task, asking):
         yield from _of(task, doc_id, doc, contexts(task, sampler, doc_id, doc, asking.system), asking.chat)
