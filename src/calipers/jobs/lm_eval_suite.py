@@ -18,6 +18,7 @@ from calipers.jobs.lm_eval_judge import VERIFIER, scoring
 from calipers.jobs.lm_eval_likelihood import doubts, texts
 from calipers.run.likelihood import as_prompt
 from calipers.scores.entries import GENERATION
+from calipers.tasks.lm_eval.config import TaskConfig
 from calipers.tasks.lm_eval.functions import functions_in
 from calipers.tasks.lm_eval.loaded import LoadedTask
 from calipers.tasks.lm_eval.requests import Asking, gold, requests
@@ -72,12 +73,28 @@ def _unused(task: LoadedTask) -> Iterator[str]:
     if task.config.fewshot_config.fewshot_indices:
         place = task.file.place("fewshot_config")
         yield f"{place}.fewshot_indices: not used, as lm-evaluation-harness 0.4.13 does not use it"
+    if (split := _leaking(task.config)) is not None:
+        told = f"the examples are drawn from the evaluated split {split!r}"
+        more = "a document may be an example in its own prompt, answer included, as in lm-evaluation-harness"
+        yield f"{task.file.place('num_fewshot')}: {told}, and {more}; set fewshot_split to another split to prevent it"
     inside = task.file.place("filter_list")
     pipelines = [(one.get("metric_list"), f"{inside}[{n}]") for n, one in enumerate(task.config.filter_list or ())]
     for listed, place in [(task.config.metric_list, task.file.place("metric_list")), *pipelines]:
         names = [one.get("metric") for one in listed or ()]
         for name in dict.fromkeys(name for name in names if isinstance(name, str) and names.count(name) > 1):
             yield f"{place}: {name} stands there {names.count(name)} times; the last counts, as there"
+
+
+def _leaking(config: TaskConfig) -> str | None:
+    """The evaluated split where its documents are examples, and the document itself is not left out.
+
+    lm-evaluation-harness leaves it out only where the split of the examples has the name of ``test_split``.
+    """
+    shots = config.fewshot_config
+    first = config.training_split or config.validation_split or config.test_split
+    source = shots.split or (first if shots.samples is None else None)
+    leaks = source == config.evaluated_split and shots.split != config.test_split
+    return source if config.num_fewshot and leaks else None
 
 
 def described(task: LoadedTask) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from uuid import uuid4
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.tasks.lm_eval.config import TaskConfig, shown
 from calipers.tasks.lm_eval.files import READERS, SUFFIXES
+from calipers.tasks.lm_eval.functions import is_installed
 from calipers.tasks.lm_eval.template import called
 from calipers.tasks.lm_eval.yaml import TaskFile
 
@@ -176,8 +177,11 @@ def _library(config: TaskConfig, kwargs: dict[str, Any], place: str) -> Splits:
     kwargs.pop("trust_remote_code", None)
     try:
         import datasets  # type: ignore[import-not-found, unused-ignore]  # an extra
-    except ImportError:
+    except ImportError as error:
         wrong = f"{config.dataset_path} is a dataset of the hub"
+        if is_installed("datasets"):
+            wrong += f", and the library datasets is installed but cannot be imported ({error})"
+            raise InputError.at(place, wrong, "repair its installation, or give local files") from None
         raise InputError.at(place, wrong, "install calipers[hf] to load it, or give local files") from None
     try:
         found = datasets.load_dataset(config.dataset_path, config.dataset_name, **kwargs)
@@ -206,6 +210,8 @@ def processed(rows: Rows, function: Any, place: str) -> Rows:
             found = function(deepcopy(list(rows)))  # it may change them, and they may be read again
         except AttributeError as error:
             right = "expects a datasets.Dataset; install calipers[hf]"
+            if is_installed("datasets"):
+                right = "expects a datasets.Dataset, and the library datasets is installed but cannot be imported"
             raise PluginError(f"{place}: {getattr(function, '__name__', 'it')} {right} ({error})") from error
         except Exception as error:
             raise PluginError(f"{place}: failed: {type(error).__name__}: {error}") from error

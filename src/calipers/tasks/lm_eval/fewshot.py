@@ -7,6 +7,7 @@ depend on those before it, as they do in lm-evaluation-harness.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -35,7 +36,8 @@ class Sampler:
             made = called(sampler, self._pool, place)
             found = list(called(made.sample, count, place))
         elif sampler == "first_n":
-            found = self._pool[:count]
+            others = (one for one in self._pool if not self._same or one != doc)
+            found = list(islice(others, count))
         else:
             found = [one for one in self._random.sample(self._pool, needed) if not self._same or one != doc][:count]
         if len(found) != count:

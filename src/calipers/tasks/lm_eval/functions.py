@@ -69,9 +69,15 @@ def _why(error: BaseException) -> str:
         ("lm_eval", "it works only where lm-evaluation-harness is installed"),
         ("datasets", "install calipers[hf]"),
     ):
-        if isinstance(error, ImportError) and name.partition(".")[0] == package:
+        absent = isinstance(error, ImportError) and name.partition(".")[0] == package and not is_installed(package)
+        if absent:
             return f"it imports {package}, which is not installed; {remedy}"
     return f"{type(error).__name__}: {error}"
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be found, without importing it."""
+    return sys.modules.get(package) is not None or importlib.util.find_spec(package) is not None
 
 
 def _module(function: Function) -> ModuleType:
