@@ -91,12 +91,15 @@ def _some(numbers: Sequence[int]) -> str:
 
 
 def _beyond(task: LoadedTask, number: int) -> str | None:
-    """What is wrong with an index beyond the choices; None for a target of another kind."""
+    """What is wrong with a target that is an index beyond the choices; None for any other.
+
+    One of several targets may be wrong: then the others still say what is right.
+    """
     target, choices = target_of(task, number), task.choices(task.docs[number], number) or []
-    for one in target if isinstance(target, (list, tuple)) else [target]:
-        if isinstance(one, int) and one >= len(choices):
-            return f"the target is choice {one} of {len(choices)}, counted from 0"
-    return None
+    several = list(target) if isinstance(target, (list, tuple)) else [target]
+    if not several or not all(isinstance(one, int) and one >= len(choices) for one in several):
+        return None
+    return f"the target is choice {several[0]} of {len(choices)}, counted from 0"
 
 
 def _nowhere(task: LoadedTask, number: int) -> bool:
