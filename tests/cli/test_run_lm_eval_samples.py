@@ -95,6 +95,16 @@ def test_a_reduction_needs_no_filter_list(home, reduction, expected):
     assert set(found) == {*expected, "bleu,none"}
 
 
+def test_numbers_that_cannot_be_made_are_no_success(home):
+    (home / "utils.py").write_text("def broken(reference, scores):\n    raise ValueError('no')\n")
+    entry = "{metric: exact_match, reduction: !function utils.broken}"
+    (home / "task.yaml").write_text(TASK.replace("metric: exact_match", entry) + "repeats: 2\n")
+    done = calipers(*RUN, "--trust", cwd=home)
+    assert done.returncode == 3
+    assert "own numbers: " in done.stderr
+    assert "the reduction of 'exact_match' failed: ValueError: no" in done.stderr
+
+
 @pytest.mark.parametrize("k", ["3", "[1, 3]"])
 def test_a_k_beyond_the_repeats_is_said_before_any_call_and_by_check(home, k):
     entry = f"{{metric: exact_match, reduction: pass_at_k, k: {k}}}"

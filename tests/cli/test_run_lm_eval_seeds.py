@@ -104,6 +104,15 @@ def test_other_seeds_are_other_documents_and_are_said_instead_of_mixed(home):
     assert settings["load_seeds"] == {"value": [1, 2, 3, 4], "from": "command line"}
 
 
+def test_a_new_run_beside_one_on_other_documents_says_so(home):
+    first = calipers(*RUN, cwd=home)
+    done = calipers(*RUN, "--load-seeds", "7", cwd=home)
+    assert done.returncode == 0, done.stderr
+    assert len(list((home / "runs").iterdir())) == 2
+    assert "its documents are not those that are asked now, so quiz-python_model.py_model-" in done.stderr
+    assert "its documents are not" not in first.stderr + calipers(*RUN, cwd=home).stderr
+
+
 def test_no_report_on_other_documents(home):
     (home / "plain.yaml").write_text(TASK.replace("process_docs: !function utils.process_docs\n", ""))
     rows = [{"q": f"q{i}", "choices": ["no", "yes"], "answer": 1} for i in range(4)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import glob
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final
@@ -22,6 +23,7 @@ class _Described(msgspec.Struct):
 
 
 class _Plan(msgspec.Struct):
+    dataset: str | None = None
     lm_eval: _Described | None = None
 
 
@@ -33,9 +35,9 @@ def document_hashes(task: LoadedTask) -> list[str]:
     return found
 
 
-def check_documents(folder: Path, hashes: Sequence[str]) -> None:
-    """Refuse a folder whose run was asked about other documents; one that recorded none is not refused."""
-    recorded = _recorded(folder)
+def check_documents(folder: Path, task: str, hashes: Sequence[str]) -> None:
+    """Refuse a folder whose run of a task was asked about other documents; one that recorded none is not refused."""
+    recorded = _recorded(folder, task)
     if recorded is None or recorded == list(hashes):
         return
     pairs = zip_longest(recorded, hashes)
@@ -46,9 +48,19 @@ def check_documents(folder: Path, hashes: Sequence[str]) -> None:
     raise InputError.at(str(folder), wrong, right)
 
 
-def _recorded(folder: Path) -> list[str] | None:
+def runs_on_others(folder: Path, task: str, hashes: Sequence[str]) -> Iterator[str]:
+    """A note for each run beside a new one, of the same task and model, that was asked about other documents."""
+    if folder.exists():
+        return
+    alike = f"{glob.escape(folder.name.rpartition('-')[0])}-*"
+    for other in sorted(folder.parent.glob(alike)):
+        if _recorded(other, task) not in (None, list(hashes)):
+            yield f"{other}: its documents are not those that are asked now, so {folder.name} is a new run"
+
+
+def _recorded(folder: Path, task: str) -> list[str] | None:
     try:
         plan = msgspec.json.decode((folder / PLAN).read_bytes(), type=_Plan)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None  # whoever reads the plan itself says what is wrong with it
-    return plan.lm_eval.document_hashes if plan.lm_eval is not None else None
+    return plan.lm_eval.document_hashes if plan.lm_eval is not None and plan.dataset == task else None

@@ -107,7 +107,7 @@ def part(job: Job, folder: Path, tasks: Loaded | None = None) -> Part:
     InputError where not one document was answered in full, and where its documents are not those that were asked.
     """
     task = (tasks or Loaded()).task(job.benchmark, str(job.lm_eval), wanted(job))
-    check_documents(folder, document_hashes(task))
+    check_documents(folder, str(task.config.task), document_hashes(task))
     with seeded(task.seeds):  # a metric may draw, too
         scored = score_run(task, folder / LOG, job.samples)
     numbers = scored.scores.numbers()

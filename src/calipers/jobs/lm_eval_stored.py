@@ -57,7 +57,7 @@ def stored_runs(paths: Sequence[str], tasks: Loaded | None = None) -> tuple[list
         judged = settings.get("predict_only") is not True  # its plan is of tasks that nobody scores
         then = replace(wanted(job), predict_only=not judged)
         asked = suite(tasks.task(job.benchmark, str(job.lm_eval), then), scored=judged)
-        check_documents(Path(path), asked.metadata["lm_eval"]["document_hashes"])
+        check_documents(Path(path), asked.name, asked.metadata["lm_eval"]["document_hashes"])
         if papers.identity(job, asked)["tasks"] != read_plan(path).identity.get("tasks"):
             notes.append(f"{path}: {job.benchmark} is not what it was when it was run; it is scored as it is now")
         found.append((job, Path(path)))

@@ -71,6 +71,8 @@ class Report:
         """
         if self.by_rule:
             return True
+        if self.job.lm_eval is not None and self.part is None:
+            return False  # its own numbers are what was asked for
         ledgers = [group.ledger for group in self.result.groups]
         answered = sum(one.outcomes.get("missing", 0) for one in ledgers) if self.job.predict_only else 0
         return not self.stopped and sum(one.gaps for one in ledgers) == answered
@@ -102,10 +104,7 @@ def perform(job: Job, screen: Screen | None = None, tasks: Loaded | None = None)
     identity = papers.identity(job, suite)
     name = folder_name(suite.name, job.model, identity)
     path = job.out if job.out and not job.among else (job.out or RUNS) / name
-    if job.lm_eval is not None:
-        from calipers.jobs.lm_eval_documents import check_documents
-
-        check_documents(path, suite.metadata["lm_eval"]["document_hashes"])
+    doubts += _same_documents(path, suite)
     with Folder.open(path, identity, papers.plan(job, suite, order), secrets.scrub_bytes) as folder:
         order.sort(key=lambda task: folder.place[task.id])  # what was planned before is done first
 
@@ -254,6 +253,17 @@ def _suite(job: Job, tasks: Loaded | None) -> tuple[Suite, Mapping[str, NamedVer
 
     tasks = tasks or Loaded()
     return *prepared(job.benchmark, job.lm_eval, wanted(job), tasks), tasks
+
+
+def _same_documents(path: Path, suite: Suite) -> list[str]:
+    """Refuse to go on with a task of lm-evaluation-harness whose documents have changed; notes on runs beside it."""
+    if "lm_eval" not in suite.metadata:
+        return []
+    from calipers.jobs.lm_eval_documents import check_documents, runs_on_others
+
+    hashes = suite.metadata["lm_eval"]["document_hashes"]
+    check_documents(path, suite.name, hashes)
+    return list(runs_on_others(path, suite.name, hashes))
 
 
 def _client(job: Job, suite: Suite, connection: Connection) -> Client:
