@@ -27,6 +27,7 @@ from calipers.reports.figures import counted
 from calipers.run.verifiers.foreign import ObjectVerifier
 from calipers.scores.entries import GENERATION
 from calipers.tasks.lm_eval.config import TaskConfig
+from calipers.tasks.lm_eval.functions import rewind
 from calipers.tasks.lm_eval.groups import Group, Leaf, Node, Tasks, installed, leaves
 from calipers.tasks.lm_eval.groups import is_task_file as is_task
 from calipers.tasks.lm_eval.loaded import LoadedTask, load_task, trusted
@@ -194,6 +195,7 @@ def _configured(leaf: Leaf, wanted: Wanted) -> TaskConfig:
     config = replace(leaf.config, num_fewshot=shots(leaf.config, wanted.num_fewshot), repeats=repeats)
     with seeded(wanted.seeds):  # a module may draw while it is imported
         config = trusted(config, leaf.file, trust=wanted.trust, scored=not wanted.predict_only)
+        rewind()
     return replace(config, metric_list=[{"metric": "bypass"}]) if wanted.predict_only else config
 
 

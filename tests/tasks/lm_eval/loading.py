@@ -11,6 +11,11 @@ UTILS = """
 import random
 import numpy
 
+OWN, NUMPY, OLD = random.Random(42), numpy.random.default_rng(42), numpy.random.RandomState(42)
+
+def held(docs):  # by generators of the module's own, which every task that shares it draws from
+    return [dict(doc, q=f"{doc['q']} {OWN.random()} {NUMPY.random()} {OLD.random()}") for doc in docs]
+
 def shuffled(docs):
     found = []
     for doc in docs:
@@ -54,6 +59,8 @@ KINDS = {
     "likelihood": SHUFFLED + "output_type: loglikelihood\ndoc_to_target: '{{c}}.'\n",
     "rolling": SHUFFLED + "output_type: loglikelihood_rolling\ndoc_to_target: '{{c}}.'\n",
     "numpy": "process_docs: !function utils.permuted\n",
+    "held": "process_docs: !function utils.held\n",
+    "held_too": "process_docs: !function utils.held\n",
     "shots": SHUFFLED + CHOICE + "fewshot_split: train\nnum_fewshot: 2\n",
     "own_shots": SHUFFLED + CHOICE + "fewshot_split: test\nnum_fewshot: 2\n",
     "spare_shots": SHUFFLED + CHOICE + "fewshot_split: train\n",
@@ -67,6 +74,9 @@ KINDS = {
     "offered": CHOICE.replace("doc_to_choice: c", "doc_to_choice: !function utils.choices"),
     "dataset": "custom_dataset: !function utils.dataset\n",
 }
+
+
+OWN_GENERATORS = ("held", "held_too")  # which no seed of ours reaches
 
 
 def write_tasks(folder: Path) -> None:

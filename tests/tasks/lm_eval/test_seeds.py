@@ -32,14 +32,23 @@ def test_the_same_documents_requests_and_targets_in_every_process(folder, here):
     assert [json.loads(one) for one in done] == [here, here]
 
 
-@pytest.mark.parametrize("kind", loading.KINDS)
-def test_the_same_again_in_one_process(folder, here, kind):
+@pytest.fixture(scope="module")
+def again(folder, here):
     random.seed(99)  # whatever was drawn before
     np.random.seed(99)
-    assert loading.load_all(folder)[kind] == here[kind]
+    return loading.load_all(folder)
 
 
 @pytest.mark.parametrize("kind", loading.KINDS)
+def test_the_same_again_in_one_process(here, again, kind):
+    assert again[kind] == here[kind]
+
+
+def test_a_task_does_not_depend_on_those_loaded_before_it(here):
+    assert here["held"] == here["held_too"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in loading.KINDS if kind not in loading.OWN_GENERATORS])
 def test_other_seeds_are_other_documents(folder, here, kind):
     task = loaded(str(folder / f"{kind}.yaml"), kind, Wanted(trust=True, seeds=(1, 2, 3, 4)))
     found = {

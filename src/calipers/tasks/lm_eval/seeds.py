@@ -70,6 +70,26 @@ def _fingerprint(states: tuple[Any, Any, Any]) -> tuple[Any, ...]:
     return states[0], name, keys.tobytes(), *rest, None if states[2] is None else bytes(states[2].tolist())
 
 
+def state_of(value: Any) -> Any:
+    """The state of a generator of Python's or numpy's; None for whatever else."""
+    if isinstance(value, random.Random):
+        return None if isinstance(value, random.SystemRandom) else value.getstate()
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None and isinstance(value, numpy.Generator):
+        return value.bit_generator.state
+    return value.get_state() if numpy is not None and isinstance(value, numpy.RandomState) else None
+
+
+def set_state(generator: Any, state: Any) -> None:
+    """Put a generator into a state that `state_of` told."""
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)
+
+
 def _torch() -> Any:
     """The library, where something has imported it whole; it is never imported for its seed alone."""
     torch = sys.modules.get("torch")
