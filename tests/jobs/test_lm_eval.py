@@ -3,6 +3,7 @@ from tasks.lm_eval.given import TASK, task_folder
 
 from calipers.errors import InputError
 from calipers.jobs.lm_eval import (
+    Loaded,
     Wanted,
     checked,
     found,
@@ -218,3 +219,14 @@ def test_a_task_written_later_and_one_in_another_folder_are_found(tmp_path, monk
     task_folder(tmp_path / "b", TASK.replace("made", "late"), name="late.yaml")
     wanted += [leaf.name for leaf in found("late", here)]
     assert wanted == ["a", "b", "late"]
+
+
+def test_a_task_is_loaded_once_and_its_seeds_are_part_of_what_is_asked(home):
+    path, tasks = str(task_folder(home)), Loaded()
+    first = tasks.task(path, "made", Wanted())
+    (home / "data.jsonl").write_text("")  # nobody reads it again
+    assert tasks.task(path, "made", Wanted(samples=3)).docs is first.docs
+    assert tasks.task(path, "made", Wanted(samples=3)).config.repeats == 3
+    assert tasks.task(path, "made", Wanted(predict_only=True)).config.metric_list == [{"metric": "bypass"}]
+    with pytest.raises(InputError, match="has no documents"):
+        tasks.task(path, "made", Wanted(seeds=(1, 2, 3, 4)))
