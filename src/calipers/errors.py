@@ -89,10 +89,18 @@ class VerifierError(RunError):
     """A verdict that could not be reached; ``outcome`` is the ledger's word for it."""
 
     def __init__(
-        self, message: str, *, outcome: str = "verifier_failed", usage: Mapping[str, float] | None = None
+        self,
+        message: str,
+        *,
+        outcome: str = "verifier_failed",
+        usage: Mapping[str, float] | None = None,  # what trying to judge has cost
+        blameless: bool = False,  # plainly not the answer's doing: a server that is busy, or too slow
+        tried: Mapping[str, object] | None = None,  # how it was found out whose failure it is
+        kind: str = "verifier",  # a short word for the log
     ) -> None:
         super().__init__(message)
-        self.outcome, self.usage = outcome, usage or {}  # usage: what trying to judge has cost
+        self.outcome, self.usage = outcome, usage or {}
+        self.blameless, self.tried, self.kind = blameless, tried or {}, kind
 
 
 class SandboxError(CalipersError):

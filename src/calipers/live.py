@@ -26,7 +26,7 @@ from calipers.plan import Plan
 from calipers.rollouts.column import Column, Floats
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.ledger import Missing
-from calipers.rollouts.record import CODE, FIRST_GAP, SCORED
+from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED
 from calipers.rollouts.stop import Stop
 from calipers.rollouts.sums import total
 from calipers.stats.sequence import Ends, finite, population
@@ -77,7 +77,7 @@ class Headline:
         if self._unfit:
             return
         code = CODE[outcome]
-        if reward is None and SCORED < code < FIRST_GAP:
+        if (reward is None and SCORED < code < FIRST_GAP) or FIRST_NIL <= code < FIRST_GAP:
             reward = 0.0  # the model's own doing
         held = self._held.get(position)
         if held is None:

@@ -19,7 +19,7 @@ JOB = Job("sums", "openai/m")
     ("more", "same"),
     [
         ({"samples": 8, "limit": 1}, True),  # how much of it: the same run, with more or less still owed
-        ({"concurrency": 1, "retries": 0, "timeout": 1.0, "base_url": "http://127.0.0.1:1/v1"}, True),
+        ({"concurrency": 1, "retries": 0, "timeout": 1.0, "same_model": True}, True),
         ({"metrics": ("pass@3",), "by": ("level",), "missing": "zero", "confidence": 0.9}, True),
         ({"out": Path("elsewhere"), "max_cost": 1.0, "until": "width(pass@1) < 0.5"}, True),
         ({"model": "openai/other"}, False),
@@ -35,6 +35,12 @@ JOB = Job("sums", "openai/m")
 )
 def test_what_makes_a_run_this_run(more, same):
     assert (identity(replace(JOB, **more), SUITE) == identity(JOB, SUITE)) is same
+
+
+def test_where_the_answers_come_from_makes_a_run_this_run():
+    here, there = (identity(JOB, SUITE, url) for url in ("http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"))
+    assert here == identity(JOB, SUITE, "http://127.0.0.1:1/v1") != there
+    assert identity(JOB, SUITE) == {key: value for key, value in here.items() if key != "endpoint"}  # nobody knows
 
 
 @pytest.mark.parametrize(
@@ -63,3 +69,16 @@ def test_a_plan_says_who_made_it_and_of_what(tmp_path, monkeypatch):
         {"path": str(stored), "sha256": hashlib.sha256(b"{}\n").hexdigest()},
     ]
     assert [row["task"] for row in made["tasks"]] == ["b", "a"]  # as they start
+
+
+def test_a_plan_says_how_it_was_started():
+    origins = {"base_url": "command line"}
+    job = replace(JOB, base_url="http://127.0.0.1:1/v1/", origins=origins)
+    made = plan(job, SUITE, SUITE.tasks, "http://127.0.0.1:1/v1")
+    (start,) = made["starts"]
+    assert start == {
+        "at": made["created_at"],
+        "endpoint": "http://127.0.0.1:1/v1",
+        "settings": {"base_url": "http://127.0.0.1:1/v1/"},  # what was given; the defaults are the version's
+        **{name: made[name] for name in ("versions", "git", "inputs")},
+    }

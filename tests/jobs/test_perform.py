@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from jobs.scene import MODEL, digest, records, served, sums, weather
@@ -12,6 +13,7 @@ from calipers.errors import ClientError, InputError, SandboxError
 from calipers.jobs.job import Job
 from calipers.jobs.perform import perform
 from calipers.jobs.rescore import Rescoring, rescore
+from calipers.run.identity import folder_name
 from calipers.run.verifiers import functions
 from calipers.sandbox.probing import attempt
 
@@ -52,6 +54,111 @@ def test_the_same_command_again_asks_nothing(tmp_path):
         second = perform(job(tmp_path, url))
         assert served(url)["calls"] == calls == 30
     assert second.result.digest == first.result.digest
+    assert ("0 requested, 30 from the log" in second.notes, first.notes) == (True, ())
+
+
+def written(folder):
+    return json.loads((folder / "plan.json").read_text())
+
+
+def test_two_servers_with_one_model_name_are_two_runs(tmp_path, monkeypatch):
+    """The usual way to evaluate checkpoints: one name, one script, another port."""
+    monkeypatch.chdir(tmp_path)
+    with weather("--seed", "0") as one, weather("--seed", "1") as two:
+        first = perform(job(tmp_path, one, out=None))
+        second = perform(job(tmp_path, two, out=None, samples=2))
+        assert (served(one)["calls"], served(two)["calls"]) == (30, 60)
+        assert first.folder != second.folder
+        assert {row["endpoint"] for row in records(first.folder)} == {one}
+        assert {row["endpoint"] for row in records(second.folder)} == {two}
+        answers = [{row["task"]: row["completion"] for row in records(run.folder)} for run in (first, second)]
+        assert answers[0] != answers[1]
+        (note,) = second.notes
+        assert f"(endpoint: {one} there, {two} asked)" in note
+        told = []
+        again = perform(job(tmp_path, one, out=None, samples=2), tell=told.append)  # each is found again
+        assert (again.folder, told, again.notes) == (first.folder, [], ("30 requested, 30 from the log",))
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{two}/")  # named in another way, and the same
+        assert perform(job(tmp_path, None, out=None, samples=2)).folder == second.folder
+        assert (served(one)["calls"], served(two)["calls"]) == (60, 60)
+    for run, url in ((first, one), (second, two)):
+        plan = written(run.folder)
+        assert plan["identity"]["endpoint"] == url
+        assert {start["endpoint"] for start in plan["starts"]} == {url}
+
+
+def test_a_new_folder_is_said_before_the_first_call(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with weather() as one, weather() as two:
+        perform(job(tmp_path, one, out=None, limit=2))
+        told = []
+        report = perform(
+            job(tmp_path, two, out=None, limit=2), tell=lambda note: told.append((note, served(two)["calls"]))
+        )
+    ((note, calls),) = told
+    assert (calls, report.notes) == (0, ())
+    assert "a new run begins" in note
+
+
+def test_the_same_model_goes_on_at_another_address(tmp_path):
+    with weather("--seed", "0") as one, weather("--seed", "1") as two:
+        perform(job(tmp_path, one, limit=20))
+        before = (tmp_path / "run" / "rollouts.jsonl").read_bytes()
+        with pytest.raises(InputError) as caught:
+            perform(job(tmp_path, two))
+        assert str(caught.value).endswith(
+            f"holds another run: endpoint: {one} here, {two} asked; "
+            "choose another --out, or --same-model if it is the same model"
+        )
+        assert served(two)["calls"] == 0
+        report = perform(job(tmp_path, two, same_model=True))
+        assert served(two)["calls"] == 10
+        assert f"--same-model: begun with {one}, goes on with {two}; every rollout has its own" in report.notes
+        assert perform(job(tmp_path, one)).notes == ("0 requested, 30 from the log",)  # where it began it is itself
+    assert (tmp_path / "run" / "rollouts.jsonl").read_bytes().startswith(before)
+    endpoints = [row["endpoint"] for row in records(tmp_path / "run")]
+    assert endpoints == [one] * 20 + [two] * 10
+    plan = written(tmp_path / "run")
+    assert plan["identity"]["endpoint"] == one
+    assert [start["endpoint"] for start in plan["starts"]] == [one, two, one]
+
+
+def test_a_run_of_an_earlier_version_goes_on_where_its_url_is_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with weather("--seed", "0") as one, weather("--seed", "1") as two:
+        now = perform(job(tmp_path, one, out=None, limit=20)).folder
+        plan = written(now)  # as it was written before: no endpoint, and its hash without one
+        del plan["starts"], plan["identity"]["endpoint"]
+        old = now.rename(now.parent / folder_name("sums", MODEL, plan["identity"]))
+        (old / "plan.json").write_text(json.dumps(plan))
+        lines = [{key: value for key, value in row.items() if key != "endpoint"} for row in records(old)]
+        (old / "rollouts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lines))
+        other = perform(job(tmp_path, two, out=None, limit=20))
+        assert other.folder != old
+        assert f"as {old} is another one (endpoint: {one} there, {two} asked)" in other.notes[0]
+        for _ in range(2):  # and once it has an endpoint it is still found, by the name it has
+            assert perform(job(tmp_path, one, out=None)).folder == old
+        assert served(one)["calls"] == 30
+    starts = written(old)["starts"]
+    assert [(start["endpoint"], "note" in start) for start in starts] == [(one, True), (one, False)]
+
+
+def test_a_file_that_answers_counts_by_its_content(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.py"
+    asked = Job(sums(tmp_path, 4), "python/mine.py:answer")
+    file.write_text("def answer(prompt): return '0'\n")
+    first = perform(asked)
+    file.write_text("def answer(prompt): return '8'\n")
+    second = perform(asked)
+    assert first.folder != second.folder
+    assert first.result.groups[0].ledger.scored == second.result.groups[0].ledger.scored == 4
+    assert {row["completion"] for row in records(second.folder)} == {"8"}
+    assert "endpoint: " in second.notes[0]
+    file.write_text("def answer(prompt): return '0'\n")
+    assert perform(asked).folder == first.folder
+    assert perform(replace(asked, samples=2, out=second.folder, same_model=True)).complete
+    assert [row["completion"] for row in records(second.folder)].count("0") == 4
 
 
 def test_more_samples_and_more_tasks_add_only_what_is_owed(tmp_path):
@@ -210,8 +317,9 @@ def test_what_failed_most_is_said_in_its_own_words(tmp_path):
     remedy = "client_failed stays as it is when the same command goes on; --retry-failed asks again"
     assert remedy in report.notes
     with weather() as url:
-        assert remedy in perform(job(tmp_path, url)).notes  # nothing was asked, and the gaps are still there
-        assert remedy not in perform(job(tmp_path, url, retry_failed=True)).notes
+        same = job(tmp_path, url, same_model=True)
+        assert remedy in perform(same).notes  # nothing was asked, and the gaps are still there
+        assert remedy not in perform(replace(same, retry_failed=True)).notes
 
 
 def test_failures_that_are_not_told_one_by_one_are_counted(tmp_path):

@@ -121,11 +121,15 @@ def test_flips_are_named(tmp_path):
 
 
 class Moody:
-    """A verifier that cannot judge everything."""
+    """A verifier that cannot judge everything, or nothing at all."""
+
+    always = False
 
     async def verify(self, task, completion):
         if completion.text == "boom":
-            raise VerifierError("no idea", outcome="judge_failed")
+            raise VerifierError("no idea", outcome="judge_failed", blameless=True)
+        if completion.text == "odd" or self.always:
+            raise VerifierError("no score", outcome="judge_failed")
         if completion.text == "nan":
             return Verdict(float("nan"))
         return Verdict(0.5, rewards={"style": 0.25}, fields={"length": 3.0}, usage={"cost_usd": 0.01}, answer=["x"])
@@ -145,12 +149,12 @@ def test_a_judge_that_fails_leaves_a_gap_and_says_why(tmp_path):
     found = rescore(Rescoring(run, benchmark=suite, verifier="moody"))
     boom, nan, fine = written(found)
     assert (boom["reward"], boom["moody_outcome"], boom["moody_error"]) == (1, "judge_failed", "no idea")
-    assert (nan["moody_outcome"], "rewards" in nan) == ("verifier_failed", False)
+    assert (nan["moody_outcome"], nan["rewards"]) == ("broke_verifier", {"moody": 0.0})
     assert fine["rewards"] == {"moody": 0.5, "moody_style": 0.25}
     assert (fine["moody_length"], fine["moody_judge_cost_usd"], fine["moody_answer"]) == (3.0, 0.01, ["x"])
-    assert counts(found) == {"number to gap": 2, "pass to fail": 1}
+    assert counts(found) == {"number to gap": 1, "pass to fail": 1, "the same": 1}
     estimate = calipers.score(found.path, "mean_reward", reward="moody")["mean_reward"]
-    assert (estimate.value, estimate.samples, estimate.bounds) == (0.5, 1, (0.5 / 3, 2.5 / 3))
+    assert (estimate.value, estimate.samples, estimate.bounds) == (0.25, 2, (0.5 / 3, 1.5 / 3))
     assert calipers.score(found.path, "mean_reward", reward="reward")["mean_reward"].value == 2 / 3
 
 
@@ -161,14 +165,37 @@ def test_why_there_is_no_verdict_is_told(tmp_path):
 
 
 @pytest.mark.usefixtures("moody")
-def test_a_judge_that_fails_everywhere_is_no_reward_without_a_name(tmp_path):
+def test_an_answer_that_breaks_its_verifier_again_counts_zero(tmp_path):
+    """The log keeps what it says; judged again, the answer that no judge could read is the model's own doing."""
+    rows = [("a", "odd", None), ("b", "fine", 1)]
+    suite, run = files(tmp_path, dict.fromkeys("ab", "4"), rows, outcomes={"a": "verifier_failed"})
+    found = rescore(Rescoring(run, benchmark=suite, verifier="moody", reward="reward"))
+    assert found.notes == ["1 broke_verifier: no score"]
+    assert (found.before["mean_reward"].value, found.after["mean_reward"].value) == (1.0, 0.25)
+    assert found.outcomes["broke_verifier"] == (0, 1)
+
+
+@pytest.mark.usefixtures("moody")
+def test_a_judge_that_fails_everywhere_is_no_reward_without_a_name(tmp_path, monkeypatch):
     """A judge whose server is down: the reason is the news, and an empty file would only hide it."""
-    suite, run = files(tmp_path, dict.fromkeys("ab", "4"), [("a", "boom", 1), ("b", "nan", 0)])
+    monkeypatch.setattr(Moody, "always", True)
+    suite, run = files(tmp_path, dict.fromkeys("ab", "4"), [("a", "boom", 1), ("b", "fine", 0)])
     with pytest.raises(Incomplete) as caught:
         rescore(Rescoring(run, benchmark=suite, verifier="moody"))
-    why = "1 judge_failed: no idea; 1 verifier_failed: reward is nan; expected a finite number"
+    why = "1 judge_failed: no idea; 1 judge_failed: no score"
     assert str(caught.value) == f"{run}: nothing came to a verdict, and nothing is written: {why}"
     assert not list(tmp_path.glob("*rescored*"))
+
+
+@pytest.mark.usefixtures("moody")
+def test_a_reward_for_what_broke_its_verifier_once_is_not_hidden(tmp_path):
+    """The old reward stays 0, and the new one counts."""
+    rows = [("a", "fine", None), ("b", "odd", None), ("c", "boom", None)]
+    suite, run = files(tmp_path, dict.fromkeys("abc", "4"), rows, outcomes=dict.fromkeys("abc", "broke_verifier"))
+    found = rescore(Rescoring(run, benchmark=suite, verifier="moody"))
+    assert (found.after["mean_reward"].value, found.after["mean_reward"].samples) == (0.25, 2)
+    for reward, value in (("moody", 0.25), ("reward", 0.0)):
+        assert calipers.score(found.path, "mean_reward", reward=reward)["mean_reward"].value == value
 
 
 @pytest.fixture

@@ -76,6 +76,25 @@ def test_what_became_of_a_trial(tmp_path, rewards, exception, outcome, counts):
     assert row.get("label exception") == exception
 
 
+@pytest.mark.parametrize("word", ["broke_verifier", "tampered"])
+def test_a_trial_whose_agent_broke_its_judge_counts_zero(tmp_path, word):
+    """What we found out stands in the result of a trial of ours, or in a file beside what Harbor wrote."""
+    found = {"outcome": word, "reference": "judged", "tries": 2}
+    given = [
+        result("a__1", {"reward": 1}),
+        result("a__2", None, "VerifierTimeoutError", calipers=found),
+        result("a__3", {"reward": 1}, "VerifierRuntimeError", calipers=found),  # of a step before
+        result("a__4", None, "VerifierTimeoutError", calipers={"reference": "failed", "tries": 1}),
+        result("a__5", None, "AddTestsDirError"),
+        result("a__6", None, "AddTestsDirError"),
+    ]
+    path = job(tmp_path, *given)
+    (tmp_path / "a__5" / "calipers.json").write_text(json.dumps(found))
+    (tmp_path / "a__6" / "calipers.json").write_text("nonsense")
+    assert outcomes(path) == {"scored": 1, word: 3, "verifier_failed": 1, "client_failed": 1}
+    assert calipers.score(path, "mean_reward")["mean_reward"].value == 1 / 4
+
+
 def test_a_disowned_reward_is_told_of(tmp_path):
     given = [result(f"a__{n}", {"reward": 1}, "NonZeroAgentExitCodeError") for n in range(3)]
     (note,) = read([job(tmp_path, *given)])[0].notes

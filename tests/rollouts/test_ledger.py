@@ -5,7 +5,7 @@ from calipers.rollouts.ledger import Ledger, contributed
 from calipers.rollouts.record import FIRST_GAP, OUTCOMES, STOPPED_EARLY
 from calipers.rollouts.stop import Stop
 
-OWN_DOING = ["refused", "truncated", "empty", "timed_out", "unparsed"]
+OWN_DOING = ["refused", "truncated", "empty", "timed_out", "unparsed", "broke_verifier", "tampered"]
 
 
 def test_outcomes_add_up_to_what_was_planned():
@@ -26,8 +26,8 @@ def test_what_an_outcome_contributes(outcome):
     column = contributed(rewarded, "reward")
     if outcome in OUTCOMES[FIRST_GAP:]:
         assert not column.given.any()  # a gap, whatever reward stands beside it
-    else:
-        assert column.values.tolist() == [0.5]
+    else:  # of what broke its own verifier no reward is believed
+        assert column.values.tolist() == [0.0 if outcome in OWN_DOING[-2:] else 0.5]
     if outcome != "scored":
         column = contributed(rollouts({"task": "a", "outcome": outcome}), "reward")
         assert column.given.tolist() == [outcome in OWN_DOING]

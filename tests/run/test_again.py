@@ -58,7 +58,7 @@ def test_it_works_where_a_loop_runs_already():
 
 
 class Buggy:
-    """A verifier of ours with a bug."""
+    """A verifier with a bug."""
 
     async def verify(self, task, completion):
         raise ZeroDivisionError("ours")

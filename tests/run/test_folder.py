@@ -139,25 +139,6 @@ THREE = [record("a", 0, prompt="é\n"), record("a", 1, usage={"cost_usd": 1}), r
 WHOLE = "".join(line + "\n" for line in THREE).encode()
 
 
-def test_a_model_that_is_a_file_and_has_changed_is_said(tmp_path):
-    """The same spec stands for another model then, and the run would hold answers of both."""
-
-    def asked(model, tasks="1"):
-        inputs = [{"path": "data/arith", "sha256": tasks}, {"path": "mine.py", "sha256": model}]
-        return plan(model="python/mine.py:answer", inputs=inputs)
-
-    def notes(**hashes):
-        with opened(tmp_path, asked=asked(**hashes)) as folder:
-            return folder.notes
-
-    assert notes(model="1") == notes(model="2") == []  # nothing was made with the first
-    (tmp_path / "rollouts.jsonl").write_text(record() + "\n")
-    assert notes(model="2", tasks="2") == []  # what the tasks say is part of the run's identity
-    (note,) = notes(model="3")
-    assert note.startswith("mine.py: the file has changed since the last start; what it gave before is kept")
-    assert notes(model="3") == []
-
-
 def test_a_log_cut_off_at_any_byte_is_mended(tmp_path):
     opened(tmp_path).close()
     log = tmp_path / "rollouts.jsonl"

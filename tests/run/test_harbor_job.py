@@ -127,6 +127,45 @@ def test_cheats_are_named_and_earn_nothing(tmp_path, cheat):
         assert "which judges it" in only(tmp_path / "job")["exception_info"]["exception_message"]
 
 
+def outcomes(place):
+    """What the trials of a job count, in our own numbers."""
+    found = calipers.score(place, "mean_reward", dialect="native")
+    return found.groups[0].ledger.outcomes, found["mean_reward"].value
+
+
+BREAKS = {
+    "tampers": ("echo /tmp/evil.so > /etc/ld.so.preload", "tampered"),
+    "never ends the tests": ("printf 'sleep 30' > answer.txt", "broke_verifier"),
+    "leaves tests without a reward": ("printf 'rm -rf /logs/verifier' > answer.txt", "broke_verifier"),
+}
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_an_agent_that_breaks_its_judge_earns_zero(tmp_path, how):
+    """Of three agents one is right; the two that leave no verdict are no better off than with a wrong answer."""
+    line, outcome = BREAKS[how]
+    tests = f"#!/bin/sh\nif grep -q 42 answer.txt; then echo 1; else sh answer.txt; echo 0; fi > {TO}/reward.txt\n"
+    for name in ("first", "second", "third"):
+        write_task(tmp_path / "three", name, tests=tests, toml=SLOW)
+    agent = f"command:if [ ! -e /tmp/x ] && grep -q right $INSTRUCTION; then printf 42 > answer.txt; else {line}; fi"
+    (tmp_path / "three" / "second" / "instruction.md").write_text("Be right.")
+    run_here(job(tmp_path / "three", tmp_path / "job", agent, retry=Retry(max_retries=3)))
+    assert outcomes(tmp_path / "job") == ({"scored": 1, outcome: 2}, 1 / 3)
+    papers = [paper["calipers"] for paper in results(tmp_path / "job").values() if "calipers" in paper]
+    tries = 1 if outcome == "tampered" else 2
+    assert papers == [{"reference": "judged", "tries": tries, "outcome": outcome}] * 2
+    assert not (tmp_path / "job" / "_retries").exists()  # it is their result, and not tried again
+
+
+def test_tests_that_judge_nobody_are_nobodys_fault(tmp_path):
+    write_task(tmp_path / "one", "task", tests="#!/bin/sh\n")
+    run_here(job(tmp_path / "one", tmp_path / "job", "command:true", samples=2))
+    assert outcomes(tmp_path / "job") == ({"verifier_failed": 2}, None)
+    assert [paper["calipers"] for paper in results(tmp_path / "job").values()] == [
+        {"reference": "failed", "tries": 1}
+    ] * 2
+
+
 HEALTH = '[environment.healthcheck]\ncommand = "{command}"\nretries = 2\ninterval_sec = 0.01\n'
 
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import random
+from statistics import median
 
 import pytest
+from run import virtual
+from run.virtual import VirtualLoop
 
 from calipers.errors import ClientError, LogError, VerifierError
 from calipers.run import loop as loop_module
@@ -20,11 +25,13 @@ from calipers.tasks.task import Task
 
 
 class Same:
-    """A judge who gives 1 for the task's target, and fails over the word `crash`."""
+    """A judge who gives 1 for the task's target, and fails over a few words."""
 
     async def verify(self, task, completion):
         if completion.text == "crash":
             raise VerifierError("the judge is unwell")
+        if completion.text == "busy":
+            raise VerifierError("HTTP 503", outcome="judge_failed", blameless=True)
         if completion.text == "bug":
             raise ZeroDivisionError("a bug of the judge")
         if completion.text == "exit":
@@ -100,13 +107,14 @@ def _no_waiting(monkeypatch):
 def test_a_judge_that_fails_over_one_answer_judges_the_others(tmp_path):
     answers = {("t0", 0): "a0", ("t1", 0): "bug", ("t2", 0): "exit", ("t3", 0): "a3"}
     records, status = run(tmp_path, Scripted(answers), owed(4), concurrency=2)
-    assert sorted(one["outcome"] for one in records) == ["scored", "scored", "verifier_failed", "verifier_failed"]
+    assert sorted(one["outcome"] for one in records) == ["broke_verifier", "broke_verifier", "scored", "scored"]
     said = {one["task"]: one["error"] for one in records if "error" in one}
     assert said["t1"] == {
         "kind": "verifier",
         "message": "verifier 'Same' failed: ZeroDivisionError: a bug of the judge",
+        **{"tries": 2, "neutral": "judged", "neutral_calls": 1, "failed_as": "verifier_failed"},
     }
-    assert status.outcomes == {"scored": 2, "verifier_failed": 2}
+    assert status.outcomes == {"scored": 2, "broke_verifier": 2}
 
 
 @pytest.mark.parametrize(
@@ -115,12 +123,13 @@ def test_a_judge_that_fails_over_one_answer_judges_the_others(tmp_path):
         ("a0", "scored", 1.0),
         ("no", "scored", 0.0),
         ("", "empty", 0.0),  # the judge saw it, too
-        ("crash", "verifier_failed", None),  # the judge's fault is no wrong answer
-        ("nan", "verifier_failed", None),
-        ("bug", "verifier_failed", None),
-        ("exit", "verifier_failed", None),  # whoever ends itself does not end the run
-        ("nothing", "verifier_failed", None),
-        ("cancelled", "verifier_failed", None),
+        ("crash", "broke_verifier", None),  # as the judge has a verdict on the target
+        ("nan", "broke_verifier", None),
+        ("bug", "broke_verifier", None),
+        ("exit", "broke_verifier", None),  # whoever ends itself does not end the run
+        ("nothing", "broke_verifier", None),
+        ("cancelled", "verifier_failed", None),  # which no answer does
+        ("busy", "judge_failed", None),  # the judge's fault is no wrong answer
         (Completion("a", "length", "truncated"), "truncated", 0.0),
         (Completion("a0", "length", "truncated"), "truncated", 1.0),  # cut short, and right all the same
         (Completion("I cannot", "content_filter", "refused"), "refused", 0.0),
@@ -322,16 +331,22 @@ def test_a_run_that_is_stopped_before_its_first_call_ends(tmp_path):
     assert (records, status.done, status.stopped) == ([], 0, "enough")
 
 
-@pytest.mark.parametrize("asked", ["q0", "q" * 3000], ids=["answer", "prompt"])
-def test_a_rollout_that_a_log_has_no_room_for_is_a_gap_and_nothing_else_is_lost(tmp_path, monkeypatch, asked):
+@pytest.mark.parametrize(
+    ("asked", "outcome"), [("q0", "broke_verifier"), ("q" * 3000, "client_failed")], ids=["answer", "prompt"]
+)
+def test_a_rollout_that_a_log_has_no_room_for_is_not_kept_and_nothing_else_is_lost(
+    tmp_path, monkeypatch, asked, outcome
+):
     """Readers take lines of so many bytes: with a longer one in it the whole log could not be read any more."""
     monkeypatch.setattr(rollout_module, "LONGEST_LINE", 2000)
     rollouts = [Owed(0, Task("t0", asked, "same", "a0"), 0), *owed(2)[1:]]
-    (long, fine), status = run(
-        tmp_path, Scripted(lambda request: "a" * 5000 if request.task == "t0" else "a1"), rollouts
+    paid = Completion("a" * 5000, usage={"cost_usd": 0.5})
+    (long, fine), status = run(tmp_path, Scripted(lambda request: paid if request.task == "t0" else "a1"), rollouts)
+    assert status.outcomes == {outcome: 1, "scored": 1}
+    assert (long["outcome"], "completion" in long, "prompt" in long) == (outcome, False, False)
+    assert (long.get("usage"), status.spent) == (
+        ({"cost_usd": 0.5}, 0.5) if outcome != "client_failed" else (None, None)
     )
-    assert status.outcomes == {"client_failed": 1, "scored": 1}
-    assert (long["outcome"], "completion" in long, "prompt" in long) == ("client_failed", False, False)
     assert long["error"]["kind"] == "too_long"
     assert fine["reward"] == 1.0
 
@@ -345,3 +360,103 @@ def test_nothing_owed_is_nothing_done(tmp_path):
     client = Scripted({})
     records, status = run(tmp_path, client, [])
     assert (records, client.calls, status.stopped) == ([], [], "")
+
+
+class Limited:
+    """A model behind a server that takes so many calls a second; it keeps when each rollout was asked and answered."""
+
+    def __init__(self, loop, server, seconds, wait):
+        self.loop, self.server, self.seconds, self.wait = loop, server, seconds, wait
+        self.begun, self.first, self.answered, self.refused = {}, {}, {}, 0
+
+    def ask(self, one):
+        self.begun[one.task.id] = self.loop.now
+        return ask(one)
+
+    async def complete(self, request):
+        self.first.setdefault(request.task, self.loop.now)
+        if not self.server.take(self.loop.now):
+            self.refused += 1
+            await asyncio.sleep(0.01)
+            raise ClientError("HTTP 429", kind="http_429", retry=True, wait=self.wait, slow_down=True)
+        await asyncio.sleep(self.seconds)
+        self.answered[request.task] = self.loop.now
+        return Completion("x")
+
+
+class Nowhere:
+    """A log that holds nothing up: on a scripted clock no disk has a time."""
+
+    behind = False
+
+    def put(self, line):
+        pass
+
+    async def flush(self):
+        pass
+
+
+def limited(server, seconds, wait, tasks=300, concurrency=32):
+    clock = VirtualLoop()
+    client, log, status = Limited(clock, server, seconds, wait), Nowhere(), Status(tasks)
+
+    async def scene():
+        one = Loop(
+            client,
+            {},
+            client.ask,
+            log,
+            dataset="d",
+            model="m",
+            status=status,
+            observer=Nobody(),
+            limits=Limits(concurrency),
+            clock=clock.time,
+            dice=random.Random(0),
+        )
+        await one.run(Owed(i, Task(f"t{i}", "q"), 0) for i in range(tasks))
+
+    virtual.run(clock, scene())
+    return client, status, clock.now - 1000.0
+
+
+def worst(ended, began):
+    """The longest time of all rollouts, in medians."""
+    spans = [ended[task] - began[task] for task in ended]
+    return max(spans) / median(spans)
+
+
+@pytest.mark.parametrize("wait", [None, 1.0])
+@pytest.mark.parametrize("server", [virtual.Bucket, virtual.Sliding, virtual.Fixed])
+class TestTwelveCallsASecond:
+    """Where retries went behind new calls, the first rollouts of a run were its last, 17 to 30 medians later."""
+
+    def test_no_rollout_ends_later_than_twice_the_median_after_its_first_request(self, server, wait):
+        client, status, took = limited(server(12), 3.0, wait)
+        assert status.outcomes == {"missing": 300}  # answered, and nobody judges
+        assert client.refused >= 20  # of the first 32
+        assert worst(client.answered, client.first) <= 2
+        assert took < 300 / 12 * 2
+
+    def test_nor_after_it_was_begun_where_answers_are_quick(self, server, wait):
+        client, status, took = limited(server(12), 0.2, wait)
+        assert status.outcomes == {"missing": 300}  # no try is spent on a server that is known to be busy
+        assert client.refused < 100
+        assert worst(client.answered, client.begun) <= 2
+        assert took < 300 / 12 * 1.6
+
+    def test_rollouts_end_in_the_order_of_the_plan(self, server, wait):
+        """The live number and --until look at the longest settled prefix: it must follow the run."""
+        client, _, _ = limited(server(12), 0.2, wait)
+        order = [int(task[1:]) for task in sorted(client.answered, key=client.answered.__getitem__)]
+        assert max(abs(place - position) for place, position in enumerate(order)) < 32
+
+
+def test_without_a_429_as_many_calls_are_in_flight_as_may_be():
+    class Willing:
+        def take(self, now):
+            return True
+
+    client, _, took = limited(Willing(), 0.5, None)
+    assert client.refused == 0
+    assert took == pytest.approx(0.5 * (1 + math.ceil(299 / 32)))  # the first alone

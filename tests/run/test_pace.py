@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
+from run.virtual import VirtualLoop, run
 
-from calipers.run.pace import BREATH, Pace, Shut
+from calipers.run.pace import BREATH, PATIENCE, Pace, Shut
 
 
 class Clock:
@@ -22,10 +24,19 @@ def succeed(pace: Pace, times: int) -> None:
         pace.succeeded()
 
 
-def test_a_429_halves_the_limit_once_in_a_breath():
+def refuse(pace: Pace, clock: Clock, times: int = PATIENCE + 1) -> None:
+    """Calls that are refused one after the other, each after the pause that the last one brought."""
+    for _ in range(times):
+        pace.too_many(1.0)
+        clock.now += 1.0
+
+
+def test_pauses_that_do_not_help_halve_the_limit_once_in_a_breath():
     async def scene():
         clock = Clock()
         pace = Pace(64, clock)
+        refuse(pace, clock, PATIENCE)
+        assert pace.limit == 64  # it may be the rate alone
         for _ in range(30):  # the others that were under way fail alike
             pace.too_many(None)
         assert pace.limit == 32
@@ -36,13 +47,23 @@ def test_a_429_halves_the_limit_once_in_a_breath():
     asyncio.run(scene())
 
 
+def test_an_answer_between_two_pauses_spares_the_limit():
+    async def scene():
+        clock = Clock()
+        pace = Pace(64, clock)
+        for _ in range(10):
+            refuse(pace, clock, PATIENCE)
+            pace.succeeded()
+        assert pace.limit == 64
+
+    asyncio.run(scene())
+
+
 def test_the_limit_never_falls_below_one():
     async def scene():
         clock = Clock()
         pace = Pace(4, clock)
-        for _ in range(10):
-            pace.too_many(None)
-            clock.now += BREATH
+        refuse(pace, clock, 20)
         assert pace.limit == 1
 
     asyncio.run(scene())
@@ -50,8 +71,9 @@ def test_the_limit_never_falls_below_one():
 
 def test_as_many_successes_as_the_limit_grow_it_by_one():
     async def scene():
-        pace = Pace(8)
-        pace.too_many(None)
+        clock = Clock()
+        pace = Pace(8, clock)
+        refuse(pace, clock)
         succeed(pace, 3)
         assert pace.limit == 4
         succeed(pace, 1)
@@ -113,5 +135,119 @@ def test_shutting_tells_those_who_wait_and_those_who_come():
             await waiting
         with pytest.raises(Shut):
             await pace.enter()
+
+    asyncio.run(scene())
+
+
+def begun_at(loop: VirtualLoop, pace: Pace, calls: int) -> list[float]:
+    """When each of so many calls begins, if each is over at once."""
+
+    async def scene():
+        times = []
+        for _ in range(calls):
+            await pace.enter()
+            times.append(loop.now)
+            pace.leave()
+        return times
+
+    return run(loop, scene())
+
+
+def test_without_a_complaint_nothing_is_spaced():
+    loop = VirtualLoop()
+    assert set(begun_at(loop, Pace(2, loop.time), 1000)) == {1000.0}
+
+
+def test_after_a_complaint_calls_follow_as_the_server_took_them():
+    loop = VirtualLoop()
+    pace = Pace(64, loop.time)
+
+    async def scene():
+        for _ in range(12):  # eight of them are taken
+            await pace.enter()
+        for _ in range(4):
+            pace.leave()
+            pace.too_many(0.5)
+        times = []
+        for _ in range(3):
+            await pace.enter()
+            times.append(loop.now - 1000.0)
+        pace.succeeded()
+        await pace.enter()
+        return [*times, loop.now - 1000.0]
+
+    assert run(loop, scene()) == pytest.approx([0.5, 0.625, 0.75, 0.875])  # an answer hastens the next but one
+    assert pace.held == 0
+
+
+def test_a_complaint_that_names_no_time_is_followed_by_longer_and_longer_pauses():
+    loop = VirtualLoop()
+    pace = Pace(64, loop.time, Longest())
+
+    async def scene():
+        pauses = []
+        for _ in range(8):
+            await pace.enter()
+            pace.leave()
+            pace.too_many(None)
+            pauses.append(pace.held)
+        return pauses
+
+    assert run(loop, scene()) == pytest.approx([0.25, 0.5, 1, 2, 4, 8, 8, 8])
+
+
+class Longest(random.Random):
+    def uniform(self, a, b):
+        return b
+
+
+def test_who_came_first_goes_first_however_often_it_was_refused():
+    loop = VirtualLoop()
+    pace = Pace(1, loop.time)
+    order = []
+
+    async def call(name, turn):
+        await pace.enter(turn)
+        order.append(name)
+        pace.leave()
+
+    async def scene():
+        first = pace.turn()
+        await pace.enter(first)
+        later = [asyncio.create_task(call(name, pace.turn())) for name in ("second", "third")]
+        await asyncio.sleep(0)
+        pace.too_many(1.0)
+        pace.leave()
+        await asyncio.gather(call("first", first), *later)
+        await call("fourth", pace.turn())
+
+    run(loop, scene())
+    assert order == ["first", "second", "third", "fourth"]
+
+
+def test_nobody_slips_in_before_those_who_wait():
+    async def scene():
+        pace = Pace(1)
+        await pace.enter()
+        waiting = asyncio.create_task(pace.enter())
+        await asyncio.sleep(0)
+        pace.leave()  # the place is given away in this moment
+        assert not pace.entered()
+        await waiting
+        assert pace.in_flight == 1
+
+    asyncio.run(scene())
+
+
+def test_one_who_is_cancelled_with_a_place_gives_it_back():
+    async def scene():
+        pace = Pace(1)
+        await pace.enter()
+        waiting = asyncio.create_task(pace.enter())
+        await asyncio.sleep(0)
+        pace.leave()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert (pace.in_flight, pace.entered()) == (0, True)
 
     asyncio.run(scene())

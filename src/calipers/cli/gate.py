@@ -40,7 +40,13 @@ FORMATS = ("table", "json", "md", "junit")
 @click.option("--agent", metavar="NAME", help="Ask only the group of this agent.  [default: every group]")
 @click.option("--model", metavar="NAME", help="Ask only the group of this model.")
 @click.option("--dataset", metavar="NAME", help="Ask only the group of this dataset.")
-@click.option("--max-gaps", metavar="N|N%", help="So many rollouts of a group may be without a number; more is exit 3.")
+@click.option(
+    "--max-gaps",
+    "--max-missing",
+    "max_gaps",
+    metavar="N|N%",
+    help="So many rollouts of a group may be missing; more is exit 3. Without it, exit 3 where they could decide.",
+)
 @click.option("--dialect", metavar="NAME", help=f"Whose names and rules score rollouts: {', '.join(DIALECTS.entries)}.")
 @options.cluster("interval")
 @options.reward

@@ -13,6 +13,7 @@ from calipers.dialects import harbor_words
 from calipers.dialects.nemo_gym_words import DEFAULT, WORDS
 
 _ZERO = "0, unless a verifier gave a reward: this is the model's own doing"
+_NOTHING = "0, whatever reward stands beside it: this is the model's own doing"
 _NOT_ITS_FAULT = "a gap: the grading failed, not the model"
 _SPARED = "nothing, and it is no gap: the run is reported over the tasks before the stop"
 _UNKNOWN = "a gap: nobody knows what the model would have done"
@@ -34,8 +35,12 @@ OUTCOMES: Final[Mapping[str, Outcome]] = {
     "empty": Outcome("The model answered with nothing.", _ZERO, "the client or the agent"),
     "timed_out": Outcome("The model or agent used up its own limit of time.", _ZERO, "the client or the agent"),
     "unparsed": Outcome("A filter found no answer in the completion.", _ZERO, "the filter"),
+    "broke_verifier": Outcome(
+        "Twice there was no verdict on this answer, and there was one on a neutral answer.", _NOTHING, "the verifier"
+    ),
+    "tampered": Outcome("The agent changed the files of its judge.", _NOTHING, "the verifier"),
     "filter_timeout": Outcome("A filter took too long to look for the answer.", _NOT_ITS_FAULT, "the filter"),
-    "verifier_failed": Outcome("The verifier broke down.", _NOT_ITS_FAULT, "the verifier"),
+    "verifier_failed": Outcome("The verifier broke down, whatever the answer.", _NOT_ITS_FAULT, "the verifier"),
     "judge_failed": Outcome("The model that judges gave no usable verdict.", _NOT_ITS_FAULT, "the verifier"),
     "client_failed": Outcome("No completion came back from the model's server.", _UNKNOWN, "the client"),
     "cancelled": Outcome("The run was stopped before it was done.", _UNKNOWN, "the run"),

@@ -124,7 +124,7 @@ def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
     for job in jobs:
         try:
             with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
-                report = perform(job, watch, tasks)
+                report = perform(job, watch, _note, tasks)
             yield report
         except CalipersError as error:
             if len(jobs) == 1:

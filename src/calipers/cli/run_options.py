@@ -63,6 +63,12 @@ working = _options(
 )
 reaching = _options(
     click.option("--base-url", metavar="URL", help="Of an OpenAI-compatible server.  [default: $OPENAI_BASE_URL]"),
+    click.option(
+        "--same-model",
+        is_flag=True,
+        default=None,
+        help="Resume a run that began at another URL, or with another version of the model's file.",
+    ),
     click.option("--api", type=click.Choice(["chat", "completions"]), help="Which route of it.  [default: chat]"),
     click.option(
         "--concurrency", type=int, metavar="N", help="Calls in flight at most; fewer after a 429.  [default: 32]"

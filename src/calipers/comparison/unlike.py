@@ -24,6 +24,9 @@ CALLED: Final = {
 }
 """Names that a plan has for what its reader would call otherwise."""
 
+WHO: Final = ("model", "endpoint")
+"""What of a run's identity says who answered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Papers:
@@ -81,10 +84,8 @@ def prompts_differ(one: Mapping[str, bytes], two: Mapping[str, bytes], tasks: Se
 
 def _settings(one: Input, dataset: str | None) -> Iterator[tuple[str, Any]]:
     if one.format == "run":
-        identity = {
-            key: value for key, value in read_plan(os.path.dirname(one.path)).identity.items() if key != "model"
-        }
-        yield from _flat(identity, "")
+        identity = read_plan(os.path.dirname(one.path)).identity
+        yield from _flat({key: value for key, value in identity.items() if key not in WHO}, "")
     elif one.format == "lm_eval_results":
         with open(one.path, "rb") as file:
             yield from _of_results(lm_eval.decoded(file.read()) or {}, dataset)

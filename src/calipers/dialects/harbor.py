@@ -22,7 +22,10 @@ from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, OUTCOMES, SCORED
 from calipers.rollouts.table import Rollouts
 
-RAISED: Final = ("refused", "timed_out", "verifier_failed", "judge_failed", "client_failed", "cancelled")
+RAISED: Final = (
+    *("refused", "timed_out", "broke_verifier", "tampered"),
+    *("verifier_failed", "judge_failed", "client_failed", "cancelled"),
+)
 """Outcomes that are exceptions in Harbor's eyes, for rollouts that name none."""
 
 

@@ -16,7 +16,7 @@ from calipers.errors import InputError
 from calipers.gating.groups import Group, Number
 from calipers.gating.requirement import Requirement
 from calipers.gating.table import Shown, Who, picked, worked_out, written
-from calipers.gating.worst import Key, scored_worst
+from calipers.gating.worst import Key, scored_filled
 from calipers.pipeline import score
 from calipers.readers.files import STDIN
 from calipers.readers.run_stop import stop_said
@@ -25,6 +25,7 @@ from calipers.rollouts.stop import Stop
 from calipers.stats.stopped import NO_SEQUENCE
 
 LARGEST: Final = 1 << 28
+ZERO: Final = "zero"
 _LOOK: Final = 1 << 16
 _MARK: Final = re.compile(rb'"schema"\s*:\s*"calipers\.result/')
 
@@ -34,6 +35,7 @@ class _Document(msgspec.Struct):
     groups: list[Group]
     confidence: float | None = None
     lm_eval: list[Shown] = []
+    missing: str = "gap"
     stopped: str | None = None
 
 
@@ -48,8 +50,15 @@ class Answers:
     tables: Mapping[Who, Mapping[str, Number]] = field(default_factory=dict)  # of lm-evaluation-harness, by group
     known: Sequence[str] = ()  # the names that their tables have
     confidence: float | None = None  # of the intervals
-    filled: Mapping[Who, Group] | None = None  # the groups with every missing rollout failed, where that is asked for
+    filled: Mapping[int, Mapping[Who, Group]] = field(default_factory=dict)  # an end of the range -> the groups with
+    # every missing rollout there, where that is asked for
     unknown: Mapping[Key, str] = field(default_factory=dict)  # a metric of which that says nothing -> why
+    zero: bool = False  # missing rollouts count 0, by the rule that was asked for
+
+    @property
+    def once(self) -> bool:
+        """Whether it cannot be scored again: it is finished, or was read as it came."""
+        return self.document or self.path == STDIN
 
     def of_table(self, group: Group, wanted: Requirement) -> Number | None:
         """What a requirement names in the table of a group; None where that has nothing of the name.
@@ -104,23 +113,22 @@ def is_document(path: str) -> bool:
         raise InputError.at(path, f"cannot be read ({error.strerror})") from None
 
 
-def answers(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring, *, worst: bool = False) -> Answers:
-    """The numbers of a result document; or of rollouts, scored for these metrics and slices.
-
-    ``worst`` scores rollouts once more, with every missing one failed.
-    """
+def answers(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring) -> Answers:
+    """The numbers of a result document; or of rollouts, scored for these metrics and slices."""
     if not is_document(path):
-        return _scored(path, metrics, by, scoring, worst)
+        return _scored(path, metrics, by, scoring)
     if given := scoring.given():
         options = ", ".join(f"--{name}" for name in given)
         raise InputError.at(path, f"is a finished result, and {options} is about scoring", "expected rollouts")
     held = _read(path)
     tables = written(held.lm_eval, [group.who for group in held.groups])
     known = short(key for table in tables.values() for key in table)
-    return Answers(path, held.groups, True, _stops(path, held), tables, known, held.confidence)
+    return Answers(
+        path, held.groups, True, _stops(path, held), tables, known, held.confidence, zero=held.missing == ZERO
+    )
 
 
-def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring, worst: bool) -> Answers:
+def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring) -> Answers:
     asked = named(list(metrics) or None, scoring.dialect, [path])
     result = score(path, asked.ours or None, by=list(by), **scoring.given())
     found = msgspec.convert(result.to_dict(), _Document)
@@ -136,12 +144,21 @@ def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: Scori
             raise next(iter(asked.theirs.values()))
     warned = [f"warning: {said}" for group in result.groups for said in group.warnings]
     notes = [*result.notes, *_stops("", found), *warned]
-    held = Answers(path, found.groups, False, notes, tables, short(known), found.confidence)
-    if not worst:
-        return held
-    filled = scored_worst(path, asked.ours or None, by, scoring.given())
-    twins = msgspec.convert(filled.result.to_dict(), _Document).groups
-    return replace(held, filled={group.who: group for group in twins}, unknown=filled.unknown)
+    zero = found.missing == ZERO
+    return Answers(path, found.groups, False, notes, tables, short(known), found.confidence, zero=zero)
+
+
+def with_filled(found: Answers, metrics: Sequence[str], by: Sequence[str], scoring: Scoring, *ends: int) -> Answers:
+    """The same with rollouts scored once more for each end of the range (`BOTTOM`, `TOP`), every missing one there."""
+    held, unknown = dict(found.filled), dict(found.unknown)
+    asked = named(list(metrics) or None, scoring.dialect, [found.path])
+    for end in ends:
+        if end not in held:
+            filled = scored_filled(found.path, asked.ours or None, by, scoring.given(), end)
+            twins = msgspec.convert(filled.result.to_dict(), _Document).groups
+            held[end] = {group.who: group for group in twins}
+            unknown |= filled.unknown
+    return replace(found, filled=held, unknown=unknown)
 
 
 def _stops(path: str, found: _Document) -> list[str]:

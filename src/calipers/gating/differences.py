@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,19 +31,29 @@ class Differences:
     paired: Comparison | None  # None where one of them is a finished result
     before: Answers  # the baseline's own numbers, for its gaps
     notes: Sequence[str] = ()
-    worst: Comparison | None = None  # the same with every missing rollout against the result
+    filled: tuple[Comparison, Comparison] | None = None  # the same with every missing rollout against, and for, it
 
     def of(self, group: Group, wanted: Requirement, now: Number | None) -> Number:
         """The difference in one group; a Number without a value, and why, where there is none."""
         if self.paired is not None:
-            return self._paired(self.worst if wanted.worst and self.worst else self.paired, group, wanted)
+            return self._paired(self.filled[0] if wanted.worst and self.filled else self.paired, group, wanted)
         before = self._before(self.counterpart(group), wanted)
         if now is None or before.value is None or now.value is None:
             side, why = (
                 ("here", now.why if now else None) if before.value is not None else ("in the baseline", before.why)
             )
             return Number(None, why=f"no value {side}: {why}" if why else f"no value {side}")
-        return Number(now.value - before.value, None, UNPAIRED, min(now.tasks, before.tasks))
+        low, high = now.bounds or (now.value, now.value)
+        least, most = before.bounds or (before.value, before.value)
+        known = _known(now, group) and _known(before, self.counterpart(group))
+        bounds = (low - most, high - least) if known and (now.bounds or before.bounds) else None
+        return Number(now.value - before.value, None, UNPAIRED, min(now.tasks, before.tasks), bounds=bounds)
+
+    def with_filled(self, group: Group, wanted: Requirement, best: bool) -> Number:
+        """The paired difference with every missing rollout for the result, or against it."""
+        if self.filled is None:
+            return Number(None, why=NO_BOUNDS)
+        return self._paired(self.filled[best], group, wanted)
 
     def counterpart(self, group: Group) -> Group:
         """The baseline's group that a group is compared with; InputError where that is not clear."""
@@ -97,18 +107,27 @@ class Differences:
             if metric_key(one.metric) == wanted.key:
                 if wanted.worst and any(one.missing) and one.bounds is None and one.delta is not None:
                     return Number(None, why=NO_BOUNDS, tasks=one.tasks)
-                return _against(wanted, Number(one.delta, one.interval, one.why, one.tasks), held, found.confidence)
+                number = Number(
+                    one.delta, one.interval, one.why, one.tasks, bounds=one.bounds, lacking=any(one.missing)
+                )
+                return _against(wanted, number, held, found.confidence)
         if wanted.by is not None and not findings:
             return Number(None, why=f"the runs share no task with {wanted.by}={wanted.slice}")
         raise UnknownName.of("metric in this comparison", wanted.metric, [one.metric for one, _ in findings])
 
 
 def differences(
-    path: str, baseline: str, metrics: Sequence[str], by: Sequence[str], scoring: Scoring, *, worst: bool = False
+    path: str,
+    baseline: str,
+    metrics: Sequence[str],
+    by: Sequence[str],
+    scoring: Scoring,
+    filled: Callable[[Answers], bool] = lambda before: False,
 ) -> Differences:
     """A result less its baseline, by these metrics and slices.
 
-    ``worst`` compares them once more: the result's missing rollouts all failed, the baseline's all passed.
+    Where ``filled`` says so of the baseline, they are compared twice more: the result's missing rollouts all failed and
+    the baseline's all passed, and the other way round.
     """
     if is_document(path) or is_document(baseline):
         own = Scoring() if is_document(baseline) else scoring
@@ -117,16 +136,19 @@ def differences(
 
     asked: dict[str, Any] = {"metric": list(metrics), "by": list(by), "adjust": "none", "flips": 0, **scoring.given()}
     found = compare(baseline, path, **asked)
-    bottom, top = scoring.range or UNIT
-    filled = compare(baseline, path, filled=(top, bottom), **asked) if worst else None
     before = answers(baseline, metrics, by, scoring)
+    both = None
+    if filled(before):
+        bottom, top = scoring.range or UNIT
+        ends = (top, bottom), (bottom, top)
+        both = compare(baseline, path, filled=ends[0], **asked), compare(baseline, path, filled=ends[1], **asked)
     notes = [
         note
         for contest in found.contests
         for pair in contest.pairs
         for note in (*_uncommon(contest, pair), *pair.notes)
     ]
-    return Differences(found, before, [*found.notes, *notes], filled)
+    return Differences(found, before, [*found.notes, *notes], both)
 
 
 def _against(wanted: Requirement, number: Number, found: Difference, confidence: float) -> Number:
@@ -168,6 +190,11 @@ def _uncommon(contest: Contest, pair: Pair) -> list[str]:
         return []
     names = names_of(contest.runs)
     return [f"differences are of {common(pair, (names[pair.first], names[pair.second]))}"]
+
+
+def _known(number: Number, group: Group) -> bool:
+    """Whether it is known what missing rollouts make of a number, as none is missing or it has bounds."""
+    return number.bounds is not None or not group.ledger.gaps
 
 
 def _same(run: Run, group: Group) -> bool:

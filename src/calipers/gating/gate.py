@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from calipers.errors import CalipersError, InputError, UnknownName
-from calipers.gating.answers import Answers, Scoring, answers
+from calipers.gating.answers import Answers, Scoring, answers, with_filled
+from calipers.gating.decided import Missing, at_ends, decided, lacking, of_difference, undecided
 from calipers.gating.differences import Differences, differences
 from calipers.gating.groups import Cut, Group, Number
 from calipers.gating.policy import Gaps, Named, Policy
 from calipers.gating.requirement import Requirement, metric_key
 from calipers.gating.slices import of_every, of_weakest
-from calipers.gating.worst import at_end, worst_of
+from calipers.gating.worst import BOTTOM, TOP, at_end, worst_of
 from calipers.reports.figures import figure
 from calipers.reports.gate import Check, Gate, Word
 from calipers.stats.missing import MOST_MISSING
@@ -36,7 +37,7 @@ def gate(policy: Policy, scoring: Scoring | None = None, *, alone: bool = False)
             notes.append(f"nothing is required of {named.name}")
             continue
         try:
-            found, apart = _found(named, asked, settings)
+            found, apart = _found(named, asked, settings, policy.max_gaps)
         except UnknownName:
             raise
         except CalipersError as error:
@@ -52,19 +53,30 @@ def gate(policy: Policy, scoring: Scoring | None = None, *, alone: bool = False)
     return Gate(checks, policy.allowed_failures, list(dict.fromkeys(notes)))
 
 
-def _found(named: Named, asked: Sequence[Requirement], scoring: Scoring) -> tuple[Answers, Differences | None]:
+def _found(
+    named: Named, asked: Sequence[Requirement], scoring: Scoring, most: Gaps | None
+) -> tuple[Answers, Differences | None]:
     by = list(dict.fromkeys(one.by for one in asked if one.by))
     moved = [one for one in asked if one.delta]
     if moved and named.baseline is None:
         raise InputError(f"{moved[0].text!r} needs something to be compared with; expected --baseline PATH")
     metrics = list(dict.fromkeys(one.metric for one in asked if not one.missing))
-    found = answers(named.path, metrics, by, scoring, worst=any(one.worst and not one.delta for one in asked))
+    found = answers(named.path, metrics, by, scoring)
+    if not found.document and any(one.worst and not one.delta for one in asked):
+        found = with_filled(found, metrics, by, scoring, BOTTOM)
+    ends = any(one.end and not (one.delta or one.worst) for one in asked)
+    if ends and not found.once and not found.zero and lacking(found, most):
+        found = with_filled(found, metrics, by, scoring, BOTTOM, TOP)
     if not moved or named.baseline is None:
         return found, None
     wanted = list(dict.fromkeys(one.metric for one in moved))
     sliced = list(dict.fromkeys(one.by for one in moved if one.by))
-    worst = any(one.worst for one in moved)
-    return found, differences(named.path, named.baseline, wanted, sliced, scoring, worst=worst)
+    worst, shown = any(one.worst for one in moved), any(one.end for one in moved)
+
+    def filled(before: Answers) -> bool:
+        return worst or (shown and not found.zero and (lacking(found, most) or lacking(before, most)))
+
+    return found, differences(named.path, named.baseline, wanted, sliced, scoring, filled)
 
 
 def _checks(
@@ -104,17 +116,38 @@ def _check(
     start = replace(start, estimate=_finite(number.value), interval=number.interval, tasks=tasks)
     if number.interval is not None:
         start = replace(start, confidence=found.confidence)
-    if (too_many := _gaps(part, most, "")) is not None:
-        return replace(start, why=too_many)
+    too_many = _gaps(part, most, "")
+    if too_many is None and wanted.delta and apart is not None:
+        too_many = _gaps(apart.counterpart(group), most, " of the baseline")
     value, why = _value(wanted, number)
     if value is None:
-        return replace(start, why=why)
-    if most is not None and wanted.delta and apart is not None:
-        lost = _gaps(apart.counterpart(group), most, " of the baseline")
-        if lost is not None:
-            return replace(start, why=lost)
+        return replace(start, why=too_many or why)
     word: Word = "passed" if wanted.met(value) else "failed"
+    missing = None
+    if (most is None or too_many) and not (wanted.missing or wanted.worst or found.zero):
+        missing = _missing(wanted, group, part, number, found, apart)
+    if missing is None:
+        if too_many:
+            return replace(start, why=too_many)
+        return replace(start, value=value, word=word, remark=_remark(wanted, number, word, better))
+    word, why = decided(wanted, word, missing, too_many)
+    if why is not None:
+        return replace(start, why=why)
     return replace(start, value=value, word=word, remark=_remark(wanted, number, word, better))
+
+
+def _missing(
+    wanted: Requirement, group: Group, part: Group | Cut, number: Number, found: Answers, apart: Differences | None
+) -> Missing | None:
+    """What is missing of what a requirement is about; None where nothing is."""
+    if wanted.delta and apart is not None:
+        return of_difference(wanted, group, number, apart)
+
+    def twin(end: int) -> Number | None:
+        filled = found.filled.get(end, {}).get(group.who)
+        return None if filled is None else _held(wanted, filled)
+
+    return at_ends(wanted, part, number, None if found.once else twin, found.unknown.get(wanted.key))
 
 
 def _start(wanted: Requirement, named: Named, group: Group, part: Group | Cut | None) -> Check:
@@ -130,8 +163,13 @@ def _of_slices(wanted: Requirement, named: Named, group: Group, found: Answers, 
     if (too_many := _gaps(group, most, "")) is not None:
         return replace(start, why=too_many)
     if wanted.weakest:
-        return of_weakest(wanted, group, start, found.confidence)
-    each = {name: _check(replace(wanted, slice=name), named, group, found, None, None) for name in slices}
+        seen = of_weakest(wanted, group, start, found.confidence)
+        if most is not None or found.zero or seen.value is None or not group.ledger.gaps:
+            return seen
+        ends = [of_weakest(wanted, group, start, found.confidence, fill) for fill in (0, 1)]
+        return undecided(seen, ends, group)
+    allowed = None if most is None else Gaps(1.0, share=True)  # so many are missing of the group that none decides it
+    each = {name: _check(replace(wanted, slice=name), named, group, found, None, allowed) for name in slices}
     return of_every(wanted, start, each)
 
 
@@ -145,9 +183,9 @@ def _slices_by(wanted: Requirement, group: Group, found: Answers) -> Mapping[str
 
 def _worst(wanted: Requirement, part: Group | Cut, number: Number, group: Group, found: Answers) -> Number:
     """The number with every missing rollout at its worse end."""
-    if found.filled is None:  # a finished result, or a difference that is not paired
+    if found.document or BOTTOM not in found.filled:  # or a difference that is not paired
         return at_end(number, part, worse=True)
-    twin = found.filled.get(group.who)
+    twin = found.filled[BOTTOM].get(group.who)
     return worst_of(wanted, part, number, found.unknown, None if twin is None else _held(wanted, twin))
 
 

@@ -19,6 +19,7 @@ class Number(msgspec.Struct, frozen=True, gc=False):
     remark: str | None = None  # what must be said beside the answer
     samples: int = 0
     higher_is_better: bool | None = None
+    lacking: bool = False  # of a difference: some rollouts of its tasks are missing
 
 
 class Ledger(msgspec.Struct, frozen=True, gc=False):

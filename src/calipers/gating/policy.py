@@ -5,7 +5,7 @@
     results:                        # a name for each; paths are relative to this file
       math: runs/math
       code: {path: runs/code, baseline: runs/code-before}
-    max_gaps: 2%                    # of each group's rollouts; or a number of them
+    max_gaps: 2%                    # of each group's rollouts; or a number of them; max_missing is the same
     allowed_failures: 1             # of the supporting requirements
     critical:                       # each must hold
       - lower(pass@1) >= 0.6
@@ -28,7 +28,7 @@ from calipers.gating.requirement import Requirement, parse
 from calipers.reports.gate import TIERS
 
 LARGEST: Final = 1 << 20
-KEYS: Final = ("results", "max_gaps", "allowed_failures", *TIERS)
+KEYS: Final = ("results", "max_gaps", "max_missing", "allowed_failures", *TIERS)
 _OF_RESULT: Final = ("path", "baseline")
 _OF_REQUIREMENT: Final = ("require", "of", "agent", "model", "dataset")
 
@@ -102,8 +102,10 @@ def read_policy(path: str) -> Policy:
         raise InputError.at(path, "requires nothing", f"expected a list under {', '.join(TIERS)}")
     if allowed and not content.get("supporting"):
         raise InputError.at(path, f"{allowed} failures are allowed of no requirement", "expected a list supporting:")
-    most = content.get("max_gaps")
-    gaps = None if most is None else gaps_allowed(most, f"{path}: max_gaps")
+    given = [key for key in ("max_gaps", "max_missing") if content.get(key) is not None]
+    if len(given) > 1:
+        raise InputError.at(path, "max_gaps and max_missing are two names of one thing", "expected one of them")
+    gaps = gaps_allowed(content[given[0]], f"{path}: {given[0]}") if given else None
     return Policy(requirements, results, gaps, allowed)
 
 

@@ -55,18 +55,24 @@ def of_every(wanted: Requirement, start: Check, checks: Mapping[str, Check]) -> 
     )
 
 
-def of_weakest(wanted: Requirement, group: Group, start: Check, confidence: float | None) -> Check:
+def of_weakest(
+    wanted: Requirement, group: Group, start: Check, confidence: float | None, fill: int | None = None
+) -> Check:
     """Whether some task has been shown to pass less often than it should; the value is the lowest rate of a task.
 
     For each task the exact binomial p of so few passes in its samples, were its rate what is required; by Holm over
-    all tasks a gate whose tasks are all good fails with a chance of at most 1 - confidence.
+    all tasks a gate whose tasks are all good fails with a chance of at most 1 - confidence. ``fill`` takes every
+    missing rollout for a pass (1) or for none (0).
     """
     alpha = 1 - (CONFIDENCE if confidence is None else confidence)
     rates: dict[str, tuple[int, int]] = {}
     for name, cut in group.breakdowns[TASK].items():
         number = next((one for text, one in cut.metrics.items() if metric_key(text) == wanted.key), None)
-        if number is not None and number.value is not None and number.samples:
-            rates[name] = round(number.value * number.samples), number.samples
+        if number is None:
+            continue
+        passes_seen, missing = round((number.value or 0.0) * number.samples), cut.ledger.gaps if fill is not None else 0
+        if number.samples + missing:
+            rates[name] = passes_seen + missing * (fill or 0), number.samples + missing
     if not rates:
         return replace(start, why="no task has a value")
     passes, samples = np.array(list(rates.values()), dtype=np.int64).T

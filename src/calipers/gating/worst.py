@@ -20,19 +20,22 @@ from calipers.rollouts.ledger import contributed
 Key = tuple[str, tuple[tuple[str, str], ...]]
 NO_ENDS: Final = "a finished result keeps no interval with its missing rollouts filled; expected the rollouts"
 NO_BOUNDS: Final = "no bounds are known for it"
+BOTTOM, TOP = 0, 1  # the ends of the range of rewards
 NO_SIDE: Final = "which way is better is not known, so there is no worse end"
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Rollouts scored again with every missing one failed, and the metrics of which that says nothing."""
+    """Rollouts scored again with every missing one failed, or passed, and the metrics of which that says nothing."""
 
     result: Result
     unknown: Mapping[Key, str]  # a metric -> why
 
 
-def scored_worst(path: str, metrics: Sequence[Any] | None, by: Sequence[str], given: Mapping[str, Any]) -> Filled:
-    """Fill the missing rollouts of a file with the bottom of the range and score them, as ``given`` says."""
+def scored_filled(
+    path: str, metrics: Sequence[Any] | None, by: Sequence[str], given: Mapping[str, Any], end: int
+) -> Filled:
+    """Fill the missing rollouts of a file with an end of the range and score them, as ``given`` says."""
     if path == STDIN:
         raise InputError.at("worst(...)", "standard input can be read only once", "expected a file")
     settings = {name: value for name, value in given.items() if name not in ("columns", "missing")}
@@ -46,7 +49,7 @@ def scored_worst(path: str, metrics: Sequence[Any] | None, by: Sequence[str], gi
         for one in per_reward(asked, rollouts, plan.reward, plan.dialect.every_reward):
             if not within_range(contributed(rollouts, one.params["reward"]), ends_of(plan)):
                 unknown[metric_key(one.text)] = NO_RANGE
-    return Filled(score_rollouts(filled_rollouts(rollouts, ends_of(plan)[0]), plan), unknown)
+    return Filled(score_rollouts(filled_rollouts(rollouts, ends_of(plan)[end]), plan), unknown)
 
 
 def at_end(number: Number, part: Group | Cut, *, worse: bool) -> Number:

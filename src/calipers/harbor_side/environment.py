@@ -126,6 +126,7 @@ class RoomEnvironment(BaseEnvironment):
         if changed := await asyncio.to_thread(self._inside.tampered):
             path = self.trial_paths.trial_dir / "tampered.json"
             path.write_text(json.dumps(changed, indent=2) + "\n")
+            (self.trial_paths.trial_dir / "calipers.json").write_text('{"outcome": "tampered"}\n')
             raise OSError(f"the agent changed {changed[0]}, which judges it")
 
 

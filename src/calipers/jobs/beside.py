@@ -20,7 +20,7 @@ from msgspec import UNSET
 from calipers.errors import InputError, LogError
 from calipers.jobs.judging import Judged
 from calipers.jobs.stored import Batch, Stored
-from calipers.rollouts.record import CODE, FIRST_GAP
+from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL
 from calipers.run.log import sync_directory
 
 GAPS: Final = frozenset(word for word, code in CODE.items() if code >= FIRST_GAP)
@@ -78,7 +78,7 @@ class Beside:
         if outcome in GAPS and worth is not None:
             record.pop("reward", None)  # it stood beside a gap, and counted for nothing
             held, outcome = {}, "scored"
-        elif outcome not in (None, "scored", *GAPS) and worth is None:
+        elif outcome not in (None, "scored", *GAPS) and (worth is None or _hides(outcome, worth)):
             outcome = "scored"
             if stored.reward is None and not held:
                 record["reward"] = 0.0  # what the old outcome contributed
@@ -96,12 +96,17 @@ class Beside:
         return _encode(record | {f"{name}_{key}": value for key, value in mine.items() if value is not None}) + b"\n"
 
 
+def _hides(outcome: str | None, worth: float | None) -> bool:
+    """Whether an outcome makes 0 of the new number, as it does of every other."""
+    return bool(worth) and FIRST_NIL <= CODE[str(outcome)] < FIRST_GAP
+
+
 def _with_outcome(line: bytes, stored: Stored, worth: float | None) -> bytes | None:
     """The line, if its outcome lets old and new be what they are, or with another in its place; None if not easily."""
     outcome = stored.outcome
-    if outcome in (None, "scored") or (outcome in GAPS) == (worth is None):
+    if outcome in (None, "scored") or ((outcome in GAPS) == (worth is None) and not _hides(outcome, worth)):
         return line
-    if worth is None or stored.reward is not None:
+    if worth is None or stored.reward is not None or outcome not in GAPS:
         return None
     written = b'"outcome":"' + str(outcome).encode() + b'"'
     place = line.find(written)

@@ -38,6 +38,7 @@ class Job:
     load_seeds: Seeds = LOAD_SEEDS  # under which it is loaded
     # how it is reached
     base_url: str | None = None
+    same_model: bool = False  # go on with a run that began at another endpoint
     api: Literal["chat", "completions"] = "chat"
     timeout: float = 600.0
     price: Price | None = None

@@ -14,8 +14,9 @@ from calipers.answers.find import Answer, Filter, filtered
 from calipers.errors import InputError, VerifierError
 from calipers.jobs.quick import QUICK
 from calipers.jobs.stored import Stored
-from calipers.rollouts.record import CODE, FIRST_GAP, SCORED
+from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED
 from calipers.run.again import Bench
+from calipers.run.blame import BROKE
 from calipers.run.client import Completion
 from calipers.run.judged import ready
 from calipers.run.rollout import column, whole_characters
@@ -110,7 +111,8 @@ class Judge:
                 self._ask(name, cases, found)
         for row, more in found.more.items():
             said = f"{outcomes[row]}: {more.get('error')}"
-            if CODE[outcomes[row]] >= FIRST_GAP and (len(self._errors) < MOST_ERRORS or said in self._errors):
+            told = CODE[outcomes[row]] >= FIRST_GAP or outcomes[row] == BROKE
+            if told and (len(self._errors) < MOST_ERRORS or said in self._errors):
                 self._errors[said] += 1
         return found
 
@@ -185,7 +187,7 @@ def contribution(outcome: str, reward: float | None) -> float | None:
     code = CODE[outcome]
     if code >= FIRST_GAP:
         return None
-    return reward if reward is not None or code == SCORED else 0.0
+    return 0.0 if code >= FIRST_NIL else reward if reward is not None or code == SCORED else 0.0
 
 
 def _word(verdict: Verdict) -> str:

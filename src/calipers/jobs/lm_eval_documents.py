@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final
@@ -46,16 +45,6 @@ def check_documents(folder: Path, task: str, hashes: Sequence[str]) -> None:
     wrong = f"{len(different)} of its {len(recorded)} documents are not those that were asked ({some})"
     right = "expected the same data files, task code and --load-seeds, or another --out"
     raise InputError.at(str(folder), wrong, right)
-
-
-def runs_on_others(folder: Path, task: str, hashes: Sequence[str]) -> Iterator[str]:
-    """A note for each run beside a new one, of the same task and model, that was asked about other documents."""
-    if folder.exists():
-        return
-    alike = f"{glob.escape(folder.name.rpartition('-')[0])}-*"
-    for other in sorted(folder.parent.glob(alike)):
-        if _recorded(other, task) not in (None, list(hashes)):
-            yield f"{other}: its documents are not those that are asked now, so {folder.name} is a new run"
 
 
 def _recorded(folder: Path, task: str) -> list[str] | None:

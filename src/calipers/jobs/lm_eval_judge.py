@@ -128,7 +128,7 @@ class Judge:
             columns |= self._scores(one, target, value, doc)
         first = next(iter(columns), "")
         if first and not math.isfinite(columns[first]):
-            raise VerifierError(self._no_number(first, columns[first]))
+            raise VerifierError(self._no_number(first, columns[first]), blameless=True)  # as its number has it
         return Verdict(columns.get(first), averaged(columns), answer, outcome, columns)
 
     def _no_number(self, key: str, value: float) -> str:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -15,19 +15,21 @@ import msgspec
 
 from calipers import __version__
 from calipers.jobs.job import Job
+from calipers.run.endpoint import file_sha256, source_file
+from calipers.run.resume import ENDPOINT
 from calipers.tasks.task import Suite, Task
 
 
-def identity(job: Job, suite: Suite) -> dict[str, Any]:
-    """What makes two runs the same run: what is asked, of whom, and how it is judged.
+def identity(job: Job, suite: Suite, endpoint: str | None = None) -> dict[str, Any]:
+    """What makes two runs the same run: what is asked, of whom and where, and how it is judged.
 
-    Not how much of it (samples, limit), how fast (concurrency, retries), what is made of it
-    (metrics) or where the model is reached.
+    Not how much of it (samples, limit), how fast (concurrency, retries) or what is made of it (metrics).
     """
     return {
         "benchmark": suite.name,
         "tasks": _content(suite.tasks),
         "model": job.model,
+        **({} if endpoint is None else {ENDPOINT: endpoint}),
         "prompt": {"system": job.system_prompt, "template": job.user_template, "api": job.api},
         "sampling": {
             "max_tokens": job.max_tokens,
@@ -40,21 +42,28 @@ def identity(job: Job, suite: Suite) -> dict[str, Any]:
     }
 
 
-def plan(job: Job, suite: Suite, order: Sequence[Task]) -> dict[str, Any]:
-    """The plan of a run: every setting and where it came from, the tasks in their order, and what made them."""
+def plan(job: Job, suite: Suite, order: Sequence[Task], endpoint: str | None = None) -> dict[str, Any]:
+    """The plan of a run: every setting and where it came from, the tasks in their order, and what made them.
+
+    Its settings, versions and inputs are those of the latest start; ``starts`` has all of them.
+    """
+    settings = job.settings()
+    versions = {
+        "calipers": __version__,
+        "python": sys.version.split()[0],
+        **{name: version(name) for name in ("aiohttp", "msgspec", "numpy")},
+    }
+    made = {"versions": versions, "git": _commit(), "inputs": _inputs(job, suite)}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    given = {name: one["value"] for name, one in settings.items() if one["from"] != "default"}
     return {
         "dataset": suite.name,
         "model": job.model,
         "samples": job.samples,
-        "settings": job.settings(),
-        "versions": {
-            "calipers": __version__,
-            "python": sys.version.split()[0],
-            **{name: version(name) for name in ("aiohttp", "msgspec", "numpy")},
-        },
-        "git": _commit(),
-        "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "inputs": list(_inputs(job, suite)),
+        "settings": settings,
+        **made,
+        "created_at": now,
+        "starts": [{"at": now, ENDPOINT: endpoint, "settings": given, **made}],
         **({"lm_eval": suite.metadata["lm_eval"]} if "lm_eval" in suite.metadata else {}),
         "tasks": PlannedTasks(order),
     }
@@ -89,10 +98,9 @@ def _inputs(job: Job, suite: Suite) -> list[Mapping[str, str]]:
     if suite.sha256:
         found.append({"path": str(suite.root or job.benchmark), "sha256": suite.sha256})
     kind, _, rest = job.model.partition("/")
-    file = Path(rest.rpartition(":")[0] if kind == "python" else rest)
-    if kind in ("python", "replay") and file.is_file():
-        with file.open("rb") as opened:
-            found.append({"path": str(file), "sha256": file_digest(opened, "sha256").hexdigest()})
+    file = source_file(rest) if kind == "python" else Path(rest) if kind == "replay" else None
+    if file is not None and file.is_file():
+        found.append({"path": str(file), "sha256": file_sha256(file)})
     return found
 
 

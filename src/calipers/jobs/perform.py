@@ -8,13 +8,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from calipers.errors import CalipersError, ClientError, InputError, LogError, SandboxError
 from calipers.jobs import papers
@@ -31,12 +33,13 @@ from calipers.reports.result import Result
 from calipers.reports.safe import safe_json
 from calipers.rollouts.stop import Stop
 from calipers.run.client import Client, Connection
+from calipers.run.endpoint import endpoint
 from calipers.run.folder import Folder
-from calipers.run.identity import folder_name
 from calipers.run.likelihood import NONE_HERE
 from calipers.run.loop import Limits, Loop, Status
 from calipers.run.models import connect
 from calipers.run.order import shuffled
+from calipers.run.resume import find_folder
 from calipers.run.secrets import Secrets
 from calipers.run.start import conduct
 from calipers.run.verifiers.find import NamedVerifier, judge_of, opened
@@ -78,10 +81,17 @@ class Report:
         return not self.stopped and sum(one.gaps for one in ledgers) == answered
 
 
-def perform(job: Job, screen: Screen | None = None, tasks: Loaded | None = None) -> Report:
+def perform(
+    job: Job,
+    screen: Screen | None = None,
+    tell: Callable[[str], None] | None = None,
+    tasks: Loaded | None = None,
+) -> Report:
     """Run a job, or go on with it, and score what is there.
 
+    ``tell`` is called with what somebody should know before the first call; else it stands among the notes.
     ``tasks`` are those that jobs before this one have loaded; None: this one is alone.
+
     InputError, before the first call, for whatever cannot work, and SandboxError where a verifier needs a sandbox and
     there is none; ClientError when the first call says that no other would fare better.
     """
@@ -101,11 +111,15 @@ def perform(job: Job, screen: Screen | None = None, tasks: Loaded | None = None)
     connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets)
     client = _client(job, suite, connection)
     order = shuffled(questions, job.seed)
-    identity = papers.identity(job, suite)
-    name = folder_name(suite.name, job.model, identity)
-    path = job.out if job.out and not job.among else (job.out or RUNS) / name
-    doubts += _same_documents(path, suite)
-    with Folder.open(path, identity, papers.plan(job, suite, order), secrets.scrub_bytes) as folder:
+    source = endpoint(job.model, job.base_url)
+    identity, path, begins = _place(job, papers.identity(job, suite, source), secrets)
+    _check_documents(path, suite)
+    if tell is not None:  # before the first call: a new run costs what the old one has paid for
+        for note in begins:
+            tell(secrets.scrub(note))
+        begins = []
+    plan = papers.plan(job, suite, order, source)
+    with Folder.open(path, identity, plan, secrets.scrub_bytes, job.same_model) as folder:
         order.sort(key=lambda task: folder.place[task.id])  # what was planned before is done first
 
         def reached(stop: Stop) -> None:
@@ -124,7 +138,9 @@ def perform(job: Job, screen: Screen | None = None, tasks: Loaded | None = None)
             status=status,
             observer=watcher,
             limits=Limits(job.concurrency, job.retries, job.max_cost, job.max_time),
+            endpoint=source,
         )
+        logged = status.done
         status.stopped = watcher.look(status)  # it may be sure enough by what an earlier start did
         before = begun(order, folder.history, job.samples)
         # a run that is sure enough begins no task; of those that a killed start had begun it makes what is owed
@@ -157,9 +173,11 @@ def perform(job: Job, screen: Screen | None = None, tasks: Loaded | None = None)
         result = _with_parts(result, [part])
         folder.write("result.json", safe_json(result.to_json()).encode())
     notes = (
+        *begins,
         *suite.notes,
         *doubts,
         *folder.notes,
+        *([f"{status.done - logged:,} requested, {logged:,} from the log"] if logged else []),
         *last_words(status, job, path, [client, *judges.values()]),
         *said,
     )
@@ -181,6 +199,14 @@ def _keep(folder: Folder, stop: Stop, status: Status, *, finished: bool = False)
             finished=finished,
         )
     )
+
+
+def _place(job: Job, identity: Mapping[str, Any], secrets: Secrets) -> tuple[dict[str, Any], Path, list[str]]:
+    """The identity of a run without secrets, its folder, and why that is a new one where there are others like it."""
+    asked: dict[str, Any] = msgspec.json.decode(secrets.scrub_bytes(msgspec.json.encode(identity)))
+    if job.out and not job.among:
+        return asked, job.out, []
+    return asked, *find_folder(job.out or RUNS, asked, job.same_model)
 
 
 def together(reports: Sequence[Report]) -> list[Result]:
@@ -255,15 +281,12 @@ def _suite(job: Job, tasks: Loaded | None) -> tuple[Suite, Mapping[str, NamedVer
     return *prepared(job.benchmark, job.lm_eval, wanted(job), tasks), tasks
 
 
-def _same_documents(path: Path, suite: Suite) -> list[str]:
-    """Refuse to go on with a task of lm-evaluation-harness whose documents have changed; notes on runs beside it."""
-    if "lm_eval" not in suite.metadata:
-        return []
-    from calipers.jobs.lm_eval_documents import check_documents, runs_on_others
+def _check_documents(path: Path, suite: Suite) -> None:
+    """Refuse to go on with a task of lm-evaluation-harness whose documents have changed."""
+    if "lm_eval" in suite.metadata:
+        from calipers.jobs.lm_eval_documents import check_documents
 
-    hashes = suite.metadata["lm_eval"]["document_hashes"]
-    check_documents(path, suite.name, hashes)
-    return list(runs_on_others(path, suite.name, hashes))
+        check_documents(path, suite.name, suite.metadata["lm_eval"]["document_hashes"])
 
 
 def _client(job: Job, suite: Suite, connection: Connection) -> Client:

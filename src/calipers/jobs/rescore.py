@@ -41,6 +41,7 @@ from calipers.reports.flips import Rescored
 from calipers.rollouts.column import Ints
 from calipers.rollouts.table import Rollouts
 from calipers.run.again import Bench
+from calipers.run.blame import Blame
 from calipers.run.log import scrubbed
 from calipers.run.secrets import Secrets
 from calipers.tasks.jsonl import NotThere
@@ -111,7 +112,11 @@ def rescore(asked: Rescoring) -> Rescored:
     _check_target(asked)
     recorded = _recorded(asked.run)
     plan = _scoring(asked, recorded)
-    with open_stored(asked.run) as source, Bench(asked.concurrency) as bench, whole_or_nothing(asked.target) as write:
+    with (
+        open_stored(asked.run) as source,
+        Bench(asked.concurrency, Blame()) as bench,
+        whole_or_nothing(asked.target) as write,
+    ):
         judge, notes = _judge(asked, recorded, bench)
         bench.secrets.add_environment()
         with uncollected():

@@ -11,7 +11,7 @@ import string
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from calipers.metrics.metric import PASS_THRESHOLD, UNIT
 from calipers.reports.figures import counted
 from calipers.reports.selftest import Probe, SelfTest
 from calipers.run.again import Bench
+from calipers.run.blame import gold
 from calipers.run.client import Completion
 from calipers.run.verifiers.find import NamedVerifier, judge_of
 from calipers.stats.interval import interval
@@ -78,16 +79,6 @@ def selftest(benchmark: Checked, *, concurrency: int = 32, seed: int = 0, confid
     if not probes:
         raise InputError.at(benchmark.suite.name, "there is no verifier to try", "; ".join(notes))
     return SelfTest(confidence, probes, notes)
-
-
-def gold(judge: Any, task: Task) -> str | None:
-    """An answer that must pass: the verifier's own, else the target, if it is a text or a number."""
-    known = getattr(judge, "gold", None) or getattr(getattr(judge, "judge", None), "gold", None)
-    if known is not None:
-        found: str | None = known(task)
-        return found
-    plain = isinstance(task.target, (str, int, float)) and not isinstance(task.target, bool)
-    return str(task.target) if plain else None
 
 
 def _cases(what: str, tasks: Sequence[Task], golds: Sequence[str | None], seed: int) -> Iterator[tuple[Task, str]]:

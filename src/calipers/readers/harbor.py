@@ -14,10 +14,13 @@ from calipers.readers.harbor_folder import LOCK, RESULT, RETRIES, JobFolder, Unr
 from calipers.readers.harbor_part import Rows
 from calipers.readers.harbor_plan import JobPlan, Known, Result, TaskRef, Wanted, asked_for, decode_result
 from calipers.readers.harbor_rows import Row, Who, row_of, spent_with
+from calipers.readers.harbor_trial import own_word
 from calipers.rollouts.part import Part
 
 NAMED: Final = 10  # trials that have a note of their own, of many that are wrong alike
 TOLD_EVERY: Final = 64  # trials
+OWN: Final = "calipers.json"  # what our room says of a trial that Harbor ran in it
+LARGEST_OWN: Final = 1 << 12  # bytes
 
 
 def read(folder: JobFolder, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
@@ -95,6 +98,8 @@ class _Reading:
             self._unread.append((place, str(error)))
             return None
         self._known.learn(trial)
+        if trial.calipers is None and trial.exception_info is not None:
+            trial.calipers = own_word(self._folder.held(place, OWN, LARGEST_OWN))
         row = row_of(trial, place, trial.id if isinstance(trial, Result) else None)
         if trial.task_checksum:
             task = (row.who.dataset, row.who.task)

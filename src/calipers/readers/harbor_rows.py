@@ -37,6 +37,7 @@ OUTCOME_OF: Final[Mapping[str | None, str]] = {  # by cause; all others are clie
     "verifier_failed": "verifier_failed",
     "cancelled": "cancelled",
 }
+OWN_DOING: Final = ("broke_verifier", "tampered")
 COUNTS: Final = ("input_tokens", "cached_tokens", "output_tokens", "cost_usd")  # in the order of Totals
 TIMES: Final = ("latency_s", "environment_setup_s", "agent_setup_s", "verifier_s", "trial_s")
 
@@ -80,7 +81,10 @@ def row_of(trial: Trial, place: str, number: str | None = None) -> Row:
     exception, cause = deciding_exception(trial), trial_failure_cause(trial)
     found, odd = rewards(trial), odd_rewards(trial)
     given = {name: float(value) for name, value in (found or {}).items()}
-    if exception is not None:
+    own = trial.calipers.outcome if trial.calipers is not None else None
+    if own in OWN_DOING:
+        outcome = str(own)
+    elif exception is not None:
         outcome = OUTCOME_OF.get(cause, "client_failed")
     elif given:
         outcome = "scored"
@@ -103,7 +107,7 @@ def row_of(trial: Trial, place: str, number: str | None = None) -> Row:
         started=_moment(trial.started_at),
         id=number,
         odd=odd,
-        disowned=bool(given and exception is not None and cause not in AGENT_CAUSED),
+        disowned=bool(given and exception is not None and cause not in AGENT_CAUSED and own not in OWN_DOING),
         written=_written(trial, found) if found else None,
     )
 

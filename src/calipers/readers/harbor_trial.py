@@ -133,6 +133,12 @@ class Step(msgspec.Struct, gc=False):
     verifier: Phase | None = None
 
 
+class Own(msgspec.Struct, gc=False):
+    """What we found out about a trial without a verdict: `broke_verifier` or `tampered` where its agent is to blame."""
+
+    outcome: str | None = None
+
+
 class Trial(msgspec.Struct, gc=False):
     """A trial's ``result.json``."""
 
@@ -151,6 +157,7 @@ class Trial(msgspec.Struct, gc=False):
     agent_execution: Phase | None = None
     verifier: Phase | None = None
     step_results: list[Step] | None = None
+    calipers: Own | None = None
 
 
 class Counts(msgspec.Struct, gc=False):
@@ -207,6 +214,14 @@ def decode_job(raw: bytes, place: str) -> Job:
         return _JOB.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError.at(place, f"not a job's result: {error}", "expected what Harbor writes") from error
+
+
+def own_word(raw: bytes | None) -> Own | None:
+    """What a file of ours beside a result says, where Harbor itself wrote the result; None for none."""
+    try:
+        return None if raw is None else msgspec.json.decode(raw, type=Own)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def rewards(verified: Trial | Step) -> Rewards | None:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from calipers.rollouts.column import Column
-from calipers.rollouts.record import FIRST_GAP, OUTCOMES, SCORED, STOPPED_EARLY
+from calipers.rollouts.record import FIRST_GAP, FIRST_NIL, OUTCOMES, SCORED, STOPPED_EARLY
 from calipers.rollouts.table import Rollouts
 
 Missing = Literal["gap", "zero", "fail"]
@@ -69,11 +69,13 @@ def contributed(rollouts: Rollouts, key: str) -> Column:
     """The number each rollout contributes to a reward metric, [R].
 
     Its reward, whatever the outcome, unless the outcome is one that leaves a gap; without a reward,
-    0 for an outcome that is the model's own doing (`refused`, `truncated`, ...), else a gap.
+    0 for an outcome that is the model's own doing (`refused`, `truncated`, ...), else a gap. What broke
+    its verifier, or tampered with it, is 0 even with a reward.
     """
     reward = rollouts.rewards.get(key) or Column.gaps(len(rollouts))
     numbered = rollouts.outcome < FIRST_GAP
-    if bool((numbered & reward.given).all()):
+    nil = numbered & (rollouts.outcome >= FIRST_NIL)
+    if bool((numbered & reward.given & ~nil).all()):
         return reward
-    own_doing = numbered & (rollouts.outcome != SCORED) & ~reward.given
+    own_doing = numbered & (rollouts.outcome != SCORED) & (~reward.given | nil)
     return Column(np.where(own_doing, 0.0, reward.values), (reward.given & numbered) | own_doing)

@@ -13,6 +13,8 @@ Outcome = Literal[
     "empty",
     "timed_out",
     "unparsed",
+    "broke_verifier",
+    "tampered",
     "filter_timeout",
     "verifier_failed",
     "judge_failed",
@@ -22,7 +24,7 @@ Outcome = Literal[
     "missing",
     "stopped_early",
 ]
-"""What became of a planned rollout: the first six contribute a number, the others leave a gap.
+"""What became of a planned rollout: the first eight contribute a number, the others leave a gap.
 
 The last is no gap: a stopping rule ended the run before the rollout's turn came, as was planned.
 """
@@ -30,6 +32,9 @@ The last is no gap: a stopping rule ended the run before the rollout's turn came
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 CODE: Final[Mapping[str, int]] = {word: code for code, word in enumerate(OUTCOMES)}
 SCORED, MISSING, STOPPED_EARLY = CODE["scored"], CODE["missing"], CODE["stopped_early"]
+FIRST_NIL = CODE["broke_verifier"]
+"""Outcomes from this code to the first gap count 0, whatever reward stands beside them."""
+
 FIRST_GAP = CODE["filter_timeout"]
 """Outcomes from this code on have no number, whatever reward stands beside them; all but the last are gaps."""
 

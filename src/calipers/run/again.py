@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from calipers.errors import VerifierError
+from calipers.run.blame import Blame
 from calipers.run.client import Completion
 from calipers.run.judged import judged
 from calipers.run.secrets import Secrets
@@ -24,9 +25,9 @@ Case = tuple[Verifier, Task, Completion]
 class Bench:
     """Judges at work, at most so many at once. Their event loop stays, as connections they hold belong to it."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, blame: Blame | None = None) -> None:
         self.secrets = Secrets()  # the keys that judges use
-        self._most = most
+        self._most, self._blame = most, blame  # who finds out whose failure it is; None: nobody
         self._seated: dict[int, Any] = {}  # verifier -> itself for the length of the job, where it asks for that
         self._runner = asyncio.Runner()
         self._thread: ThreadPoolExecutor | None = None
@@ -86,7 +87,8 @@ class Bench:
         async def worker() -> None:
             for place, (verifier, task, completion) in owed:
                 try:
-                    found[place] = await judged(self._seat(verifier), task, completion)
+                    judge = self._blame.judged if self._blame else judged
+                    found[place] = await judge(self._seat(verifier), task, completion)
                 except VerifierError as error:
                     found[place] = error
 

@@ -26,8 +26,9 @@ from calipers.errors import InputError, LogError
 from calipers.readers.run_plan import LOG, PLAN, SCHEMA, TORN, RunPlan, is_run, read_plan
 from calipers.readers.run_stop import STOPPED, RunStop, read_stop
 from calipers.run.history import Past, read_history
-from calipers.run.identity import MOST_DIFFERENCES, differences, fingerprint
+from calipers.run.identity import fingerprint
 from calipers.run.log import Log, Scrub, scrubbed
+from calipers.run.resume import all_starts, continued
 from calipers.run.whole import put, repaired
 
 LOCK = ".lock"
@@ -48,17 +49,20 @@ class Folder:
         self._made: Sequence[Path] = ()  # directories that were not there before, the deepest first
 
     @classmethod
-    def open(cls, path: Path, identity: Mapping[str, Any], plan: Mapping[str, Any], scrub: Scrub) -> Folder:
+    def open(
+        cls, path: Path, identity: Mapping[str, Any], plan: Mapping[str, Any], scrub: Scrub, same_model: bool = False
+    ) -> Folder:
         """Make a run's directory, or continue in one: nobody else may run it, and it must be the same run.
 
         ``plan`` is written with ``schema``, ``identity`` and ``fingerprint`` added to it; what was
-        planned before stays planned. InputError says what differs.
+        planned before stays planned, and how it was started stays written. With ``same_model`` it may go on
+        at another endpoint. InputError says what differs.
         """
         missing = [place for place in (path, *path.parents) if not place.exists()]
         folder = cls(path, _locked(path), scrub)
         folder._made = missing
         try:
-            folder._begin(identity, plan)
+            folder._begin(identity, plan, same_model)
         except BaseException:
             folder.close()
             raise
@@ -125,16 +129,18 @@ class Folder:
             if error is None:  # else the same was said already
                 raise
 
-    def _begin(self, identity: Mapping[str, Any], plan: Mapping[str, Any]) -> None:
+    def _begin(self, identity: Mapping[str, Any], plan: Mapping[str, Any], same_model: bool) -> None:
         log = self.path / LOG
         asked = msgspec.json.decode(scrubbed(msgspec.json.encode(identity), self._scrub))
         plan = {**plan, "identity": asked, "fingerprint": fingerprint(asked)}
         before = read_plan(str(self.path)) if is_run(str(self.path)) else None
         if before is not None:
-            _check_same(self.path, before.identity, asked)
+            kept, notes = continued(self.path, asked, same_model)
+            self.notes += notes
+            plan |= {"identity": kept, "fingerprint": fingerprint(kept)}
+            if "starts" in plan:
+                plan["starts"] = all_starts(self.path, plan["starts"])
             self.stop = read_stop(str(self.path))
-            if log.exists() and log.stat().st_size:
-                self.notes += _changed_models(self.path / PLAN, plan)
             plan = self._grown(before, plan)
         elif log.exists() and log.stat().st_size:
             right = f"expected none, or {PLAN} beside it; choose another --out"
@@ -199,27 +205,6 @@ def _locked(path: Path) -> int:
         os.close(lock)
         raise InputError.at(str(path), f"cannot be locked ({error.strerror})", "choose another --out") from None
     return lock
-
-
-def _check_same(path: Path, here: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    found = list(differences(here, asked))
-    if found:
-        rest = len(found) - MOST_DIFFERENCES
-        shown = [*found[:MOST_DIFFERENCES], *([f"and {rest} more"] if rest > 0 else [])]
-        raise InputError.at(str(path), f"holds another run: {'; '.join(shown)}", "choose another --out")
-
-
-class _Inputs(msgspec.Struct):
-    inputs: list[dict[str, str]] = []
-
-
-def _changed_models(before: Path, plan: Mapping[str, Any]) -> Iterator[str]:
-    """A note for a model that is a file, and has changed since it was last run: its name alone says nothing of it."""
-    held = {one["path"]: one["sha256"] for one in msgspec.json.decode(before.read_bytes(), type=_Inputs).inputs}
-    for one in plan.get("inputs", ()):
-        if one["path"] in plan["model"] and held.get(one["path"], one["sha256"]) != one["sha256"]:
-            kept = "what it gave before is kept, and counts: choose another --out to begin anew"
-            yield f"{one['path']}: the file has changed since the last start; {kept}"
 
 
 def _laid_out(plan: Mapping[str, Any], scrub: Scrub) -> Iterator[bytes]:

@@ -21,7 +21,7 @@ import msgspec
 
 from calipers.errors import InputError, LogError
 from calipers.run.harbor_agents import Agent
-from calipers.run.harbor_trial import OpenRooms, run_trial
+from calipers.run.harbor_trial import OWN, OpenRooms, run_trial
 from calipers.run.whole import put
 from calipers.tasks.harbor.retry import Retry
 from calipers.tasks.harbor.task import TaskDirectory
@@ -144,6 +144,8 @@ def _run(job: Job, planned: _Planned, rooms: OpenRooms) -> None:
         if rooms.closed:
             return  # it may have been ended with us
         _write(place / "result.json", {**paper, "config": config})
+        if (paper.get(OWN) or {}).get("outcome"):
+            return  # it is the agent's own doing, and its result
         failed = (paper["exception_info"] or {}).get("exception_type")
         if attempt == job.retry.max_retries or not job.retry.worthwhile(failed):
             return

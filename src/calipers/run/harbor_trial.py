@@ -2,7 +2,8 @@
 
 The verifier's contract is Harbor's: ``/tests/test.sh`` runs, its exit code says nothing, ``reward.json`` or
 ``reward.txt`` in ``/logs/verifier`` is the verdict. Before the tests come in, whatever the agent left running is
-ended and its reward files are gone; if it changed what is to judge it, there is no verdict.
+ended and its reward files are gone; if it changed what is to judge it, there is no verdict. Where there is none, it
+is found out whose failure that is: the tests must judge the task's own solution, and twice not what the agent left.
 """
 
 from __future__ import annotations
@@ -10,24 +11,30 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from calipers.errors import CalipersError
 from calipers.harbor_side.recipe import Recipe, read_recipe
 from calipers.harbor_side.room import Room, RoomError, lacking
-from calipers.run.harbor_agents import Agent, Turn, bring
+from calipers.run.harbor_agents import Agent, Nop, Oracle, Turn, bring
+from calipers.run.harbor_reference import References
 from calipers.run.harbor_surroundings import MAIN, keep_artifacts, unhealthy
 from calipers.tasks.harbor.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
 from calipers.tasks.harbor.schema import Step
 from calipers.tasks.harbor.settings import agent_timeout, resolve_env, verifier_timeout
-from calipers.tasks.harbor.task import TaskDirectory, verifier_script
+from calipers.tasks.harbor.task import TaskDirectory, solution_script, verifier_script
 
 VERIFIER: Final = "/logs/verifier"
 LARGEST: Final = 1 << 20  # bytes of a reward file
 TESTS: Final = "/tests"
+OWN: Final = "calipers"
+"""The key of a trial's paper that is ours: whose failure it is that there is no verdict, and how that was found out."""
 
 
 class OpenRooms:
@@ -35,6 +42,7 @@ class OpenRooms:
 
     def __init__(self) -> None:
         self.closed = False
+        self.references = References()
         self._lock = threading.Lock()
         self._rooms: set[Room] = set()
 
@@ -61,6 +69,13 @@ class OpenRooms:
 
 class Ended(Exception):
     """What ended a trial or a step before its time: (Harbor's name for it, what happened)."""
+
+
+class Tampered(Ended):
+    """A verdict that there cannot be, as the agent changed what is to judge it."""
+
+
+FAILED: Final = (Ended, RoomError, OSError)  # what keeps tests from a verdict
 
 
 def declined(task: TaskDirectory) -> str | None:
@@ -97,11 +112,19 @@ def recipe_of(task: TaskDirectory) -> Recipe:
 
 
 def run_trial(
-    task: TaskDirectory, agent: Agent, place: Path, source: str | None, hidden: list[Path], rooms: OpenRooms
+    task: TaskDirectory,
+    agent: Agent,
+    place: Path,
+    source: str | None,
+    hidden: list[Path],
+    rooms: OpenRooms,
+    *,
+    reference: bool = False,
 ) -> dict[str, Any]:
     """Run one trial into its directory; the content of its ``result.json``, in Harbor's form.
 
-    Its room is one of ``rooms`` while it lasts.
+    Its room is one of ``rooms`` while it lasts. Where there is no verdict, ``calipers`` in it says how it was found out
+    whose failure that is; of a ``reference``, which is run to find that out, it does not.
     """
     paper: dict[str, Any] = {
         "task_name": task.name,
@@ -118,6 +141,7 @@ def run_trial(
     networked = "no-network" not in (task.config.environment.network_mode, task.config.agent.network_mode)
     room = Room(hidden=[task.path.parent, *hidden], network=networked, memory=task.config.environment.memory_mb)
     rooms.admit(room)
+    trial = None
     try:
         with _Phase(paper, "environment_setup"):
             room.start()
@@ -127,6 +151,8 @@ def run_trial(
         if check and (wrong := unhealthy(room, check, recipe.workdir, env)):
             raise Ended("HealthcheckError", wrong)
         trial = _Trial(room, task, agent, place, recipe.workdir, env)
+        if not reference:
+            trial.works = partial(_works, task, source, hidden, rooms)
         if task.config.steps:
             paper["step_results"] = trial.steps()
             graded = [
@@ -145,8 +171,24 @@ def run_trial(
         paper["exception_info"] = _failure(type(error).__name__, str(error))
     finally:
         rooms.leave(room)
+    if trial is not None and trial.blamed is not None:
+        paper[OWN] = trial.blamed
     paper["finished_at"] = _now()
     return paper
+
+
+def _works(task: TaskDirectory, source: str | None, hidden: list[Path], rooms: OpenRooms, step: Step | None) -> bool:
+    """Whether the task's tests judge its own solution, or where it has none, nothing at all; found out once."""
+
+    def judged() -> frozenset[str | None]:
+        solved = solution_script(task) or any(solution_script(task, one) for one in task.config.steps)
+        agent: Agent = Oracle() if solved else Nop()
+        with TemporaryDirectory(prefix="calipers-") as place:
+            paper = run_trial(task, agent, Path(place), source, hidden, rooms, reference=True)
+        steps = paper["step_results"] or [{"step_name": None, "verifier_result": paper["verifier_result"]}]
+        return frozenset(one["step_name"] for one in steps if one["verifier_result"] is not None)
+
+    return (step.name if step else None) in rooms.references.of(task.path, judged)
 
 
 class _Trial:
@@ -157,6 +199,8 @@ class _Trial:
     ) -> None:
         self._room, self._task, self._agent = room, task, agent
         self._place, self._workdir, self._env = place, workdir, env
+        self.works: Callable[[Step | None], bool] | None = None  # whether the tests judge a reference
+        self.blamed: dict[str, Any] | None = None  # how it was found out whose failure it is
 
     def steps(self) -> list[dict[str, Any]]:
         """Each step in turn, until one ends without a verdict or misses its gate."""
@@ -186,7 +230,7 @@ class _Trial:
             wanted = (*self._task.config.artifacts, *(step.artifacts if step else ()))
             keep_artifacts(self._room, wanted, self._folder("artifacts", step))
             with _Phase(paper, "verifier"):
-                paper["verifier_result"] = {"rewards": self._judged(step)}
+                paper["verifier_result"] = {"rewards": self._verdict(step)}
         except Ended as ended:
             paper["exception_info"] = paper["exception_info"] or _failure(*ended.args)
         except FileNotFoundError as error:
@@ -234,14 +278,42 @@ class _Trial:
         if failed:
             self._note("collect-failed", failed)
 
+    def _verdict(self, step: Step | None) -> dict[str, int | float]:
+        """The rewards. Where there are none, the agent is to blame if the tests judge a reference, and twice not it."""
+        self._clear()
+        try:
+            self._unchanged()
+            return self._judged(step)
+        except FAILED as failed:
+            if self.works is None or isinstance(failed, FileNotFoundError):
+                raise
+            self.blamed = {"reference": "judged" if self.works(step) else "failed", "tries": 1}
+            if self.blamed["reference"] == "failed":
+                raise
+            if isinstance(failed, Tampered):
+                self.blamed["outcome"] = "tampered"
+                raise
+        self.blamed["tries"] = 2
+        try:
+            return self._judged(step)
+        except FAILED:
+            self.blamed["outcome"] = "broke_verifier"
+            raise
+
+    def _clear(self) -> None:
+        """End what the agent left running."""
+        if left := self._room.sweep():
+            self._note("left-running", left)
+
+    def _unchanged(self) -> None:
+        """Tampered where the agent changed what is to judge it."""
+        if changed := self._room.tampered():
+            self._note("tampered", changed)
+            raise Tampered("VerifierRuntimeError", f"the agent changed {changed[0]}, which judges it")
+
     def _judged(self, step: Step | None) -> dict[str, int | float]:
         room, task = self._room, self._task
         verifier = step.verifier if step else task.config.verifier
-        if left := room.sweep():
-            self._note("left-running", left)
-        if changed := room.tampered():
-            self._note("tampered", changed)
-            raise Ended("VerifierRuntimeError", f"the agent changed {changed[0]}, which judges it")
         room.run(f"rm -rf {VERIFIER} {TESTS}; mkdir -p {VERIFIER} {TESTS}; chmod 777 {VERIFIER}", cwd="/")
         script = verifier_script(task, step)
         for folder in dict.fromkeys((task.path / "tests", script.parent)):

@@ -32,7 +32,7 @@ def folder_name(benchmark: str, model: str, identity: Mapping[str, Any]) -> str:
     return f"{_plain(benchmark)}-{_plain(model)}-{fingerprint(identity)[:8]}"
 
 
-def differences(here: Any, asked: Any, path: str = "") -> Iterator[str]:
+def differences(here: Any, asked: Any, path: str = "", place: str = "here") -> Iterator[str]:
     """What differs between two identities, key by key: ``sampling.temperature: 0 here, 1 asked``.
 
     Values are compared as JSON, so that 1, 1.0 and true are three.
@@ -40,10 +40,10 @@ def differences(here: Any, asked: Any, path: str = "") -> Iterator[str]:
     if isinstance(here, Mapping) and isinstance(asked, Mapping):
         for key in [*here, *(key for key in asked if key not in here)]:
             inner = f"{path}.{key}" if path else str(key)
-            yield from differences(here.get(key, ABSENT), asked.get(key, ABSENT), inner)
+            yield from differences(here.get(key, ABSENT), asked.get(key, ABSENT), inner, place)
     elif here is ABSENT or asked is ABSENT or _canonical(here) != _canonical(asked):
         first, second = _shown(here, asked), _shown(asked, here)
-        yield f"{path}: {first} here, {second} asked"
+        yield f"{path}: {first} {place}, {second} asked"
 
 
 def _canonical(value: Any) -> str:

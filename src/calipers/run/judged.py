@@ -55,9 +55,11 @@ def failure(name: str, error: BaseException) -> BaseException:
         asking = asyncio.current_task()
         if asking is None or asking.cancelling():
             return error
-        return VerifierError(f"verifier {name!r} failed: something in it was cancelled")  # not the run
+        wrong = f"verifier {name!r} failed: something in it was cancelled"  # not the run; perhaps by its user
+        return VerifierError(wrong, blameless=True)
     if isinstance(error, (Exception, SystemExit)):  # one that ends itself may not end the run
-        return VerifierError(f"verifier {name!r} failed: {said(error)}")
+        lost = isinstance(error, (TimeoutError, ConnectionError))  # of a server that it asks
+        return VerifierError(f"verifier {name!r} failed: {said(error)}", blameless=lost)
     return error
 
 

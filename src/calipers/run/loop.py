@@ -22,8 +22,9 @@ from time import monotonic
 from typing import Protocol
 
 from calipers.errors import ClientError, VerifierError
+from calipers.run.blame import Blame
 from calipers.run.client import Client, Completion, Request
-from calipers.run.judged import judged, ready
+from calipers.run.judged import ready
 from calipers.run.log import Log
 from calipers.run.pace import Pace, Shut
 from calipers.run.rollout import Made, Owed, kept
@@ -97,12 +98,16 @@ class Loop:
         status: Status,
         observer: Observer,
         limits: Limits,
+        endpoint: str | None = None,
+        clock: Callable[[], float] = monotonic,
+        dice: random.Random | None = None,
     ) -> None:
         self._client, self._verifiers, self._ask, self._log = client, verifiers, ask, log
-        self._dataset, self._model = dataset, model
+        self._dataset, self._model, self._endpoint = dataset, model, endpoint
         self._status, self._observer, self._limits = status, observer, limits
-        self._pace = status.pace = Pace(limits.concurrency)
-        self._random = random.Random()
+        self._random = dice or random.Random()
+        self._pace = status.pace = Pace(limits.concurrency, clock, self._random)
+        self._blame = Blame()
         self._owed: Iterator[Owed] = iter(())
         self._begun, self._last = -1, sys.maxsize  # places in the order: the latest begun, the last to begin
         self._refusals = 0
@@ -182,11 +187,11 @@ class Loop:
             verdict = error = None
             if owed.task.verifier is not None:
                 try:
-                    verdict = await judged(self._verifiers[owed.task.verifier], owed.task, completion)
+                    verdict = await self._blame.judged(self._verifiers[owed.task.verifier], owed.task, completion)
                 except VerifierError as failed:
                     error = failed
             made = Made(owed, request, started, completion, verdict, error, retries)
-        made, told = kept(made, self._dataset, self._model, datetime.now(UTC))
+        made, told = kept(made, self._dataset, self._model, datetime.now(UTC), self._endpoint)
         if self._log.behind:
             await self._log.append(told)
         else:
@@ -195,11 +200,11 @@ class Loop:
 
     async def _complete(self, request: Request) -> tuple[Completion, int]:
         """The completion, and how many tries failed before it."""
-        tried = 0
+        tried, turn = 0, self._pace.turn()
         while True:
             try:
                 if not self._pace.entered():
-                    await self._pace.enter()
+                    await self._enter(turn, again=tried > 0)
                 try:
                     completion = await self._client.complete(request)
                 except asyncio.CancelledError:
@@ -215,16 +220,26 @@ class Loop:
                 self._opened.set()
                 if error.slow_down:
                     self._pace.too_many(error.wait)
+                    self._status.trouble = error.kind
                 if not error.retry or tried == self._limits.retries:
                     self._count_refusal(error)
                     raise _Failed(error, tried) from None
-                await self._wait(error, tried)
+                if not error.slow_down:  # else all calls are held back, and this one has its turn before later ones
+                    await self._wait(error, tried)
                 tried += 1
             else:
                 self._opened.set()
                 self._refusals = 0
                 self._pace.succeeded()
                 return completion, tried
+
+    async def _enter(self, turn: int, again: bool) -> None:
+        """Wait for a place, counted among those who wait for another try where it is one."""
+        self._status.waiting += again
+        try:
+            await self._pace.enter(turn)
+        finally:
+            self._status.waiting -= again
 
     def _count_refusal(self, error: ClientError) -> None:
         """Stop when the server has turned its back: what is not asked now can still be asked later."""

@@ -1,13 +1,21 @@
-"""How many calls are in flight at once: fewer when the server says it is too much, more as it bears them."""
+"""When calls begin: how many are in flight at once, how fast they follow each other, and whose turn it is."""
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import random
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
 BREATH = 1.0  # seconds; calls that were under way when the limit fell say nothing new
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0  # seconds after a "too many" that names none
+PATIENCE = 3  # pauses in a row without an answer, after which it is not the rate alone that is too much
+SECOND = 1.0  # the time over which a rate is measured
+SLOWER = 0.9  # of the rate at which the server last said "too many"
+FIND, RETURN, PROBE = 0.1, 0.05, 0.001  # by how much an answer raises the rate: no bound known, far below it, near it
+FREE = 0.001  # seconds between two calls below which nothing is spaced any more
 
 
 class Shut(Exception):
@@ -15,43 +23,69 @@ class Shut(Exception):
 
 
 class Pace:
-    """A limit on calls in flight, between 1 and ``most``.
+    """A limit on calls in flight, between 1 and ``most``; a rate, once the server minds; and turns.
 
-    It grows by one when as many calls as the limit have succeeded since it last changed. A server's
-    "too many" halves it, at most once in a breath, and holds every new call back for as long as the
-    server asks. No other failure changes it: a server that breaks is not mended by fewer calls, and
-    a slow one has not complained.
+    A server's "too many" holds every call back: for as long as it asks, else for a random while that doubles until a
+    call succeeds. Then calls follow each other no faster than the server took them in the second before, and faster
+    again as calls succeed. When several pauses in a row did not help, the limit is halved, at most once in a breath; it
+    grows by one when as many calls as the limit have succeeded since it last changed. No other failure changes
+    anything: a server that breaks is not mended by fewer calls, and a slow one has not complained.
+
+    Whoever waits has a turn, and the lowest is next. A call that is tried again keeps its turn, and so goes before all
+    that came after it: else a server at its limit answers new calls, and the first wait until there are no more.
     """
 
-    def __init__(self, most: int, now: Callable[[], float] = monotonic) -> None:
+    def __init__(self, most: int, now: Callable[[], float] = monotonic, dice: random.Random | None = None) -> None:
         self.most = self.limit = most
         self.in_flight = 0
-        self._now = now
-        self._held_until = self._shrunk_at = float("-inf")
-        self._good = 0
+        self._now, self._dice = now, dice or random.Random()
+        self._held_until = self._shrunk_at = self._next = float("-inf")
+        self._good = 0  # calls that succeeded since the limit last changed
+        self._pauses = 0  # since a call last succeeded
+        self._gap = 0.0  # seconds between two calls; 0: none
+        self._bound = 0.0  # the gap that was last found too small; 0: none
+        self._calm = 0  # calls that succeeded since the server last complained
+        self._begun: deque[float] = deque()  # when the calls of the last second began; refused ones are taken out
+        self._refused = False  # and no call has begun since
         self._shut = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._turns = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []  # a heap, the lowest turn first
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def held(self) -> float:
         """Seconds for which the server still wants to be left alone."""
         return max(0.0, self._held_until - self._now())
 
+    def turn(self) -> int:
+        """The next turn, for a call and all its tries."""
+        self._turns += 1
+        return self._turns
+
     def entered(self) -> bool:
         """Whether there was a place at once, which is then taken."""
-        if self._shut or self.in_flight >= self.limit or (self._held_until > 0 and self.held):
+        if self._waiting or self._shut or self.in_flight >= self.limit or self._early():
             return False
-        self.in_flight += 1
+        self._begin()
         return True
 
-    async def enter(self) -> None:
+    async def enter(self, turn: int | None = None) -> None:
         """Wait for a place among the calls in flight; `Shut` when there will be none."""
-        while not self.entered():
-            if self._shut:
-                raise Shut
-            place = asyncio.get_running_loop().create_future()
-            self._waiting.append(place)
+        if self._shut:
+            raise Shut
+        if self.entered():
+            return
+        place = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (self.turn() if turn is None else turn, place))
+        self._wake()
+        try:
             await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled() and not self._shut:
+                self.leave()  # it had its place already
+            raise
+        if self._shut:
+            raise Shut
 
     def leave(self) -> None:
         """Give the place back."""
@@ -61,6 +95,10 @@ class Pace:
 
     def succeeded(self) -> None:
         """A call was answered."""
+        self._pauses = 0
+        if self._gap:
+            self._calm += 1
+            self._hasten()
         if self.limit < self.most:
             self._good += 1
             if self._good >= self.limit:
@@ -70,11 +108,19 @@ class Pace:
     def too_many(self, wait: float | None) -> None:
         """The server asked for fewer calls, and perhaps to be left alone for some seconds."""
         now = self._now()
-        self._good = 0
+        self._good = self._calm = 0
+        if not self._refused:
+            self._refused = True
+            self._forget(now)
+        if self._begun:
+            self._begun.pop()
+        if not self.held:  # while it is held no call begins: who is refused now was under way before
+            if wait is None:
+                wait = self._dice.uniform(0, min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._pauses))
+            self._pauses += 1
         if wait and now + wait > self._held_until:
             self._held_until = now + wait
-            asyncio.get_running_loop().call_later(wait, self._wake)
-        if now - self._shrunk_at >= BREATH:
+        if self._pauses > PATIENCE and now - self._shrunk_at >= BREATH:
             self.limit, self._shrunk_at = max(1, self.limit // 2), now
 
     def shut(self) -> None:
@@ -83,9 +129,52 @@ class Pace:
         self._wake()
 
     def _wake(self) -> None:
-        free = len(self._waiting) if self._shut else self.limit - self.in_flight
-        while free > 0 and self._waiting:
-            place = self._waiting.popleft()
+        """Give what places there are to those whose turn it is; now, or as soon as a call may begin."""
+        while self._waiting and (self._shut or self.in_flight < self.limit):
+            if not self._shut and (early := self._early()):
+                if self._timer is None:
+                    self._timer = asyncio.get_running_loop().call_later(early, self._wake_later)
+                return
+            place = heapq.heappop(self._waiting)[1]
             if not place.done():  # whoever waited here was cancelled
+                if not self._shut:
+                    self._begin()
                 place.set_result(None)
-                free -= 1
+
+    def _wake_later(self) -> None:
+        self._timer = None
+        self._wake()
+
+    def _early(self) -> float:
+        """Seconds until the next call may begin."""
+        if not (self._refused or self._gap or self._held_until > 0):
+            return 0.0
+        return max(0.0, max(self._held_until, self._next) - self._now())
+
+    def _begin(self) -> None:
+        now = self._now()
+        self.in_flight += 1
+        if self._refused:
+            self._refused = False
+            self._slow_down()
+        self._forget(now)
+        self._begun.append(now)
+        self._next = now + self._gap
+
+    def _slow_down(self) -> None:
+        """Space the calls as the server took them in the second before it complained; by and by further apart."""
+        self._bound = self._gap
+        wider = self._gap / SLOWER or SECOND
+        self._gap = min(wider, SECOND / len(self._begun)) if self._begun else wider
+
+    def _hasten(self) -> None:
+        """Bring the calls closer together: fast while no bound is known or it is far, slowly near it."""
+        near = PROBE * self._calm
+        faster = FIND if not self._bound else RETURN if self._gap > self._bound / SLOWER else min(RETURN, near)
+        self._gap /= 1 + faster
+        if self._gap < FREE:
+            self._gap = 0.0
+
+    def _forget(self, now: float) -> None:
+        while self._begun and self._begun[0] <= now - SECOND:
+            self._begun.popleft()

@@ -17,7 +17,7 @@ from calipers.run.client import Completion, Request
 from calipers.run.verifier import Verdict
 from calipers.tasks.task import Task
 
-TAKEN: Final = frozenset((*ROLES, *USAGE, "finish_reason", "retries", "started_at", "finished_at"))
+TAKEN: Final = frozenset((*ROLES, *USAGE, "finish_reason", "retries", "endpoint", "started_at", "finished_at"))
 """Keys of a line that are no verifier's to fill: a number there would make the log unreadable, or untrue."""
 
 _encode = msgspec.json.Encoder().encode
@@ -70,17 +70,19 @@ class Made(msgspec.Struct, frozen=True):
     def cost(self) -> float | None:
         """What it cost, in dollars, where anybody said so; judging included."""
         asked = None if self.completion is None else self.completion.usage.get("cost_usd")
-        judged = self._judging.get("cost_usd")
+        judged = self.judging.get("cost_usd")
         return judged if asked is None else asked if judged is None else asked + judged
 
     @property
-    def _judging(self) -> Mapping[str, float]:
+    def judging(self) -> Mapping[str, float]:
         """What judging used, also where it came to no verdict."""
         if isinstance(self.error, VerifierError):
             return self.error.usage
         return {} if self.verdict is None else self.verdict.usage
 
-    def record(self, outcome: str, dataset: str, model: str, finished: datetime) -> dict[str, Any]:
+    def record(
+        self, outcome: str, dataset: str, model: str, finished: datetime, endpoint: str | None = None
+    ) -> dict[str, Any]:
         """The record of the rollout (a line of the log); what is empty is left out."""
         owed, request, verdict, done = self.owed, self.request, self.verdict, self.completion
         record: dict[str, Any] = {"task": owed.task.id, "sample": owed.sample, "attempt": owed.attempt}
@@ -95,7 +97,7 @@ class Made(msgspec.Struct, frozen=True):
                 record["rewards"] = verdict.rewards
             if verdict.answer is not None and verdict.answer != "":
                 record["answer"] = verdict.answer
-        for name, value in self._judging.items():
+        for name, value in self.judging.items():
             record[f"judge_{name}"] = value
         record["prompt"] = request.prompt if request.system is None else request.messages
         if done is not None:
@@ -105,12 +107,15 @@ class Made(msgspec.Struct, frozen=True):
             if done.usage:
                 record["usage"] = done.usage
         if self.error is not None:
-            record["error"] = {"kind": getattr(self.error, "kind", "verifier"), "message": str(self.error)}
+            kind, tried = getattr(self.error, "kind", "verifier"), getattr(self.error, "tried", {})
+            record["error"] = {"kind": kind, "message": str(self.error), **tried}
         if self.retries:
             record["retries"] = self.retries
         if owed.task.metadata:
             record["metadata"] = owed.task.metadata
         record["dataset"], record["model"] = dataset, model
+        if endpoint:
+            record["endpoint"] = endpoint
         record["started_at"], record["finished_at"] = self.started, finished
         return record
 
@@ -178,20 +183,33 @@ def column(field: str) -> str:
     return f"verifier_{field}" if field in TAKEN else field
 
 
-def kept(made: Made, dataset: str, model: str, finished: datetime) -> tuple[Made, bytes]:
+def kept(made: Made, dataset: str, model: str, finished: datetime, endpoint: str | None = None) -> tuple[Made, bytes]:
     """What was made of a rollout, and its line of the log.
 
-    An answer for which a line has no room has failed: one line that is too long, and no line of the log can be read.
+    An answer for which a line has no room is not kept, and counts 0: one line that is too long, and no line of the log
+    can be read.
     """
-    told = line(made.record(made.outcome, dataset, model, finished))
+    told = line(made.record(made.outcome, dataset, model, finished, endpoint))
     if len(told) <= LONGEST_LINE:
         return made, told
     wrong = (
         f"the answer takes {len(told) >> 20} MiB of the log, where {LONGEST_LINE >> 20} are the most, and is not kept"
     )
-    made = Made(made.owed, made.request, made.started, error=ClientError(wrong, kind="too_long"), retries=made.retries)
-    record = made.record(made.outcome, dataset, model, finished)
+    record = made.record(made.outcome, dataset, model, finished, endpoint)
+    rest = {key: value for key, value in record.items() if key not in ("completion", "answer")}
+    made = _too_long(made, wrong, len(line(rest)) <= LONGEST_LINE)
+    record = made.record(made.outcome, dataset, model, finished, endpoint)
     return made, line({key: value for key, value in record.items() if key not in TEXTS})
+
+
+def _too_long(made: Made, wrong: str, alone: bool) -> Made:
+    """The rollout without its answer: ``alone``, that was too long, and the model's own doing; else the log failed."""
+    error: RunError = ClientError(wrong, kind="too_long")
+    if not alone or made.completion is None:
+        return Made(made.owed, made.request, made.started, error=error, retries=made.retries)
+    error = VerifierError(wrong, outcome="broke_verifier", usage=made.judging, kind="too_long")
+    nothing = msgspec.structs.replace(made.completion, text="")
+    return Made(made.owed, made.request, made.started, nothing, error=error, retries=made.retries)
 
 
 def line(record: Mapping[str, Any]) -> bytes:

@@ -6,7 +6,7 @@ from run.weather import Server
 
 from calipers.errors import InputError
 from calipers.run.client import Connection
-from calipers.run.clients.address import OFFICIAL, find, is_loopback
+from calipers.run.clients.address import OFFICIAL, called, find, is_loopback, without_keys
 from calipers.run.models import connect
 
 KEY = "sk-test-0123456789"
@@ -32,6 +32,40 @@ def _clean(monkeypatch):
 )
 def test_the_route_of_a_base_url(base, api, url):
     assert find(Connection(base_url=base, api=api)).url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "plain"),
+    [
+        ("http://localhost:8000/v1", "http://localhost:8000/v1"),
+        ("HTTP://LocalHost:8000/v1/", "http://localhost:8000/v1"),
+        ("http://host:80/v1", "http://host/v1"),
+        ("https://host:443", "https://host"),
+        ("https://host:80/v1", "https://host:80/v1"),
+        ("http://[::1]:8000/v1", "http://[::1]:8000/v1"),
+        ("http://host/v1/chat/completions", "http://host/v1"),
+        ("http://host/v1/completions", "http://host/v1"),
+        ("https://me:secret@host/V1", "https://host/V1"),
+        ("https://host/v1?api-key=sk-1&api-version=2&sig=x", "https://host/v1?api-version=2"),
+    ],
+)
+def test_a_base_url_has_one_spelling_and_no_key(url, plain):
+    assert without_keys(url) == plain
+    assert without_keys(plain) == plain
+
+
+def test_a_base_url_that_is_none_is_an_error():
+    with pytest.raises(InputError, match="host or port of the URL cannot be read"):
+        without_keys("http://host:port/v1")
+
+
+def test_which_server_is_called(monkeypatch):
+    """The one that was resolved counts, not the way that led to it."""
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    assert called(None) == OFFICIAL
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1/")
+    assert called(None) == called("http://localhost:1/v1") == "http://localhost:1/v1"
+    assert called("http://localhost:2/v1") == "http://localhost:2/v1"
 
 
 def test_which_base_url(monkeypatch):

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from calipers.errors import InputError
@@ -53,6 +53,35 @@ def find(connection: Connection) -> Address:
         _proxy(parts, connection.secrets),
         "Authorization" in headers and parts.scheme == "http" and not is_loopback(parts.hostname or ""),
     )
+
+
+def called(base_url: str | None) -> str:
+    """The base URL that a connection calls, as a run's records have it: resolved, in one spelling, without keys."""
+    place = "--base-url" if base_url else f"${BASE_URL}"
+    base = base_url or os.environ.get(BASE_URL) or OFFICIAL
+    _split(base, place)
+    return without_keys(base)
+
+
+def without_keys(url: str) -> str:
+    """A base URL in one spelling: no user, password or key in it, no route, no port that goes without saying.
+
+    >>> without_keys("HTTP://me:secret@Host:80/v1/chat/completions?api-version=2&api-key=sk-1")
+    'http://host/v1?api-version=2'
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise InputError.at("--base-url", "host or port of the URL cannot be read", _RIGHT) from None
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+    if port not in (None, {"http": 80, "https": 443}.get(parts.scheme)):
+        host = f"{host}:{port}"
+    path = parts.path.rstrip("/")
+    for route in ROUTES.values():
+        path = path.removesuffix(route)
+    kept = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if not _KEY_NAMES.search(pair[0])]
+    return parts._replace(netloc=host, path=path.rstrip("/"), query=urlencode(kept), fragment="").geturl()
 
 
 def is_loopback(host: str) -> bool:

@@ -1,7 +1,8 @@
 """The answer in a model's opinion: one judge or several, by a rubric.
 
 What a judge says is an opinion and can be wrong, and an answer can be written to please it. What cannot happen is
-that a judge who fails, refuses or rambles counts as a verdict: that is `judge_failed`, a gap, and never 0.
+that a judge who fails, refuses or rambles counts as a verdict: that is `judge_failed`. Whether the answer made it so,
+and then counts 0, is found out by whoever asked (`blame`).
 """
 
 from __future__ import annotations
@@ -95,7 +96,13 @@ class Sitting:
         if len(rewards) < asked.quorum:
             why = "; ".join(dict.fromkeys(part.why for parts in said for part in parts if part.why))
             few = f"{len(rewards)} of {len(opinions)} judges gave a score, {asked.quorum} must: "
-            raise VerifierError(f"{few if len(opinions) > 1 else ''}{why}", outcome="judge_failed", usage=usage)
+            lost = sum(any(part.spared for part in parts) for parts in said)  # these might have given one
+            raise VerifierError(
+                f"{few if len(opinions) > 1 else ''}{why}",
+                outcome="judge_failed",
+                usage=usage,
+                blameless=len(rewards) + lost >= asked.quorum,
+            )
         fields = {f"judge_{place}": reward for place, reward in enumerate(opinions, 1) if reward is not None}
         if asked.pair:
             whole = [parts for parts, reward in zip(said, opinions, strict=True) if reward is not None]
@@ -118,7 +125,7 @@ class Sitting:
                 call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         seats = [spec for spec in asked.judges for _ in orders]
-        late = [Said(None, f"{spec}: no score within {asked.seconds:g} s") for spec in seats]
+        late = [Said(None, f"{spec}: no score within {asked.seconds:g} s", spared=True) for spec in seats]
         said = [none if call.cancelled() else call.result() for call, none in zip(calls, late, strict=True)]
         return [said[start : start + len(orders)] for start in range(0, len(said), len(orders))]
 

@@ -28,6 +28,7 @@ class Said:
     reward: float | None
     why: str = ""
     usage: Mapping[str, float] = field(default_factory=dict)
+    spared: bool = False  # there is none because of the server, whatever it was asked
 
 
 class Jury:
@@ -48,7 +49,7 @@ class Jury:
         try:
             completion = await self._complete(seat, request, retries)
         except ClientError as error:
-            return Said(None, f"{seat[0]}: {error}")
+            return Said(None, f"{seat[0]}: {error}", spared=error.retry or error.hopeless)
         if completion.ending:  # the last line of half a reply may be half a number
             return Said(None, f"{seat[0]}: the reply was {completion.ending}", completion.usage)
         try:

@@ -23,6 +23,7 @@ from calipers.tasks.task import Task
 
 SECONDS: Final = 5.0
 LONGEST: Final = 1_000_000  # characters of a completion, and of a schema
+PATTERN: Final = '"pattern'  # and patternProperties: an expression of the user's, which may be what takes so long
 BOOTHS: Final = Booths(
     Path(__file__).with_name("schema_worker.py"),
     ("jsonschema", "jsonschema_specifications", "referencing", "rpds", "attrs"),
@@ -80,6 +81,8 @@ class JsonSchema:
             found: dict[str, Any] = await apart(lambda stop: BOOTHS.ask(question, seconds, stop))
         except (TypeError, ValueError) as error:
             raise VerifierError(f"{self.name}: {error}") from error
+        except VerifierError as error:
+            raise VerifierError(str(error), blameless=PATTERN in json.dumps(params["schema"])) from error
         if found["schema"]:
             raise VerifierError(f"schema cannot be used: {found['schema']}")
         if "value" not in found:

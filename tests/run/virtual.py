@@ -1,0 +1,69 @@
+"""A scripted clock: an event loop in which waiting takes no time, and servers that count calls by that clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time stands still while there is work, and jumps to the next timer when there is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:
+            self.now = max(self.now, self._scheduled[0].when())
+        super()._run_once()
+
+
+def run(loop: VirtualLoop, work: Coroutine[Any, Any, Any]) -> Any:
+    """What the work comes to; it may wait for timers alone, as nothing else ever happens."""
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(work)
+
+
+class Bucket:
+    """So many calls a second, and as many saved up."""
+
+    def __init__(self, rate: int) -> None:
+        self.rate, self.left, self.last = rate, float(rate), 0.0
+
+    def take(self, now: float) -> bool:
+        self.left, self.last = min(self.rate, self.left + (now - self.last) * self.rate), now
+        taken = self.left >= 1 - 1e-9
+        self.left -= taken
+        return taken
+
+
+class Sliding:
+    """So many calls in any second."""
+
+    def __init__(self, rate: int) -> None:
+        self.rate, self.times = rate, list[float]()
+
+    def take(self, now: float) -> bool:
+        self.times = [time for time in self.times if time > now - 1]
+        if len(self.times) < self.rate:
+            self.times.append(now)
+            return True
+        return False
+
+
+class Fixed:
+    """So many calls in each second of the clock."""
+
+    def __init__(self, rate: int) -> None:
+        self.rate, self.second, self.taken = rate, -1, 0
+
+    def take(self, now: float) -> bool:
+        if int(now) != self.second:
+            self.second, self.taken = int(now), 0
+        self.taken += 1
+        return self.taken <= self.rate
