@@ -61,6 +61,60 @@ def test_enough_samples_whoever_asks_for_them(home, repeats, samples):
     assert group["ledger"]["outcomes"] == {"scored": 6 * taken}
 
 
+SOMETIMES = """
+seen = {}
+
+def answer(prompt):
+    number = int(prompt[4])
+    seen[number] = seen.get(number, 0) + 1
+    return f"a{number}" if seen[number] <= number % 5 else "no"  # right as often as its number says
+"""
+
+
+@pytest.mark.parametrize(
+    ("reduction", "expected"),
+    [
+        ("reduction: mean", {"exact_match,none": (0 + 1 + 2 + 3 + 4 + 0) / 24}),
+        (
+            "reduction: pass_at_k, k: [1, 2]",
+            {"pass@1(exact_match),none": 10 / 24, "pass@2(exact_match),none": (0 + 3 / 6 + 5 / 6 + 1 + 1 + 0) / 6},
+        ),
+        ("reduction: pass_at_k, k: 4", {"pass@4(exact_match),none": 4 / 6}),
+        ("reduction: take_first", {"exact_match,none": 4 / 6}),
+        ("reduction: majority", {"exact_match,none": 3 / 6}),  # of two that are equal the first
+    ],
+)
+def test_a_reduction_needs_no_filter_list(home, reduction, expected):
+    (home / "model.py").write_text(SOMETIMES)
+    entry = f"  - {{metric: exact_match, {reduction}}}\n  - {{metric: bleu}}\n"
+    (home / "task.yaml").write_text(TASK.replace("  - metric: exact_match\n", entry) + "repeats: 4\n")
+    done = calipers(*RUN, "--concurrency", "1", cwd=home)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["lm_eval"][0]["tasks"]["made"]
+    assert {key: found[key]["value"] for key in expected} == pytest.approx(expected)
+    assert set(found) == {*expected, "bleu,none"}
+
+
+def test_numbers_that_cannot_be_made_are_no_success(home):
+    (home / "utils.py").write_text("def broken(reference, scores):\n    raise ValueError('no')\n")
+    entry = "{metric: exact_match, reduction: !function utils.broken}"
+    (home / "task.yaml").write_text(TASK.replace("metric: exact_match", entry) + "repeats: 2\n")
+    done = calipers(*RUN, "--trust", cwd=home)
+    assert done.returncode == 3
+    assert "own numbers: " in done.stderr
+    assert "the reduction of 'exact_match' failed: ValueError: no" in done.stderr
+
+
+@pytest.mark.parametrize("k", ["3", "[1, 3]"])
+def test_a_k_beyond_the_repeats_is_said_before_any_call_and_by_check(home, k):
+    entry = f"{{metric: exact_match, reduction: pass_at_k, k: {k}}}"
+    (home / "task.yaml").write_text(TASK.replace("metric: exact_match", entry) + "repeats: 2\n")
+    said = "task.yaml:8: metric_list: k is 3, and repeats 2; expected repeats: 3 or more"
+    assert refused(*RUN, cwd=home) == said
+    assert refused("check", "task.yaml", cwd=home) == said
+    assert not (home / "calls.txt").exists()
+
+
 def test_more_samples_go_on_with_the_same_run(home):
     (home / "task.yaml").write_text(TASK + "repeats: 1\n")
     for samples in ("1", "2"):

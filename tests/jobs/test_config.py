@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from calipers.errors import CalipersError
-from calipers.jobs.config import read_config
+from calipers.errors import CalipersError, InputError
+from calipers.jobs.config import read_config, setting
 from calipers.run.client import Price
 
 EVSYS = {"dialect": "evsys", "max_tokens": 512, "temperature": 0.0, "concurrency": 8}
@@ -140,3 +140,17 @@ def test_a_wrong_file_says_where_and_what(tmp_path, text, said):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(CalipersError, match="cannot be read"):
         read_config(str(tmp_path / "none.yaml"))
+
+
+@pytest.mark.parametrize("value", ["1,2,3,4", " 1, 2, 3, 4", [1, 2, 3, 4], (1, 2, 3, 4)])
+def test_four_seeds_however_they_are_given(value):
+    assert setting("ours.yaml: load_seeds", "load_seeds", value) == (1, 2, 3, 4)
+    assert setting("ours.yaml: load_seeds", "load_seeds", 7) == (7, 7, 7, 7)
+
+
+@pytest.mark.parametrize("value", [[1, 2, 3], [1, 2, 3, 0.5], [True, 1, 1, 1], {"random": 1}, "None,1,1,1"])
+def test_what_are_no_seeds_is_refused(value):
+    with pytest.raises(
+        InputError, match=r"^ours\.yaml: load_seeds: is .*; expected four integers >= 0, of random, numpy"
+    ):
+        setting("ours.yaml: load_seeds", "load_seeds", value)

@@ -3,6 +3,7 @@ from tasks.lm_eval.given import TASK, task_folder
 
 from calipers.errors import InputError
 from calipers.jobs.lm_eval import (
+    Loaded,
     Wanted,
     checked,
     found,
@@ -134,6 +135,17 @@ def test_what_cannot_be_run_is_refused_without_a_document(home, text, said):
             "filter_list[0].metric_list: no lm_eval metric named 'bleau'; did you mean 'bleu'",
         ),
         (
+            "metric: exact_match",
+            "metric: exact_match\n    reduction: pass_at_k\n    k: [1, 2]",
+            "metric_list: k is 2, and repeats 1; expected repeats: 2 or more",
+        ),
+        (
+            "metric_list:\n  - metric: exact_match",
+            "repeats: 4\nfilter_list: [{name: f, filter: [{function: take_first}]}]\n"
+            "metric_list:\n  - {metric: exact_match, reduction: pass_at_k, k: 2}",
+            "metric_list: k is 2, and pipeline 'f' keeps 1 of 4 repeats; expected a pipeline without take_first",
+        ),
+        (
             "doc_to_target: a",
             "doc_to_target: n\ndoc_to_choice: ['x']",
             "document 1: the target is choice 1, and there are 1",
@@ -175,6 +187,20 @@ def test_a_field_that_is_read_and_not_used_is_mentioned(home):
     ]
 
 
+@pytest.mark.parametrize(
+    ("fields", "leaks"),
+    [
+        ("num_fewshot: 1\n", True),  # no split of the examples: the evaluated one, which is not compared there
+        ("num_fewshot: 1\nfewshot_split: test\n", False),
+        ("num_fewshot: 1\nfewshot_config: {samples: [{q: q, a: a}]}\n", False),
+        ("num_fewshot: 0\n", False),
+    ],
+)
+def test_a_document_that_may_be_its_own_example_is_said(home, fields, leaks):
+    told = [note for note in made(home, TASK + fields).notes if "the evaluated split 'test'" in note]
+    assert len(told) == leaks
+
+
 def test_a_metric_that_stands_twice_is_said(home):
     text = TASK.replace(
         "  - metric: exact_match\n", "  - metric: exact_match\n  - {metric: exact_match, ignore_case: true}\n"
@@ -193,3 +219,14 @@ def test_a_task_written_later_and_one_in_another_folder_are_found(tmp_path, monk
     task_folder(tmp_path / "b", TASK.replace("made", "late"), name="late.yaml")
     wanted += [leaf.name for leaf in found("late", here)]
     assert wanted == ["a", "b", "late"]
+
+
+def test_a_task_is_loaded_once_and_its_seeds_are_part_of_what_is_asked(home):
+    path, tasks = str(task_folder(home)), Loaded()
+    first = tasks.task(path, "made", Wanted())
+    (home / "data.jsonl").write_text("")  # nobody reads it again
+    assert tasks.task(path, "made", Wanted(samples=3)).docs is first.docs
+    assert tasks.task(path, "made", Wanted(samples=3)).config.repeats == 3
+    assert tasks.task(path, "made", Wanted(predict_only=True)).config.metric_list == [{"metric": "bypass"}]
+    with pytest.raises(InputError, match="has no documents"):
+        tasks.task(path, "made", Wanted(seeds=(1, 2, 3, 4)))

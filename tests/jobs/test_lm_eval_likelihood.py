@@ -64,11 +64,6 @@ def test_a_likelihood_is_asked_once_of_completions(tmp_path):
         (CHOICE, [{"q": "c", "c": ["x"], "n": 0}, {"q": "c", "c": ["x", 3], "n": 0}], "document 1: a choice is 3"),
         (CHOICE, [{"q": "c", "c": ["x"], "n": 0}, {"q": "c", "c": ["x"], "n": -1}], "the target is choice -1"),
         (CHOICE, [{"q": "c", "c": ["x"], "n": 0}, {"q": "c", "c": ["x"], "n": 0.5}], "the target is 0.5"),
-        (
-            CHOICE,
-            [{"q": "c", "c": ["x"], "n": 0}, {"q": "c", "c": ["x"], "n": 7}],
-            "document 1: the target is choice 7 of 1",
-        ),
     ],
 )
 def test_a_document_that_cannot_be_asked_is_refused_before_the_first_call(fields, docs, said):
@@ -83,6 +78,28 @@ def test_what_lm_eval_passes_over_in_silence_is_noted():
     first, second = made.notes
     assert first.endswith("metric_list: bleu has no value for multiple_choice, and is left out as there")
     assert second.endswith("4 documents (1, 2, 3, ...) have a target that is no choice, and count 0")
+
+
+SAID = written([Continuation("c", " x"), Continuation("c", " y")], [Scored(-1.0, True, 1), Scored(-2.0, False, 1)])
+
+
+@pytest.mark.parametrize(("good", "bad"), [(0, 7), ([0], [7, 8])])
+def test_one_bad_index_is_a_gap_and_counts_0_as_there(good, bad, tmp_path):
+    made = task([{"q": "c", "c": ["x", "y"], "n": one} for one in (good, bad, good)], **CHOICE)
+    [told] = suite(made).notes
+    assert "doc_to_target: 1 documents (1) have the index of a choice that there is not: they have no reward" in told
+    judge, asked = judge_likelihoods(made).judge, suite(made).tasks
+    assert judge.verify(asked[0], Completion(SAID)).reward == 1.0
+    with pytest.raises(VerifierError, match="the target is choice 7 of 2, counted from 0; lm-evaluation-harness"):
+        judge.verify(asked[1], Completion(SAID))
+    log = tmp_path / "rollouts.jsonl"
+    log.write_text("".join(json.dumps({"task": str(n), "completion": SAID}) + "\n" for n in range(3)))
+    assert score_run(made, log, 1).scores.values()["acc,none"] == [1.0, 0.0, 1.0]
+
+
+def test_of_several_targets_one_may_be_no_choice():
+    made = task([{"q": "c", "c": ["x", "y"], "n": one} for one in ([0], [0, 7])], **CHOICE)
+    assert judge_likelihoods(made).judge.verify(suite(made).tasks[1], Completion(SAID)).reward == 1.0
 
 
 class Writer:

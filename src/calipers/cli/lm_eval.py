@@ -54,11 +54,13 @@ def show_files(paths: Sequence[str], *, trust: bool = False) -> None:
 
         write(table_of(paths))
         return
+    from calipers.jobs.lm_eval import Loaded
     from calipers.jobs.lm_eval_report import theirs
     from calipers.jobs.lm_eval_stored import stored_runs
 
-    runs, notes = stored_runs(paths, trust=trust)
-    for number, one in enumerate(theirs(runs)):
+    tasks = Loaded()
+    runs, notes = stored_runs(paths, tasks, trust=trust)
+    for number, one in enumerate(theirs(runs, tasks)):
         write(f"{BETWEEN if number else ''}{one.tables()}")
         for line in one.sure:
             tell(line)
@@ -75,12 +77,15 @@ def with_theirs(result: Result, paths: Sequence[str], *, trust: bool = False) ->
 
     if result.dialect != "lm_eval" or not all(map(is_theirs, paths)):
         return result
+    from calipers.jobs.lm_eval import Loaded
     from calipers.jobs.lm_eval_report import theirs
     from calipers.jobs.lm_eval_stored import stored_runs
 
     try:
-        runs, told = stored_runs(paths, trust=trust)
-        return replace(result, own={"lm_eval": [one.document() for one in theirs(runs)]}, notes=[*result.notes, *told])
+        tasks = Loaded()
+        runs, told = stored_runs(paths, tasks, trust=trust)
+        own = {"lm_eval": [one.document() for one in theirs(runs, tasks)]}
+        return replace(result, own=own, notes=[*result.notes, *told])
     except CalipersError as error:
         return replace(result, notes=[*result.notes, f"lm-evaluation-harness' own numbers: {error}"])
 

@@ -116,10 +116,15 @@ def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
     from calipers.cli.watch import Watch
     from calipers.jobs.perform import perform
 
+    tasks = None
+    if any(job.lm_eval for job in jobs):
+        from calipers.jobs.lm_eval import Loaded
+
+        tasks = Loaded()  # each is loaded once, however many models are asked
     for job in jobs:
         try:
             with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
-                report = perform(job, watch, _note)
+                report = perform(job, watch, _note, tasks)
             yield report
         except CalipersError as error:
             if len(jobs) == 1:

@@ -50,6 +50,11 @@ asking = _options(
     click.option("--include-path", metavar="DIR", multiple=True, help="A folder of lm-eval tasks; may be repeated."),
     click.option("--trust", is_flag=True, default=None, help="Run code that came with a task (!function)."),
     click.option(
+        "--load-seeds",
+        metavar="N,N,N,N",
+        help="Seeds for loading lm-eval tasks: random, numpy, torch, few-shot.  [default: 0,1234,1234,1234]",
+    ),
+    click.option(
         "--gen-kwargs", metavar="KEY=VALUE,...", help="More settings for the server: top_p=0.9,min_p=0.1, or JSON."
     ),
     click.option(

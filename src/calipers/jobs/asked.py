@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import product
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from calipers.errors import InputError
-from calipers.jobs.config import Settings, price, read_config
+from calipers.jobs.config import Settings, load_seeds, price, read_config
 from calipers.jobs.job import Job
 from calipers.tasks.store import names
 
@@ -40,13 +40,28 @@ def jobs_of(benchmarks: Sequence[str], given: Mapping[str, Any]) -> tuple[list[J
             asked += [(run, benchmark) for run in theirs]
         elif Path(benchmark).suffix in (".yaml", ".yml"):
             runs, more = read_config(benchmark)
-            asked += [(run, benchmark) for run in runs]
+            asked += [(one, benchmark) for run in runs for one in _with_theirs(run, told)]
             notes += more
         else:
             asked.append(({"benchmark": (benchmark,)}, COMMAND_LINE))
     jobs = [job for settings, origin in asked for job in _product(settings, origin, told)]
     several = len(jobs) > 1
     return [replace(job, among=several) for job in jobs], notes
+
+
+def _with_theirs(run: Settings, told: Mapping[str, Any]) -> Iterator[Settings]:
+    """The runs of a file of ours, one more for each task of lm-evaluation-harness that it names as a benchmark."""
+    others = []
+    for benchmark in run.get("benchmark", ()):
+        theirs = _theirs(benchmark, {**run, **told})
+        if theirs is None:
+            others.append(benchmark)
+        else:
+            held = {name: value for name, value in run.items() if name != "benchmark"}
+            own = held.get("gen_kwargs") or {}
+            yield from ({**one, **held, "gen_kwargs": {**one.get("gen_kwargs", {}), **own}} for one in theirs)
+    if others or not run.get("benchmark"):
+        yield {**run, "benchmark": tuple(others)} if others else run
 
 
 def _theirs(benchmark: str, told: Mapping[str, Any]) -> list[Settings] | None:
@@ -94,6 +109,8 @@ def _told(given: Mapping[str, Any]) -> Settings:
         told["apply_chat_template"] = True
     if "price" in told:
         told["price"] = price("--price", told["price"])
+    if "load_seeds" in told:
+        told["load_seeds"] = load_seeds("--load-seeds", told["load_seeds"])
     if "gen_kwargs" in told:
         extra = gen_kwargs(told["gen_kwargs"])
         if extra.pop("do_sample", None) is False:  # lm-evaluation-harness' word for temperature 0

@@ -27,6 +27,7 @@ from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.jobs.job import Job
 from calipers.names import CLIENTS
 from calipers.run.client import Price
+from calipers.tasks.lm_eval.seeds import MOST, Seeds
 
 Settings = dict[str, Any]
 """Values of a `Job` by name; ``benchmark`` and ``model`` are lists."""
@@ -115,6 +116,8 @@ def setting(place: str, name: str, value: Any) -> Any:
         return tuple(several)
     if name == "price":
         return price(place, value)
+    if name == "load_seeds":
+        return load_seeds(place, value)
     if name == "gen_kwargs" and not _is_json(value):
         raise InputError.at(place, f"is {_shown(value)}", "expected what JSON can say; put a date in quotes")
     kind = str if name == "out" else _types()[name]
@@ -163,6 +166,24 @@ def price(place: str, value: Any) -> Price:
     if not (0 <= first < float("inf") and 0 <= second < float("inf")):
         raise InputError.at(place, f"is {_shown(value)}", "expected in,out in dollars per million tokens: 0.15,0.6")
     return Price(first, second)
+
+
+def load_seeds(place: str, value: Any) -> Seeds:
+    """Four seeds, ``0,1234,1234,1234`` or a list; one alone is all four, as in lm-evaluation-harness.
+
+    >>> load_seeds("--load-seeds", "7")
+    (7, 7, 7, 7)
+    """
+    parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
+    try:
+        found = [int(part) if isinstance(part, str) else part for part in parts]
+    except ValueError:
+        found = []
+    found = found * 4 if len(found) == 1 else found
+    if len(found) != 4 or not all(type(one) is int and 0 <= one < MOST for one in found):
+        right = "expected four integers >= 0, of random, numpy, torch and the few-shot examples: 0,1234,1234,1234"
+        raise InputError.at(place, f"is {_shown(value)}", right)
+    return found[0], found[1], found[2], found[3]
 
 
 def _evsys_runs(path: str, section: Any, shared: Settings) -> tuple[list[Settings], list[str]]:

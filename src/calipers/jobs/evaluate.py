@@ -40,7 +40,12 @@ def evaluate(benchmark: str | Path, model: str, **settings: Any) -> Result:
         if len({repr(getattr(job, name)) for job in jobs}) > 1:
             wrong = f"its runs have different {name}, and so no result in common"
             raise InputError.at(str(benchmark), wrong, "evaluate its parts one by one")
-    [result] = together([perform(job) for job in jobs])
+    tasks = None
+    if any(job.lm_eval for job in jobs):
+        from calipers.jobs.lm_eval import Loaded
+
+        tasks = Loaded()
+    [result] = together([perform(job, tasks=tasks) for job in jobs])
     return result
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from calipers.errors import InputError
 from calipers.jobs.limit import limit_of
 from calipers.run.client import Price
+from calipers.tasks.lm_eval.seeds import LOAD_SEEDS, Seeds
 
 Metrics = Sequence[str | Mapping[str, Any]]
 
@@ -37,6 +38,7 @@ class Job:
     fewshot_as_multiturn: bool | None = None  # None: in a chat, yes
     system_instruction: str | None = None  # words before its description
     trust: bool = False  # run code that came with the data
+    load_seeds: Seeds = LOAD_SEEDS  # under which it is loaded
     # how it is reached
     base_url: str | None = None
     same_model: bool = False  # go on with a run that began at another endpoint

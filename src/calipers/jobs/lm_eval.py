@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from calipers.errors import InputError, UnknownName
+from calipers.jobs.job import Job
+from calipers.jobs.lm_eval_chat import manner
 from calipers.jobs.lm_eval_judge import VERIFIER, judge
 from calipers.jobs.lm_eval_likelihood import judge_likelihoods
 from calipers.jobs.lm_eval_suite import suite
@@ -26,9 +28,11 @@ from calipers.reports.figures import counted
 from calipers.run.verifiers.foreign import ObjectVerifier
 from calipers.scores.entries import GENERATION
 from calipers.tasks.lm_eval.config import TaskConfig
+from calipers.tasks.lm_eval.functions import rewind
 from calipers.tasks.lm_eval.groups import Group, Leaf, Node, Tasks, installed, leaves
 from calipers.tasks.lm_eval.groups import is_task_file as is_task
 from calipers.tasks.lm_eval.loaded import LoadedTask, load_task, trusted
+from calipers.tasks.lm_eval.seeds import LOAD_SEEDS, Seeds, seeded
 from calipers.tasks.lm_eval.turns import PLAIN, Manner
 from calipers.tasks.task import Suite
 
@@ -45,7 +49,14 @@ class Wanted:
     predict_only: bool = False
     trust: bool = False
     samples: int | None = None  # of a document; None: as the task says
+    seeds: Seeds = LOAD_SEEDS
     manner: Manner = PLAIN  # how its prompts are written
+
+
+def wanted(job: Job) -> Wanted:
+    """What a job says of its task."""
+    told = job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples
+    return Wanted(*told, seeds=job.load_seeds, manner=manner(job))
 
 
 def is_task_file(path: str) -> bool:
@@ -142,17 +153,34 @@ def _sampling(leaf: Leaf) -> dict[str, Any]:
     }
 
 
+class Loaded:
+    """The tasks that one command has loaded, each once: what is asked is what is scored, whatever their code draws."""
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[str, str, Wanted], LoadedTask] = {}
+
+    def task(self, asked: str, name: str, wanted: Wanted) -> LoadedTask:
+        """One of the tasks that a name or file stands for, with its documents."""
+        leaf = next((leaf for leaf in leaves(found(asked, wanted)) if leaf.name == name), None)
+        if leaf is None:
+            raise InputError.at(asked, f"no task {name!r} in it", "expected the one that was planned")
+        key = asked, name, replace(wanted, predict_only=False, samples=None)  # neither changes the documents
+        if key in self._held:
+            return replace(self._held[key], config=_configured(leaf, wanted))
+        self._held[key] = load(leaf, wanted)
+        return self._held[key]
+
+
 def loaded(asked: str, name: str, wanted: Wanted) -> LoadedTask:
-    """One of the tasks that a name or file stands for, with its documents."""
-    leaf = next((leaf for leaf in leaves(found(asked, wanted)) if leaf.name == name), None)
-    if leaf is None:
-        raise InputError.at(asked, f"no task {name!r} in it", "expected the one that was planned")
-    return load(leaf, wanted)
+    """One of the tasks that a name or file stands for, loaded for this call alone."""
+    return Loaded().task(asked, name, wanted)
 
 
-def prepared(asked: str, name: str, wanted: Wanted) -> tuple[Suite, Mapping[str, ObjectVerifier]]:
+def prepared(
+    asked: str, name: str, wanted: Wanted, tasks: Loaded | None = None
+) -> tuple[Suite, Mapping[str, ObjectVerifier]]:
     """What a run needs of a task: its questions, and the verifier that they name."""
-    task = loaded(asked, name, wanted)
+    task = (tasks or Loaded()).task(asked, name, wanted)
     made = suite(task, scored=not wanted.predict_only)
     if wanted.predict_only:
         return made, {}
@@ -161,13 +189,19 @@ def prepared(asked: str, name: str, wanted: Wanted) -> tuple[Suite, Mapping[str,
 
 def load(leaf: Leaf, wanted: Wanted) -> LoadedTask:
     """A task with its documents, as the command wants it."""
+    task = load_task(_configured(leaf, wanted), leaf.file, seeds=wanted.seeds, trust=wanted.trust)
+    return replace(task, manner=wanted.manner)
+
+
+def _configured(leaf: Leaf, wanted: Wanted) -> TaskConfig:
+    """A task's configuration as the command wants it, its functions loaded."""
     asked = wanted.samples if leaf.config.output_type == GENERATION else None
     repeats = asked or leaf.config.repeats
     config = replace(leaf.config, num_fewshot=shots(leaf.config, wanted.num_fewshot), repeats=repeats)
-    config = trusted(config, leaf.file, trust=wanted.trust, scored=not wanted.predict_only)
-    if wanted.predict_only:
-        config = replace(config, metric_list=[{"metric": "bypass"}])
-    return replace(load_task(config, leaf.file, trust=wanted.trust), manner=wanted.manner)
+    with seeded(wanted.seeds):  # a module may draw while it is imported
+        config = trusted(config, leaf.file, trust=wanted.trust, scored=not wanted.predict_only)
+        rewind()
+    return replace(config, metric_list=[{"metric": "bypass"}]) if wanted.predict_only else config
 
 
 def shots(config: TaskConfig, asked: int | None) -> int:

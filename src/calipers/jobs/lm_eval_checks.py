@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from calipers.answers.lm_eval import Pipeline
+from calipers.answers.lm_eval_filters import Select
 from calipers.answers.lm_eval_probe import check_ends, patterns_of
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.metrics.lm_eval_reduce import check
@@ -27,10 +29,22 @@ def checked(task: LoadedTask, scorings: list[Scoring]) -> list[Scoring]:
     own = [bool(entry.get("metric_list")) for entry in config.filter_list or ()] or [False]
     for number, (inner, one) in enumerate(zip(own, scorings, strict=True)):
         place = f"{file.place('filter_list')}[{number}].metric_list" if inner else file.place("metric_list")
+        left = kept_repeats(one.pipeline, config.repeats)
         for metric in one.metrics:
             _at(place, check, metric, config.repeats, place)
+            if metric.k is not None and (most := metric.k if isinstance(metric.k, int) else max(metric.k)) > left:
+                wrong = f"k is {most}, and pipeline {one.pipeline.name!r} keeps {left} of {config.repeats} repeats"
+                raise InputError.at(place, wrong, "expected a pipeline without take_first, such as filter: [noop]")
             _at(place, _check_patterns, metric.settings)
     return scorings
+
+
+def kept_repeats(through: Pipeline, repeats: int) -> int:
+    """How many of a document's repeats a pipeline keeps, as far as its own filters say."""
+    for step in through.steps:
+        if isinstance(step, Select):
+            repeats = len(step.keep([""] * repeats))
+    return repeats
 
 
 def _check_patterns(settings: Mapping[str, Any]) -> None:

@@ -142,7 +142,11 @@ class Judge:
         if function is not None:
             scores = process(function, doc, [value])
         else:
-            scores = score_answer(one.metrics, target, value, several=self.task.multiple_targets)
+            scores = {}
+            for entry in one.metrics:
+                alone = (entry.reduction or one.reduction) and isinstance(value, list) and value
+                answer = value[0] if alone else value  # a reduction looks at each repeat by itself
+                scores |= score_answer([entry], target, answer, several=self.task.multiple_targets)
         hows = {entry.name: entry.aggregation for entry in one.metrics}
         numbers = {name: number_of(score, hows.get(name, "mean")) for name, score in scores.items()}
         return {f"{name},{one.pipeline.name}": score for name, score in numbers.items() if score is not None}

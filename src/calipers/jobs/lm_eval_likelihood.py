@@ -80,10 +80,29 @@ def doubts(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
     for name in dict.fromkeys(passed_by(known, kind)):
         yield f"{task.place('metric_list')}: {name} has no value for {kind}, and is left out as there"
     lost = [number for number in range(len(task.docs)) if kind == CHOICE and _nowhere(task, number)]
-    if lost:
-        some = ", ".join(map(str, lost[:3])) + (", ..." if len(lost) > 3 else "")
-        place = task.place("doc_to_target")
-        yield f"{place}: {len(lost)} documents ({some}) have a target that is no choice, and count 0"
+    beyond = [number for number in lost if _beyond(task, number) is not None]
+    place = task.place("doc_to_target")
+    if texts := [number for number in lost if number not in beyond]:
+        yield f"{place}: {len(texts)} documents ({_some(texts)}) have a target that is no choice, and count 0"
+    if beyond:
+        told = f"{len(beyond)} documents ({_some(beyond)}) have the index of a choice that there is not"
+        yield f"{place}: {told}: they have no reward, and count 0 in lm-evaluation-harness' numbers"
+
+
+def _some(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:3])) + (", ..." if len(numbers) > 3 else "")
+
+
+def _beyond(task: LoadedTask, number: int) -> str | None:
+    """What is wrong with a target that is an index beyond the choices; None for any other.
+
+    One of several targets may be wrong: then the others still say what is right.
+    """
+    target, choices = target_of(task, number), task.choices(task.docs[number], number) or []
+    several = list(target) if isinstance(target, (list, tuple)) else [target]
+    if not several or not all(isinstance(one, int) and one >= len(choices) for one in several):
+        return None
+    return f"the target is choice {several[0]} of {len(choices)}, counted from 0"
 
 
 def _nowhere(task: LoadedTask, number: int) -> bool:
@@ -93,10 +112,6 @@ def _nowhere(task: LoadedTask, number: int) -> bool:
         if not isinstance(choice, str):
             raise InputError.at(task.place("doc_to_choice", number), f"a choice is {choice!r}", "expected texts")
     target = target_of(task, number)
-    for one in target if isinstance(target, (list, tuple)) else [target]:
-        if isinstance(one, int) and one >= len(choices):
-            wrong = f"the target is choice {one} of {len(choices)}"
-            raise InputError.at(task.place("doc_to_target", number), wrong, "expected an index below their number")
     try:
         gold = gold_of(target, choices)
     except InputError as error:
@@ -134,6 +149,10 @@ class Judge:
             found = score_documents(document, self.scorings, self.way)
         except CalipersError as error:
             raise VerifierError(str(error)) from error
+        if self.way.kind == CHOICE and self.way.process_results is None:
+            wrong = _beyond(self.task, int(task.id))
+            if wrong is not None:
+                raise VerifierError(f"{wrong}; lm-evaluation-harness' number counts this document 0")
         columns: dict[str, float] = {}
         first = None
         for one in found.pipelines:

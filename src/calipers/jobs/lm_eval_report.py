@@ -21,8 +21,9 @@ from typing import Any
 from calipers.comparison.values import lines
 from calipers.dialects.lm_eval_results import Ran, file_name, run_results
 from calipers.jobs.job import Job
-from calipers.jobs.lm_eval import Wanted, found, groups, loaded
-from calipers.jobs.lm_eval_chat import about, local, manner
+from calipers.jobs.lm_eval import Loaded, found, groups, wanted
+from calipers.jobs.lm_eval_chat import about, local
+from calipers.jobs.lm_eval_documents import check_documents, document_hashes
 from calipers.jobs.lm_eval_numbers import Scored, document_values, sample_lines, score_run, ways
 from calipers.jobs.lm_eval_sure import Sure, sure, sure_groups
 from calipers.metrics.lm_eval_task import TaskNumbers
@@ -30,6 +31,7 @@ from calipers.readers.run_plan import LOG
 from calipers.reports.lm_eval import NOT_AVAILABLE, file_text, results_object, task_hash
 from calipers.reports.lm_eval_table import table
 from calipers.tasks.lm_eval.groups import Group, leaves
+from calipers.tasks.lm_eval.seeds import seeded
 
 NAMED = 5  # tasks in a note
 
@@ -103,9 +105,15 @@ class Theirs:
         return [folder / name for name in texts]
 
 
-def part(job: Job, folder: Path) -> Part:
-    """A finished run in lm-evaluation-harness' terms; InputError where not one document was answered in full."""
-    scored = score_run(loaded(job.benchmark, str(job.lm_eval), _wanted(job)), folder / LOG, job.samples)
+def part(job: Job, folder: Path, tasks: Loaded | None = None) -> Part:
+    """A finished run in lm-evaluation-harness' terms.
+
+    InputError where not one document was answered in full, and where its documents are not those that were asked.
+    """
+    task = (tasks or Loaded()).task(job.benchmark, str(job.lm_eval), wanted(job))
+    check_documents(folder, str(task.config.task), document_hashes(task))
+    with seeded(task.seeds):  # a metric may draw, too
+        scored = score_run(task, folder / LOG, job.samples)
     numbers = scored.scores.numbers()
     name = str(scored.task.config.task)
     return Part(job, scored, numbers, list(sure(name, scored.scores, job.confidence, job.seed)))
@@ -117,9 +125,10 @@ def documents(found: Part, folder: Path) -> bytes:
     return b"".join(lines(ways(found.scored), size, document_values(found.scored)))
 
 
-def theirs(runs: Sequence[tuple[Job, Path]]) -> Iterator[Theirs]:
+def theirs(runs: Sequence[tuple[Job, Path]], tasks: Loaded | None = None) -> Iterator[Theirs]:
     """The reports of finished runs, from their folders."""
-    return joined([part(job, folder) for job, folder in runs])
+    tasks = tasks or Loaded()
+    return joined([part(job, folder, tasks) for job, folder in runs])
 
 
 def joined(parts: Sequence[Part]) -> Iterator[Theirs]:
@@ -169,7 +178,7 @@ def _groups(parts: Sequence[Part]) -> Iterator[tuple[Group, set[str]]]:
     for benchmark in dict.fromkeys(one.job.benchmark for one in parts):
         alike = [one for one in parts if one.job.benchmark == benchmark]
         members = {one.name for one in alike}
-        yield from ((group, members) for group in groups(found(benchmark, _wanted(alike[0].job))))
+        yield from ((group, members) for group in groups(found(benchmark, wanted(alike[0].job))))
 
 
 def _ran(one: Part) -> Ran:
@@ -180,7 +189,3 @@ def _ran(one: Part) -> Ran:
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def _wanted(job: Job) -> Wanted:
-    return Wanted(job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples, manner(job))

@@ -6,6 +6,7 @@ The documents are read again from the task's own files; what a model said to the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,16 @@ import msgspec
 
 from calipers.errors import InputError
 from calipers.jobs import papers
+from calipers.jobs.config import load_seeds
 from calipers.jobs.job import Job
-from calipers.jobs.lm_eval import Wanted, loaded
-from calipers.jobs.lm_eval_chat import manner
+from calipers.jobs.lm_eval import Loaded, wanted
+from calipers.jobs.lm_eval_documents import check_documents
 from calipers.jobs.lm_eval_suite import suite
 from calipers.readers.run_plan import PLAN, is_run, read_plan
+from calipers.tasks.lm_eval.seeds import LOAD_SEEDS
 
 KEPT = (
-    *("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "confidence", "seed"),
+    *("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "load_seeds", "confidence", "seed"),
     *("apply_chat_template", "fewshot_as_multiturn", "system_instruction"),
 )
 
@@ -38,12 +41,15 @@ def is_theirs(path: str) -> bool:
     return is_run(path) and _settings(path).get("lm_eval") is not None
 
 
-def stored_runs(paths: Sequence[str], *, trust: bool = False) -> tuple[list[tuple[Job, Path]], list[str]]:
+def stored_runs(
+    paths: Sequence[str], tasks: Loaded | None = None, *, trust: bool = False
+) -> tuple[list[tuple[Job, Path]], list[str]]:
     """The runs in some folders, as `lm_eval_report.theirs` takes them; and notes on task files that have changed.
 
     A run's own word that its code is to be trusted is not enough, as who reads it may be somebody else: ``trust`` is
     the reader's.
     """
+    tasks = tasks or Loaded()
     found: list[tuple[Job, Path]] = []
     notes: list[str] = []
     for path in paths:
@@ -52,10 +58,12 @@ def stored_runs(paths: Sequence[str], *, trust: bool = False) -> tuple[list[tupl
         if not isinstance(held.get("benchmark"), str) or not isinstance(held.get("model"), str):
             raise InputError.at(str(Path(path) / PLAN), "does not say what was run", "expected the plan of a run")
         held["include_path"] = tuple(held.get("include_path") or ())
+        held["load_seeds"] = load_seeds(str(Path(path) / PLAN), held.get("load_seeds", LOAD_SEEDS))
         job = Job(**held, trust=trust)
         judged = settings.get("predict_only") is not True  # its plan is of tasks that nobody scores
-        wanted = Wanted(job.include_path, job.num_fewshot, predict_only=not judged, trust=trust, manner=manner(job))
-        asked = suite(loaded(job.benchmark, str(job.lm_eval), wanted), scored=judged)
+        then = replace(wanted(job), predict_only=not judged)
+        asked = suite(tasks.task(job.benchmark, str(job.lm_eval), then), scored=judged)
+        check_documents(Path(path), asked.name, asked.metadata["lm_eval"]["document_hashes"])
         if papers.identity(job, asked)["tasks"] != read_plan(path).identity.get("tasks"):
             notes.append(f"{path}: {job.benchmark} is not what it was when it was run; it is scored as it is now")
         found.append((job, Path(path)))

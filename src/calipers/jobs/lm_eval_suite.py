@@ -13,19 +13,27 @@ from typing import Any
 import msgspec
 
 from calipers.dialects.lm_eval_scoring import target_of
+from calipers.jobs.lm_eval_documents import document_hashes
 from calipers.jobs.lm_eval_judge import VERIFIER, scoring
 from calipers.jobs.lm_eval_likelihood import doubts, texts
 from calipers.run.likelihood import as_prompt
 from calipers.scores.entries import GENERATION
+from calipers.tasks.lm_eval.config import TaskConfig
 from calipers.tasks.lm_eval.functions import functions_in
 from calipers.tasks.lm_eval.loaded import LoadedTask
 from calipers.tasks.lm_eval.requests import Asking, gold, requests
+from calipers.tasks.lm_eval.seeds import seeded
 from calipers.tasks.lm_eval.yaml import Function
 from calipers.tasks.task import Prompt, Suite, Task
 
 
 def suite(task: LoadedTask, *, scored: bool = True) -> Suite:
     """The questions of a task, and what counts as right for each where they are to be ``scored``."""
+    with seeded(task.seeds):
+        return _suite(task, scored)
+
+
+def _suite(task: LoadedTask, scored: bool) -> Suite:
     digest = scoring_digest(task)
     plan = scoring(task) if scored else []
     tasks = [
@@ -65,6 +73,10 @@ def _unused(task: LoadedTask) -> Iterator[str]:
     if task.config.fewshot_config.fewshot_indices:
         place = task.file.place("fewshot_config")
         yield f"{place}.fewshot_indices: not used, as lm-evaluation-harness 0.4.13 does not use it"
+    if (split := _leaking(task.config)) is not None:
+        told = f"the examples are drawn from the evaluated split {split!r}"
+        more = "a document may be an example in its own prompt, answer included, as in lm-evaluation-harness"
+        yield f"{task.file.place('num_fewshot')}: {told}, and {more}; set fewshot_split to another split to prevent it"
     inside = task.file.place("filter_list")
     pipelines = [(one.get("metric_list"), f"{inside}[{n}]") for n, one in enumerate(task.config.filter_list or ())]
     for listed, place in [(task.config.metric_list, task.file.place("metric_list")), *pipelines]:
@@ -73,10 +85,27 @@ def _unused(task: LoadedTask) -> Iterator[str]:
             yield f"{place}: {name} stands there {names.count(name)} times; the last counts, as there"
 
 
+def _leaking(config: TaskConfig) -> str | None:
+    """The evaluated split where its documents are examples, and the document itself is not left out.
+
+    lm-evaluation-harness leaves it out only where the split of the examples has the name of ``test_split``.
+    """
+    shots = config.fewshot_config
+    first = config.training_split or config.validation_split or config.test_split
+    source = shots.split or (first if shots.samples is None else None)
+    leaks = source == config.evaluated_split and shots.split != config.test_split
+    return source if config.num_fewshot and leaks else None
+
+
 def described(task: LoadedTask) -> dict[str, Any]:
     """What lm-evaluation-harness would dump of the task, as JSON; functions by their names."""
     config: dict[str, Any] = plain(task.config.dumped())
-    return {"config": config, "multiple_targets": task.multiple_targets, "documents": len(task.docs)}
+    return {
+        "config": config,
+        "multiple_targets": task.multiple_targets,
+        "documents": len(task.docs),
+        "document_hashes": document_hashes(task),
+    }
 
 
 def scoring_digest(task: LoadedTask) -> str:

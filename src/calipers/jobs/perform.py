@@ -47,6 +47,7 @@ from calipers.tasks.store import load_suite
 from calipers.tasks.task import Suite, Task
 
 if TYPE_CHECKING:
+    from calipers.jobs.lm_eval import Loaded
     from calipers.jobs.lm_eval_report import Part
 
 RUNS = Path("runs")
@@ -73,37 +74,46 @@ class Report:
         """
         if self.by_rule:
             return True
+        if self.job.lm_eval is not None and self.part is None:
+            return False  # its own numbers are what was asked for
         ledgers = [group.ledger for group in self.result.groups]
         answered = sum(one.outcomes.get("missing", 0) for one in ledgers) if self.job.predict_only else 0
         return not self.stopped and sum(one.gaps for one in ledgers) == answered
 
 
-def perform(job: Job, screen: Screen | None = None, tell: Callable[[str], None] | None = None) -> Report:
+def perform(
+    job: Job,
+    screen: Screen | None = None,
+    tell: Callable[[str], None] | None = None,
+    tasks: Loaded | None = None,
+) -> Report:
     """Run a job, or go on with it, and score what is there.
 
     ``tell`` is called with what somebody should know before the first call; else it stands among the notes.
+    ``tasks`` are those that jobs before this one have loaded; None: this one is alone.
 
     InputError, before the first call, for whatever cannot work, and SandboxError where a verifier needs a sandbox and
     there is none; ClientError when the first call says that no other would fare better.
     """
-    suite, own = _suite(job)
+    suite, own, tasks = _suite(job, tasks)
     taken = suite.tasks[: first(len(suite.tasks), job.limit)]
-    tasks = [replace(task, verifier=None) if job.predict_only else task for task in taken]
-    if not tasks:
+    questions = [replace(task, verifier=None) if job.predict_only else task for task in taken]
+    if not questions:
         raise InputError.at(job.benchmark, "no tasks", "expected at least one")
     scoring = _scoring(job)
     until = Until.of(job.until, scoring) if job.until else None
     if until and until.asked.text not in [one.text for one in scoring.asked]:
         scoring = replace(scoring, asked=[*scoring.asked, until.asked])
-    named, doubts = _judges(tasks, own, lenient=scoring.dialect.name == "evsys")
+    named, doubts = _judges(questions, own, lenient=scoring.dialect.name == "evsys")
     secrets = Secrets()
     secrets.add_named(job.gen_kwargs)
     judges = {name: opened(judge, secrets) for name, judge in named.items()}
     connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets, _template(job))
     client = _client(job, suite, connection)
-    order = shuffled(tasks, job.seed)
+    order = shuffled(questions, job.seed)
     source = endpoint(job.model, job.base_url)
     identity, path, begins = _place(job, papers.identity(job, suite, source), secrets)
+    _check_documents(path, suite)
     if tell is not None:  # before the first call: a new run costs what the old one has paid for
         for note in begins:
             tell(secrets.scrub(note))
@@ -158,7 +168,7 @@ def perform(job: Job, screen: Screen | None = None, tell: Callable[[str], None] 
             finished = watcher.headline.settled_all(max(before, loop.begun))
             _keep(folder, stop, status, finished=finished)
         result = score_plan([str(path)], scoring)
-        part, said = _part(job, path)
+        part, said = _part(job, path, tasks)
         _keep_documents(part, folder)
         result = _with_parts(result, [part])
         folder.write("result.json", safe_json(result.to_json()).encode())
@@ -215,14 +225,14 @@ def together(reports: Sequence[Report]) -> list[Result]:
     ]
 
 
-def _part(job: Job, folder: Path) -> tuple[Part | None, list[str]]:
+def _part(job: Job, folder: Path, tasks: Loaded | None) -> tuple[Part | None, list[str]]:
     """A run in lm-evaluation-harness' terms where it is of one of its tasks; and a note where it has no numbers."""
     if job.lm_eval is None:
         return None, []
     from calipers.jobs.lm_eval_report import part
 
     try:
-        return part(job, folder), []
+        return part(job, folder, tasks), []
     except CalipersError as error:
         return None, [f"lm-evaluation-harness' own numbers: {error}"]
 
@@ -261,17 +271,25 @@ def _scoring(job: Job) -> Plan:
     return replace(plan, asked=()) if job.predict_only else plan  # an answer that nobody judged is worth nothing yet
 
 
-def _suite(job: Job) -> tuple[Suite, Mapping[str, NamedVerifier]]:
-    """The benchmark, and the verifiers that it brings itself."""
-    from calipers.jobs.lm_eval_chat import check_apart, manner
-
+def _suite(job: Job, tasks: Loaded | None) -> tuple[Suite, Mapping[str, NamedVerifier], Loaded | None]:
+    """The benchmark, the verifiers that it brings itself, and the tasks that are loaded by now."""
     if job.lm_eval is None:
-        check_apart(job)
-        return load_suite(job.benchmark), {}
-    from calipers.jobs.lm_eval import Wanted, prepared
+        from calipers.jobs.lm_eval_chat import check_apart
 
-    wanted = Wanted(job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples, manner(job))
-    return prepared(job.benchmark, job.lm_eval, wanted)
+        check_apart(job)
+        return load_suite(job.benchmark), {}, tasks
+    from calipers.jobs.lm_eval import Loaded, prepared, wanted
+
+    tasks = tasks or Loaded()
+    return *prepared(job.benchmark, job.lm_eval, wanted(job), tasks), tasks
+
+
+def _check_documents(path: Path, suite: Suite) -> None:
+    """Refuse to go on with a task of lm-evaluation-harness whose documents have changed."""
+    if "lm_eval" in suite.metadata:
+        from calipers.jobs.lm_eval_documents import check_documents
+
+        check_documents(path, suite.name, suite.metadata["lm_eval"]["document_hashes"])
 
 
 def _client(job: Job, suite: Suite, connection: Connection) -> Client:

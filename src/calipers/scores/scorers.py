@@ -15,7 +15,7 @@ from calipers.answers.lm_eval_filters import INVALID, MARKED
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.names import Index
 from calipers.scores.choice import NEWER
-from calipers.scores.entries import CHOICE, Entry, entries
+from calipers.scores.entries import CHOICE, GENERATION, Entry, entries
 
 Steps = Sequence[Mapping[str, Any]]
 
@@ -125,18 +125,20 @@ def scorings(
     """The pipelines of a task and their metrics.
 
     Without a ``filter_list`` there is one, called none: the scorer's own filters, and take_first where
-    no scorer is named. A pipeline without a ``metric_list`` has the task's.
+    no scorer is named. A metric with a ``reduction`` needs all repeats, so then nothing is filtered, and the
+    metrics without one look at the first repeat. A pipeline without a ``metric_list`` has the task's.
     """
     held = scorer_of(scorer, kind, f"{place}: scorer")
-    steps = held.default_filter_cfg or (() if scorer is not None else ({"function": "take_first"},))
     own = metric_list or (held.default_metric_cfg if scorer is not None else ()) or None
+    reduces = kind == GENERATION and not filter_list and any(one.get("reduction") is not None for one in own or ())
+    steps = held.default_filter_cfg or (() if scorer is not None or reduces else ({"function": "take_first"},))
     found = []
     for entry in filter_list or ({"name": "none", "filter": steps},):
         where = f"{place}: filter_list: {entry.get('name', 'none')}"
         made = pipeline({**entry, "filter": entry.get("filter") or held.default_filter_cfg}, where)
         asked = entry.get("metric_list") or own
         metrics = metrics_of(asked, kind, f"{place}: metric_list", scored=scored, named=scorer is not None)
-        found.append(Scoring(made, metrics, None if scorer is None else "take_first"))
+        found.append(Scoring(made, metrics, "take_first" if scorer is not None or reduces else None))
     names = [one.pipeline.name for one in found]
     for name in names:
         if names.count(name) > 1:

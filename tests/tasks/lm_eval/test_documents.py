@@ -88,6 +88,18 @@ def test_a_split_that_is_not_there_is_refused_with_those_that_are(data):
         found["test"]
 
 
+def test_a_library_that_is_there_and_broken_is_not_said_to_be_missing(tmp_path, monkeypatch):
+    (tmp_path / "datasets").mkdir()
+    (tmp_path / "datasets" / "__init__.py").write_text("import a_library_that_is_not_there\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "datasets", raising=False)
+    with pytest.raises(InputError) as caught:
+        splits(dataset_path="org/name")
+    assert "datasets is installed but cannot be imported (No module named 'a_library" in str(caught.value)
+    with pytest.raises(PluginError, match="the library datasets is installed but cannot be imported"):
+        processed([{"q": 1}], lambda docs: docs.map(str), "here")
+
+
 def test_a_dataset_of_the_hub_needs_the_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     for fields in (

@@ -1,4 +1,5 @@
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -59,6 +60,16 @@ def test_what_cannot_be_loaded_says_why(tmp_path, monkeypatch, text, said):
         load_function(Function("utils", "f", tmp_path), "t.yaml:3: process_docs")
     assert str(caught.value).startswith("t.yaml:3: process_docs: !function utils.f")
     assert said in str(caught.value)
+
+
+def test_a_library_that_is_installed_is_not_said_to_be_missing(tmp_path, monkeypatch):
+    library = ModuleType("datasets")
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    (tmp_path / "utils.py").write_text("from datasets import load_metric\n")
+    with pytest.raises(PluginError) as caught:
+        load_function(Function("utils", "f", tmp_path), "t.yaml:3: process_docs")
+    assert "not installed" not in str(caught.value)
+    assert "ImportError: cannot import name 'load_metric' from 'datasets'" in str(caught.value)
 
 
 def test_a_link_out_of_the_tasks_folder_is_not_followed(tmp_path):

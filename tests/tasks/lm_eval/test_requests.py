@@ -32,6 +32,20 @@ def test_of_the_evaluated_split_one_more_is_drawn_and_the_document_left_out():
     assert prompts(made) == expected
 
 
+def test_the_first_of_the_evaluated_split_without_the_document_itself():
+    made = task(fewshot_split="test", num_fewshot=2, fewshot_config={"sampler": "first_n"})
+    firsts = [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1], [0, 1]]
+    assert prompts(made) == [
+        "".join(f"q{one} a{one}\n\n" for one in before) + f"q{number}" for number, before in enumerate(firsts)
+    ]
+
+
+def test_too_few_others_for_the_first_ones_are_refused():
+    made = task(docs=DOCS[:2], fewshot_split="test", num_fewshot=2, fewshot_config={"sampler": "first_n"})
+    with pytest.raises(InputError, match="fewshot_config: 1 examples differ from the document; expected 2"):
+        prompts(made)
+
+
 @pytest.mark.parametrize(
     ("fields", "before"),
     [

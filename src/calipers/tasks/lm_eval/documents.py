@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from uuid import uuid4
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.tasks.lm_eval.config import TaskConfig, shown
 from calipers.tasks.lm_eval.files import READERS, SUFFIXES
+from calipers.tasks.lm_eval.functions import is_installed
 from calipers.tasks.lm_eval.template import called
 from calipers.tasks.lm_eval.untrusted import refuse_old, refuse_unsafe
 from calipers.tasks.lm_eval.yaml import TaskFile
@@ -181,8 +183,11 @@ def _library(config: TaskConfig, kwargs: dict[str, Any], place: str, *, trust: b
     kwargs.pop("trust_remote_code", None)
     try:
         import datasets  # type: ignore[import-not-found, unused-ignore]  # an extra
-    except ImportError:
+    except ImportError as error:
         wrong = f"{config.dataset_path} is a dataset of the hub"
+        if is_installed("datasets"):
+            wrong += f", and the library datasets is installed but cannot be imported ({error})"
+            raise InputError.at(place, wrong, "repair its installation, or give local files") from None
         raise InputError.at(place, wrong, "install calipers[hf] to load it, or give local files") from None
     if not trust:
         refuse_old(str(datasets.__version__), place)
@@ -210,9 +215,11 @@ def processed(rows: Rows, function: Any, place: str) -> Rows:
     dataset = _dataset(rows)
     if dataset is None:
         try:
-            found = function(list(rows))
+            found = function(deepcopy(list(rows)))  # it may change them, and they may be read again
         except AttributeError as error:
             right = "expects a datasets.Dataset; install calipers[hf]"
+            if is_installed("datasets"):
+                right = "expects a datasets.Dataset, and the library datasets is installed but cannot be imported"
             raise PluginError(f"{place}: {getattr(function, '__name__', 'it')} {right} ({error})") from error
         except Exception as error:
             raise PluginError(f"{place}: failed: {type(error).__name__}: {error}") from error

@@ -7,6 +7,7 @@ depend on those before it, as they do in lm-evaluation-harness.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -16,15 +17,13 @@ from calipers.tasks.lm_eval.loaded import LoadedTask
 from calipers.tasks.lm_eval.template import Doc, called, field_of
 from calipers.tasks.lm_eval.turns import Turn
 
-SEED = 1234
-
 
 class Sampler:
     """Draws the examples of one task."""
 
-    def __init__(self, task: LoadedTask, seed: int = SEED) -> None:
+    def __init__(self, task: LoadedTask, seed: int | None = None) -> None:
         self._task, self._pool = task, list(task.examples)
-        self._random = Random(seed)
+        self._random = Random(task.seeds[3] if seed is None else seed)
         shots = task.config.fewshot_config
         self._same = shots.split == task.config.test_split  # the document itself may be drawn
 
@@ -38,7 +37,8 @@ class Sampler:
             made = called(sampler, self._pool, place)
             found = list(called(made.sample, count, place))
         elif sampler == "first_n":
-            found = self._pool[:count]
+            others = (one for one in self._pool if not self._same or one != doc)
+            found = list(islice(others, count))
         else:
             found = [one for one in self._random.sample(self._pool, needed) if not self._same or one != doc][:count]
         if len(found) != count:

@@ -13,9 +13,11 @@ from types import ModuleType
 from typing import Any
 
 from calipers.errors import InputError, PluginError
+from calipers.tasks.lm_eval.seeds import set_state, state_of
 from calipers.tasks.lm_eval.yaml import Function
 
 _loaded: dict[Path, ModuleType] = {}
+_generators: dict[Path, list[tuple[Any, Any]]] = {}  # of each module, with the state that its import left
 
 
 class Trusted(dict[str, Any]):
@@ -69,9 +71,25 @@ def _why(error: BaseException) -> str:
         ("lm_eval", "it works only where lm-evaluation-harness is installed"),
         ("datasets", "install calipers[hf]"),
     ):
-        if isinstance(error, ImportError) and name.partition(".")[0] == package:
+        absent = isinstance(error, ImportError) and name.partition(".")[0] == package and not is_installed(package)
+        if absent:
             return f"it imports {package}, which is not installed; {remedy}"
     return f"{type(error).__name__}: {error}"
+
+
+def rewind() -> None:
+    """Put the generators that tasks' modules hold back to where their import left them.
+
+    Several tasks may share a module: the documents of one must not depend on those loaded before it.
+    """
+    for held in _generators.values():
+        for generator, state in held:
+            set_state(generator, state)
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be found, without importing it."""
+    return sys.modules.get(package) is not None or importlib.util.find_spec(package) is not None
 
 
 def _module(function: Function) -> ModuleType:
@@ -96,6 +114,7 @@ def _module(function: Function) -> ModuleType:
             del sys.modules[name]
             raise
         _loaded[real] = module
+        _generators[real] = [(one, state) for one in vars(module).values() if (state := state_of(one)) is not None]
     return _loaded[real]
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from calipers.errors import InputError, UnknownName, nearest
+from calipers.errors import CalipersError, InputError, UnknownName, nearest
 from calipers.tasks.lm_eval.config import FewShot, TaskConfig
 from calipers.tasks.lm_eval.documents import Rows, Splits, load_splits, processed, united
 from calipers.tasks.lm_eval.functions import refuse_untrusted, with_functions
+from calipers.tasks.lm_eval.seeds import LOAD_SEEDS, Seeds, drawn, reseed, seeded
 from calipers.tasks.lm_eval.template import Doc, called, choices_of, field_of, target_of, text_of
 from calipers.tasks.lm_eval.turns import PLAIN, Manner
 from calipers.tasks.lm_eval.yaml import TaskFile
@@ -29,6 +31,8 @@ class LoadedTask:
     multiple_inputs: bool = False  # the choices are contexts, the target is their shared continuation
     multiple_targets: bool = False  # any of several targets is right
     manner: Manner = PLAIN  # how its prompts are written
+    seeds: Seeds = LOAD_SEEDS  # under which it was loaded
+    kept: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # what is worked out only once
 
     def place(self, field: str, number: int | None = None) -> str:
         """Where a field stands, and for which document it is worked out."""
@@ -39,7 +43,9 @@ class LoadedTask:
         """``doc_to_text`` of a document."""
         value = self.config.doc_to_text if shots is None else shots.doc_to_text
         place, choices = self.place("doc_to_text", number), self.config.doc_to_choice is not None
-        return text_of(value, doc, self.columns, place, choices=choices)
+        return self._once(
+            "text", number, value, lambda: text_of(value, doc, self.columns, place, choices=choices), shots
+        )
 
     def target(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
         """``doc_to_target`` of a document."""
@@ -47,16 +53,34 @@ class LoadedTask:
         if value is None and self.config.process_results is not None:
             return None  # a task that scores by a function of its own may look into the document itself
         place, choices = self.place("doc_to_target", number), self.config.doc_to_choice is not None
-        return target_of(value, doc, self.columns, place, choices=choices)
+        return self._once(
+            "target", number, value, lambda: target_of(value, doc, self.columns, place, choices=choices), shots
+        )
 
     def choices(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> list[Any] | None:
         """``doc_to_choice`` of a document; None where the task has no choices."""
         value = self.config.doc_to_choice if shots is None else shots.doc_to_choice
-        return None if value is None else choices_of(value, doc, self.columns, self.place("doc_to_choice", number))
+        if value is None:
+            return None
+        place = self.place("doc_to_choice", number)
+        found: list[Any] = self._once(
+            "choices", number, value, lambda: choices_of(value, doc, self.columns, place), shots
+        )
+        return found
 
     def prefix(self, doc: Doc, number: int | None = None) -> str | None:
         """``gen_prefix`` of a document: how its answer begins."""
         return field_of(self.config.gen_prefix, doc, self.place("gen_prefix", number))
+
+    def _once(self, what: str, number: int | None, value: Any, work: Callable[[], Any], shots: FewShot | None) -> Any:
+        """A field of a document, worked out once where it may be drawn at random: what was asked is what is scored."""
+        draws = callable(value) or (isinstance(value, str) and "random" in value)
+        if number is None or shots is not None or not draws:
+            return work()
+        if (what, number) not in self.kept:
+            self.kept[what, number] = work()
+        found = self.kept[what, number]
+        return list(found) if isinstance(found, list) else found
 
 
 def trusted(config: TaskConfig, file: TaskFile, *, trust: bool, scored: bool = True) -> TaskConfig:
@@ -88,24 +112,57 @@ def _loaded(value: Any, place: str, trust: bool) -> Any:
     return with_functions(value, place)
 
 
-def load_task(config: TaskConfig, file: TaskFile, splits: Splits | None = None, *, trust: bool = False) -> LoadedTask:
-    """A task with its documents read, and its first document tried out before any model is asked."""
+def load_task(
+    config: TaskConfig,
+    file: TaskFile,
+    splits: Splits | None = None,
+    seeds: Seeds = LOAD_SEEDS,
+    *,
+    trust: bool = False,
+) -> LoadedTask:
+    """A task with its documents read, and its first document tried out before any model is asked.
+
+    The global generators are seeded for it, so that the same files, code and seeds give the same documents.
+    """
     split = config.evaluated_split
     if split is None:
         raise InputError.at(file.place("task"), "no test_split or validation_split", "expected the split to ask")
-    splits = load_splits(config, file, trust=trust) if splits is None else splits
-    docs = processed(splits[split], config.process_docs, file.place("process_docs"))
-    if not docs:
-        raise InputError.at(file.place("dataset_path"), f"split {split!r} has no documents", "expected some")
-    examples = _examples(config, file, splits) if config.num_fewshot else ()
-    return _tried(LoadedTask(config, file, docs, examples, tuple(docs[0])))
+    with seeded(seeds):
+        read = _Read(load_splits(config, file, trust=trust) if splits is None else splits)
+        place = file.place("process_docs")
+        examples = _examples(config, file, read) if config.num_fewshot else ()
+        docs = read(split, config.process_docs, place)
+        if not config.num_fewshot and drawn(seeds):
+            # lm-evaluation-harness prepares the examples first even where none are used, and draws for them
+            reseed(seeds)
+            read = _Read(read.splits)
+            with suppress(CalipersError):
+                _examples(config, file, read)
+            docs = read(split, config.process_docs, place)
+        if not docs:
+            raise InputError.at(file.place("dataset_path"), f"split {split!r} has no documents", "expected some")
+        return _tried(LoadedTask(config, file, docs, examples, tuple(docs[0]), seeds=seeds))
 
 
-def _examples(config: TaskConfig, file: TaskFile, splits: Splits) -> Rows:
+class _Read:
+    """Splits as ``process_docs`` leaves them, each worked out once: the library ``datasets`` remembers them, too."""
+
+    def __init__(self, splits: Splits) -> None:
+        self.splits = splits
+        self._held: dict[tuple[str, int], Rows] = {}
+
+    def __call__(self, split: str, function: Any, place: str) -> Rows:
+        key = split, id(function)
+        if key not in self._held:
+            self._held[key] = processed(self.splits[split], function, place)
+        return self._held[key]
+
+
+def _examples(config: TaskConfig, file: TaskFile, read: _Read) -> Rows:
     """What few-shot examples are drawn from: their split, their list, else training, validation, test."""
     shots, place = config.fewshot_config, file.place("fewshot_config")
     if shots.split is not None:
-        found = processed(splits[shots.split], shots.process_docs, place)
+        found = read(shots.split, shots.process_docs, place)
     elif shots.samples is not None:
         listed = called(shots.samples, place) if callable(shots.samples) else shots.samples
         if not isinstance(listed, Sequence) or not all(isinstance(one, Mapping) for one in listed):
@@ -113,7 +170,7 @@ def _examples(config: TaskConfig, file: TaskFile, splits: Splits) -> Rows:
         found = united(listed)
     else:
         split = config.training_split or config.validation_split or config.test_split or ""
-        found = processed(splits[split], config.process_docs, place)
+        found = read(split, config.process_docs, place)
     return found
 
 
@@ -136,13 +193,13 @@ def _check_columns(task: LoadedTask) -> None:
 
     As a target it may be meant, where it is like no column: the same answer to every document.
     """
-    for field, meant in (("doc_to_text", False), ("doc_to_target", True)):
-        word = getattr(task.config, field)
+    for name, meant in (("doc_to_text", False), ("doc_to_target", True)):
+        word = getattr(task.config, name)
         if not isinstance(word, str) or not word.isidentifier() or word in task.columns:
             continue
         if not meant or nearest(word, map(str, task.columns)):
             unknown = UnknownName.of("column of the documents", word, list(map(str, task.columns)))
-            raise UnknownName(f"{task.place(field)}: {unknown}")
+            raise UnknownName(f"{task.place(name)}: {unknown}")
 
 
 def check_index(task: LoadedTask, choices: Sequence[Any], target: Any, number: int) -> None:

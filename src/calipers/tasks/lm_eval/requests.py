@@ -9,8 +9,9 @@ from typing import Any
 
 from calipers.errors import InputError
 from calipers.tasks.lm_eval.config import shown
-from calipers.tasks.lm_eval.fewshot import SEED, Sampler, joined, turns, written
+from calipers.tasks.lm_eval.fewshot import Sampler, joined, turns, written
 from calipers.tasks.lm_eval.loaded import LoadedTask, check_index
+from calipers.tasks.lm_eval.seeds import seeded
 from calipers.tasks.lm_eval.selection import selected
 from calipers.tasks.lm_eval.template import Doc, field_of
 from calipers.tasks.lm_eval.turns import Manner, Turn, prompt
@@ -35,13 +36,27 @@ class Asking:
     samples: Sequence[int] | None = None
     rank: int = 0  # of `world` processes that share the documents
     world: int = 1
-    seed: int = SEED
+    seed: int | None = None  # of the examples; None: the one that the task was loaded with
     manner: Manner | None = None  # None: the task's own
 
 
 def requests(task: LoadedTask, asking: Asking = Asking()) -> Iterator[Instance]:  # noqa: B008
-    """Every request, in order. Examples are drawn document after document, so order is part of the matter."""
-    sampler, manner = Sampler(task, asking.seed), asking.manner or task.manner
+    """Every request, in order. Examples are drawn document after document, so order is part of the matter.
+
+    They are made once: a prompt that is drawn at random is the same whenever somebody looks at it.
+    """
+    manner = asking.manner or task.manner
+    kept: list[tuple[Asking, Manner, list[Instance]]] = task.kept.setdefault("requests", [])
+    made = next((made for one, how, made in kept if (one, how) == (asking, manner)), None)
+    if made is None:
+        with seeded(task.seeds):
+            made = list(_requests(task, asking, manner))
+        kept.append((asking, manner, made))
+    yield from made
+
+
+def _requests(task: LoadedTask, asking: Asking, manner: Manner) -> Iterator[Instance]:
+    sampler = Sampler(task, asking.seed)
     for doc_id, doc in chosen(task, asking):
         yield from _of(task, doc_id, doc, contexts(task, sampler, doc_id, doc, manner), manner.chat)
 
