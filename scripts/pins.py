@@ -4,7 +4,8 @@
 
 A wheel of plain Python has one hash. One that was compiled has one for each interpreter, processor and C
 library, so pip is asked which it would take on each of them; where it looks is pip's own setting, and no
-file of ours names it. Hashes that a file has by now are dropped: all are asked for anew.
+file of ours names it. Hashes that a file has by now are dropped: all are asked for anew. Run it with an
+interpreter that the packages are for: pip compares them with its own, too.
 """
 
 from __future__ import annotations
