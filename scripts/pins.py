@@ -3,7 +3,7 @@
     python scripts/pins.py constraints.txt --python 3.11 3.12 3.13
 
 A wheel of plain Python has one hash. One that was compiled has one for each interpreter, processor and C
-library, so pip is asked which it would take on each of them; where it looks is pip's own setting, and no
+library or system, so pip is asked which it would take on each of them; where it looks is pip's own setting, and no
 file of ours names it. Hashes that a file has by now are dropped: all are asked for anew. Run it with an
 interpreter that the packages are for: pip compares them with its own, too.
 """
@@ -22,6 +22,7 @@ from pathlib import Path
 PYTHONS = ("3.11", "3.12", "3.13")
 PROCESSORS = ("x86_64", "aarch64")
 LIBRARIES = (28, 39)  # glibc 2.N of an old machine and of a new one: of several wheels pip takes the newest that fits
+MACS = ("macosx_12_0_arm64", "macosx_15_0_arm64", "macosx_14_0_x86_64")  # pip takes wheels for older ones, too
 ANY = "-none-any.whl"
 Pins = dict[str, str]  # name -> version
 Hashes = dict[str, set[str]]  # name -> hashes
@@ -44,29 +45,34 @@ def hashes(pins: Mapping[str, str], pythons: Sequence[str]) -> Hashes:
     """The hashes of all wheels that pip would take on any of these interpreters."""
     found: Hashes = {}
     compiled = {**pins}
+    linux = [_linux(processor, library) for processor in PROCESSORS for library in LIBRARIES]
     for python in pythons:
-        for processor in PROCESSORS:
-            for library in LIBRARIES:
-                for name, (wheel, digest) in chosen(compiled, python, processor, library).items():
-                    found.setdefault(name, set()).add(digest)
-                    if wheel.endswith(ANY):
-                        compiled.pop(name, None)  # the same everywhere
+        for platforms in [*linux, *([mac] for mac in MACS)]:
+            for name, (wheel, digest) in chosen(compiled, python, platforms).items():
+                found.setdefault(name, set()).add(digest)
+                if wheel.endswith(ANY):
+                    compiled.pop(name, None)  # the same everywhere
     if missing := sorted(set(pins) - set(found)):
         sys.exit(f"no wheel of {', '.join(missing)}; expected one of each")
     return found
 
 
-def chosen(pins: Mapping[str, str], python: str, processor: str, library: int) -> dict[str, tuple[str, str]]:
-    """Name -> the wheel that pip would take there, and its hash."""
+def _linux(processor: str, library: int) -> list[str]:
+    """The platforms of wheels that a machine with glibc 2.N takes, the newest first."""
     older = [f"manylinux_2_{minor}" for minor in range(library, 4, -1)]
     old = ["manylinux2014", *(["manylinux2010", "manylinux1"] if processor == "x86_64" else [])]
-    platforms = [word for one in (*older, *old) for word in ("--platform", f"{one}_{processor}")]
+    return [f"{one}_{processor}" for one in (*older, *old)]
+
+
+def chosen(pins: Mapping[str, str], python: str, platforms: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Name -> the wheel that pip would take on such a machine, and its hash."""
     with tempfile.TemporaryDirectory() as scratch:
         asked, report = Path(scratch, "asked.txt"), Path(scratch, "report.json")
         asked.write_text("".join(f"{name}=={version}\n" for name, version in pins.items()))
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-qq", "install", "--dry-run"]
         command += ["--ignore-installed", "--no-deps", "--only-binary=:all:", "--target", scratch]
-        command += ["--implementation", "cp", "--python-version", python, *platforms]
+        command += ["--implementation", "cp", "--python-version", python]
+        command += [word for one in platforms for word in ("--platform", one)]
         subprocess.run([*command, "--report", str(report), "-r", str(asked)], check=True)
         found = json.loads(report.read_text())["install"]
     named = {_plain(name): name for name in pins}

@@ -117,9 +117,11 @@ class Booth:
         try:
             how = mechanism()
             inputs = self._folder.name
-            entries = [*view(16, inputs=inputs), *(("bind", place, place) for place in self.packages)]
-            pipes = "/pipes" if how.apart else f"{inputs}/pipes"
-            argv = [interpreter(), "-I", "-S", "-B", "-X", "utf8", "-c", SERVE, pipes, self.source, *self.packages]
+            # at places of their own: an environment may lie below /tmp, which is empty in there
+            places = [f"/packages/{number}" for number in range(len(self.packages))]
+            entries = [*view(16, inputs=inputs), *zip(("bind",) * len(places), self.packages, places, strict=True)]
+            pipes, packages = ("/pipes", places) if how.apart else (f"{inputs}/pipes", self.packages)
+            argv = [interpreter(), "-I", "-S", "-B", "-X", "utf8", "-c", SERVE, pipes, self.source, *packages]
             job = {"argv": argv, "folders": [], "folder": "/tmp", "collect": []}
             limits = Limits(seconds=2 * LIFE, memory_mb=self.memory_mb, disk_mb=16)
             done = launch(how, "program", job, entries, limits, seconds=2 * LIFE, stop=self._stop)
