@@ -262,7 +262,7 @@ def _by_harbor(engine: Engine, asked: Asked, tasks: Mapping[str, Any], folder: P
     for place, config in jobs:
         planned += int(config.get("n_attempts", 1))
         if not finished(place):
-            _forget_cancelled(place)
+            forget_cut_off(place)
             _ask(engine, {**config, "job_name": place.name, "jobs_dir": str(folder.absolute())}, progress)
     if planned >= asked.samples:
         return
@@ -280,15 +280,29 @@ def _by_harbor(engine: Engine, asked: Asked, tasks: Mapping[str, Any], folder: P
     _ask(engine, config, progress)
 
 
-def _forget_cancelled(job: Path) -> None:
-    """Make room for the trials that were cut off with the job: Harbor would count them as done."""
-    for path in job.glob("*/result.json"):
-        try:
-            failed = msgspec.json.decode(path.read_bytes())["exception_info"]
-        except (OSError, msgspec.DecodeError, KeyError, TypeError):
-            continue
-        if failed and failed.get("exception_type") == "CancelledError":
+def forget_cut_off(job: Path) -> None:
+    """Make room for trials that were cut off with the job: Harbor would count them as done, or fail over half a file.
+
+    A job's own result that was cut off while it was written is removed: Harbor writes it anew.
+    """
+    for path in [*job.glob("*/result.json"), *job.glob("*/config.json")]:
+        if not path.exists():
+            continue  # gone with its trial
+        found = _json(path)
+        failed = found.get("exception_info") if isinstance(found, dict) else None
+        if found is None or (isinstance(failed, dict) and failed.get("exception_type") == "CancelledError"):
             shutil.rmtree(path.parent)
+    own = job / "result.json"
+    if own.exists() and _json(own) is None:
+        own.unlink()
+
+
+def _json(path: Path) -> Any:
+    """What a file holds; None where that is no JSON, as of a file that a kill has cut off."""
+    try:
+        return msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _ask(engine: Engine, config: Mapping[str, Any], progress: Progress) -> None:
