@@ -77,7 +77,7 @@ def places(membership: str, mounts: str) -> Iterator[Place]:
     """Directories below which groups with a limit might be made, by ``/proc/self/cgroup`` and ``/proc/self/mountinfo``.
 
     >>> v1 = "36 24 0:31 /a /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"
-    >>> [str(place.path) for place in places("4:memory:/a/b\\\\n0::/", v1)]
+    >>> [str(place.path) for place in places("4:memory:/a/b\\n0::/", v1)]
     ['/sys/fs/cgroup/memory/b']
     >>> v2 = "36 24 0:31 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw"
     >>> [str(place.path) for place in places("0::/user.slice/one.scope", v2)]
