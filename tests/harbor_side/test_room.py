@@ -167,8 +167,7 @@ def test_a_room_full_of_processes_can_be_cleared_and_used_again(monkeypatch, bom
     room.start()
     try:
         assert b"fork" in room.run(bomb, timeout=2).stderr  # which was refused at some point
-        # there is a place for us, though a machine that is busy may need a moment to find it
-        assert any(said(room, "echo in") == (0, "in") for _ in range(5))
+        assert said(room, "echo in") == (0, "in")  # there is a place for us
         room.sweep()
         assert room.sweep() == []
         assert said(room, "for n in 1 2 3; do sleep 0 & done; wait; echo fine") == (0, "fine")
