@@ -2,9 +2,10 @@
 
 import pytest
 
+from calipers.comparison.question import metric_key
 from calipers.errors import InputError
 from calipers.gating.policy import Gaps, gaps_allowed
-from calipers.gating.requirement import metric_key, parse
+from calipers.gating.requirement import parse
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ TESTS: Final = {  # what is asked for -> what stands in the document
 }
 SIDAK: Final = "sidak"
 ADJUSTMENTS: Final = (SIDAK, "holm", "bh", "none")
-_SLICED: Final = re.compile(r"(?P<metric>.*?)\s*\[(?P<key>[^\[\]=]+)=(?P<value>.*)\]\s*", re.DOTALL)
+SLICED: Final = re.compile(r"(?P<metric>.*?)\s*\[(?P<key>[^\[\]=]+)=(?P<value>.*)\]\s*", re.DOTALL)
 SHOWN = 10  # flips of a kind
 ORDER: Final = "second run: its plan, when its tasks started, or their first rows"
 """Whose order tasks have where they are looked at one after another."""
@@ -42,7 +42,7 @@ class Primary:
     @classmethod
     def of(cls, text: str) -> Primary:
         """Read ``--primary``; InputError for what names no metric."""
-        sliced = _SLICED.fullmatch(text)
+        sliced = SLICED.fullmatch(text)
         metric = (sliced["metric"] if sliced else text).strip()
         if not metric or (sliced is None and "[" in metric):
             raise InputError.at("--primary", f"{text!r} names no metric", "expected METRIC or METRIC[KEY=VALUE]")
@@ -52,10 +52,10 @@ class Primary:
 
     def means(self, metric: str, by: str | None, value: str | None) -> bool:
         """Whether this is the question of a metric in a slice."""
-        return (self.by, self.slice) == (by, value) and _named(self.metric) == _named(metric)
+        return (self.by, self.slice) == (by, value) and metric_key(self.metric) == metric_key(metric)
 
 
-def _named(metric: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+def metric_key(metric: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     """A metric's name and parameters, whatever their order and spacing; a free name is itself."""
     try:
         request = Request.of(metric)

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from calipers.comparison.question import metric_key
 from calipers.errors import InputError, UnknownName
 from calipers.gating.answers import Answers, Scoring, answers, is_document
 from calipers.gating.groups import Group, Number
-from calipers.gating.requirement import Requirement, metric_key
+from calipers.gating.requirement import Requirement
 from calipers.gating.worst import NO_BOUNDS, at_end
 from calipers.metrics.metric import UNIT
 from calipers.reports.compare import Comparison, Contest, Pair, Run

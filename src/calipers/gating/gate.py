@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from calipers.comparison.question import metric_key
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.gating.answers import Answers, Scoring, answers, with_filled
 from calipers.gating.decided import Missing, at_ends, decided, lacking, of_difference, undecided
 from calipers.gating.differences import Differences, differences
 from calipers.gating.groups import Cut, Group, Number
 from calipers.gating.policy import Gaps, Named, Policy
-from calipers.gating.requirement import Requirement, metric_key
+from calipers.gating.requirement import Requirement
 from calipers.gating.slices import of_every, of_weakest
 from calipers.gating.worst import BOTTOM, TOP, at_end, worst_of
 from calipers.reports.figures import figure

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from calipers.comparison.question import SLICED, metric_key
 from calipers.errors import InputError, UnknownName, nearest
-from calipers.metrics.request import Request
 from calipers.reports.gate import CRITICAL
 
 OPS: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -43,7 +43,6 @@ SHAPE: Final = "expected EXPR OP NUMBER, such as 'lower(pass@1) >= 0.6'"
 _WHOLE: Final = re.compile(r"\s*(?P<expr>.*?)\s*(?P<op>[<>=!]+)\s*(?P<number>[^<>=!\s\])]+)\s*", re.DOTALL)
 _CALL: Final = re.compile(r"\s*(?P<name>[A-Za-z]+)\s*\((?P<inner>.*)\)\s*", re.DOTALL)
 _BY_TASK: Final = re.compile(r"(?P<metric>.*?)\s*\[\s*(?P<key>[^\[\]=]+?)\s*\]\s*", re.DOTALL)
-_SLICED: Final = re.compile(r"(?P<metric>.*?)\s*\[(?P<key>[^\[\]=]+)=(?P<value>.*)\]\s*", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,15 +85,6 @@ class Requirement:
         return OPS[self.op](value, self.number)
 
 
-def metric_key(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """A metric's name and parameters, whatever their order and spacing; a free name is itself."""
-    try:
-        request = Request.of(text)
-    except InputError:
-        return text, ()
-    return request.name, tuple(sorted((key, str(value)) for key, value in request.params.items()))
-
-
 def parse(text: str, place: str = "--require") -> Requirement:
     """Read a requirement; InputError that says what is wrong with it.
 
@@ -112,7 +102,7 @@ def parse(text: str, place: str = "--require") -> Requirement:
     number = _number(found["number"], text, place)
     names, inner = _unwrapped(found["expr"], text, place)
     by_task = _BY_TASK.fullmatch(inner) if names == [WORST] else None
-    sliced = by_task or _SLICED.fullmatch(inner)
+    sliced = by_task or SLICED.fullmatch(inner)
     metric = (sliced["metric"] if sliced else inner).strip()
     if not metric or "[" in metric:
         right = "expected a metric, or METRIC[KEY=VALUE] for one slice"

@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
+from calipers.comparison.question import metric_key
 from calipers.gating.groups import Group
-from calipers.gating.requirement import TASK, Requirement, metric_key
+from calipers.gating.requirement import TASK, Requirement
 from calipers.reports.figures import counted, figure
 from calipers.reports.gate import Check, Word
 from calipers.stats.binomial_test import below

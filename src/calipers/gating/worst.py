@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from calipers.comparison.missing import NO_RANGE, ends_of, filled_rollouts, no_filling, within_range
+from calipers.comparison.question import metric_key
 from calipers.dialects.reads import per_reward
 from calipers.errors import InputError
 from calipers.gating.groups import Cut, Group, Number
-from calipers.gating.requirement import Requirement, metric_key
+from calipers.gating.requirement import Requirement
 from calipers.pipeline import read, score_rollouts
 from calipers.plan import make_plan
 from calipers.readers.files import STDIN

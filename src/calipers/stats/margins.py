@@ -12,6 +12,7 @@ differences with their signs changed.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -47,6 +48,7 @@ def tango_score(tasks: int, fixed: Floats, broken: Floats, margin: float) -> Flo
     return np.where(variance > 0, score, np.where(above > 0, np.inf, -np.inf))
 
 
+@lru_cache(maxsize=4096)  # a page asks for the same p several times: for its verdict, its sentence and its table
 def tango_p(tasks: int, fixed: int, broken: int, margin: float) -> float:
     """The exact one-sided p of "the true loss is the margin or more", for one pass or fail a task.
 
