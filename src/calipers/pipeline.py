@@ -29,9 +29,9 @@ from calipers.metrics.metric import PASS_THRESHOLD, Metric
 from calipers.metrics.rewards import MEAN_REWARD
 from calipers.names import load
 from calipers.plan import Afterwards, Plan, make_plan
-from calipers.readers.evsys import from_rewards
 from calipers.readers.read import Input
 from calipers.readers.read import begin as begin_reading
+from calipers.readers.rewards import from_rewards
 from calipers.reports.cautions import Reader, depends, heavy
 from calipers.reports.result import Group, Result, Slice
 from calipers.rollouts.column import Column
