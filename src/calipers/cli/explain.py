@@ -11,8 +11,7 @@ from calipers.cli.group import verbose
 from calipers.cli.list import said
 from calipers.cli.output import write
 from calipers.errors import UnknownName, nearest
-from calipers.metrics.cards import CARDS, card_for
-from calipers.metrics.cards.card import WIDTH, filled
+from calipers.metrics.cards import CARDS, WIDTH, card_for, filled
 from calipers.names import FILTERS, METRICS, VERIFIERS
 from calipers.stats.cards import CARDS as METHODS
 from calipers.stats.cards import EXPLAINED, IntervalCard, MethodCard, method_named

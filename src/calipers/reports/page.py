@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from calipers.metrics.cards import CARDS
-from calipers.metrics.cards.card import filled
+from calipers.metrics.cards import CARDS, filled
 from calipers.reports import chart
 from calipers.reports.figures import (
     EACH_BY_ITSELF,
