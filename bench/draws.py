@@ -98,7 +98,7 @@ def _bootstrap(tasks: int) -> Callable[[], object]:
 
 
 def _flips(tasks: int) -> Callable[[], object]:
-    from calipers.stats.sign_flip import sign_flip
+    from calipers.stats.paired import sign_flip
 
     values = _differences(tasks)
     return lambda: sign_flip(values)

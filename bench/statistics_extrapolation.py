@@ -15,8 +15,19 @@ import numpy as np
 
 from bench.statistics_report import filled, listed, percent
 from bench.statistics_rule import CONFIDENCE, Floats
-from calipers.stats.beta_law import Counts, Grid, Law, zoomed
-from calipers.stats.extrapolation import DRAWS, METRICS, REJECTED, hull, pass_at, pearson, redrawn
+from calipers.stats.extrapolation import (
+    DRAWS,
+    METRICS,
+    REJECTED,
+    Grid,
+    Law,
+    PassCounts,
+    hull,
+    pass_at,
+    pearson,
+    redrawn,
+    zoomed,
+)
 
 REPLICATES = 4_000
 PROMISED = 0.85
@@ -146,7 +157,7 @@ def banded(table: Floats, k: int, first: Grid, rng: np.random.Generator) -> Band
 
 def first_grid(samples: int) -> Grid:
     """Where the search begins for tasks that all have so many samples."""
-    return Grid(Counts(np.full(samples + 1, samples), np.arange(samples + 1)))
+    return Grid(PassCounts(np.full(samples + 1, samples), np.arange(samples + 1)))
 
 
 def _text(cells: Sequence[Cell], seed: int) -> str:

@@ -1,7 +1,7 @@
 """Whether "no worse than m" is claimed at most as often as it may be, where the true difference is -m.
 
 For one pass or fail a task every table of counts is added up with its chance; nothing is drawn. For all else many
-replicates are drawn, and the rule of `calipers.stats.equivalence` is worked out for all of them at once.
+replicates are drawn, and the rule of `calipers.stats.margins` is worked out for all of them at once.
 tests/stats/test_margin_levels.py holds it against the product's own.
 """
 

@@ -16,8 +16,7 @@ import numpy as np
 
 from bench.statistics_report import filled, percent
 from bench.statistics_rule import CONFIDENCE, Floats, Ints
-from calipers.stats.pilot import variance_ends
-from calipers.stats.power import Clusters
+from calipers.stats.power import Clusters, variance_ends
 
 REPLICATES = 4_000
 PROMISED = 0.9

@@ -1,6 +1,6 @@
 """The default interval for many replicates at once: the twin that ``make bench-statistics`` simulates with.
 
-It follows `calipers.stats.interval` step by step, over arrays of replicates in place of one set of tasks.
+It follows `calipers.stats.intervals` step by step, over arrays of replicates in place of one set of tasks.
 tests/stats/test_coverage.py holds the two together to twelve digits, so what is measured here is what ships.
 """
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtri, stdtrit
 from scipy.stats import binom
 
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -26,7 +26,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Spreads:
-    """What the rule needs of every replicate, [R] each; as `calipers.stats.interval.Spread`."""
+    """What the rule needs of every replicate, [R] each; as `calipers.stats.intervals.Spread`."""
 
     mean: Floats
     variance: Floats

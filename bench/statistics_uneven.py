@@ -11,7 +11,7 @@ import numpy as np
 
 from bench.statistics_rule import Floats, Ints, default_ends, of_clusters
 from bench.statistics_uneven_rule import Bools, warned
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 from calipers.stats.sequence import population
 
 LEVEL_RUNS, FOUND_RUNS = 10_000, 4_000

@@ -1,6 +1,6 @@
 """The two rules that find sample counts which depend on results, for many replicates at once.
 
-They follow `calipers.stats.uneven` over counts in place of rollouts: n samples, c passes, and whether the last
+They follow `calipers.stats.variance` over counts in place of rollouts: n samples, c passes, and whether the last
 sample is a pass, [R, T] each. tests/stats/test_uneven_levels.py holds the two together.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from calipers.stats.uneven import FEWEST_STOPPED, FEWEST_TASKS, LEVEL
+from calipers.stats.variance import FEWEST_STOPPED, FEWEST_TASKS, LEVEL
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]

@@ -22,7 +22,7 @@ _HOME = {  # public name -> the module it lives in
     "Metric": "calipers.metrics.metric",
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
-    "compare": "calipers.comparison.compare",
+    "compare": "calipers.analyses.compare.compare",
     "curve": "calipers.jobs.curve",
     "evaluate": "calipers.jobs.evaluate",
     "items": "calipers.jobs.items",
@@ -57,8 +57,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from calipers.analyses.compare.compare import compare
     from calipers.benchmark import Benchmark, BenchmarkScore, run_benchmark
-    from calipers.comparison.compare import compare
     from calipers.errors import CalipersError, Incomplete, InputError
     from calipers.jobs.curve import curve
     from calipers.jobs.evaluate import evaluate

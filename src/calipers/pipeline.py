@@ -45,8 +45,7 @@ from calipers.stats.cards import DEFAULT
 from calipers.stats.estimate import Estimate, Settings, Signature, estimate
 from calipers.stats.stopped import sequence_only, without_means
 from calipers.stats.suite import Member, suites
-from calipers.stats.uneven import DEPENDENT, dependence
-from calipers.stats.variance import Split, Unsplit, split
+from calipers.stats.variance import DEPENDENT, Split, Unsplit, dependence, split
 
 Path = str | os.PathLike[str]
 Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts

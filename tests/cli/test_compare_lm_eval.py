@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from analyses.compare.tables import home, ran
 from cli.running import calipers, refused
-from comparison.tables import home, ran
 
 pytest.importorskip("sacrebleu", reason="sacrebleu comes with calipers[text]")
 

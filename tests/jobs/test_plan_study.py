@@ -9,8 +9,7 @@ from calipers.errors import InputError
 from calipers.jobs.plan_pilot import Clustered, Known, from_numbers
 from calipers.jobs.plan_study import Asked, study
 from calipers.stats.paired import paired
-from calipers.stats.pilot import Pilot
-from calipers.stats.power import Clusters, PairVariance
+from calipers.stats.power import Clusters, PairVariance, Pilot
 
 MILLER = PairVariance(1 / 9, 1 / 6, 1 / 6)  # the worked example of Miller 2024, section 5
 

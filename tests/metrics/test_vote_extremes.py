@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from making import rollouts
 
 import calipers
-from calipers.metrics.vote_extremes import MOST_FILLINGS, _fillings, _ways, majority_extremes
-from calipers.metrics.votes import maj_at_k
+from calipers.metrics.votes import MOST_FILLINGS, _fillings, _ways, maj_at_k, majority_extremes
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups
 

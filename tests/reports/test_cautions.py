@@ -5,7 +5,7 @@ from making import rollouts
 
 import calipers
 from calipers.reports.cautions import Reader, depends, heavy
-from calipers.stats.uneven import Dependence, Retries
+from calipers.stats.variance import Dependence, Retries
 
 RETRIED = [[0] * (n - 1) + [1] for n in (1, 1, 1, 2, 2, 3, 3, 4)] + [[0] * 4] * 4
 LATER = "as a stopped task is known to have passed"

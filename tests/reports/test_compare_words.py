@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from calipers.comparison.compare import compare
+from calipers.analyses.compare.compare import compare
 from calipers.reports import compare_csv, compare_markdown, compare_page
 from calipers.reports.compare import Finding, Run
 from calipers.reports.compare_words import figures, names_of, settings

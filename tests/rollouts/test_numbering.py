@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.rollouts.numbering import order_of, paired, renumbered
+from calipers.rollouts.table import order_of, paired, renumbered
 
 NUMBERS = st.lists(st.one_of(st.integers(0, 20), st.integers(0, 2**40)), max_size=30)
 

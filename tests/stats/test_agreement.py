@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.errors import UnknownName
-from calipers.stats.agreement import INTERVAL, NOBODY, confusion, krippendorff_alpha, majority, pairwise_agreement
+from calipers.stats.judges import INTERVAL, NOBODY, confusion, krippendorff_alpha, majority, pairwise_agreement
 
 
 def table(*units):

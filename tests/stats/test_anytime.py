@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.stats.anytime import CONTRADICTED, NO_RANGE, Evidence, anytime, evidence
-from calipers.stats.equivalence import equivalence, non_inferiority
-from calipers.stats.interval import ONE_TASK
+from calipers.stats.intervals import ONE_TASK
+from calipers.stats.margins import equivalence, non_inferiority
 from calipers.stats.paired import NO_COMMON, NOT_FINITE
 from calipers.stats.verdict import verdict
 

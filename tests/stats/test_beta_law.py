@@ -7,10 +7,10 @@ import pytest
 from scipy.special import betaln
 from scipy.stats import betabinom
 
-from calipers.stats.beta_law import (
+from calipers.stats.extrapolation import (
     WHOLE,
-    Counts,
     Grid,
+    PassCounts,
     exact_profile,
     likeliest,
     log_beta_binomial,
@@ -22,7 +22,7 @@ from calipers.stats.beta_law import (
 def even(seen):
     """Tasks with 0 to n passes of n samples each."""
     n = len(seen) - 1
-    return Counts(np.full(n + 1, n), np.arange(n + 1)), np.array(seen, dtype=float)
+    return PassCounts(np.full(n + 1, n), np.arange(n + 1)), np.array(seen, dtype=float)
 
 
 def log_likelihood(counts, table, a, b, never):
@@ -58,7 +58,7 @@ def test_no_law_nearby_is_likelier():
     n = rng.integers(2, 9, 120)
     c = rng.binomial(n, rng.beta(0.6, 1.1, 120) * (rng.random(120) < 0.8))
     pairs, table = np.unique(np.stack([n, c]), axis=1, return_counts=True)
-    counts = Counts(pairs[0], pairs[1])
+    counts = PassCounts(pairs[0], pairs[1])
     found = fitted(counts, table.astype(float))
     best = log_likelihood(counts, table, found.a, found.b, found.never_solved)
     assert found.log_likelihood == pytest.approx(best, abs=1e-9)
@@ -68,7 +68,7 @@ def test_no_law_nearby_is_likelier():
 
 @pytest.mark.parametrize("n", [8, 300])  # by sums of logarithms, and by gamma functions
 def test_the_chances_are_those_of_the_beta_binomial(n):
-    counts = Counts(np.array([n, n, n, 3]), np.array([0, 2, n, 1]))
+    counts = PassCounts(np.array([n, n, n, 3]), np.array([0, 2, n, 1]))
     a, b = np.array([0.3, 2.0, 40.0]), np.array([0.7, 2.0, 9.0])
     expected = betabinom.logpmf(counts.c[:, None], counts.n[:, None], a, b)
     assert log_beta_binomial(counts, a, b) == pytest.approx(expected, abs=1e-9)
@@ -86,7 +86,7 @@ def test_the_best_share_of_a_law_is_its_best_share(unsolved):
     for at in (0, 400, 900, 1500):
         tried = [log_likelihood(counts, table, grid.a[at], grid.b[at], never) for never in np.linspace(0, 0.99, 100)]
         assert max(tried) <= exact[at] + 1e-9
-    mixed = Counts(np.append(counts.n, 6), np.append(counts.c, 0))
+    mixed = PassCounts(np.append(counts.n, 6), np.append(counts.c, 0))
     coarse, _ = Grid(mixed).profile(np.append(table, 2.0))
     fine, _ = exact_profile(Grid(mixed), np.append(table, 2.0))
     assert (coarse <= fine + 1e-9).all()

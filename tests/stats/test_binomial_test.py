@@ -3,7 +3,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from calipers.stats.binomial_test import below
+from calipers.stats.paired import below
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.8, 1.0])

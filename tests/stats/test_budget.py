@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calipers.stats.budget import best_split, samples_worth
-from calipers.stats.power import Clusters, PairVariance, smallest_difference
+from calipers.stats.power import Clusters, PairVariance, best_split, samples_worth, smallest_difference
 
 MILLER = PairVariance(1 / 9, 1 / 6, 1 / 6)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import calipers
+from calipers.analyses.compare.question import ADJUSTMENTS as ASKED_ADJUSTMENTS
 from calipers.cli.compare import TESTS as ASKED_TESTS
-from calipers.comparison.question import ADJUSTMENTS as ASKED_ADJUSTMENTS
 from calipers.reports.judge_check_sheet import METHODS as JUDGE_METHODS
 from calipers.stats.cards import CARDS, EXPLAINED, INTERVALS, METHODS, IntervalCard, MethodCard, method_named
 from calipers.stats.methods import METHODS as NAMED_INTERVALS
@@ -16,7 +16,7 @@ from calipers.stats.multiplicity import ADJUSTMENTS
 from calipers.stats.paired import TESTS
 
 SOURCE = Path(calipers.__file__).parent
-ROOMS = ("stats", "comparison", "gating", "jobs", "reports", "metrics", "dialects")  # what can end in a result
+ROOMS = ("stats", "analyses", "jobs", "reports", "metrics", "dialects")  # what can end in a result
 
 
 class Methods(ast.NodeVisitor):

@@ -18,7 +18,7 @@ from bench.statistics_grid import POPULATION, SAMPLES, World, judged, law_of, ou
 from bench.statistics_limits import unbounded_coverage
 from bench.statistics_report import replaced
 from bench.statistics_rule import default_ends, known_default, known_exact, of_clusters, of_tallies, t_ends
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 
 REPLICATES = 20_000
 SAME = {"rel": 0, "abs": 1e-12}

@@ -9,7 +9,7 @@ from making import GAP, rewards
 from calipers.metrics.rewards import pass_at_k, pass_hat_k
 from calipers.stats.curve import beyond, later_points, max_curve, pass_curves
 from calipers.stats.extrapolation import IF, extrapolate
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 
 
 def task(n, c):

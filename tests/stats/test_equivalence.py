@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.stats.equivalence import equivalence, margin_ends, margin_method, non_inferiority
+from calipers.stats.margins import equivalence, margin_ends, margin_method, non_inferiority
 from calipers.stats.paired import Difference, paired
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from making import GAP, rewards
 
 from calipers.rollouts.column import Column
-from calipers.stats.first_success import first_success
+from calipers.stats.curve import first_success
 
 
 def test_one_task_by_hand():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.stats.interval import MANY, _spread, _t_quantile, effective_tasks, interval
+from calipers.stats.intervals import MANY, _spread, _t_quantile, effective_tasks, interval
 
 CLUSTERS = [0, 0, 0, 1, 1, 2, 2, 2, 3, 3]
 SCORES = [1, 1, 0, 0, 0, 1, 1, 1, 0, 1]

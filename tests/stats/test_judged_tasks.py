@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from calipers.stats.judged_tasks import UNSTEADY, ppi_by_task, rogan_gladen_by_task
-from calipers.stats.prediction_powered import NO_JUDGED, NO_LABELS, ONE_KIND
+from calipers.stats.judges import NO_JUDGED, NO_LABELS, ONE_KIND, UNSTEADY, ppi_by_task, rogan_gladen_by_task
 
 # B20: 100 labelled rows with 60 right passes, 20 right fails, 12 false passes, 8 false fails; 1000 rows, 720 passes
 LABELS = np.repeat([1.0, 0.0, 0.0, 1.0], [60, 20, 12, 8])

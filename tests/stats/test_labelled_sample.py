@@ -3,7 +3,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from calipers.stats.labelled_sample import SUSPECT, labelled_sample
+from calipers.stats.judges import SUSPECT, labelled_sample
 
 
 def plain(judged, labelled):

@@ -5,7 +5,7 @@ from making import rewards
 from calipers.metrics.votes import maj_at_k
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups
-from calipers.stats.majority_curve import majority_curve, worth_of_votes
+from calipers.stats.curve import majority_curve, worth_of_votes
 
 
 @pytest.mark.parametrize(

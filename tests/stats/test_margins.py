@@ -9,10 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.stats.equivalence import margin_ends, margin_method, non_inferiority, p_at_margin, too_few
-from calipers.stats.margins import likeliest_variance, margin_score, tango_p, tango_score, unseen_loss
+from calipers.stats.intervals import upper_tail
+from calipers.stats.margins import (
+    likeliest_variance,
+    margin_ends,
+    margin_method,
+    margin_score,
+    non_inferiority,
+    p_at_margin,
+    tango_p,
+    tango_score,
+    too_few,
+    unseen_loss,
+)
 from calipers.stats.paired import paired, paired_rates
-from calipers.stats.wilson import upper_tail
 
 UNIT = (0.0, 1.0)
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import betainc, chdtrc
 
-from calipers.stats.mcnemar import flips, mcnemar
+from calipers.stats.paired import flips, mcnemar
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import calipers
 from calipers.errors import UnknownName
 from calipers.stats.cards import ALIASES, DEFAULT, INTERVALS, asked_names, canonical
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 from calipers.stats.methods import METHODS, Weighted, named_interval
 
 BETA = ("clopper-pearson", "jeffreys", "beta")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.errors import UnknownName
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 from calipers.stats.paired import NO_COMMON, NO_RANGE, NOT_FINITE, STRICT, apart, paired, paired_rates, units_of
 
 SIGNS = [0, 1, 0, 0, 1, 0, 0, 0, -1, 1]

@@ -27,8 +27,7 @@ from bench.statistics_paired_rule import (
     strict_rejects,
 )
 from bench.statistics_paired_worlds import binomial, joint, shifted, wild_passes, wild_rewards
-from calipers.stats.mcnemar import mcnemar
-from calipers.stats.paired import STRICT, paired, paired_rates
+from calipers.stats.paired import STRICT, mcnemar, paired, paired_rates
 from calipers.stats.power import power_of, tasks_needed
 
 REPLICATES = 10_000

@@ -7,8 +7,7 @@ import pytest
 from making import GAP, rewards
 
 from bench.statistics_pilots import PILOTS, WORLDS, pilots, true_parts
-from calipers.stats.pilot import pilot_of_pair, pilot_of_run, variance_ends
-from calipers.stats.power import pair_variance
+from calipers.stats.power import pair_variance, pilot_of_pair, pilot_of_run, variance_ends
 from calipers.stats.variance import split
 
 NEW = [[1, 1], [1, 0], [0, 0], [1, 1], [0, 1], [1, 0], [0, 0], [1, 1]]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.stats.prediction_powered import BLIND, NO_JUDGED, NO_LABELS, ONE_KIND, TOO_WIDE, ppi, rogan_gladen
+from calipers.stats.judges import BLIND, NO_JUDGED, NO_LABELS, ONE_KIND, TOO_WIDE, ppi, rogan_gladen
 
 LABELS = np.repeat([1.0, 0, 0, 1], [60, 20, 12, 8])  # 60 TP, 20 TN, 12 FP, 8 FN
 JUDGED = np.repeat([1.0, 0, 1, 0], [60, 20, 12, 8])

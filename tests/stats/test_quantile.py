@@ -7,7 +7,7 @@ from making import GAP, rewards
 from calipers.metrics.aggregate import percentile
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups
-from calipers.stats.quantile import EXTREME, NO_SPREAD, TOO_FEW, quantile_interval
+from calipers.stats.intervals import ALL_EQUAL, EXTREME, TOO_FEW, quantile_interval
 
 
 def of(tasks, q=50, confidence=0.95, clusters=None):
@@ -26,7 +26,7 @@ def test_the_median_of_single_samples_is_between_two_order_statistics():
     [
         ([[1.0], [2.0], [3.0]], 100, EXTREME),
         ([[1.0], [2.0], [3.0]], 0, EXTREME),
-        ([[5.0, 5.0]] * 20, 50, NO_SPREAD),
+        ([[5.0, 5.0]] * 20, 50, ALL_EQUAL),
         ([[1.0, 2.0, 3.0]], 50, "one task says nothing about others"),
         ([[float(n)] for n in range(20)], 99, TOO_FEW),  # the largest of 20 is below it four times in five
         ([[float(n)] for n in range(20)], 2, TOO_FEW),

@@ -6,7 +6,7 @@ from making import rollouts
 
 import calipers
 from calipers.errors import InputError
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 
 TASKS = [[-1, 2], [0, 2], [2, 2], [-1, -1], [0.5, 0]]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 from calipers.stats.sequence import finite, population
 
 

@@ -24,7 +24,7 @@ from bench.statistics_looking import (
     seen_of,
 )
 from bench.statistics_looking_report import looking_text, missed_too_often
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 from calipers.stats.sequence import finite, normal_mixture, population, tuned_to
 
 PLANNED = 40

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import stdtr
 
-from calipers.stats.paired import units_of
-from calipers.stats.sign_flip import FEW, sign_flip
+from calipers.stats.paired import FEW, sign_flip, units_of
 
 FINE = np.array([0.3, 0.1, -0.2, 0.4, 0.25, 0, 0.15, -0.05])
 

@@ -17,7 +17,7 @@ from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups
 from calipers.stats.curve import pass_curves
 from calipers.stats.estimate import Settings, Signature, estimate
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 from calipers.stats.sequence import population
 from calipers.stats.stopped import (
     CLUSTERED,

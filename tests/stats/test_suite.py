@@ -6,7 +6,7 @@ from making import rollouts
 from reports.shown import estimate
 
 import calipers
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 from calipers.stats.suite import Member, means, suites
 
 

@@ -6,8 +6,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 from scipy.stats import spearmanr
 
-from calipers.stats.items import items
-from calipers.stats.two_parameter import LEVEL_SPREAD, SLOPE_SPREAD, abilities, chance, fitted, information
+from calipers.stats.items import LEVEL_SPREAD, SLOPE_SPREAD, abilities, chance, fitted, information, items
 
 
 @pytest.mark.parametrize(

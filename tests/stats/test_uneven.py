@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from making import GAP, rewards
 
-from calipers.stats.uneven import FEWEST_STOPPED, FEWEST_TASKS, Dependence, Retries, dependence, retries, score_test
+from calipers.stats.variance import FEWEST_STOPPED, FEWEST_TASKS, Dependence, Retries, dependence, retries, score_test
 
 
 def retried(*counts, most=8, failed=0):

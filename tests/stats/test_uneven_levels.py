@@ -18,8 +18,8 @@ from bench.statistics_uneven import (
     warning_rate,
 )
 from bench.statistics_uneven_rule import retried, scores, warned
-from calipers.stats.interval import interval
-from calipers.stats.uneven import Retries, dependence, score_test
+from calipers.stats.intervals import interval
+from calipers.stats.variance import Retries, dependence, score_test
 
 
 def listed(n, c, last):

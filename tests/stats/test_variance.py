@@ -9,7 +9,7 @@ from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups
 from calipers.stats import variance
 from calipers.stats.estimate import NO_TASKS
-from calipers.stats.interval import ONE_CLUSTER, ONE_TASK
+from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK
 from calipers.stats.variance import ALL_ALIKE, NO_REPEATS, NOT_FINITE, Split, Unsplit, split
 
 

@@ -87,7 +87,7 @@ def compare(
             from calipers.compat import load_plugin
 
             load_plugin(plugin)
-        from calipers.comparison.compare import compare as compare_runs
+        from calipers.analyses.compare.compare import compare as compare_runs
 
         told = progress if progress.wanted else None
         found = compare_runs(*paths, metric=metrics or None, columns=names, progress=told, **settings)

@@ -17,7 +17,7 @@ from calipers.names import DIALECTS
 from calipers.reports.safe import clean, harmless, note_line, on_github, safe_json
 
 if TYPE_CHECKING:
-    from calipers.gating.policy import Policy
+    from calipers.analyses.gate.policy import Policy
     from calipers.reports.gate import Gate
 
 FORMATS = ("table", "json", "md", "junit")
@@ -91,12 +91,12 @@ def gate(
             from calipers.compat import load_plugin
 
             load_plugin(plugin)
-        from calipers.gating.answers import Scoring
-        from calipers.gating.gate import gate as held_against
+        from calipers.analyses.gate.gate import gate as held_against
+        from calipers.analyses.gate.numbers import GateScoring
 
         who = {"agent": agent, "model": model, "dataset": dataset}
         asked = _asked(result, requirements, policy, baseline, max_gaps, who)
-        found = held_against(asked, Scoring(columns=names, **scoring), alone=policy is None)
+        found = held_against(asked, GateScoring(columns=names, **scoring), alone=policy is None)
     _written(found, targets, junit)
     _show(found, shape)
     for note in found.notes:
@@ -117,8 +117,8 @@ def _asked(
     """What is required of what, by a policy or by the options."""
     from dataclasses import replace
 
-    from calipers.gating.policy import Named, Policy, gaps_allowed, read_policy
-    from calipers.gating.requirement import parse
+    from calipers.analyses.gate.policy import NamedResult, Policy, gaps_allowed, read_policy
+    from calipers.analyses.gate.requirement import parse
 
     most = None if max_gaps is None else gaps_allowed(max_gaps, "--max-gaps")
     if policy is not None:
@@ -132,7 +132,7 @@ def _asked(
         elif result is None:
             raise InputError.at(policy, "names no results", "expected results: in it, or RESULT beside it")
         else:
-            found = replace(found, results=[Named(result, result, baseline)])
+            found = replace(found, results=[NamedResult(result, result, baseline)])
         return replace(found, max_gaps=most or found.max_gaps)
     if result is None or not requirements:
         missing = "RESULT" if result is None else "--require 'EXPR OP NUMBER'"
@@ -140,7 +140,7 @@ def _asked(
     parsed = [
         replace(parse(text), agent=who["agent"], model=who["model"], dataset=who["dataset"]) for text in requirements
     ]
-    return Policy(parsed, [Named(result, result, baseline)], most)
+    return Policy(parsed, [NamedResult(result, result, baseline)], most)
 
 
 def _written(found: Gate, targets: list[Target], junit: str | None) -> None:

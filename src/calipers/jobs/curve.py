@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from calipers.comparison.side import opened
+from calipers.analyses.compare.source import read_source
 from calipers.errors import Incomplete, InputError, UnknownName
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT
 from calipers.metrics.reduce import pass_counts
@@ -20,10 +20,18 @@ from calipers.rollouts.labels import answers, clusters
 from calipers.rollouts.ledger import Ledger, contributed
 from calipers.rollouts.stop import not_said
 from calipers.rollouts.table import Rollouts
-from calipers.stats.curve import Curve, Ends, beyond, later_points, max_curve, pass_curves
+from calipers.stats.curve import (
+    MOST,
+    Curve,
+    Ends,
+    beyond,
+    first_success,
+    later_points,
+    majority_curve,
+    max_curve,
+    pass_curves,
+)
 from calipers.stats.extrapolation import DRAWS, IF, METRICS, Extrapolation, pass_at
-from calipers.stats.first_success import first_success
-from calipers.stats.majority_curve import MOST, majority_curve
 from calipers.stats.stopped import sequence_curve
 
 COST = "cost_usd"
@@ -68,7 +76,7 @@ def curve(
         raise InputError(f"--to is {upto}; expected a number of samples from 1 to {FARTHEST:,}")
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
-    side = opened(source, columns or {}, (*plan.labels, "answer"), progress)
+    side = read_source(source, columns or {}, (*plan.labels, "answer"), progress)
     asked = _Asked(plan, threshold, upto)
     with quietly():
         pairs = [(part, key) for part in side.rollouts.groups() for key in rewards_of(part, plan.reward)]

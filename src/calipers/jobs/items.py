@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calipers.comparison.runs import Runner, names_of, runners
-from calipers.comparison.side import opened
+from calipers.analyses.compare.runs import Runner, names_of, runners
+from calipers.analyses.compare.source import read_source
 from calipers.errors import InputError
 from calipers.jobs.curve import counted_rewards, rewards_of
 from calipers.metrics.metric import PASS_THRESHOLD
@@ -73,7 +73,7 @@ def items(
         raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
     ordered((), sort)  # an unknown order is told before anything is read
     _check_distinct(sources)
-    sides = [opened(source, columns or {}, plan.labels, progress) for source in sources]
+    sides = [read_source(source, columns or {}, plan.labels, progress) for source in sources]
     held = [runner for place, side in enumerate(sides) for runner in runners(place, side.path, side.rollouts)]
     asked = _Asked(reward, plan.missing, threshold, cluster, sort)
     tables = []

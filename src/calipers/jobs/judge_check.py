@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from calipers.comparison.side import opened
+from calipers.analyses.compare.source import read_source
 from calipers.errors import InputError
 from calipers.jobs.judge_check_labels import read_labels
 from calipers.jobs.judge_check_match import Rated, laid_out
@@ -21,11 +21,20 @@ from calipers.reports.judge_check import Agreement, Checked, JudgeCheck, Shared
 from calipers.rollouts.column import Bools, Column, Floats
 from calipers.rollouts.stop import not_said
 from calipers.rollouts.table import Rollouts
-from calipers.stats.agreement import INTERVAL, NOMINAL, Confusion, confusion, krippendorff_alpha, pairwise_agreement
-from calipers.stats.interval import interval
-from calipers.stats.judged_tasks import ppi_by_task, rogan_gladen_by_task
-from calipers.stats.labelled_sample import LabelledSample, labelled_sample
-from calipers.stats.prediction_powered import Corrected
+from calipers.stats.intervals import interval
+from calipers.stats.judges import (
+    INTERVAL,
+    NOMINAL,
+    Confusion,
+    Corrected,
+    LabelledSample,
+    confusion,
+    krippendorff_alpha,
+    labelled_sample,
+    pairwise_agreement,
+    ppi_by_task,
+    rogan_gladen_by_task,
+)
 
 JUDGE = "judge"
 FEW = 20  # labelled tasks; with 8 to 15 a 95 % interval of PPI++ was seen to hold in 92 to 95 of 100 checks
@@ -53,7 +62,7 @@ def judge_check(
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a label can reach")
     told = read_labels(labels)
-    side = opened(source, columns or {}, (), progress)
+    side = read_source(source, columns or {}, (), progress)
     groups = laid_out(list(side.rollouts.groups()), told, reward)
     with quietly():
         checked = [_checked(group, threshold, confidence) for group in groups]

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from calipers.comparison.values import Document, Summed
+from calipers.analyses.compare.values import Document, Summed
 from calipers.dialects.lm_eval_scoring import TaskScores, Way, answered, score_documents
 from calipers.errors import InputError
 from calipers.jobs.lm_eval_chat import shown

@@ -18,7 +18,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from calipers.comparison.values import lines
+from calipers.analyses.compare.values import lines
 from calipers.dialects.lm_eval_results import Ran, file_name, run_results
 from calipers.jobs.job import Job
 from calipers.jobs.lm_eval import Loaded, found, groups, wanted

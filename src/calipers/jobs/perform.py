@@ -240,7 +240,7 @@ def _part(job: Job, folder: Path, tasks: Loaded | None) -> tuple[Part | None, li
 def _keep_documents(part: Part | None, folder: Folder) -> None:
     """Write what each document of one of lm-evaluation-harness' tasks keeps for its numbers."""
     if part is not None and not part.job.predict_only:
-        from calipers.comparison.values import DOCUMENTS
+        from calipers.analyses.compare.values import DOCUMENTS
         from calipers.jobs.lm_eval_report import documents
 
         folder.write(DOCUMENTS, documents(part, folder.path))

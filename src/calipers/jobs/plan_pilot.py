@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from calipers.comparison.align import Common, by_id, units
+from calipers.analyses.compare.align import Common, by_id, units
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.reduce import passed, task_mean
 from calipers.pipeline import read
@@ -17,9 +17,17 @@ from calipers.rollouts.column import Column, Floats, Ints
 from calipers.rollouts.labels import clusters
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.table import Rollouts
-from calipers.stats.interval import ONE_CLUSTER
-from calipers.stats.pilot import Pilot, pilot_of_pair, pilot_of_run
-from calipers.stats.power import Clusters, PairVariance, assumed_pair, pair_variance, spread_of
+from calipers.stats.intervals import ONE_CLUSTER
+from calipers.stats.power import (
+    Clusters,
+    PairVariance,
+    Pilot,
+    assumed_pair,
+    pair_variance,
+    pilot_of_pair,
+    pilot_of_run,
+    spread_of,
+)
 from calipers.stats.variance import NO_REPEATS, Split, Unsplit, split
 
 METRICS = ("mean_reward", "pass_rate")

@@ -10,8 +10,16 @@ from calipers.errors import InputError
 from calipers.jobs.plan_pilot import Known
 from calipers.reports.figures import counted, figure, percent
 from calipers.reports.plan import Clusters, Design, Study, Variance, tasks_and_samples
-from calipers.stats.budget import best_split, samples_at_price, samples_worth
-from calipers.stats.power import APART, MOST_TASKS, power_of, smallest_difference, tasks_needed
+from calipers.stats.power import (
+    APART,
+    MOST_TASKS,
+    best_split,
+    power_of,
+    samples_at_price,
+    samples_worth,
+    smallest_difference,
+    tasks_needed,
+)
 
 SAMPLES = (1, 2, 4, 8, 16)  # per task, of which designs are shown
 MOST_SAMPLES = 1 << 20

@@ -23,7 +23,7 @@ from calipers.run.again import Bench
 from calipers.run.blame import gold
 from calipers.run.client import Completion
 from calipers.run.verifiers.find import NamedVerifier, judge_of
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 from calipers.tasks.task import Suite, Task
 
 WHAT: Final = ("gold", "empty", "echo", "random", "another's")

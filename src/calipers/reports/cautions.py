@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from calipers.reports.figures import counted
 from calipers.reports.safe import clean
 from calipers.stats.estimate import Estimate
-from calipers.stats.uneven import Dependence, Retries
+from calipers.stats.variance import Dependence, Retries
 
 ONE_TRY = ("pass_rate", "solved_rate", "mean_reward")
 """Metrics of one sample, which after retries is the first one."""

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from calipers.errors import UnknownName
 from calipers.readers.read import Input
 from calipers.reports.result import canonical
-from calipers.stats.mcnemar import McNemar
-from calipers.stats.paired import Difference
+from calipers.stats.paired import Difference, McNemar
 from calipers.stats.ranks import Winner
 
 if TYPE_CHECKING:
     import polars as pl
 
-SCHEMA = "calipers.comparison/1"
+SCHEMA = "calipers.analyses.compare/1"
 
 
 @dataclass(frozen=True, slots=True)

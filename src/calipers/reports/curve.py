@@ -13,8 +13,7 @@ from calipers.errors import UnknownName
 from calipers.readers.read import Input
 from calipers.reports.result import canonical
 from calipers.rollouts.ledger import Ledger
-from calipers.stats.curve import Curve
-from calipers.stats.first_success import FirstSuccess
+from calipers.stats.curve import Curve, FirstSuccess
 
 if TYPE_CHECKING:
     import polars as pl

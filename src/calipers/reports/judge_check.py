@@ -8,9 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from calipers.readers.read import Input
-from calipers.stats.agreement import Confusion
-from calipers.stats.labelled_sample import LabelledSample
-from calipers.stats.prediction_powered import Corrected
+from calipers.stats.judges import Confusion, Corrected, LabelledSample
 
 if TYPE_CHECKING:
     import polars as pl

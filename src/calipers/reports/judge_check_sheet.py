@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from calipers.reports.figures import NONE, counted, figure, percent
 from calipers.reports.judge_check import Checked, JudgeCheck
 from calipers.reports.sheet import Block, Said, Table, Title
-from calipers.stats.agreement import Rate
-from calipers.stats.prediction_powered import Corrected
+from calipers.stats.judges import Corrected, Rate
 
 PLACES = 4
 METHODS = {

@@ -17,7 +17,7 @@ import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.sums import total
-from calipers.stats.interval import Interval, alone
+from calipers.stats.intervals import Interval, alone
 
 DRAWS = 10_000
 BLOCK = 100  # draws that share a generator, so that blocks may be drawn in any order

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT
-from calipers.metrics.reduce import pass_counts
+from calipers.metrics.reduce import pass_counts, passed, task_mean
 from calipers.metrics.rewards import max_at_k
-from calipers.rollouts.column import Column, Floats, Ints
+from calipers.metrics.votes import ballots
+from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import total
 from calipers.stats.extrapolation import IF, Extrapolation, extrapolate, farthest, too_far
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 
 Ends = tuple[float, float]
 
@@ -153,3 +155,145 @@ def _point(k: int, values: Column, limits: Ends | None, clusters: Ints | None, c
     found = interval(kept, np.ones(len(kept)), confidence, limits, units)
     value = float(total(kept)) / len(kept)
     return Point(k, value, found.stderr, found.ends, len(kept), why=found.why)
+
+
+MOST = 128
+"""Samples per task up to which all draws are counted; their number grows with the third power."""
+
+_CELLS = 1 << 19  # numbers in one table of ways: 4 MB, which a processor keeps at hand
+
+
+def majority_curve(
+    rewards: Column,
+    answers: Column,
+    by: Groups,
+    clusters: Ints | None = None,
+    *,
+    limits: Ends | None,
+    confidence: float = 0.95,
+) -> Curve:
+    """The expected worth of the majority's answer among k samples for every k, from rewards and answers, [R] each.
+
+    The same numbers as `maj_at_k`, over the tasks with k samples or more. No points without samples.
+    """
+    n = by.count(rewards.given)
+    worth = worth_of_votes(rewards, answers, by)
+    points = []
+    for k in span(worth.shape[1]):
+        there = n >= k
+        kept = worth[there, k - 1]
+        units = None if clusters is None else np.unique(clusters[there], return_inverse=True)[1]
+        found = interval(kept, np.ones(len(kept)), confidence, limits, units)
+        points.append(
+            Point(k, float(total(kept)) / len(kept), found.stderr, found.ends, int(there.sum()), why=found.why)
+        )
+    return Curve("maj@k", tuple(points))
+
+
+def worth_of_votes(rewards: Column, answers: Column, by: Groups) -> Floats:
+    """maj@k of each task for every k up to the most samples, [T, most]; 0 where a task has fewer than k."""
+    n = by.count(rewards.given)
+    table = np.zeros((by.size, int(n.max(initial=0))))
+    task, votes, worth = ballots(rewards, answers, by)
+    kinds = np.bincount(task, minlength=by.size)  # distinct answers of each task
+    starts = np.cumsum(kinds) - kinds
+    silent = n - by.count(rewards.given & answers.given)
+    alike = kinds * (table.shape[1] + 1) + n  # tasks with as many answers and samples are counted together
+    for pair in np.unique(alike[n > 0]).tolist():
+        tasks = np.flatnonzero((alike == pair) & (n > 0))
+        samples = int(n[tasks[0]])
+        step = max(1, _CELLS // (samples + 1) ** 2)
+        for some in (tasks[at : at + step] for at in range(0, len(tasks), step)):
+            places = starts[some] + np.arange(int(kinds[some[0]]))[:, None]
+            table[some, :samples] = _expected(votes[places], worth[places], silent[some], samples)
+    return table
+
+
+def _expected(votes: Ints, worth: Floats, silent: Ints, n: int) -> Floats:
+    """The expectations of tasks with n samples, [t, n], from votes and worth of their answers, [m, t].
+
+    Level by level: for a winner with c votes, ``ways[s, d]`` counts the draws of d votes in which s
+    answers have c and the others fewer, ``gains`` adds up what those s are worth. For each k the
+    silent fill a draw of d votes up to k.
+    """
+    tasks = votes.shape[1]
+    choose = np.array([[float(comb(a, x)) for a in range(n + 1)] for x in range(n + 1)])  # [x, a]
+    picks, quiet = choose[:, votes], choose[:, silent]
+    found = np.zeros((n + 1, tasks))
+    highest = votes.max(axis=1, initial=0).tolist()
+    for c in range(1, max(highest, default=0) + 1):
+        ties = min(n // c, sum(most >= c for most in highest))
+        ways = np.zeros((ties + 1, n + 1, tasks))
+        gains = np.zeros_like(ways)
+        ways[0, 0] = 1.0
+        for answer, most in enumerate(highest):
+            more, won = ways.copy(), gains.copy()
+            for x in range(1, min(c, most + 1)):
+                more[:, x:] += picks[x, answer] * ways[:, :-x]
+                won[1:, x:] += picks[x, answer] * gains[1:, :-x]
+            if most >= c:
+                level = picks[c, answer] * ways[:-1, :-c]
+                more[1:, c:] += level
+                won[1:, c:] += picks[c, answer] * gains[:-1, :-c] + worth[answer] * level
+            ways, gains = more, won
+        shared = (gains[1:] / np.arange(1, ties + 1)[:, None, None]).sum(axis=0)  # [d, t]
+        for d in range(1, n + 1):
+            found[d:] += shared[d] * quiet[: n + 1 - d]
+    exact: Floats = (found[1:] / choose[1:, n][:, None]).T
+    return exact
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSuccess:
+    """Trying each task until its first pass, at most k times: means over tasks."""
+
+    k: int
+    solved: float  # share of tasks that pass within k tries
+    tries: float  # per task
+    cost: float | None  # per task; None where a cost that it needs is unknown
+    cost_per_success: float | None  # cost over solved; None where nothing is solved
+    tasks: int  # with k samples or more
+
+
+def first_success(
+    rewards: Column, costs: Column | None, by: Groups, *, threshold: float = PASS_THRESHOLD
+) -> list[FirstSuccess]:
+    """What it takes to reach a first pass for every k at which one may give up, from rewards and costs, [R] each.
+
+    A try j + 1 is made with the chance that j samples drawn without replacement all fail, so the expected
+    tries are the sum of ``C(n-c, j)/C(n, j)`` over j < k. A failed try costs the mean of the task's failed
+    samples, a successful one that of its passes; gaps are left out of these means. Never giving up has no
+    expected cost while one task has not been solved.
+    """
+    n, c = pass_counts(rewards, by, threshold)
+    most = int(n.max(initial=0))
+    pairs, code = distinct_counts(n, c)
+    missed = all_fail(pairs[:, 0], pairs[:, 0] - pairs[:, 1], most)
+    tries = np.cumsum(np.concatenate([np.ones((len(pairs), 1)), missed], axis=1), axis=1)
+    good = passed(rewards, threshold)
+    prices = None if costs is None else (_price(costs, by, ~good), _price(costs, by, good))
+    found = []
+    for k in span(most):
+        enough = n >= k
+        solved, tried = 1 - missed[code[enough], k - 1], tries[code[enough], k - 1]
+        share, count = float(total(solved)) / len(solved), len(solved)
+        cost = None if prices is None else _mean_cost((tried - solved, solved), prices, enough)
+        each = cost / share if cost is not None and share > 0 else None
+        found.append(FirstSuccess(k, share, float(total(tried)) / count, cost, each, count))
+    return found
+
+
+def _price(costs: Column, by: Groups, which: Bools) -> Column:
+    """The mean cost of each task's samples of one kind, [T]."""
+    return task_mean(Column(costs.values, costs.given & which), by)
+
+
+def _mean_cost(expected: tuple[Floats, Floats], prices: tuple[Column, Column], enough: Bools) -> float | None:
+    """The mean over tasks of failed and successful tries at their prices; None where a needed price is a gap."""
+    cost = np.zeros(len(expected[0]))
+    for tries, price in zip(expected, prices, strict=True):
+        needed = tries > 0
+        if not price.given[enough][needed].all():
+            return None
+        cost += np.where(needed, tries * price.values[enough], 0.0)
+    return float(total(cost)) / len(cost)

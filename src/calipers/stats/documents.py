@@ -17,7 +17,7 @@ from calipers.errors import CalipersError
 from calipers.metrics.lm_eval import How
 from calipers.metrics.lm_eval_draws import resampled
 from calipers.rollouts.column import Floats
-from calipers.stats.interval import interval
+from calipers.stats.intervals import interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ from calipers.metrics.metric import UNIT, Metric, Opaque
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.stats.bootstrap import bootstrap, bootstrap_of_values
-from calipers.stats.interval import Interval, credible, largest_share
+from calipers.stats.intervals import Interval, credible, largest_share, quantile_interval
 from calipers.stats.methods import Weighted, named_interval
-from calipers.stats.quantile import quantile_interval
 
 NO_TASKS = "no task has a value"
 UNDEFINED = "undefined for these values"

@@ -11,15 +11,7 @@ from typing import Final
 from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.sums import sum_by, total
 from calipers.stats.bootstrap import Draws, bca_ends, draw, percentile_ends
-from calipers.stats.interval import (
-    Interval,
-    Spread,
-    alone,
-    binomial_size,
-    interval,
-    spread_of,
-    t_half_width,
-)
+from calipers.stats.intervals import Interval, Spread, alone, binomial_size, interval, spread_of, t_half_width
 from calipers.stats.sequence import population
 
 Ends = tuple[float, float]

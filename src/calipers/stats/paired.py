@@ -17,11 +17,20 @@ from typing import Protocol
 import numpy as np
 
 from calipers.errors import UnknownName
-from calipers.rollouts.column import Floats, Ints
+from calipers.rollouts.column import Bools, Floats, Ints
 from calipers.rollouts.sums import sum_by, total
 from calipers.stats.estimate import HUGE, TOO_LARGE
-from calipers.stats.interval import NO_SPREAD, NOISE, ONE_CLUSTER, ONE_TASK, Spread
-from calipers.stats.wilson import strength_of, t_quantile, upper_tail, wilson_ends
+from calipers.stats.intervals import (
+    NO_SPREAD,
+    NOISE,
+    ONE_CLUSTER,
+    ONE_TASK,
+    Spread,
+    strength_of,
+    t_quantile,
+    upper_tail,
+    wilson_ends,
+)
 
 FLOORED_T, STRICT = "floored_t", "strict"
 TESTS = (FLOORED_T, STRICT)
@@ -301,3 +310,152 @@ def _by_unit(clusters: Ints | None, *columns: Floats) -> tuple[Floats, ...]:
 def _effective(share: Floats) -> float:
     squares = float(total(share * share))
     return 1 / squares if squares else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class McNemar:
+    """The test by the tasks that only one run passes."""
+
+    first_only: int  # b
+    second_only: int  # c
+    exact: float  # two-sided p; 1 when no task differs
+    mid_p: float  # two-sided, with half the chance of the table seen; less cautious, still near its level
+    first_better: float  # exact one-sided p, small where the first run is better
+    second_better: float  # exact one-sided p, small where the second run is
+    chance_first: float  # posterior chance that the first run is better, uniform prior over the four outcomes
+
+
+def mcnemar(first_only: int, second_only: int) -> McNemar:
+    """The test of b tasks that only the first run passes and c that only the second does.
+
+    ``exact = 2 P(X <= min(b, c))`` for X of b + c fair coins, at most 1; mid-p takes the chance of
+    X = min(b, c) away once; the posterior chance is that of ``Beta(b + 1, c + 1) > 1/2``.
+
+    >>> found = mcnemar(10, 2)
+    >>> round(found.exact, 6), round(found.mid_p, 6)
+    (0.038574, 0.022461)
+    """
+    from scipy.special import bdtr, betainc, betaln
+
+    b, c = int(first_only), int(second_only)
+    if b < 0 or c < 0:
+        raise ValueError(f"{b} and {c} tasks; expected counts")
+    n, fewer = b + c, min(b, c)
+    at = float(np.exp(-betaln(fewer + 1, n - fewer + 1) - n * np.log(2))) / (n + 1)
+    tail = float(bdtr(fewer, n, 0.5))
+    return McNemar(
+        b,
+        c,
+        min(1.0, 2 * tail),
+        min(1.0, 2 * tail - at),
+        float(bdtr(c, n, 0.5)),
+        float(bdtr(b, n, 0.5)),
+        float(betainc(c + 1, b + 1, 0.5)),
+    )
+
+
+def flips(first: Bools, second: Bools) -> McNemar:
+    """The test of two runs with one verdict per task, [T] each, tasks in the same order."""
+    return mcnemar(int(np.count_nonzero(first & ~second)), int(np.count_nonzero(second & ~first)))
+
+
+DRAWS = 10_000
+FEW = 20  # units of which all sign patterns are looked at
+TOGETHER = 8  # units whose signs one byte decides
+STEP = 64  # groups of units at a time: their table of signed sums, 128 KB, stays in the processor's cache
+ALIKE = 2.0**-40
+"""Sums that differ by less than this part of the largest pull are a tie: the pulls themselves are rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignFlip:
+    """How often a random choice of signs brings a difference as large as the one seen."""
+
+    p: float  # two-sided
+    p_greater: float  # one-sided, against a positive difference
+    p_less: float
+    patterns: int  # of signs looked at
+    exact: bool  # all there are
+    units: int  # whose difference is not 0; the others have no sign to flip
+
+
+def sign_flip(pulls: Floats, *, seed: int = 0, draws: int = DRAWS) -> SignFlip:
+    """The sign-flip test of what each unit adds to the difference, [G]: tasks, or clusters as in `units_of`.
+
+    Exact for 20 units or fewer that differ. Else ``(hits + 1) / (draws + 1)``: the pattern that was seen
+    is one of the patterns. No unit that differs: p is 1.
+
+    >>> sign_flip(np.array([0.3, 0.1, -0.2, 0.4, 0.25, 0, 0.15, -0.05])).p
+    0.15625
+    """
+    if not np.isfinite(pulls).all():
+        raise ValueError("a difference is not a finite number")
+    whole, seen, slack = _integers(pulls)
+    if len(whole) <= FEW:
+        sums, own = _all_patterns(whole), 0
+    else:
+        sums, own = _some_patterns(whole, seed, draws), 1
+    patterns = len(sums) + own
+    greater = int(np.count_nonzero(sums >= seen - slack)) + own
+    less = int(np.count_nonzero(sums <= seen + slack)) + own
+    both = int(np.count_nonzero(np.abs(sums) >= abs(seen) - slack)) + own
+    return SignFlip(both / patterns, greater / patterns, less / patterns, len(sums), own == 0, len(whole))
+
+
+def _integers(pulls: Floats) -> tuple[Ints, int, int]:
+    """The sizes of the pulls that are not 0, as integers whose sum has no overflow; their own sum; what is a tie.
+
+    Largest first: neither the order of tasks means anything, nor the signs, so that two pulls of one size but
+    for rounding may change places.
+    """
+    moved = pulls[pulls != 0]
+    size = np.sort(np.abs(moved))[::-1]
+    if not len(size):
+        return np.zeros(0, dtype=np.int64), 0, 0
+    power = 61 - math.frexp(float(size[0]))[1] - len(size).bit_length()
+    slack = int(math.ldexp(float(size[0]) * ALIKE, power))
+    whole, seen = (np.rint(np.ldexp(some, power)).astype(np.int64) for some in (size, moved))
+    return whole, int(seen.sum()), slack
+
+
+def _all_patterns(whole: Ints) -> Ints:
+    sums = np.zeros(1, dtype=np.int64)
+    for pull in whole.tolist():
+        sums = np.concatenate([sums + pull, sums - pull])
+    return sums
+
+
+def _some_patterns(whole: Ints, seed: int, draws: int) -> Ints:
+    """Sums under random signs, [draws]: one look-up per eight units, in a table of their 256 signed sums."""
+    groups = -(-len(whole) // TOGETHER)
+    padded = np.zeros((groups, TOGETHER), dtype=np.int64)
+    padded.ravel()[: len(whole)] = whole
+    signs = 1 - 2 * ((np.arange(256)[:, None] >> np.arange(TOGETHER)) & 1)  # [256, 8]
+    sums = np.zeros(draws, dtype=np.int64)
+    source = np.random.PCG64(seed)
+    offsets = np.arange(STEP) * 256
+    for first in range(0, groups, STEP):
+        some = padded[first : first + STEP]
+        table = (some @ signs.T).ravel()
+        words = -(-draws * len(some) // 8)
+        # raw 64-bit output: numpy may change how it makes numbers of it, but not the output itself
+        chosen = source.random_raw(words).astype("<u8", copy=False).view(np.uint8)[: draws * len(some)]
+        index = chosen.reshape(draws, len(some)) + offsets[: len(some)]
+        sums += table.take(index, mode="clip").sum(axis=1)
+    return sums
+
+
+def below(passes: Ints, samples: Ints, rate: float) -> Floats:
+    """One-sided p of each task's rate being at least ``rate``, [T]: the chance of as few passes or fewer.
+
+    ``P(X <= c)`` for X binomial with n samples and this rate (Clopper and Pearson 1934). Small means: the task has
+    been shown to lie below. A rate above 1 nobody reaches, p is 0; of 0 or less everybody does, p is 1.
+
+    >>> below(np.array([0, 3]), np.array([4, 4]), 0.5).tolist()
+    [0.0625, 0.9375]
+    """
+    from scipy.special import bdtr
+
+    if rate > 1 or rate <= 0:
+        return np.full(len(passes), 0.0 if rate > 1 else 1.0)
+    return np.asarray(bdtr(passes.astype(float), samples, rate))

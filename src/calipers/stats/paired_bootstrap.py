@@ -16,9 +16,8 @@ import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.sums import sum_by, total
-from calipers.stats.interval import NOISE, ONE_CLUSTER, ONE_TASK
+from calipers.stats.intervals import NOISE, ONE_CLUSTER, ONE_TASK, t_quantile, upper_tail
 from calipers.stats.paired import NO_COMMON, apart
-from calipers.stats.wilson import t_quantile, upper_tail
 
 DRAWS = 10_000
 BLOCK = 100  # draws that share a generator, so that blocks may be drawn in any order

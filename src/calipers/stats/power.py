@@ -16,12 +16,12 @@ from functools import lru_cache
 import numpy as np
 
 from calipers.metrics.reduce import task_mean
-from calipers.rollouts.column import Column, Floats, Ints
+from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
-from calipers.stats.interval import ONE_CLUSTER, ONE_TASK
+from calipers.rollouts.sums import sum_by, total
+from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK, t_quantile
 from calipers.stats.paired import NO_COMMON, units_of
-from calipers.stats.variance import Split, Unsplit, split
-from calipers.stats.wilson import t_quantile
+from calipers.stats.variance import Split, Unsplit, moments, split
 
 POWER, CONFIDENCE = 0.8, 0.95
 MOST_TASKS = 10**9
@@ -275,3 +275,220 @@ def _nodes() -> tuple[Floats, Floats]:
     """Gauss's points on [-1, 1] and their weights: the same for all degrees of freedom, and dear."""
     points, weights = np.polynomial.legendre.leggauss(NODES)
     return points, weights
+
+
+ENOUGH = 0.75
+"""The share of what samples can do for the interval after which more of them are called wasted."""
+
+
+def samples_worth(pair: PairVariance) -> int | None:
+    """How many samples per task bring three quarters of all the narrowing that samples can bring.
+
+    More are wasted: tasks narrow the interval faster. None where samples are all there is (every task
+    alike, so each sample counts in full), 1 where they do nothing.
+
+    >>> samples_worth(PairVariance(1 / 12, 1 / 6, 0.0))  # chances of success uniform on [0, 1]
+    6
+    """
+    if pair.tasks == 0:
+        return None if pair.first + pair.second > 0 else 1
+    one, most = math.sqrt(pair.of(1)), math.sqrt(pair.of(math.inf))
+    aim = one - ENOUGH * (one - most)
+    spare = aim * aim - pair.tasks
+    return max(1, math.ceil((pair.first + pair.second) / spare - 1e-9)) if spare > 0 else 1
+
+
+def samples_at_price(pair: PairVariance, per_sample: float, per_task: float) -> int | None:
+    """How many samples per task show most for their price, ``sqrt(s^2 per_task / (w^2 2 per_sample))``.
+
+    None where every task is alike, so that one task with all the samples is best.
+
+    >>> samples_at_price(PairVariance(1 / 9, 1 / 6, 1 / 6), per_sample=0.05, per_task=1.0)
+    5
+    """
+    if pair.tasks == 0:
+        return None
+    return max(1, round(math.sqrt((pair.first + pair.second) * per_task / (pair.tasks * 2 * per_sample))))
+
+
+@dataclass(frozen=True, slots=True)
+class SampleDesign:
+    """So many tasks, with so many samples each in both runs, at this price."""
+
+    tasks: int
+    samples: int
+    cost: float
+    smallest: float  # the smallest difference it shows
+
+
+def best_split(
+    pair: PairVariance,
+    budget: float,
+    *,
+    per_sample: float,
+    per_task: float = 0.0,
+    most_tasks: int | None = None,
+    power: float = POWER,
+    confidence: float = CONFIDENCE,
+    clusters: Clusters = APART,
+) -> SampleDesign | None:
+    """The tasks and samples that show the smallest difference for a budget; None when two units are too dear.
+
+    A task costs ``per_task`` once and ``per_sample`` for each of K samples in each of two runs. Where tasks
+    cost nothing and never run out, one sample each is best; else about ``K = sqrt(s^2 per_task / (w^2 2
+    per_sample))``. Of equal designs the one with fewer samples. Tasks are bought in whole ``clusters``.
+    """
+    if not per_sample > 0:
+        raise ValueError(f"{per_sample} a sample; expected a price above 0")
+    best: tuple[float, int, int, float] | None = None
+    limit = MOST_TASKS if most_tasks is None else most_tasks
+    for samples in _candidates(int((budget / 2 - per_task) / (2 * per_sample))):
+        price = per_task + 2 * samples * per_sample
+        tasks = _whole(min(int(budget / price * (1 + 1e-12)), limit), limit, clusters)
+        if tasks >= 2 and clusters.units(tasks) > 1:
+            shown = _about_shown(pair.of(samples), tasks, power, confidence, clusters)
+            if best is None or shown < best[0] * (1 - 1e-9):
+                best = shown, tasks, samples, tasks * price
+    if best is None:
+        return None
+    _, tasks, samples, cost = best
+    smallest = smallest_difference(pair.of(samples), tasks, power, confidence, clusters=clusters)
+    return SampleDesign(tasks, samples, cost, smallest or 0.0)
+
+
+def _whole(tasks: int, limit: int, clusters: Clusters) -> int:
+    """So many tasks in whole clusters, rounded down; all there are stay all."""
+    return tasks if tasks == limit else clusters.tasks(clusters.count(tasks))
+
+
+def _about_shown(variance: float, tasks: int, power: float, confidence: float, clusters: Clusters) -> float:
+    """Miller's smallest difference with a t quantile: near enough to tell designs apart, and quick."""
+    freedom = max(1.0, clusters.units(tasks) - 1.0)
+    needed = t_quantile((1 + confidence) / 2, freedom) + t_quantile(power, math.inf)
+    return needed * math.sqrt(variance / tasks)
+
+
+def _candidates(most: int) -> list[int]:
+    """Every number of samples up to 64, and ever coarser steps beyond: no design turns on one sample in 64."""
+    found, samples = [], 1
+    while samples <= most:
+        found.append(samples)
+        samples += max(1, samples // 64)
+    return found
+
+
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Pilot:
+    """What each of U units says, [U] each; the means over units are per task."""
+
+    squares: Floats  # of deviations: their mean is the variance of task differences with the pilot's samples
+    noise: Floats  # what sampling adds to that, the samples' variances over their numbers
+    single: Floats  # what one sample would add
+    freedom: float
+
+    def variance(self, samples: float) -> float:
+        """V(k), unbiased, and so not always above 0; k may be infinite."""
+        return float(total(self.squares + self.single / samples - self.noise)) / len(self.squares)
+
+    def interval(self, samples: float, confidence: float = 0.95) -> Ends:
+        """The interval of V(k); a lower end of 0 or less says that no smallest variance is known."""
+        low, high = variance_ends(self.squares, self.single / samples - self.noise, self.freedom, confidence)
+        return float(low), float(high)
+
+
+def variance_ends(squares: Floats, sampling: Floats, freedom: float, confidence: float = 0.95) -> tuple[Floats, Floats]:
+    """The ends of V(k) from what units say, ``[..., U] -> [...]``: ``sampling`` is ``s/k`` less the noise.
+
+    The hull of ``V +- t sd(psi) / sqrt(U)`` and of ``V - sqrt(l^2 + r^2), V + sqrt(h^2 + r^2)``: l and h are how far
+    the chi-squared interval of the mean square reaches, r how far t reaches for the mean of ``sampling``.
+    """
+    from scipy.special import chdtri
+
+    units = squares.shape[-1]
+    tail = (1 - confidence) / 2
+    t = t_quantile(1 - tail, units - 1)
+    middle = (squares + sampling).mean(axis=-1)
+    reach = t * (squares + sampling).std(axis=-1, ddof=1) / math.sqrt(units)
+    own = squares.mean(axis=-1)
+    below, above = (own * abs(1 - freedom / float(chdtri(freedom, level))) for level in (tail, 1 - tail))
+    noise = t * sampling.std(axis=-1, ddof=1) / math.sqrt(units)
+    low = np.minimum(middle - reach, middle - np.hypot(below, noise))
+    high = np.maximum(middle + reach, middle + np.hypot(above, noise))
+    return low, high
+
+
+def pilot_of_pair(
+    first: Column,
+    second: Column,
+    by_first: Groups,
+    by_second: Groups,
+    clusters: Ints | None = None,
+    *,
+    paired: bool = True,
+) -> Pilot | None:
+    """What two runs' rewards, [R] each, say over the tasks that both have; None for fewer than two units.
+
+    Where runs are not ``paired``, of a comparison whose runs have tasks of their own.
+    """
+    runs = [_PilotRun.of(column, by) for column, by in ((first, by_first), (second, by_second))]
+    there = (runs[0].n > 0) & (runs[1].n > 0)
+    one, two = (run.kept(there) for run in runs)
+    values = [one.means - two.means] if paired else [one.means, two.means]
+    kept = None if clusters is None else clusters[there]
+    return _pilot(values, one.noise + two.noise, one.single + two.single, kept)
+
+
+def pilot_of_run(column: Column, by: Groups, correlation: float, clusters: Ints | None = None) -> Pilot | None:
+    """What one run's rewards, [R], say of two runs like it whose true task means correlate so.
+
+    The correlation is taken as given: what is not known of it is not in the interval. None for fewer than two units.
+    """
+    run = _PilotRun.of(column, by)
+    there = run.n > 0
+    run = run.kept(there)
+    alike = 2 * (1 - correlation)
+    kept = None if clusters is None else clusters[there]
+    return _pilot([math.sqrt(alike) * run.means], alike * run.noise, 2 * run.single, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _PilotRun:
+    """The tasks of one run, [T] each."""
+
+    n: Ints
+    means: Floats
+    single: Floats  # variance of one sample; 0 where the run has no repeats: all of the variance is then in the means
+
+    @classmethod
+    def of(cls, column: Column, by: Groups) -> _PilotRun:
+        n, means, within = moments(column, by)
+        repeated = n > 1
+        usual = float(total(within[repeated])) / int(repeated.sum()) if repeated.any() else 0.0
+        return cls(n, means, np.where(repeated, within, usual))
+
+    def kept(self, there: Bools) -> _PilotRun:
+        return _PilotRun(self.n[there], self.means[there], self.single[there])
+
+    @property
+    def noise(self) -> Floats:
+        return self.single / self.n
+
+
+def _pilot(values: list[Floats], noise: Floats, single: Floats, clusters: Ints | None) -> Pilot | None:
+    tasks = len(noise)
+    code = np.arange(tasks) if clusters is None else np.unique(clusters, return_inverse=True)[1]
+    units = int(code.max(initial=-1)) + 1
+    if units < 2:
+        return None
+    each = units / tasks  # sums over the tasks of a unit become shares of what a task has
+    squares = np.zeros(units)
+    for some in values:
+        pull = sum_by(code, some - total(some) / tasks, units)
+        squares += each * pull * pull * units / (units - 1)
+    sizes = np.bincount(code, minlength=units)
+    worth = tasks**2 / float(sizes @ sizes)
+    sums = [each * sum_by(code, part, units) for part in (noise, single)]
+    return Pilot(squares, sums[0], sums[1], max(1.0, worth - 1.0))

@@ -15,9 +15,8 @@ import numpy as np
 
 from calipers.rollouts.column import Bools, Floats, Ints
 from calipers.rollouts.sums import sum_by, total
-from calipers.stats.interval import NO_SPREAD, NOISE, spread_of
+from calipers.stats.intervals import NO_SPREAD, NOISE, spread_of, wilson_ends
 from calipers.stats.paired import apart
-from calipers.stats.wilson import wilson_ends
 
 RANK_SETS, MAX_T_BIAS = "rank_sets", "max_t_bias"
 FLIPS = 2_000  # sign patterns that rank sets are made from

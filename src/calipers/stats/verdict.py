@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from calipers.stats.anytime import BETTING
-from calipers.stats.equivalence import equivalence, too_few
-from calipers.stats.margins import unseen_loss
+from calipers.stats.intervals import t_quantile
+from calipers.stats.margins import equivalence, too_few, unseen_loss
 from calipers.stats.paired import Difference
 from calipers.stats.power import MOST_TASKS, POWER, PairVariance, fewest, tasks_needed
-from calipers.stats.wilson import t_quantile
 
 _CHANCE = f"{100 * POWER:g} %"
 

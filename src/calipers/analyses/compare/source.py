@@ -1,0 +1,277 @@
+"""What the records say beside their numbers: the prompt of each task, and the answers of some.
+
+The table of rollouts keeps no texts, so that the files are read once more, and only what is wanted kept.
+Where a source says nothing, is a pipe, or is of a kind that keeps no texts, there is nothing here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from calipers.analyses.compare.samples import table_of
+from calipers.analyses.compare.values import DocumentTable
+from calipers.names import FORMATS
+from calipers.pipeline import Progress, Source, read
+from calipers.readers.read import Input, begin
+from calipers.readers.texts import BAD, Raw, Text
+from calipers.reports.safe import clean
+from calipers.rollouts.part import Part
+from calipers.rollouts.table import Rollouts
+
+Key = tuple[str | None, ...]  # agent, model, dataset
+LONGEST = 4_000  # characters of an answer that are kept
+DEEPEST = 32  # lists and objects within each other in which a text is looked for
+
+
+@dataclass(slots=True)
+class Texts:
+    """What one group of rollouts says."""
+
+    prompts: dict[str, bytes] = field(default_factory=dict)  # task -> hash of its prompt
+    documents: dict[str, bytes] = field(default_factory=dict)  # task -> hash of the document it is made of
+    answers: dict[str, tuple[float, str]] = field(default_factory=dict)  # task -> (sample, text) of its first sample
+
+
+def contents(
+    inputs: Sequence[Input], keys: Sequence[Key], columns: Mapping[str, str], wanted: Mapping[Key, Collection[str]]
+) -> dict[Key, Texts]:
+    """What the files of one side say: prompts of all tasks, answers of the wanted ones, by group."""
+    found = {key: Texts() for key in keys}
+    owner: dict[Key, Key | None] = {}
+    every = frozenset(task for tasks in wanted.values() for task in tasks)
+    for one in inputs:
+        for text in _texts(one, columns, every):
+            who = text[:3]
+            if who not in owner:
+                owner[who] = _owner(who, keys)
+            key = owner[who]
+            if key is None:
+                continue
+            said, task = found[key], text.task
+            if task not in said.prompts and (prompt := _prompt(text.prompt)) is not None:
+                said.prompts[task] = _hash(prompt)
+            if text.document and task not in said.documents:
+                said.documents[task] = text.document.encode()
+            # of several attempts at one sample, the later record is the later attempt
+            first = task not in said.answers or text.sample <= said.answers[task][0]
+            if first and task in wanted.get(key, ()) and (answer := _answer(text)):
+                said.answers[task] = text.sample, answer[:LONGEST]
+    return found
+
+
+def spoken(value: Any, deepest: int = DEEPEST) -> str | None:
+    """What a JSON value says: a text, the last text of messages or parts, a number as it is written.
+
+    >>> spoken([{"role": "user", "content": "6 x 7?"}, {"role": "assistant", "content": [{"text": "42"}]}])
+    '42'
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        inside = reversed(value)
+    elif isinstance(value, dict):
+        inside = iter([value.get(key) for key in ("content", "text", "output")])
+    else:
+        return json.dumps(value) if isinstance(value, (bool, int, float)) else str(value)
+    texts = (spoken(one, deepest - 1) for one in inside) if deepest else iter(())
+    return next((text for text in texts if text is not None), None)
+
+
+def _texts(one: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
+    texts = FORMATS.load(one.format).texts
+    if texts is not None and (os.path.isfile(one.path) or os.path.isdir(one.path)):  # a pipe gives its bytes once
+        yield from texts(one.path, columns, wanted)
+
+
+def _owner(who: Key, keys: Sequence[Key]) -> Key | None:
+    """The group that a record belongs to, by what it says of itself; None where several may be meant."""
+    found = [key for key in keys if all(said is None or said == own for said, own in zip(who, key, strict=True))]
+    exact = [key for key in found if key == who]
+    return (exact or found)[0] if len(exact or found) == 1 else None
+
+
+def _prompt(held: Any) -> str | None:
+    """The text of a prompt: what the only message says, or all of them as they are; None without one."""
+    value = _value(held)
+    if value is None or value == "":
+        return None
+    alone = value[0] if isinstance(value, list) and len(value) == 1 else value
+    text = spoken(alone) if isinstance(alone, (str, dict)) else None
+    return _written(value) if text is None else text
+
+
+def _answer(text: Text) -> str | None:
+    said = (spoken(_value(held)) for held in (text.answer, text.completion))
+    return next((one for one in said if one is not None), None)
+
+
+def _value(held: Any) -> Any:
+    """A value, decoded where that was left to be done; None for what is no JSON."""
+    if not isinstance(held, Raw):
+        return held
+    try:
+        return msgspec.json.decode(held) if held else None
+    except BAD:
+        return None
+
+
+def _written(value: Any) -> str | None:
+    try:
+        return json.dumps(value, sort_keys=True, default=str)
+    except RecursionError:
+        return None
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.strip().encode("utf-8", "replace"), digest_size=16).digest()
+
+
+LONGEST_SETTING = 60
+MOST = 12  # differences that are told one by one
+ABSENT = object()
+CALLED: Final = {
+    "tasks": "the content of the tasks, with targets and verifiers,",
+    "judged": "whether a verifier judged",
+}
+"""Names that a plan has for what its reader would call otherwise."""
+
+Digests = Mapping[tuple[str, str], str]  # (dataset, task) -> that of the task's content
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What a source says of how it was made: settings by name, and the digest of each task's content."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    digests: Digests = field(default_factory=dict)
+
+
+def provenance(inputs: Sequence[Input], digests: Digests, dataset: str | None) -> Provenance:
+    """What the files of a source say of a dataset's run; of several files only what they agree on."""
+    found: dict[str, Any] = {}
+    for one in inputs:
+        settings = FORMATS.load(one.format).provenance
+        for name, value in settings(one.path, dataset) if settings else ():
+            if name in found and found[name] != value:
+                value = ABSENT
+            found[name] = value
+    return Provenance({name: value for name, value in found.items() if value is not ABSENT}, digests)
+
+
+def provenance_differences(
+    first: Provenance, second: Provenance, names: tuple[str, str], tasks: Sequence[str]
+) -> list[str]:
+    """What both runs say and say differently, a sentence each."""
+    found = []
+    for name in first.settings:
+        if name in second.settings and _json(first.settings[name]) != _json(second.settings[name]):
+            one, two = (_shown(side.settings[name]) for side in (first, second))
+            found.append(f"{CALLED.get(name, name)} differs: {one} in {names[0]}, {two} in {names[1]}")
+    if len(found) > MOST:
+        found = [*found[:MOST], f"and {len(found) - MOST} more settings"]
+    common = set(tasks)
+    changed = [
+        task
+        for (dataset, task), digest in first.digests.items()
+        if task in common and second.digests.get((dataset, task), digest) != digest
+    ]
+    if changed:
+        found.append(f"{_many(len(changed), 'task')} changed in between ({_some(changed)}): another digest")
+    return found
+
+
+def prompts_differ(one: Mapping[str, bytes], two: Mapping[str, bytes], tasks: Sequence[str]) -> list[str]:
+    """Whether tasks of one id were asked with different prompts, a sentence or none."""
+    asked = [task for task in tasks if task in one and task in two]
+    changed = [task for task in asked if one[task] != two[task]]
+    if not changed:
+        return []
+    said = [f"the prompt differs in {len(changed):,} of {_many(len(asked), 'common task')} ({_some(changed)})"]
+    there = set(two.values())
+    moved = sum(one[task] in there for task in changed)
+    if moved:
+        said.append(f"{moved:,} of these prompts stand under another id in the other run: tasks were paired by id")
+    return said
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _shown(value: Any) -> str:
+    return clean(value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False), LONGEST_SETTING)
+
+
+def _some(tasks: Sequence[str]) -> str:
+    return ", ".join(clean(task) for task in tasks[:3]) + (", …" if len(tasks) > 3 else "")
+
+
+def _many(number: int, word: str) -> str:
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSource:
+    """What was read from one source."""
+
+    path: str  # what it is called; "" for a table
+    rollouts: Rollouts
+    digests: Digests
+    columns: Mapping[str, str]
+    hashed: Callable[[], list[Input]]  # the files, once they are hashed
+    known: list[dict[Key, Texts]] = field(default_factory=list)  # what was asked before
+    tables: dict[Key, DocumentTable] = field(default_factory=dict)  # likewise
+
+    def said(self, wanted: Mapping[Key, Collection[str]]) -> dict[Key, Texts]:
+        """Prompts, and the answers to the wanted tasks, by group."""
+        return contents(self.hashed(), self.rollouts.keys, self.columns, wanted)
+
+    def prompts(self, key: Key) -> Texts:
+        """What a group says but for its answers; read once, however many runs it meets."""
+        if not self.known:
+            self.known.append(self.said({}))
+        return self.known[0].get(key) or Texts()
+
+    def papers(self, dataset: str | None) -> Provenance:
+        """How the run on a dataset was made, as far as the files say."""
+        return provenance(self.hashed(), self.digests, dataset)
+
+    def table(self, key: Key) -> DocumentTable:
+        """What its documents keep for the numbers of lm-evaluation-harness' table of a group; read once."""
+        if key not in self.tables:
+            self.tables[key] = table_of(self.hashed(), key)
+        return self.tables[key]
+
+    @property
+    def documented(self) -> bool:
+        """Whether its records carry the hash of the document each task is made of."""
+        return any(FORMATS.load(one.format).has_documents for one in self.hashed())
+
+
+def read_source(
+    source: Source, columns: Mapping[str, str], labels: Collection[str], progress: Progress | None
+) -> ReadSource:
+    """Read one source: anything that can be scored."""
+    given = [source] if isinstance(source, (str, os.PathLike)) else source
+    if not isinstance(given, Rollouts):
+        paths = [os.fspath(path) for path in given if isinstance(path, (str, os.PathLike))]
+        if paths and len(paths) == len(given):
+            parts: list[Part] = []
+            rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress, kept=parts)
+            known: list[list[Input]] = []
+
+            def hashed() -> list[Input]:
+                if not known:
+                    known.append(inputs())
+                return known[0]
+
+            digests = {key: digest for part in parts for key, digest in part.digests.items()}
+            return ReadSource(" ".join(paths), rollouts, digests, columns, hashed)
+    return ReadSource("", read(source, columns=columns, labels=labels), {}, columns, list)

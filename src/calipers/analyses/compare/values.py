@@ -1,0 +1,172 @@
+"""What each document keeps for every number of lm-evaluation-harness' table: a file beside the log of a run.
+
+::
+
+    {"schema": "calipers.documents/1", "log_bytes": 48213, "metrics": [
+        {"metric": "bleu", "pipeline": "none", "aggregation": "bleu", "higher_is_better": true}]}
+    {"document": "0", "hash": "5f1c...", "values": {"bleu,none": ["the right text", "what was said"]}}
+
+A value is what the metric's aggregation takes: a number, a pair of texts or of classes, a log-likelihood and its
+size; null is not a number, and a key that is not there is a gap. So every number can be worked out again over any
+documents, without the task's files and without its code.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from calipers.errors import InputError
+from calipers.readers.run_plan import LOG, PLAN
+
+DOCUMENTS: Final = "documents.jsonl"
+SCHEMA: Final = "calipers.documents/1"
+_Kind = TypeVar("_Kind")
+AGAIN: Final = "the same calipers run command again writes what documents keep, or says why not"
+UNSCORED: Final = "the same command without --predict-only and with --model replay/{}/{} scores what it kept"
+
+Document = tuple[str, str, dict[str, Any]]
+"""Its number, the hash of what it says, and its values by ``metric,pipeline``."""
+
+
+class Summed(msgspec.Struct, frozen=True):
+    """How the values of documents become a number of the table."""
+
+    metric: str
+    pipeline: str
+    aggregation: str | None  # None: the task's own function, which only the task has
+    higher_is_better: bool | None = None
+
+    @property
+    def key(self) -> str:
+        """What the table calls it."""
+        return f"{self.metric},{self.pipeline}"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentTable:
+    """The numbers of a table, by ``metric,pipeline``, and what each document keeps for them; or why there are none."""
+
+    ways: Mapping[str, Summed] = field(default_factory=dict)
+    values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # key -> document -> value
+    hashes: Mapping[str, str] = field(default_factory=dict)  # document -> hash of what it says
+    whole: bool = True  # whether its means are here, too; else they are rewards of the rollouts
+    why: str | None = None
+    cure: str = AGAIN  # what would bring them, where there are none
+
+    def named(self, name: str) -> list[str]:
+        """The keys that a name means: itself, or a metric in each of its pipelines."""
+        return [name] if name in self.ways else [key for key, way in self.ways.items() if way.metric == name]
+
+
+def short(keys: Iterable[str]) -> list[str]:
+    """The shortest names of some numbers: their metrics, where one pipeline has it.
+
+    >>> short(["bleu,none", "exact_match,strict", "exact_match,loose"])
+    ['bleu', 'exact_match,strict', 'exact_match,loose']
+    """
+    every = list(dict.fromkeys(keys))
+    metrics = [key.rpartition(",")[0] for key in every]
+    return [metric if metrics.count(metric) == 1 else key for metric, key in zip(metrics, every, strict=True)]
+
+
+class _Head(msgspec.Struct):
+    schema: str
+    log_bytes: int
+    metrics: list[Summed]
+
+
+class _Line(msgspec.Struct):
+    document: str
+    hash: str
+    values: dict[str, Any]
+
+
+class _Setting(msgspec.Struct):
+    value: Any = None
+
+
+class _Plan(msgspec.Struct):
+    settings: dict[str, _Setting] = {}
+
+
+def lines(ways: Sequence[Summed], log_bytes: int, documents: Iterable[Document]) -> Iterator[bytes]:
+    """The file's lines; by the size of the log a reader sees whether they are of all that is in it."""
+    kept = {way.key for way in ways if way.aggregation is not None}
+    yield msgspec.json.encode(_Head(SCHEMA, log_bytes, list(ways))) + b"\n"
+    for document, digest, values in documents:
+        line = _Line(document, digest, {key: value for key, value in values.items() if key in kept})
+        try:
+            yield msgspec.json.encode(line, enc_hook=_plain) + b"\n"
+        except UnicodeEncodeError:  # half a character, which no file in UTF-8 can hold
+            line.values = {key: _sound(value) for key, value in line.values.items()}
+            yield msgspec.json.encode(line, enc_hook=_plain) + b"\n"
+
+
+def is_theirs(folder: str) -> bool:
+    """Whether the folder of a run is of one of lm-evaluation-harness' tasks."""
+    return _setting(folder, "lm_eval") is not None
+
+
+def _setting(folder: str, name: str) -> Any:
+    """A setting of a run's plan; None where it has none."""
+    try:
+        with open(os.path.join(folder, PLAN), "rb") as file:
+            held = msgspec.json.decode(file.read(), type=_Plan).settings.get(name)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None  # the reader of rollouts says what is wrong with it
+    return None if held is None else held.value
+
+
+def stored(folder: str) -> DocumentTable:
+    """The table of a run, from its folder."""
+    path = os.path.join(folder, DOCUMENTS)
+    try:
+        with open(path, "rb") as file:
+            first, *rest = file.read().splitlines()
+    except FileNotFoundError:
+        if _setting(folder, "predict_only") is True:
+            return DocumentTable(
+                why=f"{folder} was run with --predict-only, which scores nothing", cure=UNSCORED.format(folder, LOG)
+            )
+        return DocumentTable(why=f"{path} is not there")
+    except (OSError, ValueError) as error:
+        raise InputError.at(path, f"cannot be read ({getattr(error, 'strerror', None) or 'it is empty'})") from None
+    head = _decoded(first, _Head, f"{path}:1")
+    if head.schema != SCHEMA:
+        raise InputError.at(path, f"its schema is {head.schema[:60]!r}", f"expected {SCHEMA!r}")
+    if head.log_bytes != os.path.getsize(os.path.join(folder, LOG)):
+        return DocumentTable(why=f"{path} is of an earlier state of the run")
+    found = [_decoded(text, _Line, f"{path}:{number}") for number, text in enumerate(rest, start=2)]
+    ways = {way.key: way for way in head.metrics}
+    values: dict[str, dict[str, Any]] = {key: {} for key in ways}
+    for one in found:
+        for key in ways.keys() & one.values.keys():
+            value = one.values[key]
+            values[key][one.document] = math.nan if value is None else value
+    return DocumentTable(ways, values, {one.document: one.hash for one in found})
+
+
+def _decoded(text: bytes, kind: type[_Kind], place: str) -> _Kind:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        wrong = f"no values of documents ({str(error).rstrip('.')})"
+        raise InputError.at(place, wrong, "expected the file as calipers run wrote it") from None
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no word for: an array's number as a number, anything else as its text."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) and getattr(value, "shape", None) == () else str(value)
+
+
+def _sound(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_sound(one) for one in value]
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value

@@ -1,0 +1,566 @@
+"""Whether missing rollouts decide a requirement: it is held against the worst and the best they could have been."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from calipers.analyses.compare.question import metric_key
+from calipers.analyses.gate.differences import Differences, differences
+from calipers.analyses.gate.numbers import (
+    BOTTOM,
+    NO_BOUNDS,
+    NO_ENDS,
+    TOP,
+    GateGroup,
+    GateNumbers,
+    GateScoring,
+    GateSlice,
+    Number,
+    answers,
+    at_end,
+    with_filled,
+    worst_of,
+)
+from calipers.analyses.gate.policy import Gaps, NamedResult, Policy
+from calipers.analyses.gate.requirement import OPS, TASK, Requirement
+from calipers.errors import CalipersError, InputError, UnknownName
+from calipers.reports.figures import counted, figure
+from calipers.reports.gate import Check, Gate, Word
+from calipers.stats.missing import MOST_MISSING
+from calipers.stats.multiplicity import holm
+from calipers.stats.paired import below
+
+NO_INTERVAL: Final = "there is no interval with them filled in"
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What is missing of what a requirement is about, and what its value is with that at both ends.
+
+    Without ``ends`` nobody knows, and ``why`` says why; ``finished`` is a result that keeps too little to tell.
+    """
+
+    said: str  # 8 of 40 rollouts
+    count: int
+    ends: Ends | None = None
+    why: str = NO_BOUNDS
+    finished: bool = False
+
+
+def decided(wanted: Requirement, word: Word, missing: Missing, too_many: str | None) -> tuple[Word, str | None]:
+    """The answer, and why there is none; ``too_many`` says that more are missing than was allowed."""
+    if missing.ends is None:
+        if missing.finished and word == "failed" and not too_many:
+            return "failed", None
+        return (
+            "undefined",
+            too_many or f"{missing.said} are missing, and may decide it: {missing.why}; {allow(missing.count)}",
+        )
+    low, high = sorted(missing.ends)
+    if not _could(wanted, low, high):
+        return "failed", None
+    if too_many:
+        return "undefined", too_many
+    if _must(wanted, low, high):
+        return word, None
+    told = f"{figure(low)} to {figure(high)}, whatever they are"
+    return "undefined", f"{missing.said} are missing, and decide it: {told}; {allow(missing.count)}"
+
+
+def allow(count: int) -> str:
+    """What to do about rollouts that are missing."""
+    return f"--max-gaps {count} takes it as it is"
+
+
+def undecided(seen: Check, ends: Sequence[Check], group: GateGroup) -> Check:
+    """An answer as it was seen, unless what is missing makes another of it: then there is none."""
+    words = {one.word for one in ends}
+    if words == {seen.word}:
+        return seen
+    if words == {"failed"}:
+        return replace(seen, word="failed", remark=ends[1].remark, failing=ends[1].failing)
+    gaps = group.ledger.gaps
+    why = f"{gaps:,} of {group.ledger.planned:,} rollouts are missing, and decide it; {allow(gaps)}"
+    return replace(seen, word="undefined", value=None, why=why, failing=[])
+
+
+def _could(wanted: Requirement, low: float, high: float) -> bool:
+    """Whether it holds of some value from the low one to the high one."""
+    if wanted.op == "==":
+        return low <= wanted.number <= high
+    return any(OPS[wanted.op](end, wanted.number) for end in (low, high))
+
+
+def _must(wanted: Requirement, low: float, high: float) -> bool:
+    return all(OPS[wanted.op](end, wanted.number) for end in (low, high))
+
+
+def missing_of(part: GateGroup | GateSlice, number: Number) -> str:
+    """How many rollouts a number lacks, in words; "" where it lacks none."""
+    ledger = part.ledger
+    if ledger.gaps and (number.bounds is not None or number.samples < ledger.planned):
+        return f"{ledger.gaps:,} of {ledger.planned:,} rollouts"
+    return f"some of {ledger.planned:,} rollouts" if number.bounds is not None else ""
+
+
+def at_ends(
+    wanted: Requirement,
+    part: GateGroup | GateSlice,
+    number: Number,
+    twins: Callable[[int], Number | None] | None,
+    unknown: str | None,
+) -> Missing | None:
+    """What is missing of a number of one result; None where nothing is.
+
+    ``twins`` are the same number with what is missing at one end; None where nothing can be filled any more.
+    """
+    said, count = missing_of(part, number), part.ledger.gaps
+    if not said:
+        return None
+    if wanted.end is None:
+        return Missing(said, count, number.bounds, unknown or NO_BOUNDS)
+    if twins is None:
+        return Missing(said, count, None, NO_ENDS, finished=True)
+    place = int(wanted.end == "upper")
+    found = [twin.interval[place] if twin and twin.interval else math.nan for twin in (twins(BOTTOM), twins(TOP))]
+    if unknown or not all(map(math.isfinite, found)):
+        return Missing(said, count, None, unknown or NO_INTERVAL)
+    return Missing(said, count, (found[0], found[1]))
+
+
+def of_difference(wanted: Requirement, group: GateGroup, number: Number, apart: Differences) -> Missing | None:
+    """What is missing of a difference, in either run; None where nothing is."""
+    ledgers = [("", group.ledger), (" of the baseline", apart.counterpart(group).ledger)]
+    told = [f"{one.gaps:,} of {one.planned:,} rollouts{whose}" for whose, one in ledgers if one.gaps]
+    if not told and number.bounds is None:
+        return None
+    said, count = " and ".join(told) or "some rollouts", max(one.gaps for _, one in ledgers)
+    if apart.paired is not None and number.bounds is None and not number.lacking:
+        return None  # none of the tasks that both have
+    if wanted.end is None:
+        return Missing(said, count, number.bounds, finished=apart.paired is None)
+    if number.bounds is None or not apart.filled:
+        return Missing(said, count, None, NO_BOUNDS)
+    place = int(wanted.end == "upper")
+    filled = [apart.with_filled(group, wanted, best) for best in (False, True)]
+    found = [one.interval[place] if one.interval else math.nan for one in filled]
+    if not all(map(math.isfinite, found)):
+        return Missing(said, count, None, NO_INTERVAL)
+    return Missing(said, count, (found[0], found[1]))
+
+
+def lacking(found: GateNumbers, most: Gaps | None) -> bool:
+    """Whether a result lacks more rollouts than is allowed, of any of its groups."""
+    for group in found.groups:
+        gaps, planned = group.ledger.gaps, group.ledger.planned
+        if most is None and (gaps or any(one.bounds for one in group.numbers().values())):
+            return True
+        if most is not None and not most.allow(gaps, planned):
+            return True
+    return False
+
+
+NAMED: Final = 5  # slices that are named in a sentence
+CONFIDENCE: Final = 0.95  # where a result does not say its own
+
+
+def of_every(wanted: Requirement, start: Check, checks: Mapping[str, Check]) -> Check:
+    """One answer from those of all slices, each of which must hold: that of the slice that is furthest from it.
+
+    All must hold, so that none is adjusted for the others: a gate that opens although a slice is bad must have been
+    wrong about that very slice.
+    """
+    off = sorted(checks.items(), key=lambda pair: _margin(wanted, pair[1].value or 0.0))  # of equals in their order
+    failed = {name: check for name, check in off if check.word == "failed"}
+    lost = {name: check for name, check in checks.items() if check.word == "undefined"}
+    there = [check for check in checks.values() if check.value is not None]
+    if not checks:
+        return replace(start, why=f"there is no {_noun(wanted)}")
+    word: Word = "failed" if failed else "undefined" if lost else "passed"
+    worst = min(there, key=lambda check: _margin(wanted, check.value or 0.0), default=None)
+    said = []
+    if failed:
+        shown = [f"{name} ({figure(check.value)})" for name, check in failed.items()]
+        said.append(f"{len(failed):,} of {_count(wanted, len(checks))} fail: {_listed(shown)}")
+    why = None
+    if lost:
+        first = next(iter(lost.values()))
+        why = f"{len(lost):,} of {_count(wanted, len(checks))} cannot be answered: {_listed(list(lost))} ({first.why})"
+    return replace(
+        start,
+        word=word,
+        value=worst.value if worst and word != "undefined" else None,
+        estimate=worst.estimate if worst else None,
+        interval=worst.interval if worst else None,
+        confidence=worst.confidence if worst else None,
+        tasks=None if wanted.missing else sum(check.tasks or 0 for check in checks.values()),
+        why=why if word == "undefined" else None,
+        remark="; ".join(filter(None, [*said, why if failed else None])) or None,
+        failing=list(failed),
+    )
+
+
+def of_weakest(
+    wanted: Requirement, group: GateGroup, start: Check, confidence: float | None, fill: int | None = None
+) -> Check:
+    """Whether some task has been shown to pass less often than it should; the value is the lowest rate of a task.
+
+    For each task the exact binomial p of so few passes in its samples, were its rate what is required; by Holm over
+    all tasks a gate whose tasks are all good fails with a chance of at most 1 - confidence. ``fill`` takes every
+    missing rollout for a pass (1) or for none (0).
+    """
+    alpha = 1 - (CONFIDENCE if confidence is None else confidence)
+    rates: dict[str, tuple[int, int]] = {}
+    for name, cut in group.breakdowns[TASK].items():
+        number = next((one for text, one in cut.metrics.items() if metric_key(text) == wanted.key), None)
+        if number is None:
+            continue
+        passes_seen, missing = round((number.value or 0.0) * number.samples), cut.ledger.gaps if fill is not None else 0
+        if number.samples + missing:
+            rates[name] = passes_seen + missing * (fill or 0), number.samples + missing
+    if not rates:
+        return replace(start, why="no task has a value")
+    passes, samples = np.array(list(rates.values()), dtype=np.int64).T
+    adjusted = holm(below(passes, samples, wanted.number))
+    order = np.lexsort((passes / samples, adjusted)).tolist()
+    names = list(rates)
+    shown = [place for place in order if adjusted[place] <= alpha]
+    over = f"Holm over {counted(len(names), 'task')}"
+    if shown:
+        some = [f"{names[at]} ({passes[at]:,} of {samples[at]:,}, p {adjusted[at]:.2g})" for at in shown]
+        remark = f"{_count(wanted, len(shown))} shown to be below {wanted.number:g} ({over}): {_listed(some)}"
+    else:
+        least = float(holm(below(np.zeros_like(samples), samples, wanted.number)).min())
+        remark = f"no task has been shown to be below {wanted.number:g} ({over}, smallest p {adjusted[order[0]]:.2g})"
+        if least > alpha:
+            remark += "; with so few samples no task could have been, not even one without a pass"
+    if unknown := len(group.breakdowns[TASK]) - len(names):
+        remark += f"; {_count(wanted, unknown)} without a value"
+    lowest = float((passes / samples).min())
+    return replace(
+        start,
+        word="failed" if shown else "passed",
+        value=lowest,
+        estimate=lowest,
+        tasks=len(names),
+        remark=remark,
+        failing=[names[at] for at in shown],
+    )
+
+
+def _margin(wanted: Requirement, value: float) -> float:
+    """How far a value is on the right side of the number; the furthest off of == is the smallest."""
+    if wanted.op == "==":
+        return -abs(value - wanted.number)
+    return value - wanted.number if wanted.op.startswith(">") else wanted.number - value
+
+
+def _noun(wanted: Requirement) -> str:
+    return "task" if wanted.by == TASK else f"slice by {wanted.by}"
+
+
+def _count(wanted: Requirement, number: int) -> str:
+    """``60 tasks``, ``3 slices by level``."""
+    return counted(number, "task") if wanted.by == TASK else f"{counted(number, 'slice')} by {wanted.by}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (", …" if len(names) > NAMED else "")
+
+
+GROUP = ("agent", "model", "dataset")
+
+
+def gate(policy: Policy, scoring: GateScoring | None = None, *, alone: bool = False) -> Gate:
+    """Hold every requirement of a policy against the groups of the results it is asked of.
+
+    A requirement without a group is asked of each. With several results one that cannot be read leaves its
+    requirements undefined, and the others are answered; ``alone``, it is an error.
+    """
+    settings = scoring or GateScoring()
+    checks: list[Check] = []
+    notes: list[str] = []
+    for named in policy.results:
+        asked = [one for one in policy.requirements if one.of in (None, named.name)]
+        if not asked:
+            notes.append(f"nothing is required of {named.name}")
+            continue
+        try:
+            found, apart = _found(named, asked, settings, policy.max_gaps)
+        except UnknownName:
+            raise
+        except CalipersError as error:
+            if alone:
+                raise
+            checks += [_unread(one, named, str(error)) for one in asked]
+            continue
+        notes += [*found.notes, *(apart.notes if apart else ())]
+        if not all(one.worst or one.missing for one in asked):
+            notes += [*_warnings(named.name, found), *(_warnings("the baseline", apart.before) if apart else ())]
+        for one in asked:
+            checks += _checks(one, named, found, apart, policy.max_gaps)
+    return Gate(checks, policy.allowed_failures, list(dict.fromkeys(notes)))
+
+
+def _found(
+    named: NamedResult, asked: Sequence[Requirement], scoring: GateScoring, most: Gaps | None
+) -> tuple[GateNumbers, Differences | None]:
+    by = list(dict.fromkeys(one.by for one in asked if one.by))
+    moved = [one for one in asked if one.delta]
+    if moved and named.baseline is None:
+        raise InputError(f"{moved[0].text!r} needs something to be compared with; expected --baseline PATH")
+    metrics = list(dict.fromkeys(one.metric for one in asked if not one.missing))
+    found = answers(named.path, metrics, by, scoring)
+    if not found.document and any(one.worst and not one.delta for one in asked):
+        found = with_filled(found, metrics, by, scoring, BOTTOM)
+    ends = any(one.end and not (one.delta or one.worst) for one in asked)
+    if ends and not found.once and not found.zero and lacking(found, most):
+        found = with_filled(found, metrics, by, scoring, BOTTOM, TOP)
+    if not moved or named.baseline is None:
+        return found, None
+    wanted = list(dict.fromkeys(one.metric for one in moved))
+    sliced = list(dict.fromkeys(one.by for one in moved if one.by))
+    worst, shown = any(one.worst for one in moved), any(one.end for one in moved)
+
+    def filled(before: GateNumbers) -> bool:
+        return worst or (shown and not found.zero and (lacking(found, most) or lacking(before, most)))
+
+    return found, differences(named.path, named.baseline, wanted, sliced, scoring, filled)
+
+
+def _checks(
+    wanted: Requirement, named: NamedResult, found: GateNumbers, apart: Differences | None, most: Gaps | None
+) -> list[Check]:
+    return [_check(wanted, named, group, found, apart, most) for group in _groups(wanted, found)]
+
+
+def _groups(wanted: Requirement, found: GateNumbers) -> list[GateGroup]:
+    """The groups a requirement is asked of; UnknownName where none is meant."""
+    groups = list(found.groups)
+    for key in GROUP:
+        name = getattr(wanted, key)
+        if name is not None:
+            known = [held for group in groups if (held := getattr(group, key)) is not None]
+            groups = [group for group in groups if getattr(group, key) == name]
+            if not groups:
+                raise UnknownName.of(f"{key} in {found.path}", name, known)
+    return groups
+
+
+def _check(
+    wanted: Requirement,
+    named: NamedResult,
+    group: GateGroup,
+    found: GateNumbers,
+    apart: Differences | None,
+    most: Gaps | None,
+) -> Check:
+    if wanted.every or wanted.weakest:
+        return _of_slices(wanted, named, group, found, most)
+    part, number = _number(wanted, group, found)
+    start = _start(wanted, named, group, part)
+    better = number.better if number else None
+    if wanted.worst and part is not None and number is not None:
+        number = _worst(wanted, part, number, group, found)
+    if wanted.delta and apart is not None:
+        number = apart.of(group, wanted, number)
+    if part is None or number is None:
+        return replace(start, why=f"there is no slice {wanted.by}={wanted.slice}; {_slices(wanted, group)}")
+    tasks = None if wanted.missing else number.tasks
+    start = replace(start, estimate=_finite(number.value), interval=number.interval, tasks=tasks)
+    if number.interval is not None:
+        start = replace(start, confidence=found.confidence)
+    too_many = _gaps(part, most, "")
+    if too_many is None and wanted.delta and apart is not None:
+        too_many = _gaps(apart.counterpart(group), most, " of the baseline")
+    value, why = _value(wanted, number)
+    if value is None:
+        return replace(start, why=too_many or why)
+    word: Word = "passed" if wanted.met(value) else "failed"
+    missing = None
+    if (most is None or too_many) and not (wanted.missing or wanted.worst or found.zero):
+        missing = _missing(wanted, group, part, number, found, apart)
+    if missing is None:
+        if too_many:
+            return replace(start, why=too_many)
+        return replace(start, value=value, word=word, remark=_remark(wanted, number, word, better))
+    word, why = decided(wanted, word, missing, too_many)
+    if why is not None:
+        return replace(start, why=why)
+    return replace(start, value=value, word=word, remark=_remark(wanted, number, word, better))
+
+
+def _missing(
+    wanted: Requirement,
+    group: GateGroup,
+    part: GateGroup | GateSlice,
+    number: Number,
+    found: GateNumbers,
+    apart: Differences | None,
+) -> Missing | None:
+    """What is missing of what a requirement is about; None where nothing is."""
+    if wanted.delta and apart is not None:
+        return of_difference(wanted, group, number, apart)
+
+    def twin(end: int) -> Number | None:
+        filled = found.filled.get(end, {}).get(group.who)
+        return None if filled is None else _held(wanted, filled)
+
+    return at_ends(wanted, part, number, None if found.once else twin, found.unknown.get(wanted.key))
+
+
+def _start(wanted: Requirement, named: NamedResult, group: GateGroup, part: GateGroup | GateSlice | None) -> Check:
+    return Check(
+        wanted.text, wanted.tier, named.name, *group.who, "undefined", op=wanted.op, number=wanted.number,
+        planned=part.ledger.planned if part else None, gaps=part.ledger.gaps if part else None,
+    )  # fmt: skip
+
+
+def _of_slices(
+    wanted: Requirement, named: NamedResult, group: GateGroup, found: GateNumbers, most: Gaps | None
+) -> Check:
+    """What every slice, or the worst task, comes to."""
+    start, slices = _start(wanted, named, group, group), _slices_by(wanted, group, found)
+    if (too_many := _gaps(group, most, "")) is not None:
+        return replace(start, why=too_many)
+    if wanted.weakest:
+        seen = of_weakest(wanted, group, start, found.confidence)
+        if most is not None or found.zero or seen.value is None or not group.ledger.gaps:
+            return seen
+        ends = [of_weakest(wanted, group, start, found.confidence, fill) for fill in (0, 1)]
+        return undecided(seen, ends, group)
+    allowed = None if most is None else Gaps(1.0, share=True)  # so many are missing of the group that none decides it
+    each = {name: _check(replace(wanted, slice=name), named, group, found, None, allowed) for name in slices}
+    return of_every(wanted, start, each)
+
+
+def _slices_by(wanted: Requirement, group: GateGroup, found: GateNumbers) -> Mapping[str, GateSlice]:
+    """The slices of a key; UnknownName where the result has none by it."""
+    if wanted.by not in group.breakdowns:
+        hint = "" if group.breakdowns else f"it has no slices: expected a result of calipers score --by {wanted.by}"
+        raise UnknownName.of(f"slices in {found.path}", wanted.by or "", group.breakdowns, hint)
+    return group.breakdowns[wanted.by]
+
+
+def _worst(
+    wanted: Requirement, part: GateGroup | GateSlice, number: Number, group: GateGroup, found: GateNumbers
+) -> Number:
+    """The number with every missing rollout at its worse end."""
+    if found.document or BOTTOM not in found.filled:  # or a difference that is not paired
+        return at_end(number, part, worse=True)
+    twin = found.filled[BOTTOM].get(group.who)
+    return worst_of(wanted, part, number, found.unknown, None if twin is None else _held(wanted, twin))
+
+
+def _held(wanted: Requirement, group: GateGroup) -> Number | None:
+    """A metric of a group, or of one slice of it; None where there is none of the name."""
+    numbers: Mapping[str, Number] = group.numbers()
+    if wanted.by is not None:
+        cut = group.breakdowns.get(wanted.by, {}).get(wanted.slice or "")
+        numbers = cut.metrics if cut else {}
+    return next((one for name, one in numbers.items() if metric_key(name) == wanted.key), None)
+
+
+def _warnings(name: str, found: GateNumbers) -> list[str]:
+    """A warning for each group that lacks more of its rollouts than can be passed over in silence."""
+    said = []
+    for group in found.groups:
+        gaps, planned = group.ledger.gaps, group.ledger.planned
+        if planned and gaps / planned > MOST_MISSING:
+            whose = f"{name} ({group.title})" if len(found.groups) > 1 else name
+            share = f"{100 * gaps / planned:.3g} % of the rollouts of {whose} are missing ({gaps:,} of {planned:,})"
+            said.append(f"warning: {share}: which ones may decide a requirement, unless it says worst(...)")
+    return said
+
+
+def _number(
+    wanted: Requirement, group: GateGroup, found: GateNumbers
+) -> tuple[GateGroup | GateSlice | None, Number | None]:
+    """Where a metric stands, and what it says; UnknownName for one that the result does not have."""
+    part: GateGroup | GateSlice | None = group
+    if wanted.by is not None:
+        part = _slices_by(wanted, group, found).get(wanted.slice or "")
+        if part is None:
+            return None, None
+    if wanted.missing and part is not None:
+        ledger = part.ledger
+        return part, Number(ledger.gaps / ledger.planned) if ledger.planned else Number(None, why="nothing was planned")
+    held = part.numbers() if isinstance(part, GateGroup) else part.metrics if part else {}
+    number = next((one for name, one in held.items() if metric_key(name) == wanted.key), None)
+    if number is None:
+        number = found.of_table(group, wanted)
+    if number is None:
+        raise UnknownName.of(f"metric in {found.path}", wanted.metric, [*held, *found.known])
+    return part, number
+
+
+def _value(wanted: Requirement, number: Number) -> tuple[float | None, str | None]:
+    """What is held against the number; or why there is none."""
+    if _finite(number.value) is None:
+        return (
+            None,
+            f"{'the difference' if wanted.delta else 'the value'} is null: {number.why or 'no reason is given'}",
+        )
+    if wanted.end is None:
+        return number.value, None
+    if number.interval is None:
+        return None, f"there is no interval: {number.why or 'no reason is given'}"
+    return number.interval[wanted.end == "upper"], None
+
+
+def _remark(wanted: Requirement, number: Number, word: Word, better: bool | None) -> str | None:
+    """What is not sure about an answer, and whether the wrong end of a metric may have been meant."""
+    said = [_unsure(wanted, number, word), _gaps_decide(wanted, number), number.remark]
+    if better is not None and wanted.op != "==" and wanted.op.startswith(">") is not better:
+        said.append(f"{'higher' if better else 'lower'} is better of {wanted.metric}, and this asks for the contrary")
+    return "; ".join(filter(None, said)) or None
+
+
+def _gaps_decide(wanted: Requirement, number: Number) -> str | None:
+    """That the rollouts without a number could have turned the answer, where they could."""
+    if number.bounds is None or wanted.end is not None or wanted.delta:
+        return None
+    shown = [] if number.value is None else [number.value]  # without undefined tasks, which the bounds include
+    if len({wanted.met(end) for end in (*number.bounds, *shown)}) == 1:
+        return None
+    low, high = (figure(end) for end in number.bounds)
+    return f"the missing rollouts may decide it: {low} to {high}, whatever they are"
+
+
+def _unsure(wanted: Requirement, number: Number, word: Word) -> str | None:
+    """What is not sure about an answer that was asked of the value alone."""
+    if wanted.end is not None or number.interval is None or wanted.op == "==":
+        return number.why if wanted.delta and number.interval is None else None
+    sides = [wanted.met(end) for end in number.interval]
+    if all(side == (word == "passed") for side in sides):
+        return None
+    return "the interval holds both answers"
+
+
+def _gaps(part: GateGroup | GateSlice, most: Gaps | None, whose: str) -> str | None:
+    ledger = part.ledger
+    if most is None or most.allow(ledger.gaps, ledger.planned):
+        return None
+    return f"{ledger.gaps:,} of {ledger.planned:,} rollouts{whose} are gaps, and at most {most} may be"
+
+
+def _slices(wanted: Requirement, group: GateGroup) -> str:
+    known = list(group.breakdowns.get(wanted.by or "", ()))
+    return f"there are {', '.join(known[:8])}{', …' if len(known) > 8 else ''}" if known else "there are none"
+
+
+def _unread(wanted: Requirement, named: NamedResult, why: str) -> Check:
+    return Check(
+        wanted.text, wanted.tier, named.name, wanted.agent, wanted.model, wanted.dataset, "undefined",
+        op=wanted.op, number=wanted.number, why=why,
+    )  # fmt: skip
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

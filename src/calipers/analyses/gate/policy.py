@@ -1,0 +1,205 @@
+"""A policy: requirements of several results in three tiers, as a YAML file.
+
+::
+
+    results:                        # a name for each; paths are relative to this file
+      math: runs/math
+      code: {path: runs/code, baseline: runs/code-before}
+    max_gaps: 2%                    # of each group's rollouts; or a number of them; max_missing is the same
+    allowed_failures: 1             # of the supporting requirements
+    critical:                       # each must hold
+      - lower(pass@1) >= 0.6
+      - {require: lower(delta(mean_reward)) >= -0.02, of: code, model: m1}
+    supporting:                     # of these so many may fail
+      - mean_reward[level=hard] >= 0.4
+    advisory:                       # these only warn
+      - cost_per_task <= 0.05
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from calipers.analyses.gate.requirement import Requirement, parse
+from calipers.errors import InputError, UnknownName
+from calipers.reports.gate import TIERS
+
+LARGEST: Final = 1 << 20
+KEYS: Final = ("results", "max_gaps", "max_missing", "allowed_failures", *TIERS)
+_OF_RESULT: Final = ("path", "baseline")
+_OF_REQUIREMENT: Final = ("require", "of", "agent", "model", "dataset")
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """How many rollouts of a group may be without a number: so many, or such a share of those planned."""
+
+    most: float
+    share: bool = False
+
+    def __str__(self) -> str:
+        return f"{100 * self.most:g} %" if self.share else f"{self.most:,.0f}"
+
+    def allow(self, gaps: int, planned: int) -> bool:
+        """Whether so many gaps of so many rollouts are few enough."""
+        if not self.share:
+            return gaps <= self.most
+        return 100 * gaps <= round(100 * self.most, 9) * planned  # 29 of 100 are 29 %, and 0.29 * 100 is less than 29
+
+
+@dataclass(frozen=True, slots=True)
+class NamedResult:
+    """A result, what it is called, and what it is compared with."""
+
+    name: str
+    path: str
+    baseline: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is required of which results."""
+
+    requirements: Sequence[Requirement]
+    results: Sequence[NamedResult] = ()
+    max_gaps: Gaps | None = None
+    allowed_failures: int = 0
+
+
+def gaps_allowed(text: str | float, place: str) -> Gaps:
+    """``5`` rollouts, or ``5%`` of them.
+
+    >>> gaps_allowed("2%", "--max-gaps"), gaps_allowed(3, "--max-gaps")
+    (Gaps(most=0.02, share=True), Gaps(most=3.0, share=False))
+    """
+    said = str(text).strip()
+    share = said.endswith("%")
+    try:
+        most = float(said.rstrip("% "))
+    except ValueError:
+        most = -1.0
+    whole = isinstance(text, bool) or (not share and most != int(most)) if most == most and most < 1e18 else True
+    if whole or most < 0 or (share and most > 100):
+        raise InputError.at(place, f"{text!r} cannot be read", "expected a number of gaps such as 5, or a share: 2%")
+    return Gaps(most / 100 if share else most, share)
+
+
+def read_policy(path: str) -> Policy:
+    """Read a policy; InputError for whatever in it is not as it should be."""
+    content = _loaded(path)
+    for key in content:
+        if key not in KEYS:
+            raise InputError.at(path, str(UnknownName.of("key of a policy", str(key), KEYS)))
+    results = [_result(name, given, path) for name, given in _mapping(content, "results", path).items()]
+    allowed = content.get("allowed_failures", 0)
+    if not isinstance(allowed, int) or isinstance(allowed, bool) or allowed < 0:
+        raise InputError.at(path, f"allowed_failures is {allowed!r}", "expected an integer >= 0")
+    requirements = [one for tier in TIERS for one in _tier(content, tier, [one.name for one in results], path)]
+    if not requirements:
+        raise InputError.at(path, "requires nothing", f"expected a list under {', '.join(TIERS)}")
+    if allowed and not content.get("supporting"):
+        raise InputError.at(path, f"{allowed} failures are allowed of no requirement", "expected a list supporting:")
+    given = [key for key in ("max_gaps", "max_missing") if content.get(key) is not None]
+    if len(given) > 1:
+        raise InputError.at(path, "max_gaps and max_missing are two names of one thing", "expected one of them")
+    gaps = gaps_allowed(content[given[0]], f"{path}: {given[0]}") if given else None
+    return Policy(requirements, results, gaps, allowed)
+
+
+def _loaded(path: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        with open(path, "rb") as file:
+            text = file.read(LARGEST + 1)
+    except OSError as error:
+        raise InputError.at(path, f"cannot be read ({error.strerror})", "expected a policy in YAML") from None
+    if len(text) > LARGEST:
+        raise InputError.at(path, f"larger than {LARGEST >> 20} MiB", "expected a policy in YAML")
+    try:
+        again = _again(yaml.compose(text, yaml.SafeLoader))
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path}:{mark.line + 1}" if mark else path
+        raise InputError.at(place, f"is no YAML ({getattr(error, 'problem', None) or 'bad characters'})") from None
+    except (RecursionError, ValueError) as error:  # a date that is none, a nest of lists
+        raise InputError.at(path, f"is no YAML ({type(error).__name__})") from None
+    if again is not None:
+        wrong = f"{again.value!r} stands twice, and the last would hide the first"
+        raise InputError.at(f"{path}:{again.start_mark.line + 1}", wrong, "expected it once")
+    if not isinstance(content, dict):
+        raise InputError.at(path, "is no mapping", f"expected {', '.join(KEYS)}")
+    return content
+
+
+def _again(root: Any) -> Any:
+    """The first key of a mapping that has it already, in a tree of YAML's nodes; None where each stands once."""
+    seen, left = set[int](), [root]
+    while left:
+        node = left.pop()
+        if id(node) in seen or not isinstance(getattr(node, "value", None), list):
+            continue
+        seen.add(id(node))
+        keys = [pair[0] for pair in node.value if isinstance(pair, tuple)]
+        for place, key in enumerate(keys):
+            if any(key.value == other.value for other in keys[:place]):
+                return key
+        left += [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
+    return None
+
+
+def _mapping(content: Mapping[str, Any], key: str, path: str) -> dict[str, Any]:
+    held = content.get(key)
+    if held is None:
+        return {}
+    if not isinstance(held, dict):
+        raise InputError.at(path, f"{key} is {held!r:.60}", "expected NAME: PATH for each")
+    return held
+
+
+def _result(name: Any, given: Any, path: str) -> NamedResult:
+    place = f"{path}: results.{name}"
+    held = {"path": given} if isinstance(given, str) else given
+    if not isinstance(held, dict) or not isinstance(held.get("path"), str):
+        raise InputError.at(place, f"is {given!r:.60}", "expected a path, or {path: ..., baseline: ...}")
+    for key, value in held.items():
+        if key not in _OF_RESULT:
+            raise InputError.at(place, str(UnknownName.of("key of a result", str(key), _OF_RESULT)))
+        if not isinstance(value, str):
+            raise InputError.at(place, f"{key} is {value!r:.60}", "expected a path")
+    folder = os.path.dirname(path)
+    baseline = held.get("baseline")
+    return NamedResult(str(name), os.path.join(folder, held["path"]), baseline and os.path.join(folder, baseline))
+
+
+def _tier(content: Mapping[str, Any], tier: str, results: Sequence[str], path: str) -> list[Requirement]:
+    held = content.get(tier) or []
+    if not isinstance(held, list):
+        raise InputError.at(path, f"{tier} is {held!r:.60}", "expected a list of requirements")
+    return [_requirement(one, tier, f"{path}: {tier}[{place}]", results) for place, one in enumerate(held)]
+
+
+def _requirement(given: Any, tier: str, place: str, results: Sequence[str]) -> Requirement:
+    held = {"require": given} if isinstance(given, str) else given
+    if not isinstance(held, dict) or not isinstance(held.get("require"), str):
+        raise InputError.at(place, f"{given!r:.60} cannot be read", "expected 'EXPR OP NUMBER' or {require: ...}")
+    for key, value in held.items():
+        if key not in _OF_REQUIREMENT:
+            raise InputError.at(place, str(UnknownName.of("key of a requirement", str(key), _OF_REQUIREMENT)))
+        if not isinstance(value, str):
+            raise InputError.at(place, f"{key} is {value!r:.60}", "expected text")
+    of = held.get("of")
+    if of is not None and of not in results:
+        raise InputError.at(place, str(UnknownName.of("result in this policy", of, results)))
+    return replace(
+        parse(held["require"], place),
+        tier=tier,
+        of=of,
+        agent=held.get("agent"),
+        model=held.get("model"),
+        dataset=held.get("dataset"),
+    )

@@ -1,0 +1,133 @@
+"""Texts out of records of every system."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import Decimal
+
+import polars as pl
+import pytest
+from analyses.compare.writing import put
+from readers.harbor_made import job, result, write
+
+from calipers.analyses.compare.source import contents, spoken
+from calipers.readers.read import read
+
+NAMELESS = (None, None, None)
+
+
+def nested(value, deep):
+    for _ in range(deep):
+        value = [value]
+    return value
+
+
+def said(path, *wanted, columns=None):
+    rollouts, inputs = read([str(path)], columns=columns or {})
+    (found,) = contents(inputs, rollouts.keys, columns or {}, {rollouts.keys[0]: wanted}).values()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("42", "42"),
+        (42, "42"),
+        (None, None),
+        (["a", "b"], "b"),
+        ([{"role": "assistant", "content": "yes"}, {"role": "tool", "content": None}], "yes"),
+        ({"output": [{"content": [{"type": "output_text", "text": "done"}]}]}, "done"),
+        ({"other": 1}, None),
+        (Decimal("1.50"), "1.50"),  # Parquet holds more than JSON does
+        (nested("far down", 30), "far down"),
+        (nested("too far down", 900), None),  # no message is, and Python would give up
+    ],
+)
+def test_what_a_value_says(value, text):
+    assert spoken(value) == text
+
+
+def test_the_first_sample_answers_for_a_task(tmp_path):
+    rows = [{"task": "t", "sample": n, "reward": 1, "completion": f"said {n}", "prompt": "q"} for n in (2, 0, 1)]
+    found = said(put(tmp_path / "a.jsonl", *rows), "t")
+    assert found.answers == {"t": (0, "said 0")}
+    assert said(tmp_path / "a.jsonl").answers == {}  # nobody asked
+    assert len(found.prompts) == 1
+
+
+def test_an_answer_goes_before_the_completion(tmp_path):
+    row = {"task": 7, "reward": 1, "completion": "so it is 4", "answer": 4}
+    assert said(put(tmp_path / "a.jsonl", row), "7").answers == {"7": (0, "4")}
+
+
+def test_keys_by_other_names_and_packed_files(tmp_path):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps({"id": "t", "score": 1, "reply": "yes", "prompt": "q"}).encode()))
+    found = said(path, "t", columns={"task": "id", "reward": "score", "completion": "reply"})
+    assert found.answers == {"t": (0, "yes")}
+    given_away = said(put(tmp_path / "b.jsonl", {"prompt": "t", "reward": 1}), "t", columns={"task": "prompt"})
+    assert given_away.prompts == {}
+
+
+def test_each_group_has_its_own(tmp_path):
+    rows = [{"task": "t", "reward": 1, "model": model, "completion": f"{model} said"} for model in "mn"]
+    rollouts, inputs = read([put(tmp_path / "a.jsonl", *rows)])
+    found = contents(inputs, rollouts.keys, {}, {key: ["t"] for key in rollouts.keys})
+    assert {key[1]: one.answers["t"][1] for key, one in found.items()} == {"m": "m said", "n": "n said"}
+
+
+def test_of_two_attempts_at_a_sample_the_later_answers(tmp_path):
+    tries = [{"task": "t", "attempt": n, "reward": 1, "completion": f"try {n}"} for n in (1, 2)]
+    assert said(put(tmp_path / "a.jsonl", *tries), "t").answers == {"t": (0, "try 2")}
+
+
+@pytest.mark.parametrize("prompt", [None, ""])
+def test_no_prompt_is_not_a_prompt_that_says_nothing(tmp_path, prompt):
+    rows = [{"task": "t", "reward": 1, "prompt": prompt}, {"task": "u", "reward": 1, "prompt": "q"}]
+    assert list(said(put(tmp_path / "a.jsonl", *rows), "t").prompts) == ["u"]
+
+
+def test_texts_nested_out_of_reach_are_no_harm(tmp_path):
+    row = {"task": "t", "reward": 1, "prompt": nested("q", 900), "completion": nested("a", 900)}
+    assert said(put(tmp_path / "a.jsonl", row), "t").answers == {}
+
+
+def test_the_same_words_are_the_same_prompt_in_every_format(tmp_path):
+    """Else runs of two systems would seem to have been asked different things."""
+    row = {"task": "t", "reward": 1.0, "prompt": "What is 2+2?", "completion": "4"}
+    pl.DataFrame([row]).write_csv(tmp_path / "a.csv")
+    pl.DataFrame([row]).write_parquet(tmp_path / "a.parquet")
+    job(tmp_path / "job", result("t__1", {"reward": 1}))
+    steps = [
+        {"source": "user", "message": [{"type": "text", "text": "What is 2+2?"}]},
+        {"source": "agent", "message": "4"},
+    ]
+    write(tmp_path / "job" / "t__1" / "agent" / "trajectory.json", {"steps": steps})
+    paths = [put(tmp_path / "a.jsonl", row), tmp_path / "a.csv", tmp_path / "a.parquet", tmp_path / "job"]
+    found = [said(path, "t") for path in paths]
+    assert len({one.prompts["t"] for one in found}) == 1
+    assert {one.answers["t"][1] for one in found} == {"4"}
+
+
+def test_jobs_given_together_answer_by_who_began_first(tmp_path):
+    for name, minute in (("a", 5), ("b", 3)):
+        job(tmp_path / name, result(f"t__{name}", {"reward": 1}, started_at=f"2026-04-02T09:0{minute}:00Z"))
+        write(
+            tmp_path / name / f"t__{name}" / "agent" / "trajectory.json",
+            {"steps": [{"source": "agent", "message": name}]},
+        )
+    rollouts, inputs = read([str(tmp_path / "a"), str(tmp_path / "b")])
+    (found,) = contents(inputs, rollouts.keys, {}, {rollouts.keys[0]: ["t"]}).values()
+    assert found.answers["t"][1] == "b"
+
+
+def test_choices_that_are_no_numbers_are_shown_as_they_are(tmp_path):
+    row = {
+        "doc_id": 0,
+        "doc": {},
+        "resps": [["x"]],
+        "filtered_resps": [["likely", "True"], ["no", "False"]],
+        "acc": 1.0,
+    }
+    assert said(put(tmp_path / "samples_t.jsonl", row), "0").answers == {"0": (0, "False")}

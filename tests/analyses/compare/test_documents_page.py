@@ -1,0 +1,75 @@
+"""A comparison as a document and as a page, where the command's tests do not look."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from analyses.compare.writing import put, run
+
+import calipers
+from calipers.reports.compare_page import render
+from calipers.reports.compare_words import answer, chance
+
+
+@pytest.fixture
+def three(tmp_path):
+    """A comparison of three runs on two slices."""
+    paths = []
+    for name, passes in (("low", 2), ("middle", 5), ("high", 9)):
+        rows = [
+            {"task": f"t{n}", "reward": float(n % 10 < passes), "model": name, "metadata": {"half": "ab"[n % 2]}}
+            for n in range(60)
+        ]
+        paths.append(put(tmp_path / f"{name}.jsonl", *rows))
+    return calipers.compare(*paths, by="half", metric="mean_reward")
+
+
+def test_every_pair_and_the_ranks_are_on_the_page(three):
+    text = render(three)
+    for said in ("high is better than low", "high is better than middle", "middle is better than low"):
+        assert f"mean_reward: {said} by" in text
+    assert "mean_reward ↑ by half" in text
+    assert "ranks by mean_reward over 60 tasks of all runs" in text
+    assert "high was picked from 3 candidates for its" in text
+    assert "of draws of the tasks: a share of draws" in text
+    assert "chance of being best" not in text
+    shown = text.replace("\n  ", " ")
+    assert "primary question mean_reward, one of 3 pairs, the others adjusted in one step (sidak, intervals at" in shown
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 140])
+def test_the_page_keeps_to_its_width(three, columns):
+    lines = render(three, columns=columns).splitlines()[3:]  # the first three hold paths, which are never cut
+    assert [line for line in lines if len(line) > max(columns, 75)] == []
+
+
+def test_the_document_is_strict_and_whole(three):
+    document = json.loads(three.to_json())
+    assert document["schema"] == "calipers.analyses.compare/1"
+    assert [len(contest["pairs"]) for contest in document["contests"]] == [3]
+    assert document["contests"][0]["ranks"][0]["places"][0]["run"] == 2
+    assert len(three.rows()) == len(three.to_polars()) == 9
+
+
+def test_one_finding_is_asked_for_by_name_only_where_two_runs_met(three):
+    with pytest.raises(KeyError, match="3 pairs of runs were compared"):
+        three["mean_reward"]
+
+
+def test_the_digest_holds_what_was_found(tmp_path):
+    a = run(tmp_path / "a.jsonl", {"t": [1], "u": [0], "v": [1]})
+    b = run(tmp_path / "b.jsonl", {"t": [1], "u": [1], "v": [0]})
+    c = run(tmp_path / "c.jsonl", {"t": [1], "u": [1], "v": [1]})
+    assert calipers.compare(a, b).digest == calipers.compare(a, b, flips=0).digest  # answers are no numbers
+    assert calipers.compare(a, b).digest != calipers.compare(a, c).digest
+    assert calipers.compare(a, c).digest != calipers.compare(c, a).digest
+
+
+def test_a_long_answer_keeps_its_end():
+    assert answer("so\n\n" + "x" * 500 + " = 42", 10) == "…xxxx = 42"
+    assert answer(None) == "–"
+
+
+def test_a_tiny_chance_is_not_zero():
+    assert chance(1e-300) == "<0.0001"

@@ -1,0 +1,107 @@
+import json
+
+import pytest
+from analyses.compare.writing import put, run
+
+import calipers
+from calipers.reports import compare_markdown, compare_page
+
+
+def models(folder, tasks, samples=1):
+    """Three runs, of which the n-th passes n + 1 of every four tasks in all their samples."""
+    held = [{f"t{t}": [float(t % 4 <= place)] * samples for t in range(tasks)} for place in range(3)]
+    return [run(folder / f"m{place}.jsonl", rewards, model=f"m{place}") for place, rewards in enumerate(held)]
+
+
+def test_ranks_by_a_rate_over_samples_are_those_by_the_mean(tmp_path):
+    """Where every task has as many samples both are the same number."""
+    found = calipers.compare(*models(tmp_path, 12, 2), metric=["mean_reward", "pass_rate"])
+    mean, rate = found.contests[0].ranks
+    assert [place.value for place in rate.places] == pytest.approx([0.75, 0.5, 0.25])
+    assert [(p.run, p.rank, p.ranks) for p in rate.places] == [(p.run, p.rank, p.ranks) for p in mean.places]
+
+
+def test_few_tasks_have_no_ranks(tmp_path):
+    """Of four tasks every draw might say the same, and a run be the best beyond doubt by nothing."""
+    (ranks,) = calipers.compare(*models(tmp_path, 4), metric="mean_reward").contests[0].ranks
+    assert list(ranks.places) == []
+    assert ranks.why == "4 are too few to draw ranks from: by chance all may point one way"
+
+
+def rows(text):
+    """Runs whose tasks pass or fail as the marks say."""
+    return [[[int(mark)] for mark in row] for row in text.split()]
+
+
+def test_rank_sets_hold_for_all_runs_at_once():
+    """The reference of all 4,096 signs: only the first is shown to be above the third."""
+    found = calipers.compare(*rows("111111111011 101101101010 001000001000"), metric="mean_reward")
+    (ranks,) = found.contests[0].ranks
+    assert [(place.run, place.rank_set) for place in ranks.places] == [(0, (1, 2)), (1, (1, 3)), (2, (2, 3))]
+    document = json.loads(found.to_json())["contests"][0]["ranks"][0]
+    assert [place["rank_set"] for place in document["places"]] == [[1, 2], [1, 3], [2, 3]]
+    assert document["winner"]["candidates"] == 3
+    assert {"chance_best", "ranks"} <= set(document["places"][0])
+
+
+def test_the_winner_knows_the_range_of_rewards():
+    marks = "11111101101101110111 10110111101110110111 11011110101001111011"
+    (ranks,) = calipers.compare(*rows(marks), metric="mean_reward").contests[0].ranks
+    assert (ranks.winner.run, ranks.winner.observed, ranks.winner.candidates) == (0, 0.8, 3)
+    assert ranks.winner.value == pytest.approx(0.7338, abs=0.002)
+    assert ranks.winner.interval == pytest.approx((0.54, 0.9137), abs=0.006)
+    wide = [[[20 * reward for reward in task] for task in run] for run in rows(marks)]
+    (ranks,) = calipers.compare(*wide, metric="mean_reward").contests[0].ranks
+    assert ranks.winner.interval == pytest.approx((20 * 0.5812, 20 * 0.9137), abs=0.12)  # rewards without a range
+
+
+def test_the_order_of_rows_changes_nothing(tmp_path):
+    paths = models(tmp_path, 40, 2)
+    digest = calipers.compare(*paths, metric=["mean_reward", "pass_rate"]).digest
+    for path in paths:
+        with open(path) as file:
+            lines = [json.loads(line) for line in file]
+        put(tmp_path / path, *sorted(lines, key=lambda row: (-row["sample"], row["task"][::-1])))
+    assert calipers.compare(*paths, metric=["mean_reward", "pass_rate"]).digest == digest
+
+
+def test_clusters_have_one_sign(tmp_path):
+    """Ten books of four tasks that go together show what ten tasks show."""
+    found = []
+    for copies in (1, 4):
+        paths = [
+            put(
+                tmp_path / f"m{place}.jsonl",
+                *(
+                    {"task": f"t{n}-{copy}", "sample": 0, "reward": float(n % 5 < limit), "model": f"m{place}"}
+                    | {"metadata": {"book": n}}
+                    for n in range(10)
+                    for copy in range(copies)
+                ),
+            )
+            for place, limit in enumerate((1, 3, 5))
+        ]
+        (ranks,) = calipers.compare(*paths, metric="mean_reward", cluster="book").contests[0].ranks
+        found.append([(place.run, place.rank_set) for place in ranks.places])
+    assert found[0] == found[1] == [(2, (1, 2)), (1, (1, 3)), (0, (2, 3))]
+
+
+def test_pages_say_share_of_draws_and_how_many_were_looked_at(tmp_path):
+    found = calipers.compare(*models(tmp_path, 40), metric="mean_reward")
+    for text in (compare_page.render(found, columns=1000), compare_markdown.render(found)):
+        plain = text.replace("\\", "").replace("&gt;", ">")
+        assert "95 % rank set" in plain
+        assert "m2 is best in >99.9 % of draws of the tasks: a share of draws" in plain
+        assert "m2 was picked from 3 candidates for its 0.7500" in plain
+        assert "optimism, if all 3 were equal" in plain
+        assert "chance of being best" not in plain
+
+
+def test_uneven_samples_have_no_common_weights(tmp_path):
+    paths = models(tmp_path, 12, 2)
+    with open(paths[0], "a") as file:
+        file.write(json.dumps({"task": "t0", "sample": 2, "reward": 1.0, "model": "m0"}) + "\n")
+    ranks = {one.metric: one for one in calipers.compare(*paths, metric=["mean_reward", "pass_rate"]).contests[0].ranks}
+    assert (ranks["pass_rate"].places, ranks["pass_rate"].winner) == ([], None)
+    assert "no common weights" in ranks["pass_rate"].why
+    assert ranks["mean_reward"].winner.candidates == 3

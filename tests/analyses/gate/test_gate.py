@@ -1,0 +1,58 @@
+"""What a gate makes of tiers, gaps and values that are not there."""
+
+import json
+
+import pytest
+
+from calipers.analyses.gate.gate import gate
+from calipers.analyses.gate.policy import NamedResult, Policy
+from calipers.analyses.gate.requirement import parse
+from calipers.reports.gate import Check, Gate
+
+
+def check(tier, word):
+    return Check("x >= 1", tier, "r", None, None, None, word)
+
+
+C, S, A = "critical", "supporting", "advisory"
+
+
+@pytest.mark.parametrize(
+    ("checks", "allowed", "word"),
+    [
+        ([(C, "passed")], 0, "passed"),
+        ([(C, "passed"), (C, "failed")], 0, "failed"),
+        ([(C, "failed")], 5, "failed"),  # of the critical ones none may fail
+        ([(S, "failed")], 0, "failed"),
+        ([(S, "failed"), (S, "passed")], 1, "passed"),
+        ([(S, "failed"), (S, "failed")], 1, "failed"),
+        ([(A, "failed"), (A, "undefined")], 0, "passed"),
+        ([(C, "undefined")], 0, "undefined"),
+        ([(S, "undefined")], 5, "undefined"),  # a null is no failure that might be allowed
+        ([(C, "undefined"), (C, "failed")], 0, "failed"),  # the answer is no, whatever the other would be
+        ([(S, "undefined"), (S, "failed")], 1, "undefined"),
+    ],
+)
+def test_what_the_gate_says(checks, allowed, word):
+    found = Gate([check(*one) for one in checks], allowed)
+    assert found.word == word
+    assert found.exit_code == {"passed": 0, "failed": 1, "undefined": 3}[word]
+    assert any(map(found.blocks, found.checks)) == (word != "passed")
+
+
+def test_the_sentence():
+    found = Gate([check(C, "passed"), check(S, "failed"), check(A, "undefined")], 1)
+    assert found.sentence == (
+        "passed: 1 of 3 requirements met, 1 supporting failed of 1 allowed, 1 advisory cannot be answered"
+    )
+
+
+def test_tasks_that_are_left_out_may_decide_and_retries_are_said(tmp_path):
+    stopped = [[0] * (n - 1) + [1] for n in (1, 1, 1, 2, 2, 3, 3)]
+    path = tmp_path / "rewards.json"
+    path.write_text(json.dumps([*stopped, *[[0] * 4] * 3]))
+    asked = Policy([parse("pass@4 >= 0.5")], [NamedResult(str(path), str(path), None)], None)
+    found = gate(asked, alone=True)
+    assert found.word == "failed"  # the three that never passed are all that have four samples
+    assert "the missing rollouts may decide it: 0.7000 to 0.7000, whatever they are" in found.checks[0].remark
+    assert found.notes[0].startswith("warning: 7 of 10 tasks stop at their first pass")
