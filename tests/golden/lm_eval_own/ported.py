@@ -11,11 +11,16 @@ CASES: dict[str, str] = {}
 """The id of every case to the test that it is taken from."""
 
 
-def ported(file: str, names: str, table: Mapping[str, Sequence[tuple[Any, ...]]]) -> pytest.MarkDecorator:
-    """Cases from a table: a test of theirs, ``Class::test``, to rows of values for the ``names``."""
+def ported(
+    file: str, names: str, table: Mapping[str, Sequence[tuple[Any, ...]]], *, first: int = 0
+) -> pytest.MarkDecorator:
+    """Cases from a table: a test of theirs, ``Class::test``, to rows of values for the ``names``.
+
+    A test whose rows stand in two tables counts on in the second: ``first`` is the number of its first row there.
+    """
     params = []
     for test, rows in table.items():
-        for number, row in enumerate(rows):
+        for number, row in enumerate(rows, first):
             name = f"{file}::{test}.{number}"
             CASES[name] = f"{file}::{test}"
             params.append(pytest.param(*row, id=name))
