@@ -14,8 +14,9 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 
@@ -37,13 +38,13 @@ def main(arguments: list[str]) -> int:
     code = pytest.main([str(FOLDER), "-q", "-p", "no:cacheprovider", "--deselect", _OF_THE_PAGE], plugins=[counted])
     if code:
         return int(code)
-    from golden.lm_eval_own.ledger import counts, line, section, with_section
-
-    found = counts(counted.passed)
-    print(line(found))
-    print(section(found))
+    ledger = import_module("golden.lm_eval_own.ledger")
+    found = ledger.counts(counted.passed)
+    print(ledger.line(found))
+    print(ledger.section(found))
     if arguments:
-        PAGE.write_text(with_section(PAGE.read_text(encoding="utf-8"), section(found)), encoding="utf-8")
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(ledger.with_section(page, ledger.section(found)), encoding="utf-8")
     return 0
 
 
@@ -82,15 +83,22 @@ def _tests(module: ast.Module) -> Iterator[str]:
             dotted = [base.attr for base in node.bases if isinstance(base, ast.Attribute)]
             if node.name.startswith("Test") or "TestCase" in dotted:
                 yield from (f"{node.name}::{name}" for name in _methods(node, bases, classes))
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+        elif _is_test(node):
             yield node.name
+
+
+def _is_test(node: ast.AST) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Whether something is a test; what is marked as a fixture is none, whatever its name."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or not node.name.startswith("test_"):
+        return False
+    return not any("fixture" in ast.unparse(one) for one in node.decorator_list)
 
 
 def _methods(node: ast.ClassDef, bases: list[str], classes: Mapping[str, ast.ClassDef]) -> list[str]:
     found: dict[str, None] = {}
     for body in (*(classes[base].body for base in bases if base in classes), node.body):
         for one in body:
-            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name.startswith("test_"):
+            if _is_test(one):
                 found[one.name] = None
     return list(found)
 

@@ -1,4 +1,4 @@
-"""Folders of task files, for tests: made of a few words, in the shape of those that lm-evaluation-harness tests with."""
+"""Folders of task files, for tests: of a few words, in the shape of those that lm-evaluation-harness tests with."""
 
 from __future__ import annotations
 

@@ -31,7 +31,9 @@ def scores(values: Values, better: Mapping[str, bool] | None = None) -> TaskScor
     return TaskScores(held)
 
 
-def ran(name: str, values: Values, *, documents: int = 100, better: Mapping[str, bool] | None = None, **fields: Any) -> Ran:
+def ran(
+    name: str, values: Values, *, documents: int = 100, better: Mapping[str, bool] | None = None, **fields: Any
+) -> Ran:
     """A task with these values, of so many documents."""
     found = scores(values, better)
     asked = max(map(len, values.values()), default=0)

@@ -55,7 +55,9 @@ def test_how_many_documents_a_limit_means(documents, limit, expected):
                 2,
             )
         ],
-        f"{TASK}bleu_metric_bootstrap_cap": [({"bleu,none": [0.5, 0.6, 0.7]}, 200, {"bleu,none": pytest.approx(0.6)}, 3)],
+        f"{TASK}bleu_metric_bootstrap_cap": [
+            ({"bleu,none": [0.5, 0.6, 0.7]}, 200, {"bleu,none": pytest.approx(0.6)}, 3)
+        ],
     },
 )
 def test_the_numbers_of_a_task(values, iterations, expected, documents):
@@ -126,9 +128,7 @@ HELD = "TestGetResultsData::test_"
             ([T1], IN_GROUP, f"{block}/grp/name", "grp") for block in ("results", "groups")
         ],
         f"{BLOCKS}results_contain_task_metrics": [([T1], [], "results/t1/acc,none", pytest.approx(2 / 3))],
-        f"{BLOCKS}n_samples_effective_from_sample_len": [
-            ([T1], [], "n-samples/t1", {"original": 100, "effective": 3})
-        ],
+        f"{BLOCKS}n_samples_effective_from_sample_len": [([T1], [], "n-samples/t1", {"original": 100, "effective": 3})],
         f"{BLOCKS}groups_key_present_when_group_has_aggregation": [([T1], IN_GROUP, "groups/grp/name", "grp")],
         f"{BLOCKS}higher_is_better_propagated_to_groups": [([T1], IN_GROUP, "higher_is_better/grp", {"acc": True})],
         "TestCollectResultsNSamples::test_n_samples_effective_equals_sample_len": [

@@ -70,7 +70,11 @@ Q1A1 = [Turn("user", "Q1", " "), Turn("assistant", "A1", "\n\n")]
             ([*Q1A1, Turn("user", "Q2", " "), Turn("assistant", "Final")], ONE_TURN, [U("Q1 A1\n\nQ2"), A("Final")])
         ],
         f"{SINGLE}preserves_system_message": [
-            ([Turn("system", "You are helpful"), Turn("user", "Question")], ONE_TURN, [S("You are helpful"), U("Question")])
+            (
+                [Turn("system", "You are helpful"), Turn("user", "Question")],
+                ONE_TURN,
+                [S("You are helpful"), U("Question")],
+            )
         ],
         f"{SINGLE}system_with_assistant_ending": [
             (
@@ -247,9 +251,7 @@ def contexts(doc, examples, fields, manner=PLAIN):
             )
         ],
         f"{CONTEXT}two_shot_format": [(Q3, [Q1, Q2], {}, PLAIN, "Q1 A1\n\nQ2 A2\n\nQ3")],
-        f"{CONTEXT}with_system_instruction": [
-            (Q1, [], {}, Manner(system="Be helpful.\n"), "Be helpful.\nQ1")
-        ],
+        f"{CONTEXT}with_system_instruction": [(Q1, [], {}, Manner(system="Be helpful.\n"), "Be helpful.\nQ1")],
         f"{CONTEXT}with_description": [(Q1, [], {"description": MATHS}, PLAIN, "Answer math questions.\nQ1")],
         f"{CONTEXT}system_instruction_and_description": [
             (

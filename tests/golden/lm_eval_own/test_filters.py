@@ -53,6 +53,8 @@ def test_one_response(settings, response, doc, expected):
     assert filtered(pipeline({"name": "one", "filter": [settings]}), [[response]], [doc]).values == [[expected]]
 
 
-@ported("test_registry.py", "function, expected", {"TestFilterRegistry::test_get_filter_callable": [(Louder, [["AB"]])]})
+@ported(
+    "test_registry.py", "function, expected", {"TestFilterRegistry::test_get_filter_callable": [(Louder, [["AB"]])]}
+)
 def test_a_filter_of_ones_own_is_used_as_it_is(function, expected):
     assert filtered(pipeline({"name": "one", "filter": [{"function": function}]}), [["ab"]], [{}]).values == expected

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from golden.lm_eval_own.made import group as of
 from golden.lm_eval_own.ported import ported
 
 from calipers.errors import InputError
+from calipers.jobs.lm_eval import groups
 from calipers.metrics.lm_eval_task import aggregate_group, leaves
 from calipers.tasks.lm_eval.groups import Group, Tasks
 
@@ -123,9 +125,7 @@ def test_values(rows, entries, expected):
     assert {key: found[key] for key in keys(found)} == pytest.approx(expected)
 
 
-@ported(
-    "test_group.py", "rows, tree, expected", {f"{EDGE}task_not_in_metrics": [(ALONE, ["task_a", "task_b"], 0.85)]}
-)
+@ported("test_group.py", "rows, tree, expected", {f"{EDGE}task_not_in_metrics": [(ALONE, ["task_a", "task_b"], 0.85)]})
 def test_a_task_without_a_row_is_passed_by(rows, tree, expected):
     found = aggregate_group("g", tree, rows, [{"metric": "acc"}])
     assert (found["acc,none"], found["sample_len"]) == (expected, 100)
@@ -231,6 +231,36 @@ def test_a_group_file(tmp_path, text, expected):
     found = group(tmp_path, text)
     metrics = [entry["metric"] for entry in found.aggregate_metric_list]
     assert (found.name, found.alias, metrics, found.metadata) == expected
+
+
+CHECKED = "TestAggMetricConfigValidation::test_"
+
+
+@ported("test_group.py", "how", {f"{CHECKED}invalid_aggregation_raises": [("median",)]})
+def test_a_group_has_no_other_aggregation_than_the_mean(tmp_path, how):
+    with pytest.raises(InputError, match=f"aggregation: is '{how}'; expected mean"):
+        group(tmp_path, f"group: g\naggregate_metric_list: [{{metric: acc, aggregation: {how}}}]")
+    with pytest.raises(InputError, match=f"aggregation is '{how}'; expected mean"):
+        aggregate_group("g", list(UNEVEN), UNEVEN, [{"metric": "acc", "aggregation": how}])
+
+
+@ported("test_group.py", "how, expected", {f"{CHECKED}callable_aggregation_allowed": [(max, 0.80)]})
+def test_a_function_may_stand_there_and_is_never_called(how, expected):
+    found = aggregate_group("g", list(UNEVEN), UNEVEN, [{"metric": "acc", "aggregation": how}])
+    assert found["acc,none"] == pytest.approx(expected)
+
+
+@ported(
+    "test_group.py",
+    "made, expected",
+    {
+        "TestGroup::test_get_all_groups_recursive": [
+            (of("parent", of("child", of("grandchild"))), ["child", "grandchild"])
+        ]
+    },
+)
+def test_the_groups_below_a_group(made, expected):
+    assert [one.name for one in groups([made])][1:] == expected
 
 
 @ported("test_group.py", "text", {f"{READ}missing_group_key": [("group_alias: nameless",)]})

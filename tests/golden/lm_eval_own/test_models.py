@@ -91,9 +91,7 @@ TEXT = holder(text_config=holder(max_position_embeddings=32768))
             (holder(max_position_embeddings=1200, text_config=TEXT.text_config), UNSET, 32768)
         ],
         f"{READS}config_wins_over_smaller_tokenizer": [(TEXT, 4096, 32768)],
-        f"{READS}attr_precedence": [
-            (holder(n_positions=1024, max_position_embeddings=2048, n_ctx=512), UNSET, 1024)
-        ],
+        f"{READS}attr_precedence": [(holder(n_positions=1024, max_position_embeddings=2048, n_ctx=512), UNSET, 1024)],
         f"{READS}skips_attrs_set_to_none": [(holder(n_positions=None, max_position_embeddings=4096), UNSET, 4096)],
         f"{READS}coerces_to_int": [(holder(max_position_embeddings=1200.0), UNSET, 1200)],
         f"{READS}falls_back_to_tokenizer": [(holder(), 8192, 8192)],

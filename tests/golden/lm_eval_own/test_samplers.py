@@ -11,7 +11,9 @@ from tasks.lm_eval.given import config, task
 from calipers.errors import InputError, UnknownName
 from calipers.tasks.lm_eval.fewshot import Sampler
 
-DOCS = [{"id": place, "q": word, "a": "x"} for place, word in enumerate(["first", "second", "third", "fourth", "fifth"])]
+DOCS = [
+    {"id": place, "q": word, "a": "x"} for place, word in enumerate(["first", "second", "third", "fourth", "fifth"])
+]
 MANY = [{"id": place, "q": f"doc_{place}", "a": "x"} for place in range(100)]
 OTHER = {"id": -1, "q": "other", "a": "x"}
 AT_RANDOM = "TestContextSampler::test_"
@@ -63,7 +65,8 @@ def test_different_seeds_draw_different_examples():
 def test_a_document_is_no_example_of_itself(sampler, doc, count):
     found = drawn(DOCS, count, 42, sampler=sampler, doc=DOCS[doc])
     assert found == [one for one in lots(42, DOCS, count + 1) if one != doc][:count]
-    assert len(found) == count and doc not in found
+    assert len(found) == count
+    assert doc not in found
 
 
 @ported(
@@ -120,7 +123,9 @@ def test_a_sampler_by_name(name):
     "test_samplers.py",
     "name, said",
     {
-        f"{NAMED}get_sampler_unknown_raises_keyerror": [("nonexistent_sampler", "no sampler named 'nonexistent_sampler'")],
+        f"{NAMED}get_sampler_unknown_raises_keyerror": [
+            ("nonexistent_sampler", "no sampler named 'nonexistent_sampler'")
+        ],
         f"{NAMED}get_sampler_error_lists_available": [("bad_name", "default")],
     },
 )

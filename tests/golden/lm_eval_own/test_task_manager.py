@@ -66,7 +66,8 @@ WITH_CODE = {
 @ported(FILE, "files", {f"{LOADER}without_function_resolution": [(WITH_CODE,)]})
 def test_a_function_is_read_as_a_name(tmp_path, files):
     found = read_task_file(folder(tmp_path, files) / "one.yaml").values["process_docs"]
-    assert isinstance(found, Function) and "utils.my_processor" in str(found)
+    assert isinstance(found, Function)
+    assert "utils.my_processor" in str(found)
 
 
 @ported(FILE, "files", {f"{LOADER}with_function_tag_resolved": [(WITH_CODE,)]})
@@ -335,4 +336,5 @@ def test_the_names_of_some_folders(tmp_path, roots, names):
 def test_a_tag_is_no_task(tmp_path, task, tag):
     found = Tasks([folder(tmp_path, LIBRARY)])
     assert found.heads[task].kind == "task"
-    assert tag in found.tags and tag not in found.heads
+    assert tag in found.tags
+    assert tag not in found.heads
