@@ -23,7 +23,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "tests" / "golden" / "lm_eval_own"
 PAGE = ROOT / "docs" / "benchmarks-lm-eval.md"
-sys.path.insert(0, str(ROOT / "tests"))
 
 
 def main(arguments: list[str]) -> int:
@@ -38,6 +37,7 @@ def main(arguments: list[str]) -> int:
     code = pytest.main([str(FOLDER), "-q", "-p", "no:cacheprovider", "--deselect", _OF_THE_PAGE], plugins=[counted])
     if code:
         return int(code)
+    sys.path.insert(0, str(ROOT / "tests"))
     ledger = import_module("golden.lm_eval_own.ledger")
     found = ledger.counts(counted.passed)
     print(ledger.line(found))

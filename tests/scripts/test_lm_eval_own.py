@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
-import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "scripts"))
-
-import lm_eval_own
+ROOT = Path(__file__).parents[2]
+_spec = importlib.util.spec_from_file_location("script_lm_eval_own", ROOT / "scripts" / "lm_eval_own.py")
+script = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(script)
 
 THEIRS = """
 import unittest
@@ -51,7 +52,7 @@ def test_tests_are_listed_as_pytest_finds_them(tmp_path):
         ("-c", "user.name=x", "-c", "user.email=x@y", "commit", "-q", "--allow-empty", "-mx"),
     ):
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
-    listed = json.loads(lm_eval_own._listed(tmp_path))
+    listed = json.loads(script._listed(tmp_path))
     assert listed["tests"] == {
         "models/test_one.py": ["test_alone", "TestMore::test_inherited", "TestMore::test_own", "Old::test_old"]
     }

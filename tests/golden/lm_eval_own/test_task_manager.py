@@ -283,11 +283,16 @@ def test_a_group_without_an_alias_goes_by_its_name(tmp_path, name):
     assert found.alias == name
 
 
-@ported(FILE, "name", {f"{BUILT}empty_group_has_no_children": [("empty_group",)]})
-def test_a_group_of_nothing_is_refused(tmp_path, name):
+def test_a_group_of_nothing_is_refused(tmp_path):
     """There it is a row without a number; docs/dialects.md says so."""
     with pytest.raises(InputError, match=r"empty_group\.yaml: task: is None; expected a list of tasks"):
-        Tasks([folder(tmp_path, FILES)]).find(name)
+        Tasks([folder(tmp_path, FILES)]).find("empty_group")
+
+
+def test_a_task_twice_in_one_group_is_refused_when_it_is_run(tmp_path):
+    """There it is asked once and counts twice; docs/dialects.md says so."""
+    with pytest.raises(InputError, match="simple_task: the task is asked for twice"):
+        leaves(Tasks([folder(tmp_path, FILES)]).find("mixed_members_group"))
 
 
 CUSTOM = f"task: arc_easy\nmetadata: {{version: 2.0}}\n{FIELDS}".replace("metric: acc,", "metric: f1,")
