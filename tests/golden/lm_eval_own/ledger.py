@@ -152,8 +152,8 @@ def section(found: Counts) -> str:
 Written by `python scripts/lm_eval_own.py --write`. lm-evaluation-harness has {len(TESTS)} tests of its own at commit
 `{THEIRS["commit"][:7]}`, version 0.4.13.dev0. Where they assert a number, an answer, a prompt, a draw or what a task
 file means, their inputs and expected values are cases of ours, in `tests/golden/lm_eval_own`: **{ported} tests, as
-{cases} cases**. All of them pass. Where a test takes documents or tokenizers from the hub, ours has made-up ones of the same
-form.
+{cases} cases**. All of them pass. Where a test takes documents or tokenizers from the hub, ours has made-up ones of
+the same form.
 
 | its file | tests | ported | as cases |
 |---|---|---|---|
