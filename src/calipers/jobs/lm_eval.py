@@ -37,6 +37,7 @@ from calipers.tasks.lm_eval.turns import PLAIN, Manner
 from calipers.tasks.task import Suite
 
 MOST_TOKENS: Final = 256  # of a completion, where a task does not say: lm-evaluation-harness' own
+LENGTHS: Final = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the first given counts
 DROPPED: Final = ("do_sample",)  # of generation_kwargs: says nothing to a server that temperature does not
 
 
@@ -133,16 +134,18 @@ def _asking(leaf: Leaf) -> dict[str, Any]:
 
 
 def _sampling(leaf: Leaf) -> dict[str, Any]:
-    """A task's ``generation_kwargs`` in our words; greedy unless it samples."""
+    """A task's ``generation_kwargs`` in our words; greedy unless it samples, whatever temperature it names."""
     place, given = leaf.file.place("generation_kwargs"), dict(leaf.config.generation_kwargs or {})
-    until, most = given.pop("until", None), given.pop("max_gen_toks", MOST_TOKENS)
+    until = given.pop("until", None)
+    lengths = {name: given.pop(name) for name in LENGTHS if name in given}
+    named, most = next(((name, one) for name, one in lengths.items() if one is not None), (LENGTHS[0], MOST_TOKENS))
     stops = [] if until is None else [until] if isinstance(until, str) else until
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
         raise InputError.at(f"{place}.until", f"is {until!r}", "expected a text or a list of texts")
     if not isinstance(most, int) or most < 1:
-        raise InputError.at(f"{place}.max_gen_toks", f"is {most!r}", "expected an integer >= 1")
-    temperature = given.pop("temperature", None)
-    if temperature is None and given.get("do_sample") is not True:
+        raise InputError.at(f"{place}.{named}", f"is {most!r}", "expected an integer >= 1")
+    temperature, samples = given.pop("temperature", None), given.get("do_sample")
+    if samples is False or (temperature is None and samples is not True):
         temperature = 0.0
     extra = {key: value for key, value in given.items() if key not in DROPPED}
     return {
