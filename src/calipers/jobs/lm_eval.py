@@ -21,6 +21,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.jobs.job import Job
 from calipers.jobs.lm_eval_chat import manner
 from calipers.jobs.lm_eval_class import judge_class
+from calipers.jobs.lm_eval_guide import with_guide_metrics
 from calipers.jobs.lm_eval_judge import VERIFIER, judge
 from calipers.jobs.lm_eval_likelihood import judge_likelihoods
 from calipers.jobs.lm_eval_sampling import sampling
@@ -51,12 +52,13 @@ class Wanted:
     samples: int | None = None  # of a document; None: as the task says
     seeds: Seeds = LOAD_SEEDS
     manner: Manner = PLAIN  # how its prompts are written
+    default_metrics: str = "release"  # of a task that names none; or those of the guide
 
 
 def wanted(job: Job) -> Wanted:
     """What a job says of its task."""
     told = job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples
-    return Wanted(*told, seeds=job.load_seeds, manner=manner(job))
+    return Wanted(*told, seeds=job.load_seeds, manner=manner(job), default_metrics=job.default_metrics)
 
 
 def is_task_file(path: str) -> bool:
@@ -209,6 +211,8 @@ def _configured(leaf: Leaf, wanted: Wanted) -> TaskConfig:
     asked = wanted.samples if leaf.config.output_type == GENERATION else None
     repeats = asked or leaf.config.repeats
     config = replace(leaf.config, num_fewshot=shots(leaf.config, wanted.num_fewshot), repeats=repeats)
+    if wanted.default_metrics == "guide" and not wanted.predict_only:
+        config = with_guide_metrics(config, leaf.file)
     with seeded(wanted.seeds):  # a module may draw while it is imported
         config = trusted(config, leaf.file, trust=wanted.trust, scored=not wanted.predict_only)
         rewind()

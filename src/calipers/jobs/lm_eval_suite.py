@@ -91,6 +91,10 @@ def _unused(task: LoadedTask) -> Iterator[str]:
         more = "a document may be an example in its own prompt, answer included, as in lm-evaluation-harness"
         yield f"{task.file.place('num_fewshot')}: {told}, and {more}; set fewshot_split to another split to prevent it"
     inside = task.file.place("filter_list")
+    for number, one in enumerate(task.config.filter_list or ()):
+        if any(step["function"] == "decontaminate" for step in one["filter"]):
+            why = "lm-evaluation-harness 0.4.13 has no code for it"
+            yield f"{inside}[{number}]: decontaminate keeps every response: {why}"
     pipelines = [(one.get("metric_list"), f"{inside}[{n}]") for n, one in enumerate(task.config.filter_list or ())]
     for listed, place in [(task.config.metric_list, task.file.place("metric_list")), *pipelines]:
         names = [one.get("metric") for one in listed or ()]

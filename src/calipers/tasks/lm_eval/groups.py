@@ -123,7 +123,7 @@ class Tasks:
         return Group(
             name,
             str(values.get("group_alias") or name),
-            members,
+            list({node.name: node for node in members}.values()),  # listed twice is one member, the last, as there
             _entries(file),
             values.get("metadata") or {},
         )
@@ -177,13 +177,14 @@ def _class(file: TaskFile, overrides: Mapping[str, Any]) -> Leaf:
 def _entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
     """What a group aggregates, checked before anything is run: every entry names a metric, and says how.
 
-    lm-evaluation-harness takes a function for the aggregation, never calls it, and takes the mean; so do we.
+    lm-evaluation-harness takes a function for the aggregation, never calls it, and takes the mean; so do we. It also
+    takes one for the metric, which is the name of no number of any task: such an entry has no value.
     """
     entries, place = file.values.get("aggregate_metric_list"), file.place("aggregate_metric_list")
     several = [] if entries is None else entries if isinstance(entries, list) else [entries]
     for number, entry in enumerate(several):
         here = f"{place}[{number}]"
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), str):
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), (str, Function)):
             raise InputError.at(here, f"is {shown(entry)}", "expected a mapping with metric: NAME")
         for key in entry:
             if key not in AGGREGATING:
@@ -200,7 +201,8 @@ def _entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
             raise InputError.at(
                 f"{here}.filter_list", f"is {shown(pipelines)}", "expected a pipeline, or a list of them"
             )
-    return [{**entry, "aggregation": "mean"} if "aggregation" in entry else entry for entry in several]
+    told = ({**entry, "metric": str(entry["metric"])} for entry in several)
+    return [{**entry, "aggregation": "mean"} if "aggregation" in entry else entry for entry in told]
 
 
 def _first(found: Iterator[Head]) -> dict[str, Head]:
