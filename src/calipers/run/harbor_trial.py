@@ -139,7 +139,10 @@ def run_trial(
     }
     recipe = recipe_of(task)
     networked = "no-network" not in (task.config.environment.network_mode, task.config.agent.network_mode)
-    room = Room(hidden=[task.path.parent, *hidden], network=networked, memory=task.config.environment.memory_mb)
+    asked = task.config.environment
+    room = Room(
+        hidden=[task.path.parent, *hidden], network=networked, memory=asked.memory_mb, files=asked.storage_mb
+    )
     rooms.admit(room)
     trial = None
     try:
