@@ -1,20 +1,24 @@
 """Whether a key stands twice in a record, found out by counting.
 
-A decoder keeps the last of two values and says nothing. In JSON every key is followed by a colon, and
-before that colon stands a quote or a blank; so the colons with such a byte before them are at least as
-many as the keys. Where they are exactly as many as the values that were decoded, no key stands twice.
-Texts hold such colons, too: those within values that were kept as raw bytes are counted apart.
+A decoder keeps the last of two values and says nothing. In JSON every key is followed by a colon, so the
+colons are at least as many as the keys. Where they are exactly as many as the values that were decoded, no
+key stands twice. Texts and nested values hold colons, too: those within values that were kept as raw bytes are
+counted apart. Where a name or a time beside them holds a colon, only colons with a quote or a blank before them
+are counted: there is one after each key. Where that does not prove it either, the lines are looked at.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from calipers.errors import InputError
 
 _COLON: Final = ord(":")
 _AFTER_QUOTE: Final = ord('"') + 1  # a quote, every blank, and the exclamation mark, which does no harm
@@ -28,36 +32,101 @@ class Colons:
 
     def count(self, octets: NDArray[np.uint8]) -> int:
         """Colons with a quote or a blank before them."""
-        size = max(len(octets) - 1, 0)
-        if self._room.shape[1] < size:
-            self._room = np.empty((2, 2 * size), dtype=np.bool_)
-        ends, colons = self._room[:, :size]
+        ends, colons = self._rooms(max(len(octets) - 1, 0))
         np.less(octets[:-1], _AFTER_QUOTE, out=ends)
         np.equal(octets[1:], _COLON, out=colons)
         np.logical_and(ends, colons, out=ends)
         return int(np.count_nonzero(ends))
 
-    def within(self, raws: Iterable[Any]) -> int:
-        """The same within values, which are bytes."""
-        return self.count(np.frombuffer(b"".join(raws), dtype=np.uint8))
-
     def once(self, octets: NDArray[np.uint8], keys: int, raw_columns: Sequence[Sequence[Any]]) -> bool:
         """Whether so many keys are all there are in a block; False where counting does not prove it."""
-        found = self.count(octets)
+        found = self._colons(octets)
         if found == keys:
             return True
-        return found - self.within(chain(*raw_columns)) == keys
+        within = np.frombuffer(b"".join(chain(*raw_columns)), dtype=np.uint8)
+        return found - self._colons(within) == keys or self.count(octets) - self.count(within) == keys
+
+    def _colons(self, octets: NDArray[np.uint8]) -> int:
+        """All colons: half the work of those that may end a key."""
+        return int(np.count_nonzero(np.equal(octets, _COLON, out=self._rooms(len(octets))[0])))
+
+    def _rooms(self, size: int) -> NDArray[np.bool_]:
+        if self._room.shape[1] < size:
+            self._room = np.empty((2, 2 * size), dtype=np.bool_)
+        return self._room[:, :size]
 
 
-def twice(line: bytes, inside: Collection[str] = ()) -> str | None:
-    """The first key that stands twice at the top of a record, or in one of these objects of it."""
-    pairs: list[tuple[str, Any]] = json.loads(line, object_pairs_hook=list, parse_int=str, parse_float=str)
-    for held in (pairs, *(value for key, value in pairs if key in inside and isinstance(value, list))):
-        seen: set[str] = set()
-        for entry in held:
-            if isinstance(entry, tuple):
-                key = str(entry[0])
-                if key in seen:
-                    return key
-                seen.add(key)
+class Doubled:
+    """A hook for Python's decoder: objects as dicts, and whether a key stands twice in one of them."""
+
+    def __init__(self) -> None:
+        self.found = False
+
+    def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """An object."""
+        found = dict(pairs)
+        self.found = self.found or len(found) < len(pairs)
+        return found
+
+
+def twice(text: bytes | str, inside: Collection[str] = ()) -> str | None:
+    """The first key that stands twice at the top of a record, or anywhere within these values of it.
+
+    A value within another has both their names, with a point between them.
+    """
+    pairs: Any = json.loads(text, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
+    found = _again(pairs) if isinstance(pairs, _Pairs) else None
+    if found is not None:
+        return found
+    values = (value for path in inside for value in _reached(pairs, path.split(".")))
+    return next((key for value in values if (key := _within(value)) is not None), None)
+
+
+def said_twice(key: str) -> tuple[str, str]:
+    """What is wrong with a record that has a key twice, and what would be right."""
+    return f"key {json.dumps(key, ensure_ascii=False)} stands twice", "expected it once"
+
+
+def refuse_twice(text: bytes, place: str, inside: Collection[str] = ()) -> None:
+    """InputError for a small document with a key twice at its top, or anywhere within these values of it.
+
+    What is no JSON is left to who reads it.
+    """
+    odd, key = Doubled(), None
+    with suppress(ValueError, RecursionError):
+        json.loads(text, object_pairs_hook=odd)
+        key = twice(text, inside) if odd.found else None
+    if key is not None:
+        raise InputError.at(place, *said_twice(key))
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as its pairs of key and value, so that it can be told from a list."""
+
+
+def _reached(value: Any, path: Sequence[str]) -> Iterator[Any]:
+    """The values that a path of names leads to; a name may stand twice."""
+    if not path:
+        yield value
+    elif isinstance(value, _Pairs):
+        for name, inner in value:
+            if name == path[0]:
+                yield from _reached(inner, path[1:])
+
+
+def _again(pairs: _Pairs) -> str | None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            return key
+        seen.add(key)
     return None
+
+
+def _within(value: Any) -> str | None:
+    """The first key that stands twice in a value, however deep."""
+    if not isinstance(value, list):
+        return None
+    found = _again(value) if isinstance(value, _Pairs) else None
+    inner = (one[1] for one in value) if isinstance(value, _Pairs) else iter(value)
+    return found if found is not None else next((key for one in inner if (key := _within(one)) is not None), None)
