@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from calipers.readers.gather import BadRow, Gather
@@ -17,9 +19,10 @@ from calipers.readers.jsonl import Block, LineError, filled, one_a_line
 from calipers.readers.nemo_gym_cells import REWARD, Cells
 from calipers.readers.nemo_gym_line import BAD, check_once, decoded
 from calipers.readers.nemo_gym_rows import ROLLOUT, GymRows, Keys, overlaid
-from calipers.readers.nemo_gym_schema import KILLED, Decoded, Schema, read_raws
+from calipers.readers.nemo_gym_schema import KILLED, Schema, usages
 from calipers.readers.nemo_gym_taking import GymPart, Taking, keys_of, take_records
 from calipers.readers.schema import MOST_COLUMNS, MOST_KEYS
+from calipers.readers.twice import Ends, once_by_raws
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.part import Labels, Places
 from calipers.rollouts.record import CODE, UNSTATED
@@ -42,7 +45,7 @@ class GymLines:
         self._places = Places(path)
         self._raws = _raws(names, labels)
         self._schema = Schema(set(self._raws.values()))
-        self._taking, self._gather = Taking(routed=True), Gather()
+        self._taking, self._gather, self._ends = Taking(routed=True), Gather(), Ends()
         self._offset = start
         self._blocks: list[tuple[int, int]] = []  # (first row, its block's first byte)
 
@@ -54,18 +57,18 @@ class GymLines:
             self._offset += len(block)
         octets = np.frombuffer(block, dtype=np.uint8)
         ends = np.flatnonzero(octets == _NEWLINE)
-        found = self._columns(block, octets, ends)
+        found = self._structs(block, octets, ends)
         if found is None:
             self._take_slowly(block)
-        elif found.columns:
-            if not found.once:
-                self._refuse_twice(block)
+        elif found:
             self._places.add(rows, self.lines + 1)
-            for (what, key), column in zip(self._schema.fields, found.columns, strict=True):
+            columns = list(zip(*map(astuple, found), strict=True))
+            if not self._ends.once(octets, self._schema.given(columns)):
+                self._refuse_twice(block)
+            for (what, key), column in zip(self._schema.fields, columns, strict=True):
                 self._take(what, key, column)
-            self._take_usage(found.usage)
-            self._taking.end_block(len(found.columns[0]))
-            self._gather.rows += len(found.columns[0])
+            self._taking.end_block(len(found))
+            self._gather.rows += len(found)
         self.lines += len(ends)
 
     def finish(self) -> GymPart:
@@ -98,25 +101,26 @@ class GymLines:
     def _line(self, row: int) -> int:
         return int(self._places.of(row).rpartition(":")[2])
 
-    def _columns(self, block: Block, octets: NDArray[np.uint8], ends: Ints) -> Decoded | None:
+    def _structs(self, block: Block, octets: NDArray[np.uint8], ends: Ints) -> list[Any] | None:
         """The rows of a block in which each line is one plain row; None for any other."""
         try:
             if octets.max(initial=0) > _LAST_ASCII:
                 utf_8_decode(block, "strict", True)  # what is skipped unread must be UTF-8 too
-            found = self._schema.read(block)
+            found: list[Any] = self._schema.decoder.decode_lines(block)
         except BAD:
             if not self._learn(block):
                 return None
             try:
-                found = self._schema.read(block)
+                found = self._schema.decoder.decode_lines(block)
             except BAD:
                 return None
-        return found if one_a_line(octets, ends, len(found.columns[0]) if found.columns else 0) else None
+        return found if one_a_line(octets, ends, len(found)) else None
 
     def _refuse_twice(self, block: Block) -> None:
         """LineError for the first line with a key twice; counting alone could not tell."""
         for number, line in filled(block, self.lines):
-            check_once(number, line)
+            if not once_by_raws(line, "response", "usage"):
+                check_once(number, line)
 
     def _learn(self, block: Block) -> bool:
         """Widen the schema to the lines that do not fit it; False when one never will."""
@@ -157,22 +161,21 @@ class GymLines:
 
     def _take(self, what: str, key: str, column: Sequence[Any]) -> None:
         if what == "raw":
-            self._take_labels(key, [bytes(raw) or None for raw in column])
-        if what in ("raw", "mixed"):
-            what, column = "number", read_raws(column)
-        if what in ("task", "rollout", "failure", "agent"):
-            self._put(what, key, column)
-        elif what == "number":
-            self._put("top", key, column)
-
-    def _take_usage(self, columns: Sequence[Sequence[Any]]) -> None:
-        for (name, kinds), column in zip(self._schema.usage.items(), columns, strict=False):
-            if "number" in kinds or name in self._schema.kinds:  # else it neither counts nor hides a number
-                self._put("usage", name, column if kinds <= {"number"} else read_raws(column))
-
-    def _put(self, what: str, key: str, column: Sequence[Any]) -> None:
+            raws = [bytes(raw) or None for raw in column]
+            self._take_labels(key, raws)
+            what, column = "number", [UNSET if raw is None else msgspec.json.decode(raw) for raw in raws]
         try:
-            self._taking.take(what, key, column)
+            if what in ("task", "rollout", "failure"):
+                self._taking.take(what, key, column)
+            elif what == "agent":
+                self._taking.take(what, key, [held.name if held else None for held in column])
+            elif what == "number":
+                self._taking.take("top", key, column)
+            elif what == "response" and self._schema.usage:
+                rows = usages(column, len(self._schema.usage))
+                for (name, kinds), values in zip(self._schema.usage.items(), zip(*rows, strict=True), strict=True):
+                    if "number" in kinds or name in self._schema.kinds:  # else it neither counts nor hides a number
+                        self._taking.take("usage", name, values)
         except ValueError as error:
             row, wrong, right = error.args
             raise LineError(self._line(self._taking.cells.rows + row), wrong, right) from None
@@ -243,7 +246,7 @@ def _raws(names: Mapping[str, str], labels: Collection[str]) -> dict[str, str]:
 def _fits(schema: Schema, line: bytes) -> bool:
     try:
         line.decode()
-        schema.read(line)
+        schema.decoder.decode(line)
     except BAD:
         return False
     return True

@@ -9,18 +9,18 @@ import msgspec
 
 from calipers.readers.files import BOM, Source, line_blocks
 from calipers.readers.jsonl import UNREADABLE, LineError, unreadable
-from calipers.readers.nemo_gym_schema import AGENT, FAILURE, KILLED, Unfit
+from calipers.readers.nemo_gym_schema import FAILURE, KILLED
 from calipers.readers.twice import Doubled, said_twice, twice
 
 _DICT = msgspec.json.Decoder(dict[str, Any])
-BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Unfit)
+BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What a decoder says of a line it cannot read."""
 
 
 def check_once(number: int, line: bytes) -> None:
-    """LineError for a line with a key twice: at its top, in its agent or in the usage of its response."""
+    """LineError for a line with a key twice: at its top, or in the usage of its response."""
     try:
-        key = twice(line, (AGENT, "response.usage"))
+        key = twice(line, ("response.usage",))
     except RecursionError as error:
         raise LineError(number, *unreadable(error)) from None
     if key is not None:

@@ -10,17 +10,26 @@ are counted: there is one after each key. Where that does not prove it either, t
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from calipers.errors import InputError
 
 _COLON: Final = ord(":")
+_QUOTE: Final = ord('"')
+_WORD: Final = 8  # bytes before the end of a key that are looked at
+_LETTERS: Final = 3  # of a key that are compared: one that is written by its number has its backslash in the word
+_BEFORE: Final = np.uint64(8 * (_WORD - _LETTERS))
+_ONES: Final = np.uint64(0x0101010101010101)
+_HIGHS: Final = np.uint64(0x8080808080808080)
+_BACKSLASHES: Final = np.uint64(ord("\\")) * _ONES
+_RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AFTER_QUOTE: Final = ord('"') + 1  # a quote, every blank, and the exclamation mark, which does no harm
 
 
@@ -28,15 +37,21 @@ class Colons:
     """Counts what may be the ends of keys; its room is kept from block to block."""
 
     def __init__(self) -> None:
-        self._room = np.empty((2, 0), dtype=np.bool_)
+        self._room: NDArray[np.bool_] = np.empty((2, 0), dtype=np.bool_)
 
     def count(self, octets: NDArray[np.uint8]) -> int:
         """Colons with a quote or a blank before them."""
-        ends, colons = self._rooms(max(len(octets) - 1, 0))
+        return int(np.count_nonzero(self.marked(octets)))
+
+    def marked(self, octets: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Where the quotes and blanks before colons are; gone with the next question."""
+        rooms = self._rooms(max(len(octets) - 1, 0))
+        ends: NDArray[np.bool_] = rooms[0]
+        colons: NDArray[np.bool_] = rooms[1]
         np.less(octets[:-1], _AFTER_QUOTE, out=ends)
         np.equal(octets[1:], _COLON, out=colons)
         np.logical_and(ends, colons, out=ends)
-        return int(np.count_nonzero(ends))
+        return ends
 
     def once(self, octets: NDArray[np.uint8], keys: int, raw_columns: Sequence[Sequence[Any]]) -> bool:
         """Whether so many keys are all there are in a block; False where counting does not prove it."""
@@ -54,6 +69,45 @@ class Colons:
         if self._room.shape[1] < size:
             self._room = np.empty((2, 2 * size), dtype=np.bool_)
         return self._room[:, :size]
+
+
+class Ends:
+    """Counts how often names are keys in a block, at whatever depth, by the last letters of each key.
+
+    For rows whose large nested values are passed over, so that nobody knows how many colons those hold: a key that
+    is met as often as there are values of it stands nowhere else, and so nowhere twice.
+    """
+
+    def __init__(self) -> None:
+        self._colons = Colons()
+
+    def once(self, octets: NDArray[np.uint8], given: Mapping[int, int]) -> bool:
+        """Whether keys with these `letters` are met so often; False also where one cannot be told."""
+        ends = np.flatnonzero(self._colons.marked(octets))  # of keys, or blanks before a colon
+        early = int(np.searchsorted(ends, _WORD))
+        early_words = [bytes(octets[:end]).rjust(_WORD, b"\0") for end in ends[:early].tolist()]
+        blank = ends[octets[ends] != _QUOTE]
+        if len(blank) and bool((octets[blank - 1] <= _QUOTE).any()):
+            return False  # a blank between a key and its colon
+        words = np.frombuffer(b"".join(early_words), dtype="<u8")
+        if early < len(ends):
+            each = np.ndarray((len(octets) - _WORD + 1,), np.dtype("<u8"), octets.data, strides=(1,))
+            words = np.concatenate([words, each[ends[early:] - _WORD]])
+        if bool(_has_backslash(words).any()):
+            return False  # one of these letters may be written by its number
+        last = (words >> _BEFORE).astype(np.uint32)
+        return all(int(np.count_nonzero(last == letters)) == count for letters, count in given.items())
+
+
+def letters(key: str) -> int:
+    """The last letters of a key as a number; the quote before a short one among them."""
+    return int.from_bytes(f'"{key}'.encode()[-_LETTERS:].rjust(_LETTERS, b"\0"), "little")
+
+
+def _has_backslash(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Whether one of the eight bytes of a word is a backslash."""
+    found = words ^ _BACKSLASHES
+    return np.asarray((found - _ONES) & ~found & _HIGHS, dtype=np.bool_)
 
 
 class Doubled:
@@ -98,6 +152,28 @@ def refuse_twice(text: bytes, place: str, inside: Collection[str] = ()) -> None:
         key = twice(text, inside) if odd.found else None
     if key is not None:
         raise InputError.at(place, *said_twice(key))
+
+
+def once_by_raws(line: bytes, *path: str) -> bool:
+    """Whether no key stands twice at the top of a line, nor in the object that a path of names leads to.
+
+    False where counting does not prove it, or there is something else.
+    """
+    try:
+        held: dict[str, Any] = _RAWS.decode(line)
+        if not counted_once(line, held):
+            return False
+        for name in path:
+            line = bytes(held.get(name, b"null"))
+            held = {} if line == b"null" else _RAWS.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return counted_once(line, held)
+
+
+def counted_once(text: bytes, held: Mapping[str, Any]) -> bool:
+    """Whether an object has no more keys than these, which were decoded to raw values; False where it is unproved."""
+    return text.count(b":") - b"".join(held.values()).count(b":") == len(held)
 
 
 class _Pairs(list[tuple[str, Any]]):
