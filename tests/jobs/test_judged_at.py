@@ -49,7 +49,11 @@ def job(tmp_path, monkeypatch):
 
     def made(**params):
         asked = {"judge_model": "openai/j", "rubric": "Is {answer} right for {question}?", **params}
-        row = {"task_id": "a", "instruction": "2 + 2?", "verifier": {"kind": "in_process", "fn_name": "llm_judge", "params": asked}}
+        row = {
+            "task_id": "a",
+            "instruction": "2 + 2?",
+            "verifier": {"kind": "in_process", "fn_name": "llm_judge", "params": asked},
+        }
         (tmp_path / "tasks.jsonl").write_text(json.dumps(row) + "\n")
         return Job("tasks.jsonl", "python/model.py:model")
 

@@ -3,6 +3,7 @@ import zipfile
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from calipers.errors import InputError
 from calipers.readers.jsonl import JsonLines, LineError
 from calipers.readers.nemo_gym_file import GymLines
 from calipers.readers.read import read
-from calipers.readers.twice import once_by_raws, refuse_twice, twice
+from calipers.readers.twice import Ends, letters, once_by_raws, refuse_twice, twice
 
 TEXT = 'he said "reward": 1, "x" : 2 ! : \\'
 FIRST = {"task": "a", "reward": 1, "model": "m", "completion": TEXT, "usage": {"input_tokens": 1}, "note": [{"x": 1}]}
@@ -147,6 +148,27 @@ GYM = {
     "response": {"id": "r", "output": [{"reward": 1, "text": TEXT}], "usage": {"input_tokens": 1, "details": {"n": 1}}},
     "agent_ref": {"name": "me"},
 }
+
+
+@pytest.mark.parametrize(
+    ("text", "once"),
+    [
+        ('{"reward":1,"call":{"arguments":"{\\"reward\\": 1, \\"x\\": 2}"},"id":"a"}', True),
+        ('{"id":"a\\n","reward":1}', True),
+        ('{"text":"\\n","id":"a","reward":1}', True),
+        ('{"id":"x : y","reward":1}', True),
+        ('{"id":"a","reward" :1}', False),
+        ('{"id":"a","reward":1,"in":{"reward":2}}', False),
+        ('{"i\\u0064":"a","reward":1}', False),
+        ('{"id":"a","reward":1,"rewa\\u0072d":1}', False),
+        ('{"id":"a","reward":1,"\\u0072eward":1}', False),
+    ],
+)
+def test_keys_are_counted_by_their_last_letters_where_that_proves_it(text, once):
+    given = {letters("reward"): 1, letters("id"): 1}
+    assert Ends().once(np.frombuffer(text.encode(), dtype=np.uint8), given) is once
+
+
 SPELT = {"plain": "reward", "first": "\\u0072eward", "last": "rewar\\u0064", "other": "note", "short": "n"}
 
 

@@ -28,7 +28,9 @@ _LETTERS: Final = 3  # of a key that are compared: one that is written by its nu
 _BEFORE: Final = np.uint64(8 * (_WORD - _LETTERS))
 _ONES: Final = np.uint64(0x0101010101010101)
 _HIGHS: Final = np.uint64(0x8080808080808080)
-_BACKSLASHES: Final = np.uint64(ord("\\")) * _ONES
+_BACKSLASH: Final = np.uint64(ord("\\"))
+_BACKSLASHES: Final = _BACKSLASH * _ONES
+_FIRST: Final = np.uint64(8 * (_WORD - 1))
 _RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AFTER_QUOTE: Final = ord('"') + 1  # a quote, every blank, and the exclamation mark, which does no harm
 
@@ -83,18 +85,15 @@ class Ends:
 
     def once(self, octets: NDArray[np.uint8], given: Mapping[int, int]) -> bool:
         """Whether keys with these `letters` are met so often; False also where one cannot be told."""
-        ends = np.flatnonzero(self._colons.marked(octets))  # of keys, or blanks before a colon
-        early = int(np.searchsorted(ends, _WORD))
-        early_words = [bytes(octets[:end]).rjust(_WORD, b"\0") for end in ends[:early].tolist()]
-        blank = ends[octets[ends] != _QUOTE]
+        ends = np.flatnonzero(self._colons.marked(octets))
+        quoted = octets[ends] == _QUOTE
+        blank = ends[~quoted]
         if len(blank) and bool((octets[blank - 1] <= _QUOTE).any()):
             return False  # a blank between a key and its colon
-        words = np.frombuffer(b"".join(early_words), dtype="<u8")
-        if early < len(ends):
-            each = np.ndarray((len(octets) - _WORD + 1,), np.dtype("<u8"), octets.data, strides=(1,))
-            words = np.concatenate([words, each[ends[early:] - _WORD]])
-        if bool(_has_backslash(words).any()):
-            return False  # one of these letters may be written by its number
+        words = _words(octets, ends[quoted])
+        words = words[words >> _FIRST != _BACKSLASH]  # behind a backslash a quote stands within a text
+        if any(map(_is_written_by_number, np.unique(words[_has_backslash(words)]).tolist())):
+            return False
         last = (words >> _BEFORE).astype(np.uint32)
         return all(int(np.count_nonzero(last == letters)) == count for letters, count in given.items())
 
@@ -104,10 +103,27 @@ def letters(key: str) -> int:
     return int.from_bytes(f'"{key}'.encode()[-_LETTERS:].rjust(_LETTERS, b"\0"), "little")
 
 
+def _words(octets: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The eight bytes before each end, as a number; where there are fewer, zeros come first."""
+    early = int(np.searchsorted(ends, _WORD))
+    first = b"".join(bytes(octets[:end]).rjust(_WORD, b"\0") for end in ends[:early].tolist())
+    words: NDArray[np.uint64] = np.frombuffer(first, dtype="<u8")
+    if early < len(ends):
+        each = np.ndarray((len(octets) - _WORD + 1,), np.dtype("<u8"), octets.data, strides=(1,))
+        words = np.concatenate([words, each[ends[early:] - _WORD]])
+    return words
+
+
 def _has_backslash(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Whether one of the eight bytes of a word is a backslash."""
     found = words ^ _BACKSLASHES
     return np.asarray((found - _ONES) & ~found & _HIGHS, dtype=np.bool_)
+
+
+def _is_written_by_number(word: int) -> bool:
+    """Whether a backslash stands within the key that ends here, so that its last letters may be other ones."""
+    octets = word.to_bytes(_WORD, "little")
+    return octets.rfind(b"\\") > octets.rfind(b'"')
 
 
 class Doubled:
