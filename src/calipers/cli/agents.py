@@ -72,7 +72,7 @@ def run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, A
                 given.get("out"),
             )
             with redirect_stdout(sys.stderr), Progress(unit="trials") as progress:
-                done = perform(asked, progress)
+                done = perform(asked, progress, lambda note: tell(f"note: {clean(note, None)}"))
             for note in done.notes:
                 tell(f"note: {clean(note, None)}")
             folder = str(done.folder)

@@ -11,7 +11,17 @@ from calipers.metrics.lm_eval_stderr import ITERATIONS
 from calipers.metrics.lm_eval_task import aggregate_task
 from calipers.readers.files import LARGEST_WHOLE, Source
 from calipers.readers.folders import with_folders
-from calipers.readers.lm_eval import OTHERS, decoded, is_results, results_beside, rows_of, samples_beside, task_of
+from calipers.readers.lm_eval import (
+    IN_RESULTS,
+    OTHERS,
+    decoded,
+    is_results,
+    results_beside,
+    rows_of,
+    samples_beside,
+    task_of,
+)
+from calipers.readers.twice import refuse_twice
 from calipers.reports.lm_eval import task_row
 from calipers.reports.lm_eval_table import table
 from calipers.scores.entries import KNOWN
@@ -99,7 +109,9 @@ def _results(path: str) -> dict[str, Any]:
 
 def _whole(path: str) -> dict[str, Any]:
     with Source(path) as source:
-        return decoded(source.everything(LARGEST_WHOLE)) or {}
+        text = source.everything(LARGEST_WHOLE)
+    refuse_twice(text, path, IN_RESULTS)
+    return decoded(text) or {}
 
 
 def _draws(beside: dict[str, Any]) -> int:

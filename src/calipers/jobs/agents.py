@@ -20,12 +20,13 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError
+from calipers.jobs.agents_folder import agent_endpoint, check_folder, find_folder, keep_identity
 from calipers.jobs.limit import first, limit_of
 from calipers.run.harbor_agents import COMMAND, NAMES, find_agent
 from calipers.run.harbor_engine import CHAT, ROOM, Engine, HarborError, find_engine, finished, run_job
 from calipers.run.harbor_job import Group, Job, locked, run_here, write_declined
 from calipers.run.harbor_trial import declined
-from calipers.run.identity import folder_name
+from calipers.run.resume import ENDPOINT
 from calipers.run.whole import put
 from calipers.tasks.harbor.dataset import METRIC, is_dataset, read_dataset
 from calipers.tasks.harbor.manifest import DATASET_TOML
@@ -83,8 +84,11 @@ def is_agents(benchmark: str, registry: str | None = None) -> bool:
     return is_dataset(benchmark) or (is_spec(benchmark) and (registry is not None or os.path.isdir(REGISTRY)))
 
 
-def perform(asked: Asked, progress: Progress) -> Performed:
-    """Run what is still owed. InputError or HarborError when nothing can run."""
+def perform(asked: Asked, progress: Progress, tell: Callable[[str], None] = lambda note: None) -> Performed:
+    """Run what is still owed. InputError or HarborError when nothing can run.
+
+    ``tell`` is called with what somebody should know before the first call.
+    """
     if asked.samples < 1:
         raise InputError.at("--samples", f"it is {asked.samples}", "expected at least 1")
     for name, value, least in (("--concurrency", asked.concurrent, 1), ("--retries", asked.retries, 0)):
@@ -94,8 +98,11 @@ def perform(asked: Asked, progress: Progress) -> Performed:
     engine = _engine(asked)
     _check_agent(asked, here=engine is None)
     who = "-".join(part for part in (asked.agent.partition(":")[0], asked.model) if part)
-    same = {"agent": asked.agent, "model": asked.model, "environment": asked.environment, "dataset": found.told}
-    folder = asked.out or Path(RUNS, folder_name(found.name, who, {**same, "sampling": dict(asked.sampling)}))
+    identity = _identity(asked, found)
+    folder, begins = (asked.out, []) if asked.out else find_folder(Path(RUNS), found.name, who, identity)
+    check_folder(folder, identity)
+    for note in begins:  # before the first call: a new run costs what the old one has paid for
+        tell(note)
     why = {task.name: reason for task in found.tasks if (reason := declined(task))} if in_rooms(asked) else {}
     notes += [f"{name}: not run: {reason}; --environment docker runs it, by Harbor" for name, reason in why.items()]
     able = [task for task in found.tasks if task.name not in why]
@@ -107,10 +114,24 @@ def perform(asked: Asked, progress: Progress) -> Performed:
         run_here(Job(folder / "1", found.name, able, *how, unable, found.path), progress)
     else:
         with locked(folder):
+            keep_identity(folder, identity)
             _count_in(folder, found, unable, asked)
             _by_harbor(engine, asked, _told(found, able, folder, some=bool(notes or asked.limit)), folder, progress)
             _count_in(folder, found, unable, asked)  # by the names that its trials have now
     return Performed(folder, notes, left_out=len(notes))
+
+
+def _identity(asked: Asked, found: _Set) -> dict[str, Any]:
+    """What makes two runs of agents the same run: who works on what, how, and where their model is asked."""
+    where = agent_endpoint(asked.agent, asked.model, asked.base_url if asked.agent == "chat" else None)
+    return {
+        "agent": asked.agent,
+        "model": asked.model,
+        "environment": asked.environment,
+        "dataset": found.told,
+        "sampling": dict(asked.sampling),
+        **({} if where is None else {ENDPOINT: where}),
+    }
 
 
 def _tasks(asked: Asked) -> tuple[_Set, list[str]]:

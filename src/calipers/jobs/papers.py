@@ -16,12 +16,16 @@ import msgspec
 from calipers import __version__
 from calipers.jobs.job import Job
 from calipers.run.endpoint import file_sha256, source_file
-from calipers.run.resume import ENDPOINT
+from calipers.run.resume import ENDPOINT, JUDGES
 from calipers.tasks.task import Suite, Task
 
 
-def identity(job: Job, suite: Suite, endpoint: str | None = None) -> dict[str, Any]:
+def identity(
+    job: Job, suite: Suite, endpoint: str | None = None, judges: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """What makes two runs the same run: what is asked, of whom and where, and how it is judged.
+
+    ``judges`` are the models that judge and where the environment says they are: the tasks name them, and no place.
 
     Not how much of it (samples, limit), how fast (concurrency, retries) or what is made of it (metrics).
     """
@@ -44,6 +48,7 @@ def identity(job: Job, suite: Suite, endpoint: str | None = None) -> dict[str, A
             "seed": job.seed,
         },
         "judged": not job.predict_only,
+        **({JUDGES: dict(judges)} if judges else {}),
     }
 
 

@@ -112,7 +112,7 @@ def perform(
     client = _client(job, suite, connection)
     order = shuffled(questions, job.seed)
     source = endpoint(job.model, job.base_url)
-    identity, path, begins = _place(job, papers.identity(job, suite, source), secrets)
+    identity, path, begins = _place(job, papers.identity(job, suite, source, _judged_at(questions, named)), secrets)
     _check_documents(path, suite)
     if tell is not None:  # before the first call: a new run costs what the old one has paid for
         for note in begins:
@@ -324,6 +324,15 @@ def _judges(
                     raise
                 doubts.append(str(error))
     return judges, [*doubts[:3], *([f"and {len(doubts) - 3} more tasks like these"] if len(doubts) > 3 else [])]
+
+
+def _judged_at(tasks: Sequence[Task], judges: Mapping[str, NamedVerifier]) -> dict[str, str]:
+    """The models that judge these tasks and where they are, as far as the environment alone says that."""
+    found: dict[str, str] = {}
+    for task in tasks:
+        where = getattr(judges.get(task.verifier or ""), "endpoints", None)
+        found |= where(task) if where is not None else {}
+    return dict(sorted(found.items()))
 
 
 def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Job) -> Headline | None:

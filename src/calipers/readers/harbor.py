@@ -14,7 +14,8 @@ from calipers.readers.harbor_folder import LOCK, RESULT, RETRIES, JobFolder, Unr
 from calipers.readers.harbor_part import Rows
 from calipers.readers.harbor_plan import JobPlan, Known, Result, TaskRef, Wanted, asked_for, decode_result
 from calipers.readers.harbor_rows import Row, Who, row_of, spent_with
-from calipers.readers.harbor_trial import own_word
+from calipers.readers.harbor_trial import READ, own_word
+from calipers.readers.twice import refuse_twice
 from calipers.rollouts.part import Part
 
 NAMED: Final = 10  # trials that have a note of their own, of many that are wrong alike
@@ -97,6 +98,7 @@ class _Reading:
         except InputError as error:
             self._unread.append((place, str(error)))
             return None
+        refuse_twice(raw or b"", path, READ)
         self._known.learn(trial)
         if trial.calipers is None and trial.exception_info is not None:
             trial.calipers = own_word(self._folder.held(place, OWN, LARGEST_OWN))

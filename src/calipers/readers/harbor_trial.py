@@ -72,6 +72,9 @@ WRITTEN: Final = "harbor.written"
 """The label of a trial's rewards as its file writes them: JSON of when it began, its name, and name -> text."""
 
 UNFINISHED: Final = "unfinished"
+READ: Final = ("agent_info", "agent_result", "verifier_result", "exception_info", "step_results", "calipers")
+"""What of a trial's result numbers are taken from: no key stands twice in it."""
+
 AGENT_CAUSED: Final = ("agent_exhausted_budget", "agent_refused_task")  # a reward given all the same is valid
 _CAUSE: Final = {name: cause for cause, names in CAUSES.items() for name in names}
 

@@ -8,8 +8,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from calipers.errors import InputError
+from calipers.readers.twice import counted_once, refuse_twice
 
 VERSION: Final = 2
+READ: Final = ("eval", "results", "error", "scores", "model_usage", "limit")
+"""What of a log or of a sample is read, but for what may hold anything."""
+
+_RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 
@@ -119,7 +124,30 @@ class Log(Header, gc=False):
 
 
 def decoded(text: bytes, kind: type[Kind], place: str) -> Kind:
-    """A part of a log; InputError where it is none. A NaN, as Python writes it, is a number here."""
+    """A part of a log; InputError where it is none, or has a key twice. A NaN, as Python writes it, is a number."""
+    found = _decoded(text, kind, place)
+    _check_once(text, place)
+    return found
+
+
+def _check_once(text: bytes, place: str) -> None:
+    """Refuse a key twice at the top, in a score, or in whatever else a number is taken from."""
+    try:
+        held = _RAWS.decode(text)
+        parts = [bytes(held[name]) for name in READ if name in held]
+        samples = msgspec.json.decode(held["samples"], type=list[msgspec.Raw] | None) if "samples" in held else []
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        refuse_twice(text, place, (*READ, "samples"))  # it says NaN
+        return
+    if not counted_once(text, held):
+        refuse_twice(text, place)
+    for part in parts:
+        refuse_twice(b'{"_":' + part + b"}", place, ("_",))
+    for sample in samples or ():
+        _check_once(bytes(sample), place)
+
+
+def _decoded(text: bytes, kind: type[Kind], place: str) -> Kind:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

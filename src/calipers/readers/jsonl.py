@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calipers.errors import InputError
 from calipers.readers.gather import BadRow, Gather, with_none
 from calipers.readers.schema import ABSENT, MOST_COLUMNS, MOST_KEYS, NOTHING, Schema, odd_key
-from calipers.readers.twice import Colons, twice
+from calipers.readers.twice import Colons, said_twice, twice
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import CODE, GROUP, UNSTATED, fault
@@ -147,7 +147,7 @@ class JsonLines:
             except RecursionError as error:
                 raise LineError(number, *unreadable(error)) from None
             if key is not None:
-                raise LineError(number, f"key {json.dumps(key, ensure_ascii=False)} stands twice", "expected it once")
+                raise LineError(number, *said_twice(key))
 
     def _take(self, what: str, name: str, column: Sequence[Any]) -> int:
         """Take in the block's values of a field; how many keys they stand for."""

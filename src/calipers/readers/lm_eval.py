@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,7 @@ from calipers.readers.divide import Progress
 from calipers.readers.files import BOM, LARGEST_WHOLE, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.readers.jsonl import JsonLines, LineError
 from calipers.readers.lm_eval_rows import LIKELIHOODS, Odd, finite, lost, sizes, with_odd
+from calipers.readers.twice import once_by_raws, refuse_twice, said_twice, twice
 from calipers.rollouts.part import Part
 
 KEYS: Final = frozenset({"doc_id", "doc", "resps", "filtered_resps"})
@@ -34,6 +35,9 @@ OTHERS: Final = frozenset(
         "scores_per_repeat",
     }
 )
+IN_RESULTS: Final = ("results", "groups", "group_subtasks", "versions", "n-shot", "higher_is_better")
+"""What of a results file numbers are taken from."""
+
 INVALID: Final = "[invalid]"
 UNNAMED: Final = "none"
 _TIME: Final = r"_(?P<time>\d{4}-\d\d-\d\dT[\d.:-]+)"
@@ -70,13 +74,13 @@ def is_results(head: bytes) -> bool:
 
 def read_samples(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a file of samples."""
-    task, model, fallbacks = _about(source.path)
+    told = _about(source.path)
     source.head = source.head.removeprefix(BOM)
     reader, odd = JsonLines(source.path, names, labels), Odd()
     try:
         for block in line_blocks(source.readinto):
-            lines = bytes(block).split(b"\n")
-            reader.read(b"\n".join([_record(line, task, model, fallbacks, odd) for line in lines]))
+            lines = enumerate(bytes(block).split(b"\n"), reader.lines + 1)
+            reader.read(b"\n".join([_record(line, number, told, odd) for number, line in lines]))
             progress(len(block))
         part = reader.finish()
     except LongLine:
@@ -89,7 +93,9 @@ def read_samples(source: Source, names: Mapping[str, str], labels: Collection[st
 
 def read_results(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts that a results file tells of: those in the files of samples beside it."""
-    progress(len(source.everything(LARGEST_WHOLE)))
+    text = source.everything(LARGEST_WHOLE)
+    refuse_twice(text.removeprefix(BOM), source.path, IN_RESULTS)
+    progress(len(text))
     beside = samples_beside(source.path)
     if not beside:
         right = "expected samples_*.jsonl of the same time beside it (lm_eval writes them with --log_samples)"
@@ -123,6 +129,10 @@ def rows_of(source: Source) -> Iterator[dict[str, Any]]:
                     raise InputError.at(
                         f"{source.path}:{number}", "no sample of lm-eval", "expected doc_id, resps, ..."
                     )
+                try:
+                    check_once(line, number)
+                except LineError as error:
+                    raise error.at(source.path) from None
                 yield row
 
 
@@ -143,14 +153,23 @@ def results_beside(path: str) -> dict[str, Any]:
         beside = os.path.join(folder, name)
         if os.path.isfile(beside) and os.path.getsize(beside) <= LARGEST_WHOLE:
             with open(beside, "rb") as file:
-                found = decoded(file.read())
+                text = file.read()
+            found = decoded(text)
             if found is not None and "results" in found:
+                refuse_twice(text, beside, IN_RESULTS)
                 return found
     return {}
 
 
-def _about(path: str) -> tuple[str, str | None, frozenset[str]]:
-    """(task, model, what its filters fall back to) of a file of samples."""
+class _About(NamedTuple):
+    """What is known of a file of samples beside its lines."""
+
+    task: str
+    model: str | None
+    fallbacks: frozenset[str]  # what its filters fall back to
+
+
+def _about(path: str) -> _About:
     task, beside = task_of(path), results_beside(path)
     model = beside.get("model_name")
     fallbacks = {INVALID}
@@ -159,14 +178,25 @@ def _about(path: str) -> tuple[str, str | None, frozenset[str]]:
         config = msgspec.convert(configs.get(task, {}) if isinstance(configs, dict) else {}, _Config)
         steps = [step for pipeline in config.filter_list or () for step in pipeline.filter or ()]
         fallbacks |= {step["fallback"] for step in steps if isinstance(step.get("fallback"), str)}
-    return task, model if isinstance(model, str) else None, frozenset(fallbacks)
+    return _About(task, model if isinstance(model, str) else None, frozenset(fallbacks))
 
 
-def _record(line: bytes, task: str, model: str | None, fallbacks: Collection[str], odd: Odd) -> bytes:
+def check_once(text: bytes, number: int) -> None:
+    """LineError for a sample with a key twice."""
+    if not once_by_raws(text):
+        key = None
+        with suppress(ValueError, RecursionError):
+            key = twice(text)
+        if key is not None:
+            raise LineError(number, *said_twice(key))
+
+
+def _record(line: bytes, number: int, told: _About, odd: Odd) -> bytes:
     """A sample as a record of ours; a bad line as it is, to be refused where it stands."""
     row = decoded(line) if line.strip() else None
     if row is None or not is_row(row):
         return line
+    check_once(line, number)
     scores: dict[str, float] = {}
     counts: dict[str, float] = {}
     for name, value in row.items():
@@ -177,12 +207,12 @@ def _record(line: bytes, task: str, model: str | None, fallbacks: Collection[str
             counts |= sizes(name, value)
             continue
         try:
-            number = float(value)
+            score = float(value)
         except OverflowError:  # an integer of hundreds of digits: refused as any number that no double holds
             return b'{"task":"","reward":1e999}'
-        if not math.isfinite(number):
-            odd.numbers.append((odd.rows, name, number))
-        scores[name] = number if math.isfinite(number) else 0.0
+        if not math.isfinite(score):
+            odd.numbers.append((odd.rows, name, score))
+        scores[name] = score if math.isfinite(score) else 0.0
     if not scores and "logprob" in counts:
         scores["reward"] = counts["logprob"] / max(1.0, counts.get("bytes", 1.0))
     answers = row["filtered_resps"]
@@ -190,11 +220,11 @@ def _record(line: bytes, task: str, model: str | None, fallbacks: Collection[str
     record = {
         "task": str(row["doc_id"]),
         "rewards": scores,
-        "outcome": "unparsed" if lost(answers, fallbacks) else None,
+        "outcome": "unparsed" if lost(answers, told.fallbacks) else None,
         "answer": answers[0] if isinstance(answers, list) and len(answers) == 1 else None,
         "agent": None if pipeline == UNNAMED else str(pipeline),
-        "model": model,
-        "dataset": task,
+        "model": told.model,
+        "dataset": told.task,
         "metadata": row["doc"] if isinstance(row["doc"], dict) else None,
         **counts,
     }

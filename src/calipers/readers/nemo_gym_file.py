@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from calipers.readers.gather import BadRow, Gather
 from calipers.readers.jsonl import Block, LineError, filled, one_a_line
 from calipers.readers.nemo_gym_cells import REWARD, Cells
-from calipers.readers.nemo_gym_line import BAD, decoded
+from calipers.readers.nemo_gym_line import BAD, check_once, decoded
 from calipers.readers.nemo_gym_rows import ROLLOUT, GymRows, Keys, overlaid
 from calipers.readers.nemo_gym_schema import KILLED, Schema, usages
 from calipers.readers.nemo_gym_taking import GymPart, Taking, keys_of, take_records
 from calipers.readers.schema import MOST_COLUMNS, MOST_KEYS
+from calipers.readers.twice import Ends, once_by_raws
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.part import Labels, Places
 from calipers.rollouts.record import CODE, UNSTATED
@@ -44,7 +45,7 @@ class GymLines:
         self._places = Places(path)
         self._raws = _raws(names, labels)
         self._schema = Schema(set(self._raws.values()))
-        self._taking, self._gather = Taking(routed=True), Gather()
+        self._taking, self._gather, self._ends = Taking(routed=True), Gather(), Ends()
         self._offset = start
         self._blocks: list[tuple[int, int]] = []  # (first row, its block's first byte)
 
@@ -61,7 +62,9 @@ class GymLines:
             self._take_slowly(block)
         elif found:
             self._places.add(rows, self.lines + 1)
-            columns = zip(*map(astuple, found), strict=True)
+            columns = list(zip(*map(astuple, found), strict=True))
+            if not self._ends.once(octets, self._schema.given(columns)):
+                self._refuse_twice(block)
             for (what, key), column in zip(self._schema.fields, columns, strict=True):
                 self._take(what, key, column)
             self._taking.end_block(len(found))
@@ -112,6 +115,12 @@ class GymLines:
             except BAD:
                 return None
         return found if one_a_line(octets, ends, len(found)) else None
+
+    def _refuse_twice(self, block: Block) -> None:
+        """LineError for the first line with a key twice; counting alone could not tell."""
+        for number, line in filled(block, self.lines):
+            if not once_by_raws(line, "response", "usage"):
+                check_once(number, line)
 
     def _learn(self, block: Block) -> bool:
         """Widen the schema to the lines that do not fit it; False when one never will."""

@@ -10,16 +10,28 @@ import msgspec
 from calipers.readers.files import BOM, Source, line_blocks
 from calipers.readers.jsonl import UNREADABLE, LineError, unreadable
 from calipers.readers.nemo_gym_schema import FAILURE, KILLED
+from calipers.readers.twice import Doubled, said_twice, twice
 
 _DICT = msgspec.json.Decoder(dict[str, Any])
 BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What a decoder says of a line it cannot read."""
 
 
-def decoded(number: int, line: bytes) -> dict[str, Any]:
-    """A line as Python reads JSON; LineError for one that is no row."""
+def check_once(number: int, line: bytes) -> None:
+    """LineError for a line with a key twice: at its top, or in the usage of its response."""
     try:
-        row = json.loads(line.decode())
+        key = twice(line, ("response.usage",))
+    except RecursionError as error:
+        raise LineError(number, *unreadable(error)) from None
+    if key is not None:
+        raise LineError(number, *said_twice(key))
+
+
+def decoded(number: int, line: bytes) -> dict[str, Any]:
+    """A line as Python reads JSON; LineError for one that is no row, or has a key twice."""
+    odd = Doubled()
+    try:
+        row = json.loads(line.decode(), object_pairs_hook=odd)
         json.dumps(row, ensure_ascii=False).encode()
     except UNREADABLE as error:
         raise LineError(number, *unreadable(error)) from None
@@ -27,6 +39,8 @@ def decoded(number: int, line: bytes) -> dict[str, Any]:
         raise LineError(number, "a number is out of range", "expected an integer of at most 64 bits") from None
     if not isinstance(row, dict):
         raise LineError(number, "a rollout is no object", "expected one JSON object a line")
+    if odd.found:
+        check_once(number, line)
     return row
 
 

@@ -7,6 +7,7 @@ null stands apart from one that is absent.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
@@ -18,6 +19,7 @@ from msgspec.structs import astuple
 from calipers.readers.nemo_gym_cells import REWARD
 from calipers.readers.nemo_gym_rows import ROLLOUT, TASK
 from calipers.readers.schema import NOTHING, odd_key
+from calipers.readers.twice import letters
 
 AGENT: Final = "agent_ref"
 FAILURE: Final = "_ng_failure_class"
@@ -72,6 +74,17 @@ class Schema:
         top = (kinds for key, kinds in self.kinds.items() if key not in (TASK, ROLLOUT))
         return sum("number" in kinds for kinds in (*top, *self.usage.values()))
 
+    def given(self, columns: Sequence[Sequence[Any]]) -> dict[int, int]:
+        """How many keys with the same last letters there are in the columns of a block, those of usage among them."""
+        found = Counter[int]()
+        for (what, key), column in zip(self.fields, columns, strict=True):
+            found[letters(key)] += sum(map(bool, map(len, column))) if what == "raw" else _given(column)
+            if what == "response" and self.usage:
+                inner = zip(*usages(column, len(self.usage)), strict=True)
+                for name, values in zip(self.usage, inner, strict=True):
+                    found[letters(name)] += _given(values)
+        return found
+
     def rebuild(self) -> None:
         """Make the decoder for what is known now; `fields` says what stands where in its rows."""
         self.fields: list[tuple[str, str]] = [("task", TASK), ("rollout", ROLLOUT)]  # (what, key)
@@ -112,6 +125,11 @@ def usages(responses: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
     except (AttributeError, TypeError):  # some have no usage, or are no response at all
         nothing = (UNSET,) * size
         return [astuple(held.usage) if held and held.usage else nothing for held in responses]
+
+
+def _given(column: Sequence[Any]) -> int:
+    """How many values there are, null among them."""
+    return len(column) - list(map(type, column)).count(UnsetType)
 
 
 def _kind(value: Any) -> Collection[str]:

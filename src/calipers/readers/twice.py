@@ -1,22 +1,37 @@
 """Whether a key stands twice in a record, found out by counting.
 
-A decoder keeps the last of two values and says nothing. In JSON every key is followed by a colon, and
-before that colon stands a quote or a blank; so the colons with such a byte before them are at least as
-many as the keys. Where they are exactly as many as the values that were decoded, no key stands twice.
-Texts hold such colons, too: those within values that were kept as raw bytes are counted apart.
+A decoder keeps the last of two values and says nothing. In JSON every key is followed by a colon, so the
+colons are at least as many as the keys. Where they are exactly as many as the values that were decoded, no
+key stands twice. Texts and nested values hold colons, too: those within values that were kept as raw bytes are
+counted apart. Where a name or a time beside them holds a colon, only colons with a quote or a blank before them
+are counted: there is one after each key. Where that does not prove it either, the lines are looked at.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from calipers.errors import InputError
+
 _COLON: Final = ord(":")
+_QUOTE: Final = ord('"')
+_WORD: Final = 8  # bytes before the end of a key that are looked at
+_LETTERS: Final = 3  # of a key that are compared: one that is written by its number has its backslash in the word
+_BEFORE: Final = np.uint64(8 * (_WORD - _LETTERS))
+_ONES: Final = np.uint64(0x0101010101010101)
+_HIGHS: Final = np.uint64(0x8080808080808080)
+_BACKSLASH: Final = np.uint64(ord("\\"))
+_BACKSLASHES: Final = _BACKSLASH * _ONES
+_FIRST: Final = np.uint64(8 * (_WORD - 1))
+_RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _AFTER_QUOTE: Final = ord('"') + 1  # a quote, every blank, and the exclamation mark, which does no harm
 
 
@@ -24,40 +39,186 @@ class Colons:
     """Counts what may be the ends of keys; its room is kept from block to block."""
 
     def __init__(self) -> None:
-        self._room = np.empty((2, 0), dtype=np.bool_)
+        self._room: NDArray[np.bool_] = np.empty((2, 0), dtype=np.bool_)
 
     def count(self, octets: NDArray[np.uint8]) -> int:
         """Colons with a quote or a blank before them."""
-        size = max(len(octets) - 1, 0)
-        if self._room.shape[1] < size:
-            self._room = np.empty((2, 2 * size), dtype=np.bool_)
-        ends, colons = self._room[:, :size]
+        return int(np.count_nonzero(self.marked(octets)))
+
+    def marked(self, octets: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Where the quotes and blanks before colons are; gone with the next question."""
+        rooms = self._rooms(max(len(octets) - 1, 0))
+        ends: NDArray[np.bool_] = rooms[0]
+        colons: NDArray[np.bool_] = rooms[1]
         np.less(octets[:-1], _AFTER_QUOTE, out=ends)
         np.equal(octets[1:], _COLON, out=colons)
         np.logical_and(ends, colons, out=ends)
-        return int(np.count_nonzero(ends))
-
-    def within(self, raws: Iterable[Any]) -> int:
-        """The same within values, which are bytes."""
-        return self.count(np.frombuffer(b"".join(raws), dtype=np.uint8))
+        return ends
 
     def once(self, octets: NDArray[np.uint8], keys: int, raw_columns: Sequence[Sequence[Any]]) -> bool:
         """Whether so many keys are all there are in a block; False where counting does not prove it."""
-        found = self.count(octets)
+        found = self._colons(octets)
         if found == keys:
             return True
-        return found - self.within(chain(*raw_columns)) == keys
+        within = np.frombuffer(b"".join(chain(*raw_columns)), dtype=np.uint8)
+        return found - self._colons(within) == keys or self.count(octets) - self.count(within) == keys
+
+    def _colons(self, octets: NDArray[np.uint8]) -> int:
+        """All colons: half the work of those that may end a key."""
+        return int(np.count_nonzero(np.equal(octets, _COLON, out=self._rooms(len(octets))[0])))
+
+    def _rooms(self, size: int) -> NDArray[np.bool_]:
+        if self._room.shape[1] < size:
+            self._room = np.empty((2, 2 * size), dtype=np.bool_)
+        return self._room[:, :size]
 
 
-def twice(line: bytes, inside: Collection[str] = ()) -> str | None:
-    """The first key that stands twice at the top of a record, or in one of these objects of it."""
-    pairs: list[tuple[str, Any]] = json.loads(line, object_pairs_hook=list, parse_int=str, parse_float=str)
-    for held in (pairs, *(value for key, value in pairs if key in inside and isinstance(value, list))):
-        seen: set[str] = set()
-        for entry in held:
-            if isinstance(entry, tuple):
-                key = str(entry[0])
-                if key in seen:
-                    return key
-                seen.add(key)
+class Ends:
+    """Counts how often names are keys in a block, at whatever depth, by the last letters of each key.
+
+    For rows whose large nested values are passed over, so that nobody knows how many colons those hold: a key that
+    is met as often as there are values of it stands nowhere else, and so nowhere twice.
+    """
+
+    def __init__(self) -> None:
+        self._colons = Colons()
+
+    def once(self, octets: NDArray[np.uint8], given: Mapping[int, int]) -> bool:
+        """Whether keys with these `letters` are met so often; False also where one cannot be told."""
+        ends = np.flatnonzero(self._colons.marked(octets))
+        quoted = octets[ends] == _QUOTE
+        blank = ends[~quoted]
+        if len(blank) and bool((octets[blank - 1] <= _QUOTE).any()):
+            return False  # a blank between a key and its colon
+        words = _words(octets, ends[quoted])
+        words = words[words >> _FIRST != _BACKSLASH]  # behind a backslash a quote stands within a text
+        if any(map(_is_written_by_number, np.unique(words[_has_backslash(words)]).tolist())):
+            return False
+        last = (words >> _BEFORE).astype(np.uint32)
+        return all(int(np.count_nonzero(last == letters)) == count for letters, count in given.items())
+
+
+def letters(key: str) -> int:
+    """The last letters of a key as a number; the quote before a short one among them."""
+    return int.from_bytes(f'"{key}'.encode()[-_LETTERS:].rjust(_LETTERS, b"\0"), "little")
+
+
+def _words(octets: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The eight bytes before each end, as a number; where there are fewer, zeros come first."""
+    early = int(np.searchsorted(ends, _WORD))
+    first = b"".join(bytes(octets[:end]).rjust(_WORD, b"\0") for end in ends[:early].tolist())
+    words: NDArray[np.uint64] = np.frombuffer(first, dtype="<u8")
+    if early < len(ends):
+        each = np.ndarray((len(octets) - _WORD + 1,), np.dtype("<u8"), octets.data, strides=(1,))
+        words = np.concatenate([words, each[ends[early:] - _WORD]])
+    return words
+
+
+def _has_backslash(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Whether one of the eight bytes of a word is a backslash."""
+    found = words ^ _BACKSLASHES
+    return np.asarray((found - _ONES) & ~found & _HIGHS, dtype=np.bool_)
+
+
+def _is_written_by_number(word: int) -> bool:
+    """Whether a backslash stands within the key that ends here, so that its last letters may be other ones."""
+    octets = word.to_bytes(_WORD, "little")
+    return octets.rfind(b"\\") > octets.rfind(b'"')
+
+
+class Doubled:
+    """A hook for Python's decoder: objects as dicts, and whether a key stands twice in one of them."""
+
+    def __init__(self) -> None:
+        self.found = False
+
+    def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """An object."""
+        found = dict(pairs)
+        self.found = self.found or len(found) < len(pairs)
+        return found
+
+
+def twice(text: bytes | str, inside: Collection[str] = ()) -> str | None:
+    """The first key that stands twice at the top of a record, or anywhere within these values of it.
+
+    A value within another has both their names, with a point between them.
+    """
+    pairs: Any = json.loads(text, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
+    found = _again(pairs) if isinstance(pairs, _Pairs) else None
+    if found is not None:
+        return found
+    values = (value for path in inside for value in _reached(pairs, path.split(".")))
+    return next((key for value in values if (key := _within(value)) is not None), None)
+
+
+def said_twice(key: str) -> tuple[str, str]:
+    """What is wrong with a record that has a key twice, and what would be right."""
+    return f"key {json.dumps(key, ensure_ascii=False)} stands twice", "expected it once"
+
+
+def refuse_twice(text: bytes, place: str, inside: Collection[str] = ()) -> None:
+    """InputError for a small document with a key twice at its top, or anywhere within these values of it.
+
+    What is no JSON is left to who reads it.
+    """
+    odd, key = Doubled(), None
+    with suppress(ValueError, RecursionError):
+        json.loads(text, object_pairs_hook=odd)
+        key = twice(text, inside) if odd.found else None
+    if key is not None:
+        raise InputError.at(place, *said_twice(key))
+
+
+def once_by_raws(line: bytes, *path: str) -> bool:
+    """Whether no key stands twice at the top of a line, nor in the object that a path of names leads to.
+
+    False where counting does not prove it, or there is something else.
+    """
+    try:
+        held: dict[str, Any] = _RAWS.decode(line)
+        if not counted_once(line, held):
+            return False
+        for name in path:
+            line = bytes(held.get(name, b"null"))
+            held = {} if line == b"null" else _RAWS.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return counted_once(line, held)
+
+
+def counted_once(text: bytes, held: Mapping[str, Any]) -> bool:
+    """Whether an object has no more keys than these, which were decoded to raw values; False where it is unproved."""
+    return text.count(b":") - b"".join(held.values()).count(b":") == len(held)
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as its pairs of key and value, so that it can be told from a list."""
+
+
+def _reached(value: Any, path: Sequence[str]) -> Iterator[Any]:
+    """The values that a path of names leads to; a name may stand twice."""
+    if not path:
+        yield value
+    elif isinstance(value, _Pairs):
+        for name, inner in value:
+            if name == path[0]:
+                yield from _reached(inner, path[1:])
+
+
+def _again(pairs: _Pairs) -> str | None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            return key
+        seen.add(key)
     return None
+
+
+def _within(value: Any) -> str | None:
+    """The first key that stands twice in a value, however deep."""
+    if not isinstance(value, list):
+        return None
+    found = _again(value) if isinstance(value, _Pairs) else None
+    inner = (one[1] for one in value) if isinstance(value, _Pairs) else iter(value)
+    return found if found is not None else next((key for one in inner if (key := _within(one)) is not None), None)

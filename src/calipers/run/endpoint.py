@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from calipers.errors import InputError
-from calipers.run.clients.address import called, without_keys
+from calipers.run.clients.address import BASE_URL, called, without_keys
 
 _AT_ONCE = 4  # files of a checkpoint that are hashed at once
 _BLOB: Final = re.compile(r"[0-9a-f]{64}")  # the hub's cache names large files by their SHA-256
@@ -48,6 +48,14 @@ def endpoint(model: str, base_url: str | None) -> str | None:
     if kind == "hf":
         return f"sha256:{checkpoint_sha256(_checkpoint(name))}"
     return without_keys(base_url) if base_url else None
+
+
+def is_moved(model: str) -> bool:
+    """Whether the environment says where a model is served, rather than its kind."""
+    kind, _, name = model.strip().partition("/")
+    if kind == "openai":
+        return bool(os.environ.get(BASE_URL))
+    return kind == "litellm" and "://" in _by_litellm(name, None)
 
 
 def source_file(name: str) -> Path | None:

@@ -24,6 +24,7 @@ from calipers.run.endpoint import source_file
 from calipers.run.identity import MOST_DIFFERENCES, differences, folder_name
 
 ENDPOINT: Final = "endpoint"
+JUDGES: Final = "judges"
 SAME_MODEL: Final = "--same-model"
 EARLIER: Final = "the last start by an earlier version, which kept no others"
 _UNKNOWN: Final = f"{ENDPOINT}: not recorded"
@@ -139,6 +140,8 @@ def _others(own: Path, identity: Mapping[str, Any]) -> Iterator[tuple[Path, dict
 def _unlike(held: Mapping[str, Any], asked: Mapping[str, Any], place: str = "there") -> Iterator[str]:
     for told in differences(held, asked, place=place):
         unknown = ENDPOINT in asked and told.startswith(f"{ENDPOINT}: nothing ")
+        if told.startswith(f"{JUDGES}: nothing "):
+            told = f"{JUDGES}: not recorded {place}, {', '.join(asked[JUDGES].values())} asked"
         yield f"{_UNKNOWN} {place}, {asked[ENDPOINT]} asked" if unknown else told
 
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from calipers.errors import InputError, VerifierError
 from calipers.run.client import Completion, Connection, Request
+from calipers.run.endpoint import endpoint, is_moved
 from calipers.run.models import connect
 from calipers.run.secrets import Secrets
 from calipers.run.verifier import Verdict
@@ -50,6 +51,12 @@ class LLMJudge:
                 connect(spec, Connection(asked.base_url))  # nothing is sent
             except InputError as error:
                 raise InputError(f"task {task.id!r}: {error}") from error
+
+    def endpoints(self, task: Task) -> dict[str, str]:
+        """Where the environment says that the judges of a task are, without keys; a URL in the task is its content."""
+        asked = settings(task)
+        found = {} if asked.base_url else {spec: endpoint(spec, None) for spec in asked.judges if is_moved(spec)}
+        return {spec: where for spec, where in found.items() if where}
 
     def use(self, secrets: Secrets) -> Sitting:
         """The verifier for one run, which keeps its connections and adds its keys to the run's secrets."""
