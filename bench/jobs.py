@@ -47,7 +47,7 @@ def _nemo_gym(rows: int) -> Job:
     """Calipers on its own layout and, once it has a reader for it, on the very file NeMo Gym gets."""
     theirs, native = str(file("nemo_gym", rows)), str(file("nested", rows))
     files = {"native file": native}
-    if importlib.util.find_spec("calipers.readers.nemo_gym"):
+    if importlib.util.find_spec("calipers.systems.nemo_gym.read"):
         files["the same file"] = theirs
     return Job(
         f"nemo_gym-{rows}",

@@ -33,8 +33,8 @@ def put(path: Path, *rows: Any) -> str:
 
 def exported(*paths: str, **asked: Any) -> Any:
     """The metrics file that these files give, decoded."""
-    from calipers.dialects.nemo_gym_aggregate import entries_of, one_table
-    from calipers.reports.nemo_gym import file_chunks
+    from calipers.systems.nemo_gym.aggregate import entries_of, one_table
+    from calipers.systems.nemo_gym.report import file_chunks
 
     kept: list[Any] = []
     begin(paths, kept=kept, **asked)

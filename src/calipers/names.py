@@ -243,7 +243,7 @@ DIALECTS = Index(
     {
         "native": "calipers.dialects.dialect:NATIVE",
         "evsys": "calipers.dialects.evsys:EVSYS",
-        "nemo_gym": "calipers.dialects.nemo_gym:NEMO_GYM",
+        "nemo_gym": "calipers.systems.nemo_gym.words:NEMO_GYM",
         "lm_eval": "calipers.dialects.lm_eval:LM_EVAL",
         "harbor": "calipers.dialects.harbor:HARBOR",
     },

@@ -18,7 +18,7 @@ from gym import row
 from server.asking import server_file, spoken
 from server.running import running
 
-from calipers.compat.nemo_gym import base_resources_server
+from calipers.systems.nemo_gym.lent import base_resources_server
 
 PAGE = Path(__file__).parents[1] / "server" / "fixtures" / "math_server.py"
 ROWS = [row(task, n, float(n > task)) for task in range(3) for n in range(4)]

@@ -6,14 +6,12 @@ import pytest
 from gym import exported, plainly, put, row
 
 import calipers
-from calipers.dialects.nemo_gym import NEMO_GYM
-from calipers.dialects.nemo_gym_aggregate import Hooks, aggregate, aggregate_agents, by_agent, stripped
-from calipers.dialects.nemo_gym_inputs import Materializing, materialize
-from calipers.dialects.nemo_gym_profile import reward_profile
-from calipers.dialects.nemo_gym_words import STATISTICS
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.metrics import gym
 from calipers.readers.files import BLOCK
+from calipers.systems.nemo_gym import metrics
+from calipers.systems.nemo_gym.aggregate import Hooks, aggregate, aggregate_agents, by_agent, reward_profile, stripped
+from calipers.systems.nemo_gym.inputs import Materializing, materialize
+from calipers.systems.nemo_gym.words import NEMO_GYM, STATISTICS
 
 NAN = math.nan
 
@@ -95,7 +93,7 @@ def test_what_is_no_metric_here(tmp_path, name, said):
 
 
 def test_its_words():
-    assert STATISTICS == gym.STATISTICS  # written twice, so that a glossary need not load arithmetic
+    assert STATISTICS == metrics.STATISTICS  # written twice, so that a glossary need not load arithmetic
     assert NEMO_GYM.metrics["max/output_tokens"] == "max(column=output_tokens)"
     assert [name in NEMO_GYM.metrics for name in ("std/a/b", "std/", "p90/x", "reward")] == [True, False, False, False]
     with pytest.raises(UnknownName):

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from calipers.compat.lending import GYM, activate
-from calipers.dialects.nemo_gym_aggregate import Hooks, aggregate, aggregate_agents, by_agent, entries_of, one_table
 from calipers.readers.read import begin
-from calipers.reports.nemo_gym import encoded, file_chunks
+from calipers.systems.nemo_gym.aggregate import Hooks, aggregate, aggregate_agents, by_agent, entries_of, one_table
+from calipers.systems.nemo_gym.report import encoded, file_chunks
 
 
 def hooks(source):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calipers.compat.nemo_gym import reward_profile
+from calipers.systems.nemo_gym.lent import reward_profile
 
 MAJORITY = "compute_pass_majority_metrics"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from calipers.dialects.nemo_gym_inputs import Materializing, materialize
+from calipers.systems.nemo_gym.inputs import Materializing, materialize
 
 
 def materialized(vector):

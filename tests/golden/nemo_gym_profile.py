@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calipers.dialects.nemo_gym_profile import reward_profile
+from calipers.systems.nemo_gym.aggregate import reward_profile
 
 
 def profile(vector):

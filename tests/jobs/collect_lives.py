@@ -18,9 +18,9 @@ from pathlib import Path
 import aiohttp  # noqa: F401  loaded here once, not in every life
 import numpy  # noqa: F401
 
-from calipers.dialects.nemo_gym_inputs import Materializing
-from calipers.jobs.collect import collect
-from calipers.jobs.collecting import Collecting
+from calipers.systems.nemo_gym.collect.collect import collect
+from calipers.systems.nemo_gym.collect.request import Collecting
+from calipers.systems.nemo_gym.inputs import Materializing
 
 FOREVER = 60.0
 

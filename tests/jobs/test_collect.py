@@ -14,15 +14,15 @@ from run.agents import AgentServer, reward
 from run.weather import Forecast
 from run.weather import Server as Model
 
-from calipers.dialects.nemo_gym_inputs import Materializing
 from calipers.errors import ClientError, InputError, SandboxError, UnknownName
-from calipers.jobs.collect import collect
-from calipers.jobs.collecting import Collecting
-from calipers.readers import nemo_gym_file, nemo_gym_rows, nemo_gym_schema
 from calipers.rollouts.record import OUTCOMES
-from calipers.run import collect_row
-from calipers.run.collect_files import Files
 from calipers.sandbox.probing import attempt
+from calipers.systems.nemo_gym import read, wire
+from calipers.systems.nemo_gym.collect import row
+from calipers.systems.nemo_gym.collect.collect import collect
+from calipers.systems.nemo_gym.collect.files import Files
+from calipers.systems.nemo_gym.collect.request import Collecting
+from calipers.systems.nemo_gym.inputs import Materializing
 
 
 def asked(folder, places, repeats=2, **more) -> Collecting:
@@ -469,11 +469,11 @@ def test_the_built_in_agent_and_a_verifier_need_no_agent_server(tmp_path):
             )
         )
     assert found.complete
-    for row in rows(tmp_path / "r.jsonl"):
-        task, number = row["_ng_task_index"], row["_ng_rollout_index"]
+    for made in rows(tmp_path / "r.jsonl"):
+        task, number = made["_ng_task_index"], row["_ng_rollout_index"]
         text, _ = model.forecast.truth(f"What is {task} + {task * 7}?", number)
-        assert row["response"]["output"][0]["content"][0]["text"] == text
-        assert row["reward"] == float(text == str(task * 8))
+        assert made["response"]["output"][0]["content"][0]["text"] == text
+        assert made["reward"] == float(text == str(task * 8))
 
 
 def test_without_a_sandbox_no_model_is_asked(tmp_path, monkeypatch):
@@ -506,9 +506,9 @@ def test_tasks_without_a_target_are_told(tmp_path):
 
 
 def test_names_and_words_are_those_of_the_readers():
-    assert (collect_row.TASK, collect_row.ROLLOUT) == (nemo_gym_rows.TASK, nemo_gym_rows.ROLLOUT)
-    assert (collect_row.AGENT, collect_row.FAILURE) == (nemo_gym_schema.AGENT, nemo_gym_schema.FAILURE)
-    assert collect_row.KILLED == nemo_gym_schema.KILLED
+    assert (row.TASK, row.ROLLOUT) == (wire.TASK, wire.ROLLOUT)
+    assert (row.AGENT, row.FAILURE) == (wire.AGENT, wire.FAILURE)
+    assert row.KILLED == wire.KILLED
     for word in ("judge_failed", "verifier_http_500", "timeout"):
-        expected = OUTCOMES[nemo_gym_file.outcome_of(word)]
-        assert collect_row.outcome({collect_row.FAILURE: word}) == expected
+        expected = OUTCOMES[read.outcome_of(word)]
+        assert row.outcome({row.FAILURE: word}) == expected

@@ -8,11 +8,11 @@ import pytest
 from jobs.gathering import here, tasks
 from run.heads import HeadServer
 
-from calipers.dialects.nemo_gym_inputs import Materializing
 from calipers.errors import CalipersError, ClientError
-from calipers.jobs.collect import collect
-from calipers.jobs.collect_asked import collecting, value_of
-from calipers.run.collect_head import HEAD, addresses, found_agents
+from calipers.systems.nemo_gym.collect.collect import collect
+from calipers.systems.nemo_gym.collect.http import HEAD, addresses, found_agents
+from calipers.systems.nemo_gym.collect.request import collecting, value_of
+from calipers.systems.nemo_gym.inputs import Materializing
 
 FILES = {"input": "i.jsonl", "output": "o.jsonl"}
 NOBODY = "http://127.0.0.1:1"

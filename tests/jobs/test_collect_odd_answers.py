@@ -9,9 +9,9 @@ from aiohttp import web
 from jobs.gathering import agents, rows, tasks
 from run.agents import AgentServer
 
-from calipers.dialects.nemo_gym_inputs import Materializing
-from calipers.jobs.collect import collect
-from calipers.jobs.collecting import Collecting
+from calipers.systems.nemo_gym.collect.collect import collect
+from calipers.systems.nemo_gym.collect.request import Collecting
+from calipers.systems.nemo_gym.inputs import Materializing
 
 GOOD = '"response": {"output": []}, "reward": 1.0'
 

@@ -4,7 +4,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from calipers.metrics.gym_profile import highest_k, pass_majority, sample_spread, subsets
+from calipers.systems.nemo_gym.metrics import highest_k, pass_majority, sample_spread, subsets
 
 
 def tasks(*lists):

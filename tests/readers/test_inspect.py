@@ -7,8 +7,8 @@ import pytest
 from readers.inspect_made import LOGS, archive, header, sample, whole
 
 import calipers
-from calipers.readers.inspect_texts import texts
 from calipers.readers.read import read
+from calipers.systems.inspect.read import texts
 
 NAN = math.nan
 

@@ -11,7 +11,7 @@ from readers.inspect_made import LOGS, archive, header, sample, whole
 
 import calipers
 from calipers.errors import InputError
-from calipers.readers import inspect_archive
+from calipers.systems.inspect import read
 
 
 def refused(path, **more):
@@ -62,8 +62,8 @@ def test_an_archive_in_an_archive(tmp_path):
 
 
 def test_a_bomb(tmp_path, monkeypatch):
-    monkeypatch.setattr(inspect_archive, "FREE_UNPACKED", 1 << 16)
-    monkeypatch.setattr(inspect_archive, "MOST_RATIO", 10)
+    monkeypatch.setattr(read, "FREE_UNPACKED", 1 << 16)
+    monkeypatch.setattr(read, "MOST_RATIO", 10)
     path = archive(tmp_path, header(["a"]), sample("a", "C", metadata={"x": "0" * (1 << 20)}))
     assert "expected a log, not a bomb" in refused(path)
 

@@ -8,9 +8,9 @@ from gym import exported, put, row
 from readers.given import refused, seen, written
 
 from calipers.readers import divide
-from calipers.readers.nemo_gym_taking import from_records
 from calipers.readers.read import begin, read
 from calipers.rollouts.ledger import Ledger
+from calipers.systems.nemo_gym.row_builder import from_records
 
 
 def planned(task, rollout, agent="a"):

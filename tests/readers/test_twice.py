@@ -13,9 +13,9 @@ from readers.inspect_made import archive, header, sample, whole
 
 from calipers.errors import InputError
 from calipers.readers.jsonl import JsonLines, LineError
-from calipers.readers.nemo_gym_file import GymLines
 from calipers.readers.read import read
 from calipers.readers.twice import Ends, letters, once_by_raws, refuse_twice, twice
+from calipers.systems.nemo_gym.read import GymLines
 
 TEXT = 'he said "reward": 1, "x" : 2 ! : \\'
 FIRST = {"task": "a", "reward": 1, "model": "m", "completion": TEXT, "usage": {"input_tokens": 1}, "note": [{"x": 1}]}

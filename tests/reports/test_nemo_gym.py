@@ -6,11 +6,11 @@ import pytest
 from golden import vectors
 from gym import put, row
 
-from calipers.dialects.nemo_gym_aggregate import aggregate_agents, entries_of, one_table
 from calipers.errors import InputError, PluginError
 from calipers.readers.read import begin
-from calipers.reports import nemo_gym
-from calipers.reports.nemo_gym import beside, encoded, file_chunks
+from calipers.systems.nemo_gym import report
+from calipers.systems.nemo_gym.aggregate import aggregate_agents, entries_of, one_table
+from calipers.systems.nemo_gym.report import beside, encoded, file_chunks
 
 WITHOUT_HOOKS = [
     one
@@ -36,7 +36,7 @@ def test_the_file_byte_for_byte(tmp_path, vector):
 def test_many_groups_are_one_list(tmp_path, monkeypatch):
     path = put(tmp_path / "rollouts.jsonl", *[row(task, 0, note="ü\n") for task in range(25)])
     whole = written(path)
-    monkeypatch.setattr(nemo_gym, "AT_ONCE", 4)
+    monkeypatch.setattr(report, "AT_ONCE", 4)
     assert written(path) == whole == json.dumps(json.loads(whole), indent=2, ensure_ascii=False).encode()
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from aiohttp import web
 
-from calipers.dialects.nemo_gym_aggregate import Hooks, aggregate
+from calipers.systems.nemo_gym.aggregate import Hooks, aggregate
 
 TROUBLES = {
     "once500": "the first try at each of its rollouts is HTTP 500",

@@ -9,12 +9,11 @@ from collections import Counter
 import pytest
 
 from calipers.errors import ClientError
-from calipers.run import collect as collect_module
-from calipers.run.collect import Collector, aggregated
-from calipers.run.collect_files import Files
-from calipers.run.collect_lane import Standing
-from calipers.run.collect_row import FAILURE, KILLED
 from calipers.run.secrets import Secrets
+from calipers.systems.nemo_gym.collect import loop as collect_module
+from calipers.systems.nemo_gym.collect.files import Files
+from calipers.systems.nemo_gym.collect.loop import Collector, LaneStanding, aggregated
+from calipers.systems.nemo_gym.collect.row import FAILURE, KILLED
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +62,7 @@ def planned(tasks, agent="a"):
 def collected(tmp_path, agents, plan, concurrency=4, retries=2, stop_after=None, secrets=None):
     """Where a collection stood at its end, its rollouts and its failures."""
     files = Files.open(tmp_path / "r.jsonl", plan, (secrets or Secrets()).scrub_bytes, overwrite=False)
-    standing = Standing(len(plan))
+    standing = LaneStanding(len(plan))
     collector = Collector(
         agents,
         files,

@@ -10,15 +10,15 @@ from aiohttp import web
 from run.weather import REFUSED_CHAT, Forecast, Server, reply_of
 
 from calipers.errors import ClientError, InputError
-from calipers.run.agent import SimpleAgent, request_of, response_of, task_of
 from calipers.run.client import Completion, Connection
 from calipers.run.clients.scripted import Scripted
-from calipers.run.collect_http import Reach
-from calipers.run.collect_http import Server as Judge
 from calipers.run.models import connect
 from calipers.run.secrets import Secrets
 from calipers.run.verifier import Verdict
 from calipers.run.verifiers.find import verifier
+from calipers.systems.nemo_gym.collect.agent import SimpleAgent, request_of, response_of, task_of
+from calipers.systems.nemo_gym.collect.http import Reach
+from calipers.systems.nemo_gym.collect.http import Server as Judge
 
 
 def row(params=None, **more):

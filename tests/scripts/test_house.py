@@ -43,8 +43,8 @@ def test_a_file_that_serves_one_beside_it():
     [
         ("calipers.readers.harbor_join", {"harbor"}),
         ("calipers.systems.lm_eval.read", {"lm_eval"}),
-        ("calipers.metrics.gym_profile", {"nemo_gym"}),
-        ("calipers.readers.nemo_gym_beside", {"nemo_gym"}),
+        ("calipers.systems.nemo_gym.metrics", {"nemo_gym"}),
+        ("calipers.systems.nemo_gym.read", {"nemo_gym"}),
         ("calipers.run.via_harbor", {"harbor"}),
         ("calipers.stats.paired", set()),
     ],

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calipers.compat.nemo_gym.hosting import load_server
-from calipers.server.app import Offer, make_app
-from calipers.server.door import Door
-from calipers.server.limits import LIMITS, Limits
-from calipers.server.worker import Settings
-from calipers.server.workers import Workers
+from calipers.systems.nemo_gym.hooks import load_server
+from calipers.systems.nemo_gym.serve.app import Offer, make_app
+from calipers.systems.nemo_gym.serve.guard import LIMITS, BodyLimits, Door
+from calipers.systems.nemo_gym.serve.workers import Workers, WorkerSettings
 
 HERE = Door()
 HEADERS = {"host": "localhost", "content-type": "application/json"}
@@ -104,7 +102,7 @@ async def asked(
 class Asking:
     """An application, the workers it has, and the loop they live in."""
 
-    def __init__(self, offer: Offer, settings: Settings, door: Door, limits: Limits) -> None:
+    def __init__(self, offer: Offer, settings: WorkerSettings, door: Door, limits: BodyLimits) -> None:
         self._runner = asyncio.Runner()
         self.workers = Workers(settings, most=1)
         self.run(self.workers.__aenter__())
@@ -130,11 +128,11 @@ class Asking:
 
 @contextmanager
 def asking(
-    spec: str | None = None, *, verifier: Any = None, door: Door = HERE, limits: Limits = LIMITS
+    spec: str | None = None, *, verifier: Any = None, door: Door = HERE, limits: BodyLimits = LIMITS
 ) -> Iterator[Asking]:
     """An application over a user's server, a verifier, or neither."""
     offer = Offer(load_server(spec) if spec else None, verifier)
-    found = Asking(offer, Settings(limits, spec, "127.0.0.1", 0), door, limits)
+    found = Asking(offer, WorkerSettings(limits, spec, "127.0.0.1", 0), door, limits)
     try:
         yield found
     finally:

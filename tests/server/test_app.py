@@ -6,8 +6,8 @@ import pytest
 from gym import row
 from server.asking import asking, server_file, spoken
 
-from calipers.server.app import Offer, make_app
-from calipers.server.door import Door
+from calipers.systems.nemo_gym.serve.app import Offer, make_app
+from calipers.systems.nemo_gym.serve.guard import Door
 
 PAGE = Path(__file__).parent / "fixtures" / "math_server.py"
 ROWS = [row(task, n, float(task == 0 or (task == 2 and n < 2))) for task in range(3) for n in range(4)]
@@ -226,9 +226,9 @@ def test_a_full_disk_is_said(tmp_path):
 
 
 def test_an_oversize_body_is_not_kept():
-    from calipers.server.limits import Limits
+    from calipers.systems.nemo_gym.serve.guard import BodyLimits
 
-    with asking(limits=Limits(body=100)) as ask:
+    with asking(limits=BodyLimits(body=100)) as ask:
         found = ask.run(_in_pieces(ask.app, [b"x" * 60, b"x" * 60]))
         assert (found.status, found.code, found.headers["connection"]) == (413, "too_large", "close")
 

@@ -7,10 +7,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from calipers.server import serving
-from calipers.server.connection import HEAD, Connection
-from calipers.server.door import Door
-from calipers.server.guard import Guard
+from calipers.systems.nemo_gym.serve import serving
+from calipers.systems.nemo_gym.serve.guard import Door, Guard
+from calipers.systems.nemo_gym.serve.serving import HEAD, BoundedConnection
 
 LONG = 30  # seconds that a client waits before it gives up, and the test fails
 BODY = b"x" * (8 << 20)
@@ -23,7 +22,7 @@ async def answer(scope, receive, send):
     while (await receive()).get("more_body"):
         pass
     if scope["path"] == "/slow":
-        await asyncio.sleep(10 * Connection.idle)
+        await asyncio.sleep(10 * BoundedConnection.idle)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(BODY))]})
     await send({"type": "http.response.body", "body": BODY})
 
@@ -72,27 +71,27 @@ HEADERS = b"host: localhost\r\ncontent-type: application/json\r\n"
     ],
 )
 def test_a_client_that_sends_nothing_more_is_not_waited_for(monkeypatch, sent):
-    monkeypatch.setattr(Connection, "idle", 0.2)
+    monkeypatch.setattr(BoundedConnection, "idle", 0.2)
     with served() as port, client(port, sent) as connection, suppress(ConnectionResetError):
         assert heard(connection) == b""
 
 
 def test_a_client_that_does_not_take_its_answer_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(Connection, "idle", 0.2)
+    monkeypatch.setattr(BoundedConnection, "idle", 0.2)
     lost = threading.Event()
-    before = Connection.connection_lost
+    before = BoundedConnection.connection_lost
 
     def noticed(self, exc):
         before(self, exc)
         lost.set()
 
-    monkeypatch.setattr(Connection, "connection_lost", noticed)
+    monkeypatch.setattr(BoundedConnection, "connection_lost", noticed)
     with served() as port, client(port, b"GET / HTTP/1.1\r\n" + HEADERS + b"\r\n"):
         assert lost.wait(LONG)
 
 
 def test_what_the_server_needs_itself_is_no_idle_time(monkeypatch):
-    monkeypatch.setattr(Connection, "idle", 0.05)
+    monkeypatch.setattr(BoundedConnection, "idle", 0.05)
     with (
         served() as port,
         client(port, b"GET /slow HTTP/1.1\r\n" + HEADERS + b"connection: close\r\n\r\n") as connection,

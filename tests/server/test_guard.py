@@ -4,9 +4,7 @@ import logging
 import pytest
 from server.asking import HEADERS, HERE, asked
 
-from calipers.server.door import Door
-from calipers.server.guard import QUICK, Guard
-from calipers.server.limits import LIMITS, Limits
+from calipers.systems.nemo_gym.serve.guard import LIMITS, QUICK, BodyLimits, Door, Guard
 
 
 async def echo(scope, receive, send):
@@ -49,8 +47,12 @@ def test_a_body_passes_unchanged():
         ({"body": b"a=b", "content_type": "application/x-www-form-urlencoded"}, 415, "wrong_type"),
         ({"body": b"{"}, 400, "bad_json"),
         ({"body": b"[" * 65 + b"]" * 65}, 400, "too_deep"),
-        ({"body": b'"' + b"x" * 20 + b'"', "limits": Limits(body=21)}, 413, "too_large"),
-        ({"pieces": [b'"', b"x" * 20, b'"'], "limits": Limits(body=21)}, 413, "too_large"),  # no length was promised
+        ({"body": b'"' + b"x" * 20 + b'"', "limits": BodyLimits(body=21)}, 413, "too_large"),
+        (
+            {"pieces": [b'"', b"x" * 20, b'"'], "limits": BodyLimits(body=21)},
+            413,
+            "too_large",
+        ),  # no length was promised
         ({"body": b"{}", "content_length": "9" * 30}, 413, "too_large"),
         ({"body": b"{}", "door": Door(token="t")}, 401, "unauthorized"),
         ({"body": b"{}", "door": Door(token="t"), "authorization": "Bearer u"}, 401, "unauthorized"),
@@ -71,7 +73,7 @@ def test_what_is_refused(asked, status, code):
         {"content_type": "application/json; charset=utf-8"},
         {"content_type": "Application/JSON"},
         {"door": Door(token="t"), "authorization": "Bearer t"},
-        {"limits": Limits(body=2, depth=1)},
+        {"limits": BodyLimits(body=2, depth=1)},
     ],
 )
 def test_what_is_let_in(asked):

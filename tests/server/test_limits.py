@@ -1,9 +1,8 @@
 import pytest
 
-from calipers.server.limits import Limits, decode, deeper
-from calipers.server.refusal import Refusal
+from calipers.systems.nemo_gym.serve.guard import BodyLimits, ServerRefusal, decode, deeper
 
-LIMITS = Limits(depth=4)
+LIMITS = BodyLimits(depth=4)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +34,7 @@ def test_what_is_json(body, found):
 )
 def test_what_is_not(body, code, said):
     found = decode(body, LIMITS)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, ServerRefusal)
     assert (found.status, found.code) == (400, code)
     assert said in found.message
 
@@ -47,4 +46,4 @@ def test_depth(value, depth):
 
 
 def test_a_closed_door_says_what_would_be_right():
-    assert Refusal(413, "x", "y").body() == b'{"error":{"code":"x","message":"y"}}'
+    assert ServerRefusal(413, "x", "y").body() == b'{"error":{"code":"x","message":"y"}}'

@@ -4,13 +4,13 @@ import pytest
 from gym import row
 from server.asking import strict
 
-from calipers.compat.nemo_gym.hooks import hooks_of
-from calipers.dialects.nemo_gym_aggregate import NO_HOOKS, Hooks, aggregate
 from calipers.errors import PluginError
-from calipers.server.limits import Limits
-from calipers.server.worker import answer
+from calipers.systems.nemo_gym.aggregate import NO_HOOKS, Hooks, aggregate
+from calipers.systems.nemo_gym.hooks import hooks_of
+from calipers.systems.nemo_gym.serve.guard import BodyLimits
+from calipers.systems.nemo_gym.serve.workers import answer
 
-LIMITS = Limits(rows=4, depth=8)
+LIMITS = BodyLimits(rows=4, depth=8)
 ROWS = [row(1, 0), row(0, 1, 0.0), row(0, 0, 0.5)]
 
 
@@ -32,7 +32,7 @@ def test_the_answer_is_that_of_the_function(ask):
 def test_many_groups_are_one_list(tmp_path):
     rows = [row(task, 0, task) for task in range(450)]  # more than are written at a time
     (tmp_path / "body").write_text(json.dumps({"verify_responses": rows}))
-    assert answer(str(tmp_path / "body"), str(tmp_path / "answer"), Limits()) is None
+    assert answer(str(tmp_path / "body"), str(tmp_path / "answer"), BodyLimits()) is None
     assert strict((tmp_path / "answer").read_bytes()) == aggregate(rows).to_dict()
 
 

@@ -7,10 +7,9 @@ import pytest
 from gym import row
 from server.asking import server_file
 
-from calipers.server import workers
-from calipers.server.limits import LIMITS
-from calipers.server.worker import Settings
-from calipers.server.workers import Workers
+from calipers.systems.nemo_gym.serve import workers
+from calipers.systems.nemo_gym.serve.guard import LIMITS
+from calipers.systems.nemo_gym.serve.workers import Workers, WorkerSettings
 
 BODY = json.dumps({"verify_responses": [row(0, 0)]}).encode()
 HANGS = """def compute_metrics(self, tasks):
@@ -41,7 +40,7 @@ async def aggregated(pool, body=BODY):
 
 
 def settings(spec=None):
-    return Settings(LIMITS, spec, "127.0.0.1", 0)
+    return WorkerSettings(LIMITS, spec, "127.0.0.1", 0)
 
 
 def test_many_at_once_share_a_few_processes():

@@ -16,7 +16,7 @@ from calipers.reports.safe import clean
 
 if TYPE_CHECKING:
     from calipers.cli.watch import Watch
-    from calipers.run.collect_lane import Standing
+    from calipers.systems.nemo_gym.collect.loop import LaneStanding
 
 INCOMPLETE = 3
 FORMATS = ("table", "json", "csv", "md")
@@ -77,8 +77,8 @@ def collect(
 
             load_plugin(plugin)
         from calipers.cli.watch import Watch
-        from calipers.jobs.collect import collect as perform
-        from calipers.jobs.collect_asked import collecting
+        from calipers.systems.nemo_gym.collect.collect import collect as perform
+        from calipers.systems.nemo_gym.collect.request import collecting
 
         asked = collecting(given, words)
         with Watch() as watch:
@@ -94,7 +94,7 @@ def collect(
         ctx.exit(INCOMPLETE)
 
 
-def _look(watch: Watch, standing: Standing) -> None:
+def _look(watch: Watch, standing: LaneStanding) -> None:
     """Show where a collection stands, if it is time to."""
     from calipers.cli.watch import State
 

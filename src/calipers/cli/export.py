@@ -12,10 +12,10 @@ from calipers.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
     from calipers.cli.progress import Progress
-    from calipers.dialects.nemo_gym_aggregate import Hooks
-    from calipers.reports.nemo_gym import Entry
     from calipers.reports.result import Result
     from calipers.rollouts.part import Part
+    from calipers.systems.nemo_gym.aggregate import Hooks
+    from calipers.systems.nemo_gym.report import GymEntry
 
 HARBOR: Final = "harbor"
 SYSTEMS: Final = ("nemo_gym", "nemo_gym_profile", HARBOR)  # the second is cli/profile.py's
@@ -68,14 +68,14 @@ class GymExport:
     def _loaded(self) -> Hooks | None:
         if self._hooks is None:
             return None
-        from calipers.compat.nemo_gym.hooks import load_hooks
+        from calipers.systems.nemo_gym.hooks import load_hooks
 
         return load_hooks(self._hooks)
 
     def _write(self, kept: list[Part], hooks: Hooks | None) -> list[str]:
         """Write the file from the rows that were read, or with a server's hooks; what to tell of it."""
-        from calipers.dialects.nemo_gym_aggregate import aggregate_agents, by_agent, entries_of, one_table
-        from calipers.reports.nemo_gym import file_chunks
+        from calipers.systems.nemo_gym.aggregate import aggregate_agents, by_agent, entries_of, one_table
+        from calipers.systems.nemo_gym.report import file_chunks
 
         table = one_table(kept)
         kept.clear()  # the table holds all that is needed, once
@@ -83,8 +83,7 @@ class GymExport:
             self._target.write_all(file_chunks(entries_of(table)))
             return []
         from calipers.readers.files import Source
-        from calipers.readers.nemo_gym import without_companions
-        from calipers.readers.nemo_gym_line import records
+        from calipers.systems.nemo_gym.read import records, without_companions
 
         rows = []
         for path in without_companions(self._paths):
@@ -127,10 +126,10 @@ class HarborExport:
         return replace(result, notes=[*result.notes, *notes, *lost(job, written)])
 
 
-def _headline(entry: Entry) -> str:
+def _headline(entry: GymEntry) -> str:
     """An agent and its key metrics on one line.
 
-    >>> from calipers.reports.nemo_gym import Entry
+    >>> from calipers.systems.nemo_gym.report import Entry
     >>> _headline(Entry("math", {}, {"pass@k": 2 / 3, "n": 3, "note": "x"}, []))
     'math: pass@k 0.6667, n 3, note x'
     """
@@ -138,13 +137,13 @@ def _headline(entry: Entry) -> str:
     return f"{entry.agent}: {', '.join(shown) or 'no key metrics'}"
 
 
-def _pairs(entry: Entry) -> list[tuple[str, Any]]:
+def _pairs(entry: GymEntry) -> list[tuple[str, Any]]:
     return [pair for pair in entry.key_metrics.items() if isinstance(pair[1], (bool, int, float, str))]
 
 
 def _default(paths: Sequence[str]) -> str:
-    from calipers.readers.nemo_gym import without_companions
-    from calipers.reports.nemo_gym import beside
+    from calipers.systems.nemo_gym.read import without_companions
+    from calipers.systems.nemo_gym.report import beside
 
     mains = without_companions(paths)
     if len(mains) != 1 or mains[0] == "-":

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from calipers.dialects import harbor_words
-from calipers.dialects.nemo_gym_words import DEFAULT, WORDS
+from calipers.systems.nemo_gym.words import DEFAULT, WORDS
 
 _ZERO = "0, unless a verifier gave a reward: this is the model's own doing"
 _NOTHING = "0, whatever reward stands beside it: this is the model's own doing"

@@ -21,8 +21,7 @@ class ProfileExport:
     """``<stem>_reward_profiling.jsonl`` and ``<stem>_agent_metrics.json``: checked before anything is read."""
 
     def __init__(self, paths: Sequence[str], *, force: bool) -> None:
-        from calipers.readers.nemo_gym import without_companions
-        from calipers.readers.nemo_gym_beside import INPUTS
+        from calipers.systems.nemo_gym.read import INPUTS, without_companions
 
         mains = without_companions(paths)
         if len(mains) != 1 or mains[0] == "-":
@@ -44,8 +43,8 @@ class ProfileExport:
     ) -> Result:
         """Score the rollouts and write the profile; a note says how many of the planned ones there are."""
         import calipers
-        from calipers.dialects.nemo_gym_profile import reward_profile
-        from calipers.reports.nemo_gym import encoded
+        from calipers.systems.nemo_gym.aggregate import reward_profile
+        from calipers.systems.nemo_gym.report import encoded
 
         result = calipers.score(self._rollouts, metrics, columns=columns, progress=progress, **settings)
         profile = reward_profile(_rows(self._inputs), _rows(self._rollouts), allow_partial=True)
@@ -57,7 +56,7 @@ class ProfileExport:
 
 def _rows(path: str) -> list[dict[str, Any]]:
     from calipers.readers.files import Source
-    from calipers.readers.nemo_gym_line import records
+    from calipers.systems.nemo_gym.read import records
 
     with Source(path) as source:
         return list(records(source))

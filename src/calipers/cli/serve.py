@@ -32,8 +32,8 @@ def serve(
         raise InputError.at("--verifier", f"{server} judges answers itself", "expected one of the two")
     token = _token(token_env)
     try:
-        from calipers.server.door import Door
-        from calipers.server.serving import serve as serve_until_stopped
+        from calipers.systems.nemo_gym.serve.guard import Door
+        from calipers.systems.nemo_gym.serve.serving import serve as serve_until_stopped
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "pydantic", "starlette", "uvicorn"):
             raise

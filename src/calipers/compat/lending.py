@@ -30,9 +30,9 @@ PARTS: Final = {  # what we lend -> where its names live; a package need not hav
 }
 GYM_PARTS: Final = {
     "nemo_gym": "",
-    "nemo_gym.base_resources_server": "calipers.compat.nemo_gym.base_resources_server",
-    "nemo_gym.reward_profile": "calipers.compat.nemo_gym.reward_profile",
-    "nemo_gym.server_utils": "calipers.compat.nemo_gym.server_utils",
+    "nemo_gym.base_resources_server": "calipers.systems.nemo_gym.lent.base_resources_server",
+    "nemo_gym.reward_profile": "calipers.systems.nemo_gym.lent.reward_profile",
+    "nemo_gym.server_utils": "calipers.systems.nemo_gym.lent.server_utils",
 }
 PACKAGES: Final[Mapping[str, Mapping[str, str]]] = {EVSYS: PARTS, GYM: GYM_PARTS}
 

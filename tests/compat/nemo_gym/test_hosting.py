@@ -1,9 +1,8 @@
 import pytest
 from server.asking import server_file
 
-from calipers.compat.nemo_gym.hooks import load_hooks
-from calipers.compat.nemo_gym.hosting import load_server
 from calipers.errors import PluginError
+from calipers.systems.nemo_gym.hooks import load_hooks, load_server
 
 
 def test_a_server_knows_its_place(tmp_path):

@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from calipers.compat.lending import GYM, GYM_PARTS, activate, deactivate
-from calipers.compat.nemo_gym import base_resources_server, reward_profile, server_utils
+from calipers.systems.nemo_gym.lent import base_resources_server, reward_profile, server_utils
 
 
 @pytest.fixture(autouse=True)

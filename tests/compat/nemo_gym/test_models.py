@@ -2,7 +2,7 @@ import pytest
 from pydantic import ConfigDict, ValidationError
 from server.asking import spoken
 
-from calipers.compat.nemo_gym.models import (
+from calipers.systems.nemo_gym.lent.models import (
     BaseMultiRewardVerifyResponse,
     BaseVerifyRequest,
     BaseVerifyResponse,

@@ -2,7 +2,7 @@ import asyncio
 
 from gym import row
 
-from calipers.compat.nemo_gym import base_resources_server, reward_profile
+from calipers.systems.nemo_gym.lent import base_resources_server, reward_profile
 
 
 class Server(base_resources_server.SimpleResourcesServer):

@@ -5,7 +5,7 @@ from calipers.errors import VerifierError
 from calipers.run.verifier import Verdict
 from calipers.run.verifiers.find import verifier
 from calipers.run.verifiers.foreign import FunctionVerifier, ObjectVerifier
-from calipers.server.routes.verify import task_of
+from calipers.systems.nemo_gym.serve.app import task_of
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from calipers.readers import inspect, inspect_texts
 from calipers.readers.format import Format
+from calipers.systems.inspect import read
 
 LOG = Format(
     "inspect",
-    inspect.read,
-    recognise=lambda start: inspect.is_archive(start.head) or inspect.is_log(start.head),
-    texts=lambda path, columns, wanted: inspect_texts.texts(path),
+    read.read,
+    recognise=lambda start: read.is_archive(start.head) or read.is_log(start.head),
+    texts=lambda path, columns, wanted: read.texts(path),
 )

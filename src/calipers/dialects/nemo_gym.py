@@ -1,8 +1,0 @@
-"""NeMo Gym: five statistics of every numeric key, pooled over an agent's rollouts."""
-
-from __future__ import annotations
-
-from calipers.dialects.dialect import Dialect
-from calipers.dialects.nemo_gym_words import DEFAULT, WORDS
-
-NEMO_GYM = Dialect("nemo_gym", metrics=WORDS, default=DEFAULT)

@@ -1,1 +1,0 @@
-"""The routes, one small file each."""

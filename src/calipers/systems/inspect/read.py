@@ -1,0 +1,467 @@
+"""inspect's logs as rollouts: ``.eval`` archives, ``.json`` in one piece, and what their samples say."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from typing import Any, BinaryIO, Final
+
+import msgspec
+import numpy as np
+
+from calipers.errors import InputError
+from calipers.readers.divide import Progress
+from calipers.readers.files import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source
+from calipers.readers.jsonl import JsonLines, LineError
+from calipers.readers.texts import Text
+from calipers.rollouts.ledger import ERROR_KIND
+from calipers.rollouts.part import Labels, Part, Places
+from calipers.systems.inspect.wire import Header, InspectLog, InspectSample, InspectScore, Spec, checked, decoded
+from calipers.tasks.packed import read_up_to
+
+MAGIC: Final = b"PK\x03\x04"
+LARGEST_MEMBER: Final = 1 << 30
+MOST_MEMBERS: Final = 5_000_000
+ZSTD: Final = 93
+_LOCAL: Final = struct.Struct("<26xHH")  # of a member's own header: how long its name is, and its extra field
+_PIECE: Final = 1 << 20
+
+
+class Archive:
+    """The members of a zip file by name; of two with one name, the one written last."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            right = "expected an archive that inspect finished writing"
+            raise InputError.at(path, f"is no whole zip archive ({error})", right) from None
+        except OSError as error:
+            raise InputError.at(path, f"cannot be read ({error.strerror})") from None
+        self.members = {info.filename: info for info in self._zip.infolist()}
+        self._raw: BinaryIO | None = None
+        packed = sum(info.compress_size for info in self.members.values())
+        self._left = max(FREE_UNPACKED, MOST_RATIO * packed)
+        if len(self._zip.infolist()) > MOST_MEMBERS:
+            raise InputError.at(path, f"holds more than {MOST_MEMBERS:,} members", "expected a log, not a bomb")
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._zip.close()
+        if self._raw is not None:
+            self._raw.close()
+
+    def read(self, name: str) -> bytes:
+        """A member, unpacked; InputError where it is broken, or larger than a log has use for."""
+        info = self.members[name]
+        try:
+            found = self._zstd(info) if info.compress_type == ZSTD else self._known(info)
+        except (zipfile.BadZipFile, zlib.error, EOFError, struct.error, NotImplementedError, RuntimeError) as error:
+            raise InputError.at(f"{self.path}: {name}", f"cannot be unpacked ({error})", "is it whole?") from None
+        except OSError as error:
+            raise InputError.at(f"{self.path}: {name}", f"cannot be read ({error.strerror})") from None
+        self._left -= len(found)
+        if self._left < 0:
+            wrong = f"unpacks to more than {MOST_RATIO} times its size"
+            raise InputError.at(self.path, wrong, "expected a log, not a bomb")
+        return found
+
+    def _known(self, info: zipfile.ZipInfo) -> bytes:
+        with self._zip.open(info) as member:
+            return self._bounded(member, info.filename)
+
+    def _zstd(self, info: zipfile.ZipInfo) -> bytes:
+        import zstandard
+
+        if self._raw is None:
+            self._raw = open(self.path, "rb")  # noqa: SIM115  closed with the archive
+        self._raw.seek(info.header_offset)
+        head = self._raw.read(30)
+        if not head.startswith(MAGIC):
+            raise zipfile.BadZipFile("no member begins where one should")
+        self._raw.seek(sum(_LOCAL.unpack(head)), 1)
+        packed = read_up_to(self._raw, info.compress_size)  # it may say more than there is
+        if len(packed) < info.compress_size:
+            raise EOFError("it is cut off")
+        try:
+            with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as member:
+                found = self._bounded(member, info.filename)
+        except zstandard.ZstdError as error:
+            raise zipfile.BadZipFile(str(error)) from None
+        if len(found) != info.file_size or zlib.crc32(found) != info.CRC:
+            raise zipfile.BadZipFile("its checksum is wrong")
+        return found
+
+    def _bounded(self, member: Any, name: str) -> bytes:
+        most = min(LARGEST_MEMBER, self._left)
+        pieces, size = [], 0
+        while piece := member.read(_PIECE):
+            pieces.append(piece)
+            size += len(piece)
+            if size > most:
+                wrong = f"unpacks to more than {most >> 20} MiB"
+                raise InputError.at(f"{self.path}: {name}", wrong, "expected a log, not a bomb")
+        return b"".join(pieces)
+
+
+GRADES: Final[Mapping[str, float]] = {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0}
+WORDS: Final[Mapping[str, float]] = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
+OF_REASON: Final[Mapping[str, str]] = {
+    "refusal": "refused",
+    "no_response": "empty",
+    "invalid_response_format": "unparsed",
+    "grader_failed": "judge_failed",
+    "scoring_failed": "verifier_failed",
+}
+FAULT: Final = frozenset({"judge_failed", "verifier_failed"})  # of the measurement: no word on a sample with a value
+OF_LIMIT: Final[Mapping[str, str]] = {"time": "timed_out", "working": "timed_out", "operator": "cancelled"}
+OF_STOP: Final[Mapping[str, str]] = {
+    "max_tokens": "truncated",
+    "model_length": "truncated",
+    "content_filter": "refused",
+}
+_KIND: Final = re.compile(r"([A-Za-z_][\w.]*)\(")
+
+
+def record(sample: InspectSample, spec: Spec, *, labelled: bool) -> dict[str, Any]:
+    """The record of a sample; with its metadata where labels were asked for."""
+    scores = sample.scores or {}
+    rewards = dict(_rewards(scores))
+    answer = next((score.answer for score in scores.values() if isinstance(score.answer, (str, int, float))), None)
+    found: dict[str, Any] = {
+        "task": str(sample.id),
+        "sample": sample.epoch - 1,
+        "outcome": _outcome(sample, bool(rewards)),
+        "rewards": rewards,
+        "answer": answer,
+        "usage": _usage(sample),
+        **({} if sample.working_time is None else {"working_s": sample.working_time}),
+        **group(spec),
+    }
+    if labelled and isinstance(sample.metadata, dict):
+        found["metadata"] = sample.metadata
+    return found
+
+
+def group(spec: Spec) -> dict[str, str | None]:
+    """Whose samples these are: the solver is the agent, the task is the dataset."""
+    return {"agent": spec.solver, "model": spec.model, "dataset": spec.task or None}
+
+
+def number(value: Any) -> float | None:
+    """What one value of a score is worth; None where it is no grade and no finite number.
+
+    >>> number("P"), number(True), number("0.5"), number(float("nan")), number("maybe")
+    (0.5, 1.0, 0.5, None, None)
+    """
+    if isinstance(value, str):
+        if value in GRADES:
+            return GRADES[value]
+        if value.lower() in WORDS:
+            return WORDS[value.lower()]
+    if not isinstance(value, (str, int, float)):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def error_kind(sample: InspectSample) -> str | None:
+    """The word for what went wrong: the exception's name, where the message begins with it."""
+    if sample.error is None:
+        return None
+    named = _KIND.match(sample.error.message)
+    return named[1] if named else "error"
+
+
+def unread(sample: InspectSample) -> list[str]:
+    """The scorers whose value is a word that is no grade."""
+    return [
+        name
+        for name, score in (sample.scores or {}).items()
+        if any(isinstance(value, str) and number(value) is None for _, value in _values(name, score))
+    ]
+
+
+def _values(name: str, score: InspectScore) -> Iterator[tuple[str, Any]]:
+    """Each value of a score, by the reward it becomes: ``scorer``, or ``scorer.key`` where there are several."""
+    if isinstance(score.value, dict):
+        yield from ((f"{name}.{key}", value) for key, value in score.value.items())
+    elif isinstance(score.value, list):
+        yield from ((f"{name}.{place}", value) for place, value in enumerate(score.value))
+    else:
+        yield name, score.value
+
+
+def _rewards(scores: Mapping[str, InspectScore]) -> Iterator[tuple[str, float]]:
+    for name, score in scores.items():
+        for key, value in _values(name, score):
+            if (worth := number(value)) is not None:
+                yield key, worth
+
+
+def _outcome(sample: InspectSample, valued: bool) -> str:
+    if sample.invalidation is not None:
+        return "cancelled"  # somebody declared it void
+    if sample.error is not None and not valued:
+        return "client_failed"
+    limit = None if sample.limit is None else OF_LIMIT.get(sample.limit.type, "truncated")
+    if limit is not None and not (valued and limit == "cancelled"):
+        return limit
+    reasons = [OF_REASON.get(reason) for score in (sample.scores or {}).values() if (reason := _reason(score))]
+    said = next((word for word in reasons if word and not (valued and word in FAULT)), None)
+    stopped = sample.output.choices[0].stop_reason if sample.output and sample.output.choices else None
+    word = OF_STOP.get(stopped or "") or said
+    if word:
+        return word
+    if valued:
+        return "scored"
+    return "verifier_failed" if unread(sample) else "missing"
+
+
+def _reason(score: InspectScore) -> str | None:
+    """Why a score is not what it should be; older logs say so in its metadata."""
+    older = score.metadata.get("unscored_reason") if isinstance(score.metadata, dict) else None
+    return score.reason or (older if isinstance(older, str) else None)
+
+
+def _usage(sample: InspectSample) -> dict[str, float]:
+    """What all models together used up, graders too; only what some of them reported."""
+    found: dict[str, float] = {}
+    names = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost_usd")
+    for used in (sample.model_usage or {}).values():
+        counts = (
+            used.input_tokens,
+            used.output_tokens,
+            used.input_tokens_cache_read,
+            used.reasoning_tokens,
+            used.total_cost,
+        )
+        for name, count in zip(names, counts, strict=True):
+            if count is not None and math.isfinite(count):
+                found[name] = found.get(name, 0.0) + count
+    if sample.total_time is not None and math.isfinite(sample.total_time):
+        found["latency_s"] = sample.total_time
+    return found
+
+
+HEADER: Final = "header.json"
+START: Final = "_journal/start.json"
+AT_ONCE: Final = 1024  # samples
+MOST_PLANNED: Final = 100_000_000
+_LOG: Final = re.compile(rb'\{\s*"version"\s*:\s*\d+\s*,\s*"(?:status|eval)"\s*:')
+_SAMPLE: Final = re.compile(r"samples/.+\.json")
+
+
+def is_archive(head: bytes) -> bool:
+    """Whether a file that begins like this may be an archive of inspect's: a zip, of whatever."""
+    return head.startswith(MAGIC)
+
+
+def is_log(head: bytes) -> bool:
+    """Whether a file that begins like this is a log in one piece."""
+    return _LOG.match(head.removeprefix(BOM).lstrip()) is not None
+
+
+def read(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a log: those in it, and `not_run` for those that were planned and are not."""
+    if names:
+        raise InputError.at("--columns", "a log of inspect has names of its own", "expected none beside it")
+    reading = _LogReading(source.path, labels)
+    if not is_archive(source.head):
+        text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
+        log = decoded(text, InspectLog, source.path)
+        progress(len(text))
+        if log.samples is None:
+            right = "expected the log with its samples; inspect writes none with --no-log-samples"
+            raise InputError.at(source.path, "holds numbers and no samples", right)
+        return reading.parts(log, log.samples)
+    if not source.divisible:
+        wrong = "is a zip archive that is packed again, or in a pipe"
+        raise InputError.at(source.path, wrong, "expected its file as it is: it is read from its end")
+    with Archive(source.path) as archive:
+        header = header_of(archive)
+        return reading.parts(header, _samples(archive, progress))
+
+
+def header_of(archive: Archive) -> Header:
+    """What an archive says of itself; of one that was cut off, what it said at the start."""
+    for name in (HEADER, START):
+        if name in archive.members:
+            return decoded(archive.read(name), Header, f"{archive.path}: {name}")
+    right = f"expected {HEADER} or {START}, as inspect writes them"
+    raise InputError.at(archive.path, "is a zip archive, but no log of inspect", right)
+
+
+def sample_names(archive: Archive) -> list[str]:
+    """The members that are samples."""
+    return [name for name in archive.members if _SAMPLE.fullmatch(name)]
+
+
+def _samples(archive: Archive, progress: Progress) -> Iterator[InspectSample]:
+    for name in sample_names(archive):
+        yield decoded(archive.read(name), InspectSample, f"{archive.path}: {name}")
+        progress(archive.members[name].compress_size)
+
+
+class _LogReading:
+    """One log while it is read."""
+
+    def __init__(self, path: str, labels: Collection[str]) -> None:
+        self._path = path
+        self._labels = labels
+        self._there: dict[str, set[int]] = {}
+        self._kinds: list[str | None] = []
+        self._unread = Counter[str]()
+
+    def parts(self, header: Header, samples: Iterable[InspectSample]) -> list[Part]:
+        """What was run, and what was not."""
+        checked(header, self._path)
+        found = self._gathered(self._path, self._records(header, samples), "sample ")
+        owed = self._gathered(f"{self._path}: plan", map(json.dumps, self._owed(header)), "sample ")
+        if any(self._kinds):
+            numbers = {kind: number for number, kind in enumerate(dict.fromkeys(filter(None, self._kinds)))}
+            code = np.array([numbers.get(kind or "", -1) for kind in self._kinds], dtype=np.int64)
+            found = replace(found, labels={**found.labels, ERROR_KIND: Labels(code, list(numbers))})
+        parts = [part for part in (found, owed) if len(part)]
+        notes = [*self._notes(header)]
+        return [replace(part, planned_from="plan", notes=[] if place else notes) for place, part in enumerate(parts)]
+
+    def _records(self, header: Header, samples: Iterable[InspectSample]) -> Iterator[str]:
+        for sample in samples:
+            if sample.epoch < 1:
+                wrong = f"sample {sample.id!r} has the epoch {sample.epoch}"
+                raise InputError.at(self._path, wrong, "expected epochs from 1")
+            self._there.setdefault(str(sample.id), set()).add(sample.epoch)
+            self._kinds.append(error_kind(sample))
+            self._unread.update(unread(sample))
+            try:
+                yield json.dumps(_plain(record(sample, header.eval, labelled=bool(self._labels))))
+            except RecursionError:
+                wrong = f"sample {sample.id!r} has metadata that is nested too deeply"
+                raise InputError.at(self._path, wrong, "expected text or numbers for --by") from None
+
+    def _owed(self, header: Header) -> Iterator[dict[str, Any]]:
+        """A record for each planned epoch of a sample that the log has not."""
+        plan, epochs = header.eval.dataset, max(header.eval.config.epochs or 1, 1)
+        tasks = [*map(str, plan.sample_ids or ())]
+        count = len(tasks) or self._count(header, epochs)
+        if count * epochs > MOST_PLANNED:
+            raise InputError.at(self._path, f"{count * epochs} samples are planned", f"expected at most {MOST_PLANNED}")
+        if not tasks:  # a count, and no names: those that never came have none
+            lost = range(1, count - len(self._there) + 1)
+            tasks = [*self._there, *(f"(not in the log: {number})" for number in lost)]
+        for task in tasks:
+            for epoch in range(1, epochs + 1):
+                if epoch not in self._there.get(task, ()):
+                    yield {"task": task, "sample": epoch - 1, "outcome": "not_run", **group(header.eval)}
+
+    def _count(self, header: Header, epochs: int) -> int:
+        """How many samples were chosen, by what an older log says of it."""
+        if header.results is not None and header.results.total_samples:
+            return header.results.total_samples // epochs
+        samples, limit = header.eval.dataset.samples or 0, header.eval.config.limit
+        if isinstance(limit, int):
+            return min(samples, limit)
+        if limit is not None and len(limit) == 2:
+            return max(min(samples, limit[1]) - limit[0], 0)
+        return samples
+
+    def _gathered(self, place: str, lines: Iterator[str], unit: str) -> Part:
+        reader = JsonLines(place, {}, self._labels)
+        try:
+            while block := [*islice(lines, AT_ONCE)]:
+                reader.read("".join(f"{line}\n" for line in block).encode("utf-8", "replace"))
+            part = reader.finish()
+        except LineError as error:
+            line, wrong, right = error.args
+            raise InputError.at(f"{place}:{unit}{line}", wrong, right) from None
+        return replace(part, places=Places(place, unit, part.places.blocks))
+
+    def _notes(self, header: Header) -> Iterator[str]:
+        if header.status == "started":
+            yield f"{self._path}: the run is not finished: it goes on, or was cut off"
+        elif header.status != "success":
+            why = f" ({header.error.message})" if header.error and header.error.message else ""
+            yield f"{self._path}: the run ended with {header.status!r}{why}"
+        for scorer, count in self._unread.items():
+            said = "1 sample has" if count == 1 else f"{count:,} samples have"
+            yield f"{self._path}: {said} a value of {scorer!r} that is no grade and no number: a gap, not a 0"
+
+
+def _plain(value: Any) -> Any:
+    """JSON as all can read it: no NaN, no half characters."""
+    if isinstance(value, dict):
+        return {_plain(str(key)): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class _TextMessage(msgspec.Struct, gc=False):
+    content: Any = None
+
+
+class _TextChoice(msgspec.Struct, gc=False):
+    message: _TextMessage | None = None
+
+
+class _Output(msgspec.Struct, gc=False):
+    choices: list[_TextChoice] = msgspec.field(default_factory=list)
+
+
+class _Score(msgspec.Struct, gc=False):
+    answer: Any = None
+
+
+class _Sample(msgspec.Struct, gc=False):
+    id: int | str
+    epoch: int = 1
+    input: Any = None
+    output: _Output | None = None
+    scores: dict[str, _Score] | None = None
+
+
+class _Log(Header, gc=False):
+    samples: list[_Sample] | None = None
+
+
+def texts(path: str) -> Iterator[Text]:
+    """The texts of a log that has been read as rollouts before, so that it is one.
+
+    The answer is what a scorer took for it, else what the model said last.
+    """
+    with Source(path) as source:
+        if not is_archive(source.head):
+            log = decoded(source.everything(LARGEST_WHOLE).removeprefix(BOM), _Log, path)
+            for sample in log.samples or ():
+                yield _text(log, sample)
+            return
+    with Archive(path) as archive:
+        header = header_of(archive)
+        for name in sample_names(archive):
+            yield _text(header, decoded(archive.read(name), _Sample, f"{path}: {name}"))
+
+
+def _text(header: Header, sample: _Sample) -> Text:
+    taken = (score.answer for score in (sample.scores or {}).values() if score.answer is not None)
+    choices = sample.output.choices if sample.output else []
+    spoken = choices[0].message.content if choices and choices[0].message else None
+    spec = header.eval
+    who = spec.solver, spec.model, spec.task or None, str(sample.id), sample.epoch - 1
+    return Text(*who, prompt=sample.input, answer=next(taken, spoken))

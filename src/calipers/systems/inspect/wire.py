@@ -1,0 +1,168 @@
+"""Every struct of inspect's logs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from calipers.errors import InputError
+from calipers.readers.twice import counted_once, refuse_twice
+
+VERSION: Final = 2
+READ: Final = ("eval", "results", "error", "scores", "model_usage", "limit")
+"""What of a log or of a sample is read, but for what may hold anything."""
+
+_RAWS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+Kind = TypeVar("Kind", bound=msgspec.Struct)
+
+
+class InspectDataset(msgspec.Struct, gc=False):
+    """What was to be run; ``samples`` counts the whole dataset, ``sample_ids`` names those chosen of it."""
+
+    samples: int | None = None
+    sample_ids: list[int | str] | None = None
+
+
+class InspectConfig(msgspec.Struct, gc=False):
+    """How it was to be run."""
+
+    epochs: int | None = None
+    limit: int | list[int] | None = None
+
+
+class Spec(msgspec.Struct, gc=False):
+    """Who was asked what."""
+
+    task: str = ""
+    model: str | None = None
+    solver: str | None = None
+    dataset: InspectDataset = msgspec.field(default_factory=InspectDataset)
+    config: InspectConfig = msgspec.field(default_factory=InspectConfig)
+
+
+class Results(msgspec.Struct, gc=False):
+    """What inspect counted."""
+
+    total_samples: int | None = None
+
+
+class InspectFailure(msgspec.Struct, gc=False):
+    """What went wrong."""
+
+    message: str = ""
+
+
+class InspectScore(msgspec.Struct, gc=False):
+    """What one scorer said of a sample."""
+
+    value: Any = None
+    answer: Any = None
+    reason: str | None = None
+    metadata: Any = None
+
+
+class InspectUsage(msgspec.Struct, gc=False):
+    """What one model used up for a sample."""
+
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    input_tokens_cache_read: float | None = None
+    reasoning_tokens: float | None = None
+    total_cost: float | None = None
+
+
+class Limit(msgspec.Struct, gc=False):
+    """The limit that a sample ran into."""
+
+    type: str = ""
+
+
+class Choice(msgspec.Struct, gc=False):
+    """One of the model's last answers."""
+
+    stop_reason: str | None = None
+
+
+class InspectOutput(msgspec.Struct, gc=False):
+    """The model's last words."""
+
+    choices: list[Choice] = msgspec.field(default_factory=list)
+
+
+class InspectSample(msgspec.Struct, gc=False):
+    """One epoch of one sample."""
+
+    id: int | str
+    epoch: int = 1
+    scores: dict[str, InspectScore] | None = None
+    metadata: Any = None
+    output: InspectOutput | None = None
+    model_usage: dict[str, InspectUsage] | None = None
+    total_time: float | None = None
+    working_time: float | None = None
+    error: InspectFailure | None = None
+    limit: Limit | None = None
+    invalidation: Any = None
+
+
+class Header(msgspec.Struct, gc=False):
+    """A log without its samples."""
+
+    version: int = VERSION
+    status: str = "started"
+    eval: Spec = msgspec.field(default_factory=Spec)
+    results: Results | None = None
+    error: InspectFailure | None = None
+
+
+class InspectLog(Header, gc=False):
+    """A log in one file."""
+
+    samples: list[InspectSample] | None = None
+
+
+def decoded(text: bytes, kind: type[Kind], place: str) -> Kind:
+    """A part of a log; InputError where it is none, or has a key twice. A NaN, as Python writes it, is a number."""
+    found = _decoded(text, kind, place)
+    _check_once(text, place)
+    return found
+
+
+def _check_once(text: bytes, place: str) -> None:
+    """Refuse a key twice at the top, in a score, or in whatever else a number is taken from."""
+    try:
+        held = _RAWS.decode(text)
+        parts = [bytes(held[name]) for name in READ if name in held]
+        samples = msgspec.json.decode(held["samples"], type=list[msgspec.Raw] | None) if "samples" in held else []
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        refuse_twice(text, place, (*READ, "samples"))  # it says NaN
+        return
+    if not counted_once(text, held):
+        refuse_twice(text, place)
+    for part in parts:
+        refuse_twice(b'{"_":' + part + b"}", place, ("_",))
+    for sample in samples or ():
+        _check_once(bytes(sample), place)
+
+
+def _decoded(text: bytes, kind: type[Kind], place: str) -> Kind:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # a NaN, perhaps, or a fault: the other decoder knows which
+    try:
+        return msgspec.convert(json.loads(text), kind)
+    except msgspec.ValidationError as error:
+        wrong = str(error).rstrip(".")
+        raise InputError.at(place, f"is not as inspect writes it ({wrong})", "expected a log of version 2") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError.at(place, f"is not JSON ({error})", "expected a log of inspect") from None
+
+
+def checked(header: Header, place: str) -> None:
+    """Refuse a log of another version."""
+    if header.version != VERSION:
+        right = f"expected version {VERSION}; inspect log convert writes it"
+        raise InputError.at(place, f"is an inspect log of version {header.version}", right)

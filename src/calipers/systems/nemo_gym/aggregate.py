@@ -1,0 +1,272 @@
+"""NeMo Gym's aggregation: rows in, its three blocks of metrics out; and its reward profile of rollouts and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec import UNSET
+
+from calipers.errors import InputError, PluginError
+from calipers.rollouts.part import Part
+from calipers.systems.nemo_gym.metrics import Frame, frame, over, pooled
+from calipers.systems.nemo_gym.read import FAILURES, INPUTS, beside
+from calipers.systems.nemo_gym.report import Expected, GymEntry, encoded, flat, groups, merged
+from calipers.systems.nemo_gym.row_builder import GymPart, agent_of, from_records
+from calipers.systems.nemo_gym.wire import AGENT, MIXED, ROLLOUT, TASK, GymRows, index_fault, joined
+
+Row = Mapping[str, Any]
+ComputeMetrics = Callable[[list[list[dict[str, Any]]]], dict[str, Any]]
+KeyMetrics = Callable[[dict[str, Any]], dict[str, Any]]
+
+PER_TASK: Final = "per_task_metrics"
+"""What a hook returns under this name is laid over the groups, and is no metric itself."""
+
+BULKY: Final = frozenset(
+    {"response", "responses_create_params", "ng_agent_observations", "ng_model_call_capture", "ng_trajectory"}
+)
+
+
+def means(agent_metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The headline numbers where no hook picks them: every metric whose name starts with ``mean/``."""
+    return {name: value for name, value in agent_metrics.items() if name.startswith("mean/")}
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a resources server adds: metrics over all its rows, and which numbers are the headline."""
+
+    compute_metrics: ComputeMetrics | None = None
+    get_key_metrics: KeyMetrics | None = None
+
+
+NO_HOOKS: Final = Hooks()
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The answer of ``/aggregate_metrics``."""
+
+    agent_metrics: dict[str, Any]
+    key_metrics: dict[str, Any]
+    groups: Iterable[list[Any]]  # some at a time, each ready for JSON
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer in its shape, its numbers as they are: NaN stays NaN."""
+        listed = [msgspec.to_builtins(group) for chunk in self.groups for group in chunk]
+        return {
+            "group_level_metrics": listed,
+            "agent_metrics": self.agent_metrics,
+            "key_metrics": self.key_metrics,
+        }
+
+
+def aggregate(rows: Sequence[Row], hooks: Hooks = NO_HOOKS) -> Blocks:
+    """NeMo Gym's metrics of the rows of one request, as its ``/aggregate_metrics`` answers them.
+
+    No rows give three empty blocks, and no hook is called. InputError for rows it cannot aggregate,
+    PluginError for a hook that fails.
+
+    >>> rows = [{"_ng_task_index": 0, "_ng_rollout_index": n, "reward": n} for n in (0, 1)]
+    >>> aggregate(rows).key_metrics
+    {'mean/reward': 0.5}
+    """
+    if not rows:
+        return Blocks({}, {}, [])
+    table = from_records(rows)
+    return _blocks(frame(table, np.arange(len(table))), hooks, rows)
+
+
+def _blocks(of: Frame, hooks: Hooks, rows: Sequence[Row] = ()) -> Blocks:
+    agent_metrics: dict[str, Any] = dict(flat(pooled(of), of.whole))
+    chunks: Iterable[list[Any]] = groups(of)
+    if hooks.compute_metrics:
+        chunks = list(chunks)  # a hook may change its rows: what is not theirs comes first
+        added = _named(_called(hooks.compute_metrics, by_task(of, rows)))
+        agent_metrics.update({name: value for name, value in added.items() if name != PER_TASK})
+        chunks = merged(chunks, _entries(added.get(PER_TASK, [])))
+    key_metrics = _called(hooks.get_key_metrics or means, agent_metrics)
+    encoded([agent_metrics, key_metrics])  # what JSON cannot say is said now
+    return Blocks(agent_metrics, key_metrics, chunks)
+
+
+def by_task(of: Frame, rows: Sequence[Row]) -> list[list[dict[str, Any]]]:
+    """Rows as a hook gets them: a list for each task, tasks ascending, each in the order of the request."""
+    found: list[list[dict[str, Any]]] = [[] for _ in of.tasks]
+    code = np.empty(len(rows), dtype=np.int64)
+    code[of.chosen] = of.by.code
+    for row, task in zip(rows, code.tolist(), strict=True):
+        found[task].append(dict(row))
+    return found
+
+
+def _called(hook: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
+    name = getattr(hook, "__name__", "hook")
+    try:
+        found = hook(argument)
+    except PluginError:
+        raise
+    except Exception as error:
+        raise PluginError(f"{name} failed: {type(error).__name__}: {error}") from error
+    if not isinstance(found, dict):
+        raise PluginError(f"{name} returned {type(found).__name__}; expected a dict")
+    return found
+
+
+def _named(metrics: dict[Any, Any]) -> dict[str, Any]:
+    odd = next((key for key in metrics if not isinstance(key, str)), None)
+    if odd is not None or None in metrics:
+        raise PluginError(f"a hook named a metric {odd!r:.60}; expected text")
+    return metrics
+
+
+def _entries(found: Any) -> list[Mapping[str, Any]]:
+    if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
+        raise PluginError(f"{PER_TASK} is {type(found).__name__}; expected a list of objects, each with {TASK}")
+    for entry in found:
+        if not isinstance(task := entry.get(TASK), (int, float, str, NoneType)):
+            raise PluginError(f"{PER_TASK}: {TASK} is {task!r:.60}; expected the number or the text of a task")
+    return found
+
+
+def stripped(row: Row) -> dict[str, Any]:
+    """A row as it is sent to be aggregated: without its bulk, and of the response only the usage."""
+    found = {key: value for key, value in row.items() if key not in BULKY}
+    response = row.get("response")
+    usage = response.get("usage") if isinstance(response, Mapping) else None
+    return {**found, "response": {"usage": usage}} if usage else found
+
+
+def by_agent(rows: Iterable[Row]) -> dict[str, list[dict[str, Any]]]:
+    """Stripped rows by the agent that made them, each by task and rollout; a row without an agent is left out."""
+    try:
+        ordered = sorted(rows, key=lambda row: (row[TASK], row[ROLLOUT]))
+    except TypeError:
+        raise InputError(MIXED) from None
+    except KeyError as error:
+        raise InputError(f"a row has no key {error}; expected {TASK} and {ROLLOUT}") from None
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in ordered:
+        if name := agent_of(row):
+            found.setdefault(name, []).append(stripped(row))
+    return found
+
+
+def one_table(parts: Sequence[Part]) -> GymRows:
+    """The rows of all files that were read. InputError where one is no file of NeMo Gym's, or names no agent."""
+    tables = [part.gym for part in parts if isinstance(part, GymPart) and part.gym is not None]
+    own = {part.places.path for part in parts if isinstance(part, GymPart)}
+    known = own | {beside(path, word) for path in own for word in (FAILURES, INPUTS)}
+    foreign = [
+        path for part in parts if (path := part.places.path) not in known and not path.endswith((FAILURES, INPUTS))
+    ]
+    if foreign:
+        right = "expected its rollouts.jsonl for --export nemo_gym"
+        raise InputError.at(foreign[0], "holds no rollouts of NeMo Gym's", right)
+    if not tables:
+        raise InputError.at(parts[0].places.path, "no rollout has succeeded", "expected one for --export nemo_gym")
+    table = joined(tables)
+    if not ((table.agent >= 0) & ~table.aside).any():
+        raise InputError.at(parts[0].places.path, "no rollout names its agent", f"expected {AGENT}: {{name: ...}}")
+    return table
+
+
+def entries_of(table: GymRows) -> Iterator[GymEntry]:
+    """The entries of the metrics file, agents by name; failed attempts and rows without an agent are left out."""
+    for name, code in sorted((name, code) for code, name in enumerate(table.agents)):
+        chosen = np.flatnonzero((table.agent == code) & ~table.aside)
+        if len(chosen):
+            blocks = _blocks(frame(table, chosen), NO_HOOKS)
+            yield GymEntry(name, blocks.agent_metrics, blocks.key_metrics, blocks.groups)
+
+
+def aggregate_agents(
+    agents: Mapping[str, Sequence[Row]], hooks: Mapping[str, Hooks] | Hooks = NO_HOOKS
+) -> list[GymEntry]:
+    """The entries of the metrics file, agents by name; ``hooks`` for all of them, or for each by its name."""
+    found = []
+    for name in sorted(agents):
+        own = hooks if isinstance(hooks, Hooks) else hooks.get(name, NO_HOOKS)
+        blocks = aggregate(agents[name], own)
+        found.append(GymEntry(name, blocks.agent_metrics, blocks.key_metrics, blocks.groups))
+    return found
+
+
+ProfileRow = Mapping[str, Any]
+_Key = tuple[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the profile says of each task and of each agent."""
+
+    tasks: list[dict[str, Any]]  # the lines of ``<stem>_reward_profiling.jsonl``
+    agents: list[dict[str, Any]]  # ``<stem>_agent_metrics.json``
+    completed: int
+    expected: int
+
+
+def reward_profile(
+    inputs: Sequence[ProfileRow], rollouts: Sequence[ProfileRow], *, allow_partial: bool = False
+) -> Profile:
+    """Statistics per task, with the task's own input and how many of its rollouts there are, and per agent.
+
+    InputError for a rollout or an input that stands twice, a rollout without an input, and, unless
+    ``allow_partial``, an input without a rollout. A task without any rollout is left out.
+    """
+    planned, done = _indexed(inputs, "input"), _indexed(rollouts, "rollout")
+    for key in done:
+        if key not in planned:
+            raise InputError(f"{_said(key)} has no input; expected an input for every rollout")
+    missing = [key for key in planned if key not in done]
+    if missing and not allow_partial:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise InputError(
+            f"{_said(missing[0])}{more} has no rollout; expected one for every input, or a partial profile"
+        )
+    if not done:
+        return Profile([], [], 0, len(planned))
+    table = from_records([{**row, "response": row.get("response") or {}} for row in done.values()])
+    of = frame(table, np.arange(len(table)))
+    keys = list(done)
+    first = [keys[row] for row in of.chosen[of.by.starts[:-1]].tolist()]
+    counts: dict[Any, int] = {}
+    for task, _ in planned:
+        counts[task] = counts.get(task, 0) + 1
+    expected = Expected(
+        [counts[task] for task, _ in first],
+        [{name: value for name, value in planned[key].items() if name not in (TASK, ROLLOUT)} for key in first],
+    )
+    tasks = [msgspec.to_builtins(group) for chunk in groups(of, expected) for group in chunk]
+    ran = [_agent(planned[keys[row]]) for row in of.chosen.tolist()]
+    agents = []
+    for name in sorted({name for name in ran if name}):
+        rows = np.flatnonzero([other == name for other in ran])
+        agents.append({**flat(over(of, rows), of.whole), AGENT: {"name": name}})
+    return Profile(tasks, agents, len(done), len(planned))
+
+
+def _indexed(rows: Sequence[ProfileRow], what: str) -> dict[_Key, ProfileRow]:
+    found: dict[_Key, ProfileRow] = {}
+    for number, row in enumerate(rows, 1):
+        for index in (TASK, ROLLOUT):
+            if fault := index_fault(index, row.get(index, UNSET)):
+                raise InputError.at(f"{what} {number}", *fault)
+        key = (row[TASK], row[ROLLOUT])
+        if key in found:
+            raise InputError.at(f"{what} {number}", f"{_said(key)} stands twice", "expected it once")
+        found[key] = row
+    return found
+
+
+def _said(key: _Key) -> str:
+    return f"{TASK} {key[0]}, {ROLLOUT} {key[1]}"
+
+
+def _agent(row: ProfileRow) -> str | None:
+    name = (row.get(AGENT) or {}).get("name")
+    return name if isinstance(name, str) else None

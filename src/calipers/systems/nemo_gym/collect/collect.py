@@ -1,0 +1,347 @@
+"""A collection from its inputs to its metrics: the agents, what each is sent and answers, and NeMo Gym's files."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from calipers.errors import ClientError, InputError, UnknownName
+from calipers.pipeline import score_plan
+from calipers.plan import Plan, make_plan
+from calipers.readers.files import BOM
+from calipers.readers.jsonl import LineError
+from calipers.readers.read import begin
+from calipers.reports.figures import counted
+from calipers.reports.result import Result
+from calipers.rollouts.part import Part
+from calipers.run.client import Connection
+from calipers.run.clients.address import KEY
+from calipers.run.models import connect
+from calipers.run.secrets import Secrets
+from calipers.run.verifiers.find import NamedVerifier, verifier
+from calipers.systems.nemo_gym.aggregate import by_agent, entries_of, one_table, stripped
+from calipers.systems.nemo_gym.collect.agent import TARGETS, SimpleAgent
+from calipers.systems.nemo_gym.collect.files import FAILURES, INPUTS, METRICS, Files, beside
+from calipers.systems.nemo_gym.collect.http import Reach, Server, checked, found_agents
+from calipers.systems.nemo_gym.collect.loop import Asked, CollectedAgent, Collector, LaneStanding, aggregated
+from calipers.systems.nemo_gym.collect.request import Collecting
+from calipers.systems.nemo_gym.collect.row import FAILURE, KILLED, TASK, Row, agent_of, key_of
+from calipers.systems.nemo_gym.inputs import materialize
+from calipers.systems.nemo_gym.read import UNDECODED, decoded
+from calipers.systems.nemo_gym.report import GymEntry, file_chunks
+from calipers.systems.nemo_gym.wire import MIXED
+
+
+def agents_of(asked: Collecting, plan: Sequence[Row], secrets: Secrets) -> dict[str, CollectedAgent]:
+    """Every agent that the plan names; UnknownName for one that nobody knows the address of."""
+    places = dict(asked.agents)
+    wanted = dict.fromkeys(map(agent_of, plan))
+    lacking = [name for name in wanted if name not in places]
+    if lacking:
+        hint = ""
+        try:
+            places = {**found_agents(checked(asked.head, "head_server")), **places}
+        except ClientError as error:
+            hint = f" ({error})"
+        for name in lacking:
+            if name not in places:
+                known = places or {"NAME": ""}
+                unknown = UnknownName.of("agent", name, known, "" if places else f"give --agent {name}=URL")
+                raise UnknownName(f"{asked.input}: {unknown}{hint}")
+    token = _token(asked.token_env)
+    secrets.add(token)
+    reach = Reach(asked.timeout, asked.concurrency, token, secrets)
+    return {name: _agent(name, places[name], asked, reach) for name in wanted}
+
+
+def _token(variable: str | None) -> str | None:
+    if variable is None:
+        return None
+    token = os.environ.get(variable, "").strip()
+    if not token or not (token.isascii() and token.isprintable()):
+        wrong = f"${variable} holds no token" if token else f"${variable} is not set"
+        raise InputError.at("--token-env", wrong, "expected a variable with printable ASCII")
+    return token
+
+
+def _agent(name: str, place: str, asked: Collecting, reach: Reach) -> CollectedAgent:
+    if "://" in place:
+        return Server(checked(place, f"--agent {name}"), reach)
+    judge: Server | NamedVerifier
+    if asked.verify_url is not None:
+        judge = Server(checked(asked.verify_url, "--verify-url"), reach)
+    elif asked.verifier is not None:
+        judge = verifier(asked.verifier)
+    else:
+        wrong = "the built-in agent has nobody to judge its answers"
+        raise InputError.at(f"--agent {name}", wrong, "expected --verify-url URL or --verifier NAME")
+    connection = Connection(asked.base_url, timeout=asked.timeout, most=asked.concurrency, secrets=reach.secrets)
+    return SimpleAgent(place, connect(place, connection), judge, reach.secrets)
+
+
+def check_rows(agents: Mapping[str, CollectedAgent], plan: Sequence[Row], place: str) -> None:
+    """InputError for a row that the built-in agent can never ask, or its verifier never judge."""
+    for row in plan:
+        agent = agents[agent_of(row)]
+        if isinstance(agent, SimpleAgent):
+            agent.check(row, place)
+
+
+def check_ready(agents: Mapping[str, CollectedAgent]) -> None:
+    """SandboxError, before the first call, where a verifier needs what this machine does not have."""
+    for agent in agents.values():
+        if isinstance(agent, SimpleAgent):
+            agent.ready()
+
+
+def untargeted(asked: Collecting, agents: Mapping[str, CollectedAgent], plan: Sequence[Row]) -> list[str]:
+    """What there is to say of tasks without a target: to `exact_match` alone that is one, the empty text."""
+    if asked.verifier != "exact_match":
+        return []
+    own = [row for row in plan if isinstance(agents[agent_of(row)], SimpleAgent)]
+    bare = {row[TASK] for row in own if not any(key in row for key in TARGETS)}
+    if not bare:
+        return []
+    wrong = f"{counted(len(bare), 'task')} without {', '.join(TARGETS[:-1])} or {TARGETS[-1]}"
+    return [f"{asked.input}: {wrong}; exact_match compares the answers with the empty text"]
+
+
+_ROW = msgspec.json.Decoder(dict[str, Any])
+
+
+def sent(path: str) -> dict[str, list[dict[str, Any]]]:
+    """The rows that each agent is asked to aggregate: those that succeeded, without their bulk, by task and rollout."""
+    return by_agent(_rows(path))
+
+
+def _rows(path: str) -> Iterator[dict[str, Any]]:
+    """The rollouts of a file as they are sent to be aggregated; what was marked as failed is left out."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            row = _row(path, number, line)
+            if row.get(FAILURE) is None and not row.get(KILLED):
+                yield stripped(row)  # at once: what is left out is most of it
+
+
+def _row(path: str, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        return _ROW.decode(line)
+    except UNDECODED:  # NaN perhaps, which others may have written
+        try:
+            return decoded(number, line)
+        except LineError as error:
+            raise error.at(path) from None
+
+
+def faults(answers: Mapping[str, Asked]) -> dict[str, str]:
+    """What went wrong with agents' metrics, by agent."""
+    why = {name: str(one) if isinstance(one, ClientError) else _fault(one) for name, one in answers.items()}
+    return {name: reason for name, reason in why.items() if reason}
+
+
+def entries(path: str, answers: Mapping[str, Asked]) -> list[GymEntry]:
+    """Each agent's metrics, its own where it computes them well, else ours."""
+    bad = faults(answers)
+    answers = {name: None if name in bad else answer for name, answer in answers.items()}
+    if answers and all(answers.values()):
+        return [_entry(name, answers[name]) for name in sorted(answers)]
+    kept: list[Part] = []
+    begin([path], kept=kept)
+    ours = {entry.agent: entry for entry in entries_of(one_table(kept))}
+    return [_entry(name, answers[name]) if answers.get(name) else ours[name] for name in sorted(ours)]
+
+
+def _fault(answer: Asked) -> str:
+    """What is wrong with an agent's metrics; "" for good ones, and where there are none."""
+    if not isinstance(answer, dict):
+        return ""
+    kinds: dict[str, type] = {"group_level_metrics": list, "agent_metrics": dict, "key_metrics": dict}
+    bad = [name for name, kind in kinds.items() if not isinstance(answer.get(name), kind)]
+    if bad:
+        return f"its answer has no {bad[0]} in the right shape"
+    whole = all(isinstance(group, dict) for group in answer["group_level_metrics"])
+    return "" if whole else "a group in its answer is no object"
+
+
+def _entry(name: str, answer: Any) -> GymEntry:
+    groups = answer["group_level_metrics"]
+    return GymEntry(name, answer["agent_metrics"], answer["key_metrics"], [groups] if groups else [])
+
+
+ATTEMPTS: Final = "NEMO_GYM_MAX_ROLLOUT_ATTEMPTS"
+MOST_ATTEMPTS = 3
+MOST_FAILURES = 3  # kinds of failure that are told in their own words
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a collection left behind."""
+
+    output: Path
+    result: Result
+    metrics: Path | None  # NeMo Gym's file; None where none was written
+    stopped: str  # why it ended before everything was asked; "" when it did not
+    notes: tuple[str, ...]
+    computed: bool  # every agent that computes metrics has computed them
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned rollout has a number, and every agent's own metrics are in the file."""
+        gaps = any(group.ledger.gaps for group in self.result.groups)
+        return self.computed and not self.stopped and not gaps
+
+
+def collect(asked: Collecting, look: Callable[[LaneStanding], None] = lambda _: None) -> Collected:
+    """Collect rollouts, or go on with it, and aggregate what is there; ``look`` is told a few times a second.
+
+    InputError, before the first call, for whatever cannot work; ClientError when no agent could be reached at all.
+    """
+    scoring = make_plan(list(asked.metrics) or None)
+    secrets = Secrets()
+    secrets.add(os.environ.get(KEY, "").strip())
+    _check_apart(asked)
+    plan, notes = _planned(asked)
+    agents = agents_of(asked, plan, secrets)
+    check_rows(agents, plan, asked.input)
+    notes += untargeted(asked, agents, plan)
+    most = _most_attempts(notes)
+    files = Files.open(asked.output, plan, secrets.scrub_bytes, overwrite=asked.overwrite)
+    try:
+        standing = LaneStanding(planned=len(files.plan))
+        standing.outcomes["scored"] = len(files.done)
+        collector = Collector(
+            agents,
+            files,
+            standing,
+            concurrency=asked.concurrency,
+            retries=asked.retries,
+            secrets=secrets,
+            look=look,
+        )
+        owed = [row for row in _owed(files, most) if agent_of(row) in agents]  # a plan that grew may have had others
+        if owed:
+            check_ready(agents)
+            files.drop_metrics()
+            collector.conduct(iter(owed))
+            look(standing)
+            _check_begun(files, standing)
+        return _finished(asked, scoring, files, standing, agents, [*notes, *files.notes], secrets)
+    finally:
+        files.close()
+
+
+def _check_apart(asked: Collecting) -> None:
+    """InputError where a file to be written is the one that is read."""
+    for word in ("", FAILURES, INPUTS, METRICS):
+        if os.path.realpath(beside(asked.output, word) if word else asked.output) == os.path.realpath(asked.input):
+            raise InputError.at(str(asked.output), f"{asked.input} would be written over", "choose another --output")
+
+
+def _planned(asked: Collecting) -> tuple[list[Row], list[str]]:
+    """The rollouts that are asked for, and what there is to say of them."""
+    try:
+        with open(asked.input, "rb") as file:
+            lines = file.read().removeprefix(BOM).splitlines()
+    except OSError as error:
+        right = "expected a file of tasks, one JSON object a line"
+        raise InputError.at(asked.input, f"cannot be read ({error.strerror})", right) from None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = materialize(lines, asked.how, asked.input)
+    if not found:
+        raise InputError.at(asked.input, "no tasks", "expected one JSON object a line")
+    if len({isinstance(row[TASK], str) for row in found}) > 1:
+        raise InputError.at(asked.input, MIXED)
+    return list(found), [str(one.message) for one in caught]
+
+
+def _most_attempts(notes: list[str]) -> int:
+    """How many failed attempts a rollout may have; NeMo Gym's variable says otherwise."""
+    text = os.environ.get(ATTEMPTS, "").strip()
+    if not text:
+        return MOST_ATTEMPTS
+    if text.isdecimal() and int(text) >= 1:
+        return int(text)
+    notes.append(f"${ATTEMPTS} is {text!r}; expected an integer >= 1, so {MOST_ATTEMPTS} holds")
+    return MOST_ATTEMPTS
+
+
+def _owed(files: Files, most: int) -> Iterator[Row]:
+    """What is still to be made: all that has not succeeded, unless it failed for good or often enough."""
+    given_up = 0
+    for row in files.plan:
+        key = key_of(row)
+        if key in files.done:
+            continue
+        if key in files.terminal or files.failures[key] >= most:
+            given_up += 1
+            continue
+        yield row
+    if given_up:
+        why = f"they failed {most} times, or for good; ${ATTEMPTS} raises the number"
+        files.notes.append(f"{given_up} rollouts are not tried again: {why}")
+
+
+def _check_begun(files: Files, standing: LaneStanding) -> None:
+    """ClientError, and no trace, where not one agent could be reached and nothing was there before."""
+    asked = [lane for lane in standing.lanes if lane.asked]
+    if standing.done or standing.stopped or not all(lane.stopped and not lane.answered for lane in asked):
+        return
+    if files.failures or (files.rollouts.written or files.sidecar.written):
+        return
+    files.abandon()
+    lane = asked[0]
+    raise ClientError(f"agent {lane.name}: {lane.stopped}; nothing was collected", kind="connection", hopeless=True)
+
+
+def _finished(
+    asked: Collecting,
+    scoring: Plan,
+    files: Files,
+    standing: LaneStanding,
+    agents: Mapping[str, CollectedAgent],
+    notes: list[str],
+    secrets: Secrets,
+) -> Collected:
+    written, failures = None, list[str]()
+    for lane in standing.lanes:
+        if lane.unasked or lane.stopped:
+            why = lane.stopped or f"{lane.unasked} calls were refused, the last with: {lane.last}"
+            notes.append(f"agent {lane.name}: {why}; what it was not asked stays owed")
+    notes += [f"{count} {word}: {said}" for (word, said), count in standing.errors.most_common(MOST_FAILURES)]
+    path = str(asked.output)
+    if standing.stopped:
+        notes.append("no metrics file is written before the collection ends")
+    elif asked.aggregate and asked.output.stat().st_size:
+        answers = {} if asked.local else _answers(agents, sent(path), asked.retries)
+        failures = [
+            f"agent {name}: /aggregate_metrics failed ({why}); the file has what is computed without it"
+            for name, why in faults(answers).items()
+        ]
+        absent = [
+            name for name, one in answers.items() if one is None and not isinstance(agents.get(name), SimpleAgent)
+        ]
+        notes += [f"agent {name} has no /aggregate_metrics; its metrics are computed here" for name in absent]
+        written = files.write_metrics(file_chunks(entries(path, answers)))
+    for agent in agents.values():
+        notes += agent.notes if isinstance(agent, SimpleAgent) else ()
+    result = score_plan([path], scoring)
+    stopped = standing.stopped or next((lane.stopped for lane in standing.lanes if lane.stopped), "")
+    told = tuple(map(secrets.scrub, [*notes, *failures]))
+    return Collected(asked.output, result, written, secrets.scrub(stopped), told, not failures)
+
+
+def _answers(
+    agents: Mapping[str, CollectedAgent], rows: Mapping[str, list[dict[str, Any]]], retries: int
+) -> dict[str, Asked]:
+    """What each agent makes of its rows; None for one of an earlier plan that has no address now."""
+    here = {name: own for name, own in rows.items() if name in agents}
+    return {**dict.fromkeys(rows), **aggregated(agents, here, retries)}

@@ -1,0 +1,240 @@
+"""What a collection is asked to do: options of ours, or NeMo Gym's ``+key=value`` arguments."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from calipers.errors import InputError, UnknownName
+from calipers.systems.nemo_gym.collect.http import HEAD
+from calipers.systems.nemo_gym.inputs import DEFAULT, Materializing
+
+
+@dataclass(frozen=True, slots=True)
+class Collecting:
+    """What a collection is asked to do, every value decided."""
+
+    input: str  # a file of tasks, one JSON object a line
+    output: Path
+    agents: Mapping[str, str] = field(default_factory=dict)  # name -> URL of an agent server, or KIND/NAME of a model
+    how: Materializing = field(default_factory=Materializing)
+    # the built-in agent
+    base_url: str | None = None
+    verify_url: str | None = None
+    verifier: str | None = None
+    # how they are reached
+    concurrency: int = 32
+    retries: int = 8
+    timeout: float = 1800.0
+    head: str = HEAD
+    token_env: str | None = None  # the variable that holds the servers' token
+    # what becomes of it
+    overwrite: bool = False
+    local: bool = False  # no agent is asked for metrics
+    aggregate: bool = True
+    metrics: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name, lowest in {"concurrency": 1, "retries": 0}.items():
+            if getattr(self, name) < lowest:
+                raise InputError.at(f"--{name}", f"is {getattr(self, name)}", f"expected an integer >= {lowest}")
+        if not self.timeout > 0:
+            raise InputError.at("--timeout", f"is {self.timeout:g}", "expected a number > 0")
+        if self.how.limit is not None and self.how.limit < 0:
+            raise InputError.at("--limit", f"is {self.how.limit}", "expected an integer >= 0")
+        if self.verify_url is not None and self.verifier is not None:
+            raise InputError.at("--verifier", "there is --verify-url, too", "expected one of the two")
+
+
+WORDS: Final = {  # a key of ng_collect_rollouts -> our option
+    "input_jsonl_fpath": "input",
+    "output_jsonl_fpath": "output",
+    "agent_name": "agent_name",
+    "limit": "limit",
+    "num_repeats": "num_repeats",
+    "num_repeats_add_seed": "add_seed",
+    "num_samples_in_parallel": "concurrency",
+    "responses_create_params": "params",
+    "prompt_config": "prompt_config",
+    "resume_from_cache": "resume",
+    "disable_aggregation": "disable_aggregation",
+    "head_server": "head_server",
+}
+NESTED: Final = ("responses_create_params", "num_repeats", "head_server")
+IDLE: Final = ("upload_rollouts", "upload_rollouts_to_wandb", "rollout_collection_driver", "skills", "config_paths")
+
+
+def collecting(options: Mapping[str, Any], words: Sequence[str]) -> Collecting:
+    """What is asked, by options that were given and by words; an option beats a word."""
+    told = {**_words(words), **options}
+    for name, word in (("input", "input_jsonl_fpath"), ("output", "output_jsonl_fpath")):
+        if not told.get(name):
+            raise InputError.at(f"--{name}", "is not given", f"expected a file (or {word}=FILE)")
+    agents = _agents(told.get("agents", ()))
+    default = told.get("agent_name") or (next(iter(agents)) if len(agents) == 1 else None)
+    params = {**_object("responses_create_params", told.get("params") or {})}
+    given = {key: told.get(key) for key in ("temperature", "top_p", "max_output_tokens")}
+    params |= {key: value for key, value in given.items() if value is not None}
+    for key, value in params.items():
+        if isinstance(value, float) and not isfinite(value):  # JSON would say null, which is: as the model likes
+            raise InputError.at(f"responses_create_params.{key}", f"is {value}", "expected a finite number")
+    how = Materializing(
+        agent_name=None if default is None else _text("agent_name", default),
+        limit=_integer("limit", told.get("limit")),
+        num_repeats=_repeats(told.get("num_repeats")),
+        num_repeats_add_seed=_truth("num_repeats_add_seed", told.get("add_seed")),
+        responses_create_params=params,
+        prompt=_prompt(told.get("prompt_config")),
+    )
+    named = ("base_url", "verify_url", "verifier", "retries", "timeout", "token_env", "local", "metrics")
+    more = {key: told[key] for key in named if told.get(key) is not None}
+    if (concurrency := _integer("num_samples_in_parallel", told.get("concurrency"))) is not None:
+        more["concurrency"] = concurrency
+    return Collecting(
+        _text("input_jsonl_fpath", told["input"]),
+        Path(_text("output_jsonl_fpath", told["output"])),
+        agents,
+        how,
+        head=_head(told.get("head_server")),
+        overwrite=bool(told.get("overwrite")) or not _truth("resume_from_cache", told.get("resume", True)),
+        aggregate=not _truth("disable_aggregation", told.get("disable_aggregation")),
+        **more,
+    )
+
+
+def _words(words: Sequence[str]) -> dict[str, Any]:
+    """``+key=value`` words by our names; UnknownName, with the nearest, for a key that means nothing here."""
+    found: dict[str, Any] = {}
+    for word in words:
+        path, equals, text = word.lstrip("+").partition("=")
+        key, *inner = path.split(".")
+        if not equals or not key:
+            raise InputError(f"{word!r} cannot be read; expected +key=value, such as +num_repeats=4")
+        value = value_of(text)
+        if key in IDLE:
+            if value not in (None, False, "", [], {}):
+                raise InputError.at(word, f"{key} has no meaning here", "leave it out")
+            continue
+        if key not in WORDS:
+            raise UnknownName.of("key of a collection", key, [*WORDS, *IDLE])
+        if inner and key not in NESTED:
+            raise InputError.at(word, f"{key} holds no keys", f"expected +{key}=value")
+        _put(found, [WORDS[key], *inner], value)
+    return found
+
+
+def _put(found: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    for key in path[:-1]:
+        held = found.get(key)
+        found[key] = found = dict(held) if isinstance(held, dict) else {}
+    found[path[-1]] = value
+
+
+def value_of(text: str) -> Any:
+    """The value of a word: JSON, or Hydra's ``{a:1,b:2}``, a number, null, true, or text.
+
+    >>> value_of("{math:2,_default:1}"), value_of("1e-3"), value_of("null"), value_of("a b")
+    ({'math': 2, '_default': 1}, 0.001, None, 'a b')
+    """
+    text = text.strip()
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    if text.startswith("{") and text.endswith("}"):
+        pairs = [pair.partition(":") for pair in text[1:-1].split(",") if pair.strip()]
+        if all(colon for _, colon, _ in pairs):
+            return {value_of(key): value_of(value) for key, _, value in pairs}
+    if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", text, re.IGNORECASE):
+        return float(text)
+    plain = {"null": None, "none": None, "true": True, "false": False}
+    if text.lower() in plain:
+        return plain[text.lower()]
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == "'" else text
+
+
+def _agents(texts: Sequence[str]) -> dict[str, str]:
+    """``NAME=URL`` and ``NAME=KIND/MODEL``, by name."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, place = text.partition("=")
+        if not (equals and name and place) or "/" in name:
+            right = "expected NAME=URL of an agent server, or NAME=KIND/MODEL, such as simple_agent=openai/gpt-4o-mini"
+            raise InputError.at("--agent", f"{text!r} cannot be read", right)
+        if name in found:
+            raise InputError.at("--agent", f"{name} is given twice", "expected it once")
+        found[name] = place
+    return found
+
+
+def _repeats(told: Any) -> int | dict[str, int] | None:
+    """A number for all, or numbers by agent; ``math=4,_default=1`` too."""
+    if isinstance(told, str):
+        if re.fullmatch(r"\s*[-+]?\d+\s*", told):
+            return int(told)
+        pairs = [pair.partition("=") for pair in told.split(",")]
+        told = {name.strip(): value_of(number) for name, _, number in pairs}
+    if isinstance(told, Mapping):
+        right = f"expected a number, or NAME=N,{DEFAULT}=N"
+        return {str(name): _integer("num_repeats", number, right) or 0 for name, number in told.items()}
+    return _integer("num_repeats", told)
+
+
+def _prompt(told: Any) -> dict[str, str] | None:
+    if told is None:
+        return None
+    import yaml
+
+    path = _text("prompt_config", told)
+    right = "expected YAML with user, and perhaps system"
+    try:
+        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError.at(path, f"cannot be read ({error.strerror})", right) from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+        raise InputError.at(path, "is no YAML", right) from None
+    if not isinstance(found, dict) or not isinstance(found.get("user"), str):
+        raise InputError.at(path, "there is no text under user", right)
+    if not isinstance(found.get("system", ""), str):
+        raise InputError.at(path, "system is no text", right)
+    return {role: found[role] for role in ("system", "user") if role in found}
+
+
+def _head(told: Any) -> str:
+    if told is None:
+        return HEAD
+    found = _object("head_server", told)
+    return f"http://{found.get('host', '127.0.0.1')}:{found.get('port', 11000)}"
+
+
+def _object(key: str, value: Any) -> Mapping[str, Any]:
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    if not isinstance(value, Mapping):
+        raise InputError.at(key, f"is {value!r:.60}", "expected a JSON object")
+    return value
+
+
+def _text(key: str, value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, Path)):
+        raise InputError.at(key, f"is {value!r:.60}", "expected text")
+    return str(value)
+
+
+def _integer(key: str, value: Any, right: str = "expected an integer") -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError.at(key, f"is {value!r:.60}", right)
+    return value
+
+
+def _truth(key: str, value: Any) -> bool:
+    if value is not None and not isinstance(value, bool):
+        raise InputError.at(key, f"is {value!r:.60}", "expected true or false")
+    return bool(value)

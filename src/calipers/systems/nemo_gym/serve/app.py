@@ -1,0 +1,365 @@
+"""The application: NeMo Gym's routes, over a user's server, a verifier of ours, or nothing but aggregation."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import Body, FastAPI, Request
+from fastapi.exceptions import RequestValidationError, ResponseValidationError
+from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
+
+from calipers import __version__
+from calipers.errors import InputError, VerifierError
+from calipers.run.client import Completion
+from calipers.run.judged import given
+from calipers.run.verifiers.find import NamedVerifier
+from calipers.systems.nemo_gym.hooks import failure
+from calipers.systems.nemo_gym.lent.models import AggregateMetrics, output_text
+from calipers.systems.nemo_gym.serve.guard import (
+    DOCUMENTED,
+    JSON,
+    LIMITS,
+    BodyLimits,
+    Door,
+    Guard,
+    Health,
+    ServerRefusal,
+    StatusDocument,
+    StrictJSON,
+    respond,
+    too_large,
+    word,
+)
+from calipers.systems.nemo_gym.serve.workers import Workers, no_room
+from calipers.systems.nemo_gym.wire import FAILURE, KILLED, ROLLOUT, TASK
+from calipers.tasks.task import Prompt, Task
+
+if TYPE_CHECKING:
+    from calipers.systems.nemo_gym.hooks import Hosted
+
+
+PATH: Final = "/aggregate_metrics"
+PIECE: Final = 256 << 10  # bytes of an answer that are read and sent at a time
+GONE: Final = 499  # nobody is there to read it
+
+_BITS = {"type": "integer", "minimum": -(2**63), "maximum": 2**63 - 1}
+_ROW = {
+    "type": "object",
+    "required": [TASK, ROLLOUT],
+    "properties": {
+        TASK: {"anyOf": [_BITS, {"type": "string"}], "description": "all numbers, or all text"},
+        ROLLOUT: {**_BITS, "description": "which try at the task; each once"},
+        "reward": {"description": "a number counts; anything else is shown as it is"},
+        "response": {
+            "type": "object",
+            "properties": {"usage": {"type": "object", "nullable": True, "description": "numbers in it count too"}},
+        },
+    },
+    "additionalProperties": True,
+}
+REQUEST: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON: {
+                "schema": {
+                    "type": "object",
+                    "required": ["verify_responses"],
+                    "properties": {"verify_responses": {"type": "array", "items": _ROW}},
+                }
+            }
+        },
+    }
+}
+"""What the OpenAPI document says of the body: it is not read by FastAPI."""
+
+
+def aggregate_route(workers: Workers, limits: BodyLimits) -> Callable[[Request], Awaitable[Response]]:
+    """The route, over these workers."""
+
+    async def aggregate_metrics(request: Request) -> Response:
+        """Statistics of the rows of one agent, per task and pooled, and what the server's hooks add."""
+        body, answer = workers.paths()
+        try:
+            refusal = await _spooled(request, body, limits) or await _unless_gone(request, workers, body, answer)
+            if refusal is not None:
+                return respond(refusal)
+            return _sent(answer)
+        except OSError as error:
+            return respond(no_room(error))
+        finally:
+            await asyncio.to_thread(_removed, body, answer)  # on a thread: hundreds of megabytes take their time
+
+    return aggregate_metrics
+
+
+def _removed(body: Path, answer: Path) -> None:
+    """Remove both; an answer that is open by now stays until it is sent."""
+    body.unlink(missing_ok=True)
+    answer.unlink(missing_ok=True)
+
+
+async def _spooled(request: Request, body: Path, limits: BodyLimits) -> ServerRefusal | None:
+    """Put the body into a file as it comes: hundreds of megabytes are not held here."""
+    size = 0
+    with open(body, "wb", buffering=0) as file:
+        async for piece in request.stream():
+            size += len(piece)
+            if size > limits.body:
+                return too_large(limits)
+            file.write(piece)
+    return None
+
+
+async def _unless_gone(request: Request, workers: Workers, body: Path, answer: Path) -> ServerRefusal | None:
+    """Aggregate, but not for somebody who has hung up."""
+    work = asyncio.ensure_future(workers.aggregate(body, answer))
+    gone = asyncio.ensure_future(_hung_up(request))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            return work.result()
+        return ServerRefusal(GONE, "gone", "the client has hung up")
+    finally:
+        for waiting in (work, gone):
+            waiting.cancel()
+            with suppress(asyncio.CancelledError):
+                await waiting
+
+
+async def _hung_up(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _sent(answer: Path) -> Response:
+    file = open(answer, "rb")  # noqa: SIM115  closed when all of it is sent
+    size = answer.stat().st_size
+
+    async def pieces() -> AsyncIterator[bytes]:
+        try:
+            while piece := file.read(PIECE):
+                yield piece
+                await asyncio.sleep(0)  # a buffer that takes all it is given would keep everybody else waiting
+        finally:
+            await asyncio.to_thread(file.close)
+
+    return StreamingResponse(pieces(), media_type=JSON, headers={"content-length": str(size)})
+
+
+async def root() -> StatusDocument:
+    """Say that the server is there, as NeMo Gym's servers do."""
+    return StatusDocument()
+
+
+async def health() -> Health:
+    """Say that the server is there, and whose it is."""
+    return Health(calipers=__version__)
+
+
+async def seed_session(body: dict[str, Any] = Body()) -> dict[str, Any]:  # noqa: B008
+    """Begin a session; the answer is empty."""
+    return {}
+
+
+TARGETS: Final = ("target", "expected_answer", "expected")
+"""Where a row may hold what the answer is compared with; the first that is there counts."""
+
+REASON: Final = "failure_reason"
+MARKS: Final = frozenset({FAILURE, "_ng_failure_terminal", KILLED, REASON})
+"""What an earlier verdict may have left in a row; with a mark in it the new verdict would not count."""
+
+
+class ModelOutput(BaseModel):
+    """What a model answered, in the shape of OpenAI's Responses API."""
+
+    model_config = ConfigDict(extra="allow")
+
+    output: list[dict[str, Any]]
+
+
+class VerifyRequest(BaseModel):
+    """One row of a dataset with what a model answered. Every other key comes back as it is, but marks of failure."""
+
+    model_config = ConfigDict(extra="allow")
+
+    responses_create_params: dict[str, Any]
+    response: ModelOutput
+    params: dict[str, Any] | None = None  # of the verifier
+
+
+class VerifyResponse(VerifyRequest):
+    """The same row with its reward."""
+
+    reward: float
+
+
+def verify_route(verifier: NamedVerifier) -> Callable[[VerifyRequest], Awaitable[Response]]:
+    """The route, over this verifier."""
+
+    async def verify(body: VerifyRequest) -> Response:
+        """Judge an answer. Where no verdict can be reached the row says so, and is no rollout that counts."""
+        row = {key: value for key, value in body.model_dump(exclude_unset=True).items() if key not in MARKS}
+        try:
+            task = task_of(verifier.name, row)
+            verifier.check(task)
+        except InputError as error:
+            return respond(ServerRefusal(422, "bad_task", str(error)))
+        text = output_text(row["response"]["output"])
+        try:
+            return StrictJSON({**row, **await _judged(verifier, task, Completion(text))})
+        except VerifierError as error:
+            return StrictJSON({**row, "reward": 0.0, FAILURE: error.outcome, REASON: str(error)})
+
+    return verify
+
+
+async def _judged(verifier: NamedVerifier, task: Task, completion: Completion) -> dict[str, Any]:
+    verdict = await given(verifier, task, completion)
+    if verdict.reward is None or not math.isfinite(verdict.reward):
+        raise VerifierError(f"verifier {verifier.name!r} gave the reward {verdict.reward}; expected a finite number")
+    found: dict[str, Any] = {**verdict.fields, "reward": verdict.reward}
+    if verdict.rewards:
+        found["reward_components"] = dict(verdict.rewards)
+    if verdict.answer is not None:
+        found["extracted_answer"] = verdict.answer
+    return found
+
+
+def task_of(verifier: str, row: Mapping[str, Any]) -> Task:
+    """The task that a row of a dataset states. InputError for one that holds no prompt.
+
+    >>> task_of("exact_match", {"responses_create_params": {"input": "1 + 1?"}, "expected_answer": "2"}).target
+    '2'
+    """
+    prompt = row["responses_create_params"].get("input")
+    if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(isinstance(one, dict) for one in prompt)):
+        raise InputError.at("responses_create_params.input", "it is no prompt", "expected text or a list of messages")
+    given: Prompt = prompt
+    target = next((row[key] for key in TARGETS if key in row), None)
+    return Task(str(row.get(TASK, "")), given, verifier, target, row.get("params") or {})
+
+
+NO_VERIFIER: Final = "this server judges nothing: start it with FILE.py:CLASS or --verifier NAME"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a server has beside aggregation: a user's server, or a verifier, or neither."""
+
+    hosted: Hosted | None = None
+    verifier: NamedVerifier | None = None
+
+
+def make_app(workers: Workers, offer: Offer, door: Door, limits: BodyLimits = LIMITS) -> Guard:
+    """The application with everything that stands before it."""
+    app = _plain(offer.verifier) if offer.hosted is None else offer.hosted.web()
+    streamed: set[str] = set()
+    if offer.hosted is None or not offer.hosted.aggregates_itself:
+        _aggregate(app, workers, limits)
+        streamed.add(PATH)
+    _greet(app)
+    _explain(app, offer.hosted.path if offer.hosted else None)
+    return Guard(app, door, limits, streamed)
+
+
+def new_app(title: str) -> FastAPI:
+    """An application without routes. It has no page of its own: that would load scripts from elsewhere."""
+    return FastAPI(
+        title=title,
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        default_response_class=StrictJSON,
+        responses=DOCUMENTED,
+    )
+
+
+def _plain(verifier: NamedVerifier | None) -> FastAPI:
+    app = new_app("Calipers")
+    app.post("/seed_session")(seed_session)
+    if verifier is not None:
+        app.post("/verify", response_model=VerifyResponse)(verify_route(verifier))
+    return app
+
+
+def _aggregate(app: FastAPI, workers: Workers, limits: BodyLimits) -> None:
+    """Our own route in place of any other: before what else the application has, which may be a catch-all."""
+    path = PATH
+    others = [route for route in app.router.routes if getattr(route, "path", "") != path]
+    app.router.routes.clear()
+    answer: dict[int | str, dict[str, Any]] = {200: {"model": AggregateMetrics}, **DOCUMENTED}
+    made = aggregate_route(workers, limits)
+    app.post(path, response_model=None, responses=answer, openapi_extra=REQUEST)(made)
+    app.router.routes.extend(others)
+
+
+def _greet(app: FastAPI) -> None:
+    taken = {getattr(route, "path", "") for route in app.router.routes}
+    if "/" not in taken:
+        app.get("/", response_model=StatusDocument)(root)
+    if "/health" not in taken:
+        app.get("/health", response_model=Health)(health)
+
+
+def _explain(app: FastAPI, path: str | None) -> None:
+    """Every failure as a JSON body with one sentence, unless the user's file (``path``) sees to it itself."""
+
+    async def of_http(request: Request, error: Exception) -> Response:
+        status, detail = getattr(error, "status_code", 500), getattr(error, "detail", "")
+        message = str(detail)
+        if status == 404 and detail == "Not Found":
+            known = sorted({route.path for route in app.router.routes if hasattr(route, "path")})
+            there = NO_VERIFIER if request.url.path == "/verify" else f"expected one of {', '.join(known)}"
+            message = f"no route {request.url.path}; {there}"
+        elif status == 405:
+            message = f"{request.url.path} does not know {request.method}; see the header Allow"
+        return respond(ServerRefusal(status, word(status), message, detail, getattr(error, "headers", None)))
+
+    async def of_request(request: Request, error: Exception) -> Response:
+        faults = _faults(error)
+        return respond(ServerRefusal(422, "bad_input", _sentence(faults), faults))
+
+    async def of_answer(request: Request, error: Exception) -> Response:
+        wrong = f"{path or 'calipers'}: the answer of {request.url.path} is not what its annotation says"
+        return respond(ServerRefusal(500, "bad_answer", f"{wrong}: {_sentence(_faults(error))}"))
+
+    async def of_code(request: Request, error: Exception) -> Response:
+        if path is None:
+            return respond(ServerRefusal(500, "failed", f"this is a bug in Calipers: {type(error).__name__}: {error}"))
+        return respond(ServerRefusal(500, "server_failed", str(failure(path, f"{request.url.path} failed", error))))
+
+    ours = {
+        HTTPException: of_http,
+        RequestValidationError: of_request,
+        ResponseValidationError: of_answer,
+        Exception: of_code,
+    }
+    for kind, handler in ours.items():
+        held = app.exception_handlers.get(kind)
+        if held is None or held.__module__.startswith("fastapi."):  # else it is the user's own
+            app.add_exception_handler(kind, handler)
+
+
+def _faults(error: Any) -> list[dict[str, Any]]:
+    """FastAPI's list without the input itself, which may be of any size."""
+    return [{key: fault[key] for key in ("type", "loc", "msg") if key in fault} for fault in error.errors()]
+
+
+def _sentence(faults: list[dict[str, Any]]) -> str:
+    """The first fault in one line, and how many others there are.
+
+    >>> _sentence([{"loc": ("body", "response"), "msg": "Field required"}])
+    'body.response: Field required'
+    """
+    first, *others = faults or [{"loc": (), "msg": "it cannot be read"}]
+    more = f" (and {len(others)} more)" if others else ""
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}{more}"

@@ -1,0 +1,330 @@
+"""What stands before every route: who may ask, how much, in which form, and what is said when it is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import json
+import logging
+import re
+import socket
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from calipers.systems.nemo_gym.report import encoded
+
+JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerRefusal:
+    """An answer that is none."""
+
+    status: int
+    code: str
+    message: str
+    detail: Any = None  # FastAPI's own, for clients that look for it
+    headers: Mapping[str, str] | None = None
+
+    def body(self) -> bytes:
+        """The body of the answer."""
+        more = {} if self.detail is None else {"detail": self.detail}
+        return msgspec.json.encode({"error": {"code": self.code, "message": self.message}, **more}, enc_hook=str)
+
+
+STATUSES: Final = {
+    400: "The body is not JSON, nested too deeply, or has two lengths.",
+    401: "The token is missing or wrong.",
+    404: "There is no such route here.",
+    405: "The route does not know this method.",
+    413: "The body, or the number of rows in it, is beyond the limit.",
+    415: "The body is not declared to be application/json.",
+    421: "The Host header names another machine.",
+    422: "The body is JSON, but not what the route needs.",
+    500: "The code of the server that is hosted here failed.",
+    503: "No worker can answer, or the server is about to end.",
+}
+"""Every status of a refusal, and what it means."""
+
+_WORDS: Final = {401: "unauthorized", 404: "not_found", 405: "wrong_method", 413: "too_large", 415: "wrong_type"}
+
+
+def word(status: int) -> str:
+    """The code of a status that has no better one."""
+    return _WORDS.get(status, "failed" if status >= 500 else "refused")
+
+
+class Fault(BaseModel):
+    """What went wrong: a word that stays the same, and a sentence that says where and what would be right."""
+
+    code: str
+    message: str
+
+
+class FailureDocument(BaseModel):
+    """The body of every answer that is none."""
+
+    error: Fault
+    detail: Any = None
+
+
+class StatusDocument(BaseModel):
+    """The server is there."""
+
+    status: str = "ok"
+
+
+class Health(StatusDocument):
+    """The server is there, and whose it is."""
+
+    calipers: str
+
+
+DOCUMENTED: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"model": FailureDocument, "description": text} for status, text in STATUSES.items()
+}
+"""Every refusal, as FastAPI documents it."""
+
+
+class StrictJSON(JSONResponse):
+    """An answer in strict JSON: what is no finite number is null."""
+
+    def render(self, content: Any) -> bytes:
+        """The bytes of the answer."""
+        return encoded(content)
+
+
+def respond(refusal: ServerRefusal) -> Response:
+    """A refusal as the answer it is."""
+    return Response(refusal.body(), refusal.status, headers=dict(refusal.headers or {}), media_type=JSON)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where a server listens, and the token it demands."""
+
+    host: str = "127.0.0.1"
+    token: str | None = None
+
+    def knows(self, header: str) -> bool:
+        """Whether a Host header means this server; that of a web page which had its name point here does not.
+
+        >>> Door().knows("localhost:8000"), Door().knows("[::1]:80"), Door().knows("evil.example")
+        (True, True, False)
+        """
+        name = header.strip().lower()
+        name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+        if name in {"localhost", self.host.lower()}:
+            return True
+        try:  # a number cannot be made to point elsewhere, as a name can
+            return ipaddress.ip_address(name).is_loopback or not self.local
+        except ValueError:
+            return not self.local and name == socket.gethostname().lower()
+
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach the server."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """The most that one request may hold."""
+
+    body: int = 512 << 20  # bytes
+    rows: int = 2_000_000  # of one aggregation
+    depth: int = 64  # objects and lists inside each other
+
+
+LIMITS: Final = BodyLimits()
+BAD: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What the strict decoder says of what it cannot read."""
+
+
+def too_large(limits: BodyLimits) -> ServerRefusal:
+    """The refusal of a body of too many bytes; the connection ends, as what is left of it is not read."""
+    wrong = f"body: it is too large; expected at most {limits.body:,} bytes"
+    return ServerRefusal(413, "too_large", wrong, headers={"connection": "close"})
+
+
+def too_deep(limits: BodyLimits) -> ServerRefusal:
+    """The refusal of JSON that is nested beyond the limit."""
+    return ServerRefusal(400, "too_deep", f"body: it is nested too deeply; expected a depth of at most {limits.depth}")
+
+
+def decode(body: bytes, limits: BodyLimits) -> Any:
+    """The JSON value of a body, NaN and Infinity taken as numbers; a `ServerRefusal` for what is none, or too deep."""
+    try:
+        found = msgspec.json.decode(body)
+    except BAD:
+        found = decode_loosely(body, limits)
+        if isinstance(found, ServerRefusal):
+            return found
+    return too_deep(limits) if deeper([found], limits.depth) else found
+
+
+def decode_loosely(body: bytes, limits: BodyLimits) -> Any:
+    """The same as Python reads JSON; slower, and without a look at the depth."""
+    right = "expected a JSON object"
+    try:
+        found = json.loads(body.decode())
+        if b"\\ud" in body or b"\\uD" in body:
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        wrong, right = f"byte {error.start + 1} is not UTF-8", "expected UTF-8 text"
+    except UnicodeEncodeError:
+        wrong, right = "half of a surrogate pair stands alone", "expected whole characters"
+    except json.JSONDecodeError as error:
+        wrong = f"it is not JSON ({error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno})"
+    except RecursionError:
+        return too_deep(limits)
+    except ValueError:  # an integer of thousands of digits
+        wrong, right = "a number is out of range", "expected an integer of at most 64 bits"
+    else:
+        return found
+    return ServerRefusal(400, "bad_json", f"body: {wrong}; {right}")
+
+
+def deeper(values: Iterable[Any], depth: int) -> bool:
+    """Whether some value holds more than that many objects and lists inside each other, itself included.
+
+    >>> deeper([[[1]]], 2), deeper([[[[1]]]], 2), deeper([1], 0)
+    (False, True, False)
+    """
+    level = [value for value in values if isinstance(value, (dict, list))]
+    for _ in range(depth):
+        if not level:
+            return False
+        inner = (held for value in level for held in (value.values() if isinstance(value, dict) else value))
+        level = [value for value in inner if isinstance(value, (dict, list))]
+    return bool(level)
+
+
+LOG = logging.getLogger("calipers.systems.nemo_gym.serve")
+ID: Final = "x-request-id"
+QUICK: Final = 1 << 20  # bytes; a larger body is looked at on a thread
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_BODIES: Final = {"POST", "PUT", "PATCH"}
+
+
+class _HungUp(Exception):
+    """The client has gone before its body was whole."""
+
+
+class Guard:
+    """An ASGI application around another. ``streamed`` are the paths whose body is left to the route."""
+
+    def __init__(
+        self, app: ASGIApp, door: Door, limits: BodyLimits = LIMITS, streamed: Collection[str] = frozenset()
+    ) -> None:
+        self.app, self._door, self._limits, self._streamed = app, door, limits, streamed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        asked = headers.get(ID, "")
+        mark = asked if _NAME.fullmatch(asked) else uuid.uuid4().hex
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                message = {**message, "headers": [*message.get("headers", ()), (ID.encode(), mark.encode())]}
+            await send(message)
+
+        refusal = self._refused(scope, headers)
+        try:
+            if refusal is None and scope["path"] not in self._streamed and _has_body(scope, headers):
+                refusal, receive = await self._read(receive)
+            if refusal is None:
+                await self.app(scope, receive, sending)
+        except SystemExit as error:  # of somebody's code; the server is not theirs to end
+            refusal = ServerRefusal(500, "server_failed", f"{scope['path']} ended itself: SystemExit: {error.code}")
+        except asyncio.CancelledError:  # the server ends, and its grace is over; nobody waits for this task but uvicorn
+            refusal = ServerRefusal(
+                503, "stopping", f"the server was told to stop before {scope['path']} was done; ask again"
+            )
+        except (ClientDisconnect, _HungUp):
+            return  # nobody is left to answer, and nothing is wrong here
+        except Exception as error:
+            LOG.error("%s %s failed", scope["method"], scope["path"], exc_info=error)
+            refusal = ServerRefusal(500, "failed", f"this is a bug in Calipers: {type(error).__name__}: {error}")
+        if refusal is not None and not started:
+            await respond(refusal)(scope, receive, sending)
+
+    def _refused(self, scope: Scope, headers: Mapping[str, str]) -> ServerRefusal | None:
+        """What the headers alone forbid."""
+        if not self._door.knows(headers.get("host", "")):
+            wrong = f"Host: {headers.get('host', '')[:200]!r} is not this server"
+            return ServerRefusal(421, "wrong_host", f"{wrong}; expected localhost or {self._door.host}")
+        if self._door.token is not None:
+            given = headers.get("authorization", "").encode("latin-1")
+            if not hmac.compare_digest(given, f"Bearer {self._door.token}".encode()):
+                wrong = "Authorization: no token, or a wrong one; expected Bearer and the server's token"
+                return ServerRefusal(401, "unauthorized", wrong, headers={"www-authenticate": "Bearer"})
+        if "transfer-encoding" in headers and "content-length" in headers:
+            wrong = "Transfer-Encoding: stands beside Content-Length; expected one of them"
+            return ServerRefusal(400, "bad_framing", wrong, headers={"connection": "close"})
+        if _has_body(scope, headers):
+            kind = headers.get("content-type", "")
+            if kind.partition(";")[0].strip().lower() != JSON:
+                return ServerRefusal(415, "wrong_type", f"Content-Type: it is {kind[:200]!r}; expected {JSON}")
+            length = headers.get("content-length", "")
+            if length.isdecimal() and int(length) > self._limits.body:
+                return too_large(self._limits)
+        return None
+
+    async def _read(self, receive: Receive) -> tuple[ServerRefusal | None, Receive]:
+        """What is wrong with a body, and where the route gets the same body from."""
+        body = bytearray()
+        more = True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise _HungUp
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > self._limits.body:
+                return too_large(self._limits), receive
+        whole = bytes(body)
+        if len(whole) <= QUICK:
+            found = decode(whole, self._limits)
+        else:
+            found = await asyncio.to_thread(decode, whole, self._limits)
+        return (found if isinstance(found, ServerRefusal) else None), _again(whole, receive)
+
+
+def _has_body(scope: Scope, headers: Mapping[str, str]) -> bool:
+    announced = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+    return scope["method"] in _BODIES and announced
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """A body that was read already, and after it whatever comes."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return again

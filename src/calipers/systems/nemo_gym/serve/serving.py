@@ -1,0 +1,150 @@
+"""A server on a socket, until it is told to stop; a client may not keep it waiting for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from calipers.errors import InputError
+from calipers.run.judged import ready
+from calipers.run.verifiers.find import verifier as find_verifier
+from calipers.systems.nemo_gym.hooks import load_server
+from calipers.systems.nemo_gym.serve.app import Offer, make_app
+from calipers.systems.nemo_gym.serve.guard import LIMITS, Door
+from calipers.systems.nemo_gym.serve.workers import Workers, WorkerSettings
+
+HEAD: Final = 64 << 10  # bytes of a request's first line and headers
+IDLE: Final = 60.0  # seconds for a whole head, and between two pieces of a body or of an answer
+
+
+class BoundedConnection(H11Protocol):
+    """HTTP/1.1 with an end to waiting: for a head, for the next piece of a body, and for a client to take its answer.
+
+    The time that the server itself needs does not count.
+    """
+
+    idle = IDLE
+    _since = 0.0  # when the wait began that is going on
+    _unsent = 0  # bytes that the client had not taken when it was last looked at
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._timer = self.loop.call_later(self.idle, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came; a head that is still not whole goes on counting."""
+        before = self._at_head()
+        super().data_received(data)
+        if not (before and self._at_head()):
+            self._since = self.loop.time()
+
+    def _at_head(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _look(self) -> None:
+        """Hang up where the client has been waited for too long, else look again."""
+        now, unsent = self.loop.time(), self.transport.get_write_buffer_size()
+        stuck, self._unsent = bool(unsent) and unsent == self._unsent, unsent
+        owed = self._at_head() or (self.cycle.more_body and not self.flow.read_paused)
+        if unsent or not owed:
+            self._since = now
+        if stuck or now - self._since >= self.idle:
+            self.transport.abort()
+            return
+        self._timer = self.loop.call_at(max(self._since + self.idle, now), self._look)
+
+
+GRACE: Final = 10  # seconds that requests under way have when the server is told to stop
+WAITING: Final = 2048  # connections that may wait to be taken
+
+
+def serve(spec: str | None, verifier: str | None, door: Door, port: int, say: Callable[[str], None]) -> None:
+    """Serve until a signal comes; ``say`` is told the address. InputError for what cannot be served, or not there."""
+    with closing_socket(door.host, port) as bound:
+        number = bound.getsockname()[1]
+        hosted = load_server(spec, door.host, number) if spec else None
+        offer = Offer(hosted, find_verifier(verifier) if verifier else None)
+        ready([] if offer.verifier is None else [offer.verifier])
+        settings = WorkerSettings(LIMITS, spec, door.host, number)
+
+        async def serving() -> None:
+            async with Workers(settings) as workers:
+                app = make_app(workers, offer, door)
+                say(address(door.host, number))
+                await _server(app).serve(sockets=[bound])
+
+        with _stopped_by_signals(), suppress(KeyboardInterrupt):
+            asyncio.run(serving())
+
+
+def address(host: str, port: int) -> str:
+    """Where a server is found.
+
+    >>> address("::1", 8000)
+    'http://[::1]:8000'
+    """
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _server(app: Any) -> uvicorn.Server:
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+        ws="none",
+        http=BoundedConnection,
+        h11_max_incomplete_event_size=HEAD,
+    )
+    return uvicorn.Server(config)
+
+
+@contextmanager
+def closing_socket(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens there; InputError when it cannot."""
+    place = address(host, port).removeprefix("http://")
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        bound = socket.create_server((host, port), family=family, backlog=WAITING)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else an answer in two writes waits 40 ms
+    except (OSError, OverflowError) as error:
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise InputError.at(place, "the port is in use", "--port 0 takes a free one") from None
+        wrong = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]  # Python repeats the address
+        raise InputError.at(place, f"cannot listen there ({wrong})", "expected an address of this machine") from None
+    with bound:
+        yield bound
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """Until the server itself listens for signals, and when it hands them on after its end, they end it quietly."""
+
+    def stop(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
