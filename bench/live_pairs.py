@@ -32,7 +32,7 @@ from calipers.run.rollout import Owed
 from calipers.run.secrets import Secrets
 from calipers.run.start import finish
 from calipers.run.verifiers.text import EXACT_MATCH
-from calipers.tasks.evsys import as_task, harbor_task_from_dict
+from calipers.tasks.benchmark_row import as_task, harbor_task_from_dict
 from calipers.tasks.task import Task
 
 Segment = Callable[[], Awaitable[Any]]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from calipers.readers.harbor_trial import Trial, decode_trial
+from calipers.systems.harbor.wire import Trial, decode_trial
 
 
 def document(task: str = "t", trial: str = "t__0", **short: Any) -> dict[str, Any]:

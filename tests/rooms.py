@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from calipers.harbor_side.room import Room, RoomError
+from calipers.systems.harbor.lent.container import Room, RoomError
 
 
 @cache

@@ -10,11 +10,11 @@ import warnings
 import pytest
 
 from calipers import compat
-from calipers.benchmark import Benchmark, BenchmarkScore, RepeatedAnswer
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.names import METRICS
 from calipers.run.verifiers import functions
-from calipers.tasks.evsys import E2BVerifier, HarborTask, InProcessVerifier, LLMJudgeVerifier
+from calipers.systems.evsys.benchmark import Benchmark, BenchmarkScore, RepeatedAnswer
+from calipers.tasks.benchmark_row import E2BVerifier, HarborTask, InProcessVerifier, LLMJudgeVerifier
 
 WARM = {"temperature": 1.0}
 

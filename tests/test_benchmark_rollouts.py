@@ -7,9 +7,16 @@ from pathlib import Path
 import pytest
 from tasks.given import benchmark, row
 
-from calipers.benchmark import Benchmark, BenchmarkTaskResult, HarborError, break_down, eval_metrics, run_benchmark
 from calipers.errors import CalipersError, UnknownName
 from calipers.readers.trajectories import Trajectory, TrajectoryGroup, Turn
+from calipers.systems.evsys.benchmark import (
+    Benchmark,
+    BenchmarkTaskResult,
+    HarborError,
+    break_down,
+    eval_metrics,
+    run_benchmark,
+)
 
 
 def rollout(reward, **usage):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {  # public name -> the module it lives in
-    "Benchmark": "calipers.benchmark",
-    "BenchmarkScore": "calipers.benchmark",
+    "Benchmark": "calipers.systems.evsys.benchmark",
+    "BenchmarkScore": "calipers.systems.evsys.benchmark",
     "CalipersError": "calipers.errors",
     "Column": "calipers.rollouts.column",
     "Comparison": "calipers.reports.compare",
@@ -28,7 +28,7 @@ _HOME = {  # public name -> the module it lives in
     "items": "calipers.jobs.items",
     "judge_check": "calipers.jobs.judge_check",
     "read": "calipers.pipeline",
-    "run_benchmark": "calipers.benchmark",
+    "run_benchmark": "calipers.systems.evsys.benchmark",
     "score": "calipers.pipeline",
 }
 
@@ -58,7 +58,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from calipers.analyses.compare.compare import compare
-    from calipers.benchmark import Benchmark, BenchmarkScore, run_benchmark
     from calipers.errors import CalipersError, Incomplete, InputError
     from calipers.jobs.curve import curve
     from calipers.jobs.evaluate import evaluate
@@ -72,6 +71,7 @@ if TYPE_CHECKING:
     from calipers.rollouts.groups import Groups
     from calipers.rollouts.table import Rollouts
     from calipers.stats.estimate import Estimate
+    from calipers.systems.evsys.benchmark import Benchmark, BenchmarkScore, run_benchmark
 
 
 def __getattr__(name: str) -> Any:

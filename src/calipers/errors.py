@@ -143,3 +143,7 @@ def nearest(name: str, known: Iterable[str], most: int = 2) -> list[str]:
     plain = {re.sub(r"\{k\}|\d+", "#", word).lower(): word for word in sorted(known)}
     close = difflib.get_close_matches(re.sub(r"\d+", "#", name).lower(), plain, most, 0.6)
     return [plain[word] for word in close]
+
+
+class HarborError(CalipersError):
+    """A job that Harbor would have to run, and cannot."""

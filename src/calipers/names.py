@@ -174,10 +174,10 @@ METRICS = Index(
         "mgpass@{k}": "calipers.metrics.draws:MGPASS_AT_K",
         "bayes_mean": "calipers.metrics.bayes:BAYES_MEAN",
         "bayes_pass@{k}": "calipers.metrics.bayes:BAYES_PASS_AT_K",
-        "pooled_mean": "calipers.metrics.harbor_pooled:POOLED_MEAN",
-        "pooled_sum": "calipers.metrics.harbor_pooled:POOLED_SUM",
-        "pooled_min": "calipers.metrics.harbor_pooled:POOLED_MIN",
-        "pooled_max": "calipers.metrics.harbor_pooled:POOLED_MAX",
+        "pooled_mean": "calipers.systems.harbor.metrics:POOLED_MEAN",
+        "pooled_sum": "calipers.systems.harbor.metrics:POOLED_SUM",
+        "pooled_min": "calipers.systems.harbor.metrics:POOLED_MIN",
+        "pooled_max": "calipers.systems.harbor.metrics:POOLED_MAX",
         "mean": "calipers.metrics.columns:MEAN",
         "median": "calipers.metrics.columns:MEDIAN",
         "min": "calipers.metrics.columns:MIN",
@@ -235,6 +235,39 @@ LINE_SIGNS = {
 FOLDER_FORMATS = ("harbor", "lm_eval_results")
 """Formats of which a directory may be, in the order they are asked."""
 
+BENCHMARK_ENGINE = "calipers.systems.harbor.trials.via_harbor:harvest"
+"""What runs a benchmark's tasks as agents' trials."""
+
+BENCHMARK_CACHES = ("calipers.systems.evsys.cache:cached",)
+"""Where benchmarks may lie that another system pulled, asked after our own store."""
+
+LENT = {
+    "evsys_sdk": {
+        "evsys_sdk": "",
+        "evsys_sdk.benchmark": "calipers.systems.evsys.lent.benchmark",
+        "evsys_sdk.inference": "calipers.systems.evsys.lent.inference",
+        "evsys_sdk.metrics": "",
+        "evsys_sdk.metrics.basic": "calipers.systems.evsys.lent.basic",
+        "evsys_sdk.protocols": "calipers.systems.evsys.lent.protocols",
+        "evsys_sdk.registry": "calipers.systems.evsys.lent.registry",
+        "evsys_sdk.verifiers": "calipers.systems.evsys.lent.verifiers",
+        "evsys_sdk.verifiers.fns": "calipers.systems.evsys.lent.fns",
+    },
+    "nemo_gym": {
+        "nemo_gym": "",
+        "nemo_gym.base_resources_server": "calipers.systems.nemo_gym.lent.base_resources_server",
+        "nemo_gym.reward_profile": "calipers.systems.nemo_gym.lent.reward_profile",
+        "nemo_gym.server_utils": "calipers.systems.nemo_gym.lent.server_utils",
+    },
+}
+"""Packages of other systems that are lent while they are absent: each module, and where its names live."""
+
+LENT_REGISTRIES = {
+    "metric": "calipers.systems.evsys.lent.registry:METRIC_REGISTRY",
+    "verifier": "calipers.systems.evsys.lent.verifiers:VERIFIER_REGISTRY",
+}
+"""Which lent registry holds what a user's code registers, by the kind of index."""
+
 COMPANION_SIGNS = {"nemo_gym": r"_(?:failures|materialized_inputs)\.jsonl\Z"}
 """How a file is called that is read beside another, where it is given itself."""
 
@@ -242,10 +275,10 @@ DIALECTS = Index(
     "dialect",
     {
         "native": "calipers.dialects.dialect:NATIVE",
-        "evsys": "calipers.dialects.evsys:EVSYS",
+        "evsys": "calipers.systems.evsys.words:EVSYS",
         "nemo_gym": "calipers.systems.nemo_gym.words:NEMO_GYM",
         "lm_eval": "calipers.dialects.lm_eval:LM_EVAL",
-        "harbor": "calipers.dialects.harbor:HARBOR",
+        "harbor": "calipers.systems.harbor.dialect:HARBOR",
     },
 )
 

@@ -52,7 +52,7 @@ Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
 
 WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock
-SCRIPTS = "calipers.jobs.metric_script_asked:asked_scripts"  # it starts programs: by its name, from a room above
+SCRIPTS = "calipers.systems.harbor.scored_scripts:asked_scripts"  # it starts programs: by its name, from a room above
 quietly = partial(np.errstate, over="ignore", invalid="ignore")  # what is no number says so itself
 
 DEFINITIONS = 2

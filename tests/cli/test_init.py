@@ -8,7 +8,7 @@ import pytest
 from cli.running import calipers, refused
 from tasks.harbor.given import ARITH
 
-from calipers.tasks.harbor.manifest import read_manifest
+from calipers.systems.harbor.tasks.manifest import read_manifest
 
 
 def test_the_command_of_the_metrics_page(tmp_path):

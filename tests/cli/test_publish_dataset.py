@@ -10,7 +10,7 @@ from cli.running import calipers, refused
 from tasks.given import benchmark
 from tasks.harbor.given import ARITH, dataset, task
 
-from calipers.tasks.harbor.registry import resolve
+from calipers.systems.harbor.tasks.registry import resolve
 
 
 @pytest.fixture

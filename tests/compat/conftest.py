@@ -7,11 +7,10 @@ import sys
 import pytest
 
 from calipers import compat
-from calipers.compat import plugins
-from calipers.compat.evsys.registry import METRIC_REGISTRY
-from calipers.compat.evsys.verifiers import VERIFIER_REGISTRY
 from calipers.names import METRICS, VERIFIERS
 from calipers.run.verifiers import functions
+from calipers.systems.evsys.lent.registry import METRIC_REGISTRY
+from calipers.systems.evsys.lent.verifiers import VERIFIER_REGISTRY
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +21,7 @@ def _nothing_borrowed(monkeypatch):
     for registry in (METRIC_REGISTRY, VERIFIER_REGISTRY):
         monkeypatch.setattr(registry, "_held", dict(registry._held))
     monkeypatch.setattr(functions, "_registered", {})
-    monkeypatch.setattr(plugins, "_loaded", {})
+    monkeypatch.setattr(compat, "_loaded", {})
     before = set(sys.modules)
     yield
     compat.deactivate()

@@ -7,8 +7,7 @@ import pytest
 from compat.packages import put
 
 import calipers.compat
-from calipers.compat import activate, borrowing, deactivate
-from calipers.compat.lending import PARTS
+from calipers.compat import PARTS, activate, borrowing, deactivate
 from calipers.names import METRICS
 
 REAL = """
@@ -76,9 +75,9 @@ def test_what_is_lent_are_modules_of_their_own_over_one_registry():
     lent = importlib.import_module("evsys_sdk.registry")
     assert (lent.__name__, lent.__spec__.name) == ("evsys_sdk.registry", "evsys_sdk.registry")
     assert importlib.util.find_spec("evsys_sdk.metrics").submodule_search_locations == []
-    from calipers.compat.evsys import registry
+    from calipers.systems.evsys.lent import registry
 
-    assert registry.__spec__.name == "calipers.compat.evsys.registry"
+    assert registry.__spec__.name == "calipers.systems.evsys.lent.registry"
     assert lent.get_metric == registry.get_metric
     assert [type(finder).__name__ for finder in sys.meta_path].count("_Lender") == 1
 

@@ -6,9 +6,9 @@ from compat.packages import put
 
 import calipers
 from calipers.compat import load_plugin
-from calipers.compat.evsys.registry import list_metrics
 from calipers.errors import InputError, PluginError
 from calipers.names import METRICS
+from calipers.systems.evsys.lent.registry import list_metrics
 
 WORST_TASK = Path(__file__).parent / "fixtures" / "worst_task.py"
 

@@ -4,8 +4,8 @@ import pytest
 
 import calipers
 from calipers.compat import skip_unknown_metrics
-from calipers.compat.evsys.registry import register_metric
 from calipers.errors import UnknownName
+from calipers.systems.evsys.lent.registry import register_metric
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import math
 import pytest
 
 import calipers
-from calipers.compat.evsys.registry import get_metric
-from calipers.dialects.evsys import EVSYS
 from calipers.errors import InputError, UnknownName
+from calipers.systems.evsys.lent.registry import get_metric
+from calipers.systems.evsys.words import EVSYS
 
 NAN = math.nan
 NAMES = ["mean_reward", "pass_rate", "pass@1", "pass@3", "pass^3"]

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import calipers
-from calipers.dialects.harbor_job import document, read_job
 from calipers.errors import InputError, UnknownName
-from calipers.reports.harbor import render
+from calipers.systems.harbor.job_result import document, read_job
+from calipers.systems.harbor.report import render
 
 SMALL = Path(__file__).parents[1] / "golden" / "harbor" / "job_small"
 PASS, FAIL = {"rewards": {"reward": 1.0}}, {"rewards": {"reward": 0.0}}

@@ -9,9 +9,17 @@ from pathlib import Path
 import pytest
 from harbor_jobs import job, made
 
-from calipers.dialects.harbor_job import Counts, aggregate, asked_metrics, document, encoded, lost, read_job
-from calipers.dialects.harbor_result import load_job_result
 from calipers.errors import InputError, UnknownName
+from calipers.systems.harbor.job_result import (
+    EvalCounts,
+    aggregate,
+    asked_metrics,
+    document,
+    encoded,
+    load_job_result,
+    lost,
+    read_job,
+)
 
 SMALL = Path(__file__).parents[1] / "golden" / "harbor" / "job_small"
 PASS, FAIL = {"rewards": {"reward": 1.0}}, {"rewards": {"reward": 0.0}}
@@ -101,7 +109,7 @@ def test_a_dataset_of_two_parts_keeps_its_metrics():
 
 
 def test_counters_come_from_outside():
-    stats = aggregate([made()], {}, Counts(total=5, running=1, retries=2))
+    stats = aggregate([made()], {}, EvalCounts(total=5, running=1, retries=2))
     assert (stats["n_pending_trials"], stats["n_running_trials"], stats["n_retries"]) == (3, 1, 2)
     assert stats["evals"]["a1__adhoc"]["metrics"] == []
 

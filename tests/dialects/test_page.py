@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from calipers import compat
-from calipers.dialects.evsys import EVSYS
+from calipers.systems.evsys.words import EVSYS
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
 

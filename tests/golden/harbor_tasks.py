@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from calipers.errors import InputError
-from calipers.jobs.metric_script import output_of, source_of
-from calipers.tasks.harbor.digest import manifest_digest, task_digest, task_files
-from calipers.tasks.harbor.registry import pick_version
-from calipers.tasks.harbor.retry import Retry
-from calipers.tasks.harbor.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
-from calipers.tasks.harbor.selection import select
-from calipers.tasks.harbor.trajectory import as_dict, decode_trajectory, usage_by_model
+from calipers.systems.harbor.metric_script import output_of, source_of
+from calipers.systems.harbor.tasks.digest import manifest_digest, task_digest, task_files
+from calipers.systems.harbor.tasks.registry import pick_version
+from calipers.systems.harbor.tasks.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
+from calipers.systems.harbor.tasks.selection import select
+from calipers.systems.harbor.tasks.trajectory import as_dict, decode_trajectory, usage_by_model
+from calipers.systems.harbor.trials.job import Retry
 
 
 def reward_file(vector):

@@ -5,17 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from calipers.dialects.harbor_job import Counts, aggregate, read_job
-from calipers.dialects.harbor_result import load_job_result
-from calipers.metrics.harbor import eligible_ks, metric, pass_at_k
-from calipers.metrics.harbor_tally import Tally, evals_key, ladders
-from calipers.readers.harbor_trial import (
-    decode_trial,
-    primary_reward,
-    reward_valid,
-    totals,
-    trial_failure_cause,
-)
+from calipers.systems.harbor.job_result import EvalCounts, aggregate, load_job_result, read_job
+from calipers.systems.harbor.metrics import Tally, eligible_ks, evals_key, ladders, metric, pass_at_k_ladder
+from calipers.systems.harbor.wire import decode_trial, primary_reward, reward_valid, totals, trial_failure_cause
 
 
 def metrics(vector):
@@ -33,7 +25,7 @@ def ladder(vector):
 
 def one_task(vector):
     asked = vector["input"]
-    return pass_at_k(asked["n"], asked["c"], asked["k"]), vector["expected"]
+    return pass_at_k_ladder(asked["n"], asked["c"], asked["k"]), vector["expected"]
 
 
 def eligible(vector):
@@ -59,7 +51,7 @@ def job_stats_updates(vector):
 
 def aggregated(vector):
     asked = vector["input"]
-    found = aggregate(trials(asked["trials"]), names(asked), Counts(**counts(asked)), by_last_part=True)
+    found = aggregate(trials(asked["trials"]), names(asked), EvalCounts(**counts(asked)), by_last_part=True)
     return by_name(found, vector)
 
 
@@ -68,7 +60,7 @@ def job_dir(vector):
     job = read_job(str(Path(vector["folder"], asked["path"])))
     total = asked.get("n_total_trials", job.counts.total)
     retries = asked.get("n_retries", job.counts.retries)
-    counted = Counts(total, asked.get("n_running_trials", 0), retries)
+    counted = EvalCounts(total, asked.get("n_running_trials", 0), retries)
     wanted = (
         names(asked) if "metrics" in asked else dict.fromkeys((one.source or "adhoc" for one in job.trials), job.names)
     )

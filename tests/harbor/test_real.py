@@ -16,7 +16,7 @@ from cli.running import calipers
 from harbor_datasets import write_dataset, write_task
 
 from calipers import Benchmark
-from calipers.run.harbor_engine import find_engine
+from calipers.systems.harbor.trials.engine import find_engine
 
 
 def test_it_is_the_version_we_speak_of():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calipers.harbor_side.recipe import read_recipe
+from calipers.systems.harbor.lent.dockerfile import read_recipe
 
 
 def recipe(tmp_path, text, **more):

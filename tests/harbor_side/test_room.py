@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rooms import needs_rooms
 
-from calipers.harbor_side import limits
-from calipers.harbor_side import room as rooms
-from calipers.harbor_side.carried import MOST_HEARD
-from calipers.harbor_side.limits import clear
-from calipers.harbor_side.room import Room
+from calipers.systems.harbor.lent import container as rooms
+from calipers.systems.harbor.lent import limits
+from calipers.systems.harbor.lent.container import Room
+from calipers.systems.harbor.lent.limits import clear
+from calipers.systems.harbor.lent.transfer import MOST_HEARD
 
 pytestmark = needs_rooms
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from calipers.jobs.agents import forget_cut_off
+from calipers.systems.harbor.trials.run import forget_cut_off
 
 
 def trial(job, name, result=None, config='{"a": 1}'):

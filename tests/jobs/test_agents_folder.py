@@ -15,8 +15,8 @@ from harbor_datasets import write_dataset
 from readers.harbor_made import write
 
 from calipers.errors import InputError
-from calipers.jobs.agents_folder import IDENTITY, agent_endpoint, check_folder, find_folder, keep_identity
 from calipers.run.identity import folder_name
+from calipers.systems.harbor.trials.run import IDENTITY, agent_endpoint, check_folder, find_folder, keep_identity
 
 HARBOR = """
 import json, os, sys, urllib.request

@@ -14,10 +14,10 @@ from jobs.metric_page import PAGE, put
 from sandbox.captive import alive
 
 from calipers.errors import InputError
-from calipers.jobs.metric_script import LAST_WORDS, ScriptError, last_words, output_of, run_script, scrubbed
 from calipers.sandbox import Limits, Mechanism
 from calipers.sandbox.mechanism import NAMES
 from calipers.sandbox.probing import attempt
+from calipers.systems.harbor.metric_script import LAST_WORDS, ScriptError, last_words, output_of, run_script, scrubbed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "harbor"
 SHORT = Limits(seconds=1.0, memory_mb=256, processes=8, disk_mb=4, output_bytes=1 << 16)

@@ -7,7 +7,7 @@ import sys
 import pytest
 from jobs.metric_page import PAGE
 
-from calipers.jobs.metric_script_declared import Declaration, Unusable, declared
+from calipers.systems.harbor.metric_script import Declaration, Unusable, declared
 
 HERE = "{}.{}".format(*sys.version_info[:2])
 

@@ -13,10 +13,9 @@ from zipfile import ZipFile
 import pytest
 from jobs.metric_page import put
 
-from calipers.jobs.metric_script import ScriptError, run_script
-from calipers.jobs.metric_script_packages import cache, find_uv
 from calipers.sandbox.mechanism import NAMES
 from calipers.sandbox.probing import attempt
+from calipers.systems.harbor.metric_script import ScriptError, cache, find_uv, run_script
 
 DECLARED = "# /// script\n# dependencies = ['{}']\n# ///\n"
 MODULE = "def worth(rewards):\n    return sum(reward['reward'] for reward in rewards) * 10\n"

@@ -13,8 +13,7 @@ from making import rollouts
 
 import calipers
 from calipers.errors import InputError
-from calipers.jobs.metric_script_asked import asked_scripts, found_scripts
-from calipers.jobs.metric_script_result import ONCE, rewards_of, told_apart
+from calipers.systems.harbor.scored_scripts import ONCE, asked_scripts, found_scripts, rewards_of, told_apart
 
 SEEN = "leave({'lines': open(source).read()})"
 

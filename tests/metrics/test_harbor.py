@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.errors import InputError, UnknownName
-from calipers.metrics.harbor import BUILT_IN, eligible_ks, metric, pass_at_k, pass_ladder, summed
+from calipers.systems.harbor.metrics import BUILT_IN, eligible_ks, metric, pass_at_k_ladder, pass_ladder, summed
 
 NUMBERS = st.one_of(st.integers(-3, 3), st.floats(-10, 10))
 TRIALS = st.lists(
@@ -87,12 +87,12 @@ def test_which_k_there_are(most, ks):
 def test_pass_at_k_grows_with_k_and_with_passes(n, data):
     c = data.draw(st.integers(0, n))
     k = data.draw(st.integers(1, n))
-    assert 0 <= pass_at_k(n, c, k) <= 1
-    assert pass_at_k(n, c, 1) == pytest.approx(c / n)
+    assert 0 <= pass_at_k_ladder(n, c, k) <= 1
+    assert pass_at_k_ladder(n, c, 1) == pytest.approx(c / n)
     if c:
-        assert pass_at_k(n, c, k) >= pass_at_k(n, c - 1, k)
+        assert pass_at_k_ladder(n, c, k) >= pass_at_k_ladder(n, c - 1, k)
     if k > 1:
-        assert pass_at_k(n, c, k) >= pass_at_k(n, c, k - 1)
+        assert pass_at_k_ladder(n, c, k) >= pass_at_k_ladder(n, c, k - 1)
 
 
 PASS, FAIL = {"reward": 1}, {"reward": 0.0}

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import calipers
-from calipers.metrics.harbor import metric, pass_ladder
-from calipers.metrics.harbor_pooled import STATISTICS, counted, ladder, statistic
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups
+from calipers.systems.harbor.metrics import STATISTICS, counted, ladder, metric, pass_ladder, statistic
 
 VERDICTS = st.one_of(
     st.none(), st.just({}), st.dictionaries(st.sampled_from("ab"), st.sampled_from([0.0, 1.0]), max_size=1)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.errors import InputError
-from calipers.metrics.harbor_tally import Tally, evals_key, key_of, ladders, metrics_of
+from calipers.systems.harbor.metrics import Tally, evals_key, key_of, ladders, metrics_of
 
 SPENT = st.fixed_dictionaries({}, optional={"n_input_tokens": st.integers(0, 9), "cost_usd": st.just(0.25)})
 TRIAL = st.fixed_dictionaries(

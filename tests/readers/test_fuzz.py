@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from readers.given import written
 
 from calipers.errors import InputError
-from calipers.readers import evsys, native, rewards, table
+from calipers.readers import native, rewards, table
 from calipers.readers.files import Source
 from calipers.readers.read import read
 from calipers.rollouts.table import assemble
+from calipers.systems.evsys.read import read_predictions
 
 LABELS = ("k", "x", "answer", "a.b")
 ROWS = [
@@ -53,7 +54,7 @@ GOOD = {
 }
 READERS = {
     "native": native.read,
-    "evsys_predictions": evsys.read_predictions,
+    "evsys_predictions": read_predictions,
     "evsys_rewards": rewards.read_rewards,
     "csv": table.read_csv,
     "parquet": table.read_parquet,

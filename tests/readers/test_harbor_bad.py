@@ -9,9 +9,9 @@ from readers.harbor_made import GOLDEN, job, outcomes, result, write
 
 import calipers
 from calipers.errors import InputError
-from calipers.readers.harbor_folder import LARGEST
-from calipers.readers.harbor_groups import read_groups
 from calipers.readers.read import read
+from calipers.systems.harbor.folder import LARGEST
+from calipers.systems.harbor.texts import read_groups
 
 GOOD = result("a__1", {"reward": 1})
 

@@ -9,8 +9,8 @@ import os
 import pytest
 from readers.harbor_made import GOLDEN, at, job, result, write
 
-from calipers.readers import harbor_texts
-from calipers.readers.harbor_texts import texts
+from calipers.systems.harbor import texts as harbor_texts
+from calipers.systems.harbor.texts import texts
 
 USER = {"step_id": 1, "source": "user", "message": "Add two numbers."}
 PARTS = [{"type": "text", "text": "4"}]

@@ -9,7 +9,7 @@ import pytest
 from harbor_jobs import document, made
 
 from calipers.errors import InputError
-from calipers.readers.harbor_trial import (
+from calipers.systems.harbor.wire import (
     AGENT_CAUSED,
     CAUSES,
     Totals,

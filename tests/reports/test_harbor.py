@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from calipers.reports.harbor import render, render_markdown
 from calipers.reports.result import Group, Result
 from calipers.rollouts.ledger import Ledger
+from calipers.systems.harbor.report import render, render_markdown
 
 
 def shown(how=render, who=("a", "m", "d"), **held):

@@ -12,19 +12,18 @@ from rooms import needs_rooms
 
 import calipers
 from calipers.errors import InputError
-from calipers.run.harbor_agents import find_agent
-from calipers.run.harbor_job import Group, Job, run_here, write_declined
-from calipers.run.harbor_trial import declined
-from calipers.tasks.harbor.dataset import read_dataset
-from calipers.tasks.harbor.retry import Retry
-from calipers.tasks.harbor.task import read_task
+from calipers.systems.harbor.tasks.dataset import read_dataset
+from calipers.systems.harbor.tasks.task import read_task
+from calipers.systems.harbor.trials.agents import find_agent
+from calipers.systems.harbor.trials.job import Retry, RoomJob, TaskTrials, run_here, write_declined
+from calipers.systems.harbor.trials.trial import declined
 
 pytestmark = needs_rooms
 
 
 def job(dataset, place, agent="oracle", **more):
     found = read_dataset(dataset)
-    return Job(place, found.name, found.tasks, find_agent(agent), **more)
+    return RoomJob(place, found.name, found.tasks, find_agent(agent), **more)
 
 
 def results(place):
@@ -345,7 +344,7 @@ def test_a_plan_without_trials_counts_beside_a_job(tmp_path):
     write_task(dataset, "unable")
     (task,) = [task for task in read_dataset(dataset).tasks if task.name == "unable"]
     for trials in ([task], [task, task]):  # written again as there are more
-        write_declined(tmp_path / "jobs" / "declined", Group("oracle", None, "write"), trials)
+        write_declined(tmp_path / "jobs" / "declined", TaskTrials("oracle", None, "write"), trials)
     result = calipers.score(str(tmp_path / "jobs"))
     (group,) = result.groups
     assert dict(group.ledger.outcomes) == {"scored": 2, "not_run": 2}

@@ -41,11 +41,11 @@ def test_a_file_that_serves_one_beside_it():
 @pytest.mark.parametrize(
     ("name", "systems"),
     [
-        ("calipers.readers.harbor_join", {"harbor"}),
+        ("calipers.systems.harbor.rows", {"harbor"}),
         ("calipers.systems.lm_eval.read", {"lm_eval"}),
         ("calipers.systems.nemo_gym.metrics", {"nemo_gym"}),
         ("calipers.systems.nemo_gym.read", {"nemo_gym"}),
-        ("calipers.run.via_harbor", {"harbor"}),
+        ("calipers.systems.harbor.trials.via_harbor", {"harbor"}),
         ("calipers.stats.paired", set()),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from tasks.given import row
 
 from calipers.errors import CalipersError, InputError
-from calipers.tasks.evsys import (
+from calipers.tasks.benchmark_row import (
     E2BVerifier,
     HarborTask,
     InProcessVerifier,

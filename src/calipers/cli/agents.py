@@ -26,17 +26,17 @@ def wants_agents(benchmarks: Sequence[str], given: Mapping[str, Any]) -> bool:
     """Whether a run is one of agents: it names one, or all it is to run are directories of Harbor's tasks."""
     if given.get("agent") is not None:
         return True
-    from calipers.jobs.agents import is_agents
+    from calipers.systems.harbor.trials.run import is_agents
 
     return bool(benchmarks) and all(is_agents(one, given.get("registry")) for one in benchmarks)
 
 
 def run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, Any], shape: str) -> None:
     """Run each dataset, score what came of it, show it; exit 3 where something planned has no number."""
-    from calipers.jobs.agents import CONCURRENT, Asked, perform
-    from calipers.jobs.metric_script_asked import asked_scripts, check_ready
     from calipers.pipeline import score_plan
     from calipers.plan import make_plan
+    from calipers.systems.harbor.scored_scripts import asked_scripts, check_ready
+    from calipers.systems.harbor.trials.run import CONCURRENT, AgentRequest, perform
 
     for name in given:
         if name not in OTHER:
@@ -57,7 +57,7 @@ def run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, A
     gaps = False
     for benchmark in benchmarks:
         for model in models:
-            asked = Asked(
+            asked = AgentRequest(
                 benchmark,
                 given.get("agent", "oracle"),
                 model,

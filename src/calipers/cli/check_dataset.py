@@ -10,9 +10,8 @@ from pathlib import Path
 from calipers.cli.output import tell, write
 from calipers.errors import InputError
 from calipers.reports.safe import clean, safe_json
-from calipers.tasks.harbor.dataset import is_dataset
-from calipers.tasks.harbor.examine import Examined, examine
-from calipers.tasks.harbor.registry import REGISTRY, DatasetAt, is_spec, resolve
+from calipers.systems.harbor.tasks.dataset import Examined, examine, is_dataset
+from calipers.systems.harbor.tasks.registry import REGISTRY, DatasetAt, is_spec, resolve
 
 
 def means_dataset(benchmark: str) -> bool:

@@ -98,7 +98,7 @@ class HarborExport:
     """The ``result.json`` of a Harbor job, computed anew from its trials: in the job's directory, or at PATH."""
 
     def __init__(self, asked: str, paths: Sequence[str], *, force: bool) -> None:
-        from calipers.readers.harbor_folder import kind_of
+        from calipers.systems.harbor.folder import kind_of
 
         _, equals, path = asked.partition("=")
         if equals and not path:
@@ -116,7 +116,7 @@ class HarborExport:
     ) -> Result:
         """Score the job as asked, and write its result as Harbor would."""
         import calipers
-        from calipers.dialects.harbor_job import document, encoded, lost, read_job
+        from calipers.systems.harbor.job_result import document, encoded, lost, read_job
 
         result = calipers.score(self._paths, metrics, columns=columns, progress=progress, **settings)
         job = read_job(self._paths[0])

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from calipers.dialects import harbor_words
+from calipers.systems.harbor import words
 from calipers.systems.nemo_gym.words import DEFAULT, WORDS
 
 _ZERO = "0, unless a verifier gave a reward: this is the model's own doing"
@@ -136,10 +136,10 @@ DIALECTS: Final[Mapping[str, Speech]] = {
     ),
     "harbor": Speech(
         one_line="Harbor's four statistics over all trials that ended, and its pass@k; what is missing counts 0.",
-        default=harbor_words.DEFAULT,
+        default=words.DEFAULT,
         gaps="count 0, as Harbor counts a trial without a reward; a trial that did not end is left out",
         nothing="no value, and a why",
         slices="named by their JSON: true, 1, easy; __missing__ where there is none",
-        words=harbor_words.WORDS,
+        words=words.WORDS,
     ),
 }

@@ -28,9 +28,9 @@ def show(result: Result, shape: str) -> None:
     else:
         write(_shaped(result, shape))
     if result.dialect == "harbor" and shape in ("table", "md"):
-        from calipers.reports import harbor
+        from calipers.systems.harbor import report
 
-        write(harbor.render_markdown(result) if shape == "md" else f"\nas Harbor prints it\n{harbor.render(result)}")
+        write(report.render_markdown(result) if shape == "md" else f"\nas Harbor prints it\n{report.render(result)}")
 
 
 def document(result: Result) -> str:

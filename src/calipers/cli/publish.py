@@ -12,8 +12,8 @@ from calipers.cli.group import verbose
 from calipers.cli.output import tell, write
 from calipers.errors import InputError
 from calipers.reports.safe import clean, safe_json
+from calipers.systems.harbor.tasks.dataset import is_dataset
 from calipers.tasks import store
-from calipers.tasks.harbor.dataset import is_dataset
 
 
 @click.command()
@@ -48,7 +48,7 @@ def publish(directory: str, registry: str | None, public: bool) -> None:
 
 
 def _publish_dataset(directory: str, registry: str | None, public: bool) -> None:
-    from calipers.tasks.harbor.publish import publish_dataset
+    from calipers.systems.harbor.tasks.registry import publish_dataset
 
     done = publish_dataset(directory, registry)
     document = {

@@ -99,9 +99,9 @@ def score(
             from calipers.compat import load_plugin
 
             load_plugin(plugin)
-        from calipers.jobs.metric_script_asked import asked_scripts
         from calipers.pipeline import score_plan
         from calipers.plan import make_plan
+        from calipers.systems.harbor.scored_scripts import asked_scripts
 
         told = progress if progress.wanted else None
         settings["afterwards"] = run = asked_scripts(paths, scripts, trust=trust, reward=settings["reward"])

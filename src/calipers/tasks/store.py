@@ -31,8 +31,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from calipers.errors import InputError, nearest
-from calipers.tasks.evsys import WrongType
-from calipers.tasks.evsys_cache import cached
+from calipers.names import BENCHMARK_CACHES, load
+from calipers.tasks.benchmark_row import WrongType
 from calipers.tasks.jsonl import METADATA, TASKS, NotThere, read_metadata, read_suite, suite_name, tasks_file
 from calipers.tasks.lines import opened
 from calipers.tasks.task import Suite
@@ -122,7 +122,8 @@ def _pulled(id: str, root: str | os.PathLike[str] | None) -> Path | None:
         place = _root(root) / "benchmarks" / parts["key"] / f"v{parts['version']}"
         if _record(place):
             return place
-    return cached(id) if root is None else None
+    caches = map(load, BENCHMARK_CACHES) if root is None else ()
+    return next((place for cached in caches if (place := cached(id)) is not None), None)
 
 
 def load_suite(benchmark: str) -> Suite:

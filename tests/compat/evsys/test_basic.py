@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calipers.compat.evsys.basic import PASS_THRESHOLD
-from calipers.compat.evsys.registry import get_metric, list_metrics
+from calipers.systems.evsys.lent.basic import PASS_THRESHOLD
+from calipers.systems.evsys.lent.registry import get_metric, list_metrics
 
 
 def test_the_threshold_is_one():

@@ -6,7 +6,7 @@ import importlib
 import pytest
 
 from calipers.compat import activate
-from calipers.compat.evsys import benchmark as ours
+from calipers.systems.evsys.lent import benchmark as ours
 
 SCRIPT = """
 from evsys_sdk.benchmark import Benchmark

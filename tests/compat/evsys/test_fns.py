@@ -3,9 +3,9 @@ import re
 
 import pytest
 
-from calipers.compat.evsys import fns
 from calipers.run.verifiers import functions
 from calipers.run.verifiers.find import verifier
+from calipers.systems.evsys.lent import fns
 
 CASE = {"ignore_case": True}
 CLICK = {"tool": "click", "action": "left", "coordinate": [100, 100]}

@@ -3,7 +3,8 @@ import inspect
 import pytest
 
 from calipers.compat import activate
-from calipers.compat.evsys.inference import (
+from calipers.errors import CalipersError
+from calipers.systems.evsys.lent.inference import (
     INFERENCE_REGISTRY,
     ChatTemplatedInference,
     MockInference,
@@ -11,8 +12,7 @@ from calipers.compat.evsys.inference import (
     list_inference,
     register_inference,
 )
-from calipers.compat.evsys.protocols import InferenceClient
-from calipers.errors import CalipersError
+from calipers.systems.evsys.lent.protocols import InferenceClient
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 import pytest
 
 from calipers.compat import activate
-from calipers.compat.evsys.basic import PassRate
+from calipers.systems.evsys.lent.basic import PassRate
 
 
 def test_a_metric_is_whatever_has_both_attributes():

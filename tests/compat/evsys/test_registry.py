@@ -2,7 +2,8 @@ import pytest
 from compat.packages import put
 
 from calipers.compat import activate
-from calipers.compat.evsys.registry import (
+from calipers.names import METRICS
+from calipers.systems.evsys.lent.registry import (
     METRIC_REGISTRY,
     Registry,
     get_metric,
@@ -10,7 +11,6 @@ from calipers.compat.evsys.registry import (
     register_metric,
     schema_for,
 )
-from calipers.names import METRICS
 
 SIX = ["avg", "mean_reward", "pass@1", "pass@3", "pass^3", "pass_rate"]
 
@@ -53,7 +53,7 @@ def test_a_key_belongs_to_the_first_class():
     other = make()
     with pytest.raises(ValueError, match="metric 'avg' already registered") as caught:
         register_metric("avg")(other)
-    assert str(caught.value).endswith(f"(existing=calipers.compat.evsys.basic.Avg, new={__name__}.Plugin)")
+    assert str(caught.value).endswith(f"(existing=calipers.systems.evsys.lent.basic.Avg, new={__name__}.Plugin)")
     register_metric("mine")(other)
     assert register_metric("mine")(other) is other  # the same class again
     with pytest.raises(ValueError, match="already registered"):

@@ -4,8 +4,11 @@ import msgspec
 import pytest
 from compat.packages import put
 
-from calipers.compat.evsys import verifiers
-from calipers.compat.evsys.verifiers import (
+from calipers.names import VERIFIERS
+from calipers.run.client import Completion
+from calipers.run.verifiers.find import verifier
+from calipers.systems.evsys.lent import verifiers
+from calipers.systems.evsys.lent.verifiers import (
     VERIFIER_REGISTRY,
     FormatOnly,
     VerificationResult,
@@ -14,9 +17,6 @@ from calipers.compat.evsys.verifiers import (
     list_verifiers,
     register_verifier,
 )
-from calipers.names import VERIFIERS
-from calipers.run.client import Completion
-from calipers.run.verifiers.find import verifier
 from calipers.tasks.task import Task
 
 BOTH = "<think>t</think><answer>A</answer>"
@@ -83,7 +83,7 @@ def test_a_registered_class_judges_runs():
 
 
 DECORATED = """
-from calipers.compat.evsys.verifiers import VerificationResult, register_verifier
+from calipers.systems.evsys.lent.verifiers import VerificationResult, register_verifier
 @register_verifier("brought")
 class Brought:
     def verify(self, *, prompt, completion, target):

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from calipers.compat.lending import GYM, GYM_PARTS, activate, deactivate
+from calipers.compat import GYM, GYM_PARTS, activate, deactivate
 from calipers.systems.nemo_gym.lent import base_resources_server, reward_profile, server_utils
 
 
@@ -56,7 +56,7 @@ def test_every_name_is_there(module):
 def test_without_the_extra_it_says_what_is_missing(hidden, said):
     """But only of what the extra brings."""
     program = (
-        "import sys; from calipers.compat.lending import activate, GYM; activate(GYM)\n"
+        "import sys; from calipers.compat import activate, GYM; activate(GYM)\n"
         f"sys.modules['{hidden}'] = None\n"
         "try:\n    import nemo_gym.base_resources_server\nexcept ModuleNotFoundError as error:\n    print(error)"
     )

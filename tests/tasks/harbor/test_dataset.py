@@ -2,7 +2,7 @@ import pytest
 from tasks.harbor.given import ARITH, dataset, task, write
 
 from calipers.errors import InputError
-from calipers.tasks.harbor.dataset import is_dataset, metric_scripts, read_dataset, wrong_names
+from calipers.systems.harbor.tasks.dataset import is_dataset, metric_scripts, read_dataset, wrong_names
 
 
 def test_the_tasks_of_a_directory(tmp_path):

@@ -2,10 +2,9 @@ import pytest
 from tasks.harbor.given import dataset, task, tree, write
 
 from calipers.errors import InputError
-from calipers.tasks.harbor.dataset import read_dataset
-from calipers.tasks.harbor.digest import manifest_digest, task_digest
-from calipers.tasks.harbor.examine import examine
-from calipers.tasks.harbor.fresh import make_dataset
+from calipers.systems.harbor.tasks.dataset import examine, read_dataset
+from calipers.systems.harbor.tasks.digest import manifest_digest, task_digest
+from calipers.systems.harbor.tasks.fresh import make_dataset
 
 
 @pytest.fixture

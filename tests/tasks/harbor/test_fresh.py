@@ -6,11 +6,11 @@ import pytest
 from tasks.harbor.given import dataset, task, tree, write
 
 from calipers.errors import InputError
-from calipers.tasks.harbor.digest import file_digest, task_digest
-from calipers.tasks.harbor.examine import examine
-from calipers.tasks.harbor.fresh import make_dataset, make_task
-from calipers.tasks.harbor.manifest import read_manifest
-from calipers.tasks.harbor.task import read_task
+from calipers.systems.harbor.tasks.dataset import examine
+from calipers.systems.harbor.tasks.digest import file_digest, task_digest
+from calipers.systems.harbor.tasks.fresh import make_dataset, make_task
+from calipers.systems.harbor.tasks.manifest import read_manifest
+from calipers.systems.harbor.tasks.task import read_task
 
 
 def test_an_empty_dataset(tmp_path):

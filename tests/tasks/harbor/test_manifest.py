@@ -2,8 +2,8 @@ import pytest
 from tasks.harbor.given import write
 
 from calipers.errors import InputError
-from calipers.tasks.harbor.digest import manifest_digest
-from calipers.tasks.harbor.manifest import Author, Pinned, PinnedFile, read_manifest
+from calipers.systems.harbor.tasks.digest import manifest_digest
+from calipers.systems.harbor.tasks.manifest import Author, Pinned, PinnedFile, read_manifest
 
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
 HEAD = '[dataset]\nname = "acme/arith"\n'

@@ -2,7 +2,7 @@ import pytest
 from tasks.harbor.given import write
 
 from calipers.errors import InputError
-from calipers.tasks.harbor.paths import below, within
+from calipers.systems.harbor.tasks.toml import below, within
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,9 @@ import tomllib
 
 from tasks.harbor.given import dataset, write
 
-from calipers.tasks.harbor.dataset import read_dataset
-from calipers.tasks.harbor.digest import file_digest
-from calipers.tasks.harbor.manifest import read_manifest
-from calipers.tasks.harbor.pins import drift, new_document, refreshed
+from calipers.systems.harbor.tasks.dataset import drift, new_document, read_dataset, refreshed
+from calipers.systems.harbor.tasks.digest import file_digest
+from calipers.systems.harbor.tasks.manifest import read_manifest
 
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
 TOML = f"""\

@@ -7,10 +7,9 @@ import pytest
 from tasks.harbor.given import ARITH, dataset, task, tree, write
 
 from calipers.errors import InputError
-from calipers.tasks.harbor.fresh import make_dataset
-from calipers.tasks.harbor.manifest import read_manifest
-from calipers.tasks.harbor.publish import publish_dataset
-from calipers.tasks.harbor.registry import read_registry, resolve
+from calipers.systems.harbor.tasks.fresh import make_dataset
+from calipers.systems.harbor.tasks.manifest import read_manifest
+from calipers.systems.harbor.tasks.registry import publish_dataset, read_registry, resolve
 
 
 @pytest.fixture

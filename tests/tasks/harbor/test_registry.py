@@ -5,8 +5,7 @@ import pytest
 from tasks.harbor.given import dataset, task, write
 
 from calipers.errors import InputError, UnknownName
-from calipers.tasks.harbor.publish import publish_dataset
-from calipers.tasks.harbor.registry import is_spec, pick_version, resolve
+from calipers.systems.harbor.tasks.registry import is_spec, pick_version, publish_dataset, resolve
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,13 @@ import pytest
 from tasks.harbor.given import task
 
 from calipers.errors import InputError
-from calipers.tasks.harbor.settings import agent_timeout, effective_timeout, resolve_env, verifier_timeout
-from calipers.tasks.harbor.task import read_task
+from calipers.systems.harbor.tasks.task import (
+    agent_timeout,
+    effective_timeout,
+    read_task,
+    resolve_env,
+    verifier_timeout,
+)
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,28 @@ import pytest
 from tasks.harbor.given import ARITH, task
 
 from calipers.errors import InputError
-from calipers.tasks.harbor.schema import Agent, Artifact, Config, Environment, Healthcheck, Step, Verifier
-from calipers.tasks.harbor.task import read_task, solution_script, verifier_script, without_canary
+from calipers.systems.harbor.tasks.task import (
+    AgentSettings,
+    Artifact,
+    EnvironmentSettings,
+    Healthcheck,
+    StepSettings,
+    TaskConfig,
+    VerifierSettings,
+    read_task,
+    solution_script,
+    verifier_script,
+    without_canary,
+)
 
 
 def test_what_stands_where_nothing_is_said(tmp_path):
     found = read_task(task(tmp_path / "a"))
     assert (found.name, found.instruction, found.steps, found.unknown) == ("a", "Do it.\n", {}, ())
-    assert found.config == Config()
+    assert found.config == TaskConfig()
     assert dataclasses.astuple(found.config)[:4] == ("1.4", None, None, ())
-    assert (found.config.agent, found.config.verifier.timeout_sec) == (Agent(), 600.0)
-    assert found.config.environment == Environment(build_timeout_sec=600.0, os="linux")
+    assert (found.config.agent, found.config.verifier.timeout_sec) == (AgentSettings(), 600.0)
+    assert found.config.environment == EnvironmentSettings(build_timeout_sec=600.0, os="linux")
     assert not found.config.verifier.separate
 
 
@@ -79,7 +90,7 @@ def test_every_key(tmp_path):
         None,
     )
     assert made.artifacts == ("/app/out", Artifact("/logs/x", "x", ("*.o",), "db"))
-    assert made.agent == Agent(12.0, "agent", "allowlist", ("example.org",))
+    assert made.agent == AgentSettings(12.0, "agent", "allowlist", ("example.org",))
     assert (made.verifier.timeout_sec, made.verifier.user, made.verifier.env) == (0.5, 1000, {"KEY": "${KEY}"})
     assert made.verifier.separate  # it has an environment of its own
     assert [(one.service, one.timeout_sec) for one in made.verifier.collect] == [("main", 60.0)]
@@ -195,8 +206,8 @@ def test_steps(tmp_path):
     assert found.steps == {"one": "First.\n", "two": "Then.\n"}
     assert found.instruction == ""
     one, two = found.config.steps
-    assert one == Step("one", min_reward=0.5)
-    assert two.verifier == Verifier(timeout_sec=5.0)
+    assert one == StepSettings("one", min_reward=0.5)
+    assert two.verifier == VerifierSettings(timeout_sec=5.0)
     assert verifier_script(found, one) == found.path / "tests" / "test.sh"  # a step without its own has the task's
     assert verifier_script(found, two) == found.path / "steps" / "two" / "tests" / "test.sh"
     assert solution_script(found, one) is None

@@ -7,7 +7,7 @@ from copy import deepcopy
 import pytest
 
 from calipers.errors import InputError
-from calipers.tasks.harbor.trajectory import Usage, decode_trajectory, usage_by_model
+from calipers.systems.harbor.tasks.trajectory import ModelUsage, decode_trajectory, usage_by_model
 
 CALL = {"tool_call_id": "c1", "function_name": "bash", "arguments": {"command": "ls"}}
 RIGHT = {
@@ -119,14 +119,14 @@ def test_what_is_no_trajectory(document):
 
 def test_usage_is_each_model_s_own():
     assert usage_by_model(decode_trajectory(RIGHT)) == {
-        "m1": Usage(10, 4, 3, 0.5),
-        "m2": Usage(1, 0, 0, None),  # tokens without a price
+        "m1": ModelUsage(10, 4, 3, 0.5),
+        "m2": ModelUsage(1, 0, 0, None),  # tokens without a price
     }
 
 
 def test_one_step_without_a_price_takes_it_from_the_model():
     steps = [{**RIGHT["steps"][1], "step_id": 1}, {**RIGHT["steps"][1], "step_id": 2, "metrics": {"prompt_tokens": 1}}]
-    assert usage_by_model(decode_trajectory(changed(steps=steps)))["m1"] == Usage(11, 4, 3, None)
+    assert usage_by_model(decode_trajectory(changed(steps=steps)))["m1"] == ModelUsage(11, 4, 3, None)
 
 
 def test_a_step_that_used_nothing_costs_nothing():

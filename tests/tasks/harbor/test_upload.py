@@ -2,8 +2,7 @@ import pytest
 from tasks.harbor.given import task, write
 
 from calipers.errors import InputError
-from calipers.tasks.harbor.task import read_task
-from calipers.tasks.harbor.upload import uploaded
+from calipers.systems.harbor.tasks.task import read_task, uploaded
 
 
 def test_what_goes_into_the_environment(tmp_path):

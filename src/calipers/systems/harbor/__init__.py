@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from calipers.readers import harbor, harbor_texts
 from calipers.readers.format import Format
-from calipers.readers.harbor_folder import jobs_in
-from calipers.readers.harbor_join import numbered
+from calipers.systems.harbor import read, texts
+from calipers.systems.harbor.folder import jobs_in
+from calipers.systems.harbor.rows import numbered
 
 JOB = Format(
     "harbor",
-    harbor.read,
+    read.read,
     recognise=lambda start: False,  # a job is a directory
-    texts=lambda path, columns, wanted: harbor_texts.texts(path, wanted),
+    texts=lambda path, columns, wanted: texts.texts(path, wanted),
     folder=lambda path: (jobs_in(path), ()),
     join=numbered,
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from calipers.compat.lending import GYM, activate
+from calipers.compat import GYM, activate
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.systems.nemo_gym.aggregate import Hooks
 

@@ -1,0 +1,300 @@
+"""Other systems' code, unchanged: their imports lead here while their packages are absent; and a user's plugins.
+
+Nothing happens at import. `activate` lends ``evsys_sdk`` or ``nemo_gym``, `load_plugin` runs a file or module that
+brings metrics, and `skip_unknown_metrics` restores what EvSys does with a metric it does not know.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Final
+
+from calipers.errors import InputError, PluginError
+from calipers.names import CLIENTS, DIALECTS, FILTERS, LENT, LENT_REGISTRIES, METRICS, VERIFIERS, Index, load
+
+__all__ = ["activate", "borrowing", "deactivate", "load_plugin", "skip_unknown_metrics"]
+
+EVSYS: Final = "evsys_sdk"
+GYM: Final = "nemo_gym"
+
+
+class _Lender(MetaPathFinder, Loader):
+    """Finds the parts of packages that exist here, and says so when asked for another."""
+
+    def __init__(self) -> None:
+        self.lent: set[str] = set()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package = fullname.partition(".")[0]
+        if package not in self.lent:
+            return None
+        parts = LENT[package]
+        if fullname not in parts:
+            there = ", ".join(part for part, home in parts.items() if home)
+            # without its name attribute: `from evsys_sdk import x` would hide this text behind one of its own
+            raise ModuleNotFoundError(
+                f"Calipers lends {there}, but not {fullname}; install {package} itself to have all of it"
+            )
+        return ModuleSpec(fullname, self, is_package=True)  # so that Python asks here for what is below it, too
+
+    def exec_module(self, module: ModuleType) -> None:
+        if home := LENT[module.__name__.partition(".")[0]][module.__name__]:
+            source = _imported(home, module.__name__)
+            module.__doc__ = source.__doc__
+            vars(module).update({name: getattr(source, name) for name in ("__all__", *source.__all__)})
+
+
+def _imported(home: str, part: str) -> ModuleType:
+    try:
+        return importlib.import_module(home)
+    except ModuleNotFoundError as error:
+        if error.name != "pydantic":
+            raise
+        right = "pip install 'calipers[serve]' brings it"
+        raise ModuleNotFoundError(f"{part} is lent with pydantic, which is not installed; {right}") from None
+
+
+_LENDER: Final = _Lender()
+
+
+def activate(package: str = EVSYS) -> bool:
+    """Make ``evsys_sdk`` or ``nemo_gym`` importable; False, and nothing is done, where the real one is installed.
+
+    Doing it twice is doing it once.
+    """
+    if package in _LENDER.lent:
+        return True
+    if _installed(package):
+        return False
+    sys.modules.pop(package, None)  # a folder of that name, imported before
+    _LENDER.lent.add(package)
+    if _LENDER not in sys.meta_path:
+        sys.meta_path.insert(0, _LENDER)
+    return True
+
+
+def deactivate(package: str = EVSYS) -> None:
+    """Take a package back; what was registered stays."""
+    _LENDER.lent.discard(package)
+    if not _LENDER.lent and _LENDER in sys.meta_path:
+        sys.meta_path.remove(_LENDER)
+    for part in LENT[package]:
+        module = sys.modules.get(part)
+        if module is not None and module.__spec__ is not None and module.__spec__.loader is _LENDER:
+            del sys.modules[part]
+
+
+def _installed(package: str) -> bool:
+    """Whether the real package is there. A mere folder is not one: EvSys keeps its logs in such a folder."""
+    if package in sys.modules:
+        spec = sys.modules[package].__spec__
+        return spec is None or spec.origin is not None
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None
+
+
+@contextmanager
+def borrowing() -> Iterator[None]:
+    """Run somebody's EvSys code inside: ``evsys_sdk`` is there, and what is registered is known here.
+
+    What a module registered before it failed to load is taken back.
+    """
+    before = {index.kind: set(index.added) for index in (METRICS, VERIFIERS)}
+    lent = activate()
+    try:
+        yield
+    except BaseException:
+        for index in (METRICS, VERIFIERS):
+            _take_back(index, set(index.added) - before[index.kind])
+        raise
+    if not lent:
+        _adopt()
+
+
+def _take_back(index: Index, names: set[str]) -> None:
+    gone = [name for name in names if getattr(index.added[name], "__module__", "") not in sys.modules]
+    if gone:
+        registry = load(LENT_REGISTRIES[index.kind])
+        for name in gone:
+            registry.unregister(name)
+
+
+def _adopt() -> None:
+    """Add what the real registry holds beyond its own metrics, if it was imported at all."""
+    registry = sys.modules.get("evsys_sdk.registry")
+    if registry is None:
+        return
+    known = DIALECTS.load("evsys").metrics or ()
+    for name in registry.list_metrics():
+        if name not in known:
+            METRICS.add(name, registry.get_metric(name))
+
+
+_RIGHT = "expected a Python file or a module that can be imported"
+_EMPTY = (
+    'expected a class under @register_metric("NAME"), parentheses and all, a calipers.Metric in the module, '
+    'or a verifier under @register_fn("NAME")'
+)
+
+_loaded: dict[str, tuple[str, frozenset[str]]] = {}  # file or module -> (the module's name, the metrics it added)
+
+
+def load_plugin(spec: str) -> list[str]:
+    """Run a Python file, or import a module, and return the metrics it adds, sorted.
+
+    A class under EvSys' ``@register_metric`` adds itself, and so does a verifier under ``@register_fn``;
+    every `calipers.Metric` in the module is added by its name. The same file again changes nothing; one
+    that was edited replaces its metrics. InputError for what is no plugin, PluginError with file and
+    line for one that fails.
+    """
+    is_file = spec.endswith(".py") or os.sep in spec or Path(spec).is_file()
+    place = str(Path(spec).resolve()) if is_file else spec
+    name, code = _compiled(spec, place) if is_file else (spec, None)
+    if place in _loaded:
+        earlier, metrics = _loaded[place]
+        if earlier == name and metrics <= METRICS.added.keys():
+            return sorted(metrics)
+        _forget(earlier)
+    before, others = set(METRICS.added), _others()
+    with borrowing():
+        try:
+            module = _run(spec, name, code) if code else _import(spec)
+            _add_metrics(spec, module)
+        except BaseException:
+            if code:
+                sys.modules.pop(name, None)
+            raise
+    metrics = frozenset((METRICS.added.keys() - before) | _defined(module))
+    if not metrics and _others() == others:
+        raise InputError.at(spec, "it adds no metric and no verifier", _EMPTY)
+    _loaded[place] = name, metrics
+    return sorted(metrics)
+
+
+def _others() -> set[tuple[str, str, int]]:
+    """What was added beside metrics: verifiers, filters and kinds of models, as (kind, name, object)."""
+    held = [(index.kind, index.added) for index in (CLIENTS, FILTERS, VERIFIERS)]
+    if functions := sys.modules.get("calipers.run.verifiers.functions"):  # EvSys' own table of verifiers
+        held.append(("function", functions.registered()))
+    return {(kind, name, id(thing)) for kind, added in held for name, thing in added.items()}
+
+
+def _compiled(spec: str, place: str) -> tuple[str, CodeType]:
+    """A file's code, and a module name that no other file has, nor the same file with another text."""
+    try:
+        source = Path(spec).read_bytes()
+    except OSError as error:
+        raise InputError.at(spec, error.strerror or str(error), _RIGHT) from error
+    try:
+        code = compile(source, spec, "exec", dont_inherit=True)  # not our own __future__ imports
+    except SyntaxError as error:
+        raise InputError.at(f"{spec}:{error.lineno or 1}", f"it is no Python: {error.msg}", _RIGHT) from error
+    except ValueError as error:  # null bytes
+        raise InputError.at(spec, f"it is no Python: {error}", _RIGHT) from error
+    stem = re.sub(r"\W", "_", Path(spec).stem)
+    digest = hashlib.sha256(place.encode(errors="surrogateescape") + b"\0" + source).hexdigest()
+    return f"calipers_plugin_{stem}_{digest[:12]}", code
+
+
+def _run(spec: str, name: str, code: CodeType) -> ModuleType:
+    found = importlib.util.spec_from_file_location(name, spec)
+    if found is None:
+        raise InputError.at(spec, "it is no Python file", "expected a name that ends in .py")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module  # dataclasses and pickle look their module up there
+    try:
+        exec(code, vars(module))
+    except (Exception, SystemExit) as error:
+        raise _failure(spec, error) from error
+    return module
+
+
+def _import(spec: str) -> ModuleType:
+    if not all(part.isidentifier() for part in spec.split(".")):
+        raise InputError.at(repr(spec), "no such file or module", _RIGHT)
+    try:
+        return importlib.import_module(spec)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{spec}.".startswith(f"{error.name}."):
+            raise InputError.at(repr(spec), "no such file or module", _RIGHT) from error
+        raise _failure(spec, error) from error
+
+
+def _failure(spec: str, error: BaseException) -> PluginError:
+    """What went wrong and where: the innermost line of the first file that is neither ours nor the importer's."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename)]
+    place = spec
+    if frames:
+        own = [frame for frame in frames if frame.filename == frames[0].filename]
+        place = f"{own[-1].filename}:{own[-1].lineno}"
+    elif isinstance(error, SyntaxError):
+        place = f"{error.filename}:{error.lineno}"
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return PluginError(f"{place}: {said}")
+
+
+def _is_machinery(filename: str) -> bool:
+    return filename == __file__ or filename.startswith("<frozen ") or filename == importlib.__file__
+
+
+def _add_metrics(spec: str, module: ModuleType) -> None:
+    from calipers.metrics.metric import Metric
+
+    found = [thing for thing in vars(module).values() if isinstance(thing, Metric) and not _is_built_in(thing)]
+    for metric in found:
+        if metric.name in METRICS.entries or METRICS.match(metric.name):
+            raise InputError.at(spec, f"metric {metric.name!r} is built in", "give the new one another name")
+    for metric in found:
+        try:
+            METRICS.add(metric.name, metric)
+        except PluginError as error:
+            raise PluginError(f"{spec}: {error}") from error
+
+
+def _is_built_in(metric: object) -> bool:
+    """Whether it is one of ours, imported by the plugin for its own use."""
+    return any(metric is METRICS.load(entry) for entry in METRICS.entries)
+
+
+def _defined(module: ModuleType) -> set[str]:
+    """The metrics that stand in a module, whenever they were added."""
+    own = {id(thing) for thing in vars(module).values()}
+    return {
+        name
+        for name, thing in METRICS.added.items()
+        if id(thing) in own or getattr(thing, "__module__", "") == module.__name__
+    }
+
+
+def _forget(name: str) -> None:
+    """Take back what an earlier text of a file defined, so that the new one may define it again."""
+    registry = load(LENT_REGISTRIES[METRICS.kind])
+    if module := sys.modules.get(name):
+        for metric in _defined(module):
+            registry.unregister(metric)
+
+
+def skip_unknown_metrics(on: bool = True) -> None:
+    """The one switch: in the evsys dialect, leave out a metric that is unknown or fails, with a warning.
+
+    EvSys does so always. Here a number that was asked for and is not there is an error, unless this
+    is called; ``skip_unknown_metrics(False)`` calls it off.
+    """
+    DIALECTS.discard("evsys")
+    if on:
+        DIALECTS.add("evsys", replace(DIALECTS.load("evsys"), skips=True))

@@ -1,0 +1,426 @@
+"""EvSys' Benchmark: tasks in memory, asked of a client one by one, scored with EvSys' numbers.
+
+``score.metrics``, ``per_task`` and ``breakdowns`` are what EvSys gives; ``score.result`` is the
+same scoring as a Calipers `Result`, with intervals and the ledger. Whatever can be wrong with the
+tasks, the metrics or the client is said before the first call to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import InitVar, dataclass, field, replace
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from calipers.errors import CalipersError, InputError, UnknownName
+from calipers.errors import HarborError as HarborError
+from calipers.metrics.aggregate import mean
+from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.metrics.reduce import task_mean
+from calipers.names import BENCHMARK_ENGINE, VERIFIERS, load
+from calipers.pipeline import quietly, score_plan, score_rollouts
+from calipers.plan import Plan, make_plan
+from calipers.readers.rewards import from_rewards
+from calipers.readers.trajectories import TrajectoryGroup, from_groups
+from calipers.reports.result import Result
+from calipers.rollouts.part import Labels
+from calipers.rollouts.record import ABSENT
+from calipers.rollouts.table import Rollouts, assemble
+from calipers.run.verifiers import functions
+from calipers.tasks.benchmark_row import HarborTask, NoObject, WrongType, harbor_task_from_dict
+from calipers.tasks.jsonl import NotThere, harbor_tasks, place_of, read_metadata, suite_name, tasks_file
+from calipers.tasks.store import lookup
+
+Breakdowns = dict[str, dict[str, dict[str, float]]]  # key -> value -> n, mean_reward, pass_rate
+ECONOMICS: Final = ("time_per_task", "tokens_per_task", "cost_per_task")
+
+
+@dataclass(frozen=True)
+class BenchmarkTaskResult:
+    """One task: its mean reward, and the last of its completions."""
+
+    task_id: Any
+    instruction: Any
+    model_output: str
+    expected: Any
+    reward: float
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BenchmarkScore:
+    """What a scoring found, in EvSys' shape, which `dataclasses.asdict` writes.
+
+    ``result``, the Calipers `Result` behind the numbers, is handed over at construction and is no
+    field: it has no part in ``asdict``, in equality or in ``repr``, and `dataclasses.replace` keeps it.
+    """
+
+    metrics: dict[str, float]
+    per_task: list[BenchmarkTaskResult]
+    breakdowns: Breakdowns = field(default_factory=dict)
+    rollouts: list[Any] = field(default_factory=list)
+    result: InitVar[Result | None] = field(default=None, kw_only=True)
+
+    def __post_init__(self, result: Result | None) -> None:
+        object.__setattr__(self, "result", result)
+
+
+def eval_metrics(groups: Iterable[TrajectoryGroup], *, metrics: list[str] | None = None) -> dict[str, float]:
+    """The metrics of rollouts, and what they cost per rollout; tasks without a rollout are left out.
+
+    ``time_per_task``, ``tokens_per_task`` and ``cost_per_task`` are there when some rollout reported
+    them: the mean over a task's samples, then over tasks.
+
+    >>> eval_metrics([])
+    {'n_tasks': 0.0, 'mean_reward': 0.0, 'pass_rate': 0.0}
+    """
+    plan = make_plan(metrics or None, dialect="evsys")
+    kept = [group for group in groups if group.trajectories]
+    (found,) = score_rollouts(assemble([from_groups(kept)]), plan).groups
+    costs = {name: found.economics[name].value for name in ECONOMICS if name in found.economics}
+    numbers = {name: estimate.value for name, estimate in found.metrics.items()}
+    return {"n_tasks": float(len(kept)), **{name: _number(value) for name, value in (numbers | costs).items()}}
+
+
+def break_down(tasks: Sequence[BenchmarkTaskResult], keys: Iterable[str]) -> Breakdowns:
+    """Tasks by the text of a metadata value: how many, their mean reward, and the share whose own mean passes."""
+    found: Breakdowns = {}
+    for key in keys:
+        buckets: dict[str, list[float]] = {}
+        for task in tasks:
+            there, value = _at(task.metadata, key)
+            buckets.setdefault(str(value) if there else ABSENT, []).append(task.reward)
+        found[key] = {label: _bucket(np.array(rewards)) for label, rewards in buckets.items()}
+    return found
+
+
+def _bucket(rewards: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float]:
+    with quietly():
+        passed = np.count_nonzero(rewards >= PASS_THRESHOLD)
+        return {
+            "n": float(len(rewards)),
+            "mean_reward": float(mean(rewards)),
+            "pass_rate": float(passed / len(rewards)),
+        }
+
+
+def score_judged(
+    name: str, tasks: Sequence[HarborTask], rewards: list[list[float]], texts: Sequence[str], plan: Plan
+) -> BenchmarkScore:
+    """The score of judged completions: ``rewards[task][sample]`` and each task's last text."""
+    table = _table(rewards, tasks, plan.by, name)
+    result = score_rollouts(table, plan)
+    with quietly():
+        means = task_mean(table.rewards["reward"], table.by_task).values.tolist() if tasks else []
+    per_task = [
+        BenchmarkTaskResult(
+            task.task_id, task.instruction, text, getattr(task.verifier, "expected", None), worth, dict(task.metadata)
+        )
+        for task, text, worth in zip(tasks, texts, means, strict=True)
+    ]
+    numbers = {asked: _number(estimate.value) for asked, estimate in result.groups[0].metrics.items()}
+    metrics = {"n_tasks": float(len(tasks)), **numbers}
+    return BenchmarkScore(metrics, per_task, break_down(per_task, plan.by), result=result)
+
+
+def harvested(task: HarborTask, group: TrajectoryGroup) -> BenchmarkTaskResult:
+    """One task of a job: the mean of the trials that survived, 0.0 if none did, and the text of the last."""
+    rewards = np.array(group.rewards)
+    texts = [turn.text for one in group.trajectories for turn in one.turns]
+    expected = getattr(task.verifier, "expected", None)
+    worth = float(mean(rewards)) if len(rewards) else 0.0
+    return BenchmarkTaskResult(
+        task.task_id, task.instruction, texts[-1] if texts else "", expected, worth, dict(task.metadata)
+    )
+
+
+def _table(rewards: list[list[float]], tasks: Sequence[HarborTask], keys: Sequence[str], name: str) -> Rollouts:
+    """Rewards as rollouts. Tasks are numbered, so that their order stays and two of one id stay two."""
+    part = from_rewards(rewards)
+    labels = {"dataset": Labels(np.zeros(len(part), dtype=np.int64), [name])} if name else {}
+    for key in keys:
+        found = [_at(task.metadata, key) for task in tasks]
+        code = np.array([number if there else -1 for number, (there, _) in enumerate(found)], dtype=np.int64)
+        labels[f"metadata.{key}"] = Labels(code[part.task], [value for _, value in found])
+    return assemble([replace(part, labels=labels)])
+
+
+def _at(metadata: Any, path: str) -> tuple[bool, Any]:
+    """Whether a dotted path leads somewhere through nested dicts, and what stands there."""
+    for step in path.split("."):
+        if not isinstance(metadata, Mapping) or step not in metadata:
+            return False, None
+        metadata = metadata[step]
+    return True, metadata
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+MODEL_CLIENTS: Final = ("tinker", "litellm")
+
+
+class CannotJudge(CalipersError, NotImplementedError):
+    """A verifier that needs more than this process: a container, or a second model."""
+
+
+class RepeatedAnswer(UserWarning):
+    """Several samples were asked for under settings that give one answer again and again."""
+
+
+class InferenceClient(Protocol):
+    """A model as EvSys has it: text in, text out."""
+
+    def generate(
+        self, *, prompt: str, max_tokens: int = 256, temperature: float = 0.0, stop: list[str] | None = None
+    ) -> str:
+        """The completion of a prompt."""
+        ...
+
+
+@dataclass
+class Benchmark:
+    """A benchmark in memory."""
+
+    name: str
+    tasks: list[HarborTask]
+    metadata: dict[str, Any] = field(default_factory=dict)
+    root: Path | None = None  # the directory it was read from
+
+    @classmethod
+    def from_dir(cls, path: str | Path) -> Benchmark:
+        """The benchmark in a directory with ``tasks.jsonl`` and perhaps ``metadata.yaml``."""
+        root = Path(path)
+        if not root.is_dir():
+            raise NotThere(f"benchmark dir not found: {root}; expected a directory with tasks.jsonl")
+        tasks = list(harbor_tasks(tasks_file(root)))
+        metadata = read_metadata(root)
+        return cls(suite_name(root, metadata), tasks, metadata, root)
+
+    @classmethod
+    def from_iterable(
+        cls, name: str, rows: Iterable[Mapping[str, Any] | HarborTask], *, metadata: Mapping[str, Any] | None = None
+    ) -> Benchmark:
+        """A benchmark of rows, each a dict or a task; tasks are kept as they are."""
+        return cls(name, [_as_harbor_task(row) for row in rows], dict(metadata or {}))
+
+    @classmethod
+    def load(cls, spec: Mapping[str, Any], *, store: Any = None) -> Benchmark | None:
+        """The benchmark that ``{"path": ...}``, else ``{"id": ...}``, else ``{"name": ...}`` names; None without any.
+
+        ``store`` is where ids and names are looked up: None for the store of this project, a path for
+        one elsewhere, or an object with ``find(name) -> id`` and ``pull(id) -> path``.
+        """
+        if not isinstance(spec, Mapping):
+            raise WrongType(f"a benchmark is given as {spec!r}; expected a mapping with path, id or name")
+        if spec.get("path"):
+            return cls.from_dir(spec["path"])
+        key, name = spec.get("id"), spec.get("name")
+        if not key and not name:
+            return None
+        find, pull = lookup(store)
+        place = Path(pull(str(key or find(str(name)))))
+        if place.is_dir():
+            return replace(cls.from_dir(place), name=str(name or key))
+        return cls(str(name or key), list(harbor_tasks(place)))
+
+    def score(
+        self,
+        client: InferenceClient,
+        *,
+        max_tokens: int = 512,
+        temperature: float = 0.0,
+        stop: list[str] | None = None,
+        prompt_builder: Callable[[HarborTask], str] | None = None,
+        breakdown_keys: list[str] | None = None,
+        limit: int | None = None,
+        metrics: list[str] | None = None,
+        num_samples: int = 1,
+    ) -> BenchmarkScore:
+        """Ask the client for each task's completions, judge them, and reduce the rewards.
+
+        One call at a time, in the order of tasks and samples, from the thread that called; an
+        exception of the client comes out as it is. ``limit`` takes the first tasks, and fewer than
+        one sample is one. A plain string counts as a list of one, for metrics and breakdown keys.
+        """
+        tasks = self.tasks if limit is None else self.tasks[: max(0, int(limit))]
+        samples = max(1, int(num_samples))
+        keys = [breakdown_keys] if isinstance(breakdown_keys, str) else list(breakdown_keys or ())
+        plan = make_plan(metrics or None, by=keys, dialect="evsys")
+        judges = self._judges(tasks)
+        if tasks:
+            _check_client(client)
+        if tasks and samples > 1 and temperature == 0:
+            repeated = f"{samples} samples at temperature 0 are one answer {samples} times for most models"
+            warnings.warn(f"{repeated}; give a temperature above 0", RepeatedAnswer, stacklevel=2)
+        rewards: list[list[float]] = []
+        last: list[str] = []
+        for task, judge in zip(tasks, judges, strict=True):
+            prompt = task.instruction if prompt_builder is None else prompt_builder(task)
+            rewards.append([])
+            for sample in range(samples):
+                text = client.generate(prompt=prompt, max_tokens=max_tokens, temperature=temperature, stop=stop)
+                rewards[-1].append(judge(text))
+                if sample == samples - 1:
+                    last.append(text)
+        return score_judged(self.name, tasks, rewards, last, plan)
+
+    async def score_via_harbor(
+        self,
+        *,
+        model_name: str,
+        model_path: str | None = None,
+        model_client: str = "tinker",
+        workspace_dir: Path,
+        renderer_name: str | None = None,
+        num_samples: int = 1,
+        max_tokens: int = 512,
+        temperature: float = 0.0,
+        system_prompt: str | None = None,
+        limit: int | None = None,
+        breakdown_keys: list[str] | None = None,
+        metrics: list[str] | None = None,
+        n_concurrent: int = 8,
+        agent_import_path: str | None = None,
+        max_retries: int = 2,
+        _job_factory: Any | None = None,
+    ) -> BenchmarkScore:
+        """EvSys' scoring by rollouts that Harbor runs: each task ``num_samples`` times, judged by this process.
+
+        ``metrics``, ``per_task`` and ``rollouts`` are of the trials that came to a verdict, as EvSys counts them;
+        ``result`` is of the whole job, its failures in the ledger. `HarborError` when Harbor is missing or gives up.
+        """
+        if not isinstance(workspace_dir, Path):
+            raise WrongType(f"workspace_dir is {workspace_dir!r}; expected a pathlib.Path")
+        if model_client not in MODEL_CLIENTS:
+            raise UnknownName.of("model_client", model_client, MODEL_CLIENTS)
+        if model_client == "tinker" and not model_path:
+            raise InputError("model_client is 'tinker' but there is no model_path; expected the path of a checkpoint")
+        keys = [breakdown_keys] if isinstance(breakdown_keys, str) else list(breakdown_keys or ())
+        plan = make_plan(metrics or None, dialect="evsys")
+        tasks = self.tasks if limit is None else self.tasks[: max(0, int(limit))]
+        judges = self._judges(tasks)
+        if not tasks:
+            return score_judged(self.name, [], [], [], plan)  # Harbor refuses a job of no tasks
+        job, groups = await load(BENCHMARK_ENGINE)(
+            tasks,
+            judges,
+            _job_factory,
+            model_name=model_name,
+            model_client=model_client,
+            workspace=workspace_dir,
+            samples=int(num_samples),
+            sampling={"max_tokens": max_tokens, "temperature": temperature, "system_prompt": system_prompt},
+            concurrent=n_concurrent,
+            retries=max_retries,
+            agent=agent_import_path,
+        )
+        per_task = [harvested(task, group) for task, group in zip(tasks, groups, strict=True)]
+        result = score_plan(str(job), plan)
+        numbers = eval_metrics(groups, metrics=metrics)
+        return BenchmarkScore(numbers, per_task, break_down(per_task, keys), groups, result=result)
+
+    def _judges(self, tasks: Sequence[HarborTask]) -> list[Callable[[str], float]]:
+        """What judges each of the first tasks; the error for one that nothing can says where it stands."""
+        found = []
+        for number, task in enumerate(tasks):
+            try:
+                found.append(_judge(task))
+            except CalipersError as error:
+                place = place_of(self.root, number, task.task_id) if self.root else None
+                if place is None:
+                    raise
+                raise type(error)(f"{place}: {error}") from None
+        return found
+
+
+def run_benchmark(
+    benchmark: Benchmark | None = None,
+    *,
+    model: str,
+    path: str | Path | None = None,
+    id: str | None = None,
+    name: str | None = None,
+    num_samples: int = 1,
+    max_tokens: int = 512,
+    temperature: float = 0.0,
+    system_prompt: str | None = None,
+    limit: int | None = None,
+    n_concurrent: int = 8,
+    workspace_dir: Path | None = None,
+    store: Any = None,
+    run_id: str | None = None,
+    eval_id: str | None = None,
+) -> dict[str, float]:
+    """The metrics of an API model on a benchmark, given itself or by path, id or name, through Harbor.
+
+    It ends as `Benchmark.score_via_harbor` does. ``run_id`` and ``eval_id`` name what predictions
+    would be stored under.
+    """
+    found = benchmark or Benchmark.load({"path": path, "id": id, "name": name}, store=store)
+    if found is None:
+        raise InputError("no benchmark is given; expected a Benchmark, or path=, id= or name=")
+    scoring = found.score_via_harbor(
+        model_name=model,
+        model_client="litellm",
+        workspace_dir=workspace_dir or _workspace(found.name, model),
+        num_samples=num_samples,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        system_prompt=system_prompt,
+        limit=limit,
+        n_concurrent=n_concurrent,
+    )
+    with ThreadPoolExecutor(1) as apart:  # the caller may stand in an event loop, and loops do not nest
+        return apart.submit(asyncio.run, scoring).result().metrics
+
+
+def _check_client(client: Any) -> None:
+    generate = getattr(client, "generate", None)
+    if not callable(generate):
+        raise NoObject(f"the client is a {type(client).__name__} without generate(); expected EvSys' InferenceClient")
+    if iscoroutinefunction(generate):  # its answers would be coroutines, which nobody awaits
+        raise WrongType(f"generate() of {type(client).__name__} is async; expected EvSys' own, which returns the text")
+
+
+def _judge(task: HarborTask) -> Callable[[str], float]:
+    """What gives a completion of this task its reward; an error for a verifier that cannot be called here."""
+    verifier: Any = task.verifier
+    kind = getattr(verifier, "kind", None)
+    if kind == "in_process":
+        if not isinstance(verifier.fn_name, str):
+            raise WrongType(f"task {task.task_id!r}: fn_name is {verifier.fn_name!r}; expected the name of a verifier")
+        judge = _function(verifier.fn_name)
+        return lambda text: float(judge(text, verifier.expected, verifier.params))
+    called = type(verifier).__name__
+    if kind in ("e2b", "llm_judge"):
+        wrong = f"task {task.task_id!r}: {called} cannot judge within this process"
+        raise CannotJudge(f"{wrong}; expected an in_process verifier")
+    raise WrongType(f"task {task.task_id!r}: unknown verifier type: {called}; expected an InProcessVerifier")
+
+
+def _function(name: str) -> functions.VerifierFn:
+    """The function of a name; one of our own verifiers is none, and the error says where it works."""
+    try:
+        return functions.get(name)
+    except UnknownName as error:
+        if name not in VERIFIERS.entries:
+            raise
+        raise UnknownName(f"{error} ({name} judges in calipers run and calipers.evaluate)") from None
+
+
+def _as_harbor_task(row: Any) -> HarborTask:
+    return row if hasattr(row, "task_id") else harbor_task_from_dict(row)
+
+
+def _workspace(benchmark: str, model: str) -> Path:
+    name = f"{benchmark}_{model}".replace("/", "_").replace(" ", "_")
+    return Path(os.environ.get("EVSYS_WORKSPACE") or ".evsys") / "outputs" / "benchmark_runs" / name

@@ -1,0 +1,70 @@
+"""EvSys' verifier classes: the protocol, the registry, and the one class that is built in.
+
+A class registered here is a verifier of that name in every run, with the task's params as its ``Config``.
+Ours is a msgspec Struct where EvSys has a pydantic model; unknown fields are refused by both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
+
+import msgspec
+
+from calipers.names import VERIFIERS
+from calipers.run.verifiers.form import tags, worth
+from calipers.systems.evsys.lent.registry import Registry
+
+__all__ = ["FormatOnly", "VerificationResult", "Verifier", "get_verifier", "list_verifiers", "register_verifier"]
+
+
+@dataclass(frozen=True)
+class VerificationResult:
+    """What a completion is worth, and what was seen on the way."""
+
+    reward: float
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """A name, a ``Config`` and a ``verify``; ``isinstance`` looks for the attributes and at nothing else."""
+
+    name: ClassVar[str]
+    Config: ClassVar[type]
+
+    def verify(self, *, prompt: Any, completion: str, target: Mapping[str, Any]) -> VerificationResult:
+        """The reward of one completion."""
+        ...
+
+
+class FormatOnly:
+    """A reward for ``<think>`` tags and one for ``<answer>`` tags, wherever and in whatever order they are."""
+
+    name: ClassVar[str] = "format_only"
+
+    class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """What each pair of tags is worth."""
+
+        has_think_reward: float = 0.5
+        has_answer_reward: float = 0.5
+
+    def __init__(self, config: Config | None = None, **params: float) -> None:
+        self.config = config or msgspec.convert(params, self.Config)
+
+    def verify(self, *, prompt: Any, completion: str, target: Mapping[str, Any]) -> VerificationResult:
+        """The reward of one completion; prompt and target are not looked at.
+
+        >>> FormatOnly(has_think_reward=0.2).verify(prompt="", completion="<think>4</think>", target={})
+        VerificationResult(reward=0.2, info={'has_think': True, 'has_answer': False})
+        """
+        found = tags(completion)
+        return VerificationResult(worth(found, msgspec.structs.asdict(self.config)), dict(found))
+
+
+VERIFIER_REGISTRY: Final = Registry("verifier", {FormatOnly.name: FormatOnly}, VERIFIERS)
+
+register_verifier = VERIFIER_REGISTRY.register
+get_verifier = VERIFIER_REGISTRY.get
+list_verifiers = VERIFIER_REGISTRY.names

@@ -1,0 +1,278 @@
+"""A Harbor job as Harbor itself sums it up: the statistics of its trials, and its whole ``result.json``, of any age."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from calipers.errors import InputError, UnknownName
+from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, JobFolder, UnreadableFile, contents, kind_of
+from calipers.systems.harbor.metrics import BUILT_IN, Tally, by_eval, dataset_of, ladders, metrics_of
+from calipers.systems.harbor.wire import JobFile, Trial, decode_job, decode_trial
+
+COUNTERS: Final = (
+    "n_completed_trials",
+    "n_errored_trials",
+    "n_running_trials",
+    "n_pending_trials",
+    "n_cancelled_trials",
+    "n_retries",
+)
+OLD: Final = {"n_trials": "n_completed_trials", "n_errors": "n_errored_trials"}  # what `stats` once called them
+USED: Final = ("n_input_tokens", "n_cache_tokens", "n_output_tokens", "cost_usd")
+Document = Mapping[str, Any]
+
+
+def load_job_result(document: Any, place: str = "result.json") -> dict[str, Any]:
+    """A job's result in today's form, its keys in Harbor's order; InputError for what is none.
+
+    Counters go by their new names, whether they stood in ``stats`` under old ones or in a ``status`` of their
+    own; what is pending is worked out where nobody said it. The values of rewards are written as floats.
+    """
+    try:
+        return _current(document)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        wrong = f"not a job's result ({type(error).__name__}: {error})"
+        raise InputError.at(place, wrong, "expected what Harbor writes") from error
+
+
+def _current(document: Document) -> dict[str, Any]:
+    total = int(document.get("n_total_trials") or 0)
+    stats = document["stats"]
+    counts = _counters(stats, document.get("status") or {}, total)
+    started, finished = _time(document.get("started_at")), _time(document.get("finished_at"))
+    evals = stats.get("evals") or {}
+    return {
+        "id": str(document["id"]),
+        "started_at": started,
+        "updated_at": _time(document.get("updated_at")) or finished or started,
+        "finished_at": finished,
+        "n_total_trials": total,
+        "stats": {
+            **counts,
+            "evals": {key: _eval(one) for key, one in evals.items()},
+            **{name: stats.get(name) for name in USED},
+        },
+    }
+
+
+def _counters(stats: Document, status: Document, total: int) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, value in (*status.items(), *stats.items()):  # the newer place wins
+        known = OLD.get(name) or next((new for new in COUNTERS if name in (new, _short(new))), None)
+        if known is not None and value is not None:
+            found[known] = int(value)
+    counts = {name: found.get(name, 0) for name in COUNTERS}
+    if "n_pending_trials" not in found:
+        counts["n_pending_trials"] = max(total - counts["n_completed_trials"] - counts["n_running_trials"], 0)
+    return counts
+
+
+def _short(counter: str) -> str:
+    """A counter without what says that it is one: ``n_running_trials`` is ``running``."""
+    return counter.removeprefix("n_").removesuffix("_trials")
+
+
+def _eval(one: Document) -> dict[str, Any]:
+    rewards = one.get("reward_stats") or {}
+    return {
+        "n_trials": int(one.get("n_trials") or 0),
+        "n_errors": int(one.get("n_errors") or 0),
+        "metrics": [dict(metric) for metric in one.get("metrics") or ()],
+        "pass_at_k": {str(int(k)): value for k, value in (one.get("pass_at_k") or {}).items()},
+        "reward_stats": {name: _values(values) for name, values in rewards.items()},
+        "exception_stats": {kind: list(trials) for kind, trials in (one.get("exception_stats") or {}).items()},
+    }
+
+
+def _values(values: Document) -> dict[str, list[str]]:
+    """The trials by the value of a reward, "1" and "1.0" being the same."""
+    found: dict[str, list[str]] = {}
+    for value, trials in values.items():
+        found.setdefault(str(float(value)), []).extend(trials)
+    return found
+
+
+def _time(text: str | None) -> str | None:
+    """A time as Harbor writes it: UTC is Z, no time zone is none."""
+    if text is None:
+        return None
+    return datetime.fromisoformat(text).isoformat().replace("+00:00", "Z")
+
+
+T = TypeVar("T")
+
+SCRIPT: Final = "uv-script"
+DEFAULT: Final = ("mean",)
+OURS: Final = uuid.UUID("3b0f0c4e-6f5e-5d0b-9d55-6c1d9a0c7f43")
+"""The space of the ids we give to jobs that have none."""
+
+
+class EvalEntry(msgspec.Struct):
+    """A metric as a job or a registry asks for it."""
+
+    type: str = "mean"
+    kwargs: dict[str, Any] = {}
+
+
+class _JobConfig(msgspec.Struct):
+    metrics: list[EvalEntry] = []
+
+
+class _JobLock(msgspec.Struct):
+    trials: list[msgspec.Raw] = []
+
+
+@dataclass(frozen=True, slots=True)
+class EvalCounts:
+    """What the trials themselves cannot say."""
+
+    total: int = 0
+    running: int = 0
+    retries: int = 0
+
+
+NO_COUNTS: Final = EvalCounts()
+
+
+@dataclass(frozen=True, slots=True)
+class JobRead:
+    """A job directory: its finished trials, what its own files say, and what could not be used."""
+
+    path: str
+    trials: Sequence[Trial]
+    counts: EvalCounts
+    stored: Mapping[str, Any] | None  # its result.json in today's form
+    names: Sequence[str]  # the metrics of every dataset
+    notes: Sequence[str]
+
+
+def aggregate(
+    trials: Sequence[Trial],
+    metrics: Mapping[str, Sequence[str]],
+    counts: EvalCounts = NO_COUNTS,
+    *,
+    by_last_part: bool = False,
+) -> dict[str, Any]:
+    """The ``stats`` of a job at its end: counters, and per eval its metrics, pass@k, rewards and exceptions.
+
+    ``metrics`` are names by dataset; a dataset that is not among them has none. Harbor looks a dataset up by
+    the last ``__`` part of the eval's key, so that of ``my__bench`` it finds those of ``bench``, or none:
+    ``by_last_part`` does so too.
+    """
+    found = {}
+    for key, some in by_eval(trials).items():
+        dataset = key.rpartition("__")[2] if by_last_part else dataset_of(some[0])
+        found[key] = metrics_of(some, metrics.get(dataset, ()))
+    return Tally(trials).to_dict(
+        total=counts.total, running=counts.running, retries=counts.retries, metrics=found, ladders=ladders(trials)
+    )
+
+
+def metric_names(entries: Sequence[EvalEntry], place: str) -> tuple[list[str], list[str]]:
+    """The built-in metrics asked for, and a note for each that is a script: code is not run from here."""
+    names, notes = [], []
+    for entry in entries:
+        if entry.type == SCRIPT:
+            script = entry.kwargs.get("script_path", "a script")
+            notes.append(f"{place}: the metric {script} is a script, and not in the file: only a scoring runs it")
+        elif entry.type in BUILT_IN:
+            names.append(entry.type)
+        else:
+            raise UnknownName(f"{place}: {UnknownName.of('Harbor metric', entry.type, [*BUILT_IN, SCRIPT])}")
+    return names, notes
+
+
+def read_job(path: str) -> JobRead:
+    """All that a job directory says; a trial that cannot be read is told of in the notes, as Harbor passes it over."""
+    folder = JobFolder(path)
+    trials, notes = [], []
+    for name in folder.finished:
+        place = folder.of(name, RESULT)
+        try:
+            trials.append(decode_trial(folder.result(name) or b"", place))
+        except (InputError, UnreadableFile) as error:
+            notes.append(f"{place}: left out, as it cannot be read ({error})")
+    job, stored = _stored(path)
+    names, told = metric_names(_decoded(path, CONFIG, _JobConfig).metrics, f"{path}/{CONFIG}")
+    total = job.n_total_trials
+    if total is None:
+        total = len(_decoded(path, LOCK, _JobLock).trials) or len(folder.finished) + len(folder.unfinished)
+    running = 0 if job.finished_at else len(folder.unfinished)
+    return JobRead(
+        path, trials, EvalCounts(total, running, job.stats.n_retries), stored, names or DEFAULT, [*notes, *told]
+    )
+
+
+def asked_metrics(path: str) -> list[str]:
+    """The built-in metrics that a job's ``config.json`` asks for, or those of the jobs in a directory; else none."""
+    kind = kind_of(path) if os.path.isdir(path) else None
+    if kind == "jobs":
+        inside = [os.path.join(path, name) for name in sorted(os.listdir(path))]
+        return [name for each in inside if kind_of(each) == "job" for name in asked_metrics(each)]
+    found = _decoded(path, CONFIG, _JobConfig) if kind == "job" else _JobConfig()
+    return metric_names(found.metrics, f"{path}/{CONFIG}")[0]
+
+
+def _stored(path: str) -> tuple[JobFile, Mapping[str, Any] | None]:
+    place = f"{path}/{RESULT}"
+    raw = _contents(place)
+    if raw is None:
+        return JobFile(), None
+    return decode_job(raw, place), load_job_result(json.loads(raw), place)
+
+
+def _decoded(path: str, name: str, kind: type[T]) -> T:
+    """One of a job's own files; what it holds by default when it is not there."""
+    place = f"{path}/{name}"
+    try:
+        return msgspec.json.decode(_contents(place) or b"{}", type=kind)
+    except msgspec.DecodeError as error:
+        raise InputError.at(place, f"not a job's {name}: {error}", "expected what Harbor writes") from error
+
+
+def _contents(place: str) -> bytes | None:
+    try:
+        return contents(place)
+    except UnreadableFile as error:
+        raise InputError.at(place, f"cannot be read ({error})") from None
+
+
+def document(job: JobRead) -> dict[str, Any]:
+    """The job's ``result.json``, computed anew from its trials; its id and times are those it had."""
+    stored = job.stored or {}
+    trials = sorted(job.trials, key=lambda trial: (trial.started_at or "~", trial.trial_name))  # as they were submitted
+    started = stored.get("started_at") or (trials[0].started_at if trials else None)
+    names = {dataset_of(trial): job.names for trial in trials}
+    return {
+        "id": stored.get("id") or str(uuid.uuid5(OURS, "\n".join(sorted(one.trial_name for one in trials)))),
+        "started_at": started,
+        "updated_at": stored.get("updated_at") or started,
+        "finished_at": stored.get("finished_at"),
+        "n_total_trials": job.counts.total,
+        "stats": aggregate(trials, names, job.counts),
+    }
+
+
+def encoded(result: Mapping[str, Any]) -> bytes:
+    """A job's result as the bytes of its file: four spaces, no final newline, as Harbor writes it."""
+    return json.dumps(result, indent=4, ensure_ascii=False).encode()
+
+
+def lost(job: JobRead, result: Mapping[str, Any]) -> list[str]:
+    """A note for each eval whose stored metrics the directory alone cannot compute again."""
+    notes = []
+    for key, before in ((job.stored or {}).get("stats") or {}).get("evals", {}).items():
+        now = result["stats"]["evals"].get(key, {}).get("metrics", [])
+        gone = {name for one in before["metrics"] for name in one} - {name for one in now for name in one}
+        if gone:
+            said = ", ".join(sorted(gone))
+            notes.append(f"{job.path}: {key}: {said} is not in the new file: only its dataset knows that metric")
+    return notes

@@ -1,0 +1,178 @@
+"""Harbor's environment without a container engine: each trial in a `Room` of its own.
+
+``harbor run -e calipers_harbor.environment:RoomEnvironment``. No image is built: what ``environment/`` holds is
+copied to the working directory, and a task that needs an image, compose, a graphics card or another operating
+system is refused before its trial starts. Whatever the agent left running is ended before the tests come in, so
+that no process of its own is there to write the reward (``--ek keep_processes=true`` for tasks that grade a
+service which must go on running).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from calipers_harbor.container import Room, lacking
+from calipers_harbor.dockerfile import Recipe, read_recipe
+from harbor.environments.base import BaseEnvironment, ExecResult
+from harbor.environments.capabilities import EnvironmentCapabilities
+
+TESTS = "/tests"
+
+
+class RoomEnvironment(BaseEnvironment):
+    """A trial's environment made of Linux namespaces and an overlay over this machine's own root."""
+
+    def __init__(self, *args: Any, keep_processes: bool = False, **kwargs: Any) -> None:
+        self._keep = keep_processes
+        self._room: Room | None = None
+        super().__init__(*args, **kwargs)
+
+    @staticmethod
+    def type() -> str:
+        """What Harbor calls it."""
+        return "calipers-room"
+
+    @property
+    def capabilities(self) -> EnvironmentCapabilities:
+        """It can do without a network, and no more than that."""
+        return EnvironmentCapabilities(disable_internet=True)
+
+    @classmethod
+    def preflight(cls) -> None:
+        """End the job before it starts where there are no namespaces."""
+        if wrong := lacking():
+            raise SystemExit(f"calipers-room: {wrong}")
+
+    def _validate_definition(self) -> None:
+        if self._recipe.declined:
+            raise ValueError(f"{self._recipe.declined}; a room builds no images: use a container engine")
+
+    async def start(self, force_build: bool) -> None:
+        """Make the room; it sees neither the dataset nor the job."""
+        hidden = [self.environment_dir.parent.parent, self.trial_paths.trial_dir.parent]
+        wanted = self.task_env_config
+        network = not self._network_disabled
+        self._room = Room(hidden=hidden, network=network, memory=wanted.memory_mb, files=wanted.storage_mb)
+        await asyncio.to_thread(self._room.start)
+        await asyncio.to_thread(self._room.furnish, self.environment_dir, self._recipe)
+
+    async def stop(self, delete: bool) -> None:
+        """Leave nothing."""
+        if self._room is not None:
+            await asyncio.to_thread(self._room.stop)
+            self._room = None
+
+    async def upload_file(self, source_path: Path | str, target_path: str) -> None:
+        """Copy a file in."""
+        await asyncio.to_thread(self._inside.put, source_path, target_path)
+
+    async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
+        """Copy what a folder holds in; before the tests come, the agent ends."""
+        if target_dir.rstrip("/") == TESTS:
+            await self._end_agent()
+        await asyncio.to_thread(self._inside.put, source_dir, target_dir)
+
+    async def download_file(self, source_path: str, target_path: Path | str) -> None:
+        """Copy a file out."""
+        await asyncio.to_thread(self._inside.take, source_path, target_path)
+
+    async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
+        """Copy what a folder holds out."""
+        await asyncio.to_thread(self._inside.take, source_dir, target_dir)
+
+    async def exec(
+        self,
+        command: str,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_sec: int | None = None,
+        user: str | int | None = None,
+    ) -> ExecResult:
+        """Run a shell command; TimeoutError when its time is up."""
+        merged = {**self._recipe.env, **(self._merge_env(env) or {})}
+        ran = await asyncio.to_thread(
+            self._inside.run,
+            command,
+            cwd=cwd or self._recipe.workdir,
+            env=merged,
+            user=self._resolve_user(user),
+            timeout=timeout_sec,
+        )
+        if ran.timed_out:
+            raise TimeoutError(f"Command timed out after {timeout_sec} seconds")
+        return ExecResult(
+            stdout=ran.stdout.decode(errors="replace"), stderr=ran.stderr.decode(errors="replace"), return_code=ran.code
+        )
+
+    @property
+    def _inside(self) -> Room:
+        if self._room is None:
+            raise RuntimeError("the environment has not been started")
+        return self._room
+
+    @property
+    def _recipe(self) -> Recipe:
+        wanted = self.task_env_config
+        return read_recipe(self.environment_dir, docker_image=wanted.docker_image, workdir=wanted.workdir)
+
+    async def _end_agent(self) -> None:
+        """End what the agent left running, and say what it was; OSError when it changed what is to judge it."""
+        left = [] if self._keep else await asyncio.to_thread(self._inside.sweep)
+        if left:
+            path = self.trial_paths.trial_dir / "left-running.json"
+            path.write_text(json.dumps(left, indent=2) + "\n")
+        if changed := await asyncio.to_thread(self._inside.tampered):
+            path = self.trial_paths.trial_dir / "tampered.json"
+            path.write_text(json.dumps(changed, indent=2) + "\n")
+            (self.trial_paths.trial_dir / "calipers.json").write_text('{"outcome": "tampered"}\n')
+            raise OSError(f"the agent changed {changed[0]}, which judges it")
+
+
+class Nowhere(BaseEnvironment):
+    """The environment of a trial that needs none: a question, an answer, and a verdict given outside."""
+
+    @staticmethod
+    def type() -> str:
+        """What Harbor calls it."""
+        return "calipers-nowhere"
+
+    @property
+    def capabilities(self) -> EnvironmentCapabilities:
+        """There is no network where there is nothing."""
+        return EnvironmentCapabilities(disable_internet=True)
+
+    def _validate_definition(self) -> None:
+        pass
+
+    async def start(self, force_build: bool) -> None:
+        """Nothing is started."""
+
+    async def stop(self, delete: bool) -> None:
+        """Nothing is left."""
+
+    async def upload_file(self, source_path: Path | str, target_path: str) -> None:
+        """Nothing can see it."""
+
+    async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
+        """Nothing can see it."""
+
+    async def download_file(self, source_path: str, target_path: Path | str) -> None:
+        """FileNotFoundError: there are no files."""
+        raise FileNotFoundError(source_path)
+
+    async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
+        """There are no files."""
+
+    async def exec(
+        self,
+        command: str,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        timeout_sec: int | None = None,
+        user: str | int | None = None,
+    ) -> ExecResult:
+        """Every command is one that is not there."""
+        return ExecResult(stdout="", stderr="there is no environment to run it in", return_code=127)

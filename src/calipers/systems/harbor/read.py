@@ -1,0 +1,367 @@
+"""Harbor's jobs: what each set out to do, and a rollout for each trial, finished, in progress or outstanding."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from calipers.errors import InputError
+from calipers.readers.divide import Progress
+from calipers.readers.twice import refuse_twice
+from calipers.rollouts.part import Part
+from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, RETRIES, JobFolder, UnreadableFile, contents
+from calipers.systems.harbor.rows import ADHOC, TrialRow, TrialRows, Who, row_of, spent_with
+from calipers.systems.harbor.wire import READ, JobFile, Trial, decode_job, decode_trial, own_word
+
+MOST_PLANNED: Final = 10_000_000  # trials; more is a slip of the pen
+ORACLE: Final = "oracle"  # Harbor's default agent, which its config.json leaves out
+NEVER_STARTED: Final = "(never started {})"
+PROVIDERS: Final = frozenset(  # prefixes that Harbor takes off a model's name, of those in common use
+    {
+        *("anthropic", "azure", "bedrock", "cohere", "deepseek", "fireworks_ai", "gemini", "groq", "hosted_vllm"),
+        *("mistral", "ollama", "openai", "openrouter", "sagemaker", "together_ai", "vertex_ai", "vllm", "xai"),
+    }
+)
+
+
+class TaskRef(msgspec.Struct, gc=False):
+    """Where a task comes from, in a configuration or a lock; its own name may be another."""
+
+    name: str | None = None
+    path: str | None = None
+    git_url: str | None = None
+    source: str | None = None
+
+    @property
+    def key(self) -> tuple[str | None, str | None]:
+        """What tells tasks apart that were asked for."""
+        return self.git_url, self.path or self.name
+
+
+class AgentRef(msgspec.Struct, gc=False):
+    """The agent that was asked for; what it calls itself, only a finished trial says."""
+
+    name: str | None = None
+    import_path: str | None = None
+    model_name: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str | None]:
+        """What tells agents apart that were asked for."""
+        return self.import_path or self.name or ORACLE, self.model_name
+
+
+class WantedTrials(msgspec.Struct, gc=False):
+    """One trial as planned: a trial's ``config.json``, its ``lock.json``, or an entry of the job's lock."""
+
+    task: TaskRef
+    agent: AgentRef = msgspec.field(default_factory=AgentRef)
+
+
+class JobResult(Trial, gc=False):
+    """A trial's ``result.json`` with what it was asked for."""
+
+    id: str | None = None
+    config: WantedTrials | None = None
+
+
+class _Lock(msgspec.Struct):
+    trials: list[WantedTrials]
+
+
+class _JobConfig(msgspec.Struct):
+    n_attempts: int = 1
+    agents: list[AgentRef] = []
+
+
+T = TypeVar("T")
+
+_RESULT: Final = msgspec.json.Decoder(JobResult)
+_WANTED: Final = msgspec.json.Decoder(WantedTrials)
+_LOCK: Final = msgspec.json.Decoder(_Lock)
+_CONFIG: Final = msgspec.json.Decoder(_JobConfig)
+_BAD: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def decode_result(raw: bytes, place: str) -> Trial:
+    """A trial's result, with what it was asked for where that can be read; InputError when it is none."""
+    try:
+        return _RESULT.decode(raw)
+    except _BAD:
+        try:
+            return decode_trial(raw, place)
+        except RecursionError:
+            raise InputError.at(place, "it is nested too deeply", "expected what Harbor writes") from None
+
+
+class KnownTrials:
+    """The names that finished trials give to what was asked for."""
+
+    def __init__(self) -> None:
+        self._agents: dict[tuple[str, str | None], tuple[str, str | None]] = {}
+        self._tasks: dict[tuple[str | None, str | None], str] = {}
+
+    def learn(self, trial: Trial) -> None:
+        """What a finished trial was asked for, and what it is called."""
+        if isinstance(trial, JobResult) and trial.config is not None:
+            model = trial.agent_info.model_info
+            name = model.name if model else None
+            self._agents.setdefault(trial.config.agent.key, (trial.agent_info.name, name))
+            self._tasks.setdefault(trial.config.task.key, trial.task_name)
+
+    def who(self, wanted: WantedTrials) -> Who:
+        """The group and the task of a trial that nobody finished."""
+        task, key = wanted.task, wanted.agent.key
+        agent, model = self._agents.get(key) or (key[0], _model(key[1]))
+        named = self._tasks.get(task.key) or task.name or (task.path or "").rstrip("/").rpartition("/")[2]
+        return Who(agent, model, task.source or ADHOC, named or "(unnamed)")
+
+
+class JobPlan:
+    """What a job's own three files say."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self.notes: list[str] = []
+        self.job = self._job(folder) if folder.is_job else JobFile()
+        self._config = self._read(folder, CONFIG, _CONFIG) or _JobConfig() if folder.is_job else _JobConfig()
+        lock = self._read(folder, LOCK, _LOCK) if folder.is_job else None
+        self._wanted = Counter(
+            (msgspec.structs.astuple(one.task), msgspec.structs.astuple(one.agent))
+            for one in (lock.trials if lock else ())
+        )
+        self._locked = lock is not None
+        total = self.job.n_total_trials
+        self._total = None if self._locked or total is None else total
+        if (total or 0) > MOST_PLANNED:
+            place = f"{folder.path}/{RESULT}"
+            raise InputError.at(place, f"{total} trials are planned", f"expected at most {MOST_PLANNED}")
+        told = RESULT if self._total is not None else "trial directories"
+        self.planned_from = LOCK if self._locked else told
+
+    def owed(self, present: Counter[Who], known: KnownTrials) -> Iterator[Who]:
+        """A trial for each that was planned and has no directory."""
+        if self._locked:
+            planned = Counter[Who]()
+            for (task, agent), count in self._wanted.items():
+                planned[known.who(WantedTrials(TaskRef(*task), AgentRef(*agent)))] += count
+            yield from (planned - present).elements()
+        elif self._total is not None:
+            yield from self._unnamed(present, self._total - present.total(), known)
+
+    def _unnamed(self, present: Counter[Who], left: int, known: KnownTrials) -> Iterator[Who]:
+        """Of trials that are merely counted: what known tasks lack of their attempts, then tasks without a name."""
+        attempts = max(self._config.n_attempts, 1)
+        for who, count in sorted(present.items(), key=lambda item: tuple(part or "" for part in item[0])):
+            for _ in range(min(attempts - count, left)):
+                left -= 1
+                yield who
+        groups = sorted({who[:3] for who in present}, key=lambda group: tuple(part or "" for part in group))
+        if not groups:
+            agents: Sequence[AgentRef] = self._config.agents or [AgentRef()]
+            groups = [known.who(WantedTrials(TaskRef(), agent))[:3] for agent in agents]
+        for number in range(left):
+            task, turn = divmod(number, attempts * len(groups))
+            agent, model, dataset = groups[turn // attempts]
+            yield Who(agent, model, dataset, NEVER_STARTED.format(task + 1))
+
+    def _job(self, folder: JobFolder) -> JobFile:
+        place = f"{folder.path}/{RESULT}"
+        try:
+            raw = contents(place)
+            return JobFile() if raw is None else decode_job(raw, place)
+        except (UnreadableFile, InputError, RecursionError):
+            self.notes.append(f"{place}: cannot be read as a job's result, and says nothing of what was planned")
+            return JobFile()
+
+    def _read(self, folder: JobFolder, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+        """One of the job's files; None, and a note, when it cannot be read."""
+        place = f"{folder.path}/{name}"
+        try:
+            raw = contents(place)
+            return None if raw is None else decoder.decode(raw)
+        except (UnreadableFile, *_BAD) as error:
+            self.notes.append(f"{place}: cannot be read ({error})")
+            return None
+
+
+def asked_for(folder: JobFolder, trial: str) -> WantedTrials | None:
+    """What a trial without a result was asked for, by its lock or its configuration."""
+    for name in (LOCK, CONFIG):
+        try:
+            raw = contents(folder.of(trial, name))
+            if raw is not None:
+                return _WANTED.decode(raw)
+        except (UnreadableFile, *_BAD):
+            continue
+    return None
+
+
+def _model(name: str | None) -> str | None:
+    """What Harbor would call a model: without the provider, where it knows that."""
+    provider, slash, rest = (name or "").partition("/")
+    return rest if slash and provider in PROVIDERS else name
+
+
+NAMED: Final = 10  # trials that have a note of their own, of many that are wrong alike
+TOLD_EVERY: Final = 64  # trials
+OWN: Final = "calipers.json"  # what our room says of a trial that Harbor ran in it
+LARGEST_OWN: Final = 1 << 12  # bytes
+
+
+def read(folder: JobFolder, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
+    """The trials of a job: those that ended, and `not_run` for those in progress or never started."""
+    if names:
+        raise InputError.at("--columns", "a Harbor job has names of its own", "expected none beside a job")
+    return _JobReading(folder, labels).parts(progress)
+
+
+class _JobReading:
+    """One job while it is read."""
+
+    def __init__(self, folder: JobFolder, labels: Collection[str]) -> None:
+        self._folder = folder
+        self._known = KnownTrials()
+        self._plan = JobPlan(folder)
+        self._ended = TrialRows(folder.path, folder, labels)
+        self._owed = TrialRows(folder.of("", LOCK), folder, labels)
+        self._earlier: dict[str, list[TrialRow]] = defaultdict(list)  # replaced attempts, by trial
+        self._replaced = 0
+        self._present = Counter[Who]()
+        self._unread: list[tuple[str, str]] = []  # (directory, what is wrong)
+        self._odd: list[tuple[str, str]] = []
+        self._disowned, self._bare = Counter[str](), 0
+        self._checksums: dict[tuple[str, str], str] = {}
+        self._changed: set[tuple[str, str]] = set()
+
+    def parts(self, progress: Progress) -> list[Part]:
+        """Everything, in two parts: what ended, and what did not."""
+        folder = self._folder
+        for place in folder.retries():
+            if (row := self._row(place)) is not None:
+                self._earlier[row.trial].append(row)
+                self._replaced += 1
+        lost, self._unread = self._unread, []
+        self._finished(progress)
+        for place, _ in self._unread:
+            self._add(self._ended, self._unfinished(place, "missing"))
+        for place in folder.unfinished:
+            self._add(self._owed, self._unfinished(place, "not_run"))
+        for trial in list(self._earlier):  # the last attempt's own directory is gone
+            self._add(self._ended, self._earlier[trial].pop())
+        for who in self._plan.owed(self._present, self._known):
+            self._owed.add(TrialRow(who, "", "", "not_run"))
+        checksums = {"digests": self._checksums, "changed": frozenset(self._changed)}
+        parts = [part for part in (self._ended.finish(**checksums), self._owed.finish()) if len(part)]
+        notes = [*self._notes(lost)]
+        return [
+            replace(part, planned_from=self._plan.planned_from, notes=[] if number else notes)
+            for number, part in enumerate(parts)
+        ]
+
+    def _finished(self, progress: Progress) -> None:
+        size, done = self._folder.size, 0
+        share = size // max(len(self._folder.finished), 1)
+        for number, place in enumerate(self._folder.finished, 1):
+            if (row := self._row(place)) is not None:
+                self._add(self._ended, row)
+                self._watch(row)
+            if number % TOLD_EVERY == 0:
+                progress(share * number - done)
+                done = share * number
+        progress(size - done)
+
+    def _row(self, place: str) -> TrialRow | None:
+        """A trial's result; None when it cannot be read."""
+        path = self._folder.of(place, RESULT)
+        try:
+            raw = self._folder.result(place)
+            trial = decode_result(raw or b"", path)
+        except UnreadableFile as error:
+            self._unread.append((place, f"{path}: {error}"))
+            return None
+        except InputError as error:
+            self._unread.append((place, str(error)))
+            return None
+        refuse_twice(raw or b"", path, READ)
+        self._known.learn(trial)
+        if trial.calipers is None and trial.exception_info is not None:
+            trial.calipers = own_word(self._folder.held(place, OWN, LARGEST_OWN))
+        row = row_of(trial, place, trial.id if isinstance(trial, JobResult) else None)
+        if trial.task_checksum:
+            task = (row.who.dataset, row.who.task)
+            if self._checksums.setdefault(task, trial.task_checksum) != trial.task_checksum:
+                self._changed.add(task)
+        return row
+
+    def _watch(self, row: TrialRow) -> None:
+        """Remember what the user must be told of a trial."""
+        if row.odd:
+            name, value = next(iter(row.odd.items()))
+            said = f"{self._folder.of(row.place, RESULT)}: reward {name!r} is {_shown(value)}; expected a finite number"
+            self._odd.append((row.place, said))
+        if row.disowned and row.exception:
+            self._disowned[row.exception] += 1
+        self._bare += row.outcome == "not_run"
+
+    def _add(self, rows: TrialRows, row: TrialRow) -> None:
+        """A trial, after the attempts at it that were replaced: what they cost, it cost."""
+        self._present[row.who] += 1
+        if earlier := self._earlier.pop(row.trial, None):
+            for number, one in enumerate(earlier, 1):
+                one = replace(one, who=row.who, unit=row.place, started=row.started)  # what makes it the same trial
+                self._ended.add(replace(one, attempt=number, id=None))
+            row = replace(row, attempt=len(earlier) + 1, counts=spent_with(row, earlier))
+        rows.add(row)
+
+    def _unfinished(self, place: str, outcome: str) -> TrialRow:
+        """A trial without a result that can be read, by what it was asked for."""
+        wanted = asked_for(self._folder, place) or WantedTrials(TaskRef(name=place.rpartition("__")[0] or place))
+        who = self._known.who(wanted)
+        return TrialRow(who, place, place, outcome, source=wanted.task.source)
+
+    def _notes(self, lost: list[tuple[str, str]]) -> Iterator[str]:
+        """What the ledger cannot say; ``lost`` are replaced attempts that cannot be read."""
+        path, job = self._folder.path, self._plan.job
+        yield from self._plan.notes
+        if job.started_at and not job.finished_at:
+            yield f"{path}: the job is not finished: it is running, or was cut off"
+        links = [(name, f"{path}/{name}: a link") for name in self._folder.links]
+        yield from self._listed(links, "it is not followed", "directories are links")
+        yield from self._listed(self._unread, "the trial counts as missing", "results cannot be read")
+        yield from self._listed(lost, "the attempt is not counted", "earlier attempts cannot be read")
+        yield from self._listed(self._odd, "it counts as none", "trials have a reward that is no finite number")
+        if self._disowned:
+            types = ", ".join(f"{name} {count}" for name, count in self._disowned.most_common(NAMED))
+            yield (
+                f"{path}: natively the reward of {_trials(self._disowned.total())} is left out, since an exception "
+                f"beside it was not the agent's doing ({types}): Harbor calls such a reward not valid, yet counts it"
+            )
+        if self._bare:
+            yield (
+                f"{path}: {_trials(self._bare)} ended with neither a reward nor an exception, as when verification "
+                "is disabled: not_run"
+            )
+        if self._replaced:
+            yield f"{path}: tokens and cost include those of earlier attempts ({self._replaced} in {RETRIES})"
+        if (gone := job.stats.n_retries - self._replaced - len(lost)) > 0:
+            said = "1 earlier attempt is" if gone == 1 else f"{gone} earlier attempts are"
+            yield f"{path}: {said} not there, since Harbor deletes what it retries: tokens and cost are without them"
+
+    def _listed(self, found: list[tuple[str, str]], then: str, more: str) -> Iterator[str]:
+        yield from (f"{said}; {then}" for _, said in found[:NAMED])
+        if len(found) > NAMED:
+            yield f"{self._folder.path}: {len(found) - NAMED} more {more}; {then}"
+
+
+def _trials(count: int) -> str:
+    return "1 trial" if count == 1 else f"{count:,} trials"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=True)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,352 @@
+"""A dataset in a directory: its tasks, its dataset.toml brought in line with them, and whether all of it is right."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from calipers.errors import InputError
+from calipers.systems.harbor.tasks.digest import file_digest, manifest_digest
+from calipers.systems.harbor.tasks.manifest import DATASET_TOML, Manifest, is_name, read_manifest
+from calipers.systems.harbor.tasks.task import BUILDS, TaskDirectory, is_task, read_task
+from calipers.systems.harbor.tasks.toml import below, regular
+from calipers.tasks.jsonl import TASKS
+
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+
+METRIC: Final = "metric.py"
+ADHOC: Final = "adhoc"  # what Harbor calls the dataset of a task that is given by itself
+_NO_TASKS: Final = ("__pycache__", "jobs", "node_modules", "runs")  # nobody wonders why these are no tasks
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDataset:
+    """The tasks of one directory, sorted by name, and whatever stands there that is none."""
+
+    path: Path
+    name: str  # of dataset.toml, else the directory's own
+    tasks: tuple[TaskDirectory, ...]
+    faults: tuple[str, ...]  # subdirectories that mean to be tasks, and why each is none
+    passed_over: tuple[str, ...]  # names of subdirectories that do not mean to be one
+    manifest: Manifest | None
+
+    def full_name(self, task: TaskDirectory) -> str:
+        """A task's name with an organisation before it: its own, else that of the dataset."""
+        org = self.manifest.org if self.manifest else ""
+        return task.name if "/" in task.name or not org else f"{org}/{task.name}"
+
+    @property
+    def by_name(self) -> dict[str, TaskDirectory]:
+        """The tasks by their full names; without those that `wrong_names` tells of."""
+        found: dict[str, TaskDirectory] = {}
+        for task in self.tasks:
+            if self.can_name(task):
+                found.setdefault(self.full_name(task), task)
+        return found
+
+    def can_name(self, task: TaskDirectory) -> bool:
+        """Whether the dataset.toml, if there is one, could hold the name of a task."""
+        return self.manifest is None or is_name(self.full_name(task))
+
+
+def is_dataset(directory: str | os.PathLike[str]) -> bool:
+    """Whether a directory is a dataset of Harbor's kind: it has a dataset.toml, or a task in it, or is one task.
+
+    One with a tasks.jsonl is a benchmark of EvSys' kind, whatever else lies in it.
+    """
+    root = Path(directory)
+    if not os.path.isdir(root) or os.path.lexists(root / TASKS):
+        return False
+    return os.path.lexists(root / DATASET_TOML) or is_task(root) or any(is_task(one) for one in _subdirectories(root))
+
+
+def read_dataset(directory: str | os.PathLike[str], verified: bool = True) -> TaskDataset:
+    """The dataset in a directory, or the one task that the directory is.
+
+    A subdirectory with a task.toml means to be a task; one that is no valid task is among the
+    faults, and so is a link. What dataset.toml says about tasks is not consulted: the directory
+    holds what it holds. InputError for a directory that cannot be read, and for a wrong dataset.toml.
+    """
+    root = Path(directory)
+    if not os.path.isdir(root):
+        raise InputError.at(str(root), "no such directory", "expected a directory of tasks")
+    if is_task(root):
+        return TaskDataset(root, ADHOC, (read_task(root, verified),), (), (), None)
+    manifest = read_manifest(root)
+    tasks: list[TaskDirectory] = []
+    faults: list[str] = []
+    passed_over: list[str] = []
+    for one in _subdirectories(root):
+        if not os.access(one, os.R_OK | os.X_OK):
+            faults.append(f"{one}: cannot be read (Permission denied); expected a directory one may look into")
+        elif not is_task(one):
+            passed_over += [one.name] if one.name not in _NO_TASKS else []
+        elif os.path.islink(one):
+            faults.append(f"{one}: is a link; expected a directory of its own")
+        else:
+            try:
+                tasks.append(read_task(one, verified))
+            except InputError as error:
+                faults.append(str(error))
+    name = manifest.name if manifest else Path(os.path.abspath(root)).name
+    return TaskDataset(root, name, tuple(tasks), tuple(faults), tuple(passed_over), manifest)
+
+
+def wrong_names(dataset: TaskDataset) -> list[str]:
+    """An error for every task whose name another one has, or which dataset.toml could not hold."""
+    seen: dict[str, Path] = {}
+    faults: list[str] = []
+    for task in dataset.tasks:
+        name = dataset.full_name(task)
+        first = seen.setdefault(name, task.path)
+        if first is not task.path:
+            faults.append(f"{task.path}: is named {name!r}, as {first} is; expected names of their own")
+        elif not dataset.can_name(task):
+            right = "give it a name in [task] of its task.toml: org/name, of letters, digits, '.', '_' and '-'"
+            faults.append(f"{task.path}: is named {name!r}; {right}")
+    return faults
+
+
+def metric_scripts(directory: str | os.PathLike[str]) -> list[Path]:
+    """The metric.py of a dataset's directory, named in dataset.toml or lying there; none is an empty list.
+
+    InputError for one that is named and not there, and for a link that leads out of the directory.
+    """
+    root = Path(directory)
+    manifest = read_manifest(root)
+    path = below(root, METRIC)
+    if os.path.lexists(path):
+        return [path] if regular(root, path) else []
+    for at, file in enumerate(manifest.files if manifest else ()):
+        if manifest and file.path == METRIC:
+            place = manifest.source.place(("files", at, "path"))
+            raise InputError.at(place, f"names {METRIC}, which is not there", "write it, or take the entry out")
+    return []
+
+
+def _subdirectories(root: Path) -> list[Path]:
+    try:
+        return sorted(one for one in root.iterdir() if not one.name.startswith(".") and os.path.isdir(one))
+    except OSError as error:
+        raise InputError.at(str(root), f"cannot be read ({error.strerror})") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Where a dataset.toml and the directory around it differ. Every mapping goes from a name to its true digest."""
+
+    tasks: Mapping[str, str]  # named, with another digest or none
+    files: Mapping[str, str]
+    new_tasks: Mapping[str, str]  # here, but not named
+    new_files: Mapping[str, str]  # only metric.py is a file that ought to be named
+    wrong: tuple[str, ...]  # what is named and not here, or a link that leads elsewhere
+
+    @property
+    def changes(self) -> list[str]:
+        """What bringing dataset.toml in line would do to it, a line each."""
+        old = [f"the digest of {name} is taken anew" for name in (*self.tasks, *self.files)]
+        return old + [f"{name} is added" for name in (*self.new_tasks, *self.new_files)]
+
+
+def drift(root: Path, manifest: Manifest, tasks: Mapping[str, str]) -> Drift:
+    """What is out of line in a dataset.toml, given the true digests of the tasks that lie in its directory.
+
+    A digest of "" is that of a task which is there, and of which nothing can be said.
+    """
+    named = {one.name: one.digest for one in manifest.tasks}
+    wrong = [
+        f"{manifest.source.place(('tasks', at, 'name'))}: {root} holds no valid task {one.name!r}"
+        for at, one in enumerate(manifest.tasks)
+        if one.name not in tasks
+    ]
+    pinned = {one.path: one.digest for one in manifest.files}
+    files: dict[str, str] = {}
+    for at, name in enumerate(pinned):
+        place = manifest.source.place(("files", at, "path"))
+        if not os.path.lexists(root / name):
+            wrong.append(f"{place}: there is no file {name!r} in {root}; write it, or take the entry out")
+        elif digest := _digest(root, name, place, wrong):
+            files[name] = digest
+    beside = os.path.lexists(root / METRIC) and METRIC not in pinned
+    metric = _digest(root, METRIC, str(root), wrong) if beside else ""
+    return Drift(
+        {name: digest for name, digest in tasks.items() if digest and name in named and named[name] != digest},
+        {path: digest for path, digest in files.items() if pinned[path] != digest},
+        {name: digest for name, digest in tasks.items() if digest and name not in named},
+        {METRIC: metric} if metric else {},
+        tuple(wrong),
+    )
+
+
+def _digest(root: Path, name: str, place: str, wrong: list[str]) -> str:
+    """The digest of a file beside the tasks; "" and one more thing that is wrong where it cannot be had."""
+    try:
+        path = below(root, name, place)
+        return file_digest(path) if regular(root, path) else ""
+    except InputError as error:
+        wrong.append(str(error))
+        return ""
+
+
+def refreshed(
+    manifest: Manifest, tasks: Mapping[str, str], files: Mapping[str, str], version: str | None = None
+) -> str:
+    """The text of dataset.toml with these digests, by the names of tasks and files; those not named yet are added.
+
+    Comments, order and everything else in the file stay as they are.
+    """
+    import tomlkit
+
+    document = tomlkit.parse(manifest.source.text)
+    _pin(document, "tasks", "name", tasks)
+    _pin(document, "files", "path", files)
+    if version is not None:
+        head: Any = document["dataset"]
+        head["version"] = version
+    return _spaced(tomlkit.dumps(document))
+
+
+def new_document(name: str, version: str, description: str = "") -> str:
+    """A dataset.toml without tasks."""
+    import tomlkit
+
+    document = tomlkit.document()
+    document["schema_version"] = "1.0"
+    head = tomlkit.table()
+    head.update({"name": name, "version": version, "description": description, "authors": [], "keywords": []})
+    document["dataset"] = head
+    return tomlkit.dumps(document)
+
+
+def _spaced(text: str) -> str:
+    """The same TOML with an empty line before every table, and an end to its last line."""
+    text = text.rstrip("\n") + "\n"
+    spaced = re.sub(r"(?<=[^\n])\n(?=\[\[?[a-z])", "\n\n", text)
+    return spaced if tomllib.loads(spaced) == tomllib.loads(text) else text  # a text of several lines may look like one
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file so that it holds the old text or the new one, never half of either."""
+    beside = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+    try:
+        with open(beside, "x", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise InputError.at(str(path), f"cannot be written ({error.strerror})") from None
+
+
+def _pin(document: TOMLDocument, table: str, key: str, digests: Mapping[str, str]) -> None:
+    import tomlkit
+    from tomlkit.items import AoT
+
+    entries: Any = document.get(table)
+    found = {entry[key]: entry for entry in entries or ()}
+    for name, digest in digests.items():
+        if name in found:
+            found[name]["digest"] = digest
+            continue
+        if not entries:
+            document.pop(table, None)  # `files = []` cannot be followed by [[files]]
+            document[table] = tomlkit.aot()
+            entries = document[table]
+        entry = tomlkit.table() if isinstance(entries, AoT) else tomlkit.inline_table()
+        entry.update({key: name, "digest": digest})
+        entries.append(entry)
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """A dataset and everything that was found about it."""
+
+    name: str
+    version: str | None
+    tasks: int  # those that are right
+    digest: str  # of its content: `manifest_digest`, or that of one task; "" while something is wrong or not written
+    faults: tuple[str, ...]
+    notes: tuple[str, ...]
+    changes: tuple[str, ...] = ()  # what was mended
+
+
+def examine(directory: str | os.PathLike[str], fix: bool = False) -> Examined:
+    """Everything wrong with a dataset's directory, or with that of one task.
+
+    ``fix`` first brings dataset.toml in line with the directory, as ``harbor sync`` does: digests are
+    taken anew, tasks and a metric.py that it does not name are added. It mends nothing else.
+    """
+    dataset = read_dataset(directory)
+    faults = [*dataset.faults, *wrong_names(dataset)]
+    digests = _digests(dataset, faults)
+    notes = [note for task in dataset.tasks for note in (*task.unknown, *_about(task))]
+    if dataset.passed_over:
+        notes.append(f"{dataset.path}: no tasks, for want of a task.toml: {', '.join(dataset.passed_over)}")
+    if not dataset.tasks and not dataset.faults:
+        faults.append(f"{dataset.path}: holds no tasks; expected subdirectories with a task.toml")
+    manifest, sound = dataset.manifest, sum(map(bool, digests.values()))
+    if is_task(dataset.path):
+        (name, digest), *_ = digests.items()
+        return Examined(name, None, sound, digest, tuple(faults), tuple(notes))
+    if manifest is None:
+        digest = "" if faults else manifest_digest(digests.values())
+        return Examined(dataset.name, None, sound, digest, tuple(faults), tuple(notes))
+    found = drift(dataset.path, manifest, digests)
+    if fix and found.changes:
+        text = refreshed(manifest, {**found.tasks, **found.new_tasks}, {**found.files, **found.new_files})
+        replace_file(manifest.source.path, text)
+        return replace(examine(directory), changes=tuple(found.changes))
+    faults += [*found.wrong, *_stale(manifest, found)]
+    notes += [*manifest.unknown, *_unwritten(manifest, found)]
+    digest = "" if faults or found.changes else manifest.digest
+    return Examined(manifest.name, manifest.version, sound, digest, tuple(faults), tuple(notes))
+
+
+def _digests(dataset: TaskDataset, faults: list[str]) -> dict[str, str]:
+    """The digest of every task by name; "" where its files cannot be read or do not stay inside it."""
+    digests: dict[str, str] = {}
+    for name, task in dataset.by_name.items():
+        try:
+            digests[name] = task.digest
+        except InputError as error:
+            digests[name] = ""
+            faults.append(str(error))
+    return digests
+
+
+def _about(task: TaskDirectory) -> list[str]:
+    if task.needs_image:
+        return []
+    return [f"{task.path / 'environment'}: has neither of {' and '.join(BUILDS)}; no image can be built from it"]
+
+
+def _stale(manifest: Manifest, found: Drift) -> list[str]:
+    """A digest that is written down and wrong, each with its place."""
+    wrong: Mapping[str, str] = {**found.tasks, **found.files}
+    pins = [(("tasks", at), one.name, one.digest) for at, one in enumerate(manifest.tasks)]
+    pins += [(("files", at), one.path, one.digest) for at, one in enumerate(manifest.files)]
+    right = "calipers check --fix writes it down"
+    return [
+        f"{manifest.source.place((*steps, 'digest'))}: the digest of {name} is {digest}, not {wrong[name]}; {right}"
+        for steps, name, digest in pins
+        if name in wrong and digest
+    ]
+
+
+def _unwritten(manifest: Manifest, found: Drift) -> list[str]:
+    """What dataset.toml leaves open and ought not to."""
+    path = manifest.source.path
+    pins = [(one.name, one.digest) for one in manifest.tasks] + [(one.path, one.digest) for one in manifest.files]
+    notes = [f"{path}: {name} has no digest yet" for name, digest in pins if not digest]
+    notes += [f"{path}: does not name {name}, which lies there" for name in (*found.new_tasks, *found.new_files)]
+    if manifest.version is None:
+        notes.append(f"{path}: has no version; publishing gives it the next number")
+    return notes

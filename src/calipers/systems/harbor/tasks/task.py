@@ -1,0 +1,496 @@
+"""A task of Harbor: a directory with an instruction, an environment and a verifier, and the keys of its task.toml."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from calipers.errors import InputError
+from calipers.systems.harbor.tasks.digest import TASK_TOML, task_digest
+from calipers.systems.harbor.tasks.manifest import Author, checked_name
+from calipers.systems.harbor.tasks.toml import Steps, Toml, named, read_toml, regular
+
+Network = Literal["public", "no-network", "allowlist"]
+User = str | int
+MinReward = float | Mapping[str, float]
+
+_SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])i?B?\s*", re.IGNORECASE)
+_MEGABYTES: Final = {"K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2}
+_DEVICES: Final = {"con", "prn", "aux", "nul", *(f"{kind}{digit}" for kind in ("com", "lpt") for digit in range(1, 10))}
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """Something to bring back from the environment."""
+
+    source: str
+    destination: str | None = None
+    exclude: tuple[str, ...] = ()
+    service: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The section ``[task]``: what the task is called when it travels."""
+
+    name: str
+    version: str | None = None
+    description: str = ""
+    authors: tuple[Author, ...] = ()
+    keywords: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Healthcheck:
+    """A command that succeeds once the environment is ready."""
+
+    command: str
+    interval_sec: float = 5.0
+    timeout_sec: float = 30.0
+    start_period_sec: float = 0.0
+    start_interval_sec: float = 5.0
+    retries: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Tpu:
+    """The accelerator that an environment asks for."""
+
+    type: str
+    topology: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EnvironmentSettings:
+    """Where a trial happens. None is whatever the machine gives."""
+
+    docker_image: str | None = None
+    build_timeout_sec: float = 600.0
+    os: Literal["linux", "windows"] = "linux"
+    cpus: float | None = None
+    memory_mb: int | None = None
+    storage_mb: int | None = None
+    gpus: int | None = None
+    gpu_types: tuple[str, ...] = ()
+    tpu: Tpu | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    workdir: str | None = None
+    skills_dir: str | None = None
+    mcp_servers: tuple[Mapping[str, Any], ...] = ()
+    healthcheck: Healthcheck | None = None
+    network_mode: Network | None = None
+    allowed_hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """How the agent is run; no time limit where none is given."""
+
+    timeout_sec: float | None = None
+    user: User | None = None
+    network_mode: Network | None = None
+    allowed_hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """A command run before verification, to save what the verifier needs; its failure fails nothing."""
+
+    command: str
+    service: str = "main"
+    timeout_sec: float = 60.0
+    user: User | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierSettings:
+    """How the outcome is judged."""
+
+    timeout_sec: float = 600.0
+    env: Mapping[str, str] = field(default_factory=dict)
+    user: User | None = None
+    environment_mode: Literal["shared", "separate"] | None = None
+    environment: EnvironmentSettings | None = None
+    collect: tuple[Collect, ...] = ()
+    network_mode: Network | None = None
+    allowed_hosts: tuple[str, ...] = ()
+
+    @property
+    def separate(self) -> bool:
+        """Whether it judges in an environment of its own; having one described implies it."""
+        return self.environment is not None or self.environment_mode == "separate"
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The reference solution, which only the oracle runs."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StepSettings:
+    """One of several instructions, each judged by itself, in one environment."""
+
+    name: str
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    verifier: VerifierSettings = field(default_factory=VerifierSettings)
+    min_reward: MinReward | None = None  # less ends the trial
+    healthcheck: Healthcheck | None = None
+    artifacts: tuple[str | Artifact, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfig:
+    """All of task.toml."""
+
+    schema_version: str = "1.4"
+    source: str | None = None
+    multi_step_reward_strategy: Literal["mean", "final"] | None = None  # None is mean
+    artifacts: tuple[str | Artifact, ...] = ()
+    task: Identity | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    agent: AgentSettings = field(default_factory=AgentSettings)
+    verifier: VerifierSettings = field(default_factory=VerifierSettings)
+    environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
+    solution: Solution = field(default_factory=Solution)
+    steps: tuple[StepSettings, ...] = ()
+
+
+def config(toml: Toml) -> TaskConfig:
+    """What a task.toml says, older keys under their present names; InputError names the line of what cannot be."""
+    made = toml.convert(modern(toml), TaskConfig)
+    _numbers(toml, made, ())
+    for steps, artifact in _artifacts(made):
+        _artifact(toml, steps, artifact)
+    _step_names(toml, made)
+    return made
+
+
+def modern(toml: Toml) -> dict[str, Any]:
+    """The values of a task.toml with ``version``, ``memory``, ``storage`` and ``allow_internet`` as they are today."""
+    values = dict(toml.values)
+    if "version" in values:
+        values.setdefault("schema_version", values["version"])
+        del values["version"]
+    for way in (("environment",), ("verifier", "environment")):
+        _replace(values, way, toml)
+    return values
+
+
+def _replace(values: dict[str, Any], way: tuple[str, ...], toml: Toml) -> None:
+    """Put the modern form of an environment in the place of the old one."""
+    for key in way[:-1]:
+        if not isinstance(values.get(key), dict):
+            return
+        values[key] = dict(values[key])
+        values = values[key]
+    if isinstance(old := values.get(way[-1]), dict):
+        new = dict(old)
+        for name in ("memory", "storage"):
+            if name in new:
+                new.setdefault(f"{name}_mb", _megabytes(new[name], toml, (*way, name)))
+                del new[name]
+        if isinstance(new.get("allow_internet"), bool):
+            new.setdefault("network_mode", "public" if new["allow_internet"] else "no-network")
+            del new["allow_internet"]
+        values[way[-1]] = new
+
+
+def _megabytes(size: Any, toml: Toml, steps: Steps) -> int:
+    found = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    if found is None:
+        raise toml.fault(steps, f"{named(steps)} is {size!r}", "expected a size such as '2G' or '512M'")
+    return round(float(found[1]) * _MEGABYTES[found[2].upper()])
+
+
+def _numbers(toml: Toml, value: Any, steps: Steps) -> None:
+    """Refuse a time, a size or a count that cannot be one; TOML has nan and inf."""
+    if isinstance(value, tuple):
+        for at, one in enumerate(value):
+            _numbers(toml, one, (*steps, at))
+    if not is_dataclass(value):
+        return
+    for key in (one.name for one in fields(value)):
+        number = getattr(value, key)
+        if isinstance(number, (int, float)) and key not in ("user", "min_reward"):
+            least = 0 if key in ("start_period_sec", "retries", "gpus") else None
+            if not math.isfinite(number) or (number < 0 if least == 0 else number <= 0):
+                right = "expected a number >= 0" if least == 0 else "expected a number > 0"
+                raise toml.fault((*steps, key), f"{named((*steps, key))} is {number}", right)
+        else:
+            _numbers(toml, number, (*steps, key))
+
+
+def _artifacts(made: TaskConfig) -> Iterator[tuple[Steps, str | Artifact]]:
+    yield from ((("artifacts", at), one) for at, one in enumerate(made.artifacts))
+    for number, step in enumerate(made.steps):
+        yield from ((("steps", number, "artifacts", at), one) for at, one in enumerate(step.artifacts))
+
+
+def _artifact(toml: Toml, steps: Steps, artifact: str | Artifact) -> None:
+    whole = artifact if isinstance(artifact, Artifact) else Artifact(artifact)
+    target = whole.destination
+    if ".." in whole.source.replace("\\", "/").split("/") or not whole.source:
+        raise toml.fault(steps, f"the artifact {whole.source!r} leads elsewhere", "expected a path without '..'")
+    if target is not None and (
+        not target or ".." in re.split(r"[/\\]", target) or target.startswith(("/", "\\")) or target == "manifest.json"
+    ):
+        right = "expected a relative path without '..', other than manifest.json"
+        raise toml.fault(steps, f"the artifact's destination is {target!r}", right)
+
+
+def _step_names(toml: Toml, made: TaskConfig) -> None:
+    seen: dict[str, str] = {}
+    for at, step in enumerate(made.steps):
+        steps, name = ("steps", at, "name"), step.name
+        bad = not name or name in (".", "..") or re.search(r'[\x00-\x1f<>:"/\\|?*]', name) or name[-1] in " ."
+        if bad or len(name.encode(errors="replace")) > 255 or name.partition(".")[0].casefold() in _DEVICES:
+            right = "expected the name of a directory that any system can hold, of at most 255 bytes"
+            raise toml.fault(steps, f"the step's name is {name!r}", right)
+        plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+        if plain in seen:
+            raise toml.fault(steps, f"the step {name!r} and the step {seen[plain]!r} are one name to some systems")
+        seen[plain] = name
+
+
+HARBORIGNORE: Final = ".harborignore"
+
+
+def uploaded(task: Path, folder: Path) -> list[Path]:
+    """The files below tests/ or solution/ that an environment is given, sorted; none where the folder is not there."""
+    found: list[Path] = []
+    for here, folders, files in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(here, name))]
+        found += [Path(here, name) for name in (*files, *links)]
+    return sorted(path for path in found if not left_out(task, path) and regular(task, path))
+
+
+def left_out(task: Path, path: Path) -> str:
+    """The place of the .harborignore that keeps a file out, such as ``tests/.harborignore``; "" when none does.
+
+    One lies in the task's directory or in any directory on the way to the file, speaks of names
+    below itself, and the nearest that has an opinion decides.
+    """
+    from pathspec import GitIgnoreSpec
+
+    for folder in path.parents:
+        ignore = folder / HARBORIGNORE
+        if os.path.lexists(ignore):
+            regular(task, ignore)
+            try:
+                spec = GitIgnoreSpec.from_lines(ignore.read_text(encoding="utf-8").splitlines())
+            except (OSError, ValueError) as error:
+                raise InputError.at(str(ignore), f"cannot be read ({error})", "expected gitignore's patterns") from None
+            said = spec.check_file(path.relative_to(folder).as_posix())
+            if said.include is not None:
+                return str(ignore) if said.include else ""
+        if folder == task:
+            break
+    return ""
+
+
+INSTRUCTION: Final = "instruction.md"
+BUILDS: Final = ("Dockerfile", "docker-compose.yaml")
+_CANARY: Final = re.compile(r"\s*(?:<!--.*canary.*-->|#.*canary.*)\s*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDirectory:
+    """One task's directory. A task has either an instruction or steps that each have one."""
+
+    path: Path
+    name: str  # of [task], else the directory's
+    config: TaskConfig
+    instruction: str  # "" for a task in steps
+    steps: Mapping[str, str] = field(default_factory=dict)  # a step's name -> its instruction, in order
+    unknown: tuple[str, ...] = ()  # keys of task.toml that mean nothing, each with its place
+
+    @property
+    def needs_image(self) -> str:
+        """Why its environment cannot be had without a container's image; "" when it can."""
+        made = self.config.environment
+        found = [name for name in BUILDS if os.path.isfile(self.path / "environment" / name)]
+        return f"environment.docker_image is {made.docker_image!r}" if made.docker_image else " and ".join(found)
+
+    @property
+    def digest(self) -> str:
+        """The digest of its content, taken now."""
+        return task_digest(self.path)
+
+    def step_path(self, step: StepSettings) -> Path:
+        """The directory of one of its steps."""
+        return self.path / "steps" / step.name
+
+
+def is_task(directory: Path) -> bool:
+    """Whether a directory means to be a task: it has a task.toml, right or wrong."""
+    return os.path.lexists(directory / TASK_TOML)
+
+
+def read_task(directory: str | os.PathLike[str], verified: bool = True) -> TaskDirectory:
+    """The task in a directory; InputError for what makes it no valid one.
+
+    A valid task has a task.toml that can be read, an environment (or an image's name), an
+    instruction and a test script for its system. ``verified=False`` is for a run without
+    verification, which needs no test script.
+    """
+    root = Path(directory)
+    if not is_task(root):
+        raise InputError.at(str(root), f"is no task: it has no {TASK_TOML}", "expected a directory with one")
+    toml = read_toml(root, root / TASK_TOML)
+    made = config(toml)
+    if made.task is not None:
+        checked_name(made.task.name, toml.place(("task", "name")))
+        if made.task.version == "":
+            raise toml.fault(("task", "version"), "the version is empty", "expected one such as '1.0.0', or no key")
+    _environment(root, made)
+    unknown = replace(toml, values=modern(toml)).unknown(TaskConfig)
+    if made.steps:
+        told = {step.name: instruction(root, root / "steps" / step.name) for step in made.steps}
+        task = TaskDirectory(root, _name(root, made), made, "", told, tuple(unknown))
+    else:
+        task = TaskDirectory(root, _name(root, made), made, instruction(root, root), {}, tuple(unknown))
+    if verified:
+        _scripts(task)
+    return task
+
+
+def instruction(root: Path, directory: Path) -> str:
+    """The instruction.md of a task or of one of its steps, as an agent is given it."""
+    path = directory / INSTRUCTION
+    if not os.path.lexists(path):
+        raise InputError.at(str(directory), f"has no {INSTRUCTION}", "expected what the agent is asked to do")
+    regular(root, path)
+    try:
+        return without_canary(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError.at(str(path), f"cannot be read ({error})", "expected UTF-8 text") from None
+
+
+def without_canary(text: str) -> str:
+    """A text without the comments that mark it for data hunters: leading ones, and the blank lines after them.
+
+    Such a line is an HTML comment or starts with ``#``, and holds the word canary.
+
+    >>> without_canary("<!-- CANARY 26b5 -->\\n\\nSort the file.\\n")
+    'Sort the file.\\n'
+    """
+    lines = text.splitlines(keepends=True)
+    first = 0
+    while first < len(lines) and _CANARY.fullmatch(lines[first]):
+        first += 1
+    while first and first < len(lines) and not lines[first].strip():
+        first += 1
+    return "".join(lines[first:])
+
+
+def verifier_script(task: TaskDirectory, step: StepSettings | None = None) -> Path:
+    """The script that judges a task, or one of its steps: the step's own, else the task's. It need not be there."""
+    name = "test.bat" if task.config.environment.os == "windows" else "test.sh"
+    own = task.step_path(step) / "tests" / name if step else task.path / "tests" / name
+    return own if os.path.lexists(own) else task.path / "tests" / name
+
+
+def solution_script(task: TaskDirectory, step: StepSettings | None = None) -> Path | None:
+    """The script that the oracle runs; None when a task, or a step, has none."""
+    name = "solve.bat" if task.config.environment.os == "windows" else "solve.sh"
+    path = (task.step_path(step) if step else task.path) / "solution" / name
+    return path if os.path.lexists(path) and regular(task.path, path) else None
+
+
+def _name(root: Path, made: TaskConfig) -> str:
+    return made.task.name if made.task else Path(os.path.abspath(root)).name
+
+
+def _environment(root: Path, made: TaskConfig) -> None:
+    folder = root / "environment"
+    if not made.environment.docker_image and not os.path.isdir(folder):
+        right = f"expected a directory with a {' or a '.join(BUILDS)}, or environment.docker_image in {TASK_TOML}"
+        raise InputError.at(str(folder), "is not there", right)
+
+
+def _scripts(task: TaskDirectory) -> None:
+    for step in task.config.steps or (None,):
+        verifier = step.verifier if step else task.config.verifier
+        script = verifier_script(task, step)
+        if os.path.lexists(script):
+            regular(task.path, script)
+            _uploaded(task, script)
+        elif not (verifier.separate and _has_image(task, script.parent, step)):
+            raise InputError.at(str(script), "is not there", "expected the script that judges the task")
+
+
+def _has_image(task: TaskDirectory, tests: Path, step: StepSettings | None) -> bool:
+    """Whether a separate verifier brings an image of its own, in which its tests may lie."""
+    own = (step.verifier if step else task.config.verifier).environment
+    return bool(own and own.docker_image) or any(os.path.isfile(tests / name) for name in BUILDS)
+
+
+def _uploaded(task: TaskDirectory, script: Path) -> None:
+    pass
+
+    if place := left_out(task.path, script):
+        raise InputError.at(place, f"leaves out {script.name}, which judges the task", "expected it to be uploaded")
+
+
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)
+
+
+def effective_timeout(
+    given: float | None, override: float | None = None, most: float | None = None, multiplier: float = 1.0
+) -> float | None:
+    """Seconds: the task's own limit, or what a job puts in its place, at most ``most``, times ``multiplier``.
+
+    None, for no limit, stays None unless ``most`` is given.
+
+    >>> effective_timeout(120.0, most=60.0, multiplier=2.0)
+    120.0
+    """
+    limit = given if override is None else override
+    if most is not None:
+        limit = most if limit is None else min(limit, most)
+    return None if limit is None else limit * multiplier
+
+
+def agent_timeout(task: TaskDirectory, step: StepSettings | None = None) -> float | None:
+    """The agent's limit in seconds: the step's own, else the task's; None is no limit."""
+    own = step.agent.timeout_sec if step else None
+    return task.config.agent.timeout_sec if own is None else own
+
+
+def verifier_timeout(task: TaskDirectory, step: StepSettings | None = None) -> float:
+    """The verifier's limit in seconds. A step without one has 600: as in Harbor, it does not inherit the task's."""
+    return (step.verifier if step else task.config.verifier).timeout_sec
+
+
+def resolve_env(env: Mapping[str, str], host: Mapping[str, str], place: str = "env") -> dict[str, str]:
+    """Environment variables with ``${VAR}`` and ``${VAR:-default}`` replaced by the host's values.
+
+    Only a value that is nothing but such a reference is one. The default is for a variable that is not
+    set; one that is set and empty stays empty. InputError names those that are neither set nor have a
+    default, and no value of any.
+
+    >>> resolve_env({"A": "${X}", "B": "${Y:-b}", "C": "c$"}, {"X": "x"})
+    {'A': 'x', 'B': 'b', 'C': 'c$'}
+    """
+    found: dict[str, str] = {}
+    absent: list[str] = []
+    for name, value in env.items():
+        reference = _VARIABLE.fullmatch(value)
+        if reference is None:
+            found[name] = value
+        elif (known := host.get(reference[1], reference[2])) is not None:
+            found[name] = known
+        else:
+            absent.append(reference[1])
+    if absent:
+        names = ", ".join(dict.fromkeys(absent))
+        raise InputError.at(place, f"{names} not set here", "export it, or give a default as in ${NAME:-value}")
+    return found

@@ -1,0 +1,159 @@
+"""What the trials of a Harbor job say: instructions, answers, and trajectories as EvSys harvests them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from calipers.errors import InputError
+from calipers.readers.texts import BAD, Text
+from calipers.readers.trajectories import Trajectory, TrajectoryGroup, Turn
+from calipers.systems.harbor.folder import JobFolder, UnreadableFile, kind_of
+from calipers.systems.harbor.read import decode_result
+from calipers.systems.harbor.rows import TrialRow, row_of
+from calipers.systems.harbor.wire import Trial, decode_trial, rewards, seconds, totals
+
+COMPLETION: Final = "agent/completion.txt"
+
+
+def read_groups(job: str | os.PathLike[str], tasks: Sequence[str]) -> list[TrajectoryGroup]:
+    """One group for each task, by its name in the job, in the order given; trials in the order they began."""
+    folder = JobFolder(os.fspath(job))
+    found: dict[str, list[tuple[str, str, Trajectory]]] = {name: [] for name in tasks}
+    for place in folder.finished:
+        try:
+            trial = decode_trial(folder.result(place) or b"", folder.of(place, "result.json"))
+        except (UnreadableFile, InputError):
+            continue  # it did not survive either
+        given = rewards(trial)
+        if trial.exception_info is not None or given is None or trial.task_name not in found:
+            continue
+        one = Trajectory(_turns(folder, place), float(given.get("reward", 0.0)), {"usage": _usage(trial)})
+        found[trial.task_name].append((trial.started_at or "", trial.trial_name, one))
+    return [TrajectoryGroup([one for *_, one in sorted(ended, key=lambda e: e[:2])]) for ended in found.values()]
+
+
+def _turns(folder: JobFolder, place: str) -> list[Turn]:
+    text = folder.held(place, COMPLETION)
+    return [] if text is None else [Turn([], [], [], text.decode(errors="replace"))]
+
+
+def _usage(trial: Trial) -> Mapping[str, Any]:
+    spent = totals(trial)
+    return {
+        "cost_usd": spent.cost_usd,
+        "prompt_tokens": spent.n_input_tokens,
+        "completion_tokens": spent.n_output_tokens,
+        "cached_tokens": spent.n_cache_tokens,
+        "latency_s": seconds(trial.agent_execution) or seconds(trial),
+    }
+
+
+INSTRUCTION: Final = "agent/instruction.md"
+TRAJECTORY: Final = "agent/trajectory.json"
+LARGEST_TEXT: Final = 64 << 20  # bytes of one of these files
+MOST_PIECES: Final = 64  # files that one trajectory may go on in
+
+
+class _Step(msgspec.Struct, gc=False):
+    source: Any = None
+    message: Any = None
+
+
+class _Trajectory(msgspec.Struct, gc=False):
+    steps: list[_Step] = msgspec.field(default_factory=list)
+    continued_trajectory_ref: Any = None
+
+
+_TRAJECTORY: Final = msgspec.json.Decoder(_Trajectory)
+
+
+def texts(path: str, wanted: Collection[str]) -> Iterator[Text]:
+    """The first trial of each task that knows its instruction, and all of the wanted tasks, as they began."""
+    folder = JobFolder(path, "trial" if kind_of(path) == "trial" else "job")
+    known = set[tuple[str | None, ...]]()
+    for row, steps in sorted(_trials(folder), key=lambda one: (one[0].started, one[0].place)):
+        task = row.who.task
+        rooms = [_Room(folder, row.place, step) for step in steps or [""]]
+        prompt = rooms[0].instruction() if row.who not in known else None
+        if prompt is not None:
+            known.add(row.who)
+        answer = None
+        if task in wanted:
+            said = (room.answer() for room in reversed(rooms))
+            answer = next((one for one in said if one is not None), None)
+        if prompt is not None or answer is not None:
+            yield Text(*row.who[:3], task, row.started, prompt=prompt, answer=answer)
+
+
+def _trials(folder: JobFolder) -> Iterator[tuple[TrialRow, list[str]]]:
+    """The trials that ended, with the names of their steps."""
+    for place in folder.finished:
+        try:
+            trial = decode_result(folder.result(place) or b"", place)
+        except (UnreadableFile, InputError):
+            continue  # told of where the job is read as rollouts
+        yield row_of(trial, place), _steps(trial)
+
+
+def _steps(trial: Trial) -> list[str]:
+    """The steps of a trial, but for a name that is no name of a folder in it."""
+    names = [step.step_name for step in trial.step_results or ()]
+    return [name for name in names if name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)]
+
+
+class _Room:
+    """What an agent left in a trial, or in a step of it."""
+
+    def __init__(self, folder: JobFolder, trial: str, step: str) -> None:
+        self._folder, self._trial = folder, trial
+        self._step = f"steps/{step}/" if step else ""
+
+    def instruction(self) -> Any:
+        """What the agent was told; None where nobody wrote it down."""
+        told = self._text(INSTRUCTION)
+        if told is not None:
+            return told
+        first = self._trajectory(TRAJECTORY)
+        return next((step.message for step in first.steps if step.source == "user" and step.message), None)
+
+    def answer(self) -> Any:
+        """What the agent said in the end; None where it said nothing, or nobody wrote it down."""
+        written = self._text(COMPLETION)
+        if written is not None:
+            return written
+        last: Any = None
+        pieces, name = set[str](), TRAJECTORY
+        while name not in pieces and len(pieces) < MOST_PIECES:
+            pieces.add(name)
+            piece = self._trajectory(name)
+            last = next((step.message for step in reversed(piece.steps) if _says(step)), last)
+            more = piece.continued_trajectory_ref
+            if isinstance(more, str) and more and os.path.basename(more) == more:
+                name = f"agent/{more}"
+        return last
+
+    def _text(self, name: str) -> str | None:
+        """A text file; None where it is not there or blank."""
+        text = (self._folder.held(self._trial, self._step + name, LARGEST_TEXT) or b"").decode(errors="replace")
+        return text if text.strip() else None
+
+    def _trajectory(self, name: str) -> _Trajectory:
+        raw = self._folder.held(self._trial, self._step + name, LARGEST_TEXT) or b"{}"
+        try:
+            return _TRAJECTORY.decode(raw)
+        except BAD:
+            try:  # NaN and infinities, as Python writes them
+                return msgspec.convert(json.loads(raw), _Trajectory)
+            except (ValueError, RecursionError, msgspec.ValidationError):
+                return _Trajectory()
+
+
+def _says(step: _Step) -> bool:
+    """Whether the agent says something in a step beside what it does."""
+    message = step.message
+    return step.source == "agent" and bool(message.strip() if isinstance(message, str) else message)

@@ -1,0 +1,131 @@
+"""Agents that need no Harbor: the reference solution, nothing at all, and a command of the user's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, Protocol
+
+from calipers.errors import InputError, nearest
+from calipers.systems.harbor.lent.container import Ran, Room
+from calipers.systems.harbor.tasks.task import StepSettings, TaskDirectory, resolve_env, solution_script, uploaded
+
+LOGS: Final = "/logs/agent"
+COMMAND: Final = "command:"
+NAMES: Final = ("oracle", "nop")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTurn:
+    """One piece of work for an agent: a task, or a step of it, in a room."""
+
+    room: Room
+    task: TaskDirectory
+    step: StepSettings | None
+    instruction: str
+    workdir: str
+    env: Mapping[str, str]
+    timeout: float | None
+
+    @property
+    def user(self) -> str | int | None:
+        """As whom the agent works: the step's own user, else the task's."""
+        own = self.step.agent.user if self.step else None
+        return self.task.config.agent.user if own is None else own
+
+
+class RoomAgent(Protocol):
+    """Whoever works on a task inside a room."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in the job's papers."""
+        ...
+
+    def work(self, turn: AgentTurn) -> Ran | None:
+        """How its command ended; None when it had nothing to run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """Runs the task's own solution. FileNotFoundError for a task without one."""
+
+    name: str = "oracle"
+
+    def work(self, turn: AgentTurn) -> Ran | None:
+        """Bring the solution in and run it."""
+        script = solution_script(turn.task, turn.step) or solution_script(turn.task)
+        if script is None:
+            raise FileNotFoundError(f"{turn.task.path / 'solution'}: the task has no solution for the oracle to run")
+        bring(turn.room, turn.task, script.parent, "/solution")
+        env = {**turn.env, **resolve_env(turn.task.config.solution.env, os.environ, "solution.env")}
+        turn.room.run(f"chmod +x /solution/{script.name}", cwd="/")  # not as the agent's user, whose file it is not
+        run = f"/solution/{script.name} > {LOGS}/oracle.txt 2>&1"
+        ran = turn.room.run(run, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
+        if ran.code and not ran.timed_out:  # as in Harbor, what it solved is for the tests to say
+            turn.room.run(f"echo {ran.code} > {LOGS}/exit-code.txt", cwd="/")
+            return replace(ran, code=0)
+        return ran
+
+
+@dataclass(frozen=True, slots=True)
+class Nop:
+    """Does nothing: what a task gives to nobody is no measure of anyone."""
+
+    name: str = "nop"
+
+    def work(self, turn: AgentTurn) -> Ran | None:
+        """Nothing."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A shell command of the user's, run in the room; it finds the instruction in the file ``$INSTRUCTION``."""
+
+    line: str
+    name: str = "command"
+
+    def work(self, turn: AgentTurn) -> Ran | None:
+        """Write the instruction down and run the command."""
+        with TemporaryDirectory() as scratch:
+            note = Path(scratch, "instruction.md")
+            note.write_text(turn.instruction, encoding="utf-8")
+            note.chmod(0o644)
+            turn.room.put(note, f"{LOGS}/instruction.md")
+        env = {**turn.env, "INSTRUCTION": f"{LOGS}/instruction.md"}
+        return turn.room.run(self.line, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
+
+
+def bring(room: Room, task: TaskDirectory, folder: Path, target: str) -> None:
+    """Copy what of a task's folder an environment is given to a place in the room."""
+    with TemporaryDirectory() as scratch:
+        for path in uploaded(task.path, folder):
+            copy = Path(scratch, path.relative_to(folder))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
+        Path(scratch).chmod(0o755)
+        room.put(scratch, target)
+
+
+def find_agent(spec: str) -> RoomAgent:
+    """The agent that ``oracle``, ``nop`` or ``command:LINE`` names; InputError for one that only Harbor has."""
+    if spec == "oracle":
+        return Oracle()
+    if spec == "nop":
+        return Nop()
+    if spec.startswith(COMMAND):
+        if not spec.removeprefix(COMMAND).strip():
+            raise InputError.at("--agent", f"{spec!r} names no command", "expected command:LINE, as a shell reads it")
+        return Command(spec.removeprefix(COMMAND).strip())
+    close = f" (did you mean {' or '.join(map(repr, nearest(spec, NAMES)))}?)" if nearest(spec, NAMES) else ""
+    raise InputError.at(
+        "--agent",
+        f"{spec!r} is no agent that works without Harbor{close}",
+        "expected oracle, nop or command:LINE, or Harbor on the path or in CALIPERS_HARBOR",
+    )

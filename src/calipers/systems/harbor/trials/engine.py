@@ -1,0 +1,188 @@
+"""Harbor itself: found, asked its version, lent our half of the work, and run as a program of its own.
+
+Harbor lives in an interpreter of its own. What it needs of ours (`calipers.systems.harbor.lent`) is copied into a
+folder that only that one process has on its path, under the name ``calipers_harbor``.
+
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import msgspec
+
+from calipers.errors import HarborError
+from calipers.run.secrets import Secrets
+
+OLDEST: Final = (0, 25)
+PATIENCE: Final = 30.0  # seconds Harbor has to stop its trials once it is told to
+LOOK_EVERY: Final = 0.5  # seconds between two looks at how far a job is
+LAST_LINES: Final = 3  # of what Harbor printed before it gave up
+ROOM: Final = "calipers_harbor.environment:RoomEnvironment"
+CHAT: Final = "calipers_harbor.agent:ChatAgent"
+CALLING: Final = "calipers_harbor.verifier:CallingVerifier"
+
+Progress = Callable[[int, int], None]
+"""Told how many trials have ended, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A Harbor that can be run."""
+
+    program: str
+    version: str
+
+
+def find_engine() -> Engine:
+    """The Harbor that ``CALIPERS_HARBOR`` names, else the one on the path. HarborError for none, or too old a one."""
+    import subprocess
+
+    wanted = os.environ.get("CALIPERS_HARBOR") or "harbor"
+    program = shutil.which(wanted)
+    if program is None:
+        raise HarborError(f"there is no program {wanted!r}; install Harbor or say where it is in CALIPERS_HARBOR")
+    try:
+        said = subprocess.run(_version(program), capture_output=True, text=True, timeout=60, env=_clean())
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise HarborError(f"{program} does not answer ({error}); expected Harbor {_dotted(OLDEST)} or newer") from None
+    found = re.fullmatch(r"(?:harbor\s+)?v?((\d+)\.(\d+)\S*)", said.stdout.strip(), re.IGNORECASE)
+    if said.returncode or not found:
+        first = (said.stderr or said.stdout).strip().partition("\n")[0][:120]
+        raise HarborError(
+            f"{program}, asked for its version, says {first!r}; expected Harbor {_dotted(OLDEST)} or newer"
+        )
+    if (int(found[2]), int(found[3])) < OLDEST:
+        raise HarborError(f"{program} is Harbor {found[1]}; expected {_dotted(OLDEST)} or newer")
+    return Engine(program, found[1])
+
+
+def _version(program: str) -> list[str]:
+    """A command that prints Harbor's version: by its interpreter where the program names one, seconds faster."""
+    with open(program, "rb") as file:
+        first = file.readline(500).decode(errors="replace").strip()
+    if first.startswith("#!") and os.path.basename(first).startswith("python") and " " not in first:
+        return [first[2:], "-c", "from importlib.metadata import version; print(version('harbor'))"]
+    return [program, "--version"]
+
+
+async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress = lambda done, planned: None) -> Path:
+    """Run a job as Harbor is configured; its directory once it has ended.
+
+    HarborError with Harbor's last words when it leaves no finished job. Whoever stops waiting stops the job:
+    Harbor is told to cancel its trials, and ended when it does not.
+    """
+    place = Path(config["jobs_dir"], config["job_name"])
+    with TemporaryDirectory(prefix="calipers-harbor-") as scratch, lent() as lending:
+        file, log = Path(scratch, "job.json"), Path(scratch, "harbor.log")
+        file.write_bytes(msgspec.json.encode(config))
+        with log.open("wb") as out:
+            process = await asyncio.create_subprocess_exec(
+                *(*_mortal(), engine.program, "run", "-c", str(file), "--yes", "--quiet"),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=_clean(PYTHONPATH=os.pathsep.join([lending, *_agents_path(config)])),
+                start_new_session=True,  # Ctrl-C is ours to hear, and to pass on
+            )
+        try:
+            while not await _ended(process, LOOK_EVERY):
+                progress(*how_far(place))
+        finally:
+            await _stopped(process)
+        progress(*how_far(place))
+        if process.returncode or not finished(place):
+            words = _secrets().scrub(_last_words(log.read_text(errors="replace")))
+            raise HarborError(f"Harbor ended with {process.returncode} and left no finished job; it said: {words}")
+    return place
+
+
+def _agents_path(config: Mapping[str, Any]) -> list[str]:
+    """Where an agent of the user's own may lie: PYTHONPATH as they set it, which is nobody else's business."""
+    paths = [str(agent.get("import_path") or "") for agent in config.get("agents", ())]
+    own = any(path and not path.startswith("calipers_harbor.") for path in paths)
+    return [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place] if own else []
+
+
+def _mortal() -> list[str]:
+    """A command's beginning that ends it with us, however we end: two Harbors at one job would spoil it."""
+    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+
+
+def _last_words(log: str) -> str:
+    """The last lines of a log that say something: Harbor draws a traceback with boxes around it."""
+    lines = [line.strip() for line in log.splitlines() if line.strip() and line.strip()[0] not in "│╭╰┃┏┗━─"]
+    return " / ".join(lines[-LAST_LINES:]) or "nothing"
+
+
+async def _ended(process: asyncio.subprocess.Process, seconds: float) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(process.wait()), seconds)
+    return process.returncode is not None
+
+
+async def _stopped(process: asyncio.subprocess.Process) -> None:
+    for number, patience in ((signal.SIGINT, PATIENCE), (signal.SIGKILL, PATIENCE)):
+        if process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        await _ended(process, patience)
+
+
+def how_far(job: Path) -> tuple[int, int]:
+    """(trials that have ended, trials planned) as a job's own paper says; (0, 0) while there is none to read."""
+    try:
+        found = msgspec.json.decode((job / "result.json").read_bytes())
+        return int(found["stats"]["n_completed_trials"]), int(found["n_total_trials"])
+    except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return 0, 0
+
+
+def finished(job: Path) -> bool:
+    """Whether a job's own paper says that it came to its end."""
+    try:
+        return bool(msgspec.json.decode((job / "result.json").read_bytes()).get("finished_at"))
+    except (OSError, msgspec.DecodeError, AttributeError):
+        return False
+
+
+@contextmanager
+def lent() -> Iterator[str]:
+    """A folder with our half of the work and nothing else, for another interpreter's path."""
+    with TemporaryDirectory(prefix="calipers-lent-") as folder, as_file(files("calipers.systems.harbor.lent")) as side:
+        shutil.copytree(side, Path(folder, "calipers_harbor"), ignore=shutil.ignore_patterns("__pycache__"))
+        yield folder
+
+
+def _clean(**more: str) -> dict[str, str]:
+    """Our environment without what would lead another interpreter to our libraries, and without telemetry."""
+    own = os.path.dirname(sys.executable)
+    kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    path = [place for place in kept.get("PATH", "").split(os.pathsep) if place != own or sys.prefix == sys.base_prefix]
+    quiet = {"HARBOR_TELEMETRY": "0", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # nothing is sent, nothing fetched
+    return {**quiet, **kept, "PATH": os.pathsep.join(path), **more}
+
+
+def _secrets() -> Secrets:
+    secrets = Secrets()
+    for name, value in os.environ.items():
+        if name.upper().endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")):
+            secrets.add(value)
+    return secrets
+
+
+def _dotted(version: Sequence[int]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,288 @@
+"""A job without Harbor: every planned trial in a room, each kept as it ends, tried again as Harbor would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from calipers.errors import InputError, LogError
+from calipers.run.folder import PRIVATE
+from calipers.run.log import mode_in
+from calipers.run.whole import put
+from calipers.systems.harbor.tasks.task import TaskDirectory
+from calipers.systems.harbor.trials.agents import RoomAgent
+from calipers.systems.harbor.trials.trial import OWN, OpenRooms, run_trial
+
+HOPELESS: Final = frozenset(
+    {
+        "AgentAuthenticationError",
+        "AgentSafetyRefusalError",
+        "AgentTimeoutError",
+        "ApiUsageLimitError",
+        "ModelNotFoundError",
+        "RewardFileEmptyError",
+        "RewardFileNotFoundError",
+        "UnsupportedModelParametersError",
+        "VerifierOutputParseError",
+        "VerifierTimeoutError",
+    }
+)
+"""What no second try mends, or what is the trial's own result: not run again unless a job says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A job's ``retry`` settings, by their names there."""
+
+    max_retries: int = 0
+    include_exceptions: Collection[str] | None = None  # only these; None or none of them: any
+    exclude_exceptions: Collection[str] | None = HOPELESS  # never these, included or not
+    wait_multiplier: float = 1.0
+    min_wait_sec: float = 1.0
+    max_wait_sec: float = 60.0
+
+    def worthwhile(self, exception: str | None) -> bool:
+        """Whether an exception, by its class name, is one to try again after; None never is.
+
+        Rewards are not asked about, nor how often it was tried: ``max_retries`` is the caller's.
+        """
+        if exception is None or exception in (self.exclude_exceptions or ()):
+            return False
+        return not self.include_exceptions or exception in self.include_exceptions
+
+    def seconds(self, attempt: int) -> float:
+        """How long to wait after this attempt, counted from 0.
+
+        >>> [Retry(wait_multiplier=3.0, max_wait_sec=5.0).seconds(n) for n in range(3)]
+        [1.0, 3.0, 5.0]
+        """
+        try:
+            return min(self.min_wait_sec * self.wait_multiplier**attempt, self.max_wait_sec)
+        except OverflowError:
+            return self.max_wait_sec
+
+
+RETRIES: Final = "_retries"
+NAME: Final = 32  # characters of a task's name in its trials'
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RoomJob:
+    """What is to be run: each task ``samples`` times by one agent."""
+
+    place: Path
+    source: str | None  # the dataset's name
+    tasks: Sequence[TaskDirectory]
+    agent: RoomAgent
+    samples: int = 1
+    concurrent: int = 4
+    retry: Retry = field(default_factory=Retry)
+    unable: Sequence[TaskDirectory] = ()  # planned, and known not to run here
+    dataset: Path | None = None  # where its metric may lie, unless beside its tasks
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    task: TaskDirectory
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTrials:
+    """What the trials of a job are called by."""
+
+    agent: str
+    model: str | None
+    source: str | None  # the dataset's name
+
+
+def write_declined(place: Path, group: TaskTrials, trials: Sequence[TaskDirectory]) -> None:
+    """A job of nothing but a plan: the trials, each by its task, that were asked for and that no other job has.
+
+    Its lock has them, so that whoever reads it beside the others counts them as not run.
+    """
+    agent = {"name": group.agent, **({"model_name": group.model} if group.model else {})}
+    told = {task.path: _task(task, group.source) for task in trials}
+    locked = [{"task": told[task.path], "agent": agent} for task in trials]
+    now = _now()
+    stats = {"n_completed_trials": 0, "n_running_trials": 0, "n_pending_trials": len(trials), "evals": {}}
+    times = {"started_at": now, "updated_at": now, "finished_at": now}
+    place.mkdir(PRIVATE, parents=True, exist_ok=True)
+    _write(place / "config.json", {"job_name": place.name, "agents": [agent]})
+    _write(place / "lock.json", {"schema_version": 3, "created_at": now, "trials": locked})
+    _write(place / "result.json", {**times, "n_total_trials": len(trials), "stats": stats})
+
+
+def run_here(job: RoomJob, progress: Progress = lambda done, planned: None) -> Path:
+    """Run what a job still owes; its directory. InputError when the directory holds another job.
+
+    Ctrl-C ends the trials at work, which are owed again, and keeps all others.
+    """
+    planned = list(_plan(job))
+    with locked(job.place):
+        _write_papers(job, planned)
+        owed = [one for one in planned if not (job.place / one.name / "result.json").is_file()]
+        done = len(planned) - len(owed)
+        progress(done, len(planned))
+        rooms = OpenRooms()
+        with ThreadPoolExecutor(job.concurrent, thread_name_prefix="trial") as pool:
+            running: set[Future[None]] = {pool.submit(_run, job, one, rooms) for one in owed}
+            try:
+                while running:
+                    ended, running = wait(running, return_when=FIRST_COMPLETED)
+                    for one in ended:
+                        one.result()
+                        done += 1
+                    progress(done, len(planned))
+            except BaseException:
+                for one in running:
+                    one.cancel()
+                rooms.close()  # or we would wait for agents that nobody waits for
+                raise
+        _write(job.place / "result.json", _result(job, planned, finished=True))
+    return job.place
+
+
+def _plan(job: RoomJob) -> Iterator[_Planned]:
+    """Attempts outside, tasks inside, as Harbor expands them; an attempt's name says which it is."""
+    stems = _stems(job.tasks)
+    for number in range(1, job.samples + 1):
+        for task, stem in zip(job.tasks, stems, strict=True):
+            yield _Planned(task, f"{stem}__{number:04}")
+
+
+def _stems(tasks: Sequence[TaskDirectory]) -> list[str]:
+    taken: dict[str, int] = {}
+    stems = []
+    for task in tasks:
+        stem = task.name.rpartition("/")[2][:NAME].rstrip("_-") or "task"
+        count = taken[stem] = taken.get(stem, 0) + 1
+        stems.append(stem if count == 1 else f"{stem[: NAME - 4]}_{count}")
+    return stems
+
+
+def _run(job: RoomJob, planned: _Planned, rooms: OpenRooms) -> None:
+    """One trial, and its further tries; its result is written whole or not at all."""
+    place = job.place / planned.name
+    _put_aside(job.place, planned.name)  # what a cut-off left
+    for attempt in range(job.retry.max_retries + 1):
+        if rooms.closed:
+            return
+        place.mkdir(parents=True)
+        config = {
+            "task": _task(planned.task, job.source),
+            "trial_name": planned.name,
+            "agent": {"name": job.agent.name},
+        }
+        _write(place / "config.json", config)
+        paper = run_trial(planned.task, job.agent, place, job.source, [job.place], rooms)
+        if rooms.closed:
+            return  # it may have been ended with us
+        _write(place / "result.json", {**paper, "config": config})
+        if (paper.get(OWN) or {}).get("outcome"):
+            return  # it is the agent's own doing, and its result
+        failed = (paper["exception_info"] or {}).get("exception_type")
+        if attempt == job.retry.max_retries or not job.retry.worthwhile(failed):
+            return
+        _put_aside(job.place, planned.name)
+        time.sleep(job.retry.seconds(attempt))
+
+
+def _put_aside(job: Path, name: str) -> None:
+    """Keep an attempt that another will replace."""
+    if not (job / name).exists():
+        return
+    kept = job / RETRIES / name
+    kept.mkdir(parents=True, exist_ok=True)
+    number = 1 + sum(1 for _ in kept.iterdir())
+    shutil.move(job / name, kept / f"retry-{number}")
+
+
+def _write_papers(job: RoomJob, planned: Sequence[_Planned]) -> None:
+    path = job.place / "config.json"
+    config = {
+        "job_name": job.place.name,
+        "jobs_dir": str(job.place.parent.absolute()),
+        "n_attempts": job.samples,
+        "agents": [{"name": job.agent.name, "kwargs": {"line": line} if (line := _line(job)) else {}}],
+        "datasets": [{"name": job.source, "path": str((job.dataset or job.tasks[0].path.parent).absolute())}],
+        "environment": {"import_path": "calipers.systems.harbor.trials.job"},
+    }
+    if path.is_file():
+        before = msgspec.json.decode(path.read_bytes())
+        if before.get("agents") != config["agents"] or before.get("datasets") != config["datasets"]:
+            raise InputError.at(
+                str(job.place), "holds another job", "expected the same agent and dataset, or another --out"
+            )
+        if before.get("n_attempts", 1) > job.samples:
+            config["n_attempts"] = before["n_attempts"]
+    _write(path, config)
+    every = [*(one.task for one in planned), *(task for task in job.unable for _ in range(job.samples))]
+    told = {task.path: _task(task, job.source) for task in (*job.tasks, *job.unable)}  # hashed once, not per sample
+    locked = [{"task": told[task.path], "agent": {"name": job.agent.name}} for task in every]
+    _write(job.place / "lock.json", {"schema_version": 3, "created_at": _now(), "trials": locked})
+    _write(job.place / "result.json", _result(job, planned, finished=False))
+
+
+def _line(job: RoomJob) -> str:
+    return str(getattr(job.agent, "line", ""))
+
+
+def _result(job: RoomJob, planned: Sequence[_Planned], *, finished: bool) -> dict[str, Any]:
+    done = sum((job.place / one.name / "result.json").is_file() for one in planned)
+    total = len(planned) + job.samples * len(job.unable)
+    stats = {"n_completed_trials": done, "n_running_trials": 0, "n_pending_trials": total - done, "evals": {}}
+    now = _now()
+    return {
+        "started_at": now,
+        "updated_at": now,
+        "finished_at": now if finished else None,
+        "n_total_trials": total,
+        "stats": stats,
+    }
+
+
+def _task(task: TaskDirectory, source: str | None) -> dict[str, Any]:
+    found = {"name": task.name, "type": "local", "digest": task.digest, "path": str(task.path.absolute())}
+    return {**found, "source": source} if source else found
+
+
+@contextmanager
+def locked(place: Path) -> Iterator[None]:
+    """One process at a time in a job's directory."""
+    import fcntl
+
+    place.mkdir(PRIVATE, parents=True, exist_ok=True)
+    number = os.open(place / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode_in(place))
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError.at(
+                str(place), "another process is running this job", "wait for it, or give another --out"
+            ) from None
+        yield
+    finally:
+        os.close(number)
+
+
+def _write(path: Path, paper: Any) -> None:
+    try:
+        put(path, [msgspec.json.format(msgspec.json.encode(paper), indent=4)])
+    except OSError as error:
+        raise LogError(f"{path}: {error.strerror}; what was finished is kept") from None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
