@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -49,8 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = page(found, made, cores, (load, os.getloadavg()[0]), asked.repeat, commands_section(turns, batch))
     print(text)
     if asked.write:
-        PAGE.write_text(text, encoding="utf-8")
+        PAGE.write_text(text + _kept(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
+
+
+def _kept(page: str) -> str:
+    """The tables of a page that another command writes."""
+    return "".join(f"\n{one}\n" for one in re.findall(r"<!-- parity: .*?<!-- /parity -->", page, re.DOTALL))
 
 
 def measure(folder: Path, checkpoint: str, tasks: Sequence[Made], theirs: str, repeat: int) -> Measured:

@@ -22,17 +22,16 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
-from bench.parity.one import DIFFERENT, LATE, REFUSED, Outcome, one
+from bench.parity.one import DIFFERENT, LATE, REFUSED, UNMADE, Outcome, one
 from bench.parity.quirks import settled
 from bench.parity.report import BEGIN, END, block, told
-from bench.parity.sample import LEAVES, SAMPLE, SHOTS
+from bench.parity.sample import LEAVES, SAMPLE, SHOTS, Wanted, wanted
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks-lm-eval.md"
 SECONDS = {"sample": 220, "all": 3_480}  # what a run may take, with time left to end and report
 EACH = 60  # seconds for one task, on both sides
 _TICK = 0.02
-Wanted = tuple[str, int | None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,39 +42,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="calipers-parity-") as scratch:
         home = Path(scratch)
         offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(home / "hf"), "TQDM_DISABLE": "1"}
+        offline["DISABLE_MULTIPROC"] = "1"  # the same draws, in one process
         os.environ |= {**offline, "CALIPERS_STORE": str(home / "store")}
         os.chdir(home)  # nothing of the caller's folder is looked at, and nothing is written there
-        known, ours = _indexed()
-        names = _every(ours) if scope == "all" else SAMPLE if scope == "sample" else [_named(one) for one in asked.tasks]
+        names = [] if scope == "all" else SAMPLE if scope == "sample" else list(map(wanted, asked.tasks))
+        known, ours = _indexed(names)
+        names = names or _every(ours)
         end = began + (asked.seconds or SECONDS.get(scope, SECONDS["all"]))
         found = sorted(_run(known, ours, names, home, asked.jobs, end), key=lambda one: (one.family, one.name))
     if asked.details:
         Path(asked.details).write_text(json.dumps([dataclasses.asdict(one) for one in found], indent=1))
     settled(found)
-    text = told(found, scope, len(names), time.monotonic() - began)
+    text = told(found, len(names), time.monotonic() - began)
     print(text)
     if asked.write:
         _write(block(found, scope, len(names)), scope)
     return int(any(one.status in (DIFFERENT, REFUSED) for one in found))
 
 
-def _indexed() -> tuple[Any, Any]:
-    """Both indexes of all tasks, and everything imported that the steps need: they are forked from here."""
+def _indexed(names: Sequence[Wanted]) -> tuple[Any, Any]:
+    """Both indexes, and everything imported that the steps need: they part from here. No names stand for all tasks."""
     logging.disable(logging.CRITICAL)
-    import importlib
-
-    from bench.parity import sides
-
-    for name in ("calipers.jobs.perform", "calipers.jobs.lm_eval_report", "sklearn.metrics", "sacrebleu", "evaluate"):
-        importlib.import_module(name)
+    from bench.parity.sides import manager
     from calipers.jobs.lm_eval import _tasks
 
-    return sides.manager(), _tasks((), os.getcwd())
+    ours = _tasks((), os.getcwd())
+    known = [name for name, _ in names if name in ours.heads]
+    return manager(sorted({str(_root(ours.heads[name].path) / _family(ours, name)) for name in known})), ours
 
 
-def _named(text: str) -> Wanted:
-    name, _, shots = text.partition(":")
-    return name, int(shots) if shots else None
+def _root(path: Path) -> Path:
+    return next(one for one in path.parents if one.name == "tasks" and one.parent.name == "lm_eval")
 
 
 def _every(ours: Any) -> list[Wanted]:
@@ -90,8 +87,9 @@ def _every(ours: Any) -> list[Wanted]:
 
 
 def _family(ours: Any, name: str) -> str:
-    parts = ours.heads[name].path.parts if name in ours.heads else ("tasks", name)
-    return str(parts[len(parts) - parts[::-1].index("tasks")])
+    """The folder of lm-evaluation-harness' tasks that a task is from."""
+    path = ours.heads[name].path if name in ours.heads else None
+    return str(path.relative_to(_root(path)).parts[0]) if path is not None else name
 
 
 def _run(known: Any, ours: Any, names: Sequence[Wanted], home: Path, jobs: int, end: float) -> Iterator[Outcome]:
@@ -101,12 +99,12 @@ def _run(known: Any, ours: Any, names: Sequence[Wanted], home: Path, jobs: int, 
     rest, running = list(enumerate(names))[::-1], dict[int, tuple[Path, Wanted]]()
     while rest or running:
         while rest and len(running) < jobs and time.monotonic() < end:
-            number, wanted = rest.pop()
+            number, one = rest.pop()
             path = home / f"{number}.json"
             child = os.fork()
             if not child:
-                _one(known, ours, wanted, path, columns, min(EACH, max(1.0, end - time.monotonic() + 5)))
-            running[child] = path, wanted
+                _one(known, ours, one, path, columns, min(EACH, max(1.0, end - time.monotonic() + 5)))
+            running[child] = path, one
         if not running:
             return
         child, _ = os.waitpid(-1, os.WNOHANG)
@@ -119,12 +117,11 @@ def _run(known: Any, ours: Any, names: Sequence[Wanted], home: Path, jobs: int, 
         path.unlink(missing_ok=True)
 
 
-def _one(known: Any, ours: Any, wanted: Wanted, path: Path, columns: Path, limit: float) -> None:
+def _one(known: Any, ours: Any, asked: Wanted, path: Path, columns: Path, limit: float) -> None:
     """One task in a process of its own, which ends here."""
-    from bench.parity.one import UNMADE
     from calipers.tasks.lm_eval.groups import leaves
 
-    name, shots = wanted
+    name, shots = asked
     family = _family(ours, name)
     try:
         try:
@@ -133,7 +130,9 @@ def _one(known: Any, ours: Any, wanted: Wanted, path: Path, columns: Path, limit
             found = Outcome(name, family, shots, UNMADE, f"{type(error).__name__}: {error}")
         else:
             if len(below) > LEAVES:
-                found = Outcome(name, family, shots, UNMADE, f"a group of {len(below)} tasks, which are run by themselves")
+                found = Outcome(
+                    name, family, shots, UNMADE, f"a group of {len(below)} tasks, which are run by themselves"
+                )
             else:
                 found = one(known, name, family, below, shots, limit, columns)
         path.write_text(json.dumps(dataclasses.asdict(found)))

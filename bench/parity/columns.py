@@ -13,10 +13,11 @@ Path = tuple[str, ...]
 
 EACH = "*"
 SEVERAL = 4  # entries of a list
-WORDS = (
+_WORDS = (
     "river stone seven garden yellow music paper window north apple engine cloud silver train letter bridge "
     "summer doctor ocean bread candle forest market winter"
-).split()
+)
+WORDS = _WORDS.split()
 NUMBERS = ("3", "12", "45", "7", "108")
 PLAIN = ("text", "texts", "index", "member", "letter", "dict", "dicts", "digit", "literal", "truth", "ints", "lists")
 
@@ -77,7 +78,7 @@ def _row(columns: Mapping[str, Column], lot: Random) -> dict[str, Any]:
     row = {name: _value(column, lot, name) for name, column in columns.items()}
     for name, column in columns.items():
         if column.kind == "member":
-            lists = [held for held in _lists(row, column.of)] or [held for held in _lists(row, ())]
+            lists = [*_lists(row, column.of)] or [*_lists(row, ())]
             row[name] = lot.choice(lists[0]) if lists else text(lot)
     return row
 

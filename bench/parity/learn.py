@@ -12,7 +12,19 @@ from jinja2 import Environment, TemplateSyntaxError, nodes
 
 from bench.parity.columns import EACH, SEVERAL, Column, Path, finished
 
-TEXT = {"strip", "lower", "upper", "split", "replace", "startswith", "endswith", "capitalize", "rstrip", "lstrip", "find"}
+TEXT = {
+    "strip",
+    "lower",
+    "upper",
+    "split",
+    "replace",
+    "startswith",
+    "endswith",
+    "capitalize",
+    "rstrip",
+    "lstrip",
+    "find",
+}
 OF_DICT = {"items", "keys", "values"}
 FIELDS = ("doc_to_text", "doc_to_target", "doc_to_choice", "description", "gen_prefix")
 
@@ -145,7 +157,8 @@ class _Template:
     def path(self, node: nodes.Node | None, bound: Mapping[str, Path | None]) -> Path | None:
         """Where in the document a node's value stands."""
         if isinstance(node, nodes.Name):
-            return bound[node.name] if node.name in bound else None if node.name in ("range", "namespace", "loop") else (node.name,)
+            own = None if node.name in ("range", "namespace", "loop") else (node.name,)
+            return bound.get(node.name, own)
         if isinstance(node, nodes.Getattr) and (before := self.path(node.node, bound)) is not None:
             return before if node.attr in TEXT | OF_DICT | {"index", "get"} else (*before, node.attr)
         if isinstance(node, nodes.Getitem) and (before := self.path(node.node, bound)) is not None:
@@ -280,7 +293,12 @@ class _Source:
             if isinstance(node.slice, ast.Slice):
                 return before or None
             return (*before, EACH) if before else None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "get"
+            and node.args
+        ):
             key, before = node.args[0], self.path(node.func.value)
             if isinstance(key, ast.Constant) and isinstance(key.value, str) and before is not None:
                 return (*before, key.value)

@@ -133,7 +133,9 @@ def repaired(columns: dict[str, Column], error: BaseException, data: Data, confi
         columns[name] = Column()
         finished({name: columns[name]})
         return True
-    if name is not None and (parents := [one for one in every.values() if name in one.fields and "dict" not in one.kind]):
+    if name is not None and (
+        parents := [one for one in every.values() if name in one.fields and "dict" not in one.kind]
+    ):
         parents[0].place = parents[0].kinds.index("dict")
         return True
     if isinstance(error, (ImportError, OSError)):
@@ -212,7 +214,7 @@ def _cells(data: Data, value: str) -> list[str]:
 
 
 def _mentioned(error: BaseException, every: Mapping[str, Column]) -> list[str]:
-    """The columns that the line of the task's own code names where it failed, else those of the lines that led there."""
+    """The columns that a line of the task's own code names: where it failed, else on the way there."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if f"{Path('lm_eval') / 'tasks'}/" in frame.filename and "manager.py" not in frame.filename and frame.line:
             found = [name for name in every if re.search(rf"['\"]{re.escape(name)}['\"]", frame.line)]

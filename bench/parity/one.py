@@ -20,7 +20,8 @@ from bench.parity.compare import compared
 from bench.parity.make import Unmade, made
 from bench.parity.sides import Data, calipers, evaluate, serve
 
-SAME, DIFFERENT, UNMADE, REFUSED, LATE = "same", "different", "not made up", "refused by Calipers", "out of time"
+SAME, DIFFERENT, REFUSED, QUIRK = "same", "different", "refused by Calipers", "a documented difference"
+UNMADE, LATE = "no documents made", "out of time"
 _TICK = 0.005
 
 
@@ -39,7 +40,9 @@ class Outcome:
     seconds: float = 0.0
 
 
-def one(known: Any, name: str, family: str, leaves: list[Any], shots: int | None, limit: float, columns: Path) -> Outcome:
+def one(
+    known: Any, name: str, family: str, leaves: list[Any], shots: int | None, limit: float, columns: Path
+) -> Outcome:
     """Make documents up, let both sides run, and compare. ``columns`` keeps what was learned about alike tasks."""
     began = time.monotonic()
     found = Outcome(name, family, shots, UNMADE, kinds=sorted({leaf.config.output_type for leaf in leaves}))
@@ -150,7 +153,13 @@ def _last(path: Path) -> str:
 
 def _signature(leaf: Any) -> str:
     config = leaf.config
-    texts = [config.doc_to_text, config.doc_to_target, config.doc_to_choice, config.process_docs, config.process_results]
+    texts = [
+        config.doc_to_text,
+        config.doc_to_target,
+        config.doc_to_choice,
+        config.process_docs,
+        config.process_results,
+    ]
     return str(abs(hash((str(leaf.file.path.parent), *map(str, texts), config.output_type))))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.parity.model import TARGETS, answer, likelihood, prompt_key, rolling
 
-DRAWS = 1_000  # of a bootstrap, on both sides: 100,000 of some metrics take lm-evaluation-harness minutes
+DRAWS = 100  # of a bootstrap, on both sides: the 100,000 of lm-evaluation-harness take it minutes for some metrics
 Data = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
 """A dataset's key -> its splits -> their rows."""
 
@@ -31,7 +31,7 @@ def serve(data: Data, disk: Path | None = None) -> None:
 
     From a ``disk`` they are as a dataset of the hub is: what is made of them is cached beside them.
     """
-    library = importlib.import_module("datasets")
+    library: Any = importlib.import_module("datasets")
 
     def load_dataset(path: Any = None, name: Any = None, **kwargs: Any) -> Any:
         splits = data[dataset_key(path, name, kwargs)]
@@ -46,14 +46,23 @@ def serve(data: Data, disk: Path | None = None) -> None:
     library.load_dataset = load_dataset
 
 
-def manager() -> Any:
-    """lm-evaluation-harness' index of its tasks."""
-    return importlib.import_module("lm_eval.tasks").TaskManager()
+WARM = (  # imported once, before the processes for each task part
+    "calipers.jobs.agents calipers.jobs.perform calipers.jobs.lm_eval_report calipers.run.clients.python "
+    "evaluate lm_eval.evaluator lm_eval.loggers lm_eval.filters sacrebleu sklearn.metrics"
+)
+
+
+def manager(folders: Sequence[str] | None) -> Any:
+    """lm-evaluation-harness' index of its tasks: of some folders, else of all."""
+    for name in WARM.split():
+        importlib.import_module(name)
+    tasks = importlib.import_module("lm_eval.tasks")
+    return tasks.TaskManager(include_path=list(folders), include_defaults=False) if folders else tasks.TaskManager()
 
 
 def evaluate(known: Any, name: str, shots: int | None, out: Path | None) -> dict[str, str]:
     """lm-evaluation-harness on a task or group; its files below ``out``. Returns what is right for each prompt."""
-    evaluator = importlib.import_module("lm_eval.evaluator")
+    evaluator: Any = importlib.import_module("lm_eval.evaluator")
     evaluator.add_env_info = lambda storage: None  # says nothing about a task, and starts programs
     evaluator.get_git_commit_hash = lambda: None
     model = _mock(importlib.import_module("lm_eval.api.model").LM)()
