@@ -59,8 +59,10 @@ def block(found: Sequence[Outcome], scope: str, asked: int) -> str:
         "| tasks and groups | compared | " + " | ".join(COUNTED) + " | differ | documented differences |",
         "|---|" + "---|" * (len(COUNTED) + 3),
         *rows,
-        _row("**all**", ran, _quirks(found)),
+        _row("**all**", ran, sum(one.status == REFUSED for one in found), _quirks(found)),
         "",
+        *(f"- `{one.name}` ({one.family}): {_told(one)}" for one in found if one.status in (DIFFERENT, REFUSED, QUIRK)),
+        *([""] if any(one.status in (DIFFERENT, REFUSED, QUIRK) for one in found) else []),
         f"{shots} of them with `--num-fewshot 2`. Of {asked:,} tasks and groups {len(found):,} were begun, and "
         f"{len(ran):,} of {len(families(ran))} families compared" + ("." if not why else "; the others:"),
         *([""] if why else []),
@@ -85,10 +87,14 @@ def _by_kind(ran: Sequence[Outcome]) -> Iterator[tuple[str, list[Outcome]]]:
     yield "groups", groups
 
 
-def _row(title: str, several: Sequence[Outcome], quirks: int = 0) -> str:
+def _row(title: str, several: Sequence[Outcome], refused: int = 0, quirks: int = 0) -> str:
     total = _total(several)
-    differ = sum(one.status == DIFFERENT for one in several)
-    cells = [len(several), *(total[name] for name in COUNTED), differ, quirks]
+    cells = [
+        len(several),
+        *(total[name] for name in COUNTED),
+        refused + sum(one.status == DIFFERENT for one in several),
+        quirks,
+    ]
     return f"| {title} | " + " | ".join(f"{cell:,}" for cell in cells) + " |"
 
 
@@ -110,6 +116,12 @@ def _reason(one: Outcome) -> str:
     return next(
         (reason for pattern, reason in _REASONS if re.search(pattern, one.said)), "no documents that it runs on"
     )
+
+
+def _told(one: Outcome) -> str:
+    """What is different about a task, without the folder that lm-evaluation-harness is installed in."""
+    said = re.sub(r"\S*/lm_eval/tasks/", "", one.said)
+    return said if one.status == QUIRK else f"{one.status}: {said}" if said else one.differences[0]
 
 
 def _why(one: Outcome) -> str:

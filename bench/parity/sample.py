@@ -12,7 +12,7 @@ CHOICES = (
 )
 TEXTS = (
     "gsm8k:2 gsm8k_cot gsm8k_cot_self_consistency gpqa_main_cot_zeroshot mmlu_pro_psychology "
-    "bbh_cot_fewshot_navigate bbh_zeroshot_navigate wmt16-ro-en:2 nq_open:2 triviaqa:2 webqs babi unscramble "
+    "bbh_cot_fewshot_navigate bbh_zeroshot_navigate wmt16-ro-en:2 nq_open:2 triviaqa:2 webqs babi anagrams1 "
     "mgsm_en_cot_zh legalbench_contract_nli_survival_of_obligations mlqa_zh_hi"
 )
 LIKELIHOODS = "lambada_openai:2 lambada_openai_cloze_yaml:2 asdiv arithmetic_1dc:2 wikitext c4"

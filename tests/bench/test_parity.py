@@ -156,6 +156,8 @@ def test_the_table_stays_when_the_rest_of_the_page_is_written(monkeypatch):
     text = block(outcomes(), "sample", 60)
     assert text.startswith(BEGIN.format(scope="sample"))
     assert "| `multiple_choice` | 2 | 16 | 32 | 4 | 2 | 0 | 1 | 0 |" in text
+    assert "| **all** | 2 | 16 | 32 | 4 | 2 | 0 | 3 | 0 |" in text
+    assert "- `d` (other): refused by Calipers: anything else\n" in text
     assert _kept(f"# Page\n\n{text}\n\nmore\n") == f"\n{text}\n"
     assert text.endswith(END)
 
