@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = told(found, len(names), time.monotonic() - began)
     print(text)
     if asked.write:
-        _write(block(found, scope, len(names)), scope)
+        _write(block(found, scope, len(names), time.monotonic() - began), scope)
     return int(any(one.status in (DIFFERENT, REFUSED) for one in found))
 
 
@@ -126,8 +126,8 @@ def _one(known: Any, ours: Any, asked: Wanted, path: Path, columns: Path, limit:
     try:
         try:
             below = leaves(ours.find(name))
-        except Exception as error:
-            found = Outcome(name, family, shots, UNMADE, f"{type(error).__name__}: {error}")
+        except Exception as error:  # lm-evaluation-harness has such a task, so it must be known here
+            found = Outcome(name, family, shots, REFUSED, f"{type(error).__name__}: {error}")
         else:
             if len(below) > LEAVES:
                 found = Outcome(

@@ -18,7 +18,6 @@ _REASONS = (  # why lm-evaluation-harness itself could not be run on made-up doc
     (r"module script|offline|Hub|_KEY", "it wants something from the network"),
     (r"multimodal", "it asks about images or sound"),
     (r"a group of \d+ tasks", "a large group, whose tasks are run by themselves"),
-    (r"class:", "it is written as a Python class"),
 )
 
 
@@ -41,7 +40,7 @@ def told(found: Sequence[Outcome], asked: int, seconds: float) -> str:
     return "\n".join(lines)
 
 
-def block(found: Sequence[Outcome], scope: str, asked: int) -> str:
+def block(found: Sequence[Outcome], scope: str, asked: int, seconds: float) -> str:
     """The table of the page, between its marks."""
     ran = [one for one in found if one.counts]
     command = "make parity-lm-eval" + (" ARGS=all" if scope == "all" else "")
@@ -63,7 +62,7 @@ def block(found: Sequence[Outcome], scope: str, asked: int) -> str:
         "",
         *(f"- `{one.name}` ({one.family}): {_told(one)}" for one in found if one.status in (DIFFERENT, REFUSED, QUIRK)),
         *([""] if any(one.status in (DIFFERENT, REFUSED, QUIRK) for one in found) else []),
-        f"{shots} of them with `--num-fewshot 2`. Of {asked:,} tasks and groups {len(found):,} were begun, and "
+        f"{shots} of them with `--num-fewshot 2`. Of {asked:,} tasks and groups {len(found):,} were begun in {seconds:.0f} s, and "
         f"{len(ran):,} of {len(families(ran))} families compared" + ("." if not why else "; the others:"),
         *([""] if why else []),
         *(f"- {count}: {reason}" for reason, count in why.most_common()),

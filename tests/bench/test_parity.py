@@ -153,7 +153,7 @@ def test_every_documented_difference_stands_on_the_page():
 
 def test_the_table_stays_when_the_rest_of_the_page_is_written(monkeypatch):
     monkeypatch.setattr("bench.parity.report.version", lambda name: "0.4.13")
-    text = block(outcomes(), "sample", 60)
+    text = block(outcomes(), "sample", 60, 9.5)
     assert text.startswith(BEGIN.format(scope="sample"))
     assert "| `multiple_choice` | 2 | 16 | 32 | 4 | 2 | 0 | 1 | 0 |" in text
     assert "| **all** | 2 | 16 | 32 | 4 | 2 | 0 | 3 | 0 |" in text
