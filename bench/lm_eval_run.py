@@ -1,6 +1,6 @@
 """``make bench-lm-eval``: the same checkpoint and tasks through lm-evaluation-harness and through Calipers.
 
-Every answer must agree. ``--write`` puts the figures into docs/benchmarks-lm-eval.md.
+Every answer must agree. ``--write`` puts the figures into docs/benchmarks-lm-eval.md, above what others write there.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -50,13 +49,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = page(found, made, cores, (load, os.getloadavg()[0]), asked.repeat, commands_section(turns, batch))
     print(text)
     if asked.write:
-        PAGE.write_text(text + _kept(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        PAGE.write_text(with_others(text, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 
-def _kept(page: str) -> str:
-    """The tables of a page that another command writes."""
-    return "".join(f"\n{one}\n" for one in re.findall(r"<!-- parity: .*?<!-- /parity -->", page, re.DOTALL))
+def with_others(text: str, before: str) -> str:
+    """The page anew, and below it the parts of the one before that others write: headings that are new to it."""
+    own = {line for line in text.splitlines() if line.startswith("## ")}
+    _, *parts = before.split("\n## ")
+    others = [f"\n## {part.rstrip()}\n" for part in parts if f"## {part.partition(chr(10))[0]}" not in own]
+    return text.rstrip() + "\n" + "".join(others)
 
 
 def measure(folder: Path, checkpoint: str, tasks: Sequence[Made], theirs: str, repeat: int) -> Measured:

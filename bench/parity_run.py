@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from bench.parity.one import DIFFERENT, LATE, REFUSED, UNMADE, Outcome, one
 from bench.parity.quirks import settled
-from bench.parity.report import BEGIN, END, block, told
+from bench.parity.report import END, HEADINGS, block, told
 from bench.parity.sample import LEAVES, SAMPLE, SHOTS, Wanted, wanted
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -141,15 +141,15 @@ def _one(known: Any, ours: Any, asked: Wanted, path: Path, columns: Path, limit:
 
 
 def _write(text: str, scope: str) -> None:
-    """Put the table of a scope between its marks, at the end of the page where it has none."""
-    page = PAGE.read_text(encoding="utf-8")
-    begin, end = BEGIN.format(scope=scope), END
-    if begin in page:
-        before, _, rest = page.partition(begin)
-        page = f"{before}{text}{rest.partition(end)[2]}"
-    else:
-        page = f"{page.rstrip()}\n\n{text}\n"
-    PAGE.write_text(page, encoding="utf-8")
+    """Put the table of a scope in the place of the one before, or at the end of the page."""
+    PAGE.write_text(placed(text, scope, PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def placed(text: str, scope: str, page: str) -> str:
+    """The page with a table, the rest of it as it was."""
+    before, heading, rest = page.partition(f"{HEADINGS[scope]}\n")
+    after = rest.partition(END)[2] if heading else "\n"
+    return f"{before if heading else page.rstrip() + chr(10) * 2}{text}{after}"
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

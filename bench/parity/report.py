@@ -11,7 +11,12 @@ from bench.parity.compare import CLOSE, COUNTED
 from bench.parity.one import DIFFERENT, LATE, QUIRK, REFUSED, UNMADE, Outcome
 from bench.parity.sides import DRAWS
 
-BEGIN, END = "<!-- parity: {scope} -->", "<!-- /parity -->"
+HEADINGS = {
+    "sample": "## The same numbers: a sample of its tasks",
+    "all": "## The same numbers: all tasks, as far as the time goes",
+    "names": "## The same numbers: some tasks",
+}
+END = "<!-- /parity -->"
 SHOWN = 5  # differences of one task
 _REASONS = (  # why lm-evaluation-harness itself could not be run on made-up documents
     (r"ModuleNotFound|ImportError|install", "a library that the task needs is not installed here"),
@@ -41,15 +46,14 @@ def told(found: Sequence[Outcome], asked: int, seconds: float) -> str:
 
 
 def block(found: Sequence[Outcome], scope: str, asked: int, seconds: float) -> str:
-    """The table of the page, between its marks."""
+    """The table of the page, from its heading to its mark."""
     ran = [one for one in found if one.counts]
     command = "make parity-lm-eval" + (" ARGS=all" if scope == "all" else "")
     rows = [_row(kind, several) for kind, several in _by_kind(ran)]
     shots = sum(one.shots is not None for one in ran)
     why = Counter(_reason(one) for one in _left(found))
     lines = [
-        BEGIN.format(scope=scope),
-        f"## The same numbers: {'all tasks, as far as the time goes' if scope == 'all' else 'a sample of its tasks'}",
+        HEADINGS[scope],
         "",
         f"Written by `{command}`: lm_eval {version('lm_eval')}'s own tasks through it and through `calipers run`, on "
         "made-up documents and one mock model whose answers follow from a hash of the request. Every request must be "
@@ -62,8 +66,9 @@ def block(found: Sequence[Outcome], scope: str, asked: int, seconds: float) -> s
         "",
         *(f"- `{one.name}` ({one.family}): {_told(one)}" for one in found if one.status in (DIFFERENT, REFUSED, QUIRK)),
         *([""] if any(one.status in (DIFFERENT, REFUSED, QUIRK) for one in found) else []),
-        f"{shots} of them with `--num-fewshot 2`. Of {asked:,} tasks and groups {len(found):,} were begun in {seconds:.0f} s, and "
-        f"{len(ran):,} of {len(families(ran))} families compared" + ("." if not why else "; the others:"),
+        f"{shots} of them with `--num-fewshot 2`. Of {asked:,} tasks and groups {len(found):,} were begun in "
+        f"{seconds:.0f} s, and {len(ran):,} of {len(families(ran))} families compared"
+        + ("." if not why else "; the others:"),
         *([""] if why else []),
         *(f"- {count}: {reason}" for reason, count in why.most_common()),
         "",

@@ -20,7 +20,6 @@ import numpy as np
 
 from calipers.dialects.dialect import Asked, resolve
 from calipers.errors import InputError
-from calipers.metrics.aggregate import mean, pooled
 from calipers.metrics.metric import UNIT, Metric
 from calipers.plan import Plan
 from calipers.rollouts.column import Column, Floats
@@ -172,7 +171,7 @@ def no_sequence(asked: Asked) -> str | None:
     unfit = _no_value(asked)
     if unfit or not isinstance(metric, Metric):
         return unfit
-    if metric.aggregate is pooled:
+    if metric.interval == "pooled":
         return "it weighs tasks by their samples"
     if metric.range is None and not metric.of_rewards:
         return "its range is not known"
@@ -186,7 +185,7 @@ def _no_value(asked: Asked) -> str | None:
         return "it is somebody's own function of all rewards"
     if metric.reads != ("reward",):
         return "it reads more than rewards"
-    if metric.rows or metric.aggregate not in (mean, pooled):
+    if metric.rows or not metric.is_mean:
         return "it is no mean of task values"
     return None
 

@@ -197,6 +197,47 @@ METRICS = Index(
     groups={"calipers.metrics": "", "evsys_sdk.metrics": "calipers.compat:borrowing"},
 )
 
+FORMATS = Index(
+    "format",
+    {
+        "native": "calipers.readers.own:NATIVE",
+        "jsonl": "calipers.readers.own:JSONL",
+        "evsys_predictions": "calipers.systems.evsys:PREDICTIONS",
+        "evsys_rewards": "calipers.readers.own:REWARDS",
+        "csv": "calipers.readers.own:CSV",
+        "parquet": "calipers.readers.own:PARQUET",
+        "nemo_gym": "calipers.systems.nemo_gym:ROLLOUTS",
+        "lm_eval_samples": "calipers.systems.lm_eval:SAMPLES",
+        "lm_eval_results": "calipers.systems.lm_eval:RESULTS",
+        "run": "calipers.readers.own:RUN",
+        "harbor": "calipers.systems.harbor:JOB",
+        "inspect": "calipers.systems.inspect:LOG",
+    },
+)
+
+FILE_SIGNS = {
+    "parquet": rb"\APAR1",
+    "inspect": rb'\APK|\A(?:\xef\xbb\xbf)?\s*\{\s*"version"',
+    "lm_eval_results": rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"results"',
+}
+"""Formats that a file's first bytes show, in the order they are asked: without its sign, no format is loaded."""
+
+LINE_SIGNS = {
+    "evsys_rewards": rb"\A\[",
+    "nemo_gym": rb'"_ng_(?:task|rollout)_index"',
+    "evsys_predictions": rb'"task_id"',
+    "lm_eval_samples": rb'"doc_id"',
+    "jsonl": rb"",
+    "native": rb"",
+}
+"""Likewise for JSON, by its first line."""
+
+FOLDER_FORMATS = ("harbor", "lm_eval_results")
+"""Formats of which a directory may be, in the order they are asked."""
+
+COMPANION_SIGNS = {"nemo_gym": r"_(?:failures|materialized_inputs)\.jsonl\Z"}
+"""How a file is called that is read beside another, where it is given itself."""
+
 DIALECTS = Index(
     "dialect",
     {

@@ -25,14 +25,13 @@ import numpy as np
 from calipers.dialects.dialect import NATIVE, Asked, resolve
 from calipers.dialects.reads import column_of, economics_of, is_reward, per_column, per_reward, unrewarded
 from calipers.errors import Incomplete, InputError, PluginError
-from calipers.metrics.aggregate import mean, pooled
 from calipers.metrics.metric import PASS_THRESHOLD, Metric
 from calipers.metrics.rewards import MEAN_REWARD
 from calipers.names import load
 from calipers.plan import Afterwards, Plan, make_plan
-from calipers.readers.evsys import from_rewards
 from calipers.readers.read import Input
 from calipers.readers.read import begin as begin_reading
+from calipers.readers.rewards import from_rewards
 from calipers.reports.cautions import Reader, depends, heavy
 from calipers.reports.result import Group, Result, Slice
 from calipers.rollouts.column import Column
@@ -43,7 +42,7 @@ from calipers.rollouts.stop import SEQUENCE, not_said
 from calipers.rollouts.sums import total
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.cards import DEFAULT
-from calipers.stats.estimate import Estimate, Settings, estimate
+from calipers.stats.estimate import Estimate, Settings, Signature, estimate
 from calipers.stats.stopped import sequence_only, without_means
 from calipers.stats.suite import Member, suites
 from calipers.stats.uneven import DEPENDENT, dependence
@@ -126,7 +125,7 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     asked = [variant for one in each for variant in per_reward(one, rollouts, plan.reward, plan.dialect.every_reward)]
     with quietly():
         groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
-    means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.aggregate in (mean, pooled)]
+    means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.is_mean]
     members = [Member(group.agent, group.model, group.dataset, group.metrics) for group in groups]
     stopped_runs = [(group.agent, group.model) for group in groups if group.stop]
     over = without_means(suites(members, means), stopped_runs) if plan.dialect.over_datasets else []
@@ -267,9 +266,8 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
             columns = [column.filled(0.0) for column in columns]
         try:
             with quietly():  # a thread has settings of its own
-                signed = partial(_signature, one, plan)
-                found = estimate(one.metric, one.params, columns, settings, signed)
-                return found if part.stop is None else sequence_only(found, signed)
+                found = estimate(one.metric, one.params, columns, settings, _signature(one, plan))
+                return found if part.stop is None else sequence_only(found)
         except Exception as error:
             if not one.foreign:
                 raise
@@ -293,13 +291,13 @@ def _politely() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
-def _signature(asked: Asked, plan: Plan, method: str | None) -> str:
-    """Everything that made a number, on one line."""
+def _signature(asked: Asked, plan: Plan) -> Signature:
+    """Everything that made a number, but the method of its interval."""
     params = [f"{key}:{value}" for key, value in sorted(asked.params.items()) if value != ""]
     policy = [f"dialect:{plan.dialect.name}", f"missing:{plan.missing}", f"confidence:{plan.confidence}"]
-    made = [f"interval:{method or 'none'}", f"cluster:{plan.cluster or 'none'}", f"seed:{plan.seed}"]
     known = [f"range:{plan.range[0]:g},{plan.range[1]:g}"] if plan.range else []
-    return "|".join([asked.metric.name, *params, *policy, *known, *made, f"definitions:{DEFINITIONS}"])
+    drawn = f"cluster:{plan.cluster or 'none'}", f"seed:{plan.seed}", f"definitions:{DEFINITIONS}"
+    return Signature(asked.metric.name, asked.params.get("k"), (*params, *policy, *known), drawn=drawn)
 
 
 def _read(

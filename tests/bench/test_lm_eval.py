@@ -12,6 +12,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from bench.lm_eval_answers import compared, timed
 from bench.lm_eval_commands import Turn, _compared, commands_section
 from bench.lm_eval_report import Measured, Side, page
+from bench.lm_eval_run import with_others
 from bench.lm_eval_tasks import tasks, write_tasks
 from bench.measure import Timing
 from calipers.tasks.lm_eval.groups import Tasks, leaves
@@ -115,3 +116,9 @@ def test_results_that_agree_or_not(ours, wrong):
         return
     with pytest.raises(ValueError, match=wrong):
         _compared({"t": ours}, theirs)
+
+
+def test_the_page_keeps_what_others_write_on_it():
+    before = "# Page\n\nold\n\n## Mine\n\nold\n\n## Of others\n\nkept\n\n## More of others\n\nkept, too\n"
+    found = with_others("# Page\n\nnew\n\n## Mine\n\nnew\n", before)
+    assert found == "# Page\n\nnew\n\n## Mine\n\nnew\n\n## Of others\n\nkept\n\n## More of others\n\nkept, too\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2]))
 
-from bench.lm_eval_run import _kept
+from bench.lm_eval_run import with_others
 from bench.parity.columns import rows
 from bench.parity.compare import compared
 from bench.parity.learn import learned
@@ -17,8 +17,9 @@ from bench.parity.make import repaired
 from bench.parity.model import answer, likelihood, prompt_key
 from bench.parity.one import DIFFERENT, QUIRK, REFUSED, SAME, Outcome
 from bench.parity.quirks import KNOWN, settled
-from bench.parity.report import BEGIN, END, block, told
+from bench.parity.report import END, HEADINGS, block, told
 from bench.parity.sample import SAMPLE
+from bench.parity_run import placed
 from calipers.tasks.lm_eval.config import task_config
 from calipers.tasks.lm_eval.yaml import read_task_file
 
@@ -154,12 +155,15 @@ def test_every_documented_difference_stands_on_the_page():
 def test_the_table_stays_when_the_rest_of_the_page_is_written(monkeypatch):
     monkeypatch.setattr("bench.parity.report.version", lambda name: "0.4.13")
     text = block(outcomes(), "sample", 60, 9.5)
-    assert text.startswith(BEGIN.format(scope="sample"))
+    assert text.startswith(HEADINGS["sample"])
     assert "| `multiple_choice` | 2 | 16 | 32 | 4 | 2 | 0 | 1 | 0 |" in text
     assert "| **all** | 2 | 16 | 32 | 4 | 2 | 0 | 3 | 0 |" in text
     assert "- `d` (other): refused by Calipers: anything else\n" in text
-    assert _kept(f"# Page\n\n{text}\n\nmore\n") == f"\n{text}\n"
     assert text.endswith(END)
+    page = placed(text, "sample", "# Page\n\n## Own\n\nold\n")
+    assert page == f"# Page\n\n## Own\n\nold\n\n{text}\n"
+    assert placed(text, "sample", f"{page}\n## More\n") == f"{page}\n## More\n"
+    assert with_others("# Page\n\n## Own\n\nnew\n", page) == f"# Page\n\n## Own\n\nnew\n\n{text}\n"
 
 
 def test_the_sample_is_sixty_tasks():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 from cli.running import calipers, refused
@@ -146,3 +147,19 @@ def test_what_are_no_four_seeds_is_refused(home, seeds):
     told = refused(*RUN, f"--load-seeds={seeds}", cwd=home)
     assert told.startswith("--load-seeds: is ")
     assert "expected four integers" in told
+
+
+def test_check_loads_under_the_same_seeds(home):
+    (home / "utils.py").write_text(
+        "import random\n\n\ndef process_docs(docs):\n    return [dict(d, choices=['a', 'b'], answer=0) for d in docs]"
+        "[: random.Random(random.random()).randint(2, 7)]\n"
+    )
+    expected = {}
+    for seed in (0, 7, 8):
+        expected[seed] = random.Random(random.Random(seed).random()).randint(2, 7)
+    assert len(set(expected.values())) > 1
+    for seed, count in expected.items():
+        done = calipers("check", "quiz.yaml", "--trust", "--load-seeds", str(seed), cwd=home)
+        assert done.stdout.startswith(f"quiz: multiple_choice, {count} documents,"), done.stderr
+    told = refused("check", "quiz.yaml", "--trust", "--load-seeds", "x", cwd=home)
+    assert told.startswith("--load-seeds: is 'x'; expected four integers")

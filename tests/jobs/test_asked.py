@@ -37,11 +37,24 @@ def test_a_limit_is_kept_as_it_is_meant(given, kept):
     [
         ("top_p=0.9", {"top_p": 0.9}),
         ("a=1, b=two ,c=true,d=False", {"a": 1, "b": "two", "c": True, "d": False}),
+        ("a=TRUE,b=None,c='7',d=\"7\",e='", {"a": True, "b": None, "c": "7", "d": "7", "e": "'"}),
         ('{"stop": ["x", "y"], "n": {"m": 1}}', {"stop": ["x", "y"], "n": {"m": 1}}),
     ],
 )
 def test_gen_kwargs(text, found):
     assert gen_kwargs(text) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "temperature", "tokens"),
+    [
+        ("do_sample=false,temperature=0.8", 0.0, None),  # greedy, whatever temperature stands beside it
+        ("do_sample=true,temperature=0.8,max_new_tokens=9", 0.8, 9),
+    ],
+)
+def test_the_words_of_other_systems_are_our_settings(text, temperature, tokens):
+    (job,), _ = jobs_of(["a"], {"model": ("m/x",), "gen_kwargs": text})
+    assert (job.temperature, job.max_tokens, job.gen_kwargs) == (temperature, tokens, {})
 
 
 @pytest.mark.parametrize("text", ["", "a", "=1", "{a}", "[1]"])

@@ -146,9 +146,10 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_four_seeds_however_they_are_given(value):
     assert setting("ours.yaml: load_seeds", "load_seeds", value) == (1, 2, 3, 4)
     assert setting("ours.yaml: load_seeds", "load_seeds", 7) == (7, 7, 7, 7)
+    assert setting("ours.yaml: load_seeds", "load_seeds", [1, 2, 3]) == (1, 2, 3, 1234)
 
 
-@pytest.mark.parametrize("value", [[1, 2, 3], [1, 2, 3, 0.5], [True, 1, 1, 1], {"random": 1}, "None,1,1,1"])
+@pytest.mark.parametrize("value", [[1, 2], [1, 2, 3, 0.5], [True, 1, 1, 1], {"random": 1}, "None,1,1,1"])
 def test_what_are_no_seeds_is_refused(value):
     with pytest.raises(
         InputError, match=r"^ours\.yaml: load_seeds: is .*; expected four integers >= 0, of random, numpy"

@@ -74,6 +74,14 @@ def test_a_date_goes_into_the_log_as_its_text(home):
             {"max_tokens": 256, "temperature": None, "stop": ("a",), "gen_kwargs": {"top_p": 0.9}},
         ),
         ("{until: a, max_gen_toks: 7}", {"max_tokens": 7, "temperature": 0.0, "stop": ("a",), "gen_kwargs": {}}),
+        (
+            "{until: a, do_sample: false, temperature: 1}",  # greedy, whatever temperature stands beside it
+            {"max_tokens": 256, "temperature": 0.0, "stop": ("a",), "gen_kwargs": {}},
+        ),
+        (
+            "{until: a, max_tokens: 9, max_new_tokens: 8}",
+            {"max_tokens": 8, "temperature": 0.0, "stop": ("a",), "gen_kwargs": {}},
+        ),
         ("{until: [], temperature: '1'}", {"max_tokens": 256, "temperature": 1.0, "stop": (), "gen_kwargs": {}}),
     ],
 )

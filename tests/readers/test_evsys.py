@@ -8,9 +8,9 @@ from readers.given import refused, seen, written
 
 import calipers
 from calipers.errors import InputError
-from calipers.readers.evsys import from_rewards
 from calipers.readers.files import LONGEST_LINE
 from calipers.readers.read import read
+from calipers.readers.rewards import from_rewards
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.table import assemble
 

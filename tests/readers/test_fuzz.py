@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from readers.given import written
 
 from calipers.errors import InputError
-from calipers.readers import evsys, native, table
+from calipers.readers import evsys, native, rewards, table
 from calipers.readers.files import Source
 from calipers.readers.read import read
 from calipers.rollouts.table import assemble
@@ -54,7 +54,7 @@ GOOD = {
 READERS = {
     "native": native.read,
     "evsys_predictions": evsys.read_predictions,
-    "evsys_rewards": lambda source, names, labels, progress: evsys.read_rewards(source, progress),
+    "evsys_rewards": rewards.read_rewards,
     "csv": table.read_csv,
     "parquet": table.read_parquet,
 }

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from readers.given import refused, seen, written
 
 from calipers.errors import InputError, UnknownName
+from calipers.names import FORMATS
 from calipers.readers.files import LONGEST_LINE
-from calipers.readers.read import FORMATS, Input, begin, read
+from calipers.readers.read import Input, begin, read
 
 
 def parquet(frame) -> bytes:
@@ -41,7 +42,7 @@ EXAMPLES = {
 def test_every_format_has_an_example():
     # a results file stands for others, a run and a job are directories, a log names its reward: they have tests of
     # their own
-    assert (*EXAMPLES, "lm_eval_results", "run", "harbor", "inspect") == FORMATS
+    assert (*EXAMPLES, "lm_eval_results", "run", "harbor", "inspect") == tuple(FORMATS.entries)
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress])

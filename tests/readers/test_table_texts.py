@@ -27,10 +27,10 @@ FRAME = pl.DataFrame(
 
 
 def file_of(folder, kind, frame=FRAME):
-    """A file of one of both kinds, its path and its kind."""
+    """A file of one of both kinds, its kind and its path."""
     file = io.BytesIO()
     frame.write_csv(file) if kind == "csv" else frame.write_parquet(file)
-    return written(folder, file.getvalue(), f"rollouts.{kind}"), kind
+    return kind, written(folder, file.getvalue(), f"rollouts.{kind}")
 
 
 def prompts(found):
@@ -101,16 +101,16 @@ def test_names_that_are_patterns_are_names(tmp_path):
 
 def test_packed_files(tmp_path):
     for kind in ("csv", "parquet"):
-        path, _ = file_of(tmp_path, kind)
+        _, path = file_of(tmp_path, kind)
         packed = written(tmp_path, gzip.compress((tmp_path / f"rollouts.{kind}").read_bytes()), f"packed.{kind}")
-        assert list(texts(packed, kind, {}, {"a"})) == list(texts(path, kind, {}, {"a"}))
+        assert list(texts(kind, packed, {}, {"a"})) == list(texts(kind, path, {}, {"a"}))
 
 
 def test_a_file_that_broke_since_its_numbers_were_read(tmp_path):
-    path, _ = file_of(tmp_path, "parquet")
+    _, path = file_of(tmp_path, "parquet")
     whole = (tmp_path / "rollouts.parquet").read_bytes()
     (tmp_path / "rollouts.parquet").write_bytes(whole[:-9])
     with pytest.raises(InputError, match="cannot be read as Parquet"):
-        list(texts(path, "parquet", {}, {"a"}))
+        list(texts("parquet", path, {}, {"a"}))
     with pytest.raises(InputError, match=r"rollouts.csv:2: a quote is opened and never closed"):
-        list(texts(written(tmp_path, 'task,prompt\na,"q', "rollouts.csv"), "csv", {}, {"a"}))
+        list(texts("csv", written(tmp_path, 'task,prompt\na,"q', "rollouts.csv"), {}, {"a"}))

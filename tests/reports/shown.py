@@ -7,7 +7,7 @@ from typing import Any
 from calipers.readers.read import Input
 from calipers.reports.result import Group, Result, Slice
 from calipers.rollouts.ledger import Ledger
-from calipers.stats.estimate import Estimate
+from calipers.stats.estimate import Estimate, Signature
 from calipers.stats.suite import Means, Suite
 from calipers.stats.variance import Split
 
@@ -29,7 +29,10 @@ def estimate(value: float | None = 0.75, **more: Any) -> Estimate:
         "why": None,
         "signature": "pass@{k}|k:3|threshold:1.0|dialect:native",
     }
-    return Estimate(value=value, **{**fields, **more})
+    fields.update(more)
+    metric, *settings = fields.pop("signature").split("|")
+    ks = [int(part[2:]) for part in settings if part.startswith("k:")]
+    return Estimate(value=value, made=Signature(metric, *ks, settings=tuple(settings)), **fields)
 
 
 def ledger(**more: Any) -> Ledger:

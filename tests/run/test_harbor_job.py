@@ -137,7 +137,10 @@ BREAKS = {
     "tampers": ("echo /tmp/evil.so > /etc/ld.so.preload", "tampered"),
     "never ends the tests": ("printf 'sleep 30' > answer.txt", "broke_verifier"),
     "leaves tests without a reward": ("printf 'rm -rf /logs/verifier' > answer.txt", "broke_verifier"),
+    "fills the disk": ("cat /dev/zero > fill", "broke_verifier"),
+    "has the tests fill the disk": ("printf 'cat /dev/zero > fill' > answer.txt", "broke_verifier"),
 }
+SMALL = f"{SLOW}[environment]\nstorage_mb = 8\n"
 
 
 @pytest.mark.parametrize("how", BREAKS)
@@ -146,7 +149,7 @@ def test_an_agent_that_breaks_its_judge_earns_zero(tmp_path, how):
     line, outcome = BREAKS[how]
     tests = f"#!/bin/sh\nif grep -q 42 answer.txt; then echo 1; else sh answer.txt; echo 0; fi > {TO}/reward.txt\n"
     for name in ("first", "second", "third"):
-        write_task(tmp_path / "three", name, tests=tests, toml=SLOW)
+        write_task(tmp_path / "three", name, tests=tests, toml=SMALL)
     agent = f"command:if [ ! -e /tmp/x ] && grep -q right $INSTRUCTION; then printf 42 > answer.txt; else {line}; fi"
     (tmp_path / "three" / "second" / "instruction.md").write_text("Be right.")
     run_here(job(tmp_path / "three", tmp_path / "job", agent, retry=Retry(max_retries=3)))
@@ -155,6 +158,32 @@ def test_an_agent_that_breaks_its_judge_earns_zero(tmp_path, how):
     tries = 1 if outcome == "tampered" else 2
     assert papers == [{"reference": "judged", "tries": tries, "outcome": outcome}] * 2
     assert not (tmp_path / "job" / "_retries").exists()  # it is their result, and not tried again
+
+
+@pytest.mark.parametrize("what", ["workdir", "instruction"])
+def test_an_agent_that_leaves_no_space_for_the_next_step_earns_zero(tmp_path, what):
+    """The first step is judged and worth 1; what the second needs does not fit any more."""
+    place = write_task(tmp_path / "one", "task", toml=f"{SMALL}{STEPS}", tests=f"#!/bin/sh\necho 1 > {TO}/reward.txt\n")
+    for name in ("first", "second"):
+        (place / "steps" / name / "workdir").mkdir(parents=True)
+        (place / "steps" / name / "instruction.md").write_text(f"Do the {name}.")
+    given = "workdir/given" if what == "workdir" else "instruction.md"
+    (place / "steps" / "second" / given).write_bytes(b"0" * (1 << 20))
+    fill = "head -c $(($(df --output=avail -B1 / | tail -1) - 500000)) /dev/zero > fill"
+    run_here(job(tmp_path / "one", tmp_path / "job", f"command:{fill}"))
+    assert outcomes(tmp_path / "job") == ({"broke_verifier": 1}, 0)
+    assert only(tmp_path / "job")["calipers"] == {"reference": "judged", "tries": 2, "outcome": "broke_verifier"}
+
+
+def test_a_step_that_nobody_could_prepare_is_nobodys_fault(tmp_path):
+    place = write_task(tmp_path / "one", "task", toml=STEPS, tests=f"#!/bin/sh\necho 1 > {TO}/reward.txt\n")
+    for name in ("first", "second"):
+        (place / "steps" / name / "workdir").mkdir(parents=True)
+        (place / "steps" / name / "instruction.md").write_text(f"Do the {name}.")
+    (place / "steps" / "second" / "workdir" / "setup.sh").write_text("exit 1\n")
+    run_here(job(tmp_path / "one", tmp_path / "job", "command:true"))
+    assert outcomes(tmp_path / "job")[0] == {"client_failed": 1}
+    assert only(tmp_path / "job")["calipers"] == {"reference": "failed", "tries": 1}
 
 
 def test_tests_that_judge_nobody_are_nobodys_fault(tmp_path):

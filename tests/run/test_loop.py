@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
-import random
-from statistics import median
 
 import pytest
-from run import virtual
-from run.virtual import VirtualLoop
 
 from calipers.errors import ClientError, LogError, VerifierError
 from calipers.run import loop as loop_module
@@ -360,103 +355,3 @@ def test_nothing_owed_is_nothing_done(tmp_path):
     client = Scripted({})
     records, status = run(tmp_path, client, [])
     assert (records, client.calls, status.stopped) == ([], [], "")
-
-
-class Limited:
-    """A model behind a server that takes so many calls a second; it keeps when each rollout was asked and answered."""
-
-    def __init__(self, loop, server, seconds, wait):
-        self.loop, self.server, self.seconds, self.wait = loop, server, seconds, wait
-        self.begun, self.first, self.answered, self.refused = {}, {}, {}, 0
-
-    def ask(self, one):
-        self.begun[one.task.id] = self.loop.now
-        return ask(one)
-
-    async def complete(self, request):
-        self.first.setdefault(request.task, self.loop.now)
-        if not self.server.take(self.loop.now):
-            self.refused += 1
-            await asyncio.sleep(0.01)
-            raise ClientError("HTTP 429", kind="http_429", retry=True, wait=self.wait, slow_down=True)
-        await asyncio.sleep(self.seconds)
-        self.answered[request.task] = self.loop.now
-        return Completion("x")
-
-
-class Nowhere:
-    """A log that holds nothing up: on a scripted clock no disk has a time."""
-
-    behind = False
-
-    def put(self, line):
-        pass
-
-    async def flush(self):
-        pass
-
-
-def limited(server, seconds, wait, tasks=300, concurrency=32):
-    clock = VirtualLoop()
-    client, log, status = Limited(clock, server, seconds, wait), Nowhere(), Status(tasks)
-
-    async def scene():
-        one = Loop(
-            client,
-            {},
-            client.ask,
-            log,
-            dataset="d",
-            model="m",
-            status=status,
-            observer=Nobody(),
-            limits=Limits(concurrency),
-            clock=clock.time,
-            dice=random.Random(0),
-        )
-        await one.run(Owed(i, Task(f"t{i}", "q"), 0) for i in range(tasks))
-
-    virtual.run(clock, scene())
-    return client, status, clock.now - 1000.0
-
-
-def worst(ended, began):
-    """The longest time of all rollouts, in medians."""
-    spans = [ended[task] - began[task] for task in ended]
-    return max(spans) / median(spans)
-
-
-@pytest.mark.parametrize("wait", [None, 1.0])
-@pytest.mark.parametrize("server", [virtual.Bucket, virtual.Sliding, virtual.Fixed])
-class TestTwelveCallsASecond:
-    """Where retries went behind new calls, the first rollouts of a run were its last, 17 to 30 medians later."""
-
-    def test_no_rollout_ends_later_than_twice_the_median_after_its_first_request(self, server, wait):
-        client, status, took = limited(server(12), 3.0, wait)
-        assert status.outcomes == {"missing": 300}  # answered, and nobody judges
-        assert client.refused >= 20  # of the first 32
-        assert worst(client.answered, client.first) <= 2
-        assert took < 300 / 12 * 2
-
-    def test_nor_after_it_was_begun_where_answers_are_quick(self, server, wait):
-        client, status, took = limited(server(12), 0.2, wait)
-        assert status.outcomes == {"missing": 300}  # no try is spent on a server that is known to be busy
-        assert client.refused < 100
-        assert worst(client.answered, client.begun) <= 2
-        assert took < 300 / 12 * 1.6
-
-    def test_rollouts_end_in_the_order_of_the_plan(self, server, wait):
-        """The live number and --until look at the longest settled prefix: it must follow the run."""
-        client, _, _ = limited(server(12), 0.2, wait)
-        order = [int(task[1:]) for task in sorted(client.answered, key=client.answered.__getitem__)]
-        assert max(abs(place - position) for place, position in enumerate(order)) < 32
-
-
-def test_without_a_429_as_many_calls_are_in_flight_as_may_be():
-    class Willing:
-        def take(self, now):
-            return True
-
-    client, _, took = limited(Willing(), 0.5, None)
-    assert client.refused == 0
-    assert took == pytest.approx(0.5 * (1 + math.ceil(299 / 32)))  # the first alone

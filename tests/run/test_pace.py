@@ -158,28 +158,6 @@ def test_without_a_complaint_nothing_is_spaced():
     assert set(begun_at(loop, Pace(2, loop.time), 1000)) == {1000.0}
 
 
-def test_after_a_complaint_calls_follow_as_the_server_took_them():
-    loop = VirtualLoop()
-    pace = Pace(64, loop.time)
-
-    async def scene():
-        for _ in range(12):  # eight of them are taken
-            await pace.enter()
-        for _ in range(4):
-            pace.leave()
-            pace.too_many(0.5)
-        times = []
-        for _ in range(3):
-            await pace.enter()
-            times.append(loop.now - 1000.0)
-        pace.succeeded()
-        await pace.enter()
-        return [*times, loop.now - 1000.0]
-
-    assert run(loop, scene()) == pytest.approx([0.5, 0.625, 0.75, 0.875])  # an answer hastens the next but one
-    assert pace.held == 0
-
-
 def test_a_complaint_that_names_no_time_is_followed_by_longer_and_longer_pauses():
     loop = VirtualLoop()
     pace = Pace(64, loop.time, Longest())

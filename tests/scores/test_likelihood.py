@@ -21,3 +21,7 @@ def test_a_whole_text_by_words_and_by_bytes():
     names = ["bits_per_byte", "word_perplexity", "byte_perplexity"]
     found = score_rolling(-20.0, "naïve café  x\n", names)
     assert found == {"word_perplexity": (-20.0, 4), "byte_perplexity": (-20.0, 16), "bits_per_byte": (-20.0, 16)}
+
+
+def test_the_perplexity_of_whole_texts_is_of_their_log_likelihoods():
+    assert score_rolling(-20.0, "two words", ["perplexity"]) == {"perplexity": -20.0}

@@ -26,6 +26,10 @@ def answers(scorer, *texts):
         ({"type": "regex", "kwargs": {"regex_pattern": r"(\d)", "group_select": -1, "fallback": "?"}}, "1 2 3", "3"),
         ({"type": "regex", "kwargs": {"fallback": "?"}}, "none", "?"),
         ("gen", "as it is ", "as it is "),
+        ("FirstTokenScorer", " b. because", "b."),  # by the names of their classes
+        ("ChoiceMatchScorer", "A or (B)", "B"),
+        ({"type": "RegexExtractionScorer", "kwargs": {"regex_pattern": r"is (\w+)"}}, "it is Paris", "Paris"),
+        ("GenScorer", "as it is ", "as it is "),
     ],
 )
 def test_what_a_scorer_takes_for_the_answer(scorer, text, expected):
@@ -86,3 +90,8 @@ def test_a_scorer_of_ones_own_is_a_class_with_the_two_defaults():
 def test_what_cannot_be_is_refused(asked, error, said):
     with pytest.raises(error, match=said):
         scorings("generate_until", **asked)
+
+
+def test_likelihoods_by_the_name_of_their_scorers_class():
+    (one,) = scorings("multiple_choice", scorer="LLScorer")
+    assert [entry.name for entry in one.metrics] == ["acc", "acc_norm"]

@@ -16,7 +16,7 @@ from calipers.plan import make_plan
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups
 from calipers.stats.curve import pass_curves
-from calipers.stats.estimate import Settings, estimate
+from calipers.stats.estimate import Settings, Signature, estimate
 from calipers.stats.interval import interval
 from calipers.stats.sequence import population
 from calipers.stats.stopped import (
@@ -30,26 +30,35 @@ from calipers.stats.stopped import (
 )
 from calipers.stats.suite import Member, suites
 
+BY = Signature("by", drawn=("seed:0",))
+
 
 def found(values, how="default"):
     settings = Settings(by=Groups.of(np.arange(len(values)), len(values)), interval=how)
-    return estimate(MEAN_REWARD, {"reward": "reward"}, [Column.of(values)], settings, lambda method: f"by:{method}")
+    return estimate(
+        MEAN_REWARD, {"reward": "reward"}, [Column.of(values)], settings, Signature("by", drawn=("seed:0",))
+    )
 
 
 def test_only_a_sequence_is_left_to_a_stopped_run():
     values = [1.0, 0.0, 1.0, 1.0]
     sequence = found(values, "beta_mixture")
-    assert sequence_only(sequence, str) == sequence
+    assert sequence_only(sequence) == sequence
     fixed = found(values)
-    left = sequence_only(fixed, lambda method: f"by:{method}")
+    left = sequence_only(fixed)
     assert (left.value, left.stderr) == (fixed.value, fixed.stderr)
-    assert (left.interval, left.method, left.why, left.signature) == (None, None, NO_SEQUENCE, "by:None")
+    assert (left.interval, left.method, left.why, left.signature) == (
+        None,
+        None,
+        NO_SEQUENCE,
+        "by|interval:none|seed:0",
+    )
 
 
 def test_why_there_is_no_interval_names_none_that_does_not_hold():
-    assert sequence_only(found([1.0, 3.0, 2.0], "beta_mixture"), str).why == NO_RANGE
+    assert sequence_only(found([1.0, 3.0, 2.0], "beta_mixture")).why == NO_RANGE
     one = found([1.0], "beta_mixture")
-    assert sequence_only(one, str).why == one.why == "one task says nothing about others"
+    assert sequence_only(one).why == one.why == "one task says nothing about others"
 
 
 def test_a_mean_over_datasets_has_no_interval_where_a_run_was_stopped():

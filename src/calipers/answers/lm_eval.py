@@ -31,6 +31,7 @@ FILTERS: Final = Index(
     "lm_eval filter",
     {
         "custom": "calipers.answers.lm_eval_filters:custom",
+        "decontaminate": "calipers.answers.lm_eval_filters:decontaminate",
         "format_span": "calipers.answers.lm_eval_spans:format_span",
         "lowercase": "calipers.answers.lm_eval_filters:lowercase",
         "majority_vote": "calipers.answers.lm_eval_filters:majority_vote",

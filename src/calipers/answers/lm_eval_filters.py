@@ -145,6 +145,11 @@ def mapped(*, mapping_dict: Mapping[Any, Any] | None = None, default_value: Any 
     return Each(answer)
 
 
+def decontaminate(*, path: str) -> Select:
+    """Every repeat as it is: lm-evaluation-harness 0.4.13 has this filter without a body, and never reads ``path``."""
+    return noop()
+
+
 def take_first() -> Select:
     """The first repeat alone."""
     return Select(lambda values: [0], alone=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import redirect_stdout
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +15,9 @@ from calipers.cli.group import verbose
 from calipers.cli.output import tell, write
 from calipers.errors import InputError
 from calipers.reports.safe import clean, safe_json
+
+if TYPE_CHECKING:
+    from calipers.jobs.lm_eval import Wanted
 
 FAULT = 1
 
@@ -26,6 +30,18 @@ FAULT = 1
 @click.option("--fix", is_flag=True, help="Bring a dataset's dataset.toml in line with its directory first.")
 @click.option("--registry", metavar="DIR", help="Where org/name@version is looked up.  [default: .calipers/registry]")
 @click.option("--trust", is_flag=True, help="Run code that came with a task (!function).")
+@click.option(
+    "--load-seeds",
+    metavar="N,N,N,N",
+    help="Seeds for loading lm-eval tasks: random, numpy, torch, few-shot.  [default: 0,1234,1234,1234]",
+)
+@click.option(
+    "--default-metrics",
+    type=click.Choice(["release", "guide"]),
+    default="release",
+    show_default=True,
+    help="Metrics of lm-eval tasks that name none: as its release has them, or its guide.",
+)
 @click.option("--concurrency", type=int, metavar="N", default=32, show_default=True, help="Verdicts at once, at most.")
 @click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Of the random texts.")
 @click.option(
@@ -49,6 +65,8 @@ def check(
     fix: bool,
     registry: str | None,
     trust: bool,
+    load_seeds: str | None,
+    default_metrics: str,
     concurrency: int,
     seed: int,
     confidence: float,
@@ -75,7 +93,7 @@ def check(
     named = benchmark not in names() and lm_eval.is_known(benchmark)  # in an installed lm-evaluation-harness
     if include_path or benchmark.endswith((".yaml", ".yml")) or named:
         with redirect_stdout(sys.stderr):  # nor is what a task's own code prints
-            lines = lm_eval.checked(benchmark, lm_eval.Wanted(include_path, trust=trust))
+            lines = lm_eval.checked(benchmark, _wanted(include_path, trust, load_seeds, default_metrics))
         write("".join(f"{clean(line, None)}\n" for line in lines))
         return
     with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
@@ -116,6 +134,14 @@ def check(
         tell(f"note: {clean(note, None)}")
     if test is not None and not test.clean:
         ctx.exit(FAULT)
+
+
+def _wanted(include_path: tuple[str, ...], trust: bool, seeds: str | None, default_metrics: str) -> Wanted:
+    from calipers.jobs import lm_eval
+    from calipers.jobs.config import load_seeds
+
+    asked = lm_eval.Wanted(include_path, trust=trust, default_metrics=default_metrics)
+    return asked if seeds is None else replace(asked, seeds=load_seeds("--load-seeds", seeds))
 
 
 def _checked_numbers(limit: int | None, concurrency: int, confidence: float) -> None:

@@ -55,6 +55,11 @@ asking = _options(
         help="Seeds for loading lm-eval tasks: random, numpy, torch, few-shot.  [default: 0,1234,1234,1234]",
     ),
     click.option(
+        "--default-metrics",
+        type=click.Choice(["release", "guide"]),
+        help="Metrics of lm-eval tasks that name none: as its release has them, or its guide.  [default: release]",
+    ),
+    click.option(
         "--gen-kwargs", metavar="KEY=VALUE,...", help="More settings for the server: top_p=0.9,min_p=0.1, or JSON."
     ),
     click.option(

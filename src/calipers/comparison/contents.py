@@ -15,16 +15,7 @@ from typing import Any
 
 import msgspec
 
-from calipers.readers import (
-    evsys,
-    harbor_texts,
-    inspect_texts,
-    lm_eval,
-    lm_eval_texts,
-    native_texts,
-    nemo_gym_texts,
-    table_texts,
-)
+from calipers.names import FORMATS
 from calipers.readers.read import Input
 from calipers.readers.texts import BAD, Raw, Text
 
@@ -88,23 +79,9 @@ def spoken(value: Any, deepest: int = DEEPEST) -> str | None:
 
 
 def _texts(one: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
-    if one.format == "harbor":
-        yield from harbor_texts.texts(one.path, wanted)
-    if not os.path.isfile(one.path):
-        return
-    if one.format in ("native", "jsonl", "run", "evsys_predictions"):
-        names = {**evsys.NAMES, **columns} if one.format == "evsys_predictions" else columns
-        yield from native_texts.texts(one.path, one.format, names, wanted)
-    elif one.format in ("csv", "parquet"):
-        yield from table_texts.texts(one.path, one.format, columns, wanted)
-    elif one.format == "nemo_gym":
-        yield from nemo_gym_texts.texts(one.path)
-    elif one.format in ("lm_eval_samples", "lm_eval_results"):
-        paths = lm_eval.samples_beside(one.path) if one.format == "lm_eval_results" else [one.path]
-        for path in paths:
-            yield from lm_eval_texts.texts(path)
-    elif one.format == "inspect":
-        yield from inspect_texts.texts(one.path)
+    texts = FORMATS.load(one.format).texts
+    if texts is not None and (os.path.isfile(one.path) or os.path.isdir(one.path)):  # a pipe gives its bytes once
+        yield from texts(one.path, columns, wanted)
 
 
 def _owner(who: Key, keys: Sequence[Key]) -> Key | None:

@@ -14,8 +14,7 @@ import numpy as np
 from calipers.comparison.drawn import METHOD, drawn, resampled_difference
 from calipers.comparison.matter import Matter, Measured
 from calipers.errors import InputError, PluginError
-from calipers.metrics.aggregate import largest, mean, pooled, smallest
-from calipers.metrics.bayes import posterior
+from calipers.metrics.aggregate import largest, mean, smallest
 from calipers.metrics.economics import COST_PER_SOLVED
 from calipers.metrics.metric import Metric, Opaque
 from calipers.metrics.reduce import passed, task_mean
@@ -29,6 +28,8 @@ from calipers.stats.paired import FLOORED_T, NO_COMMON, STRICT, Difference, apar
 from calipers.stats.paired_bootstrap import paired_bootstrap, paired_bootstrap_of_values, ratio
 from calipers.stats.power import PairVariance, pair_variance
 from calipers.stats.sign_flip import sign_flip
+
+_MEANS = ("mean", "posterior", "pooled")  # kinds of intervals whose difference is a mean of task differences
 
 
 class _Sure(TypedDict):
@@ -93,7 +94,7 @@ def reduced_of(matter: Matter, place: int, columns: list[Column]) -> Column:
     metric: Any = asked.metric
     settled = {key: asked.params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
     found: Column = metric.reduce(*columns, by=matter.sides[place].by_task, **settled)
-    if metric.aggregate is posterior:  # a mean over tasks, whose variance is not asked for here
+    if metric.interval == "posterior":  # a mean over tasks, whose variance is not asked for here
         return Column(found.values[:, 0], found.given)
     return found
 
@@ -136,7 +137,7 @@ def _tested(
         return Difference(None, None, None, None, test, 0, why=NO_COMMON)
     if matter.question.anytime:
         return _in_order(metric, matter, pair, there, units)
-    if test == METHOD or metric.aggregate not in (mean, posterior, pooled):
+    if test == METHOD or metric.interval not in _MEANS:
         return _bootstrapped(metric, matter, pair, units)
     with np.errstate(invalid="ignore"):
         pulls = rate_units(second, first, units) if first.ndim > 1 else units_of(second - first, None, units)
@@ -161,13 +162,13 @@ def _in_order(
     order = matter.common.order
     order = (np.cumsum(there) - 1)[order[there[order]]]  # places among the tasks that are there
     first, second = (side[order] for side in pair)
-    uneven = metric.aggregate is pooled and any(len(np.unique(side[:, 1])) > 1 for side in pair)
-    if uneven or metric.aggregate not in (mean, posterior, pooled):
+    uneven = metric.interval == "pooled" and any(len(np.unique(side[:, 1])) > 1 for side in pair)
+    if uneven or metric.interval not in _MEANS:
         ends = _value(metric, matter, first), _value(metric, matter, second)
         value = None if ends[0] is None or ends[1] is None else ends[1] - ends[0]
         count = len(first) if units is None else len(np.unique(units))
         return Difference(value, None, None, None, BETTING, count, why=UNEVEN if uneven else NO_MEAN)
-    if metric.aggregate is pooled:
+    if metric.interval == "pooled":
         first, second = (side[:, 0] / side[:, 1] for side in (first, second))
     return anytime(
         apart(second, first),
@@ -180,9 +181,9 @@ def _in_order(
 def _bootstrapped(metric: Metric, matter: Matter, pair: tuple[Floats, Floats], units: Ints | None) -> Difference:
     first, second = pair
     sure = _Sure(confidence=matter.confidence, seed=matter.seed)
-    if metric.aggregate is pooled:
+    if metric.interval == "pooled":
         return resampled_difference(paired_bootstrap(second, first, ratio, units, **sure))
-    if metric.aggregate in (mean, posterior):
+    if metric.interval in ("mean", "posterior"):
         one, two = (np.stack([side, np.ones(len(side))], axis=1) for side in pair)
         return resampled_difference(paired_bootstrap(two, one, ratio, units, **sure))
     aggregate = partial(metric.aggregate, **{key: matter.both.first.params[key] for key in metric.aggregated})
@@ -198,7 +199,7 @@ def _bootstrapped(metric: Metric, matter: Matter, pair: tuple[Floats, Floats], u
 def _value(metric: Metric, matter: Matter, values: Floats) -> float | None:
     if not len(values):
         return None
-    if metric.aggregate is posterior:
+    if metric.interval == "posterior":
         found = float(mean(values))
     else:
         found = float(metric.aggregate(values, **{key: matter.both.first.params[key] for key in metric.aggregated}))
@@ -221,7 +222,7 @@ def _limits(metric: Metric, matter: Matter) -> tuple[float, float] | None:
 
 def _task_values(metric: Metric, reduced: tuple[Column, Column]) -> tuple[Floats, Floats] | None:
     """Each task's value in both runs, where it has one of its own, [T] each."""
-    if metric.aggregate is pooled:
+    if metric.interval == "pooled":
         one, two = (side.values[:, 0] / np.maximum(side.values[:, 1], 1.0) for side in reduced)
         return one, two
     return None if reduced[0].values.ndim > 1 else (reduced[0].values, reduced[1].values)

@@ -18,8 +18,6 @@ from calipers.comparison.measure import measure, reduced_of, tested
 from calipers.comparison.question import Question
 from calipers.dialects.dialect import Asked
 from calipers.errors import InputError
-from calipers.metrics.aggregate import mean, pooled
-from calipers.metrics.bayes import posterior
 from calipers.metrics.metric import UNIT, Metric
 from calipers.plan import Plan
 from calipers.reports.compare import Finding, Tipping
@@ -107,7 +105,7 @@ def with_missing(found: Finding, matter: Matter, tests: int) -> Finding:
         return found
     bottom, top = ends_of(matter.question.plan)
     ends = [filled_matter(matter, top, bottom), filled_matter(matter, bottom, top)]
-    able = isinstance(matter.both.first.metric, Metric) and matter.both.first.metric.aggregate in _TESTED
+    able = isinstance(matter.both.first.metric, Metric) and matter.both.first.metric.interval in _TESTED
     try:
         low, high = (measure(end).difference for end in ends)
     except InputError:  # McNemar's test of what filled rollouts make more than one pass or fail a task
@@ -126,7 +124,7 @@ def with_missing(found: Finding, matter: Matter, tests: int) -> Finding:
     return replace(found, worst_verdict=word, tipping=_tipping(matter, gaps, sign, level))
 
 
-_TESTED: Final = (mean, posterior, pooled)
+_TESTED: Final = ("mean", "posterior", "pooled")
 
 
 def _by_default(matter: Matter) -> Matter:

@@ -65,6 +65,6 @@ def may_have_table(source: Any) -> bool:
         return False
     try:
         with Source(path) as file:
-            return found_format(file) in FORMATS
+            return found_format(file).name in FORMATS
     except InputError:  # the reader says it better
         return False

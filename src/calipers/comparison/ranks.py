@@ -14,7 +14,6 @@ from calipers.comparison.reads import columns_of, of_both
 from calipers.comparison.runs import Meeting
 from calipers.dialects.dialect import Asked
 from calipers.errors import InputError
-from calipers.metrics.aggregate import mean, pooled
 from calipers.metrics.metric import Metric
 from calipers.reports.compare import Place, Ranks
 from calipers.rollouts.column import Bools, Column, Floats, Ints
@@ -66,7 +65,7 @@ def _of_all(meeting: Meeting, question: Question) -> dict[str, list[Asked]]:
         for text, asked in found.items()
         if len(asked) == len(meeting.parts)
         and isinstance(asked[0].metric, Metric)
-        and asked[0].metric.aggregate in (mean, pooled)
+        and asked[0].metric.is_mean
         and asked[0].metric.higher_is_better is not None
     }
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from calipers.comparison.contents import Key, Said, contents
 from calipers.comparison.samples import table_of
-from calipers.comparison.unlike import Papers, papers
+from calipers.comparison.unlike import Digests, Papers, papers
 from calipers.comparison.values import Table
+from calipers.names import FORMATS
 from calipers.pipeline import Progress, Source, read
-from calipers.readers.harbor_part import HarborPart
 from calipers.readers.read import Input, begin
 from calipers.rollouts.part import Part
 from calipers.rollouts.table import Rollouts
@@ -23,7 +23,7 @@ class Side:
 
     path: str  # what it is called; "" for a table
     rollouts: Rollouts
-    parts: Sequence[Part]
+    digests: Digests
     columns: Mapping[str, str]
     hashed: Callable[[], list[Input]]  # the files, once they are hashed
     known: list[dict[Key, Said]] = field(default_factory=list)  # what was asked before
@@ -41,7 +41,7 @@ class Side:
 
     def papers(self, dataset: str | None) -> Papers:
         """How the run on a dataset was made, as far as the files say."""
-        return papers(self.hashed(), self.parts, dataset)
+        return papers(self.hashed(), self.digests, dataset)
 
     def table(self, key: Key) -> Table:
         """What its documents keep for the numbers of lm-evaluation-harness' table of a group; read once."""
@@ -52,7 +52,7 @@ class Side:
     @property
     def documented(self) -> bool:
         """Whether its records carry the hash of the document each task is made of."""
-        return any(one.format in ("lm_eval_samples", "lm_eval_results") for one in self.hashed())
+        return any(FORMATS.load(one.format).has_documents for one in self.hashed())
 
 
 def opened(source: Source, columns: Mapping[str, str], labels: Collection[str], progress: Progress | None) -> Side:
@@ -70,6 +70,6 @@ def opened(source: Source, columns: Mapping[str, str], labels: Collection[str], 
                     known.append(inputs())
                 return known[0]
 
-            trials = [part for part in parts if isinstance(part, HarborPart)]  # the others would hold all rows twice
-            return Side(" ".join(paths), rollouts, trials, columns, hashed)
-    return Side("", read(source, columns=columns, labels=labels), [], columns, list)
+            digests = {key: digest for part in parts for key, digest in part.digests.items()}
+            return Side(" ".join(paths), rollouts, digests, columns, hashed)
+    return Side("", read(source, columns=columns, labels=labels), {}, columns, list)

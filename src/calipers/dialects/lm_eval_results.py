@@ -26,7 +26,7 @@ class Ran:
     """A task that was run: what it is, what it came to, and the hash of its samples."""
 
     config: TaskConfig
-    source: str  # the path of its file, or inline
+    source: str  # the path of its file, or inline; "": not told
     scores: TaskScores
     documents: int  # there are
     asked: int  # were asked
@@ -130,7 +130,8 @@ def _agreed(members: Sequence[Mapping[str, bool | None]]) -> dict[str, bool | No
 def _config(one: Ran) -> dict[str, Any]:
     told = replace(one.config, tag=None, num_fewshot=one.config.num_fewshot or 0)  # a tag only selects
     config = _shown(told.dumped())
-    return {**config, "metadata": {**(config.get("metadata") or {}), "config_source": one.source}}
+    source = {"config_source": one.source} if one.source else {}
+    return {**config, "metadata": {**(config.get("metadata") or {}), **source}}
 
 
 def _shown(value: Any, key: str = "") -> Any:

@@ -115,8 +115,8 @@ def answered(task: LoadedTask, resps: Mapping[int, Sequence[Sequence[Any]]]) -> 
     for number, held in resps.items():
         doc = task.docs[number]
         choices = task.choices(doc, number)
-        if task.config.output_type == GENERATION:
-            own = task.config.process_results is not None
+        if task.own is not None or task.config.output_type == GENERATION:
+            own = task.own is not None or task.config.process_results is not None
             target = task.target(doc, number) if own else gold(task, number, doc)
         else:
             target = target_of(task, number)

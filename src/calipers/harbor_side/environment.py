@@ -53,8 +53,9 @@ class RoomEnvironment(BaseEnvironment):
     async def start(self, force_build: bool) -> None:
         """Make the room; it sees neither the dataset nor the job."""
         hidden = [self.environment_dir.parent.parent, self.trial_paths.trial_dir.parent]
-        wanted = self.task_env_config.memory_mb
-        self._room = Room(hidden=hidden, network=not self._network_disabled, memory=wanted)
+        wanted = self.task_env_config
+        network = not self._network_disabled
+        self._room = Room(hidden=hidden, network=network, memory=wanted.memory_mb, files=wanted.storage_mb)
         await asyncio.to_thread(self._room.start)
         await asyncio.to_thread(self._room.furnish, self.environment_dir, self._recipe)
 

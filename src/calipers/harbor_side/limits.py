@@ -37,8 +37,9 @@ def memory_mb(wanted: int | None = None) -> int:
 
 
 def files_mb(wanted: int | None = None) -> int:
-    """Megabytes of files of a room, which lie in memory: as wanted, else an eighth of the machine's or less."""
-    return wanted or min(FILES_MB, _machine_mb() // 8)
+    """Megabytes of files of a room, which lie in memory: as wanted, but no more than an eighth of the machine's."""
+    most = min(FILES_MB, _machine_mb() // 8)
+    return min(wanted, most) if wanted else most
 
 
 def own_numbers() -> bool:

@@ -18,10 +18,12 @@ from calipers.jobs.job import Job
 from calipers.tasks.store import names
 
 COMMAND_LINE = "command line"
+_SAID = {"true": "true", "false": "false", "none": "null"}  # in any case, as JSON says it
 LIFTED = {  # what --gen-kwargs may say of our own settings, in the names of other systems
     "temperature": "temperature",
     "max_tokens": "max_tokens",
     "max_gen_toks": "max_tokens",
+    "max_new_tokens": "max_tokens",
     "stop": "stop",
     "until": "stop",
 }
@@ -114,7 +116,7 @@ def _told(given: Mapping[str, Any]) -> Settings:
     if "gen_kwargs" in told:
         extra = gen_kwargs(told["gen_kwargs"])
         if extra.pop("do_sample", None) is False:  # lm-evaluation-harness' word for temperature 0
-            extra.setdefault("temperature", 0.0)
+            extra["temperature"] = 0.0
         lifted = {LIFTED[key]: extra.pop(key) for key in list(extra) if key in LIFTED}
         if isinstance(lifted.get("stop"), str):
             lifted["stop"] = (lifted["stop"],)
@@ -125,8 +127,10 @@ def _told(given: Mapping[str, Any]) -> Settings:
 def gen_kwargs(text: str) -> dict[str, Any]:
     """``key=value,...`` or a JSON object; a value is JSON where it can be, else text.
 
-    >>> gen_kwargs("top_p=0.9,do_sample=true,mode=fast")
-    {'top_p': 0.9, 'do_sample': True, 'mode': 'fast'}
+    As in lm-evaluation-harness, true, false and none are written in any case, and quotes of either kind make a text.
+
+    >>> gen_kwargs("top_p=0.9,do_sample=true,mode=fast,revision='7'")
+    {'top_p': 0.9, 'do_sample': True, 'mode': 'fast', 'revision': '7'}
     """
     if text.lstrip().startswith("{"):
         try:
@@ -140,8 +144,14 @@ def gen_kwargs(text: str) -> dict[str, Any]:
         key, equals, value = (side.strip() for side in pair.partition("="))
         if not (key and equals):
             raise InputError.at("--gen-kwargs", f"{pair!r} cannot be read", "expected KEY=VALUE, such as top_p=0.9")
-        try:
-            found[key] = msgspec.json.decode({"True": "true", "False": "false"}.get(value, value))
-        except msgspec.DecodeError:
-            found[key] = value
+        found[key] = _read(value)
     return found
+
+
+def _read(value: str) -> Any:
+    if len(value) > 1 and value[0] == value[-1] == "'":
+        return value[1:-1]
+    try:
+        return msgspec.json.decode(_SAID.get(value.lower(), value))
+    except msgspec.DecodeError:
+        return value

@@ -27,7 +27,7 @@ from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.jobs.job import Job
 from calipers.names import CLIENTS
 from calipers.run.client import Price
-from calipers.tasks.lm_eval.seeds import MOST, Seeds
+from calipers.tasks.lm_eval.seeds import LOAD_SEEDS, MOST, Seeds
 
 Settings = dict[str, Any]
 """Values of a `Job` by name; ``benchmark`` and ``model`` are lists."""
@@ -169,17 +169,17 @@ def price(place: str, value: Any) -> Price:
 
 
 def load_seeds(place: str, value: Any) -> Seeds:
-    """Four seeds, ``0,1234,1234,1234`` or a list; one alone is all four, as in lm-evaluation-harness.
+    """Four seeds, ``0,1234,1234,1234`` or a list; one alone is all four, and three leave the last as it is.
 
-    >>> load_seeds("--load-seeds", "7")
-    (7, 7, 7, 7)
+    >>> load_seeds("--load-seeds", "7"), load_seeds("--load-seeds", "1,2,3")
+    ((7, 7, 7, 7), (1, 2, 3, 1234))
     """
     parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
     try:
         found = [int(part) if isinstance(part, str) else part for part in parts]
     except ValueError:
         found = []
-    found = found * 4 if len(found) == 1 else found
+    found = found * 4 if len(found) == 1 else [*found, LOAD_SEEDS[3]] if len(found) == 3 else found
     if len(found) != 4 or not all(type(one) is int and 0 <= one < MOST for one in found):
         right = "expected four integers >= 0, of random, numpy, torch and the few-shot examples: 0,1234,1234,1234"
         raise InputError.at(place, f"is {_shown(value)}", right)

@@ -13,7 +13,7 @@ from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.metrics.reduce import task_mean
 from calipers.pipeline import quietly, score_rollouts
 from calipers.plan import Plan, make_plan
-from calipers.readers.evsys import from_rewards
+from calipers.readers.rewards import from_rewards
 from calipers.readers.trajectories import TrajectoryGroup, from_groups
 from calipers.reports.result import Result
 from calipers.rollouts.part import Labels

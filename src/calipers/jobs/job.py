@@ -39,6 +39,9 @@ class Job:
     system_instruction: str | None = None  # words before its description
     trust: bool = False  # run code that came with the data
     load_seeds: Seeds = LOAD_SEEDS  # under which it is loaded
+    default_metrics: Literal["release", "guide"] = (
+        "release"  # where it names none: by lm-evaluation-harness, or its guide
+    )
     # how it is reached
     base_url: str | None = None
     same_model: bool = False  # go on with a run that began at another endpoint

@@ -15,18 +15,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from calipers.errors import InputError, UnknownName
 from calipers.jobs.job import Job
 from calipers.jobs.lm_eval_chat import manner
+from calipers.jobs.lm_eval_class import judge_class
+from calipers.jobs.lm_eval_guide import with_guide_metrics
 from calipers.jobs.lm_eval_judge import VERIFIER, judge
 from calipers.jobs.lm_eval_likelihood import judge_likelihoods
+from calipers.jobs.lm_eval_sampling import sampling
 from calipers.jobs.lm_eval_suite import suite
 from calipers.names import DIALECTS
 from calipers.reports.figures import counted
 from calipers.run.verifiers.foreign import ObjectVerifier
 from calipers.scores.entries import GENERATION
+from calipers.tasks.lm_eval.class_tasks import load_class
 from calipers.tasks.lm_eval.config import TaskConfig
 from calipers.tasks.lm_eval.functions import rewind
 from calipers.tasks.lm_eval.groups import Group, Leaf, Node, Tasks, installed, leaves
@@ -35,9 +39,6 @@ from calipers.tasks.lm_eval.loaded import LoadedTask, load_task, trusted
 from calipers.tasks.lm_eval.seeds import LOAD_SEEDS, Seeds, seeded
 from calipers.tasks.lm_eval.turns import PLAIN, Manner
 from calipers.tasks.task import Suite
-
-MOST_TOKENS: Final = 256  # of a completion, where a task does not say: lm-evaluation-harness' own
-DROPPED: Final = ("do_sample",)  # of generation_kwargs: says nothing to a server that temperature does not
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,13 @@ class Wanted:
     samples: int | None = None  # of a document; None: as the task says
     seeds: Seeds = LOAD_SEEDS
     manner: Manner = PLAIN  # how its prompts are written
+    default_metrics: str = "release"  # of a task that names none; or those of the guide
 
 
 def wanted(job: Job) -> Wanted:
     """What a job says of its task."""
     told = job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples
-    return Wanted(*told, seeds=job.load_seeds, manner=manner(job))
+    return Wanted(*told, seeds=job.load_seeds, manner=manner(job), default_metrics=job.default_metrics)
 
 
 def is_task_file(path: str) -> bool:
@@ -127,30 +129,12 @@ def _runs(leaf: Leaf) -> bool:
 
 def _asking(leaf: Leaf) -> dict[str, Any]:
     """How a task's documents are asked, in our words."""
+    if leaf.code is not None:  # what a class asks is known once it is made, and may be likelihoods
+        return {"samples": leaf.config.repeats, "api": "completions"}
     if leaf.config.output_type != GENERATION:
         return {"samples": 1, "api": "completions"}  # a chat says nothing of the likelihood of its prompt
-    return {**_sampling(leaf), "samples": leaf.config.repeats}
-
-
-def _sampling(leaf: Leaf) -> dict[str, Any]:
-    """A task's ``generation_kwargs`` in our words; greedy unless it samples."""
-    place, given = leaf.file.place("generation_kwargs"), dict(leaf.config.generation_kwargs or {})
-    until, most = given.pop("until", None), given.pop("max_gen_toks", MOST_TOKENS)
-    stops = [] if until is None else [until] if isinstance(until, str) else until
-    if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise InputError.at(f"{place}.until", f"is {until!r}", "expected a text or a list of texts")
-    if not isinstance(most, int) or most < 1:
-        raise InputError.at(f"{place}.max_gen_toks", f"is {most!r}", "expected an integer >= 1")
-    temperature = given.pop("temperature", None)
-    if temperature is None and given.get("do_sample") is not True:
-        temperature = 0.0
-    extra = {key: value for key, value in given.items() if key not in DROPPED}
-    return {
-        "max_tokens": most,
-        "temperature": temperature,
-        "stop": tuple(stop for stop in stops if stop),  # a server that stops at nothing says nothing
-        "gen_kwargs": extra,
-    }
+    told = sampling(leaf.config.generation_kwargs or {}, leaf.file.place("generation_kwargs"))
+    return {**told, "samples": leaf.config.repeats}
 
 
 class Loaded:
@@ -166,7 +150,7 @@ class Loaded:
             raise InputError.at(asked, f"no task {name!r} in it", "expected the one that was planned")
         key = asked, name, replace(wanted, predict_only=False, samples=None)  # neither changes the documents
         if key in self._held:
-            return replace(self._held[key], config=_configured(leaf, wanted))
+            return replace(self._held[key], config=_again(self._held[key], leaf, wanted))
         self._held[key] = load(leaf, wanted)
         return self._held[key]
 
@@ -184,13 +168,42 @@ def prepared(
     made = suite(task, scored=not wanted.predict_only)
     if wanted.predict_only:
         return made, {}
+    if task.own is not None:
+        return made, {VERIFIER: judge_class(task)}
     return made, {VERIFIER: (judge if task.config.output_type == GENERATION else judge_likelihoods)(task)}
 
 
 def load(leaf: Leaf, wanted: Wanted) -> LoadedTask:
     """A task with its documents, as the command wants it."""
+    if leaf.code is not None:
+        return _class(leaf, wanted)
     task = load_task(_configured(leaf, wanted), leaf.file, seeds=wanted.seeds, trust=wanted.trust)
     return replace(task, manner=wanted.manner)
+
+
+def _class(leaf: Leaf, wanted: Wanted) -> LoadedTask:
+    """A task that is a Python class, made and with its documents."""
+
+    def count(own: int | None) -> int:
+        return shots(replace(leaf.config, num_fewshot=own), wanted.num_fewshot)
+
+    with seeded(wanted.seeds):
+        own = load_class(leaf.code, leaf.file, wanted.seeds, count, wanted.samples, trust=wanted.trust)
+    config = _scored(own.config, wanted)
+    return LoadedTask(
+        config, leaf.file, own.docs, (), tuple(own.docs[0]), manner=wanted.manner, seeds=wanted.seeds, own=own
+    )
+
+
+def _again(task: LoadedTask, leaf: Leaf, wanted: Wanted) -> TaskConfig:
+    """The configuration of a task that is loaded already, as another command wants it."""
+    if task.own is None:
+        return _configured(leaf, wanted)
+    return _scored(replace(task.own.config, repeats=wanted.samples or leaf.config.repeats), wanted)
+
+
+def _scored(config: TaskConfig, wanted: Wanted) -> TaskConfig:
+    return replace(config, metric_list=[{"metric": "bypass"}]) if wanted.predict_only else config
 
 
 def _configured(leaf: Leaf, wanted: Wanted) -> TaskConfig:
@@ -198,10 +211,12 @@ def _configured(leaf: Leaf, wanted: Wanted) -> TaskConfig:
     asked = wanted.samples if leaf.config.output_type == GENERATION else None
     repeats = asked or leaf.config.repeats
     config = replace(leaf.config, num_fewshot=shots(leaf.config, wanted.num_fewshot), repeats=repeats)
+    if wanted.default_metrics == "guide" and not wanted.predict_only:
+        config = with_guide_metrics(config, leaf.file)
     with seeded(wanted.seeds):  # a module may draw while it is imported
         config = trusted(config, leaf.file, trust=wanted.trust, scored=not wanted.predict_only)
         rewind()
-    return replace(config, metric_list=[{"metric": "bypass"}]) if wanted.predict_only else config
+    return _scored(config, wanted)
 
 
 def shots(config: TaskConfig, asked: int | None) -> int:
@@ -216,13 +231,15 @@ def groups(nodes: Sequence[Node]) -> list[Group]:
 
 def checked(asked: str, wanted: Wanted) -> list[str]:
     """What can be right or wrong about a task file before a model is asked: a line for each task, and its notes."""
-    scored = not wanted.predict_only
     every = leaves(found(asked, wanted))
-    return [line for leaf in every if _runs(leaf) for line in _lines(suite(load(leaf, wanted), scored=scored), leaf)]
+    return [line for leaf in every if _runs(leaf) for line in _lines(load(leaf, wanted), leaf, wanted)]
 
 
-def _lines(made: Suite, leaf: Leaf) -> list[str]:
-    shots, repeats = leaf.config.num_fewshot or 0, leaf.config.repeats
+def _lines(task: LoadedTask, leaf: Leaf, wanted: Wanted) -> list[str]:
+    made = suite(task, scored=not wanted.predict_only)
+    config = leaf.config if task.own is None else task.own.config
+    kind = config.output_type if task.own is None else f"class {task.own.name}"
+    shots, repeats = config.num_fewshot or 0, config.repeats
     sizes = [counted(len(made.tasks), "document"), counted(repeats, "repeat"), counted(shots, "example")]
-    told = f"{leaf.name}: {leaf.config.output_type}, {', '.join(sizes)}"
+    told = f"{leaf.name}: {kind}, {', '.join(sizes)}"
     return [told, *(f"note: {note}" for note in made.notes)]

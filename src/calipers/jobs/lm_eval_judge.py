@@ -20,7 +20,7 @@ from calipers.metrics.lm_eval import NAMES, aggregate
 from calipers.run.client import Completion
 from calipers.run.verifier import Verdict, Verifier
 from calipers.run.verifiers.foreign import ObjectVerifier
-from calipers.scores.entries import Entry
+from calipers.scores.entries import GENERATION, Entry
 from calipers.scores.generate import process, score_answer
 from calipers.scores.scorers import Scoring, metrics_of, scorer_of, scorings
 from calipers.tasks.lm_eval.config import TaskConfig
@@ -39,6 +39,9 @@ def judge(task: LoadedTask) -> ObjectVerifier:
 def scoring(task: LoadedTask) -> list[Scoring]:
     """The pipelines of a task and their metrics, every name in them found and every setting checked."""
     config, file = task.config, task.file
+    if task.own is not None and not config.metric_list:
+        own, place = task.own.metrics, file.place("class")
+        return scorings(GENERATION, filter_list=config.filter_list, metric_list=own, scored=False, place=place)
     scored = config.process_results is None
     for number, entry in enumerate(config.filter_list or ()):
         here = f"{file.place('filter_list')}[{number}]"

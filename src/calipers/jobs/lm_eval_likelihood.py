@@ -41,6 +41,10 @@ def asking(client: Client, job: Job, suite: Suite) -> Client:
 
     Stored completions hold the likelihoods already.
     """
+    if "class" in suite.metadata["lm_eval"]:
+        from calipers.jobs.lm_eval_class import asking as asking_class
+
+        return asking_class(client, job, suite)
     written = suite.metadata["lm_eval"]["config"]["output_type"] == GENERATION
     check_model(job, written=written)
     if written:
@@ -74,7 +78,7 @@ def doubts(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
     InputError for a target or a choice that it would stumble over, or count from the end.
     """
     kind = task.config.output_type
-    if kind == GENERATION or task.config.process_results is not None or not plan:
+    if kind == GENERATION or task.config.process_results is not None or task.own is not None or not plan:
         return
     known = [entry for one in plan for entry in one.metrics if entry.name not in NEWER]
     for name in dict.fromkeys(passed_by(known, kind)):

@@ -15,6 +15,7 @@ import msgspec
 from calipers.comparison.values import Document, Summed
 from calipers.dialects.lm_eval_scoring import TaskScores, Way, answered, score_documents
 from calipers.errors import InputError
+from calipers.jobs import lm_eval_class
 from calipers.jobs.lm_eval_chat import shown
 from calipers.jobs.lm_eval_judge import scoring
 from calipers.jobs.lm_eval_likelihood import responses_of
@@ -47,11 +48,16 @@ def score_run(task: LoadedTask, log: Path, repeats: int) -> Scored:
     full = {number: said[:repeats] for number, said in sorted(held.items()) if len(said) >= repeats}
     if not full:
         raise InputError.at(str(log), "no document was answered in full", f"expected {repeats} completions of one")
-    several: dict[int, list[list[Any]]] = {
-        number: [said] if kind == GENERATION else responses_of(kind, read_back(said[0]))
-        for number, said in full.items()
-    }
-    way = Way(kind, task.multiple_targets, task.config.process_results)
+    several: dict[int, list[list[Any]]]
+    if task.own is not None:
+        several = {number: lm_eval_class.responses_of(task, number, said) for number, said in full.items()}
+        way = lm_eval_class.way(task)
+    else:
+        several = {
+            number: [said] if kind == GENERATION else responses_of(kind, read_back(said[0]))
+            for number, said in full.items()
+        }
+        way = Way(kind, task.multiple_targets, task.config.process_results)
     scores = score_documents(answered(task, several), scoring(task), way)
     return Scored(task, several, scores, [number for number in held if number not in full])
 

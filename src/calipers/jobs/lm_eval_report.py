@@ -184,6 +184,8 @@ def _groups(parts: Sequence[Part]) -> Iterator[tuple[Group, set[str]]]:
 def _ran(one: Part) -> Ran:
     task, scored = one.scored.task, one.scored
     source = task.file.path.name if task.file.path else "inline"
+    if task.own is not None:
+        source = ""  # a class says itself what is known of it
     return Ran(task.config, source, scored.scores, len(task.docs), len(scored.responses), numbers=one.numbers)
 
 

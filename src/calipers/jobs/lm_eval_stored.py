@@ -24,7 +24,7 @@ from calipers.tasks.lm_eval.seeds import LOAD_SEEDS
 
 KEPT = (
     *("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "load_seeds", "confidence", "seed"),
-    *("apply_chat_template", "fewshot_as_multiturn", "system_instruction"),
+    *("apply_chat_template", "fewshot_as_multiturn", "system_instruction", "default_metrics"),
 )
 
 

@@ -13,10 +13,12 @@ from typing import Any
 import msgspec
 
 from calipers.dialects.lm_eval_scoring import target_of
+from calipers.jobs.lm_eval_class import parts, tried
 from calipers.jobs.lm_eval_documents import document_hashes
 from calipers.jobs.lm_eval_judge import VERIFIER, scoring
 from calipers.jobs.lm_eval_likelihood import doubts, texts
 from calipers.run.likelihood import as_prompt
+from calipers.run.mixed import as_prompt as parts_as_prompt
 from calipers.scores.entries import GENERATION
 from calipers.tasks.lm_eval.config import TaskConfig
 from calipers.tasks.lm_eval.functions import functions_in
@@ -50,13 +52,20 @@ def _suite(task: LoadedTask, scored: bool) -> Suite:
     path = task.file.path
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
     return Suite(
-        str(task.config.task), tasks, {"lm_eval": described(task)}, path, sha256, [*_unused(task), *doubts(task, plan)]
+        str(task.config.task),
+        tasks,
+        {"lm_eval": described(task)},
+        path,
+        sha256,
+        [*_unused(task), *doubts(task, plan), *tried(task, plan)],
     )
 
 
 def _prompts(task: LoadedTask) -> Iterator[tuple[int, Prompt]]:
     """Each document's number, and what the model is given: a text, or the texts whose likelihoods are asked for."""
-    if task.config.output_type == GENERATION:
+    if task.own is not None:
+        yield from ((number, parts_as_prompt(held)) for number, held in parts(task))
+    elif task.config.output_type == GENERATION:
         yield from ((one.doc_id, one.args[0]) for one in requests(task, Asking()))
     else:
         yield from ((number, as_prompt(held)) for number, held in texts(task))
@@ -64,12 +73,16 @@ def _prompts(task: LoadedTask) -> Iterator[tuple[int, Prompt]]:
 
 def _gold(task: LoadedTask, number: int) -> Any:
     doc = task.docs[number]
+    if task.own is not None:
+        return task.target(doc, number)
     if task.config.output_type != GENERATION:
         return target_of(task, number)
     return gold(task, number, doc) if task.config.process_results is None else task.target(doc, number)
 
 
 def _unused(task: LoadedTask) -> Iterator[str]:
+    if task.own is not None:
+        return
     if task.config.fewshot_config.fewshot_indices:
         place = task.file.place("fewshot_config")
         yield f"{place}.fewshot_indices: not used, as lm-evaluation-harness 0.4.13 does not use it"
@@ -78,6 +91,10 @@ def _unused(task: LoadedTask) -> Iterator[str]:
         more = "a document may be an example in its own prompt, answer included, as in lm-evaluation-harness"
         yield f"{task.file.place('num_fewshot')}: {told}, and {more}; set fewshot_split to another split to prevent it"
     inside = task.file.place("filter_list")
+    for number, one in enumerate(task.config.filter_list or ()):
+        if any(step["function"] == "decontaminate" for step in one["filter"]):
+            why = "lm-evaluation-harness 0.4.13 has no code for it"
+            yield f"{inside}[{number}]: decontaminate keeps every response: {why}"
     pipelines = [(one.get("metric_list"), f"{inside}[{n}]") for n, one in enumerate(task.config.filter_list or ())]
     for listed, place in [(task.config.metric_list, task.file.place("metric_list")), *pipelines]:
         names = [one.get("metric") for one in listed or ()]
@@ -102,6 +119,7 @@ def described(task: LoadedTask) -> dict[str, Any]:
     config: dict[str, Any] = plain(task.config.dumped())
     return {
         "config": config,
+        **({} if task.own is None else {"class": task.own.name}),
         "multiple_targets": task.multiple_targets,
         "documents": len(task.docs),
         "document_hashes": document_hashes(task),

@@ -23,7 +23,7 @@ from calipers.reports.safe import clean
 from calipers.rollouts.column import Bools
 from calipers.rollouts.record import CODE
 from calipers.rollouts.table import Rollouts
-from calipers.stats.estimate import Estimate
+from calipers.stats.estimate import Estimate, Signature
 
 MOST_VALUES: Final = 1000
 LONGEST_NAME: Final = 200
@@ -138,6 +138,7 @@ def _estimate(script: Script, name: str, found: Any, part: Rollouts) -> Estimate
     seen = finished(part)
     tasks = int(np.count_nonzero(part.by_task.count(seen)))
     value, why = _number(found)
+    sha256 = hashlib.sha256(script.source).hexdigest()
     return Estimate(
         value=value,
         stderr=None,
@@ -149,11 +150,7 @@ def _estimate(script: Script, name: str, found: Any, part: Rollouts) -> Estimate
         bounds=None,
         higher_is_better=None,
         why=why,
-        signature="|".join(
-            filter(
-                None, ("metric_script", name, f"sha256:{hashlib.sha256(script.source).hexdigest()[:16]}", "gaps:null")
-            )
-        ),
+        made=Signature("metric_script", settings=(*((name,) if name else ()), f"sha256:{sha256[:16]}", "gaps:null")),
     )
 
 

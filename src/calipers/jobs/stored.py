@@ -117,7 +117,7 @@ def open_stored(path: str) -> Source:
             source.close()
             raise InputError.at(os.path.join(path, LOG), "no rollouts", "run the benchmark first")
         return source
-    kind = found_format(source)
+    kind = found_format(source).name
     if kind not in ("native", "run"):
         source.close()
         raise InputError.at(path, f"is {kind}", _RIGHT)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from calipers.errors import InputError
 from calipers.metrics.lm_eval import How, aggregate
 from calipers.metrics.lm_eval_resample import AT_ONCE, resampler
 from calipers.rollouts.column import Floats, Ints
@@ -36,8 +37,10 @@ def count(how: How, documents: int) -> int:
 def resampled(how: How, items: Sequence[Any], rng: np.random.Generator) -> Floats:
     """The metric on each of `count` draws of as many documents as there are, [B].
 
-    ``items`` are the documents' values as `aggregate` takes them.
+    ``items`` are the documents' values as `aggregate` takes them. InputError for a function that is not to be repeated.
     """
+    if undrawn := getattr(how, "undrawn", ""):
+        raise InputError(undrawn)
     every = _places(rng, count(how, len(items)), len(items))
     if not isinstance(how, str):
         return np.array([aggregate(how, [items[place] for place in row]) for block in every for row in block.tolist()])

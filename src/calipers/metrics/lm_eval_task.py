@@ -65,9 +65,9 @@ def aggregate_group(
 
     A mean is weighted by documents unless ``weight_by_size: false``. Its standard error is that of the
     pooled sample when weighted, ``sqrt(sum s^2) / k`` when not, and none when a task has none. Tasks
-    without the metric are passed by; where none has it, the group has no number of it either.
+    without a row, or without the metric, are passed by; where none has it, the group has no number of it either.
     """
-    names = list(dict.fromkeys(leaves(tree)))
+    names = [one for one in dict.fromkeys(leaves(tree)) if one in tasks]
     row: dict[str, Any] = {"alias": alias or name, "name": name}
     if not aggregate_metric_list:
         return row

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from calipers.metrics.aggregate import mean, pooled
 from calipers.rollouts.column import Column, Floats
 
 Reduce = Callable[..., Column]
@@ -19,6 +20,10 @@ PASS_THRESHOLD = 1.0
 """A sample passes when its reward is at least this."""
 
 UNIT = (0.0, 1.0)
+
+IntervalKind = Literal["mean", "pooled", "posterior", "quantile", "bootstrap", "none"]
+"""How sure a metric is: as a mean of task values, a rate pooled over samples, a mean of posteriors, a percentile; by
+drawing tasks again; or not at all."""
 
 SHORT = ("undefined", "judged")
 """What becomes of a task with fewer than k samples, for a metric with the parameter ``short``."""
@@ -46,7 +51,25 @@ class Metric:
     higher_is_better: bool | None = True
     quantile: float | str | None = None  # which percentile it is, or the parameter that says so
     no_interval: str = ""  # why there is no interval, for a metric that can have none
+    interval: IntervalKind | None = None  # None: as the fields above and the aggregate say, see `__post_init__`
     breaks: frozenset[str] = frozenset()  # the laws of tests/laws that do not hold for it
+
+    def __post_init__(self) -> None:
+        """A mean and a pooled rate have their own interval, a percentile has its order statistics, all else draws."""
+        if self.interval is None:
+            kind: IntervalKind = "bootstrap"
+            if self.no_interval:
+                kind = "none"
+            elif self.quantile is not None:
+                kind = "quantile"
+            elif self.aggregate is mean or self.aggregate is pooled:
+                kind = "mean" if self.aggregate is mean else "pooled"
+            object.__setattr__(self, "interval", kind)
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether it is a weighted mean of task values: each task alike, or by its samples."""
+        return self.interval in ("mean", "pooled")
 
     def reach(self, ends: tuple[float, float]) -> tuple[float, float]:
         """The range of its values where rewards lie between these ends; a vote in which nobody votes counts 0."""

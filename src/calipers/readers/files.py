@@ -33,6 +33,8 @@ class LongLine(Exception):
 class Source:
     """One input: a file, packed or not, or standard input (``-``); hashed while it is read."""
 
+    format = ""  # known by what it holds
+
     def __init__(self, path: str) -> None:
         self.path = path
         self.packing = ""

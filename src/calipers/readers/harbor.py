@@ -65,7 +65,7 @@ class _Reading:
             self._add(self._ended, self._earlier[trial].pop())
         for who in self._plan.owed(self._present, self._known):
             self._owed.add(Row(who, "", "", "not_run"))
-        checksums = {"checksums": self._checksums, "changed": frozenset(self._changed)}
+        checksums = {"digests": self._checksums, "changed": frozenset(self._changed)}
         parts = [part for part in (self._ended.finish(**checksums), self._owed.finish()) if len(part)]
         notes = [*self._notes(lost)]
         return [

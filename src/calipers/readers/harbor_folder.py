@@ -8,13 +8,10 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, Literal
 
 import msgspec
-
-from calipers.errors import InputError
-from calipers.readers.run_plan import is_run
 
 RESULT, CONFIG, LOCK, RETRIES = "result.json", "config.json", "lock.json", "_retries"
 LARGEST: Final = 256 << 20  # bytes of one of these files; a trial's has some thousands
@@ -46,6 +43,8 @@ _MARKS: Final = msgspec.json.Decoder(_Marks)
 class JobFolder:
     """One job, or a single trial: the directories of its trials, listed once; what comes later is not seen."""
 
+    format = "harbor"
+
     def __init__(self, path: str, kind: Kind = "job") -> None:
         self.path = path
         self.is_job = kind == "job"
@@ -59,10 +58,7 @@ class JobFolder:
         for name in self._names() if self.is_job else [os.path.basename(os.path.abspath(path))]:
             self._list(name)
 
-    def __enter__(self) -> JobFolder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Nothing is held open."""
 
     def of(self, trial: str, name: str) -> str:
@@ -150,28 +146,13 @@ def kind_of(path: str) -> Kind | None:
     return "jobs" if any(_is_job(f"{path}/{name}") for name in _folders(path)) else None
 
 
-def with_jobs(paths: Sequence[str]) -> list[str | JobFolder]:
-    """The paths, with the jobs in place of those that are Harbor's: a job, a trial alone, a directory of jobs.
-
-    InputError for a job that stands there twice.
-    """
-    given: list[str | JobFolder] = []
-    firsts: dict[str, str] = {}
-    for path in paths:
-        kind = None if is_run(path) or not os.path.isdir(path) else kind_of(path)
-        if kind is None:
-            given.append(path)
-            continue
-        inside = [path] if kind != "jobs" else [f"{path.rstrip('/')}/{name}" for name in _folders(path)]
-        for each in inside:
-            if kind == "jobs" and not _is_job(each):
-                continue
-            real = os.path.realpath(each)
-            if real in firsts:
-                raise InputError.at(each, f"stands twice, first as {firsts[real]}", "expected each job once")
-            firsts[real] = each
-            given.append(JobFolder(each, "trial" if kind == "trial" else "job"))
-    return given
+def jobs_in(path: str) -> list[JobFolder]:
+    """The jobs that a directory stands for: a job, a trial alone, or a directory of jobs; none when it is neither."""
+    kind = kind_of(path)
+    if kind == "jobs":
+        inside = [f"{path.rstrip('/')}/{name}" for name in _folders(path)]
+        return [JobFolder(each) for each in inside if _is_job(each)]
+    return [JobFolder(path, kind)] if kind else []
 
 
 def _is_trial(path: str) -> bool:

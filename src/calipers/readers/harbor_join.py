@@ -93,7 +93,7 @@ def _changed(parts: Iterable[HarborPart]) -> Iterator[str]:
     changed = set[tuple[str, str]]()
     for part in parts:
         changed |= part.changed
-        changed |= {key for key, checksum in part.checksums.items() if first.setdefault(key, checksum) != checksum}
+        changed |= {key for key, checksum in part.digests.items() if first.setdefault(key, checksum) != checksum}
     for dataset in sorted({dataset for dataset, _ in changed}):
         tasks = sorted(task for other, task in changed if other == dataset)
         names = ", ".join(tasks[:NAMED]) + (", ..." if len(tasks) > NAMED else "")

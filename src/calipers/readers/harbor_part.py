@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -46,7 +46,6 @@ class HarborPart(Part):
     units: Sequence[str] = ()  # [R] directories, one for all attempts at a trial; "" for what was never started
     ids: Sequence[str | None] = ()  # [R]
     started: Floats = field(default_factory=lambda: np.zeros(0))  # [R]
-    checksums: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (dataset, task) -> the first seen
     changed: frozenset[tuple[str, str]] = frozenset()  # those of which another was seen
 
 

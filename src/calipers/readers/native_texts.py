@@ -17,7 +17,7 @@ NOTHING = Raw(b"")
 GIVEN_AWAY = "calipers: no key of a record: "
 
 
-def texts(path: str, kind: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
+def texts(kind: str, path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
     """The first record of each task, whose prompt is its prompt, and all of the wanted tasks."""
     key_of = {role: key for key, role in meant(names).items()}
     said = (*TEXTS, "answer")

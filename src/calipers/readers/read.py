@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.readers import divide, evsys, harbor, inspect, lm_eval, native, nemo_gym, run_folder, table
+from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FORMATS, LINE_SIGNS
+from calipers.readers import divide
 from calipers.readers.files import BOM, LONGEST_LINE, Source
 from calipers.readers.folders import with_folders
-from calipers.readers.harbor_folder import JobFolder
-from calipers.readers.harbor_join import numbered
-from calipers.readers.nemo_gym_beside import has_companions
+from calipers.readers.format import Beginning, Format, Opened
 from calipers.readers.run_folder import RunLog
 from calipers.readers.run_plan import LOG, is_run
 from calipers.readers.schema import odd_key
@@ -28,20 +28,6 @@ from calipers.rollouts.part import Part
 from calipers.rollouts.record import ROLES, USAGE
 from calipers.rollouts.table import Rollouts, assemble
 
-FORMATS = (
-    "native",
-    "jsonl",
-    "evsys_predictions",
-    "evsys_rewards",
-    "csv",
-    "parquet",
-    "nemo_gym",
-    "lm_eval_samples",
-    "lm_eval_results",
-    "run",
-    "harbor",
-    "inspect",
-)
 NOTHING: Mapping[str, str] = MappingProxyType({})
 BLANKS = b" \t\r\n"
 CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that no header holds
@@ -56,7 +42,7 @@ class Input:
     """One file that was read, or one job's directory."""
 
     path: str
-    format: str  # one of FORMATS
+    format: str  # a name in FORMATS
     sha256: str  # of the bytes on disk; of a job, of its trials' names and results
     rollouts: int  # rows in it, or in the samples beside results; those that a plan owes are not
 
@@ -94,16 +80,16 @@ def begin(
         raise InputError(f"{odd!r} holds a quote, a backslash or a control character; expected a plain key")
     if not paths:
         raise InputError("no files; expected at least one file of rollouts")
-    paths = nemo_gym.without_companions(paths)
-    given, told = with_folders(paths)
+    given, told = with_folders(_without_companions(paths))
     done, total = 0, sum(map(_size, given))
     parts: list[Part] = [] if kept is None else kept
     seen = []
     with uncollected():
         for each in given:
-            with _opened(each) as source:
+            source = _opened(each)
+            with closing(source):
                 kind = found_format(source, columns)
-                found = _read(source, kind, columns, labels, _told(progress, done, source.size, total))
+                found = kind.read(source, columns, labels, _told(progress, done, source.size, total))
                 source.start_hashing()  # not earlier: reading keeps every core busy, what follows does not
                 if not found:
                     raise InputError.at(
@@ -111,7 +97,7 @@ def begin(
                     )
                 rows = sum(map(len, parts))
                 found = [part if part.turn is None else replace(part, turn=part.turn + rows) for part in found]
-                own = [part for part in found if part.places.path == source.path or kind == "lm_eval_results"]
+                own = [part for part in found if part.places.path == source.path or kind.stands_for_others]
                 seen.append((source, kind, sum(map(len, own))))
                 done += source.size
                 parts += found
@@ -119,52 +105,67 @@ def begin(
                     progress(done, total)
         _check_named(columns, paths, parts)
         parts[0] = replace(parts[0], notes=[*parts[0].notes, *told])
-        parts[:] = numbered(parts)
+        for join in dict.fromkeys(kind.join for _, kind, _ in seen if kind.join):
+            parts[:] = join(parts)
         rollouts = assemble(parts)
-    return rollouts, lambda: [Input(source.path, kind, source.sha256(), rows) for source, kind, rows in seen]
+    return rollouts, lambda: [Input(source.path, kind.name, source.sha256(), rows) for source, kind, rows in seen]
 
 
-def found_format(source: Source | JobFolder, columns: Mapping[str, str] = NOTHING) -> str:
-    """What a source is made of, one of FORMATS; InputError when it is nothing we read."""
-    if isinstance(source, JobFolder):
-        return "harbor"
-    if isinstance(source, RunLog):
-        return "run"
-    if source.head.startswith(b"PAR1"):
-        return "parquet"
-    if inspect.is_archive(source.head) or inspect.is_log(source.head):
-        return "inspect"
-    start = _first_line(source)
-    if not start:
-        if has_companions(source.path):
-            return "nemo_gym"
-        raise InputError.at(source.path, "no rollouts", "expected at least one")
-    is_json = start[:1] in b"[{"
-    if b"\0" in (start if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(start)):
+def found_format(source: Opened, columns: Mapping[str, str] = NOTHING) -> Format:
+    """What a source is made of; InputError when it is nothing we read."""
+    if not isinstance(source, Source) or isinstance(source, RunLog):  # a folder, of which it is known already
+        return _load(source.format)
+    start = Beginning(source.path, source.head, columns=columns)
+    if (found := _asked(FILE_SIGNS, start.head, start)) is not None:
+        return found
+    line = _first_line(source)
+    if not line:
+        return _of_nothing(start)
+    is_json = line[:1] in b"[{"
+    if b"\0" in (line if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(line)):
         right = "expected JSON Lines, a JSON list of lists, CSV or Parquet"
         raise InputError.at(source.path, "is not a file of rollouts", right)
     if not is_json:
-        return "csv"
-    if lm_eval.is_results(source.head):
-        return "lm_eval_results"
-    return "evsys_rewards" if start[:1] == b"[" else _rows_format(start, columns)
+        return _load("csv")
+    start = replace(start, line=line, row=_row(line))
+    return _asked(LINE_SIGNS, line, start) or _load("native")
 
 
-def _rows_format(line: bytes, columns: Mapping[str, str]) -> str:
-    """What a line of JSON Lines says of its file; a line that is no JSON is left to the native reader."""
+def _asked(signs: Mapping[str, bytes], text: bytes, start: Beginning) -> Format | None:
+    """The first format whose sign is there and that recognises the file."""
+    for name, sign in signs.items():
+        if re.search(sign, text) and (found := _load(name)).recognise(start):
+            return found
+    return None
+
+
+def _of_nothing(start: Beginning) -> Format:
+    """The format of an empty file, by what lies beside it; InputError when nothing does."""
+    for found in map(_load, COMPANION_SIGNS):
+        if found.recognise(start):
+            return found
+    raise InputError.at(start.path, "no rollouts", "expected at least one")
+
+
+def _load(name: str) -> Format:
+    found: Format = FORMATS.load(name)
+    return found
+
+
+def _row(line: bytes) -> Mapping[str, msgspec.Raw] | None:
     try:
-        row = _ROW.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        if nemo_gym.is_row(line):
-            return "nemo_gym"
-        return "lm_eval_samples" if lm_eval.is_line(line) else "native"
-    if "task" not in columns and nemo_gym.is_row(line) and not nemo_gym.INDICES.isdisjoint(row):
-        return "nemo_gym"
-    if "task" not in columns and "task" not in row and "task_id" in row:
-        return "evsys_predictions"
-    if "task" not in columns and "task" not in row and lm_eval.is_row(row):
-        return "lm_eval_samples"
-    return "jsonl" if columns and ("task" in columns or "task" not in row) else "native"
+        return _ROW.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # left to the reader, which says it better
+        return None
+
+
+def _without_companions(paths: Sequence[str]) -> Sequence[str]:
+    """The paths without those that are read anyway, beside another of them."""
+    for name, sign in COMPANION_SIGNS.items():
+        if len(paths) > 1 and any(re.search(sign, os.path.realpath(path)) for path in paths):
+            without = _load(name).without_companions
+            paths = without(paths) if without else paths
+    return paths
 
 
 def _first_line(source: Source) -> bytes:
@@ -180,36 +181,10 @@ def _first_line(source: Source) -> bytes:
         head += more
 
 
-def _opened(given: str | JobFolder) -> Source | JobFolder:
-    if isinstance(given, JobFolder):
+def _opened(given: str | Opened) -> Opened:
+    if not isinstance(given, str):
         return given
     return RunLog(given) if is_run(given) else Source(given)
-
-
-def _read(
-    source: Source | JobFolder,
-    kind: str,
-    columns: Mapping[str, str],
-    labels: Collection[str],
-    progress: divide.Progress,
-) -> list[Part]:
-    if isinstance(source, JobFolder):
-        return harbor.read(source, columns, labels, progress)
-    if isinstance(source, RunLog):
-        return run_folder.read(source, columns, labels, progress)
-    if kind == "evsys_rewards":
-        return evsys.read_rewards(source, progress)
-    if kind == "nemo_gym":
-        return nemo_gym.read(source, columns, labels, progress)
-    readers = {
-        "evsys_predictions": evsys.read_predictions,
-        "csv": table.read_csv,
-        "parquet": table.read_parquet,
-        "lm_eval_samples": lm_eval.read_samples,
-        "lm_eval_results": lm_eval.read_results,
-        "inspect": inspect.read,
-    }
-    return readers.get(kind, native.read)(source, columns, labels, progress)
 
 
 def _told(progress: Progress | None, done: int, size: int, total: int) -> divide.Progress:
@@ -246,8 +221,8 @@ def _check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequen
             raise InputError.at(paths[0], wrong, f"expected it as {role} (--columns {role}={key})")
 
 
-def _size(given: str | JobFolder) -> int:
-    if isinstance(given, JobFolder):
+def _size(given: str | Opened) -> int:
+    if not isinstance(given, str):
         return given.size
     try:
         return os.path.getsize(os.path.join(given, LOG) if is_run(given) else given)

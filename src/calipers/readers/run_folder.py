@@ -27,6 +27,8 @@ MOST_PLANNED = 100_000_000  # rollouts; more is a slip of the pen
 class RunLog(Source):
     """A run's log up to the end of its last whole line. It may be growing: what comes later is not seen."""
 
+    format = "run"
+
     def __init__(self, folder: str) -> None:
         path = os.path.join(folder, LOG)
         there = os.path.exists(path)

@@ -19,7 +19,7 @@ READ = ("task", "sample", *GROUP, *TEXTS, "answer")
 BATCH = 1 << 12  # rows; a text may be long
 
 
-def texts(path: str, kind: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
+def texts(kind: str, path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
     """The first row of each task that has its prompt, and all of the wanted tasks."""
     key_of = {role: key for key, role in meant(names).items()}
     key_of = {role: key_of[role] for role in READ if role in key_of}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from calipers.readers.evsys import from_rewards
+from calipers.readers.rewards import from_rewards
 from calipers.rollouts.column import Column
 from calipers.rollouts.part import Part
 

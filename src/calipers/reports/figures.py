@@ -127,7 +127,7 @@ def exceptions(ledger: Ledger) -> str:
 
 def advice(metrics: Mapping[str, Estimate], variance: Mapping[str, Split | Unsplit]) -> list[tuple[str, str]]:
     """What would narrow the interval of a mean reward that is shown, after the reward's key if there are several."""
-    if not any(estimate.signature.startswith("mean_reward|") for estimate in metrics.values()):
+    if not any(estimate.made.metric == "mean_reward" for estimate in metrics.values()):
         return []
     return [
         (key if len(variance) > 1 else "", split.advice) for key, split in variance.items() if isinstance(split, Split)

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from calipers.metrics.cards import asked_card
+from calipers.metrics.cards import CARDS
 from calipers.metrics.cards.card import filled
 from calipers.reports import chart
 from calipers.reports.figures import (
@@ -63,11 +63,10 @@ def page(result: Result, columns: int = PLAIN_WIDTH) -> list[Line]:
 
 def described(estimate: Estimate) -> str:
     """What a number is, in a few words: the estimator its signature names, not the word it was asked by."""
-    found = asked_card(estimate.signature)
-    if found is None:
-        own = "a metric script's own number" if estimate.signature.startswith("metric_script|") else None
-        return own or "a plugin's own function of all rewards"
-    card, k = found
+    card, k = CARDS.get(estimate.made.metric), estimate.made.k
+    if card is None or estimate.made.over:
+        script = estimate.made.metric == "metric_script"
+        return "a metric script's own number" if script else "a plugin's own function of all rewards"
     beyond = card.name == "bayes_pass@{k}" and k is not None and k * estimate.tasks > estimate.samples
     even = estimate.value is not None and not estimate.samples_per_task  # else nobody knows what counts depend on
     unbiased = "unbiased: " if card.unbiased and even else ""
@@ -151,8 +150,8 @@ def _economics(group: Group, result: Result, columns: int) -> Iterator[Line]:
     whys: dict[str, list[str]] = {}
     rows = []
     for name, estimate in group.economics.items():
-        found = asked_card(estimate.signature)
-        rows.append(Row(named(name, estimate), estimate, unit=found[0].unit if found else ""))
+        card = CARDS.get(estimate.made.metric)
+        rows.append(Row(named(name, estimate), estimate, unit=card.unit if card else ""))
         for why in reason(estimate):
             whys.setdefault(why, []).append(clean(name))
     yield from _table(rows, "economics", percent(result.confidence), columns, charts=False)

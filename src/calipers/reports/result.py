@@ -179,19 +179,22 @@ def _slice(part: Slice) -> dict[str, Any]:
 
 
 def _estimate(estimate: Estimate) -> dict[str, Any]:
-    found = asdict(estimate)
-    found["value"] = _finite(estimate.value)
-    for name in ("interval", "bounds"):
-        found[name] = None if found[name] is None else list(found[name])
-    spread, heaviest = (
-        found.pop("samples_per_task"),
-        found.pop("heaviest"),
-    )  # they stand where there is something to say
-    if spread:
-        found["samples_per_task"] = list(spread)
-    if heaviest:
-        found["heaviest"] = {"task": heaviest[0], "share": heaviest[1]}
-    return found
+    return {
+        "value": _finite(estimate.value),
+        "stderr": estimate.stderr,
+        "interval": estimate.interval and list(estimate.interval),
+        "method": estimate.method,
+        "tasks": estimate.tasks,
+        "samples": estimate.samples,
+        "undefined_tasks": estimate.undefined_tasks,
+        "bounds": estimate.bounds and list(estimate.bounds),
+        "higher_is_better": estimate.higher_is_better,
+        "why": estimate.why,
+        "signature": estimate.signature,
+        # these stand where there is something to say
+        **({"samples_per_task": list(estimate.samples_per_task)} if estimate.samples_per_task else {}),
+        **({"heaviest": dict(zip(("task", "share"), estimate.heaviest, strict=True))} if estimate.heaviest else {}),
+    }
 
 
 def _flat(estimate: Estimate) -> dict[str, Any]:

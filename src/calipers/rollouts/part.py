@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,7 @@ class Part:
     labels: dict[str, Labels] = field(default_factory=dict)  # agent, model, dataset and what was asked for
     planned_from: str = "rows"  # what says which rollouts were planned
     named: frozenset[str] = frozenset()  # of the keys that --columns names, those some row has
+    digests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (dataset, task) -> that of its content
     notes: Sequence[str] = ()  # what the reader passed over, for the user
     stop: Stop | None = None  # of the run that the file is of, where its own results ended it
     # [R] among all rows of all parts, where rows do not stand in the order in which their tasks were begun

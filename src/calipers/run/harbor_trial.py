@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from calipers.errors import CalipersError
 from calipers.harbor_side.recipe import Recipe, read_recipe
@@ -30,6 +30,7 @@ from calipers.tasks.harbor.schema import Step
 from calipers.tasks.harbor.settings import agent_timeout, resolve_env, verifier_timeout
 from calipers.tasks.harbor.task import TaskDirectory, solution_script, verifier_script
 
+T = TypeVar("T")
 VERIFIER: Final = "/logs/verifier"
 LARGEST: Final = 1 << 20  # bytes of a reward file
 TESTS: Final = "/tests"
@@ -139,7 +140,8 @@ def run_trial(
     }
     recipe = recipe_of(task)
     networked = "no-network" not in (task.config.environment.network_mode, task.config.agent.network_mode)
-    room = Room(hidden=[task.path.parent, *hidden], network=networked, memory=task.config.environment.memory_mb)
+    memory, files = task.config.environment.memory_mb, task.config.environment.storage_mb
+    room = Room(hidden=[task.path.parent, *hidden], network=networked, memory=memory, files=files)
     rooms.admit(room)
     trial = None
     try:
@@ -220,8 +222,10 @@ class _Trial:
     def once(self, paper: dict[str, Any], step: Step | None, instruction: str) -> None:
         """The agent's work, then the verdict; what went wrong stands in the paper."""
         try:
-            if step:
+            if step and step is self._task.config.steps[0]:
                 self._prepare(step)
+            elif step:  # in a room that an agent has worked in
+                self._twice(step, partial(self._prepare, step))
             try:
                 self._work(paper, step, instruction)
             except Ended as ended:  # the agent's own fault: it is judged all the same
@@ -248,6 +252,9 @@ class _Trial:
             if ran.code:
                 said = ran.stderr.decode(errors="replace").strip()[-500:]
                 raise Ended("RuntimeError", f"setup.sh of step {step.name!r} ended with {ran.code}: {said}")
+        space = len(self._task.steps[step.name].encode()) + (1 << 12)
+        if self._room.run(f"head -c {space} /dev/zero > /logs/agent/.space; rm /logs/agent/.space", cwd="/").stderr:
+            raise OSError(f"the room has no space left for the instruction of step {step.name!r}")
         if step.healthcheck and (wrong := unhealthy(self._room, step.healthcheck, self._workdir, self._env)):
             raise Ended("HealthcheckError", wrong)
 
@@ -281,9 +288,19 @@ class _Trial:
     def _verdict(self, step: Step | None) -> dict[str, int | float]:
         """The rewards. Where there are none, the agent is to blame if the tests judge a reference, and twice not it."""
         self._clear()
-        try:
-            self._unchanged()
+        checks = [self._unchanged]  # once: the tests may install what they like
+
+        def judged() -> dict[str, int | float]:
+            while checks:
+                checks.pop()()
             return self._judged(step)
+
+        return self._twice(step, judged)
+
+    def _twice(self, step: Step | None, attempt: Callable[[], T]) -> T:
+        """What an attempt comes to. Where it fails twice, and a reference gets past it, the agent is to blame."""
+        try:
+            return attempt()
         except FAILED as failed:
             if self.works is None or isinstance(failed, FileNotFoundError):
                 raise
@@ -295,7 +312,7 @@ class _Trial:
                 raise
         self.blamed["tries"] = 2
         try:
-            return self._judged(step)
+            return attempt()
         except FAILED:
             self.blamed["outcome"] = "broke_verifier"
             raise

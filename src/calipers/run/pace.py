@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
-from collections import deque
 from collections.abc import Callable
+from math import inf
 from time import monotonic
+
+from calipers.run.rate import Rate
 
 BREATH = 1.0  # seconds; calls that were under way when the limit fell say nothing new
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0  # seconds after a "too many" that names none
 PATIENCE = 3  # pauses in a row without an answer, after which it is not the rate alone that is too much
-SECOND = 1.0  # the time over which a rate is measured
-SLOWER = 0.9  # of the rate at which the server last said "too many"
-FIND, RETURN, PROBE = 0.1, 0.05, 0.001  # by how much an answer raises the rate: no bound known, far below it, near it
-FREE = 0.001  # seconds between two calls below which nothing is spaced any more
 
 
 class Shut(Exception):
@@ -25,28 +23,34 @@ class Shut(Exception):
 class Pace:
     """A limit on calls in flight, between 1 and ``most``; a rate, once the server minds; and turns.
 
-    A server's "too many" holds every call back: for as long as it asks, else for a random while that doubles until a
-    call succeeds. Then calls follow each other no faster than the server took them in the second before, and faster
-    again as calls succeed. When several pauses in a row did not help, the limit is halved, at most once in a breath; it
-    grows by one when as many calls as the limit have succeeded since it last changed. No other failure changes
-    anything: a server that breaks is not mended by fewer calls, and a slow one has not complained.
+    A server's "too many" (HTTP 429) holds every call back: for as long as it asks, else for a random pause that doubles
+    until a call succeeds, but no longer than until the calls it accepted in the last second are a second old. Then
+    `Rate` says how fast calls follow each other. When several pauses in a row did not help, the limit is halved, at
+    most once in a breath; it grows by one when as many calls as the limit have succeeded since it last changed. No
+    other failure changes anything: a broken server is not mended by fewer calls, and a slow one has not complained.
 
     Whoever waits has a turn, and the lowest is next. A call that is tried again keeps its turn, and so goes before all
     that came after it: else a server at its limit answers new calls, and the first wait until there are no more.
+
+    ``ramp``: the first calls go out at a rate that rises quickly, so that a server with a rate limit rejects one or two
+    of them rather than all but a few.
     """
 
-    def __init__(self, most: int, now: Callable[[], float] = monotonic, dice: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        most: int,
+        now: Callable[[], float] = monotonic,
+        dice: random.Random | None = None,
+        *,
+        ramp: bool = False,
+    ) -> None:
         self.most = self.limit = most
         self.in_flight = 0
         self._now, self._dice = now, dice or random.Random()
-        self._held_until = self._shrunk_at = self._next = float("-inf")
+        self._rate = Rate(ramp)
+        self._held_until = self._shrunk_at = float("-inf")
         self._good = 0  # calls that succeeded since the limit last changed
         self._pauses = 0  # since a call last succeeded
-        self._gap = 0.0  # seconds between two calls; 0: none
-        self._bound = 0.0  # the gap that was last found too small; 0: none
-        self._calm = 0  # calls that succeeded since the server last complained
-        self._begun: deque[float] = deque()  # when the calls of the last second began; refused ones are taken out
-        self._refused = False  # and no call has begun since
         self._shut = False
         self._turns = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []  # a heap, the lowest turn first
@@ -96,9 +100,7 @@ class Pace:
     def succeeded(self) -> None:
         """A call was answered."""
         self._pauses = 0
-        if self._gap:
-            self._calm += 1
-            self._hasten()
+        self._rate.answered()
         if self.limit < self.most:
             self._good += 1
             if self._good >= self.limit:
@@ -108,19 +110,19 @@ class Pace:
     def too_many(self, wait: float | None) -> None:
         """The server asked for fewer calls, and perhaps to be left alone for some seconds."""
         now = self._now()
-        self._good = self._calm = 0
-        if not self._refused:
-            self._refused = True
-            self._forget(now)
-        if self._begun:
-            self._begun.pop()
+        self._good = 0
+        self._rate.refused(now)
+        window = self._rate.window(now)
+        if self._rate.resumed:
+            self._pauses = 0
         if not self.held:  # while it is held no call begins: who is refused now was under way before
             if wait is None:
-                wait = self._dice.uniform(0, min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._pauses))
+                longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._pauses)
+                wait = min(self._dice.uniform(longest / 2, longest), window)
             self._pauses += 1
         if wait and now + wait > self._held_until:
             self._held_until = now + wait
-        if self._pauses > PATIENCE and now - self._shrunk_at >= BREATH:
+        if self._pauses > PATIENCE and window == inf and now - self._shrunk_at >= BREATH:
             self.limit, self._shrunk_at = max(1, self.limit // 2), now
 
     def shut(self) -> None:
@@ -147,34 +149,10 @@ class Pace:
 
     def _early(self) -> float:
         """Seconds until the next call may begin."""
-        if not (self._refused or self._gap or self._held_until > 0):
+        if self._rate.free and self._held_until < 0:
             return 0.0
-        return max(0.0, max(self._held_until, self._next) - self._now())
+        return max(0.0, max(self._held_until, self._rate.next) - self._now())
 
     def _begin(self) -> None:
-        now = self._now()
         self.in_flight += 1
-        if self._refused:
-            self._refused = False
-            self._slow_down()
-        self._forget(now)
-        self._begun.append(now)
-        self._next = now + self._gap
-
-    def _slow_down(self) -> None:
-        """Space the calls as the server took them in the second before it complained; by and by further apart."""
-        self._bound = self._gap
-        wider = self._gap / SLOWER or SECOND
-        self._gap = min(wider, SECOND / len(self._begun)) if self._begun else wider
-
-    def _hasten(self) -> None:
-        """Bring the calls closer together: fast while no bound is known or it is far, slowly near it."""
-        near = PROBE * self._calm
-        faster = FIND if not self._bound else RETURN if self._gap > self._bound / SLOWER else min(RETURN, near)
-        self._gap /= 1 + faster
-        if self._gap < FREE:
-            self._gap = 0.0
-
-    def _forget(self, now: float) -> None:
-        while self._begun and self._begun[0] <= now - SECOND:
-            self._begun.popleft()
+        self._rate.begin(self._now())

@@ -28,9 +28,10 @@ def score_loglikelihood(result: Sequence[Any], names: Sequence[str]) -> dict[str
 
 
 def score_rolling(ll: float, text: str, names: Sequence[str]) -> dict[str, Any]:
-    """The scores of a whole text: its log-likelihood, with its words or its bytes."""
+    """The scores of a whole text: its log-likelihood, alone or with its words or its bytes."""
     size = len(text.encode("utf-8", "surrogatepass"))
-    found = {"word_perplexity": (ll, words(text)), "byte_perplexity": (ll, size), "bits_per_byte": (ll, size)}
+    found: dict[str, Any] = {"perplexity": ll}
+    found |= {"word_perplexity": (ll, words(text)), "byte_perplexity": (ll, size), "bits_per_byte": (ll, size)}
     return {name: value for name, value in found.items() if name in names}
 
 

@@ -32,6 +32,12 @@ SCORERS: Final = Index(
         "ll": "calipers.scores.scorers:ll",
         "regex": "calipers.scores.scorers:regex_extraction",
         "regex_extraction": "calipers.scores.scorers:regex_extraction",
+        # the same by the names of their classes
+        "ChoiceMatchScorer": "calipers.scores.scorers:choice_match",
+        "FirstTokenScorer": "calipers.scores.scorers:first_token",
+        "GenScorer": "calipers.scores.scorers:gen",
+        "LLScorer": "calipers.scores.scorers:ll",
+        "RegexExtractionScorer": "calipers.scores.scorers:regex_extraction",
     },
     groups={"calipers.scorers": ""},
 )

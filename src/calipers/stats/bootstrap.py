@@ -114,15 +114,67 @@ def bootstrap(
     calls = min(MOST_CALLS, MOST_REWARDS // max(1, sum(map(len, tasks))))
     if calls < FEWEST_CALLS:
         return Interval(None, None, None, f"too many rewards to draw {FEWEST_CALLS} times")
-    # raw 64-bit output: numpy may change how it makes integers of it, but not the output itself
-    raw = np.random.PCG64(seed).random_raw(calls * len(units))
-    drawn = (raw % np.uint64(len(units))).astype(np.int64).reshape(calls, len(units))
+    drawn = _raw_draws(seed, calls, len(units))
     found = np.empty(calls)
     for number, rows in enumerate(drawn.tolist()):
         try:
             found[number] = compute([tasks[task] for row in rows for task in units[row]])
         except Exception as error:
             return Interval(None, None, None, f"the metric failed on a bootstrap draw: {error}")
+    return _percentile_interval(found, confidence)
+
+
+def bootstrap_of_values(
+    aggregate: Callable[[Floats], Floats],
+    values: Floats,
+    units: Ints,
+    confidence: float,
+    seed: int,
+    clustered: bool = False,
+) -> Interval:
+    """Percentile interval of an aggregate of task values or rollouts, [N] or [N, S]: whole units are drawn again.
+
+    ``units``, [N], says which values are drawn as one; ``clustered`` that they are clusters, not tasks. The rules are
+    `bootstrap`'s. Where every unit has one value the draws go to ``aggregate`` together, ``[b, N] -> [b]``.
+    """
+    code = np.unique(units, return_inverse=True)[1]
+    count = int(code.max()) + 1
+    if count < 2:
+        return alone(len(values), units if clustered else None)
+    calls = min(MOST_CALLS, MOST_REWARDS // len(values))
+    if calls < FEWEST_CALLS:
+        return Interval(None, None, None, f"too many values to draw {FEWEST_CALLS} times")
+    drawn = _raw_draws(seed, calls, count)
+    try:
+        found = _on_draws(aggregate, values, code, drawn)
+    except Exception as error:
+        return Interval(None, None, None, f"the metric failed on a bootstrap draw: {error}")
+    return _percentile_interval(found, confidence)
+
+
+def _on_draws(aggregate: Callable[[Floats], Floats], values: Floats, code: Ints, drawn: Ints) -> Floats:
+    """An aggregate on every draw of units, [B]; of values that are their own units, block by block."""
+    members = np.argsort(code, kind="stable")
+    if len(drawn[0]) == len(values):
+        together = max(1, (SLICE * 16) // len(values))
+        parts = [aggregate(values[members[drawn[at : at + together]]]) for at in range(0, len(drawn), together)]
+        if all(np.ndim(part) == 1 for part in parts) and sum(map(len, parts)) == len(drawn):
+            return np.concatenate(parts)
+        return np.array([float(aggregate(values[members[row]])) for row in drawn])  # it takes one draw at a time only
+    starts = np.concatenate([[0], np.cumsum(np.bincount(code))])
+    chosen = ([members[starts[unit] : starts[unit + 1]] for unit in row] for row in drawn.tolist())
+    return np.array([float(aggregate(values[np.concatenate(rows)])) for rows in chosen])
+
+
+def _raw_draws(seed: int, calls: int, units: int) -> Ints:
+    """The units of each draw, [calls, units]."""
+    # raw 64-bit output: numpy may change how it makes integers of it, but not the output itself
+    raw = np.random.PCG64(seed).random_raw(calls * units)
+    return (raw % np.uint64(units)).astype(np.int64).reshape(calls, units)
+
+
+def _percentile_interval(found: Floats, confidence: float) -> Interval:
+    """The middle of the draws, [B], and their standard deviation; or why there is none."""
     if not np.isfinite(found).all():
         return Interval(None, None, None, "the metric is not a number on some bootstrap draws")
     stderr = _deviation(found)

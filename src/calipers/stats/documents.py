@@ -42,7 +42,7 @@ def spread(how: How, held: Sequence[Any], value: float, confidence: float, seed:
     try:
         return middle(resampled(how, held, np.random.Generator(np.random.PCG64(seed))), confidence)
     except CalipersError as error:  # of somebody's own function
-        return Spread(why=f"a draw has no number: {error}")
+        return Spread(why=str(error) if getattr(how, "undrawn", "") else f"a draw has no number: {error}")
 
 
 def middle(found: Floats, confidence: float) -> Spread:

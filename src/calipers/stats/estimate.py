@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from calipers.metrics.aggregate import TINY, mean, pooled
+from calipers.metrics.aggregate import TINY
 from calipers.metrics.bayes import posterior, posterior_variance
 from calipers.metrics.metric import UNIT, Metric, Opaque
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
-from calipers.stats.bootstrap import bootstrap
+from calipers.stats.bootstrap import bootstrap, bootstrap_of_values
 from calipers.stats.interval import Interval, credible, largest_share
 from calipers.stats.methods import Weighted, named_interval
 from calipers.stats.quantile import quantile_interval
@@ -27,6 +27,26 @@ NO_SUM = "the values are too large for their sum to be a number"
 HALF = 0.5  # of the variance: a task with more decides how wide the interval is
 FEWEST_UNITS = 10  # tasks or clusters: of fewer, one often has half of the variance by chance
 HUGE = 1e150  # its square is still a number, and so are sums of many
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Everything that made a number; its text is one line.
+
+    >>> str(Signature("pass@{k}", 3, ("k:3",), "wilson", ("seed:0",)))
+    'pass@{k}|k:3|interval:wilson|seed:0'
+    """
+
+    metric: str  # the name of the definition, not the word it was asked by
+    k: int | None = None
+    settings: tuple[str, ...] = ()
+    method: str | None = None  # of the interval
+    drawn: tuple[str, ...] = ()  # what the interval was made with; none for a number that can have no interval
+    over: tuple[str, ...] = ()  # which mean over datasets it is
+
+    def __str__(self) -> str:
+        interval = [f"interval:{self.method or 'none'}", *self.drawn] if self.drawn else []
+        return "|".join([*self.over, self.metric, *self.settings, *interval])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +63,14 @@ class Estimate:
     bounds: tuple[float, float] | None  # over all tasks, with whatever is missing at its worst and at its best
     higher_is_better: bool | None
     why: str | None  # why the value or the interval is absent
-    signature: str
+    made: Signature
     samples_per_task: tuple[int, int] | None = None  # the fewest and the most rewards of a task, where they differ
     heaviest: tuple[str, float] | None = None  # the task with more than half of the variance, and its share
+
+    @property
+    def signature(self) -> str:
+        """Everything that made the number, on one line."""
+        return str(self.made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +93,15 @@ def estimate(
     params: Mapping[str, Any],
     columns: Sequence[Column],
     settings: Settings,
-    sign: Callable[[str | None], str],
+    made: Signature,
 ) -> Estimate:
     """Reduce, aggregate, and say how sure.
 
-    ``columns`` stand in the order of ``metric.reads``, gaps and all; ``sign`` makes the signature
-    from the interval's method.
+    ``columns`` stand in the order of ``metric.reads``, gaps and all; ``made`` is all of the signature but the
+    interval's method.
     """
     if isinstance(metric, Opaque):
-        return _opaque(metric, columns[0], settings, sign)
+        return _opaque(metric, columns[0], settings, made)
     counted = [
         column.filled(0.0) if settings.zero and name == "reward" else column
         for name, column in zip(metric.reads, columns, strict=True)
@@ -105,7 +130,7 @@ def estimate(
         bounds=_bounds(metric, reduce, aggregate, columns, reduced.given, settings),
         higher_is_better=metric.higher_is_better,
         why=how.why,
-        signature=sign(how.method),
+        made=replace(made, method=how.method),
         samples_per_task=_uneven(counted[0], settings.by) if metric.reads[0] == "reward" else None,
         heaviest=_heaviest(metric, reduced, settings) if how.ends else None,
     )
@@ -136,13 +161,15 @@ def _how_sure(
     """The interval of a weighted mean of task values, each task alike or by its samples; else the metric's own."""
     if not reduced.given.any():
         return Interval(None, None, None, NO_TASKS)
-    if metric.quantile is not None:
+    if metric.interval == "none":
+        return Interval(None, None, None, metric.no_interval)
+    if metric.quantile is not None and metric.interval == "quantile":
         q = params[metric.quantile] if isinstance(metric.quantile, str) else metric.quantile
         return quantile_interval(reduced, settings.by, q, value, settings.confidence, settings.clusters)
-    if metric.aggregate is posterior:
+    if metric.interval == "posterior":
         return credible(posterior(reduced.kept()).item(), posterior_variance(reduced.kept()), settings.confidence)
-    if metric.aggregate not in (mean, pooled):
-        return Interval(None, None, None, metric.no_interval or "no interval is known for this aggregate")
+    if metric.interval == "bootstrap":
+        return _drawn(metric, params, reduced, settings)
     values, weights = task_values(metric, reduced)
     limits = metric.range
     if limits is None and metric.of_rewards and (ends := _range(source, settings)):
@@ -158,9 +185,26 @@ def _how_sure(
     return found if not power else _scaled(found, -power)
 
 
+def _drawn(metric: Metric, params: Mapping[str, Any], reduced: Column, settings: Settings) -> Interval:
+    """The interval of an aggregate of somebody's own: it is computed anew on tasks, or clusters, drawn again."""
+    tasks = settings.by.code if metric.rows else np.arange(settings.by.size)  # [R] or [T]
+    units = tasks if settings.clusters is None else settings.clusters[tasks]
+    aggregate = partial(metric.aggregate, **{key: params[key] for key in metric.aggregated})
+    found = bootstrap_of_values(
+        aggregate,
+        reduced.kept(),
+        units[reduced.given],
+        settings.confidence,
+        settings.seed,
+        settings.clusters is not None,
+    )
+    low, high = metric.range or (-math.inf, math.inf)
+    return replace(found, ends=found.ends and (max(found.ends[0], low), min(found.ends[1], high)))
+
+
 def task_values(metric: Metric, reduced: Column) -> tuple[Floats, Floats]:
     """The values of the tasks that have one, and their weights: alike in a mean, by its samples in a pooled rate."""
-    if metric.aggregate is mean:
+    if metric.interval == "mean":
         return reduced.kept(), np.ones(int(reduced.given.sum()))
     sums, weights = reduced.kept()[:, 0], reduced.kept()[:, 1]
     return sums / weights, weights
@@ -225,7 +269,7 @@ def _heaviest(metric: Metric, reduced: Column, settings: Settings) -> tuple[str,
     None below ten units, and for tasks that all pass or fail outright: of few passes one is always most of
     the spread, and the interval knows how passes scatter.
     """
-    if not len(settings.tasks) or metric.aggregate not in (mean, pooled):
+    if not len(settings.tasks) or not metric.is_mean:
         return None
     values, weights = task_values(metric, reduced)
     clusters = None if settings.clusters is None else settings.clusters[reduced.given]
@@ -237,7 +281,7 @@ def _heaviest(metric: Metric, reduced: Column, settings: Settings) -> tuple[str,
     return (settings.tasks[first], share) if share > HALF else None
 
 
-def _opaque(metric: Opaque, rewards: Column, settings: Settings, sign: Callable[[str | None], str]) -> Estimate:
+def _opaque(metric: Opaque, rewards: Column, settings: Settings, made: Signature) -> Estimate:
     rewards = rewards.filled(0.0) if settings.zero else rewards
     counts = settings.by.count(rewards.given)
     tasks = [part.tolist() for part in np.split(rewards.kept(), np.cumsum(counts)[:-1])] if len(counts) else []
@@ -258,5 +302,5 @@ def _opaque(metric: Opaque, rewards: Column, settings: Settings, sign: Callable[
         bounds=None,
         higher_is_better=None,
         why=how.why,
-        signature=sign(how.method),
+        made=replace(made, method=how.method),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from calipers.rollouts.stop import SEQUENCE
@@ -18,8 +18,8 @@ CLUSTERED = "the run was stopped by what it showed, and a confidence sequence of
 NO_SEQUENCE = "the run was stopped by what it showed, and no confidence sequence is known for this metric"
 
 
-def sequence_only(found: Estimate, sign: Callable[[str | None], str]) -> Estimate:
-    """An estimate without an interval that is made for a fixed number of tasks; ``sign`` makes its signature.
+def sequence_only(found: Estimate) -> Estimate:
+    """An estimate without an interval that is made for a fixed number of tasks.
 
     Only a confidence sequence covers the truth when the number of tasks depends on the values (Ville 1939).
     """
@@ -27,7 +27,7 @@ def sequence_only(found: Estimate, sign: Callable[[str | None], str]) -> Estimat
         return replace(found, why=NO_RANGE)
     if found.method in (None, SEQUENCE):
         return found
-    return replace(found, interval=None, method=None, why=NO_SEQUENCE, signature=sign(None))
+    return _without_interval(found, NO_SEQUENCE)
 
 
 def without_means(found: Sequence[Suite], stopped: Collection[tuple[str | None, str | None]]) -> list[Suite]:
@@ -41,10 +41,11 @@ def _unsure(suite: Suite) -> Suite:
 
 
 def _bare(found: Estimate) -> Estimate:
-    if found.interval is None:
-        return found
-    signature = found.signature.replace(f"interval:{found.method}", "interval:none")
-    return replace(found, interval=None, method=None, why=NO_MEAN, signature=signature)
+    return found if found.interval is None else _without_interval(found, NO_MEAN)
+
+
+def _without_interval(found: Estimate, why: str) -> Estimate:
+    return replace(found, interval=None, method=None, why=why, made=replace(found.made, method=None))
 
 
 def sequence_curve(curve: Curve, *, unit: bool, clustered: bool, confidence: float) -> Curve:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calipers.stats.estimate import Estimate
 
@@ -96,7 +96,7 @@ def _mean(kind: str, datasets: Mapping[str, Estimate | None], weights: Mapping[s
         bounds=None,
         higher_is_better=first.higher_is_better,
         why=_absent(datasets),
-        signature=_signature(kind, len(datasets), first.signature, METHOD if ends else "none"),
+        made=replace(first.made, over=(kind, f"datasets:{len(datasets)}"), method=METHOD if ends else None),
     )
 
 
@@ -148,8 +148,3 @@ def _weighted(terms: Sequence[tuple[int, float]]) -> float:
 def _added(terms: Sequence[tuple[int, float]]) -> float:
     """The root of the sum of squares."""
     return math.hypot(*(weight * error for weight, error in terms))
-
-
-def _signature(kind: str, datasets: int, member: str, method: str) -> str:
-    parts = [f"interval:{method}" if part.startswith("interval:") else part for part in member.split("|")]
-    return "|".join([kind, f"datasets:{datasets}", *parts])

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from calipers.errors import InputError, UnknownName
-from calipers.metrics.cards import CARDS, asked_card, card_for
+from calipers.metrics.cards import CARDS, card_for
 from calipers.names import METRICS
 
 EVERY = sorted(CARDS)
@@ -61,11 +61,6 @@ def test_names_without_a_card():
         card_for("pas@3")
     with pytest.raises(InputError, match="k is 0"):
         card_for("pass@0")
-
-
-def test_a_signature_names_its_card():
-    assert asked_card("worst_task|dialect:evsys") is None
-    assert asked_card("mean_reward|reward:reward|dialect:native") == (CARDS["mean_reward"], None)
 
 
 @pytest.mark.parametrize("name", EVERY)

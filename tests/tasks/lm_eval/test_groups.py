@@ -131,7 +131,6 @@ def test_a_format_is_picked_after_an_at_sign(tmp_path):
     [
         ({}, "outr", "no task, group or tag named 'outr'; did you mean 'outer'"),
         ({}, "zz*", "no task, group or tag named 'zz*'"),
-        ({}, "written", "python.yaml:2: class: is a task written as a Python class"),
         ({"g.yaml": "group: g\ntask: [a, gone]\n"}, "g", "g.yaml:2: task: no task, group or tag named 'gone'"),
         ({"g.yaml": "group: g\ntask: [a, inner, b]\n"}, "g", "b: the task is asked for twice"),
         ({"g.yaml": "group: g\ntask: a\n"}, "g", "g.yaml:2: task: is 'a'; expected a list of tasks"),
@@ -179,6 +178,23 @@ def test_what_cannot_be_found_is_refused(home, files, asked, said):
     with pytest.raises(InputError) as caught:
         leaves(Tasks([home]).find(asked))
     assert said in str(caught.value)
+
+
+def test_a_class_is_found_and_not_loaded(home):
+    (leaf,) = leaves(Tasks([home]).find("written"))
+    assert (leaf.name, str(leaf.code), leaf.config.repeats) == ("written", "!function code.Task", 1)
+
+
+def test_a_member_that_is_listed_twice_is_one(home):
+    (home / "g.yaml").write_text("group: g\ntask: [a, b, {task: a, repeats: 3}]\n")
+    (group,) = Tasks([home]).find("g")
+    assert [(leaf.name, leaf.config.repeats) for leaf in leaves([group])] == [("a", 3), ("b", 2)]  # the last, as there
+
+
+def test_a_function_for_a_metric_of_a_group_is_the_name_of_no_number(home):
+    (home / "g.yaml").write_text("group: g\ntask: [a]\naggregate_metric_list: [{metric: !function code.bleu}]\n")
+    (group,) = Tasks([home]).find("g")
+    assert group.aggregate_metric_list == [{"metric": "!function code.bleu"}]
 
 
 def test_a_broken_file_is_passed_over_until_it_is_asked_for(home):

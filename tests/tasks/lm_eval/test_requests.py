@@ -32,6 +32,26 @@ def test_of_the_evaluated_split_one_more_is_drawn_and_the_document_left_out():
     assert prompts(made) == expected
 
 
+def test_where_several_rows_equal_the_document_examples_are_drawn_again():
+    rows = [DOCS[0], DOCS[0], DOCS[0], DOCS[1], DOCS[2]]
+    made = task(docs=rows, fewshot_split="test", num_fewshot=2)
+    rng, again = random.Random(1234), 0
+    expected = []
+    for doc in rows:
+        drawn = [one for one in rng.sample(rows, 3) if one != doc][:2]
+        if len(drawn) < 2:
+            drawn, again = rng.sample([one for one in rows if one != doc], 2), again + 1
+        expected.append("".join(f"{one['q']} {one['a']}\n\n" for one in drawn) + doc["q"])
+    assert again  # it happens here
+    assert prompts(made) == expected
+
+
+def test_where_too_few_rows_differ_from_the_document():
+    made = task(docs=[DOCS[0]] * 3 + [DOCS[1]], fewshot_split="test", num_fewshot=2)
+    with pytest.raises(InputError, match="1 examples differ from the document; expected 2"):
+        prompts(made)
+
+
 def test_the_first_of_the_evaluated_split_without_the_document_itself():
     made = task(fewshot_split="test", num_fewshot=2, fewshot_config={"sampler": "first_n"})
     firsts = [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1], [0, 1]]

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from calipers.errors import InputError, PluginError
@@ -33,6 +34,8 @@ def test_text(value, choices, expected):
         ([1, "a"], False, [1, "a"]),
         ("none", False, None),
         ("{{ -1 }}", True, "-1"),
+        (lambda doc: np.round(doc["n"] > 0, 0).astype(np.int32), True, 1),  # as ToxiGen's does
+        (lambda doc: [np.int64(2), "a"], True, [2, "a"]),
     ],
 )
 def test_target(value, choices, expected):
@@ -83,3 +86,8 @@ def test_a_function_that_fails_is_named():
 
     with pytest.raises(PluginError, match=r"here: broken failed: KeyError: 'gone'"):
         text_of(broken, DOC, list(DOC), "here")
+
+
+def test_a_number_of_numpys_becomes_pythons():
+    found = target_of(lambda doc: np.int32(1), DOC, list(DOC), "here", choices=True)
+    assert type(found) is int

@@ -11,7 +11,7 @@ from calipers.metrics.cards import bayes, columns, draws, economics, pooled, rew
 from calipers.metrics.cards.card import Card
 from calipers.names import METRICS
 
-__all__ = ["CARDS", "Card", "asked_card", "card_for"]
+__all__ = ["CARDS", "Card", "card_for"]
 
 
 def _all(*modules: ModuleType) -> dict[str, Card]:
@@ -44,17 +44,3 @@ def card_for(name: str) -> tuple[Card, int | None]:
     if k == 0:
         raise InputError(f"metric {name!r}: k is 0; expected a positive integer")
     return CARDS[entry], k
-
-
-def asked_card(signature: str) -> tuple[Card, int | None] | None:
-    """The card of the metric that a signature names, and its k; None for somebody else's metric.
-
-    >>> card, k = asked_card("any_of_first_{k}|k:3|threshold:1.0|dialect:evsys")
-    >>> card.name, k
-    ('any_of_first_{k}', 3)
-    """
-    name, *parts = signature.split("|")
-    if name not in CARDS:
-        return None
-    ks = [part.removeprefix("k:") for part in parts if part.startswith("k:")]
-    return CARDS[name], int(ks[0]) if ks and ks[0].isdecimal() else None

@@ -40,10 +40,16 @@ class Sampler:
             others = (one for one in self._pool if not self._same or one != doc)
             found = list(islice(others, count))
         else:
-            found = [one for one in self._random.sample(self._pool, needed) if not self._same or one != doc][:count]
+            found = self._drawn(doc, count, needed)
         if len(found) != count:
             raise InputError.at(place, f"{len(found)} examples differ from the document", f"expected {count}")
         return found
+
+    def _drawn(self, doc: Doc, count: int, needed: int) -> list[Any]:
+        """Examples at random. Where several equal the document, they are drawn again from those that do not."""
+        found = [one for one in self._random.sample(self._pool, needed) if not self._same or one != doc][:count]
+        others = [one for one in self._pool if one != doc] if len(found) < count else []
+        return found if len(others) < count else self._random.sample(others, count)
 
 
 def written(task: LoadedTask, examples: Sequence[Doc]) -> list[Turn]:

@@ -33,7 +33,8 @@ class Leaf:
 
     name: str
     file: TaskFile
-    config: TaskConfig
+    config: TaskConfig  # of a class, its name alone: the rest is known once it is made
+    code: Any = None  # the class that the file names; None: its fields are the task
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,7 @@ class Tasks:
     def _of_file(self, path: Path, overrides: Mapping[str, Any], depth: int, chosen: str | None = None) -> Node:
         file = read_task_file(path)
         if "class" in file.values:
-            wrong = "is a task written as a Python class"
-            raise InputError.at(file.place("class"), wrong, "expected a task of fields; lm-evaluation-harness runs it")
+            return _class(file, overrides)
         if isinstance(file.values.get("group"), str):
             return self._group(file, overrides, depth)
         if not isinstance(file.values.get("task"), str):
@@ -123,7 +123,7 @@ class Tasks:
         return Group(
             name,
             str(values.get("group_alias") or name),
-            members,
+            list({node.name: node for node in members}.values()),  # listed twice is one member, the last, as there
             _entries(file),
             values.get("metadata") or {},
         )
@@ -163,16 +163,28 @@ def _leaf(file: TaskFile, overrides: Mapping[str, Any], chosen: str | None) -> L
     return Leaf(str(file.values["task"]), merged, task_config(merged, chosen))
 
 
+def _class(file: TaskFile, overrides: Mapping[str, Any]) -> Leaf:
+    """A task written as a Python class, which is not loaded here: it is code that came with the data."""
+    name = file.values.get("task")
+    if not isinstance(name, str):
+        raise InputError.at(file.place("task"), f"is {shown(name)}", "expected a name: task: my_task")
+    merged = TaskFile(file.path, {**file.values, **overrides, "task": name}, file.lines)
+    repeats = merged.values.get("repeats")
+    config = TaskConfig(task=name, repeats=repeats if isinstance(repeats, int) and repeats > 0 else 1)
+    return Leaf(name, merged, config, merged.values["class"])
+
+
 def _entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
     """What a group aggregates, checked before anything is run: every entry names a metric, and says how.
 
-    lm-evaluation-harness takes a function for the aggregation, never calls it, and takes the mean; so do we.
+    lm-evaluation-harness takes a function for the aggregation, never calls it, and takes the mean; so do we. It also
+    takes one for the metric, which is the name of no number of any task: such an entry has no value.
     """
     entries, place = file.values.get("aggregate_metric_list"), file.place("aggregate_metric_list")
     several = [] if entries is None else entries if isinstance(entries, list) else [entries]
     for number, entry in enumerate(several):
         here = f"{place}[{number}]"
-        if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), str):
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), (str, Function)):
             raise InputError.at(here, f"is {shown(entry)}", "expected a mapping with metric: NAME")
         for key in entry:
             if key not in AGGREGATING:
@@ -189,7 +201,8 @@ def _entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
             raise InputError.at(
                 f"{here}.filter_list", f"is {shown(pipelines)}", "expected a pipeline, or a list of them"
             )
-    return [{**entry, "aggregation": "mean"} if "aggregation" in entry else entry for entry in several]
+    told = ({**entry, "metric": str(entry["metric"])} for entry in several)
+    return [{**entry, "aggregation": "mean"} if "aggregation" in entry else entry for entry in told]
 
 
 def _first(found: Iterator[Head]) -> dict[str, Head]:

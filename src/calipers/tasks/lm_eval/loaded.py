@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from calipers.errors import CalipersError, InputError, UnknownName, nearest
+from calipers.tasks.lm_eval.class_tasks import ClassTask
 from calipers.tasks.lm_eval.config import FewShot, TaskConfig
 from calipers.tasks.lm_eval.documents import Rows, Splits, load_splits, processed, united
 from calipers.tasks.lm_eval.functions import refuse_untrusted, with_functions
@@ -32,6 +33,7 @@ class LoadedTask:
     multiple_targets: bool = False  # any of several targets is right
     manner: Manner = PLAIN  # how its prompts are written
     seeds: Seeds = LOAD_SEEDS  # under which it was loaded
+    own: ClassTask | None = None  # the class that makes its requests and scores itself; None: the fields do
     kept: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # what is worked out only once
 
     def place(self, field: str, number: int | None = None) -> str:
@@ -49,6 +51,9 @@ class LoadedTask:
 
     def target(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
         """``doc_to_target`` of a document."""
+        own = self.own
+        if own is not None:
+            return self._once("target", number, own.target, lambda: own.target(doc), shots)
         value = self.config.doc_to_target if shots is None else shots.doc_to_target
         if value is None and self.config.process_results is not None:
             return None  # a task that scores by a function of its own may look into the document itself
@@ -60,7 +65,7 @@ class LoadedTask:
     def choices(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> list[Any] | None:
         """``doc_to_choice`` of a document; None where the task has no choices."""
         value = self.config.doc_to_choice if shots is None else shots.doc_to_choice
-        if value is None:
+        if value is None or self.own is not None:
             return None
         place = self.place("doc_to_choice", number)
         found: list[Any] = self._once(

@@ -56,6 +56,11 @@ def requests(task: LoadedTask, asking: Asking = Asking()) -> Iterator[Instance]:
 
 
 def _requests(task: LoadedTask, asking: Asking, manner: Manner) -> Iterator[Instance]:
+    if task.own is not None:
+        seed = task.seeds[3] if asking.seed is None else asking.seed
+        for number, one in task.own.requests(chosen(task, asking), manner, seed):
+            yield Instance(one.request_type, number, one.idx, one.args)
+        return
     sampler = Sampler(task, asking.seed)
     for doc_id, doc in chosen(task, asking):
         yield from _of(task, doc_id, doc, contexts(task, sampler, doc_id, doc, manner), manner.chat)

@@ -30,7 +30,7 @@ def text_of(value: Any, doc: Doc, columns: Collection[str], place: str, *, choic
             return cell(doc, value, place)
         text = render(value, dict(doc), place)
         return _integer(text, place) if text.isdigit() and choices else text
-    return called(value, doc, place)
+    return unboxed(called(value, doc, place))
 
 
 def target_of(value: Any, doc: Doc, columns: Collection[str], place: str, *, choices: bool = False) -> Any:
@@ -50,7 +50,7 @@ def target_of(value: Any, doc: Doc, columns: Collection[str], place: str, *, cho
         if len(text) >= 2 and text[0] == "[" and text[-1] == "]":
             return _literal(text, text)
         return text
-    return called(value, doc, place)
+    return unboxed(called(value, doc, place))
 
 
 def choices_of(value: Any, doc: Doc, columns: Collection[str], place: str) -> list[Any]:
@@ -103,6 +103,19 @@ def called(function: Any, *arguments: Any) -> Any:
     except Exception as error:
         name = getattr(function, "__name__", type(function).__name__)
         raise PluginError(f"{place}: {name} failed: {type(error).__name__}: {error}") from error
+
+
+def unboxed(value: Any) -> Any:
+    """A number of numpy's as Python's own, also inside a list; anything else as it is.
+
+    >>> import numpy
+    >>> unboxed(numpy.int32(1)), unboxed([numpy.bool_(True)]), unboxed("1")
+    (1, [True], '1')
+    """
+    if isinstance(value, list):
+        return [unboxed(one) for one in value]
+    alone = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if alone else value
 
 
 def _integer(text: str, place: str) -> int:

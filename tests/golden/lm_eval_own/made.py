@@ -1,0 +1,51 @@
+"""Tasks that were run, from their documents' values alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from calipers.answers.lm_eval import pipeline
+from calipers.dialects.lm_eval_results import Ran, run_results
+from calipers.dialects.lm_eval_scoring import Scored, TaskScores
+from calipers.scores.entries import Entry
+from calipers.scores.scorers import Scoring
+from calipers.tasks.lm_eval.config import TaskConfig
+from calipers.tasks.lm_eval.groups import Group, Leaf
+from calipers.tasks.lm_eval.yaml import TaskFile
+
+Values = Mapping[str, Sequence[float]]
+"""``metric,pipeline`` to the values of documents."""
+ACC = ({"metric": "acc"},)
+
+
+def scores(values: Values, better: Mapping[str, bool] | None = None) -> TaskScores:
+    """The scores of a task."""
+    held = []
+    for name in dict.fromkeys(key.rpartition(",")[2] for key in values):
+        mine = {key.rpartition(",")[0]: list(items) for key, items in values.items() if key.endswith(f",{name}")}
+        entries = [Entry(metric, "mean", (better or {}).get(metric, True)) for metric in mine]
+        rows = range(max(map(len, mine.values())))
+        each = [{metric: items[row] for metric, items in mine.items() if row < len(items)} for row in rows]
+        held.append(Scored(Scoring(pipeline({"name": name, "filter": []}), entries), [], [], [], each))
+    return TaskScores(held)
+
+
+def ran(
+    name: str, values: Values, *, documents: int = 100, better: Mapping[str, bool] | None = None, **fields: Any
+) -> Ran:
+    """A task with these values, of so many documents."""
+    found = scores(values, better)
+    asked = max(map(len, values.values()), default=0)
+    return Ran(TaskConfig(task=name, **fields), "inline", found, documents, asked)
+
+
+def group(name: str, *members: Any, entries: Sequence[Mapping[str, Any]] = ACC) -> Group:
+    """A group of tasks, by name, and of groups."""
+    held = [one if isinstance(one, Group) else Leaf(one, TaskFile(None, {}), TaskConfig(task=one)) for one in members]
+    return Group(name, name, held, entries)
+
+
+def results(tasks: Sequence[Ran], groups: Sequence[Group] = (), iterations: int = 0) -> dict[str, Any]:
+    """The results object of them."""
+    return run_results(tasks, groups, iterations)
