@@ -61,8 +61,8 @@ class Learned:
                 column.hint("option")
 
 
-def learned(config: Any) -> dict[str, Column]:
-    """The columns of a task, from its configuration."""
+def learned(config: Any, code: Any = None) -> dict[str, Column]:
+    """The columns of a task, from its configuration, and from the source of its class where it is one."""
     found = Learned()
     choices = config.doc_to_choice
     shots = config.fewshot_config
@@ -72,6 +72,10 @@ def learned(config: Any) -> dict[str, Column]:
     for value in (*values, config.process_docs, config.process_results, shots.process_docs, config.custom_dataset):
         if hasattr(value, "module"):
             _function(found, value)
+    if hasattr(code, "module"):
+        known, values = _module(code.folder.joinpath(*code.module.split(".")).with_suffix(".py"))
+        for function in known.values():
+            _Source(found, values).walk(function)
     if isinstance(choices, str) and (path := _alone(choices)):
         found.at((*path, EACH))
     name = config.doc_to_target.strip("{} ") if isinstance(config.doc_to_target, str) else ""

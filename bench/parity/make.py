@@ -15,9 +15,10 @@ from typing import Any
 
 from bench.parity.columns import Column, finished, rows
 from bench.parity.learn import keys, learned
-from bench.parity.sides import Data, dataset_key, evaluate, serve
+from bench.parity.sides import ANY, Data, dataset_key, evaluate, serve
 
 DOCUMENTS = 8
+USUAL = ("train", "validation", "test")  # splits of a dataset whose task names none
 TRIES = 60
 AGAIN = 20  # tries, then from the beginning by other lots
 SECONDS = 25
@@ -87,13 +88,15 @@ def data_of(config: Any, columns: Mapping[str, Column], shots: int | None) -> Da
     """The dataset of a task with rows of these columns."""
     count = DOCUMENTS + max(shots or 0, config.num_fewshot or 0)
     key = dataset_key(config.dataset_path, config.dataset_name, config.dataset_kwargs)
-    return {key: {split: rows(columns, count, f"{config.task} {split}") for split in splits_of(config)}}
+    named = splits_of(config)
+    made = {split: rows(columns, count, f"{config.task} {split}") for split in {*named, *USUAL}}
+    return {key: {split: made[split] for split in named or USUAL}, ANY: {split: made[split] for split in USUAL}}
 
 
 def made(known: Any, leaf: Any, shots: int | None, start: dict[str, Column] | None) -> tuple[Data, dict[str, Column]]:
     """Rows that lm-evaluation-harness runs a task on, and their columns; Unmade where there are none."""
     watch_filters()
-    columns = deepcopy(start) if start is not None else learned(leaf.config)
+    columns = deepcopy(start) if start is not None else learned(leaf.config, leaf.code)
     lot, began, said = Random(leaf.name), monotonic(), ""
     first = deepcopy(columns)
     for number in range(TRIES):
