@@ -73,9 +73,9 @@ def learned(config: Any, code: Any = None) -> dict[str, Column]:
         if hasattr(value, "module"):
             _function(found, value)
     if hasattr(code, "module"):
-        known, values = _module(code.folder.joinpath(*code.module.split(".")).with_suffix(".py"))
-        for function in known.values():
-            _Source(found, values).walk(function)
+        functions, constants = _module(code.folder.joinpath(*code.module.split(".")).with_suffix(".py"))
+        for function in functions.values():
+            _Source(found, constants).walk(function)
     if isinstance(choices, str) and (path := _alone(choices)):
         found.at((*path, EACH))
     name = config.doc_to_target.strip("{} ") if isinstance(config.doc_to_target, str) else ""
