@@ -58,8 +58,8 @@ def block(found: Sequence[Outcome], scope: str, asked: int, seconds: float) -> s
         f"Written by `{command}`: lm_eval {version('lm_eval')}'s own tasks through it and through `calipers run`, on "
         "made-up documents and one mock model whose answers follow from a hash of the request. Every request must be "
         f"the same, every number within {CLOSE:g}; a bootstrap has {DRAWS} draws on both sides.",
-        "A request counts once for each filter. Beside the metrics of a sample stand its target, its filtered answers and "
-        "two hashes, beside a task's values its number of examples and which way its metrics are better.",
+        "A request counts once for each filter. Beside the metrics of a sample stand its target, its filtered answers "
+        "and two hashes, beside a task's values its number of examples and which way its metrics are better.",
         "",
         "| tasks and groups | compared | " + " | ".join(COUNTED) + " | differ | documented differences |",
         "|---|" + "---|" * (len(COUNTED) + 3),
