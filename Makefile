@@ -13,6 +13,8 @@ HF_CONSTRAINTS := constraints-hf.txt
 LM_EVAL := .venv-lm-eval
 LM_EVAL_READY := $(LM_EVAL)/.ready
 LM_EVAL_CONSTRAINTS := constraints-lm-eval.txt
+PARITY := .venv-parity
+PARITY_READY := $(PARITY)/.ready
 HARBOR := .venv-harbor
 HARBOR_READY := $(HARBOR)/.ready
 HARBOR_CONSTRAINTS := constraints-harbor.txt
@@ -41,7 +43,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test check check-format check-lint check-types check-imports check-docs format docs bench \
-	bench-statistics bench-lm-eval test-interpreters test-hf test-harbor constraints clean
+	bench-statistics bench-lm-eval parity-lm-eval test-interpreters test-hf test-harbor constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -105,6 +107,18 @@ $(LM_EVAL_READY): $(LM_EVAL_CONSTRAINTS)
 	$(BOUNDED) $(LM_EVAL)/bin/python $(PIP) install -c $(LM_EVAL_CONSTRAINTS) 'lm_eval[hf]' torch || exit $(NOT_SET_UP)
 	@touch $@
 
+parity-lm-eval: $(PARITY_READY) ## lm-eval's own tasks through it and ours, 60 in 4 minutes; ARGS=all as many as an hour takes; no torch
+	@$(if $(shell command -v timeout),timeout -k 5 3600) $(PARITY)/bin/python bench/parity_run.py $(ARGS)
+
+$(PARITY_READY): pyproject.toml $(CONSTRAINTS) $(LM_EVAL_CONSTRAINTS)
+	@echo "installing lm-evaluation-harness, without torch, into $(PARITY)"
+	@{ $(PARITY)/bin/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(PARITY); } && \
+	echo '*' > $(PARITY)/.gitignore && \
+	$(BOUNDED) $(PARITY)/bin/python $(HASHED) $(CONSTRAINTS) && \
+	$(BOUNDED) $(PARITY)/bin/python $(PIP) install -c $(LM_EVAL_CONSTRAINTS) lm_eval && \
+	$(PARITY)/bin/python $(OURS) || exit $(NOT_SET_UP)
+	@touch $@
+
 test-interpreters: $(READY) ## the same digest from every other Python at hand
 	@$(FIND); own=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 	want=$$($(BIN)/python scripts/digest.py) || exit 1; echo "python $$own: $$want"; \
@@ -151,5 +165,5 @@ constraints: ## resolve every dependency anew, into constraints.txt, with the ha
 	"$$scratch/bin/python" scripts/pins.py "$$scratch/new" && cp "$$scratch/new" $(CONSTRAINTS)
 
 clean: ## remove what these commands made
-	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(LM_EVAL) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(LM_EVAL) $(PARITY) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

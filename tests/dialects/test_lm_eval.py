@@ -97,6 +97,13 @@ def test_what_a_functions_keys_inherit():
     assert found.numbers(0).metrics["two,none"] == 2.0
 
 
+def test_a_metric_that_process_results_adds_has_no_better_way():
+    way = Way(process_results=lambda doc, results: {"exact_match": 1.0, "length": 3})
+    found = scored([["x"]], ["x"], way, metric_list=[{"metric": "exact_match"}])
+    assert found.higher_is_better() == {"exact_match": True}
+    assert found.values() == {"exact_match,none": [1.0], "length,none": [3]}
+
+
 def test_an_error_says_pipeline_and_document():
     table = {"function": "map", "mapping_dict": {"5": "5", "x": 1.5}}
     metrics = [{"metric": "exact_match", "ignore_case": True}]

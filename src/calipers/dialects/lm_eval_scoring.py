@@ -90,12 +90,13 @@ class TaskScores:
         return {**self._spread("aggregation"), **known}
 
     def higher_is_better(self) -> dict[str, bool | None]:
-        """Which way each metric is better: those asked for, then those made of them."""
+        """Which way each metric is better: those asked for, then those made of them, where that is known."""
         known = {entry.name: entry.higher_is_better for one in self.pipelines for entry in one.scoring.metrics}
         spread = self._spread("higher_is_better")
         made = {key.rpartition(",")[0] for key in self.values()} - set(known)
         order = [metric for key in self.values() if (metric := key.rpartition(",")[0]) in made]
-        return known | {metric: known.get(base(metric), spread.get(metric)) for metric in order}
+        ways = {metric: known.get(base(metric), spread.get(metric)) for metric in order}
+        return known | {metric: way for metric, way in ways.items() if way is not None}
 
     def _spread(self, what: str) -> dict[str, Any]:
         """What the keys of a function's answer inherit: of the only function there is among a pipeline's metrics."""

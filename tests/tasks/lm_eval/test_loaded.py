@@ -57,6 +57,7 @@ def test_a_sampler_of_the_tasks_own(tmp_path):
 def test_modes_are_told_by_the_first_document():
     assert not task().multiple_targets
     assert task(doc_to_target="c").multiple_targets
+    assert not task(doc_to_target="[]").multiple_targets  # as in lm-evaluation-harness: the one target is its text
     inputs = task(output_type="multiple_choice", doc_to_text="{{n}}", doc_to_choice="c", doc_to_target="a")
     assert inputs.multiple_inputs
     assert [one.args for one in requests(inputs)][:2] == [("x", " a0"), ("y", " a0")]

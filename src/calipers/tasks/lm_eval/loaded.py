@@ -190,7 +190,8 @@ def _tried(task: LoadedTask) -> LoadedTask:
     if choices is not None:
         check_index(task, choices, target, 0)
     inputs = choices is not None and isinstance(text, int)
-    return replace(task, multiple_inputs=inputs, multiple_targets=isinstance(target, list))
+    several = isinstance(target, list) and bool(target)  # none at all is one target there, the text []
+    return replace(task, multiple_inputs=inputs, multiple_targets=several)
 
 
 def _check_columns(task: LoadedTask) -> None:
