@@ -202,16 +202,16 @@ FORMATS = Index(
     {
         "native": "calipers.readers.own:NATIVE",
         "jsonl": "calipers.readers.own:JSONL",
-        "evsys_predictions": "calipers.systems.evsys:PREDICTIONS",
+        "evsys_predictions": "calipers.systems.evsys.formats:PREDICTIONS",
         "evsys_rewards": "calipers.readers.own:REWARDS",
         "csv": "calipers.readers.own:CSV",
         "parquet": "calipers.readers.own:PARQUET",
-        "nemo_gym": "calipers.systems.nemo_gym:ROLLOUTS",
-        "lm_eval_samples": "calipers.systems.lm_eval:SAMPLES",
-        "lm_eval_results": "calipers.systems.lm_eval:RESULTS",
+        "nemo_gym": "calipers.systems.nemo_gym.formats:ROLLOUTS",
+        "lm_eval_samples": "calipers.systems.lm_eval.formats:SAMPLES",
+        "lm_eval_results": "calipers.systems.lm_eval.formats:RESULTS",
         "run": "calipers.readers.own:RUN",
-        "harbor": "calipers.systems.harbor:JOB",
-        "inspect": "calipers.systems.inspect:LOG",
+        "harbor": "calipers.systems.harbor.formats:JOB",
+        "inspect": "calipers.systems.inspect.formats:LOG",
     },
 )
 
@@ -276,7 +276,7 @@ DIALECTS = Index(
     {
         "native": "calipers.dialects.dialect:NATIVE",
         "evsys": "calipers.systems.evsys.words:EVSYS",
-        "nemo_gym": "calipers.systems.nemo_gym.words:NEMO_GYM",
+        "nemo_gym": "calipers.systems.nemo_gym.dialect:NEMO_GYM",
         "lm_eval": "calipers.dialects.lm_eval:LM_EVAL",
         "harbor": "calipers.systems.harbor.dialect:HARBOR",
     },

@@ -7,8 +7,8 @@ import pytest
 from compat.packages import put
 
 import calipers.compat
-from calipers.compat import PARTS, activate, borrowing, deactivate
-from calipers.names import METRICS
+from calipers.compat import EVSYS, activate, borrowing, deactivate
+from calipers.names import LENT, METRICS
 
 REAL = """
 _held = {}
@@ -97,7 +97,7 @@ def test_a_part_that_is_not_lent_says_which_are(statement, part):
     activate()
     with pytest.raises(ImportError) as caught:
         exec(statement, {})
-    lent = ", ".join(name for name, home in PARTS.items() if home)
+    lent = ", ".join(name for name, home in LENT[EVSYS].items() if home)
     assert str(caught.value) == f"Calipers lends {lent}, but not {part}; install evsys_sdk itself to have all of it"
 
 

@@ -470,7 +470,7 @@ def test_the_built_in_agent_and_a_verifier_need_no_agent_server(tmp_path):
         )
     assert found.complete
     for made in rows(tmp_path / "r.jsonl"):
-        task, number = made["_ng_task_index"], row["_ng_rollout_index"]
+        task, number = made["_ng_task_index"], made["_ng_rollout_index"]
         text, _ = model.forecast.truth(f"What is {task} + {task * 7}?", number)
         assert made["response"]["output"][0]["content"][0]["text"] == text
         assert made["reward"] == float(text == str(task * 8))

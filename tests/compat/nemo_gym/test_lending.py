@@ -5,7 +5,8 @@ from types import ModuleType
 
 import pytest
 
-from calipers.compat import GYM, GYM_PARTS, activate, deactivate
+from calipers.compat import GYM, activate, deactivate
+from calipers.names import LENT
 from calipers.systems.nemo_gym.lent import base_resources_server, reward_profile, server_utils
 
 
@@ -24,7 +25,7 @@ def test_it_is_there_while_it_is_lent():
 
     assert SimpleResourcesServer is base_resources_server.SimpleResourcesServer
     deactivate(GYM)
-    assert not {*GYM_PARTS} & {*sys.modules}
+    assert not {*LENT[GYM]} & {*sys.modules}
 
 
 def test_each_package_is_lent_by_itself():

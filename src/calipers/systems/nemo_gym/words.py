@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from calipers.dialects.dialect import Dialect
-
 STATISTICS: Final = ("mean", "max", "min", "median", "std")
 KEY: Final = "KEY"
 """Stands for the numeric key in a list of the names."""
@@ -34,6 +32,3 @@ class Words(Mapping[str, str]):
 
 WORDS: Final = Words()
 DEFAULT: Final = tuple(f"{statistic}/*" for statistic in STATISTICS)  # of every numeric key
-
-
-NEMO_GYM = Dialect("nemo_gym", metrics=WORDS, default=DEFAULT)

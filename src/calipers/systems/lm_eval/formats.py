@@ -1,0 +1,66 @@
+"""lm-evaluation-harness: its files of samples and of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from calipers.readers import lm_eval, lm_eval_texts
+from calipers.readers.format import Beginning, Columns, Format, Settings, flat
+from calipers.readers.lm_eval_folder import newest
+from calipers.readers.texts import Text
+
+
+def _is_sample(start: Beginning) -> bool:
+    if start.row is None:  # no strict JSON: there may be a NaN in it
+        return lm_eval.is_line(start.line)
+    return not start.is_record and lm_eval.is_row(start.row)
+
+
+def _texts_beside(path: str, columns: Columns, wanted: frozenset[str]) -> Iterator[Text]:
+    for samples in lm_eval.samples_beside(path):
+        yield from lm_eval_texts.texts(samples)
+
+
+def _settings(path: str, dataset: str | None) -> Settings:
+    with open(path, "rb") as file:
+        yield from of_results(lm_eval.decoded(file.read()) or {}, dataset)
+
+
+def of_results(results: Mapping[str, Any], task: str | None) -> Settings:
+    """What a results file says of a task: its version, its shots, how answers were drawn."""
+    for key, name in (("versions", "task version"), ("n-shot", "number of shots")):
+        held = results.get(key)
+        if isinstance(held, dict) and task in held:
+            yield name, held[task]
+    configs = results.get("configs")
+    config = configs.get(task) if isinstance(configs, dict) else None
+    for name in ("generation_kwargs", "dataset_path", "dataset_name", "output_type"):
+        if isinstance(config, dict) and name in config:
+            yield from flat(config[name], name)
+    whole = results.get("config")
+    if isinstance(whole, dict) and whole.get("gen_kwargs") is not None:
+        yield from flat(whole["gen_kwargs"], "gen_kwargs")
+    for name in ("chat_template_sha", "system_instruction_sha"):
+        if name in results:
+            yield name, results[name]
+
+
+SAMPLES = Format(
+    "lm_eval_samples",
+    lm_eval.read_samples,
+    _is_sample,
+    texts=lambda path, columns, wanted: lm_eval_texts.texts(path),
+    provenance=lambda path, dataset: of_results(lm_eval.results_beside(path), dataset or lm_eval.task_of(path)),
+    has_documents=True,
+)
+RESULTS = Format(
+    "lm_eval_results",
+    lm_eval.read_results,
+    recognise=lambda start: lm_eval.is_results(start.head),
+    texts=_texts_beside,
+    provenance=_settings,
+    folder=newest,
+    stands_for_others=True,
+    has_documents=True,
+)
