@@ -20,7 +20,6 @@ FILES = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rgl
 MAY_WAIT = re.compile(r"(run|server|compat|harbor_side)/|benchmark\.py$")  # the rooms that may say async
 NAMELESS = {"base", "common", "handler", "helper", "helpers", "impl", "manager", "misc", "util", "utils"}
 HEAVY = {"aiohttp", "numpy", "polars", "rich", "scipy"}
-LONGEST = 400  # lines
 
 # Written so that this file does not match itself.
 REGISTRY = re.compile(r"pypi\.(?:org|python\.org)|pythonhosted\.org|(?:npmjs|anaconda|yarnpkg)\.(?:org|com)|crates\.io")
@@ -39,11 +38,6 @@ def test_only_some_rooms_wait():
 
 def test_every_file_is_named_after_its_data():
     assert [name for name in FILES if NAMELESS & {*Path(name).with_suffix("").parts}] == []
-
-
-def test_no_file_is_too_long():
-    lengths = {name: len(path.read_text().splitlines()) for name, path in FILES.items()}
-    assert {name: lines for name, lines in lengths.items() if lines > LONGEST} == {}
 
 
 def test_public_names_are_sorted_and_there():

@@ -17,7 +17,7 @@ from calipers.gating.requirement import Requirement
 from calipers.gating.worst import NO_BOUNDS, at_end
 from calipers.metrics.metric import UNIT
 from calipers.reports.compare import Comparison, Contest, Pair, Run
-from calipers.reports.compare_words import common, names_of
+from calipers.reports.compare_document import common, names_of
 from calipers.reports.figures import counted
 from calipers.stats.equivalence import margin_ends, margin_method, p_at_margin, too_few
 from calipers.stats.paired import Difference
