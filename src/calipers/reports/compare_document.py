@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import string
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -23,7 +22,7 @@ from calipers.reports.document import (
     Table,
     Title,
 )
-from calipers.reports.figures import NONE, counted, figure, percent
+from calipers.reports.figures import NONE, counted, figure, letters, percent
 from calipers.reports.safe import clean, note_line
 
 FEW_TASKS = 20  # below it a tipping point that was not tried out is about right
@@ -53,27 +52,25 @@ def _blocks(found: Comparison) -> Iterator[Block]:
 def _contest(contest: Contest, found: Comparison) -> Iterator[Block]:
     if contest.dataset:
         yield Title(Name(contest.dataset, None))
-    count = len(contest.runs)
-    letters = string.ascii_uppercase[:count] if count <= 26 else [str(n + 1) for n in range(count)]
-    names = names_of(contest.runs)
-    for letter, run, name in zip(letters, contest.runs, names, strict=True):
+    names, labels = names_of(contest.runs), letters(len(contest.runs))
+    for label, run, name in zip(labels, contest.runs, names, strict=True):
         known = [part for part in (run.model, run.agent, run.source) if part and part not in run.name]
         account = f"({counted(run.tasks, 'task')}, {counted(run.samples, 'sample')})"
         rest = "".join(f"  {clean(part, None)}" for part in (*known, account))
-        label = f"{letter:{len(letters[-1])}}  "
-        yield Sentence((Styled(label, "note"), Styled(name), rest), "note", whole=True, markdown="")
+        first = Styled(f"{label:{len(labels[-1])}}  ", "note")
+        yield Sentence((first, Styled(name), rest), "note", whole=True, markdown="")
     for pair in contest.pairs:
         yield Blank()
-        yield from _pair(pair, names, letters, found)
+        yield from _pair(pair, names, labels, found)
     for ranks in contest.ranks:
         yield Blank()
         yield from _ranks(ranks, names, found)
     yield Blank()
 
 
-def _pair(pair: Pair, all_names: Sequence[str], all_letters: Sequence[str], found: Comparison) -> Iterator[Block]:
+def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], found: Comparison) -> Iterator[Block]:
     names = all_names[pair.first], all_names[pair.second]
-    letters = all_letters[pair.first], all_letters[pair.second]
+    labels = all_labels[pair.first], all_labels[pair.second]
     yield Title("", markdown=(Name(names[1], None), " against ", Name(names[0], None)), level=4)
     verdicts = []
     for (verdict, text), below in zip(sentences(pair, names), under_verdicts(pair, names), strict=True):
@@ -83,7 +80,7 @@ def _pair(pair: Pair, all_names: Sequence[str], all_letters: Sequence[str], foun
     notes = [Sentence(note_line(note), markdown=note) for note in (hints(pair), *pair.notes) if note]
     yield Items([Sentence(common(pair, names)), *notes])
     yield Blank()
-    yield _findings(pair, names, letters, found)
+    yield _findings(pair, names, labels, found)
     if pair.flips and (pair.flips.worse or pair.flips.better):
         flips = pair.flips
         yield Blank()
@@ -93,12 +90,12 @@ def _pair(pair: Pair, all_names: Sequence[str], all_letters: Sequence[str], foun
             if those:
                 many = f"{len(those)} of {count:,}" if count > len(those) else f"{count:,}"
                 yield Sentence(f"{what}, {many}", "note", whole=True, markdown="")
-                yield _changed(what, those, letters)
+                yield _changed(what, those, labels)
 
 
-def _findings(pair: Pair, names: tuple[str, str], letters: tuple[str, str], found: Comparison) -> Table:
+def _findings(pair: Pair, names: tuple[str, str], labels: tuple[str, str], found: Comparison) -> Table:
     """All findings of a pair: those of all tasks first, then on a terminal the slices of each metric together."""
-    one, two = letters
+    one, two = labels
     several = found.tests > 1
     adjusted = {"bh": "p (BH)", "holm": "p (Holm)"}.get(found.adjust, "p adjusted")
     columns = [
@@ -127,18 +124,18 @@ def _findings(pair: Pair, names: tuple[str, str], letters: tuple[str, str], foun
             chance(finding.p_adjusted),
             word(finding),
         ]
-        rows.append(Row(cells, detail(finding, letters), "; ".join(detail(finding, names))))
-    return Table(columns, rows, said="")
+        rows.append(Row(cells, detail(finding, labels), "; ".join(detail(finding, names))))
+    return Table(columns, rows, notes_head="")
 
 
-def _changed(what: str, those: Sequence[Changed], letters: tuple[str, str]) -> Table:
+def _changed(what: str, those: Sequence[Changed], labels: tuple[str, str]) -> Table:
     """Tasks under one another, both answers beside them as far as there is room."""
     given = any(text is not None for task in those for text in task.answers)
     columns = [
         Column("", style="strong", markdown=what),
-        Column(" → ".join(letters), only="terminal"),
+        Column(" → ".join(labels), only="terminal"),
         *(Column(word, only="markdown") for word in ("first", "second")),
-        *(Column(f"{letter} answered", style="note", only="terminal", cut=True) for letter in letters if given),
+        *(Column(f"{label} answered", style="note", only="terminal", cut=True) for label in labels if given),
         *(Column(f"{word} answered", only="markdown") for word in ("first", "second")),
     ]
     rows = []

@@ -101,11 +101,6 @@ class Curves:
         return self.groups[0][metric]
 
     @property
-    def fields(self) -> Sequence[str]:
-        """The keys of a row, in order."""
-        return FIELDS
-
-    @property
     def digest(self) -> str:
         """The hash of everything that must not change: settings and numbers, no files and no words."""
         groups = [_numbers(asdict(group)) for group in self.groups]

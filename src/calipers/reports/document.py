@@ -6,8 +6,9 @@ Where Markdown has other words than a terminal, a block carries both; "" there m
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct  # a class of its kind takes no time to make, and every output needs all of these
 
 from calipers.reports.safe import LONGEST
 
@@ -15,8 +16,7 @@ Style = Literal["plain", "strong", "note", "value", "chart"]
 Output = Literal["terminal", "markdown"]
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(Struct, frozen=True):
     """Others' words inside a text, cut to ``longest`` characters: Markdown shows them as code."""
 
     text: str
@@ -24,8 +24,7 @@ class Name:
     plain: str | None = None  # what a terminal shows instead
 
 
-@dataclass(frozen=True, slots=True)
-class Styled:
+class Styled(Struct, frozen=True):
     """Words that stand out of their text; Markdown knows strong ones only."""
 
     text: str
@@ -36,13 +35,11 @@ Piece = str | Name | Styled
 Text = Piece | tuple[Piece, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Blank:
+class Blank(Struct, frozen=True):
     """An empty line of a terminal; Markdown sets every block apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class Title:
+class Title(Struct, frozen=True):
     """What the blocks after it are about."""
 
     text: Text
@@ -50,8 +47,7 @@ class Title:
     level: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(Struct, frozen=True):
     """Words that a terminal breaks into lines, unless they are to stay ``whole``."""
 
     text: Text
@@ -61,15 +57,13 @@ class Sentence:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(Struct, frozen=True):
     """Sentences under one another: the items of a list in Markdown, one that is indented further under another."""
 
     sentences: Sequence[Sentence]
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """A value and its interval as a small picture: where they lie between 0 and 1."""
 
     value: float
@@ -80,8 +74,7 @@ class Picture:
 Cell = Text | Picture
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """What stands under one head."""
 
     head: Text = ""
@@ -97,15 +90,13 @@ class Column:
     verbatim: bool = False  # our own figures, in which Markdown escapes nothing
 
 
-@dataclass(frozen=True, slots=True)
-class Instead:
+class Instead(Struct, frozen=True):
     """A note for a row whose first column to yield has gone."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """The cells of a row, and what is said of it: under it on a terminal, in a cell of Markdown."""
 
     cells: Sequence[Cell]
@@ -113,13 +104,12 @@ class Row:
     markdown: Text | None = None  # what is said there
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """Rows of cells under heads."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
-    said: Text | None = None  # in Markdown the head of what is said of rows; None: that stands in the last cell
+    notes_head: Text | None = None  # of Markdown's column of notes; None: they stand in the last cell
     once: str = ""  # what begins the note instead of a column's cells, where they are all alike
     ruled: bool = True
     fits: bool = False  # a terminal breaks the last column to the room there is
@@ -129,8 +119,7 @@ class Table:
 Block = Blank | Title | Sentence | Items | Table
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """A report: its blocks for people, its data for programs; each is made when a renderer asks for it."""
 
     blocks: Callable[[], Iterable[Block]]

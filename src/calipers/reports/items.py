@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from calipers.errors import UnknownName
 from calipers.readers.read import Input
 from calipers.reports.document import Block, Document, Name, Sentence, Table, Title, plain_table, spaced
-from calipers.reports.figures import NONE, counted, figure
+from calipers.reports.figures import NONE, counted, figure, letters
 from calipers.reports.json import encoded
 from calipers.reports.safe import clean
 from calipers.stats.variance import Split
@@ -96,11 +95,6 @@ class ItemReport:
     tables: Sequence[ItemTable]
     notes: Sequence[str] = ()
     limit: int | None = None  # of the tasks that are shown; None: all
-
-    @property
-    def fields(self) -> Sequence[str]:
-        """The keys of a row, in order."""
-        return FIELDS
 
     def limited(self, limit: int | None) -> ItemReport:
         """The same report, to show only so many tasks of each dataset."""
@@ -187,7 +181,7 @@ def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
     yield Sentence(summary(table))
     for note in table.notes:
         yield Sentence(f"note: {note}")
-    letters = _letters(len(table.runs))
+    runs = letters(len(table.runs))
     yield plain_table(
         ["run", "", "mean", "tasks", "samples", "variance: tasks", "of a sample", "share of sampling"],
         [
@@ -201,14 +195,14 @@ def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
                 figure(run.split.sampling if run.split else None, 4),
                 f"{100 * run.split.share:.0f} %" if run.split else NONE,
             ]
-            for letter, run in zip(letters, table.runs, strict=True)
+            for letter, run in zip(runs, table.runs, strict=True)
         ],
         numbers={2, 3, 4, 5, 6, 7},
         names={1},
     )
-    for letter, run in zip(letters, table.runs, strict=True):
+    for letter, run in zip(runs, table.runs, strict=True):
         yield Sentence(f"{letter}: {run.advice}" if len(table.runs) > 1 else run.advice, "note")
-    yield _items(table, letters, report.limit)
+    yield _items(table, runs, report.limit)
     shown = len(table.items[: report.limit])
     if shown < len(table.items):
         yield Sentence(f"{shown:,} of {len(table.items):,} tasks, by {report.sort}; --limit 0 shows all", "note")
@@ -240,11 +234,11 @@ def summary(table: ItemTable) -> str:
     return f"{said}.{tells}{alone}"
 
 
-def _items(table: ItemTable, letters: list[str], limit: int | None) -> Table:
+def _items(table: ItemTable, runs: list[str], limit: int | None) -> Table:
     each = 1 < len(table.runs) <= MOST_RUNS
     told, informed = table.why is None, table.why_information is None
     head = ["task", "difficulty", *(["discrimination", P_HEAD] if told else []), *(["information"] if informed else [])]
-    head += [*(letters if each else []), "passes", ""]
+    head += [*(runs if each else []), "passes", ""]
     words = WORDS if len(table.runs) > 1 else ALONE
     rows = [
         [*_row(item, told=told, informed=informed, each=each), words.get(item.kind, "no reward")]
@@ -262,7 +256,3 @@ def _row(item: Item, *, told: bool, informed: bool, each: bool) -> list[str]:
     if each:
         row += [figure(value, 3) for value in item.values]
     return [*row, f"{item.passes:,}/{item.samples:,}"]
-
-
-def _letters(count: int) -> list[str]:
-    return list(string.ascii_uppercase[:count]) if count <= 26 else [str(number + 1) for number in range(count)]

@@ -100,11 +100,6 @@ class JudgeCheck:
     groups: Sequence[Checked]
     notes: Sequence[str] = ()
 
-    @property
-    def fields(self) -> Sequence[str]:
-        """The keys of a row, in order."""
-        return FIELDS
-
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""
         from calipers import __version__

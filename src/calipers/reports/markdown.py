@@ -92,16 +92,16 @@ class _Page:
         heads = [self._text(column.head if column.markdown is None else column.markdown) for column in columns]
         right = [self._document.flush_right and column.align != "left" for column in columns]
         lines = [heads, ["---:" if flush else "---" for flush in right]]
-        if table.said is not None:
-            lines = [[*heads, self._text(table.said)], [*lines[1], "---"]]
+        if table.notes_head is not None:
+            lines = [[*heads, self._text(table.notes_head)], [*lines[1], "---"]]
         for row in table.rows:
             cells = [self._cell(row.cells[place], table.columns[place].verbatim) for place in places]
             notes = "; ".join(note for note in row.notes if not isinstance(note, Instead))
-            said = self._text(notes if row.markdown is None else row.markdown)
-            if table.said is not None:
-                cells.append(said)
-            elif said:
-                cells[-1] = " ".join(filter(None, (cells[-1], said)))
+            words = self._text(notes if row.markdown is None else row.markdown)
+            if table.notes_head is not None:
+                cells.append(words)
+            elif words:
+                cells[-1] = " ".join(filter(None, (cells[-1], words)))
             lines.append(cells)
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

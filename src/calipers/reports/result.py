@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from calipers.reports.document import (
     Instead,
     Items,
     Name,
+    Output,
     Picture,
     Piece,
     Row,
@@ -303,7 +304,7 @@ def _group_blocks(group: Group, result: Result) -> Iterator[Block]:
             if group.stop:  # no estimate is unbiased of a run that its results stopped
                 what = what.removeprefix("unbiased: ")
             rows.append(_row([named(name, estimate)], estimate, [what, *remarks(estimate)]))
-        yield _estimates([_first("metric")], rows, result, said="what it is")
+        yield _estimates([_first("metric")], rows, result, notes_head="what it is")
     for key, words in advice(group.metrics, group.variance):
         yield Sentence(("mean reward (", Name(key), f"): {words}") if key else f"mean reward: {words}", "note")
     for words in group.warnings:
@@ -333,8 +334,7 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result) -> Iterator[B
             undefined = [f"{counted(estimate.undefined_tasks, 'task')} undefined"] if estimate.undefined_tasks else []
             notes = [*undefined, *reason(estimate)]
             rows.append(_row([Name(value), named(name, estimate)], estimate, notes, "; ".join(remarks(estimate))))
-    slices = replace(_first(Name(key)), markdown=("by ", Name(key)))
-    yield _estimates([slices, Column("metric", heading=True)], rows, result)
+    yield _estimates([_first(Name(key), ("by ", Name(key))), Column("metric", heading=True)], rows, result)
     if len(cut) > 1:
         yield Sentence(EACH_BY_ITSELF, "note")
 
@@ -368,8 +368,7 @@ def _economics(group: Group, result: Result) -> Iterator[Block]:
         rows.append(_row([named(name, estimate)], estimate, (), what, unit=card.unit if card else "", picture=False))
         for why in reason(estimate):
             whys.setdefault(why, []).append(clean(name))
-    table = _estimates([_first("economics")], rows, result, said="what it is")
-    yield table if rows else replace(table, only="terminal")
+    yield _estimates([_first("economics")], rows, result, notes_head="what it is", only=None if rows else "terminal")
     for why, names in whys.items():
         yield Sentence(f"{', '.join(names)}: {why}", "note", indent=1, markdown="")
     totals: list[Piece] = []
@@ -383,11 +382,13 @@ def _total(amount: float) -> str:
     return figure(amount, 0 if abs(amount) < 1e15 and amount == int(amount) else None)
 
 
-def _first(head: Text) -> Column:
-    return Column(head, style="strong", widest=_WIDEST_NAME)
+def _first(head: Text, markdown: Text | None = None) -> Column:
+    return Column(head, style="strong", markdown=markdown, widest=_WIDEST_NAME)
 
 
-def _estimates(first: Sequence[Column], rows: Sequence[Row], result: Result, said: str = "") -> Table:
+def _estimates(
+    first: Sequence[Column], rows: Sequence[Row], result: Result, notes_head: str = "", only: Output | None = None
+) -> Table:
     """A table of estimates. A terminal without room says under a row how many tasks and samples there were."""
     columns = [
         *first,
@@ -398,7 +399,7 @@ def _estimates(first: Sequence[Column], rows: Sequence[Row], result: Result, sai
         Column("unit", only="terminal", optional=True),
         Column("n", optional=True, yields=1),
     ]
-    return Table(columns, rows, said=said, once="each from")
+    return Table(columns, rows, notes_head=notes_head, once="each from", only=only)
 
 
 def _row(
