@@ -8,7 +8,7 @@ import pytest
 from making import rollouts
 
 import calipers
-from calipers.cli.output import Target, document, show, standard_output, write
+from calipers.cli.output import Target, result_json, show_result, standard_output, write
 from calipers.errors import InputError
 
 
@@ -79,7 +79,7 @@ def test_a_closed_output_is_said(monkeypatch):
 
 def test_json_hides_no_escapes_and_loses_nothing():
     result = calipers.score(rollouts({"task": "a", "reward": 1, "model": "x\x9b2J\u202e\u200f🙂"}))
-    text = document(result)
+    text = result_json(result)
     assert "\x9b" not in text
     assert "\u202e" not in text
     assert "🙂" in text
@@ -91,7 +91,7 @@ def test_json_hides_no_escapes_and_loses_nothing():
     [("table", "1 task; 2 planned"), ("json", "{\n"), ("csv", "dataset,model,agent,"), ("md", "1 task; 2 planned")],
 )
 def test_every_shape(capsys, shape, start):
-    show(calipers.score([[1, 0]]), shape)
+    show_result(calipers.score([[1, 0]]), shape)
     assert capsys.readouterr().out.startswith(start)
 
 

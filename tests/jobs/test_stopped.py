@@ -22,7 +22,8 @@ from calipers.errors import CalipersError
 from calipers.jobs.perform import perform
 from calipers.jobs.plan_pilot import Chosen, from_pilots
 from calipers.jobs.rescore import Rescoring, rescore
-from calipers.reports.text import render
+from calipers.reports import terminal
+from calipers.reports.result import document as document_of
 
 METRICS = ["mean_reward", "pass@1"]
 
@@ -85,7 +86,7 @@ def test_slices_share_out_what_was_not_run(home):
 
 
 def test_the_page_says_that_the_value_is_biased_and_in_which_direction(home):
-    page = " ".join(render(calipers.score(home / "run", "pass@1")).split())
+    page = " ".join(terminal.render(document_of(calipers.score(home / "run", "pass@1"))).split())
     assert f"not run (stopped early); no gaps stopped early by --until {RULE!r}: the value of pass@1" in page
     assert "is too high on average" in page
     assert "unbiased" not in page

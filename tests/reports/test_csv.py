@@ -5,8 +5,14 @@ import pytest
 from reports.shown import HARMFUL, estimate, group, hostile, ledger, result
 
 import calipers
-from calipers.reports.csv import FIELDS, cell, render
-from calipers.reports.result import Slice
+from calipers.reports import csv as renderer
+from calipers.reports.csv import cell
+from calipers.reports.document import Document
+from calipers.reports.result import FIELDS, Slice, document
+
+
+def render(made):
+    return renderer.render(document(made))
 
 
 def rows(made):
@@ -50,3 +56,8 @@ def test_a_cell(value, expected):
 
 def test_nothing_a_file_says_reaches_the_terminal():
     assert [character for character in HARMFUL if character in render(hostile())] == []
+
+
+def test_cells_are_safe_to_open():
+    made = Document(list, dict, ("a", "b"), lambda: [{"a": "=1+1", "b": None}, {"a": "-2", "b": True}])
+    assert renderer.render(made) == "a,b\n'=1+1,\n-2,true\n"

@@ -2,8 +2,8 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
-from calipers.reports import gate_text, github, junit
-from calipers.reports.gate import Check, Gate
+from calipers.reports import github, junit, markdown, terminal
+from calipers.reports.gate import Check, Gate, document
 
 
 def check(value, number, interval=None, require="mean_reward >= 0.5", op=">="):
@@ -25,8 +25,8 @@ def check(value, number, interval=None, require="mean_reward >= 0.5", op=">="):
 def test_a_value_is_shown_on_its_side_of_the_number(value, number, shown):
     failed = Gate([check(value, number)])
     assert failed.checks[0].shown == shown
-    assert f" {shown} " in gate_text.render(failed)
-    assert f"| {shown} |" in gate_text.render_markdown(failed)
+    assert f" {shown} " in terminal.render(document(failed))
+    assert f"| {shown} |" in markdown.render(document(failed))
     assert f": {shown}" in junit.message(failed.checks[0])
 
 
@@ -53,12 +53,12 @@ def test_what_a_name_holds_stays_text_for_every_reader():
     assert line.startswith("::error title=")
     assert "\n" not in line
     assert "50%25 ::error::x<b>" in line
-    (row,) = [row for row in gate_text.render_markdown(failed).splitlines() if "FAILED" in row]
+    (row,) = [row for row in markdown.render(document(failed)).splitlines() if "FAILED" in row]
     assert row.count("| ") == 5
 
 
 def test_groups_with_long_names_are_told_apart():
     family = "org/one-of-many-models-that-all-of-them-begin-with-the-same-words-"
     failed = Gate([Check("m > 1", "critical", "r", None, f"{family}{end}", None, "failed", 0.5) for end in ("a", "b")])
-    rows = [line for line in gate_text.render(failed).splitlines() if line.startswith("FAILED")]
+    rows = [line for line in terminal.render(document(failed)).splitlines() if line.startswith("FAILED")]
     assert [row.split()[1][-7:] for row in rows] == ["words-a", "words-b"]

@@ -3,10 +3,15 @@ import re
 import pytest
 from reports.shown import HARMFUL, estimate, group, hostile, ledger, result
 
-from calipers.reports.markdown import code, render
-from calipers.reports.result import Slice
+from calipers.reports import markdown
+from calipers.reports.markdown import code
+from calipers.reports.result import Slice, document
 from calipers.stats.suite import Means, Suite
 from calipers.stats.variance import Split
+
+
+def render(made):
+    return markdown.render(document(made))
 
 
 def test_a_page():

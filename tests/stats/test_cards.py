@@ -9,7 +9,7 @@ import pytest
 import calipers
 from calipers.analyses.compare.question import ADJUSTMENTS as ASKED_ADJUSTMENTS
 from calipers.cli.compare import TESTS as ASKED_TESTS
-from calipers.reports.judge_check_sheet import METHODS as JUDGE_METHODS
+from calipers.reports.judge_check import METHODS as JUDGE_METHODS
 from calipers.stats.cards import CARDS, EXPLAINED, INTERVALS, METHODS, IntervalCard, MethodCard, method_named
 from calipers.stats.methods import METHODS as NAMED_INTERVALS
 from calipers.stats.multiplicity import ADJUSTMENTS

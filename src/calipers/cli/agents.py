@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from calipers.cli.output import document, notes, show, tell
+from calipers.cli.output import notes, result_json, show_result, tell
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
 from calipers.reports.safe import clean
@@ -78,9 +78,9 @@ def run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, A
             folder = str(done.folder)
             scripts = asked_scripts(folder, trust=bool(given.get("trust")), reward=given.get("reward"))
             result = score_plan(folder, make_plan(**scoring, afterwards=scripts))
-            show(result, shape)
+            show_result(result, shape)
             notes(result)
-            Path(folder, "result.json").write_text(document(result), encoding="utf-8")
+            Path(folder, "result.json").write_text(result_json(result), encoding="utf-8")
             tell(f"{folder}/result.json")
             gaps |= (
                 done.left_out > 0

@@ -12,7 +12,7 @@ import click
 
 from calipers.cli.check_dataset import check_dataset, means_dataset
 from calipers.cli.group import verbose
-from calipers.cli.output import tell, write
+from calipers.cli.output import rendered, tell, write
 from calipers.errors import InputError
 from calipers.reports.safe import clean, safe_json
 
@@ -123,13 +123,13 @@ def check(
         write(safe_json(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"))
     else:
         from calipers.reports.figures import counted
-        from calipers.reports.selftest import render
+        from calipers.reports.selftest import document as document_of
 
         judged = [f"{name} {count:,}" for name, count in found.counts.items()]
         judged += [f"nobody {found.unjudged:,}"] if found.unjudged else []
         write(f"{clean(suite.name)}: {counted(len(found.tasks), 'task')}, judged by {clean(', '.join(judged), None)}\n")
         if test is not None:
-            write("\n" + render(test))
+            write("\n" + rendered(document_of(test), shape))
     for note in (*suite.notes, *(test.notes if test else ())):
         tell(f"note: {clean(note, None)}")
     if test is not None and not test.clean:

@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from calipers.cli.group import verbose
-from calipers.cli.output import notes, show, tell
+from calipers.cli.output import notes, show_result, tell
 from calipers.reports.safe import clean
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def collect(
         asked = collecting(given, words)
         with Watch() as watch:
             found = perform(asked, lambda standing: _look(watch, standing))
-    show(found.result, shape)
+    show_result(found.result, shape)
     notes(found.result)
     for note in found.notes:
         tell(f"note: {clean(note, None)}")

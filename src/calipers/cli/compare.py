@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
-from calipers.cli.output import Target, standard_output, tell, write
+from calipers.cli.output import Target, show, tell_notes
 from calipers.cli.progress import Progress
-from calipers.reports.safe import clean, safe_json
-
-if TYPE_CHECKING:
-    from calipers.reports.compare import Comparison
+from calipers.reports.safe import safe_json
 
 TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
 NO = 1
@@ -93,27 +90,10 @@ def compare(
         found = compare_runs(*paths, metric=metrics or None, columns=names, progress=told, **settings)
     if target:
         target.write(safe_json(found.to_json()).encode())
-    _show(found, shape)
-    for note in found.notes:
-        tell(f"note: {clean(note, None)}")
+    from calipers.reports.compare_document import document
+
+    show(document(found), shape)
+    tell_notes(found.notes)
     words = {"worse": {"worse"}, "undecided": {"worse", "undecided"}}.get(fail_on or "", set())
     if words & set(found.verdicts):
         raise click.exceptions.Exit(NO)
-
-
-def _show(found: Comparison, shape: str) -> None:
-    if shape == "json":
-        write(safe_json(found.to_json()))
-    elif shape == "csv":
-        from calipers.reports import compare_csv
-
-        write(compare_csv.render(found))
-    elif shape == "md":
-        from calipers.reports import compare_markdown
-
-        write(compare_markdown.render(found))
-    else:
-        from calipers.reports import compare_page
-
-        with standard_output() as stream:
-            compare_page.show(found, stream)

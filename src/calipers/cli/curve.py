@@ -10,9 +10,8 @@ import click
 
 from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
-from calipers.cli.output import Target
+from calipers.cli.output import Target, show, tell_notes
 from calipers.cli.progress import Progress
-from calipers.cli.sheet import show_report
 from calipers.reports.safe import safe_json
 
 
@@ -66,6 +65,7 @@ def curve(
         from calipers.reports.curve_plot import picture as drawn
 
         picture[0].write(drawn(found, picture[1]))
-    from calipers.reports.curve_sheet import sheet
+    from calipers.reports.curve import document
 
-    show_report(found, shape, sheet)
+    show(document(found), shape)
+    tell_notes(found.notes)

@@ -11,7 +11,7 @@ import click
 
 from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
-from calipers.cli.output import Target, tell, write
+from calipers.cli.output import Target, rendered, tell, write
 from calipers.errors import InputError
 from calipers.names import DIALECTS
 from calipers.reports.safe import clean, harmless, note_line, on_github, safe_json
@@ -154,24 +154,22 @@ def _written(found: Gate, targets: list[Target], junit: str | None) -> None:
 
 
 def _show(found: Gate, shape: str) -> None:
-    from calipers.reports import gate_text, junit
+    from calipers.reports import junit
+    from calipers.reports.gate import document
 
-    if shape == "json":
-        write(_guarded(safe_json(found.to_json()), "#\\u0023["))
-    elif shape == "junit":
-        write(_guarded(junit.render(found), "#&#35;["))
-    else:
-        write(_guarded(gate_text.render(found) if shape == "table" else gate_text.render_markdown(found)))
+    text = junit.render(found) if shape == "junit" else rendered(document(found), shape)
+    write(_guarded(text, {"json": "#\\u0023[", "junit": "#&#35;["}.get(shape, "# #[")))
 
 
-def _guarded(text: str, instead: str = "# #[") -> str:
+def _guarded(text: str, instead: str) -> str:
     """The text as it is; where GitHub's runner reads it, with nothing that it would take for a command."""
     return harmless(text, instead) if on_github() else text
 
 
 def _tell_github(found: Gate) -> None:
     """Annotations for the runner, and the summary of its step, where there is a runner."""
-    from calipers.reports import gate_text, github
+    from calipers.reports import github
+    from calipers.reports.gate import document
 
     if on_github():
         for line in github.annotated(found):
@@ -179,6 +177,6 @@ def _tell_github(found: Gate) -> None:
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:
             with open(path, "a", encoding="utf-8") as file:
-                file.write(gate_text.render_markdown(found) + "\n")
+                file.write(rendered(document(found), "md") + "\n")
         except OSError as error:
             tell(f"note: {clean(path, None)}: cannot be written ({error.strerror})")

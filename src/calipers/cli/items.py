@@ -10,9 +10,8 @@ import click
 
 from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
-from calipers.cli.output import Target
+from calipers.cli.output import Target, show, tell_notes
 from calipers.cli.progress import Progress
-from calipers.cli.sheet import show_report
 from calipers.errors import InputError
 from calipers.reports.safe import safe_json
 
@@ -64,7 +63,8 @@ def items(
         found = look_at(*paths, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
         target.write(safe_json(found.to_json()).encode())
-    from calipers.reports.items_sheet import sheet
+    from calipers.reports.items import document
 
     most = (None if shape in ("json", "csv") else SHOWN) if limit is None else limit or None
-    show_report(found.limited(most), shape, sheet)
+    show(document(found.limited(most)), shape)
+    tell_notes(found.notes)

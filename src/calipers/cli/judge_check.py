@@ -10,9 +10,8 @@ import click
 
 from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
-from calipers.cli.output import Target
+from calipers.cli.output import Target, show, tell_notes
 from calipers.cli.progress import Progress
-from calipers.cli.sheet import show_report
 from calipers.reports.safe import safe_json
 
 
@@ -49,6 +48,7 @@ def judge_check(
         found = check(paths, labels, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
         target.write(safe_json(found.to_json()).encode())
-    from calipers.reports.judge_check_sheet import sheet
+    from calipers.reports.judge_check import document
 
-    show_report(found, shape, sheet)
+    show(document(found), shape)
+    tell_notes(found.notes)

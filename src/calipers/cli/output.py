@@ -7,6 +7,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -15,45 +16,54 @@ from calipers.errors import InputError
 from calipers.reports.safe import clean, guarded, safe_json
 
 if TYPE_CHECKING:
+    from calipers.reports.document import Document
     from calipers.reports.result import Result
 
+RENDERERS = {"csv": "csv", "json": "json", "md": "markdown", "table": "terminal"}  # shape -> its file in reports/
 
-def show(result: Result, shape: str) -> None:
-    """Print a result to standard output as a table, JSON, CSV or Markdown."""
+
+def show(document: Document, shape: str) -> None:
+    """Print a document to standard output as a table, JSON, CSV or Markdown."""
     if shape == "table":
-        from calipers.reports import text
+        from calipers.reports import terminal
 
         with standard_output() as stream:
-            text.show(result, stream)
+            terminal.show(document, stream)
     else:
-        write(_shaped(result, shape))
+        write(rendered(document, shape))
+
+
+def rendered(document: Document, shape: str) -> str:
+    """A document as text in the shape asked for; a table in plain lines."""
+    text: str = import_module(f"calipers.reports.{RENDERERS[shape]}").render(document)
+    return text
+
+
+def show_result(result: Result, shape: str) -> None:
+    """Print a result, and in Harbor's dialect what Harbor itself would print of it."""
+    from calipers.reports.result import document
+
+    show(document(result), shape)
     if result.dialect == "harbor" and shape in ("table", "md"):
         from calipers.systems.harbor import report
 
         write(report.render_markdown(result) if shape == "md" else f"\nas Harbor prints it\n{report.render(result)}")
 
 
-def document(result: Result) -> str:
-    """The result as JSON that is safe to print: harmful characters in it are written as escapes."""
+def result_json(result: Result) -> str:
+    """The result as JSON that is safe to print."""
     return safe_json(result.to_json())
-
-
-def _shaped(result: Result, shape: str) -> str:
-    if shape == "json":
-        return document(result)
-    if shape == "csv":
-        from calipers.reports import csv
-
-        return csv.render(result)
-    from calipers.reports import markdown
-
-    return markdown.render(result)
 
 
 def notes(result: Result, shape: str = "table") -> None:
     """What the reader should know beside the numbers, on standard error; warnings too with CSV, which has no room."""
     warnings = [f"warning: {said}" for group in result.groups for said in group.warnings] if shape == "csv" else []
-    for note in [*result.notes, *warnings]:
+    tell_notes([*result.notes, *warnings])
+
+
+def tell_notes(notes: Iterable[str]) -> None:
+    """Notes on standard error, a line each."""
+    for note in notes:
         tell(f"note: {clean(note, None)}")
 
 

@@ -9,9 +9,9 @@ import click
 
 from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
-from calipers.cli.output import Target, tell, write
+from calipers.cli.output import Target, rendered, tell_notes, write
 from calipers.errors import InputError
-from calipers.reports.safe import clean, safe_json
+from calipers.reports.safe import safe_json
 
 if TYPE_CHECKING:
     from calipers.jobs.plan_pilot import Known
@@ -87,14 +87,12 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
         budget=given["budget"],
     )
     found = study(_known(pilots, columns, given), asked)
-    document = safe_json(found.to_json())
     if target:
-        target.write(document.encode())
-    from calipers.reports.plan import render, render_markdown
+        target.write(safe_json(found.to_json()).encode())
+    from calipers.reports.plan import document
 
-    write(document if shape == "json" else render(found) if shape == "table" else render_markdown(found))
-    for note in found.notes:
-        tell(f"note: {clean(note, None)}")
+    write(rendered(document(found), shape))
+    tell_notes(found.notes)
 
 
 def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, Any]) -> Known:

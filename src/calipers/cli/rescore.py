@@ -10,10 +10,9 @@ from typing import Any
 import click
 
 from calipers.cli.group import verbose
-from calipers.cli.output import tell, write
+from calipers.cli.output import rendered, tell_notes, write
 from calipers.cli.scoring_options import roles
 from calipers.errors import InputError
-from calipers.reports.safe import clean, safe_json
 
 
 @click.command()
@@ -72,14 +71,10 @@ def rescore(
         from calipers.jobs.rescore import rescore as judge_again
 
         found = judge_again(Rescoring(run, params=_params(params), columns=roles(columns), **asked))
-    if shape == "json":
-        write(safe_json(json.dumps(found.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"))
-    else:
-        from calipers.reports.flips import render
+    from calipers.reports.flips import document
 
-        write(render(found))
-    for note in found.notes:
-        tell(f"note: {clean(note, None)}")
+    write(rendered(document(found), shape))
+    tell_notes(found.notes)
 
 
 def _params(texts: tuple[str, ...]) -> dict[str, Any]:

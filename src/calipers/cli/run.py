@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from calipers.cli.agents import run_agents, wants_agents
 from calipers.cli.group import verbose
 from calipers.cli.lm_eval import export_folder, show_theirs
-from calipers.cli.output import notes, show, tell
+from calipers.cli.output import notes, show_result, tell
 from calipers.cli.run_options import asking, reaching, scoring, working
 from calipers.errors import CalipersError, InputError
 from calipers.reports.safe import clean
@@ -97,7 +97,7 @@ def run(
 
     for result in together(reports):
         if shape != "md" or result.dialect != "lm_eval":
-            show(result, shape)
+            show_result(result, shape)
         notes(result)
     show_theirs(reports, shape, export)
     for report in reports:

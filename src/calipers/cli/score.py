@@ -12,7 +12,7 @@ import click
 from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
 from calipers.cli.lm_eval import are_theirs, show_files, with_theirs
-from calipers.cli.output import Target, document, notes, show, tell
+from calipers.cli.output import Target, notes, result_json, show_result, tell
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
 from calipers.reports.safe import clean
@@ -112,11 +112,11 @@ def score(
         if target or shape == "json":
             result = with_theirs(result, paths, trust=trust)
     if target:
-        target.write(document(result).encode())
+        target.write(result_json(result).encode())
     if shape == "md" and result.dialect == "lm_eval" and are_theirs(paths, [one.format for one in result.inputs]):
         show_files(paths, trust=trust)
     else:
-        show(result, shape)
+        show_result(result, shape)
     failed = run.failed if run else []
     notes(replace(result, notes=[note for note in result.notes if note not in failed]), shape)
     for failure in failed:

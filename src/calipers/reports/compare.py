@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from calipers.errors import UnknownName
 from calipers.readers.read import Input
+from calipers.reports.json import encoded
 from calipers.reports.result import canonical
 from calipers.stats.paired import Difference, McNemar
 from calipers.stats.ranks import Winner
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA = "calipers.analyses.compare/1"
+FIELDS = (
+    *("dataset", "first_run", "second_run", "by", "slice", "metric", "first", "second", "delta", "stderr"),
+    *("low", "high", "p", "p_holm", "p_bh", "method", "verdict", "sentence", "more_tasks", "more_samples"),
+    *("p_equivalent", "p_not_worse", "mcnemar_exact", "mcnemar_mid_p", "tasks", "undefined_tasks", "units"),
+    *("first_samples", "second_samples", "higher_is_better", "why", "signature"),
+    *("aligned_by", "common_tasks", "only_first", "only_second"),
+    *("new_tasks_low", "new_tasks_high"),
+    *("lowest", "highest", "first_missing", "second_missing", "worst_verdict", "tipping", "tipping_of"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +244,7 @@ class Comparison:
 
     def to_json(self) -> str:
         """The document as indented JSON with a final newline."""
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per finding: who met whom, and every number of it."""

@@ -1,4 +1,4 @@
-"""A result as CSV: one row per number, every field of its estimate."""
+"""A document as CSV: one flat row per number, in full."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ import io
 import re
 from typing import Any
 
-from calipers.reports.result import Result
+from calipers.reports.document import Document
 from calipers.reports.safe import clean
 
-FIELDS = (
-    *("dataset", "model", "agent", "by", "slice", "metric", "value", "stderr", "low", "high", "method"),
-    *("tasks", "samples", "undefined_tasks", "lowest", "highest", "higher_is_better", "why", "signature"),
-)
 _FORMULA = ("=", "+", "-", "@")
 
 
-def render(result: Result) -> str:
-    """The rows of a result as CSV with a header; an absent value is an empty cell."""
+def render(document: Document) -> str:
+    """The rows of a document as CSV with a header; an absent value is an empty cell."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, FIELDS, lineterminator="\n")
-    writer.writeheader()
-    for row in result.rows():
-        writer.writerow({name: cell(row[name]) for name in FIELDS})
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(document.fields)
+    writer.writerows([cell(row[name]) for name in document.fields] for row in document.rows())
     return uncommanded(stream.getvalue())
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from calipers.errors import UnknownName
 from calipers.readers.read import Input
+from calipers.reports.document import Block, Document, Name, Sentence, Table, Title, plain_table, spaced
+from calipers.reports.figures import NONE, counted, figure, percent, whole_account
+from calipers.reports.json import encoded
 from calipers.reports.result import canonical
+from calipers.reports.safe import clean
 from calipers.rollouts.ledger import Ledger
-from calipers.stats.curve import Curve, FirstSuccess
+from calipers.stats.curve import Curve, FirstSuccess, Point
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,6 +27,9 @@ FIELDS = (
     *("dataset", "model", "agent", "reward", "metric", "k", "value", "stderr", "low", "high", "tasks"),
     *("model_based", "tries", "cost_usd", "cost_usd_per_success", "why", "assumes"),
 )
+ALL_SHOWN = 16  # rows up to which every k has one
+MODEL = "*"
+PLACES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +100,6 @@ class Curves:
         return self.groups[0][metric]
 
     @property
-    def fields(self) -> Sequence[str]:
-        """The keys of a row, in order."""
-        return FIELDS
-
-    @property
     def digest(self) -> str:
         """The hash of everything that must not change: settings and numbers, no files and no words."""
         groups = [_numbers(asdict(group)) for group in self.groups]
@@ -118,7 +120,7 @@ class Curves:
 
     def to_json(self) -> str:
         """The document as indented JSON with a final newline."""
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per metric and k; pass@k carries what it takes to reach a first pass."""
@@ -164,3 +166,111 @@ def _numbers(group: dict[str, Any]) -> dict[str, Any]:
 
 def _without(found: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key != name}
+
+
+def document(curves: Curves) -> Document:
+    """Curves for people: a row for each k, the metrics beside each other, then what trying costs."""
+    return Document(partial(_blocks, curves), curves.to_dict, FIELDS, curves.rows)
+
+
+def _blocks(curves: Curves) -> Iterator[Block]:
+    return spaced(block for group in curves.groups for block in _group(group, curves))
+
+
+def _group(group: CurveGroup, curves: Curves) -> Iterator[Block]:
+    several = len(curves.groups) > 1
+    own = f" · reward {group.reward}" if group.reward != "reward" else ""
+    if group.title or own or several:
+        yield Title(Name((group.title or "(unnamed)") + own, None))
+    yield Sentence(clean(whole_account(group.ledger, curves.missing), None))
+    shown = group.lines
+    ks = _rows(sorted({point.k for curve in shown for point in curve.points}), group.samples[1])
+    if ks:
+        yield _values(shown, ks, curves.confidence)
+    if ks and curves.cluster:
+        yield Sentence(f"the bands are over clusters: tasks of one {curves.cluster} are one unit", "note")
+    if any(point.interval for curve in shown for point in curve.points):
+        yield Sentence(
+            f"{percent(curves.confidence)} bands, each by itself: for one k, not for all of them at once", "note"
+        )
+    yield from _beyond(group, shown)
+    tried = [one for one in group.first_success if one.k in ks]
+    if tried:
+        yield Title("trying until the first pass, giving up after k")
+        priced = any(one.cost is not None for one in tried)
+        head = ["k", "solved", "tries per task", *(["USD per task", "USD per solved task"] if priced else [])]
+        yield plain_table(
+            head,
+            [
+                [str(one.k), figure(one.solved, PLACES), figure(one.tries, PLACES)]
+                + ([_money(one.cost), _money(one.cost_per_success)] if priced else [])
+                for one in tried
+            ],
+            numbers=range(len(head)),
+        )
+    every = {point.k for curve in shown for point in curve.points}
+    if len(ks) < len(every):
+        yield Sentence(f"{len(ks)} of {len(every)} rows; --format csv has every k", "note")
+    points = [point for curve in shown for point in curve.points]
+    for why in dict.fromkeys(point.why for point in points if point.why and not point.model_based):
+        yield Sentence(f"no band: {why}", "note")
+    for note in group.notes:
+        yield Sentence(note, "note")
+
+
+def _beyond(group: CurveGroup, shown: Sequence[Curve]) -> Iterator[Block]:
+    """What the points beyond the samples assume, and why others have no value."""
+    points = [point for curve in shown for point in curve.points if point.model_based]
+    law, samples = group.law, counted(group.samples[1], "sample")
+    if law is not None and law.never_solved is not None and any(point.value is not None for point in points):
+        yield Sentence(
+            f"{MODEL} beyond the {samples} of a task, {law.assumes}: Beta({law.a:.3g}, {law.b:.3g}), and "
+            f"{percent(round(law.never_solved, 3))} never solved. The bands are the hull of {law.draws} bootstrap fits "
+            "and of all laws nearly as likely.",
+            "note",
+        )
+    ending = [curve.metric for curve in shown if points and curve.metric not in ("pass@k", "pass^k")]
+    if ending:
+        yield Sentence(f"no {' and '.join(ending)} beyond the {samples} of a task: the law is one of passes", "note")
+    for why in dict.fromkeys(point.why for point in points if point.why):
+        where = f" beyond the {samples} of a task" if law is not None and law.why else ""
+        yield Sentence(f"{MODEL} no value{where}: {why}", "note")
+
+
+def _rows(ks: Sequence[int], most: int) -> list[int]:
+    """Which k have a row: all, or of many the first eight, powers of two, and the last of both kinds."""
+    if len(ks) <= ALL_SHOWN:
+        return list(ks)
+    return [k for k in ks if k <= 8 or k & (k - 1) == 0 or k in (most, ks[-1])]
+
+
+def _values(shown: Sequence[Curve], ks: Sequence[int], confidence: float) -> Table:
+    points = [{point.k: point for point in curve.points} for curve in shown]
+    band = f"{percent(confidence)} band"
+    head = ["k"]
+    for curve in shown:
+        head += [curve.metric, band]
+    rows = []
+    for k in ks:
+        there = [of[k] for of in points if k in of]
+        row = [f"{k}{MODEL}" if any(point.model_based for point in there) else str(k)]
+        for of in points:
+            row += _cells(of.get(k))
+        rows.append([*row, f"{there[0].tasks:,}"])
+    return plain_table(
+        [*head, "tasks"],
+        rows,
+        numbers={*range(1, len(head), 2), len(head)},
+        strong=range(1, len(head), 2),
+    )
+
+
+def _cells(point: Point | None) -> list[str]:
+    if point is None:
+        return [NONE, ""]
+    ends = NONE if point.interval is None else "–".join(figure(end, PLACES) for end in point.interval)
+    return [figure(point.value, PLACES), ends]
+
+
+def _money(amount: float | None) -> str:
+    return figure(amount, 4 if amount is not None and amount >= 1 else None)

@@ -139,6 +139,11 @@ def over(suite: Suite) -> str:
     return " · ".join([counted(len(suite.datasets), "dataset"), *filter(None, (suite.model, suite.agent))])
 
 
+def letters(count: int) -> list[str]:
+    """What so many runs are called in a table: ``A``, ``B``; numbers, where there are more than letters."""
+    return [chr(ord("A") + place) if count <= 26 else str(place + 1) for place in range(count)]
+
+
 def percent(share: float) -> str:
     """A share in per cent: ``95 %``, ``99.9 %``."""
     return f"{100 * share:.6g} %"

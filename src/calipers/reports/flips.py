@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
-from calipers.reports.figures import counted, decimals, ends, figure, on_the_point
-from calipers.reports.page import PLAIN_WIDTH, named, title
-from calipers.reports.result import Result, Slice
-from calipers.reports.safe import clean, width
+from calipers.reports.document import Blank, Block, Column, Document, Name, Row, Sentence, Table, Text, Title
+from calipers.reports.figures import counted, decimals, ends, figure
+from calipers.reports.result import Result, Slice, named, title
+from calipers.reports.safe import clean
 from calipers.stats.estimate import Estimate
 
 SHOWN = 8  # rollouts of a kind that are named in a table
@@ -56,80 +56,66 @@ class Rescored:
         }
 
 
-def render(found: Rescored, columns: int = PLAIN_WIDTH) -> str:
-    """The comparison as plain lines."""
-    return "".join(line.rstrip() + "\n" for line in _lines(found, columns))
+def document(found: Rescored) -> Document:
+    """A rescoring for people: which rollouts flipped, then each number by both rewards."""
+    return Document(partial(_blocks, found), found.to_dict)
 
 
-def _lines(found: Rescored, columns: int) -> Iterator[str]:
+def _blocks(found: Rescored) -> Iterator[Block]:
     beside = f" beside reward {clean(found.old)!r}" if found.old else ""
-    yield f"{counted(found.rollouts, 'rollout')}, {found.judged:,} judged: reward {clean(found.new)!r}{beside}"
-    yield clean(found.path, None)
-    yield ""
-    yield from _flips(found, columns)
+    judged = f"{counted(found.rollouts, 'rollout')}, {found.judged:,} judged"
+    yield Sentence(f"{judged}: reward {clean(found.new)!r}{beside}", whole=True)
+    yield Sentence(Name(found.path, None), whole=True)
+    yield Blank()
+    rows = []
+    for flip in found.flips:
+        names = [f"{clean(task)}/{sample}" for task, sample in flip.which[:SHOWN]]
+        more = ["…"] if names and flip.count > len(names) else []
+        rows.append(Row([flip.what, f"{flip.count:,}", ", ".join([*names, *more])]))
+    yield Table([Column(), Column(align="right"), Column()], rows, ruled=False, fits=True)
+    changed = [f"{word} {one:,} to {two:,}" for word, (one, two) in found.outcomes.items() if one != two]
+    if changed:
+        yield Sentence(f"outcomes: {', '.join(changed)}", whole=True)
     for number, group in enumerate(found.after.groups):
-        yield ""
+        yield Blank()
         if name := title(group, found.after):
-            yield name
+            yield Title(Name(name, None))
         yield from _moved(found, number)
 
 
-def _flips(found: Rescored, columns: int) -> Iterator[str]:
-    widest = max(len(flip.what) for flip in found.flips)
-    numbers = max(len(f"{flip.count:,}") for flip in found.flips)
-    for flip in found.flips:
-        head = f"{flip.what:<{widest}}  {flip.count:>{numbers},}"
-        names = [f"{clean(task)}/{sample}" for task, sample in flip.which[:SHOWN]]
-        if flip.count > len(names) and names:
-            names.append("…")
-        listed = textwrap.wrap(", ".join(names), max(columns - len(head) - 2, 20), break_on_hyphens=False)
-        for place, part in enumerate(listed or [""]):
-            yield f"{head if not place else '':<{len(head)}}  {part}"
-    changed = {word: pair for word, pair in found.outcomes.items() if pair[0] != pair[1]}
-    if changed:
-        yield "outcomes: " + ", ".join(f"{word} {one:,} to {two:,}" for word, (one, two) in changed.items())
-
-
-def _moved(found: Rescored, number: int) -> Iterator[str]:
+def _moved(found: Rescored, number: int) -> Iterator[Block]:
     """A table of a group's metrics, by the old reward and by the new, and of its slices."""
     after = found.after.groups[number]
     before = found.before.groups[number] if found.before else None
-    rows: list[tuple[str, Estimate | None, Estimate]] = []
-    rows += [(named(name, e), _of(before, name), e) for name, e in after.metrics.items()]
+    pairs: list[tuple[Text, Estimate | None, Estimate]] = []
+    pairs += [(named(name, e), _of(before, name), e) for name, e in after.metrics.items()]
     for key, cut in after.breakdowns.items():
         for value, part in cut.items():
-            old = before.breakdowns[key].get(value) if before else None
-            rows += [(f"{clean(key)}={clean(value)} {named(n, e)}", _of(old, n), e) for n, e in part.metrics.items()]
-    places = [max(decimals(e) for e in (old, new) if e) for _, old, new in rows]
-    cells = [
-        ("metric", [name for name, _, _ in rows], False),
-        *_column(found.old or "", [old for _, old, _ in rows], places),
-        *_column(found.new, [new for _, _, new in rows], places),
-    ]
-    if before:
-        moves = [_difference(old, new, p) for (_, old, new), p in zip(rows, places, strict=True)]
-        cells.append(("difference", on_the_point(moves), True))
-    apart = [new for _, old, new in rows if old and old.samples != new.samples]
-    widths = [max(map(width, (head, *column))) for head, column, _ in cells]
-    for row in [[head for head, _, _ in cells], *zip(*(column for _, column, _ in cells), strict=True)]:
-        yield "  ".join(
-            " " * (wide - width(cell)) + cell if right else cell + " " * (wide - width(cell))
-            for cell, wide, (_, _, right) in zip(row, widths, cells, strict=True)
-        )
-    if apart:
-        yield "not every rollout has both rewards, so that a difference is in part one between rollouts"
+            beside = before.breakdowns[key].get(value) if before else None
+            slice_of = f"{clean(key)}={clean(value)} "
+            pairs += [((slice_of, *named(name, e)), _of(beside, name), e) for name, e in part.metrics.items()]
+    rewards = [clean(found.old or "", 24)] if any(old for _, old, _ in pairs) else []
+    columns = [Column("metric")]
+    for reward in [*rewards, clean(found.new, 24)] if pairs else []:
+        columns += [Column(reward, "point"), Column("interval")]
+    columns += [Column("difference", "point")] if before else []
+    rows = []
+    for name, old, new in pairs:
+        places = max(decimals(estimate) for estimate in (old, new) if estimate)
+        cells = [name, *(_cells(old, places) if rewards else []), *_cells(new, places)]
+        rows.append(Row([*cells, _difference(old, new, places)] if before else cells))
+    yield Table(columns, rows, ruled=False)
+    if any(old and old.samples != new.samples for _, old, new in pairs):
+        apart = "not every rollout has both rewards, so that a difference is in part one between rollouts"
+        yield Sentence(apart, whole=True)
 
 
 def _of(part: Slice | None, name: str) -> Estimate | None:
     return None if part is None else part.metrics.get(name)
 
 
-def _column(head: str, found: Sequence[Estimate | None], places: Sequence[int]) -> list[tuple[str, list[str], bool]]:
-    if not any(found):
-        return []
-    pairs = list(zip(found, places, strict=True))
-    values = on_the_point([figure(e.value, p) if e else "" for e, p in pairs])
-    return [(clean(head, 24), values, True), ("interval", [ends(e.interval, p) if e else "" for e, p in pairs], False)]
+def _cells(estimate: Estimate | None, places: int) -> tuple[str, str]:
+    return (figure(estimate.value, places), ends(estimate.interval, places)) if estimate else ("", "")
 
 
 def _difference(old: Estimate | None, new: Estimate, places: int) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
-from calipers.reports.figures import figure
+from calipers.reports.document import Blank, Block, Column, Document, Instead, Name, Row, Sentence, Table, Text, Title
+from calipers.reports.figures import counted, figure
+from calipers.reports.json import encoded
+from calipers.reports.safe import LONGEST, clean
 
 SCHEMA = "calipers.gate/1"
 Word = Literal["passed", "failed", "undefined"]
 TIERS: Final = ("critical", "supporting", "advisory")
 CRITICAL, SUPPORTING, ADVISORY = TIERS
 EXIT: Final = {"passed": 0, "failed": 1, "undefined": 3}
+_WORDS: Final = {"passed": "passed", "failed": "FAILED", "undefined": "NO ANSWER"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,4 +151,48 @@ class Gate:
 
     def to_json(self) -> str:
         """The document as indented JSON with a final newline."""
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return encoded(self.to_dict())
+
+
+def document(gate: Gate) -> Document:
+    """A gate for people: the checks in a table, what must be said of each under it, and what the gate says."""
+    return Document(partial(_blocks, gate), gate.to_dict, escaped="")
+
+
+def _blocks(gate: Gate) -> Iterator[Block]:
+    yield Title("", markdown=f"Gate {gate.sentence}")
+    yield _table(gate.checks)
+    yield Blank()
+    yield Sentence(f"gate {gate.sentence}", whole=True, markdown="")
+
+
+def _table(checks: Sequence[Check]) -> Table:
+    """A row for each check; columns in which all would say the same are left out."""
+    tiers = any(check.tier != CRITICAL for check in checks)
+    results = len({check.result for check in checks}) > 1
+    groups = len({(check.result, check.title) for check in checks}) > len({check.result for check in checks})
+    levels = {check.level for check in checks if check.interval}
+    heads = ["", *(["tier"] if tiers else []), *(["result"] if results else []), *(["of"] if groups else [])]
+    columns = [Column(head) for head in (*heads, "requirement", "value")]
+    columns += [Column(levels.pop() if len(levels) == 1 else "interval", yields=1), Column("n")]
+    rows = []
+    for check in checks:
+        cells: list[Text] = [_WORDS[check.word], *([check.tier] if tiers else [])]
+        cells += [Name(check.result, None, _shortened(check.result))] if results else []
+        cells += [Name(check.title or "(unnamed)", 200, _shortened(check.title) or "(unnamed)")] if groups else []
+        cells += [Name(check.require, None, clean(check.require, 100)), check.shown, check.ends, _size(check)]
+        words = [text for text in (check.why, check.remark) if text]
+        interval = [Instead(f"{check.level} {check.ends}")] if check.interval else []
+        names = [piece for text in words for piece in (" ", Name(text, None))][1:]
+        rows.append(Row(cells, [*interval, *words], tuple(names)))
+    return Table(columns, rows)
+
+
+def _shortened(name: str) -> str:
+    """A name without its middle, where it is long: paths begin alike, and models of one family, too."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST // 2 - 1]}…{name[-LONGEST // 2 :]}"
+
+
+def _size(check: Check) -> str:
+    tasks = [counted(check.tasks, "task")] if check.tasks is not None else []
+    return ", ".join([*tasks, *([counted(check.gaps, "gap")] if check.gaps else [])])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from calipers.errors import UnknownName
 from calipers.readers.read import Input
+from calipers.reports.document import Block, Document, Name, Sentence, Table, Title, plain_table, spaced
+from calipers.reports.figures import NONE, counted, figure, letters
+from calipers.reports.json import encoded
+from calipers.reports.safe import clean
 from calipers.stats.variance import Split
 
 if TYPE_CHECKING:
@@ -21,6 +25,14 @@ FIELDS = (
 )
 EVERYONE, NOBODY, CONTRADICTS, MIXED = "everyone", "nobody", "contradicts", "mixed"
 SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "information", "samples", "task")
+MOST_RUNS = 5  # whose values have a column each
+P_HEAD = "p (contradicts)"
+P_MEANS = (
+    f"{P_HEAD}: the chance of a discrimination so low for a task that does not tell runs apart; one-sided, each task "
+    "by itself"
+)
+WORDS = {EVERYONE: "everyone solves it", NOBODY: "nobody solves it", CONTRADICTS: "contradicts the rest", MIXED: ""}
+ALONE = {EVERYONE: "always solved", NOBODY: "never solved", MIXED: ""}  # one run is not everyone
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +96,6 @@ class ItemReport:
     notes: Sequence[str] = ()
     limit: int | None = None  # of the tasks that are shown; None: all
 
-    @property
-    def fields(self) -> Sequence[str]:
-        """The keys of a row, in order."""
-        return FIELDS
-
     def limited(self, limit: int | None) -> ItemReport:
         """The same report, to show only so many tasks of each dataset."""
         return replace(self, limit=limit)
@@ -110,7 +117,7 @@ class ItemReport:
 
     def to_json(self) -> str:
         """The document as indented JSON with a final newline."""
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per task; the values of the runs stand in one cell, by name."""
@@ -156,3 +163,96 @@ def ordered(items: Sequence[Item], sort: str) -> list[Item]:
         raise UnknownName.of("order of tasks", sort, SORTS)
     key = keys[sort]
     return sorted(items, key=lambda item: (key(item) is None, key(item) or 0))  # the tasks stand sorted: ties keep it
+
+
+def document(report: ItemReport) -> Document:
+    """The tasks for people: what they tell in a few sentences, then task by task."""
+    return Document(partial(_blocks, report), report.to_dict, FIELDS, report.rows)
+
+
+def _blocks(report: ItemReport) -> Iterator[Block]:
+    return spaced(block for table in report.tables for block in _table(table, report))
+
+
+def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
+    own = f"reward {table.reward}" if table.reward != "reward" else ""
+    if title := " · ".join(filter(None, (table.dataset, own))):
+        yield Title(Name(title, None))
+    yield Sentence(summary(table))
+    for note in table.notes:
+        yield Sentence(f"note: {note}")
+    runs = letters(len(table.runs))
+    yield plain_table(
+        ["run", "", "mean", "tasks", "samples", "variance: tasks", "of a sample", "share of sampling"],
+        [
+            [
+                letter,
+                clean(run.name, 40),
+                figure(run.mean, 4),
+                f"{run.tasks:,}",
+                f"{run.samples:,}",
+                figure(run.split.tasks if run.split else None, 4),
+                figure(run.split.sampling if run.split else None, 4),
+                f"{100 * run.split.share:.0f} %" if run.split else NONE,
+            ]
+            for letter, run in zip(runs, table.runs, strict=True)
+        ],
+        numbers={2, 3, 4, 5, 6, 7},
+        names={1},
+    )
+    for letter, run in zip(runs, table.runs, strict=True):
+        yield Sentence(f"{letter}: {run.advice}" if len(table.runs) > 1 else run.advice, "note")
+    yield _items(table, runs, report.limit)
+    shown = len(table.items[: report.limit])
+    if shown < len(table.items):
+        yield Sentence(f"{shown:,} of {len(table.items):,} tasks, by {report.sort}; --limit 0 shows all", "note")
+    yield Sentence(f"no discrimination: {table.why}" if table.why else P_MEANS, "note")
+    if table.why_information and (table.why is None or report.sort == "information"):
+        yield Sentence(f"no information: {table.why_information}", "note")
+
+
+def summary(table: ItemTable) -> str:
+    """What the tasks tell, in a sentence or two."""
+    whole, everyone, nobody = len(table.items), table.count(EVERYONE), table.count(NOBODY)
+    if len(table.runs) == 1:
+        return f"{counted(whole, 'task')}: {everyone:,} always solved, {nobody:,} never."
+    said = f"{counted(whole, 'task')}: everyone solves {everyone:,}, nobody {nobody:,}"
+    if flagged := table.count(CONTRADICTS):
+        said += f", {flagged:,} contradict{'s' if flagged == 1 else ''} the rest"
+    shared = [item for item in table.items if sum(value is not None for value in item.values) > 1]
+    silent = sum(item.kind in (EVERYONE, NOBODY) for item in shared)
+    tells = ""
+    if silent and len(shared) == 1:
+        tells = " The one task that several runs have does not tell them apart."
+    elif silent:
+        of = "the tasks" if len(shared) == whole else f"the {len(shared):,} that several runs have"
+        tells = f" {100 * silent / len(shared):.0f} % of {of} do not tell these runs apart."
+    lone = whole - len(shared)
+    alone = (
+        f" {lone:,} {'is' if lone == 1 else 'are'} of one run alone, and tell nothing of the others." if lone else ""
+    )
+    return f"{said}.{tells}{alone}"
+
+
+def _items(table: ItemTable, runs: list[str], limit: int | None) -> Table:
+    each = 1 < len(table.runs) <= MOST_RUNS
+    told, informed = table.why is None, table.why_information is None
+    head = ["task", "difficulty", *(["discrimination", P_HEAD] if told else []), *(["information"] if informed else [])]
+    head += [*(runs if each else []), "passes", ""]
+    words = WORDS if len(table.runs) > 1 else ALONE
+    rows = [
+        [*_row(item, told=told, informed=informed, each=each), words.get(item.kind, "no reward")]
+        for item in table.items[:limit]
+    ]
+    return plain_table(head, rows, numbers=range(1, len(head) - 1), names={0}, strong={1})
+
+
+def _row(item: Item, *, told: bool, informed: bool, each: bool) -> list[str]:
+    row = [clean(item.task, 40), figure(item.difficulty, 3)]
+    if told:
+        row += [figure(item.discrimination, 2), NONE if item.p_contradicts is None else f"{item.p_contradicts:.3f}"]
+    if informed:
+        row.append(figure(item.information, 3))
+    if each:
+        row += [figure(value, 3) for value in item.values]
+    return [*row, f"{item.passes:,}/{item.samples:,}"]

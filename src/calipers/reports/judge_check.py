@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from calipers.readers.read import Input
-from calipers.stats.judges import Confusion, Corrected, LabelledSample
+from calipers.reports.document import Block, Document, Name, Sentence, Title, plain_table, spaced
+from calipers.reports.figures import NONE, counted, ends, figure, percent
+from calipers.reports.json import encoded
+from calipers.stats.judges import Confusion, Corrected, LabelledSample, Rate
 
 if TYPE_CHECKING:
     import polars as pl
@@ -18,6 +21,15 @@ FIELDS = (
     *("dataset", "model", "agent", "judge", "what", "value", "stderr", "low", "high", "trust"),
     *("labelled", "judged", "why"),
 )
+PLACES = 4
+METHODS = {
+    "ppi++": ("PPI++", "labels, and the judge as far as it is worth it"),
+    "labels": ("labels alone", "the judge is left out"),
+    "ppi": ("PPI", "the judge's mean and its mean error"),
+    "rogan_gladen": ("Rogan-Gladen", "the judge's share, by its sensitivity and specificity"),
+    "judge": ("judge alone", "not corrected"),
+}
+RANDOM = "All this holds if the labelled rollouts were drawn at random, not picked."
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +98,6 @@ class JudgeCheck:
     groups: Sequence[Checked]
     notes: Sequence[str] = ()
 
-    @property
-    def fields(self) -> Sequence[str]:
-        """The keys of a row, in order."""
-        return FIELDS
-
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""
         from calipers import __version__
@@ -108,7 +115,7 @@ class JudgeCheck:
 
     def to_json(self) -> str:
         """The document as indented JSON with a final newline."""
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per number: the scores, the judge's rates, the agreements."""
@@ -143,3 +150,112 @@ def _rows(group: Checked) -> list[dict[str, Any]]:
         name = f"alpha.{level.among.replace(' ', '_')}"
         found.append({**empty, **who, "what": name, "value": level.alpha, "labelled": level.rollouts, "why": level.why})
     return found
+
+
+def document(found: JudgeCheck) -> Document:
+    """A check for people: the score in a sentence, how the judge errs, who agrees with whom."""
+    return Document(partial(_blocks, found), found.to_dict, FIELDS, found.rows)
+
+
+def _blocks(found: JudgeCheck) -> Iterator[Block]:
+    blocks = [block for group in found.groups for block in _group(group, found)]
+    return spaced([*blocks, Sentence(RANDOM, "note")])
+
+
+def _group(group: Checked, found: JudgeCheck) -> Iterator[Block]:
+    if group.title or len(found.groups) > 1:
+        yield Title(Name(group.title or "(unnamed)", None))
+    yield Sentence(verdict(group))
+    raters = f" by {counted(len(group.raters), 'rater')}" if len(group.raters) > 1 else ""
+    yield Sentence(
+        f"judge: {group.judge}, {counted(group.rollouts, 'rollout')} of {counted(group.tasks, 'task')}; "
+        f"labels{raters}: {counted(group.labelled, 'rollout')} of {counted(group.labelled_tasks, 'task')}"
+    )
+    for note in group.notes:
+        yield Sentence(note if note.startswith("warning: ") else f"note: {note}")
+    interval = f"{percent(found.confidence)} interval"
+    yield plain_table(
+        ["score", "value", "± stderr", interval, "weight", "what it is"],
+        [_score(one) for one in (*group.corrected, group.uncorrected)],
+        numbers={1, 2, 4},
+        strong={1},
+    )
+    yield Title("how the judge errs")
+    told = group.confusion
+    yield plain_table(
+        ["", "judge: good", "judge: bad"],
+        [
+            ["label: good", f"{told.true_positives:,}", f"{told.false_negatives:,}"],
+            ["label: bad", f"{told.false_positives:,}", f"{told.true_negatives:,}"],
+        ],
+        numbers={1, 2},
+    )
+    yield plain_table(
+        ["rate", "value", interval, "of", "what it is"],
+        [
+            _rate("sensitivity", told.sensitivity, "of what is good, called good"),
+            _rate("specificity", told.specificity, "of what is bad, called bad"),
+            _rate("accuracy", told.accuracy, "called what it is"),
+        ],
+        numbers={1, 3},
+        strong={1},
+    )
+    yield Title("who agrees with whom")
+    yield plain_table(
+        ["Krippendorff's alpha", "value", "rollouts", ""],
+        [
+            [one.among, figure(one.alpha, PLACES), f"{one.rollouts:,}", one.why or _strength(one.alpha)]
+            for one in group.agreement
+        ],
+        numbers={1, 2},
+        strong={1},
+    )
+    if len(group.pairs) > 1:
+        yield plain_table(
+            ["rater", "and", "same", "rollouts"],
+            [[one.first, one.second, percent(round(one.share, 3)), f"{one.rollouts:,}"] for one in group.pairs],
+            numbers={2, 3},
+            names={0, 1},
+        )
+
+
+def verdict(group: Checked) -> str:
+    """The score in a sentence: what it is, and how far off the judge is."""
+    score, bias = group.score, group.bias
+    if score.value is None or score.interval is None:
+        return f"No corrected score: {score.why or 'the labels do not vary'}."
+    low, high = (figure(end, PLACES) for end in score.interval)
+    said = f"The score is {figure(score.value, PLACES)}, between {low} and {high}."
+    word = f"The judge alone says {figure(group.uncorrected.value, PLACES)}"
+    if bias.value is None or bias.interval is None:
+        return f"{said} {word}."
+    if bias.interval[0] <= 0 <= bias.interval[1]:
+        low, high = (figure(end, PLACES) for end in bias.interval)
+        return f"{said} {word}; that it rates too high or too low is not shown ({low} to {high})."
+    way = "high" if bias.value > 0 else "low"
+    low, high = (figure(end, PLACES) for end in sorted(map(abs, bias.interval)))
+    return f"{said} {word}; it rates {figure(abs(bias.value), PLACES)} too {way} (between {low} and {high})."
+
+
+def _score(one: Corrected) -> list[str]:
+    name, what = METHODS[one.method]
+    weight = figure(one.trust, 3) if one.method in ("ppi++", "ppi", "labels") else ""
+    return [
+        name,
+        figure(one.value, PLACES),
+        figure(one.stderr, PLACES),
+        ends(one.interval, PLACES) or NONE,
+        weight,
+        one.why or what,
+    ]
+
+
+def _rate(name: str, rate: Rate, what: str) -> list[str]:
+    return [name, figure(rate.value, PLACES), ends(rate.interval, PLACES) or NONE, f"{rate.of:,}", rate.why or what]
+
+
+def _strength(alpha: float | None) -> str:
+    """Krippendorff's own lines: reliable from .8, tentative from .667."""
+    if alpha is None:
+        return ""
+    return "reliable" if alpha >= 0.8 else "tentative" if alpha >= 0.667 else "not reliable"

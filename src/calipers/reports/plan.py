@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
+from calipers.reports.document import Blank, Block, Column, Document, Items, Name, Row, Sentence, Table, Title
 from calipers.reports.figures import counted, figure, percent
-from calipers.reports.markdown import code
-from calipers.reports.page import PLAIN_WIDTH
-from calipers.reports.safe import clean, width
+from calipers.reports.json import encoded
+from calipers.reports.safe import clean
 
 SCHEMA = "calipers.plan/1"
 RANGE = "95 % range"
-_BETWEEN = "  "
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,30 +89,24 @@ class Study:
 
     def to_json(self) -> str:
         """The document as indented JSON with a final newline."""
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return encoded(self.to_dict())
 
 
-def render(study: Study) -> str:
-    """The study as plain lines."""
-    lines = _wrapped(clean(f"{study.metric}: {study.source}", 400))
-    for said in _facts(study):
-        lines += _wrapped(said)
+def document(study: Study) -> Document:
+    """A study for people: what is known, the designs in tables, and what to do."""
+    return Document(partial(_blocks, study), study.to_dict, escaped="")
+
+
+def _blocks(study: Study) -> Iterator[Block]:
+    yield Title("", markdown=("Plan for ", Name(study.metric)))
+    yield Sentence(clean(f"{study.metric}: {study.source}", 400), markdown=Name(study.source, 400))
+    yield Items([Sentence(fact) for fact in _facts(study)])
     for title, heads, rows in _tables(study):
-        widths = [max(width(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
-        lines += ["", *_wrapped(title), _line(heads, widths)]
-        lines += ["─" * (sum(widths) + len(_BETWEEN) * (len(widths) - 1)), *(_line(row, widths) for row in rows)]
-    lines += ["", *(line for said in study.advice for line in _wrapped(said))]
-    return "\n".join(lines) + "\n"
-
-
-def render_markdown(study: Study) -> str:
-    """The same as Markdown."""
-    blocks = [f"### Plan for {code(study.metric)}", code(study.source, 400), "\n".join(f"- {x}" for x in _facts(study))]
-    for title, heads, rows in _tables(study):
-        lines = [heads, ["---:"] * len(heads), *rows]
-        blocks += [title, "\n".join(f"| {' | '.join(line)} |" for line in lines)]
-    blocks.append("\n".join(f"- {said}" for said in study.advice))
-    return "\n\n".join(blocks) + "\n"
+        yield Blank()
+        yield Sentence(title)
+        yield Table([Column(head, "right") for head in heads], [Row(row) for row in rows])
+    yield Blank()
+    yield Items([Sentence(advice) for advice in study.advice])
 
 
 def _facts(study: Study) -> Iterator[str]:
@@ -203,14 +195,6 @@ def _price(one: Design, priced: bool) -> list[str]:
 
 def _power(one: Design) -> str:
     return "–" if one.power is None else f"{100 * one.power:.0f} %"
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return _BETWEEN.join(" " * (wide - width(cell)) + cell for cell, wide in zip(cells, widths, strict=True))
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, PLAIN_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def tasks_and_samples(tasks: int, samples: int) -> str:

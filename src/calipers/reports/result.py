@@ -5,12 +5,50 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from calipers.errors import UnknownName
 from calipers.readers.read import Input
+from calipers.reports.document import (
+    Blank,
+    Block,
+    Column,
+    Document,
+    Instead,
+    Items,
+    Name,
+    Output,
+    Picture,
+    Piece,
+    Row,
+    Sentence,
+    Styled,
+    Table,
+    Text,
+    Title,
+)
+from calipers.reports.figures import (
+    EACH_BY_ITSELF,
+    account,
+    advice,
+    counted,
+    decimals,
+    ends,
+    exceptions,
+    figure,
+    over,
+    percent,
+    reason,
+    remarks,
+    size,
+    stopped,
+    whole_account,
+)
+from calipers.reports.json import encoded
+from calipers.reports.safe import clean
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.stop import Stop
 from calipers.stats.estimate import Estimate
@@ -21,6 +59,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA = "calipers.result/1"
+FIELDS = (
+    *("dataset", "model", "agent", "by", "slice", "metric", "value", "stderr", "low", "high", "method"),
+    *("tasks", "samples", "undefined_tasks", "lowest", "highest", "higher_is_better", "why", "signature"),
+)
+_WIDEST_NAME = 20  # columns of a name that has its figures beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +150,7 @@ class Result:
 
     def to_json(self) -> str:
         """The result document as indented JSON with a final newline."""
-        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return encoded(self.to_dict())
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per number: group, slice, metric, and every field of its estimate."""
@@ -200,10 +243,193 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
 def _flat(estimate: Estimate) -> dict[str, Any]:
     found = {name: value for name, value in _estimate(estimate).items() if name not in ("samples_per_task", "heaviest")}
     for name, first, last in (("interval", "low", "high"), ("bounds", "lowest", "highest")):
-        ends = found.pop(name)
-        found[first], found[last] = ends or (None, None)
+        found[first], found[last] = found.pop(name) or (None, None)
     return found
 
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def document(result: Result) -> Document:
+    """A result for people: each group with its ledger and a table of its numbers, then the means over datasets."""
+    return Document(partial(_blocks, result), result.to_dict, FIELDS, result.rows, escaped="|_<")
+
+
+def _blocks(result: Result) -> Iterator[Block]:
+    for group in result.groups:
+        yield from _group_blocks(group, result)
+    for suite in result.suites:
+        yield from _suite_blocks(suite, result)
+    yield from _origin(result)
+
+
+def described(estimate: Estimate) -> str:
+    """What a number is, in a few words: the estimator its signature names, not the word it was asked by."""
+    from calipers.metrics.cards import CARDS, filled
+
+    card, k = CARDS.get(estimate.made.metric), estimate.made.k
+    if card is None or estimate.made.over:
+        script = estimate.made.metric == "metric_script"
+        return "a metric script's own number" if script else "a plugin's own function of all rewards"
+    beyond = card.name == "bayes_pass@{k}" and k is not None and k * estimate.tasks > estimate.samples
+    even = estimate.value is not None and not estimate.samples_per_task  # else nobody knows what counts depend on
+    unbiased = "unbiased: " if card.unbiased and even else ""
+    return unbiased + filled(card.short, k) + (", extrapolated beyond the samples" if beyond else "")
+
+
+def title(group: Group, result: Result) -> str:
+    """What a group is called; nothing when it has no name and there is no other."""
+    return clean(group.title, 200) or ("(unnamed)" if len(result.groups) > 1 else "")
+
+
+def named(name: str, estimate: Estimate) -> tuple[Name, str]:
+    """A metric's name with an arrow that says which way is better."""
+    return Name(name), {True: " ↑", False: " ↓", None: ""}[estimate.higher_is_better]
+
+
+def _group_blocks(group: Group, result: Result) -> Iterator[Block]:
+    yield Title(Name(name, None) if (name := title(group, result)) else "")
+    account_of, raised = whole_account(group.ledger, result.missing), exceptions(group.ledger)
+    yield Sentence(account_of, markdown="; ".join(filter(None, (account_of, raised))))
+    yield Sentence(raised, markdown="")
+    if group.stop:
+        yield Sentence(Name(stopped(group.stop), None))
+    yield Blank()
+    if group.metrics:
+        rows = []
+        for name, estimate in group.metrics.items():
+            what = described(estimate)
+            if group.stop:  # no estimate is unbiased of a run that its results stopped
+                what = what.removeprefix("unbiased: ")
+            rows.append(_row([named(name, estimate)], estimate, [what, *remarks(estimate)]))
+        yield _estimates([_first("metric")], rows, result, notes_head="what it is")
+    for key, words in advice(group.metrics, group.variance):
+        yield Sentence(("mean reward (", Name(key), f"): {words}") if key else f"mean reward: {words}", "note")
+    for words in group.warnings:
+        yield Sentence(f"warning: {words}", markdown=(Styled("Warning:"), f" {words}"))
+    for key, cut in group.breakdowns.items():
+        yield from _breakdown(key, cut, result)
+    if group.economics or group.totals:
+        yield from _economics(group, result)
+    yield Blank()
+
+
+def _breakdown(key: str, cut: Mapping[str, Slice], result: Result) -> Iterator[Block]:
+    """A metric at a time, its slices under one another, so that their intervals can be compared."""
+    yield Blank()
+    if not cut:
+        yield Sentence(("by ", Name(key), ": no rollouts"), "strong", whole=True)
+        return
+    yield Sentence(("by ", Name(key)), "strong", whole=True, markdown="")
+    yield Items(
+        [Sentence((Name(value), f": {account(part.ledger, result.missing)}"), indent=1) for value, part in cut.items()]
+    )
+    yield Blank()
+    rows = []
+    for name in next(iter(cut.values())).metrics:
+        for value, part in cut.items():
+            estimate = part[name]
+            undefined = [f"{counted(estimate.undefined_tasks, 'task')} undefined"] if estimate.undefined_tasks else []
+            notes = [*undefined, *reason(estimate)]
+            rows.append(_row([Name(value), named(name, estimate)], estimate, notes, "; ".join(remarks(estimate))))
+    yield _estimates([_first(Name(key), ("by ", Name(key))), Column("metric", heading=True)], rows, result)
+    if len(cut) > 1:
+        yield Sentence(EACH_BY_ITSELF, "note")
+
+
+def _suite_blocks(suite: Suite, result: Result) -> Iterator[Block]:
+    """The means over datasets, a metric at a time."""
+    yield Title(Name(over(suite), None))
+    datasets = [piece for name in suite.datasets for piece in (", ", Name(name))]
+    yield Sentence(tuple(datasets[1:]))
+    yield Blank()
+    rows = []
+    for name, means in suite.metrics.items():
+        for kind, estimate in (("macro", means.macro), ("micro", means.micro)):
+            why = reason(estimate)  # it names a dataset
+            names = tuple(Name(words, None) for words in why)
+            rows.append(_row([kind, named(name, estimate)], estimate, why, names))
+    yield _estimates([_first("over datasets"), Column("metric", heading=True)], rows, result)
+    yield Sentence("macro: every dataset counts alike; micro: every task does", "note", whole=True)
+    yield Blank()
+
+
+def _economics(group: Group, result: Result) -> Iterator[Block]:
+    from calipers.metrics.cards import CARDS
+
+    yield Blank()
+    whys: dict[str, list[str]] = {}
+    rows = []
+    for name, estimate in group.economics.items():
+        card = CARDS.get(estimate.made.metric)
+        what = "; ".join([described(estimate), *remarks(estimate)])
+        rows.append(_row([named(name, estimate)], estimate, (), what, unit=card.unit if card else "", picture=False))
+        for why in reason(estimate):
+            whys.setdefault(why, []).append(clean(name))
+    yield _estimates([_first("economics")], rows, result, notes_head="what it is", only=None if rows else "terminal")
+    for why, names in whys.items():
+        yield Sentence(f"{', '.join(names)}: {why}", "note", indent=1, markdown="")
+    totals: list[Piece] = []
+    for name, amount in group.totals.items():
+        totals += [f"{', ' if totals else ' '}{_total(amount)}\N{NO-BREAK SPACE}", Name(name)]
+    yield Sentence(("total:", *totals), markdown=None if totals else "")
+
+
+def _total(amount: float) -> str:
+    """A sum of usage: a count in full, anything else to four digits."""
+    return figure(amount, 0 if abs(amount) < 1e15 and amount == int(amount) else None)
+
+
+def _first(head: Text, markdown: Text | None = None) -> Column:
+    return Column(head, style="strong", markdown=markdown, widest=_WIDEST_NAME)
+
+
+def _estimates(
+    first: Sequence[Column], rows: Sequence[Row], result: Result, notes_head: str = "", only: Output | None = None
+) -> Table:
+    """A table of estimates. A terminal without room says under a row how many tasks and samples there were."""
+    columns = [
+        *first,
+        Column("value", "point", "value", optional=True),
+        Column("± stderr", "point", optional=True),
+        Column(f"{percent(result.confidence)} interval", optional=True),
+        Column(style="chart", only="terminal", optional=True, yields=2),
+        Column("unit", only="terminal", optional=True),
+        Column("n", optional=True, yields=1),
+    ]
+    return Table(columns, rows, notes_head=notes_head, once="each from", only=only)
+
+
+def _row(
+    first: Sequence[Text],
+    estimate: Estimate,
+    notes: Sequence[str],
+    markdown: Text | None = None,
+    *,
+    unit: str = "",
+    picture: bool = True,
+) -> Row:
+    places, number = decimals(estimate), size(estimate)
+    drawn: Picture | str = ""
+    if picture and estimate.value is not None and estimate.interval is not None:
+        drawn = Picture(estimate.value, *estimate.interval)
+    cells = [figure(estimate.value, places), figure(estimate.stderr, places), ends(estimate.interval, places)]
+    return Row([*first, *cells, drawn, unit, number], [*notes, Instead(number)], markdown)
+
+
+def _origin(result: Result) -> Iterator[Block]:
+    """Where the numbers came from, and the digest that proves them the same."""
+    sources: list[Piece] = []
+    for source in result.inputs[:3]:
+        what = source.format, counted(source.rollouts, "rollout")
+        yield Sentence((Name(source.path, None), f": {', '.join(what)}"), "note", markdown="")
+        sources += [", " if sources else "", Name(source.path, None), f" ({', '.join(what)})"]
+    more = ""
+    if len(result.inputs) > 3:
+        more = f"and {counted(len(result.inputs) - 3, 'file')} more"
+        yield Sentence(more, "note", whole=True, markdown="")
+    settings = "dialect ", Name(result.dialect), ", missing ", Name(result.missing), f", seed {result.seed}, digest "
+    before = (*sources, f" {more}" if more else "", "; " if sources else "")
+    digest = Name(result.digest[:23])
+    yield Sentence((*settings, digest, "…"), "note", whole=True, markdown=(*before, *settings, digest))

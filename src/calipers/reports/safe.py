@@ -13,7 +13,7 @@ LONGEST = 60
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 _JOINERS = "\u200c\u200d"  # letters and emoji that need them are no trick
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
-_ASCII = str.maketrans("├┤─●·↑↓–…±" + BROKEN, "||-o.^v-~ ?")
+_ASCII = str.maketrans({**dict(zip("├┤─●·↑↓–…±" + BROKEN, "||-o.^v-~ ?", strict=True)), "→": "to"})
 
 
 def clean(text: str, longest: int | None = LONGEST) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal
 
+from calipers.reports.document import Blank, Block, Column, Document, Name, Row, Sentence, Table
 from calipers.reports.figures import counted, ends, figure, percent
 from calipers.reports.safe import clean
 
@@ -52,32 +54,32 @@ class SelfTest:
         return {"clean": self.clean, "confidence": self.confidence, "probes": [asdict(one) for one in self.probes]}
 
 
-def render(test: SelfTest) -> str:
-    """The test as plain lines."""
-    return "".join(line.rstrip() + "\n" for line in _lines(test))
+def document(test: SelfTest) -> Document:
+    """A test for people: a row for each probe, and then the tasks where a verdict is wrong."""
+    return Document(partial(_blocks, test), test.to_dict)
 
 
-def _lines(test: SelfTest) -> Iterator[str]:
-    rows = [("verifier", "answer", "tasks", "wrong", "", f"{percent(test.confidence)} interval")]
-    for one in test.probes:
-        judged = one.asked - len(one.failed)
-        share = "–" if one.share is None else f"{figure(one.share)} {one.rate}"
-        between = ends(one.interval, 4) if one.interval else one.why or ""
-        rows.append((clean(one.verifier), one.what, f"{judged:,}", f"{len(one.wrong):,}", share, between))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for verifier, answer, *counts, share, between in rows:
-        numbers = [count.rjust(wide) for count, wide in zip(counts, widths[2:4], strict=True)]
-        yield "  ".join([verifier.ljust(widths[0]), answer.ljust(widths[1]), *numbers, share.ljust(widths[4]), between])
-    yield ""
-    for one in test.probes:
-        if one.wrong:
-            verb = "does not pass" if one.what == "gold" else "passes"
-            yield f"{clean(one.verifier)}: {one.what} {verb}: {_named(one.wrong)}"
-        if one.failed:
-            why = f" ({clean(one.failed[0][1], 200)})"
-            yield f"{clean(one.verifier)}: {one.what} cannot be judged: {_named([task for task, _ in one.failed])}{why}"
-    wrong = sum(not one.clean for one in test.probes)
-    yield f"{counted(wrong, 'probe')} of {len(test.probes)} found fault" if wrong else "clean"
+def _blocks(test: SelfTest) -> Iterator[Block]:
+    columns = [Column("verifier"), Column("answer"), Column("tasks", "right"), Column("wrong", "right"), Column()]
+    rows = []
+    for probe in test.probes:
+        judged = f"{probe.asked - len(probe.failed):,}"
+        share = "–" if probe.share is None else f"{figure(probe.share)} {probe.rate}"
+        interval = ends(probe.interval, 4) or probe.why or ""
+        rows.append(Row([Name(probe.verifier), probe.what, judged, f"{len(probe.wrong):,}", share, interval]))
+    yield Table([*columns, Column(f"{percent(test.confidence)} interval")], rows, ruled=False)
+    yield Blank()
+    for probe in test.probes:
+        if probe.wrong:
+            verb = "does not pass" if probe.what == "gold" else "passes"
+            yield Sentence((Name(probe.verifier), f": {probe.what} {verb}: {_named(probe.wrong)}"), whole=True)
+        if probe.failed:
+            tasks, why = _named([task for task, _ in probe.failed]), clean(probe.failed[0][1], 200)
+            unjudged = f": {probe.what} cannot be judged: {tasks} ({why})"
+            yield Sentence((Name(probe.verifier), unjudged), whole=True)
+    wrong = sum(not probe.clean for probe in test.probes)
+    fault = f"{counted(wrong, 'probe')} of {len(test.probes)} found fault"
+    yield Sentence(fault if wrong else "clean", whole=True)
 
 
 def _named(tasks: Sequence[str]) -> str:

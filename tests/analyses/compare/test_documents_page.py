@@ -8,8 +8,8 @@ import pytest
 from analyses.compare.writing import put, run
 
 import calipers
-from calipers.reports.compare_page import render
-from calipers.reports.compare_words import answer, chance
+from calipers.reports import terminal
+from calipers.reports.compare_document import answer, chance, document
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def three(tmp_path):
 
 
 def test_every_pair_and_the_ranks_are_on_the_page(three):
-    text = render(three)
+    text = terminal.render(document(three))
     for said in ("high is better than low", "high is better than middle", "middle is better than low"):
         assert f"mean_reward: {said} by" in text
     assert "mean_reward ↑ by half" in text
@@ -40,7 +40,9 @@ def test_every_pair_and_the_ranks_are_on_the_page(three):
 
 @pytest.mark.parametrize("columns", [60, 80, 100, 140])
 def test_the_page_keeps_to_its_width(three, columns):
-    lines = render(three, columns=columns).splitlines()[3:]  # the first three hold paths, which are never cut
+    lines = terminal.render(document(three), columns=columns).splitlines()[
+        3:
+    ]  # the first three hold paths, which are never cut
     assert [line for line in lines if len(line) > max(columns, 75)] == []
 
 

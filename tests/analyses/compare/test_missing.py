@@ -9,9 +9,9 @@ from analyses.compare.writing import run
 
 import calipers
 from calipers.analyses.compare.compare import compare
-from calipers.reports import compare_csv, compare_markdown, compare_page
+from calipers.reports import csv, markdown, terminal
 from calipers.reports.compare import Tipping
-from calipers.reports.compare_words import of_missing
+from calipers.reports.compare_document import document, of_missing
 
 AB = ("A", "B")
 
@@ -214,14 +214,14 @@ def test_each_slice_has_its_own(tmp_path):
     pair = compare(*paths, metric="mean_reward", by="level").contests[0].pairs[0]
     assert [(one.slice, one.missing) for one in pair.findings] == [(None, (0, 4)), ("x", (0, 4)), ("y", (0, 0))]
     assert pair.findings[1].bounds == pytest.approx((2 / 3, 1))
-    page = compare_page.render(compare(*paths, metric="mean_reward", by="level"))
+    page = terminal.render(document(compare(*paths, metric="mean_reward", by="level")))
     assert "better even if all 4 missing rollouts of B failed" in " ".join(page.split())
 
 
 def test_runs_without_missing_rollouts_say_nothing_new(tmp_path):
     both = compare(*runs(tmp_path, [[0]] * 12, [[1]] * 12))
     assert [one.bounds for one in both.contests[0].pairs[0].findings] == [None, None]
-    for text in (compare_page.render(both), compare_markdown.render(both)):
+    for text in (terminal.render(document(both)), markdown.render(document(both))):
         assert "missing rollout" not in text
         assert "warning" not in text
 
@@ -229,10 +229,10 @@ def test_runs_without_missing_rollouts_say_nothing_new(tmp_path):
 def test_what_every_report_says(tmp_path):
     both = compare(*runs(tmp_path, [[0]] * 12, [[1]] * 8 + [[None]] * 4))
     said = "better even if all 4 missing rollouts of b.jsonl failed; the difference is from +0.6667 to +1.0000"
-    assert said in " ".join(compare_page.render(both).split())
-    assert f"  - {said}" in compare_markdown.render(both)
-    assert compare_page.render(both).count("even if all 4") == 1  # two metrics of which the same is true share it
-    row = compare_csv.render(both).splitlines()
+    assert said in " ".join(terminal.render(document(both)).split())
+    assert f"  - {said}" in markdown.render(document(both))
+    assert terminal.render(document(both)).count("even if all 4") == 1  # two metrics of which the same is true share it
+    row = csv.render(document(both)).splitlines()
     told = dict(zip(row[0].split(",")[-7:], row[1].split(",")[-7:]))
     assert (float(told["lowest"]), float(told["highest"])) == pytest.approx((2 / 3, 1))
     assert (told["second_missing"], told["worst_verdict"], told["tipping"], told["tipping_of"]) == (

@@ -4,7 +4,8 @@ import pytest
 from analyses.compare.writing import put, run
 
 import calipers
-from calipers.reports import compare_markdown, compare_page
+from calipers.reports import markdown, terminal
+from calipers.reports.compare_document import document
 
 
 def models(folder, tasks, samples=1):
@@ -38,10 +39,10 @@ def test_rank_sets_hold_for_all_runs_at_once():
     found = calipers.compare(*rows("111111111011 101101101010 001000001000"), metric="mean_reward")
     (ranks,) = found.contests[0].ranks
     assert [(place.run, place.rank_set) for place in ranks.places] == [(0, (1, 2)), (1, (1, 3)), (2, (2, 3))]
-    document = json.loads(found.to_json())["contests"][0]["ranks"][0]
-    assert [place["rank_set"] for place in document["places"]] == [[1, 2], [1, 3], [2, 3]]
-    assert document["winner"]["candidates"] == 3
-    assert {"chance_best", "ranks"} <= set(document["places"][0])
+    data = json.loads(found.to_json())["contests"][0]["ranks"][0]
+    assert [place["rank_set"] for place in data["places"]] == [[1, 2], [1, 3], [2, 3]]
+    assert data["winner"]["candidates"] == 3
+    assert {"chance_best", "ranks"} <= set(data["places"][0])
 
 
 def test_the_winner_knows_the_range_of_rewards():
@@ -88,7 +89,7 @@ def test_clusters_have_one_sign(tmp_path):
 
 def test_pages_say_share_of_draws_and_how_many_were_looked_at(tmp_path):
     found = calipers.compare(*models(tmp_path, 40), metric="mean_reward")
-    for text in (compare_page.render(found, columns=1000), compare_markdown.render(found)):
+    for text in (terminal.render(document(found), columns=1000), markdown.render(document(found))):
         plain = text.replace("\\", "").replace("&gt;", ">")
         assert "95 % rank set" in plain
         assert "m2 is best in >99.9 % of draws of the tasks: a share of draws" in plain

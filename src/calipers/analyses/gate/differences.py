@@ -24,7 +24,7 @@ from calipers.analyses.gate.requirement import Requirement
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.metric import UNIT
 from calipers.reports.compare import Comparison, Contest, Pair, Run
-from calipers.reports.compare_words import common, names_of
+from calipers.reports.compare_document import common, names_of
 from calipers.reports.figures import counted
 from calipers.stats.margins import margin_ends, margin_method, p_at_margin, too_few
 from calipers.stats.paired import Difference

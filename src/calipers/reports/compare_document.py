@@ -1,19 +1,189 @@
-"""A comparison in words and figures, the same ones for a terminal, a file and a page."""
+"""A comparison as a Document: the verdict in a sentence first, then the numbers that back it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 
-from calipers.reports.compare import Comparison, Finding, OneSide, Pair, Ranks, Run
-from calipers.reports.figures import NONE, counted, figure, percent
-from calipers.reports.safe import clean
+from calipers.reports.compare import FIELDS, Changed, Comparison, Contest, Finding, OneSide, Pair, Ranks, Run
+from calipers.reports.document import (
+    Blank,
+    Block,
+    Cell,
+    Column,
+    Document,
+    Items,
+    Name,
+    Piece,
+    Row,
+    Sentence,
+    Styled,
+    Table,
+    Title,
+)
+from calipers.reports.figures import NONE, counted, figure, letters, percent
+from calipers.reports.safe import clean, note_line
 
 FEW_TASKS = 20  # below it a tipping point that was not tried out is about right
 NAME = 40  # characters of a run's name
-ANSWER = 200  # characters of an answer at most
+ANSWER = 120  # characters of an answer in a cell of Markdown
 _NAMED = 5  # tasks of one side that are named
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_ARROWS = {True: " ↑", False: " ↓", None: ""}
 _EXACT = 1e-9  # of the size of a number: a spread below is the rounding of sums, and deserves no decimals
+
+
+def document(found: Comparison) -> Document:
+    """A comparison for people: of each pair of runs the verdicts, the figures and what flipped, then the ranks."""
+    return Document(
+        partial(_blocks, found), found.to_dict, FIELDS, found.rows, escaped="\\`*_[]|#!~<@", flush_right=False
+    )
+
+
+def _blocks(found: Comparison) -> Iterator[Block]:
+    for contest in found.contests:
+        yield from _contest(contest, found)
+    for note in found.notes:  # a terminal has them beside the output
+        yield Items([Sentence("", markdown=note)])
+    yield Sentence(settings(found), "note")
+
+
+def _contest(contest: Contest, found: Comparison) -> Iterator[Block]:
+    if contest.dataset:
+        yield Title(Name(contest.dataset, None))
+    names, labels = names_of(contest.runs), letters(len(contest.runs))
+    for label, run, name in zip(labels, contest.runs, names, strict=True):
+        known = [part for part in (run.model, run.agent, run.source) if part and part not in run.name]
+        account = f"({counted(run.tasks, 'task')}, {counted(run.samples, 'sample')})"
+        rest = "".join(f"  {clean(part, None)}" for part in (*known, account))
+        first = Styled(f"{label:{len(labels[-1])}}  ", "note")
+        yield Sentence((first, Styled(name), rest), "note", whole=True, markdown="")
+    for pair in contest.pairs:
+        yield Blank()
+        yield from _pair(pair, names, labels, found)
+    for ranks in contest.ranks:
+        yield Blank()
+        yield from _ranks(ranks, names, found)
+    yield Blank()
+
+
+def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], found: Comparison) -> Iterator[Block]:
+    names = all_names[pair.first], all_names[pair.second]
+    labels = all_labels[pair.first], all_labels[pair.second]
+    yield Title("", markdown=(Name(names[1], None), " against ", Name(names[0], None)), level=4)
+    verdicts = []
+    for (verdict, text), below in zip(sentences(pair, names), under_verdicts(pair, names), strict=True):
+        verdicts.append(Sentence(text.replace(" %", f"{_NO_BREAK}%"), "strong", (Styled(verdict), f": {text}")))
+        verdicts += [Sentence(line, "strong", indent=1) for line in below]
+    yield Items(verdicts)
+    notes = [Sentence(note_line(note), markdown=note) for note in (hints(pair), *pair.notes) if note]
+    yield Items([Sentence(common(pair, names)), *notes])
+    yield Blank()
+    yield _findings(pair, names, labels, found)
+    if pair.flips and (pair.flips.worse or pair.flips.better):
+        flips = pair.flips
+        yield Blank()
+        yield Sentence(("by ", Name(flips.metric), f", task by task: {tally(pair)}"), "strong", whole=True)
+        counts, lists = (flips.worse, flips.better), (flips.regressions, flips.fixes)
+        for what, count, those in zip(ways(pair), counts, lists, strict=True):
+            if those:
+                many = f"{len(those)} of {count:,}" if count > len(those) else f"{count:,}"
+                yield Sentence(f"{what}, {many}", "note", whole=True, markdown="")
+                yield _changed(what, those, labels)
+
+
+def _findings(pair: Pair, names: tuple[str, str], labels: tuple[str, str], found: Comparison) -> Table:
+    """All findings of a pair: those of all tasks first, then on a terminal the slices of each metric together."""
+    one, two = labels
+    several = found.tests > 1
+    adjusted = {"bh": "p (BH)", "holm": "p (Holm)"}.get(found.adjust, "p adjusted")
+    columns = [
+        Column("metric", style="strong"),
+        Column(only="terminal", heading=True),
+        Column(one, "point", markdown="first"),
+        Column(two, "point", markdown="second"),
+        Column(f"{two} - {one}", "point", "value", markdown="difference"),
+        Column(f"{percent(found.confidence)} interval", yields=2, verbatim=True),
+        Column("p", "right", yields=1 if several else 0),
+        Column(adjusted, "right", markdown="p adjusted", only=None if several else "markdown"),
+        Column("verdict", style="value"),
+    ]
+    rows = []
+    for finding in pair.findings:
+        shown = clean(finding.metric) + _ARROWS[finding.higher_is_better]
+        name, heading = Name(finding.metric, 80, plain=shown), ""
+        if finding.by is not None:
+            name = Name(f"{finding.metric} | {finding.by}={finding.slice}", 80, plain=clean(finding.slice or ""))
+            heading = f"{shown} by {clean(finding.by)}"
+        cells: list[Cell] = [
+            name,
+            heading,
+            *figures(finding),
+            chance(finding.p),
+            chance(finding.p_adjusted),
+            word(finding),
+        ]
+        rows.append(Row(cells, detail(finding, labels), "; ".join(detail(finding, names))))
+    return Table(columns, rows, notes_head="")
+
+
+def _changed(what: str, those: Sequence[Changed], labels: tuple[str, str]) -> Table:
+    """Tasks under one another, both answers beside them as far as there is room."""
+    given = any(text is not None for task in those for text in task.answers)
+    columns = [
+        Column("", style="strong", markdown=what),
+        Column(" → ".join(labels), only="terminal"),
+        *(Column(word, only="markdown") for word in ("first", "second")),
+        *(Column(f"{label} answered", style="note", only="terminal", cut=True) for label in labels if given),
+        *(Column(f"{word} answered", only="markdown") for word in ("first", "second")),
+    ]
+    rows = []
+    for task in those:
+        values = f"{task.first:.4g}", f"{task.second:.4g}"
+        full = [answer(text) for text in task.answers if given]
+        ends = ["" if text is None else Name(answer(text, ANSWER), None) for text in task.answers]
+        rows.append(
+            Row([Name(task.task, plain=f"  {clean(task.task, 30)}"), " → ".join(values), *values, *full, *ends])
+        )
+    return Table(columns, rows, ruled=False)
+
+
+def answer(text: str | None, longest: int | None = None) -> str:
+    """An answer on one line: of a long one the end, where answers stand."""
+    if text is None:
+        return NONE
+    text = " ".join(text.split())
+    return text if longest is None or len(text) <= longest else "…" + text[1 - longest :]
+
+
+def _ranks(ranks: Ranks, names: Sequence[str], found: Comparison) -> Iterator[Block]:
+    by: tuple[Piece, ...] = "ranks by ", Name(ranks.metric), f" over {counted(ranks.tasks, 'task')} of all runs"
+    yield Sentence(by, "strong", whole=True, markdown="")
+    if ranks.why:
+        yield Sentence(f"no ranks: {ranks.why}", "note", f"no ranks by {ranks.metric}: {ranks.why}", indent=1)
+        return
+    columns = [
+        Column("rank", "right"),
+        Column("run", style="strong", markdown=("by ", Name(ranks.metric))),
+        Column("value", "point", "value"),
+        Column(f"{percent(found.confidence)} rank set"),
+        Column("best in", "right"),
+    ]
+    rows = []
+    for place in ranks.places:
+        low, high = place.rank_set
+        draws = f"{likely(place.chance_best)} of draws"
+        cells: list[Cell] = [
+            f"{place.rank:g}",
+            Name(names[place.run], None),
+            figure(place.value),
+            f"{low} to {high}",
+            draws,
+        ]
+        rows.append(Row(cells))
+    yield Table(columns, rows)
+    yield Items([Sentence(text, "note") for text in about_ranks(ranks, names, found.confidence)])
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:
@@ -286,11 +456,6 @@ def likely(share: float) -> str:
     return ">99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
 
 
-def best_in(share: float) -> str:
-    """In how many draws of the tasks a run is the best: a cell of the column ``best in``."""
-    return f"{likely(share)} of draws"
-
-
 def figures(finding: Finding) -> tuple[str, str, str, str]:
     """Both values, the difference and its interval, with as many decimals as it deserves."""
     ends = finding.interval or ()
@@ -319,14 +484,6 @@ def tally(pair: Pair) -> str:
     flips = pair.flips
     worse, better = ways(pair)
     return "" if flips is None else f"{flips.worse:,} {worse}, {flips.better:,} {better}, {flips.same:,} the same"
-
-
-def answer(text: str | None, longest: int = ANSWER) -> str:
-    """An answer on one line, harmless: of a long one the end, where answers stand."""
-    if text is None:
-        return NONE
-    text = " ".join(text.split())
-    return clean(text if len(text) <= longest else "…" + text[1 - longest :], None)
 
 
 def about_ranks(ranks: Ranks, names: Sequence[str], confidence: float) -> Iterator[str]:

@@ -10,15 +10,25 @@ import termios
 from importlib.resources import files
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from reports.shown import HARMFUL, estimate, group, hostile, result
 
 import calipers
-from calipers.reports.text import render, show
+from calipers.reports import terminal
+from calipers.reports.document import Picture
+from calipers.reports.result import document
+from calipers.reports.terminal import AXIS, PICTURE, drawn
 
 ARITH = str(files("calipers") / "examples" / "arith.jsonl")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 SECONDS = 120
+UNIT = st.floats(0, 1)
 PROGRAM = "from calipers.cli import main; main()"
+
+
+def render(made):
+    return terminal.render(document(made))
 
 
 def on_a_terminal(columns, *arguments, **environment):
@@ -92,7 +102,7 @@ def test_the_whole_page():
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_a_stream_without_our_signs_gets_their_likes(encoding):
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    show(result(group(model="größe 🙂")), stream)
+    terminal.show(document(result(group(model="größe 🙂"))), stream)
     stream.flush()
     text = stream.buffer.getvalue().decode("ascii")
     assert "......|--------o---|." in text
@@ -101,7 +111,7 @@ def test_a_stream_without_our_signs_gets_their_likes(encoding):
 
 def test_utf8_keeps_them():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="UTF-8")
-    show(result(group(model="größe 🙂")), stream)
+    terminal.show(document(result(group(model="größe 🙂"))), stream)
     stream.flush()
     assert "größe 🙂" in stream.buffer.getvalue().decode()
 
@@ -111,3 +121,28 @@ def test_nothing_a_file_says_reaches_the_terminal():
     assert "evil\ufffd[31m" in text
     assert [character for character in HARMFUL if character in text] == []
     assert "\nline" not in text  # a name has no lines of its own
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "expected"),
+    [
+        (0.0, (0.0, 1.0), "●───────────────────┤"),
+        (0.0, (0.0, 0.0), "●····················"),
+        (0.5, (0.45, 0.55), "·········├●┤·········"),
+        (0.5, (0.49, 0.51), "··········●··········"),
+        (0.5, (-0.1, 0.6), ""),  # no line from 0 to 1 holds it
+        (1.5, (0.5, 1.0), ""),
+        (float("nan"), (0.0, 1.0), ""),
+    ],
+)
+def test_a_picture(value, interval, expected):
+    assert drawn(Picture(value, *interval)) == expected
+
+
+@given(st.tuples(UNIT, UNIT, UNIT).map(sorted))
+def test_every_picture_is_as_wide_as_its_axis(places):
+    low, value, high = places
+    line = drawn(Picture(value, low, high))
+    assert len(line) == PICTURE == len(AXIS)
+    assert line.count("●") == 1
+    assert set(line) <= set("·├─●┤")

@@ -3,14 +3,14 @@ from reports.shown import estimate, group, ledger, result
 
 import calipers
 from calipers.readers.read import Input
-from calipers.reports.page import described, page, title
-from calipers.reports.result import Slice
+from calipers.reports import terminal
+from calipers.reports.result import Slice, described, document, title
 from calipers.stats.suite import Means, Suite
 from calipers.stats.variance import Split, Unsplit
 
 
 def lines(made, columns=100):
-    return ["".join(text for text, _ in line).rstrip() for line in page(made, columns)]
+    return ["".join(text for text, _ in line).rstrip() for line in terminal.lines(document(made), columns)]
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,12 @@ def test_a_narrow_terminal_loses_pictures_before_figures(columns, row, note):
     number = next(number for number, line in enumerate(text) if line.startswith("pass@3"))
     assert text[number].endswith(row)
     assert text[number + 1].endswith(note)
+
+
+@pytest.mark.parametrize("absent", [{"value": None}, {"interval": None}])
+def test_no_picture_without_a_value_and_an_interval(absent):
+    assert "├" in "".join(lines(result()))
+    assert "├" not in "".join(lines(result(group({"pass@3": estimate(**absent)}))))
 
 
 def test_counts_that_are_alike_are_said_once():

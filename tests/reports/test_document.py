@@ -1,13 +1,22 @@
 import io
 
-from calipers.reports.sheet import Said, Table, Title, as_csv, markdown, render, show
+from calipers.reports import markdown, terminal
+from calipers.reports.document import Document, Name, Sentence, Title, plain_table, spaced
 
-TABLE = Table(
+TABLE = plain_table(
     ["task", "value", ""],
     [["a|b", "0.5", "fine"], ["@you", "12.25", "<b>"]],
-    numbers=frozenset({1}),
-    names=frozenset({0}),
+    numbers={1},
+    names={0},
 )
+
+
+def document(blocks):
+    return Document(lambda: spaced(blocks), dict)
+
+
+def render(blocks, **settings):
+    return terminal.render(document(blocks), **settings)
 
 
 def test_numbers_stand_on_their_points():
@@ -20,18 +29,20 @@ def test_numbers_stand_on_their_points():
 
 
 def test_a_table_without_rows_keeps_its_head():
-    assert render([Table(["k", "value"], [])]).splitlines() == ["k  value", "────────"]
+    assert render([plain_table(["k", "value"], [])]).splitlines() == ["k  value", "────────"]
 
 
 def test_blocks_stand_apart_and_sentences_wrap():
-    text = render([Title("one"), Said("a b " * 20), TABLE, Said("end"), Title("two")], columns=40)
+    text = render([Title("one"), Sentence("a b " * 20), TABLE, Sentence("end"), Title("two")], columns=40)
     assert all(len(line) <= 40 for line in text.splitlines())
     assert "\n\nend\n\ntwo\n" in text
     assert text.startswith("one\na b ")
 
 
 def test_the_last_column_breaks_where_there_is_no_room():
-    table = Table(["score", "what it is"], [["PPI", "labels, and the judge as far as worth it"], ["judge", "alone"]])
+    table = plain_table(
+        ["score", "what it is"], [["PPI", "labels, and the judge as far as worth it"], ["judge", "alone"]]
+    )
     assert render([table], columns=30).splitlines() == [
         "score  what it is",
         "────────────────────────────",
@@ -42,7 +53,9 @@ def test_the_last_column_breaks_where_there_is_no_room():
 
 
 def test_no_name_becomes_markup_or_a_mention():
-    text = markdown([Title("evil `x` @you", foreign=True), Said("see @you, pass@3 and [x](y) *a* b_c"), TABLE])
+    text = markdown.render(
+        document([Title(Name("evil `x` @you", None)), Sentence("see @you, pass@3 and [x](y) *a* b_c"), TABLE])
+    )
     assert "``evil `x` @you``" in text
     assert "@\N{WORD JOINER}you, pass@3 and \\[x\\](y) \\*a\\* b\\_c" in text
     assert "| `a\\|b` | 0.5 | fine |" in text
@@ -50,7 +63,7 @@ def test_no_name_becomes_markup_or_a_mention():
 
 
 def test_harmful_characters_are_marked():
-    text = render([Title("a\x1b[31m"), Said("b\x9bc"), Table(["d\x07"], [["e\u202e"]])])
+    text = render([Title("a\x1b[31m"), Sentence("b\x9bc"), plain_table(["d\x07"], [["e\u202e"]])])
     assert not {"\x1b", "\x9b", "\u202e"} & set(text)
 
 
@@ -59,9 +72,5 @@ def test_a_terminal_that_knows_no_signs_gets_ascii():
         encoding = "ascii"
 
     stream = Ascii()
-    show([Title("é"), TABLE], stream)
+    terminal.show(document([Title("é"), TABLE]), stream)
     assert stream.getvalue().isascii()
-
-
-def test_cells_of_csv_are_safe_to_open():
-    assert as_csv(("a", "b"), [{"a": "=1+1", "b": None}, {"a": "-2", "b": True}]) == "a,b\n'=1+1,\n-2,true\n"

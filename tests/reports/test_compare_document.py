@@ -3,11 +3,12 @@ import io
 import json
 
 import pytest
+from calipers.comparison.compare import compare
 
-from calipers.analyses.compare.compare import compare
-from calipers.reports import compare_csv, compare_markdown, compare_page
+from calipers.reports import csv as renderer
+from calipers.reports import markdown, terminal
 from calipers.reports.compare import Finding, Run
-from calipers.reports.compare_words import figures, names_of, settings
+from calipers.reports.compare_document import document, figures, names_of, settings
 
 FAMILY = "org/one-model-of-many-that-begin-alike-2026-"
 SHORT = "org/one-model-of-ma…t-begin-alike-2026-"
@@ -87,7 +88,7 @@ def test_long_names_are_the_same_wherever_they_stand(tmp_path):
         rows = tasks(*((n * 7 + ord(letter)) % 3 == 0 for n in range(12)), model=FAMILY + letter)
         (tmp_path / letter).with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = compare(*(str(tmp_path / f"{letter}.jsonl") for letter in "abc"), metric="mean_reward")
-    for text in (compare_page.render(found, columns=1000), compare_markdown.render(found)):
+    for text in (terminal.render(document(found), columns=1000), markdown.render(document(found))):
         for letter in "abc":
             # both sentences of its pairs, and the ranks; the page lists the runs, Markdown has them in headings
             assert text.count(SHORT + letter) >= 4
@@ -97,7 +98,7 @@ def test_more_runs_than_letters_stand_in_one_column(tmp_path):
     rows = [dict(row, model=f"m{place}") for place in range(27) for row in tasks(1, 0, place % 2)]
     path = tmp_path / "many.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    head = compare_page.render(compare(str(path), metric="mean_reward", flips=0)).splitlines()[:27]
+    head = terminal.render(document(compare(str(path), metric="mean_reward", flips=0))).splitlines()[:27]
     assert [head[place].split("  ")[0] for place in (0, 8)] == ["1", "9"]
     assert {line.index("m") for line in head} == {4}
 
@@ -118,18 +119,18 @@ def test_nothing_is_fixed_where_no_way_is_better(tmp_path, metric, words, lists)
         paths.append(tmp_path / f"{name}.jsonl")
         paths[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = compare(*paths, metric=metric)
-    page, markdown = compare_page.render(found).splitlines(), compare_markdown.render(found)
+    page, summary = terminal.render(document(found)).splitlines(), markdown.render(document(found))
     assert any(words in line for line in page)
-    assert words.removeprefix("McNemar: ") in markdown
+    assert words.removeprefix("McNemar: ") in summary
     for said in lists:
         assert said in page
-        assert f"| {said.partition(',')[0]} | first | second |" in markdown
+        assert f"| {said.partition(',')[0]} | first | second |" in summary
 
 
 def test_rows_say_how_many_tasks_only_one_run_has(tmp_path):
     """A difference of four common tasks among ten is another one than of ten: the row is all a spreadsheet has."""
     one = written(tmp_path, "a.jsonl", *[1, 0] * 5, latency=1.0)
     two = written(tmp_path, "b.jsonl", *[0, 1] * 2, latency=1.0)
-    (row,) = csv.DictReader(io.StringIO(compare_csv.render(compare(one, two, metric="mean_reward"))))
+    (row,) = csv.DictReader(io.StringIO(renderer.render(document(compare(one, two, metric="mean_reward")))))
     shown = [row[name] for name in ("aligned_by", "common_tasks", "only_first", "only_second")]
     assert shown == ["id", "4", "6", "0"]

@@ -1,0 +1,161 @@
+"""A report as a Document: titles, sentences, lists, tables, pictures, and its data; renderers make the outputs of it.
+
+Where Markdown has other words than a terminal, a block carries both; "" there means that one of them leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct  # a class of its kind takes no time to make, and every output needs all of these
+
+from calipers.reports.safe import LONGEST
+
+Style = Literal["plain", "strong", "note", "value", "chart"]
+Output = Literal["terminal", "markdown"]
+
+
+class Name(Struct, frozen=True):
+    """Others' words inside a text, cut to ``longest`` characters: Markdown shows them as code."""
+
+    text: str
+    longest: int | None = LONGEST
+    plain: str | None = None  # what a terminal shows instead
+
+
+class Styled(Struct, frozen=True):
+    """Words that stand out of their text; Markdown knows strong ones only."""
+
+    text: str
+    style: Style = "strong"
+
+
+Piece = str | Name | Styled
+Text = Piece | tuple[Piece, ...]
+
+
+class Blank(Struct, frozen=True):
+    """An empty line of a terminal; Markdown sets every block apart."""
+
+
+class Title(Struct, frozen=True):
+    """What the blocks after it are about."""
+
+    text: Text
+    markdown: Text | None = None
+    level: int = 3
+
+
+class Sentence(Struct, frozen=True):
+    """Words that a terminal breaks into lines, unless they are to stay ``whole``."""
+
+    text: Text
+    style: Style = "plain"
+    markdown: Text | None = None
+    indent: int = 0
+    whole: bool = False
+
+
+class Items(Struct, frozen=True):
+    """Sentences under one another: the items of a list in Markdown, one that is indented further under another."""
+
+    sentences: Sequence[Sentence]
+
+
+class Picture(Struct, frozen=True):
+    """A value and its interval as a small picture: where they lie between 0 and 1."""
+
+    value: float
+    low: float
+    high: float
+
+
+Cell = Text | Picture
+
+
+class Column(Struct, frozen=True):
+    """What stands under one head."""
+
+    head: Text = ""
+    align: Literal["left", "right", "point"] = "left"  # point: flush right, with the decimal points in one line
+    style: Style = "plain"
+    markdown: Text | None = None  # its head there
+    only: Output | None = None
+    heading: bool = False  # a terminal has its cells as headings, each above all rows that have it
+    optional: bool = False  # a terminal leaves it out where every cell is empty
+    yields: int = 0  # where a terminal has no room the column with 1 goes first, then that with 2
+    widest: int | None = None  # a wider cell of the first column stands on a line of its own
+    cut: bool = False  # a terminal cuts the beginning of its cells off, where there is no room
+    verbatim: bool = False  # our own figures, in which Markdown escapes nothing
+
+
+class Instead(Struct, frozen=True):
+    """A note for a row whose first column to yield has gone."""
+
+    text: str
+
+
+class Row(Struct, frozen=True):
+    """The cells of a row, and what is said of it: under it on a terminal, in a cell of Markdown."""
+
+    cells: Sequence[Cell]
+    notes: Sequence[str | Instead] = ()
+    markdown: Text | None = None  # what is said there
+
+
+class Table(Struct, frozen=True):
+    """Rows of cells under heads."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    notes_head: Text | None = None  # of Markdown's column of notes; None: they stand in the last cell
+    once: str = ""  # what begins the note instead of a column's cells, where they are all alike
+    ruled: bool = True
+    fits: bool = False  # a terminal breaks the last column to the room there is
+    only: Output | None = None
+
+
+Block = Blank | Title | Sentence | Items | Table
+
+
+class Document(Struct, frozen=True):
+    """A report: its blocks for people, its data for programs; each is made when a renderer asks for it."""
+
+    blocks: Callable[[], Iterable[Block]]
+    data: Callable[[], Mapping[str, Any]]
+    fields: Sequence[str] = ()  # the keys of a flat row, in order; () where there are none
+    rows: Callable[[], Sequence[Mapping[str, Any]]] = list
+    escaped: str | None = None  # the signs of Markdown that are escaped in its words; None: the usual ones
+    flush_right: bool = True  # whether Markdown sets numbers so, too
+
+
+def plain_table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    numbers: Collection[int] = (),
+    names: Collection[int] = (),
+    strong: Collection[int] = (),
+) -> Table:
+    """A table that fits its room, by the places of its columns: numbers, others' names, and what carries the answer."""
+    columns = [
+        Column(
+            text,
+            "point" if place in numbers else "left",
+            "strong" if place in names else "value" if place in strong else "plain",
+        )
+        for place, text in enumerate(head)
+    ]
+    cells = [[Name(text, plain=text) if place in names else text for place, text in enumerate(row)] for row in rows]
+    return Table(columns, [Row(row) for row in cells], fits=True)
+
+
+def spaced(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks with an empty line before each title and around each table."""
+    before: Block | None = None
+    for block in blocks:
+        if before is not None and (not isinstance(block, Sentence) or isinstance(before, Table)):
+            yield Blank()
+        yield block
+        before = block

@@ -1,0 +1,271 @@
+"""A document on a terminal: coloured, or plain aligned lines of the same content anywhere else."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, TextIO
+
+from calipers.reports.document import (
+    Blank,
+    Block,
+    Cell,
+    Column,
+    Document,
+    Instead,
+    Items,
+    Name,
+    Picture,
+    Row,
+    Sentence,
+    Style,
+    Styled,
+    Table,
+    Text,
+    Title,
+)
+from calipers.reports.figures import on_the_point
+from calipers.reports.safe import clean, guarded, is_terminal, plain, width
+
+if TYPE_CHECKING:
+    from rich.text import Text as RichText
+
+Line = list[tuple[str, Style]]
+
+PLAIN_WIDTH = 100
+LONGEST_TITLE = 200
+LEAST = 12  # columns that the last column of a table keeps, where it is broken to the room there is
+LEAST_CUT = 8  # columns that a cell keeps which is cut to the room there is
+PICTURE = 21  # columns of a picture: one for each 0.05
+AXIS = f"0{' ' * (PICTURE - 2)}1"
+_BETWEEN = "  "
+_INDENT = "  "
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_STYLES = {"strong": "bold", "plain": "", "value": "bold cyan", "note": "dim"}
+
+
+def render(document: Document, *, columns: int = PLAIN_WIDTH, ascii_only: bool = False) -> str:
+    """The document as plain lines; the same document gives the same text, wherever it is printed."""
+    text = "".join("".join(piece for piece, _ in line).rstrip() + "\n" for line in lines(document, columns))
+    return plain(text) if ascii_only else text
+
+
+def show(document: Document, stream: TextIO) -> None:
+    """Print a document: with colours to a terminal, as plain lines to a file or a pipe."""
+    encoding = getattr(stream, "encoding", None) or "ascii"
+    ascii_only = not encoding.lower().replace("-", "").replace("_", "").startswith("utf")
+    if ascii_only or not is_terminal(stream):
+        text = guarded(render(document, ascii_only=ascii_only))
+        stream.write(text.encode(encoding, "replace").decode(encoding))  # no name can stop the report
+        return
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False, emoji=False, markup=False)
+    for line in lines(document, console.width):
+        console.print(_coloured(line), soft_wrap=True)
+
+
+def _coloured(line: Line) -> RichText:
+    from rich.text import Text as RichText
+
+    text = RichText()
+    for piece, style in line:
+        if style == "chart":
+            for part in re.findall(r"·+|[├─┤]+|●|\s+", piece):
+                text.append(part, {"·": "dim", "●": "bold cyan"}.get(part[0], "cyan"))
+        else:
+            text.append(piece, _STYLES[style])
+    text.rstrip()
+    return text
+
+
+def lines(document: Document, columns: int = PLAIN_WIDTH) -> Iterator[Line]:
+    """Everything a document has to say, in lines of about so many columns."""
+    for block in document.blocks():
+        yield from _lines(block, columns)
+
+
+def _lines(block: Block, columns: int) -> Iterator[Line]:
+    if isinstance(block, Blank):
+        yield []
+    elif isinstance(block, Title):
+        if title := _shown(block.text):
+            yield [(clean(title, LONGEST_TITLE), "strong")]
+    elif isinstance(block, Sentence):
+        yield from _sentence(block, columns)
+    elif isinstance(block, Items):
+        for sentence in block.sentences:
+            yield from _sentence(sentence, columns)
+    elif block.only != "markdown":
+        yield from _table(block, columns)
+
+
+def _sentence(sentence: Sentence, columns: int) -> Iterator[Line]:
+    if not sentence.whole:
+        yield from _wrapped(_shown(sentence.text), columns, _INDENT * sentence.indent, sentence.style)
+        return
+    pieces = sentence.text if isinstance(sentence.text, tuple) else (sentence.text,)
+    runs = groupby(pieces, key=lambda piece: piece.style if isinstance(piece, Styled) else sentence.style)
+    yield [(_shown(tuple(run)).replace(_NO_BREAK, " "), style) for style, run in runs]
+
+
+def _shown(text: Text) -> str:
+    """A text with nothing harmful in it; where it must not be broken it still says so."""
+    if isinstance(text, tuple):
+        return "".join(map(_shown, text))
+    if isinstance(text, Name):
+        return clean(text.text, text.longest) if text.plain is None else clean(text.plain, None)
+    words = text.text if isinstance(text, Styled) else text
+    return _NO_BREAK.join(clean(part, None) for part in words.split(_NO_BREAK))
+
+
+def _wrapped(text: str, columns: int, indent: str, style: Style) -> Iterator[Line]:
+    """Text in lines that break between words, but nowhere at a no-break space."""
+    broken = textwrap.wrap(
+        text,
+        max(columns, 20),
+        initial_indent=indent,
+        subsequent_indent=indent + _INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return ([(line.replace(_NO_BREAK, " "), style)] for line in broken)
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of a table; without a row, a heading inside it."""
+
+    first: str
+    cells: Sequence[str] = ()
+    row: Row | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """A column with its cells, a cell for each line of the table."""
+
+    column: Column
+    head: str
+    cells: Sequence[str]
+    width: int = field(init=False)  # found once: each of its cells asks for it
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "width", max(map(width, [self.head, *self.cells])))
+
+    def piece(self, text: str) -> tuple[str, Style]:
+        space = " " * (self.width - width(text))
+        return (text + space if self.column.align == "left" else space + text) + _BETWEEN, self.column.style
+
+
+def _table(table: Table, room: int) -> Iterator[Line]:
+    """Columns side by side, and under each row what is said of it."""
+    rows = list(_table_lines(table))
+    every = _columns(table, rows, room)
+    shown = [laid for laid in every if not laid.column.optional or any(map(str.strip, laid.cells))]
+    for turn in (1, 2):
+        if _total(shown) > room:
+            shown = [laid for laid in shown if laid.column.yields != turn]
+    gone = all(laid.column.yields != 1 for laid in shown)
+    before = _total(shown) - shown[-1].width
+    more: list[list[str]] = [[] for _ in rows]
+    if table.fits and shown[-1].column.align == "left" and _total(shown) > room:
+        broken = [
+            textwrap.wrap(text, max(room - before, LEAST), break_on_hyphens=False) or [""] for text in shown[-1].cells
+        ]
+        cells, more = [pieces[0] for pieces in broken], [pieces[1:] for pieces in broken]
+        shown[-1] = _Laid(shown[-1].column, shown[-1].head, cells)
+    yield from _heads(shown, table, room)
+    instead = {note.text for line in rows if line.row for note in line.row.notes if isinstance(note, Instead)}
+    alike = bool(table.once) and len(instead) == 1 < len(rows)
+    for number, line in enumerate(rows):
+        if line.row is None:
+            yield [(line.first, "strong")]
+            continue
+        yield [laid.piece(laid.cells[number]) for laid in shown]
+        for piece in more[number]:
+            yield [(" " * before + piece, "plain")]
+        notes = [
+            note.text if isinstance(note, Instead) else note
+            for note in line.row.notes
+            if not isinstance(note, Instead) or (gone and not alike)
+        ]
+        indent = " " * (len(line.first) - len(line.first.lstrip())) + _INDENT
+        yield from _wrapped(_shown("; ".join(notes)), room, indent, "note")
+    if gone and alike:
+        yield from _wrapped(f"{table.once} {instead.pop()}", room, _INDENT, "note")
+
+
+def _total(columns: Sequence[_Laid]) -> int:
+    return sum(laid.width + len(_BETWEEN) for laid in columns) - len(_BETWEEN)
+
+
+def _heads(shown: Sequence[_Laid], table: Table, room: int) -> Iterator[Line]:
+    pieces = [laid.piece(laid.head) for laid in shown]
+    if table.ruled:
+        rule = min(_total(shown), max(room, LEAST)) if table.fits else _total(shown)
+        yield [("".join(text for text, _ in pieces).removesuffix(_BETWEEN), "note")]
+        yield [("─" * rule, "note")]
+    elif any(laid.head for laid in shown):
+        yield pieces
+
+
+def _table_lines(table: Table) -> Iterator[_Line]:
+    """The rows, those of one heading under it; a wide name in the first column stands on a line of its own."""
+    places = [place for place, column in enumerate(table.columns) if column.only != "markdown" and not column.heading]
+    above = next((place for place, column in enumerate(table.columns) if column.heading), None)
+    groups: dict[Cell, list[Row]] = {}
+    for row in table.rows:
+        groups.setdefault("" if above is None else row.cells[above], []).append(row)
+    widest = table.columns[places[0]].widest
+    for heading, rows in groups.items():
+        if heading:
+            yield _Line(_cell(heading))
+        for row in rows:
+            first, *others = [_cell(row.cells[place]) for place in places]
+            first = (_INDENT if heading else "") + first
+            if widest is not None and width(first) > widest:
+                yield _Line(first)
+                first = " " * (len(first) - len(first.lstrip()))
+            yield _Line(first, [first, *others], row)
+
+
+def _cell(cell: Cell) -> str:
+    return drawn(cell) if isinstance(cell, Picture) else _shown(cell).replace(_NO_BREAK, " ")
+
+
+def _columns(table: Table, rows: Sequence[_Line], room: int) -> list[_Laid]:
+    columns = [column for column in table.columns if column.only != "markdown" and not column.heading]
+    cells = [[line.cells[place] if line.row else "" for line in rows] for place in range(len(columns))]
+    wide = [max(map(width, some), default=0) for column, some in zip(columns, cells, strict=True) if not column.cut]
+    left = room - sum(wide) - len(_BETWEEN) * (len(columns) - 1)
+    share = max(left // max(len(columns) - len(wide), 1), LEAST_CUT)
+    laid = []
+    for column, some in zip(columns, cells, strict=True):
+        if column.cut:
+            some = [text if len(text) <= share else "…" + text[1 - share :] for text in some]
+        head = AXIS if column.style == "chart" else _shown(column.head)
+        laid.append(_Laid(column, head, on_the_point(some) if column.align == "point" else some))
+    return laid
+
+
+def drawn(picture: Picture) -> str:
+    """A value and its interval on a line of PICTURE characters, to half a character; nothing where they leave it.
+
+    >>> drawn(Picture(0.5, 0.25, 0.75))
+    '·····├────●────┤·····'
+    >>> drawn(Picture(1.0, 0.8, 1.0))
+    '················├───●'
+    """
+    low, high, value = picture.low, picture.high, picture.value
+    if not (0 <= low <= high <= 1 and 0 <= value <= 1):
+        return ""
+    first, last, middle = (round(place * (PICTURE - 1)) for place in (low, high, value))
+    line = ["·"] * PICTURE
+    line[first : last + 1] = "─" * (last + 1 - first)
+    line[first], line[last] = "├", "┤"
+    line[middle] = "●"
+    return "".join(line)
