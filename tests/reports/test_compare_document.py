@@ -3,8 +3,8 @@ import io
 import json
 
 import pytest
-from calipers.comparison.compare import compare
 
+from calipers.analyses.compare.compare import compare
 from calipers.reports import csv as renderer
 from calipers.reports import markdown, terminal
 from calipers.reports.compare import Finding, Run
