@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import re
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import calipers
+from calipers import names
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "calipers"
@@ -109,3 +111,39 @@ def tracked() -> list[Path]:
     except (OSError, subprocess.CalledProcessError):
         paths = [path for path in ROOT.rglob("*") if not any(p.startswith(".") for p in path.relative_to(ROOT).parts)]
     return [path for path in paths if path.is_file() and not path.is_symlink()]
+
+
+NAMERS = ("names.py", "__init__.py", "cli/", "systems/")  # what may say where another system's code lives
+SYSTEM = re.compile(r"calipers\.systems\.\w")
+
+
+def test_the_spine_names_no_system_in_a_string_either():
+    found = {
+        name: node.value
+        for name, path in FILES.items()
+        if not name.startswith(NAMERS)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and SYSTEM.search(node.value)
+    }
+    assert found == {}
+
+
+def test_systems_do_not_name_each_other():
+    found = {
+        (name, other)
+        for name, path in FILES.items()
+        if name.startswith("systems/") and name.count("/") > 1
+        for other in re.findall(r"calipers\.systems\.(\w+)", path.read_text())
+        if other != name.split("/")[1]
+    }
+    assert found == set()
+
+
+def test_every_system_has_its_words_and_formats_named():
+    """A name in names.py leads somewhere: a moved file would be found out only by who asks for it."""
+    for index in (names.FORMATS, names.DIALECTS):
+        assert [entry for entry in index.entries if index.load(entry) is None] == []
+    for target in (names.METRIC_SCRIPTS, names.BENCHMARK_ENGINE, names.MOCK_MODEL, *names.BENCHMARK_CACHES):
+        assert callable(names.load(target))
+    homes = [home for parts in names.LENT.values() for home in parts.values() if home]
+    assert [home for home in homes if importlib.util.find_spec(home) is None] == []

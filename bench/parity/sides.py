@@ -54,7 +54,7 @@ def serve(data: Data, disk: Path | None = None) -> None:
 
 
 WARM = (  # imported once, before the processes for each task part
-    "calipers.jobs.agents calipers.jobs.perform calipers.jobs.lm_eval_report calipers.run.clients.python "
+    "calipers.systems.harbor.trials.run calipers.jobs.perform calipers.jobs.lm_eval_report calipers.run.clients.python "
     "evaluate lm_eval.evaluator lm_eval.loggers lm_eval.filters sacrebleu sklearn.metrics"
 )
 

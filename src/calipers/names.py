@@ -235,6 +235,12 @@ LINE_SIGNS = {
 FOLDER_FORMATS = ("harbor", "lm_eval_results")
 """Formats of which a directory may be, in the order they are asked."""
 
+METRIC_SCRIPTS = "calipers.systems.harbor.scored_scripts:asked_scripts"
+"""Which metric scripts a scoring runs after its own metrics."""
+
+MOCK_MODEL = "calipers.systems.evsys.lent.inference:MockInference"
+"""The model of a configuration that names EvSys' mock client."""
+
 BENCHMARK_ENGINE = "calipers.systems.harbor.trials.via_harbor:harvest"
 """What runs a benchmark's tasks as agents' trials."""
 

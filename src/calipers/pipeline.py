@@ -27,7 +27,7 @@ from calipers.dialects.reads import column_of, economics_of, is_reward, per_colu
 from calipers.errors import Incomplete, InputError, PluginError
 from calipers.metrics.metric import PASS_THRESHOLD, Metric
 from calipers.metrics.rewards import MEAN_REWARD
-from calipers.names import load
+from calipers.names import METRIC_SCRIPTS, load
 from calipers.plan import Afterwards, Plan, make_plan
 from calipers.readers.read import Input
 from calipers.readers.read import begin as begin_reading
@@ -52,7 +52,6 @@ Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
 
 WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock
-SCRIPTS = "calipers.systems.harbor.scored_scripts:asked_scripts"  # it starts programs: by its name, from a room above
 quietly = partial(np.errstate, over="ignore", invalid="ignore")  # what is no number says so itself
 
 DEFINITIONS = 2
@@ -99,7 +98,7 @@ def score(
         interval=interval,
         range=range,
         source=source,
-        afterwards=afterwards or load(SCRIPTS)(source, metric_scripts, trust=trust, reward=reward),
+        afterwards=afterwards or load(METRIC_SCRIPTS)(source, metric_scripts, trust=trust, reward=reward),
     )
     return score_plan(source, plan, columns, progress)
 

@@ -129,8 +129,8 @@ class HarborExport:
 def _headline(entry: GymEntry) -> str:
     """An agent and its key metrics on one line.
 
-    >>> from calipers.systems.nemo_gym.report import Entry
-    >>> _headline(Entry("math", {}, {"pass@k": 2 / 3, "n": 3, "note": "x"}, []))
+    >>> from calipers.systems.nemo_gym.report import GymEntry
+    >>> _headline(GymEntry("math", {}, {"pass@k": 2 / 3, "n": 3, "note": "x"}, []))
     'math: pass@k 0.6667, n 3, note x'
     """
     shown = (f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in _pairs(entry))

@@ -25,7 +25,7 @@ import msgspec
 
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.jobs.job import Job
-from calipers.names import CLIENTS
+from calipers.names import CLIENTS, MOCK_MODEL
 from calipers.run.client import Price
 from calipers.tasks.lm_eval.seeds import LOAD_SEEDS, MOST, Seeds
 
@@ -243,7 +243,7 @@ def _inference(place: str, inference: Any) -> Settings:
         raise InputError.at(place, f"is {_shown(inference)}", "expected kind and params")
     params = inference.get("params") or {}
     if inference["kind"] == "mock":
-        return {"model": ("python/calipers.systems.evsys.lent.inference:MockInference",)}
+        return {"model": (f"python/{MOCK_MODEL}",)}
     if inference["kind"] != "openai":
         raise InputError.at(place, f"kind is {inference['kind']!r}", "expected openai or mock, or a model as kind/name")
     known = {"base_url": "base_url", "timeout_s": "timeout", "system_prompt": "system_prompt"}

@@ -92,7 +92,7 @@ def eligible_ks(most: int) -> list[int]:
 def pass_at_k_ladder(n: int, c: int, k: int) -> float:
     """The chance that k of a task's n attempts, c of them passes, include a pass; 1 where fewer than k fail.
 
-    >>> pass_at_k(5, 2, 2)
+    >>> pass_at_k_ladder(5, 2, 2)
     0.7
     """
     if n - c < k:
