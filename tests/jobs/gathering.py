@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from run.agents import AgentServer
+from waiting import PATIENCE
 
 AGENTS = Path(__file__).parents[1] / "run" / "agents.py"
 
@@ -77,9 +78,9 @@ def agent(*arguments: str) -> Iterator[str]:
             server.terminate()
 
 
-def report(url: str) -> Any:
-    """What an agent server says of the calls it had."""
-    with urllib.request.urlopen(f"{url}/report", timeout=30) as answer:
+def report(url: str, go: str = "") -> Any:
+    """What an agent server says of the calls it had; "/go" also lets those go on that it holds."""
+    with urllib.request.urlopen(f"{url}/report{go}", timeout=PATIENCE) as answer:
         return json.load(answer)
 
 
