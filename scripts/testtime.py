@@ -5,7 +5,7 @@
     python scripts/testtime.py --write before.json  and keep every figure
 
 Whatever is not an option of this script goes to pytest. A test is charged with the user and system time of its own
-process and of every child it has waited for, from its set-up to its clean-up: the first test that asks for a shared
+process and of its children, from its set-up to its clean-up: the first test that asks for a shared
 fixture pays for it. A clock would measure the neighbours as well.
 """
 
@@ -30,9 +30,23 @@ COLLECTED = "(start and collection)"
 
 
 def spent() -> float:
-    """Seconds of processor time of this process and of the children it has waited for."""
+    """Seconds of processor time of this process, of the children it has waited for, and of those that still run."""
     both = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in both)
+    return sum(one.ru_utime + one.ru_stime for one in both) + sum(map(_of_process, _children()))
+
+
+def _children() -> list[str]:
+    """The numbers of the processes that this one has started and not waited for, where Linux tells."""
+    return [number for file in Path("/proc/self/task").glob("*/children") for number in file.read_text().split()]
+
+
+def _of_process(number: str) -> float:
+    """Seconds of one process and of the children it has waited for; 0 when it is gone."""
+    try:
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def _note(name: str, seconds: float) -> None:

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from cli.forks import FORKS
+from forks import FORKS
 from waiting import PATIENCE
 
 ARITH = str(files("calipers") / "examples" / "arith.jsonl")
