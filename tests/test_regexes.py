@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import PATIENCE
 
 from calipers.errors import InputError
 from calipers.regexes import BadPattern, Found, RegexTimeout, alarm, check, find_all, search
@@ -421,7 +422,7 @@ print(first)
 
 def test_after_a_fork_each_has_a_worker_and_none_is_left_behind():
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FORKS], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-W", "error", "-c", FORKS], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     with pytest.raises(ProcessLookupError):
