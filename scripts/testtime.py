@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,11 @@ def spent() -> float:
 
 def _children() -> list[str]:
     """The numbers of the processes that this one has started and not waited for, where Linux tells."""
-    return [number for file in Path("/proc/self/task").glob("*/children") for number in file.read_text().split()]
+    found: list[str] = []
+    for file in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # a thread that is gone by now
+            found += file.read_text().split()
+    return found
 
 
 def _of_process(number: str) -> float:

@@ -66,7 +66,7 @@ def test_large_tasks_keep_their_digits():
     assert maj_at_k(column, answers, by, k=255).values[0] == pytest.approx(0.5, abs=1e-12)
 
 
-@pytest.mark.parametrize(("n", "k"), [(1032, 1), (1032, 2), (1032, 516), (1032, 1031), (1032, 1032)])
+@pytest.mark.parametrize(("n", "k"), [(1032, 1), (1032, 2), (1032, 516), (1032, 1032)])
 def test_more_samples_than_floats_can_count_the_subsets_of(n, k):
     answers, worth = Column.of(np.arange(n) % 3 // 2), rewards([float(i % 3 < 2) for i in range(n)])
     assert math.comb(n, n // 2) > sys.float_info.max

@@ -1,12 +1,13 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from readers.given import refused, written
 
 from calipers.readers.jsonl import JsonLines, LineError
 from calipers.readers.twice import twice
+from examples import examples
 
 TEXT = 'he said "reward": 1, "x" : 2 ! : \\'
 FIRST = {"task": "a", "reward": 1, "model": "m", "completion": TEXT, "usage": {"input_tokens": 1}, "note": [{"x": 1}]}
@@ -70,7 +71,7 @@ VALUES = st.recursive(
 KEYS = ("completion", "metadata", "note", "other", "label", "n")
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(st.lists(st.lists(st.tuples(st.sampled_from(KEYS), VALUES), max_size=6), min_size=1, max_size=6), st.booleans())
 def test_a_line_is_refused_exactly_where_a_key_stands_twice(rows, spaced):
     lines = []
