@@ -2,6 +2,7 @@
 PYTHON ?= python3
 WORKERS ?= auto
 ARGS ?=
+FAST := tests/laws tests/golden tests/cli tests/test_architecture.py tests/test_names.py
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -42,7 +43,7 @@ MAKEFLAGS += --no-print-directory
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test check check-format check-lint check-types check-imports check-docs format docs bench \
+.PHONY: help venv demo test test-fast check check-format check-lint check-types check-imports check-docs format docs bench \
 	bench-statistics bench-lm-eval parity-lm-eval test-interpreters test-hf test-harbor constraints clean
 
 help: ## this list
@@ -66,6 +67,9 @@ demo: $(READY) ## a tour, offline
 
 test: $(READY) ## the tests; ARGS='tests/metrics -k pass' runs some of them
 	@$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+
+test-fast: $(READY) ## what a change breaks first, in a minute on two cores: the laws, the golden numbers, the commands
+	@$(BIN)/python -m pytest -q -n $(WORKERS) $(FAST) $(ARGS)
 
 check: check-format check-lint check-types check-imports check-docs test ## what every change must pass
 

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from examples import EXPLORED
+
 set_hypothesis_home_dir(Path(__file__).parents[1] / ".pytest_cache" / "hypothesis")  # one cache folder, not two
 settings.register_profile("check", derandomize=True, deadline=None, database=None)
-settings.register_profile("explore", deadline=None, max_examples=2_000)
+settings.register_profile("explore", deadline=None, max_examples=EXPLORED)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "check"))
 
 for variable in ("COLUMNS", "FORCE_COLOR", "OPENAI_API_KEY", "OPENAI_BASE_URL"):  # the developer's, not the tests'
     os.environ.pop(variable, None)
 os.environ["NO_COLOR"] = "1"
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of hundreds compiles everything for itself
+sys.dont_write_bytecode = False
 
 
 def _is_here(host: object) -> bool:
@@ -46,3 +53,14 @@ def _no_network(event: str, args: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_no_network)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave alone the million objects that eleven thousand tests are made of: they live as long as we do."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 
 import calipers
 from calipers import names
@@ -86,7 +87,7 @@ def test_the_import_loads_nothing_heavy():
 def loaded_by(program: str, *arguments: str) -> set[str]:
     """The modules a fresh interpreter holds after a program, which lists them in its last line of stderr."""
     command = [sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stderr.splitlines()[-1]))
 
@@ -106,7 +107,7 @@ def tracked() -> list[Path]:
     """Every file git holds or is about to; without git, every file that is not hidden."""
     listing = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
-        names = subprocess.run(listing, capture_output=True, text=True, timeout=60, check=True).stdout.split("\0")
+        names = subprocess.run(listing, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.split("\0")
         paths = [ROOT / name for name in names if name]
     except (OSError, subprocess.CalledProcessError):
         paths = [path for path in ROOT.rglob("*") if not any(p.startswith(".") for p in path.relative_to(ROOT).parts)]

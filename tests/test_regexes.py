@@ -10,14 +10,16 @@ import termios
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from waiting import PATIENCE
 
 from calipers.errors import InputError
 from calipers.regexes import BadPattern, Found, RegexTimeout, alarm, check, find_all, search
 from calipers.regexes.bound import harmless_up_to
 from calipers.regexes.pattern import KEPT, _kept, compiled
 from calipers.regexes.worker import WORKER
+from examples import examples
 
 SOON = 0.05  # seconds: a bad pattern would need years
 
@@ -191,7 +193,7 @@ PATTERNS = st.recursive(
 )
 
 
-@settings(max_examples=400)
+@examples(200)
 @given(PATTERNS, st.text("aAb é1\n", max_size=16), st.booleans())
 def test_the_answer_is_that_of_re(pattern, text, ignore_case):
     flags = re.IGNORECASE if ignore_case else re.NOFLAG
@@ -203,7 +205,7 @@ def test_the_answer_is_that_of_re(pattern, text, ignore_case):
         assert find_all(pattern, text, ignore_case=ignore_case) == re.findall(pattern, text, flags)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(PATTERNS, st.text("aAb é1\n", max_size=16))
 def test_the_worker_answers_as_re_does(pattern, text):
     match = re.search(pattern, text)
@@ -212,7 +214,7 @@ def test_the_worker_answers_as_re_does(pattern, text):
     assert in_thread(find_all, pattern, text, limit=0.4) == re.findall(pattern, text)
 
 
-@settings(max_examples=300)
+@examples(150)
 @given(PATTERNS, st.sampled_from(["a", "ab", "b", "a ", "1"]), st.sampled_from(["", "!", "a"]))
 def test_what_is_proven_harmless_is(pattern, unit, tail):
     """At the very length that was proven, on texts made to be bad. It takes 0.1 s at most; what grows takes years."""
@@ -421,7 +423,7 @@ print(first)
 
 def test_after_a_fork_each_has_a_worker_and_none_is_left_behind():
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FORKS], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-W", "error", "-c", FORKS], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     with pytest.raises(ProcessLookupError):

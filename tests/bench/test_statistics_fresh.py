@@ -71,7 +71,9 @@ def test_a_level_above_what_is_promised_is_told():
     assert len(unkept(Fresh([], [level("skewed", 0.5, 0.08)], {"levels": 10_000}, 1))) == 1
 
 
-def test_the_page_says_what_was_found():
+def test_the_page_says_what_was_found(monkeypatch):
+    """The words of the page, not its figures: a small population will do."""
+    monkeypatch.setattr("bench.statistics_fresh.POPULATION", 1 << 10)
     text, _ = part(400, 5)
     assert "| rewards of 0 and 1, T >= 30 | 1,020 |" in text
     assert "| skewed: strict |" in text

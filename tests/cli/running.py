@@ -10,25 +10,31 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from forks import FORKS
+from waiting import PATIENCE
+
 ARITH = str(files("calipers") / "examples" / "arith.jsonl")
 REWARDS = [[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]]
 MAIN = "from calipers.cli import main; main()"
-SECONDS = 120
+SECONDS = PATIENCE
 
 
 def calipers(
     *arguments: str, cwd: Path, stdin: str | bytes = b"", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command to its end; text in, text out."""
-    done = subprocess.run(
-        [sys.executable, "-c", MAIN, *arguments],
-        cwd=cwd,
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
-        capture_output=True,
-        env={**os.environ, **environment},
-        timeout=SECONDS,
-        check=False,
-    )
+    given = stdin.encode() if isinstance(stdin, str) else stdin
+    if any(name.startswith("PYTHON") for name in environment):  # an interpreter reads these when it starts
+        return started(*arguments, cwd=cwd, stdin=given, **environment)
+    code, out, err = FORKS.run(arguments, cwd, {**os.environ, **environment}, given)
+    return subprocess.CompletedProcess([*arguments], code, out.decode(), err.decode())
+
+
+def started(*arguments: str, cwd: Path, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[str]:
+    """The same in an interpreter that starts with nothing loaded, for tests of that start."""
+    command = [sys.executable, "-c", MAIN, *arguments]
+    settings: dict[str, Any] = {"cwd": cwd, "env": {**os.environ, **environment}, "input": stdin}
+    done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False, **settings)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 

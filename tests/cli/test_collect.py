@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from cli.running import MAIN, calipers, refused
@@ -14,6 +13,7 @@ from jobs.gathering import agent, here, keys, put, report, rows, tasks
 from jobs.scene import weather
 from run.agents import AgentServer
 from run.heads import HeadServer
+from waiting import PATIENCE, until, until_lines
 
 FILES = ["r.jsonl", "r_aggregate_metrics.json", "r_failures.jsonl", "r_materialized_inputs.jsonl"]
 SERVE = "from calipers.cli.serve import serve; serve()"
@@ -23,15 +23,6 @@ def start(*arguments, cwd):
     """The command, running."""
     command = [sys.executable, "-c", MAIN, "collect", *arguments]
     return subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-
-
-def wait_for_lines(path, count):
-    """Until a file has so many lines; bounded."""
-    for _ in range(3_000):
-        if path.exists() and path.read_bytes().count(b"\n") >= count:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"{path} never had {count} lines")
 
 
 def test_one_command_from_agents_to_numbers(tmp_path):
@@ -90,17 +81,20 @@ def test_what_cannot_work_is_one_line_and_leaves_nothing(tmp_path, arguments, sa
 
 def test_ctrl_c_finishes_what_is_in_flight_and_the_same_command_goes_on(tmp_path):
     tasks(tmp_path, 60)
-    with agent("--delay", "0.05") as url:
+    with agent("--hold", "8") as url:
         command = ("--input", "tasks.jsonl", "--output", "r.jsonl", "--agent", f"math={url}", "--concurrency", "4")
         with start(*command, cwd=tmp_path) as running:
-            wait_for_lines(tmp_path / "r.jsonl", 8)
+            until_lines(tmp_path / "r.jsonl", 8)
+            until(lambda: report(url)["runs"] == 12, "what is in flight")
             running.send_signal(signal.SIGINT)
-            shown, said = running.communicate(timeout=60)
+            report(url, "/go")
+            shown, said = running.communicate(timeout=PATIENCE)
         assert running.returncode == 3, said
         assert b"stopped early: interrupted; the same command goes on" in said
         assert b"not_run" in shown
         assert not (tmp_path / "r_aggregate_metrics.json").exists()
-        assert len(rows(tmp_path / "r.jsonl")) == report(url)["runs"] < 60  # every call that was sent is in the file
+        begun = report(url)["runs"]
+        assert 12 <= len(rows(tmp_path / "r.jsonl")) == begun < 60  # every call that was sent is in the file
         assert calipers("collect", *command, cwd=tmp_path).returncode == 0
         assert report(url)["runs"] == 60
         assert report(url)["most"] <= 4

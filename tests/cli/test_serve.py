@@ -17,6 +17,7 @@ from cli.running import calipers, refused
 from gym import row
 from server.asking import server_file, spoken
 from server.running import running
+from waiting import PATIENCE
 
 from calipers.systems.nemo_gym.lent import base_resources_server
 
@@ -30,7 +31,7 @@ def post(url, body, **headers):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json", **headers})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
@@ -83,14 +84,14 @@ def test_requests_under_way_are_answered_before_the_end(tmp_path):
         ask.start()
         while not (tmp_path / "began").exists():
             time.sleep(0.01)
-        with urllib.request.urlopen(f"{server.url}/health", timeout=60) as answer:  # meanwhile
+        with urllib.request.urlopen(f"{server.url}/health", timeout=PATIENCE) as answer:  # meanwhile
             assert answer.status == 200
         server.process.send_signal(signal.SIGTERM)
         (tmp_path / "go").touch()
         ask.join()
         assert found[0][0] == 200
         assert found[0][1]["agent_metrics"]["done"] == 1
-        assert server.process.wait(60) == 0
+        assert server.process.wait(PATIENCE) == 0
 
 
 def test_a_crowd(tmp_path):
@@ -117,7 +118,7 @@ def test_a_crowd(tmp_path):
 def test_a_raw_request_with_a_wrong_host(tmp_path):
     with running(cwd=tmp_path) as server:
         host, port = server.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=60) as raw:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as raw:
             raw.sendall(b"GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
             said = b""
             while piece := raw.recv(4096):
@@ -129,7 +130,7 @@ def test_a_raw_request_with_a_wrong_host(tmp_path):
 def test_a_body_beyond_the_limit_is_refused_before_it_comes(tmp_path):
     with running(cwd=tmp_path) as server:
         host, port = server.url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=60) as raw:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as raw:
             head = b"POST /aggregate_metrics HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             raw.sendall(head + b"Content-Length: %d\r\n\r\n" % (1 << 40))
             assert raw.recv(4096).startswith(b"HTTP/1.1 413")
@@ -182,14 +183,17 @@ def test_without_the_extra(tmp_path):
     (tmp_path / "hidden" / "fastapi" / "__init__.py").write_text(
         "raise ModuleNotFoundError('No module named fastapi', name='fastapi')"
     )
-    said = refused("serve", cwd=tmp_path, PYTHONPATH=first(tmp_path / "hidden"))
+    hidden = {"PYTHONPATH": first(tmp_path / "hidden"), "PYTHONDONTWRITEBYTECODE": "1"}  # nothing beside it either
+    said = refused("serve", cwd=tmp_path, **hidden)
     assert said == "calipers serve: fastapi is not installed; pip install 'calipers[serve]' brings it"
 
 
 def test_the_help_needs_no_web_framework():
     program = "import sys; from calipers.cli import run; run(['serve', '--help'])\n"
     program += "assert not {'fastapi', 'uvicorn', 'pydantic', 'numpy'} & {*sys.modules}"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "--token-env" in done.stdout
 
@@ -207,7 +211,7 @@ def test_the_real_package_wins(tmp_path):
     (package / "base_resources_server.py").write_text(real)
     server_file(tmp_path)
     with running("my_server.py:Server", cwd=tmp_path, PYTHONPATH=first(tmp_path / "site")) as server:
-        with urllib.request.urlopen(f"{server.url}/openapi.json", timeout=60) as answer:
+        with urllib.request.urlopen(f"{server.url}/openapi.json", timeout=PATIENCE) as answer:
             assert json.load(answer)["info"]["title"] == "real Server"
         assert post(f"{server.url}/verify", spoken("42"))[1]["reward"] == 1.0
         assert post(f"{server.url}/aggregate_metrics", {"verify_responses": ROWS})[0] == 200

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from waiting import PATIENCE
+
 Points = Mapping[str, Mapping[str, str]]  # group -> entry point -> module:object
 
 # A wheel is a zip file: no build tool need be installed, and pip still builds and installs a real package.
@@ -60,7 +62,7 @@ def pip_install(site: Path, *projects: Path) -> None:
     """Build and install projects into a folder, offline."""
     flags = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(site)]
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *flags, *map(str, projects)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
 
 

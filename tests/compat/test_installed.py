@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from compat.packages import pip_install, project
+from waiting import PATIENCE
 
 WORST_TASK = Path(__file__).parent / "fixtures" / "worst_task.py"
 
@@ -55,7 +56,7 @@ def site(tmp_path_factory):
 def python(site, *arguments):
     command = [sys.executable, *map(str, arguments)]
     where = {**os.environ, "PYTHONPATH": str(site)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=where)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=where)
 
 
 def test_metrics_of_installed_packages(site):

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from compat.packages import put
+from waiting import PATIENCE
 
 import calipers.compat
 from calipers.compat import EVSYS, activate, borrowing, deactivate
@@ -37,7 +38,7 @@ def real(tmp_path, monkeypatch):
 def fresh(program, **settings):
     """What a fresh interpreter prints."""
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **settings)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, **settings)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from cli.running import calipers
 from harbor_datasets import write_dataset, write_task
+from waiting import PATIENCE
 
 from calipers import Benchmark
 from calipers.systems.harbor.trials.engine import find_engine
@@ -71,7 +72,7 @@ def test_what_was_cut_off_goes_on(tmp_path, monkeypatch, end):
     (kept,) = out.glob("1/quick__*/result.json")
     before = kept.read_bytes()
     begun.send_signal(end)
-    begun.communicate(timeout=60)
+    begun.communicate(timeout=PATIENCE)
     monkeypatch.setenv("GO", "1")
     done = calipers(*asked, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 import threading
 import urllib.request
 from collections.abc import Iterator
@@ -13,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from forks import FORKS
 from run.agents import AgentServer
-
-AGENTS = Path(__file__).parents[1] / "run" / "agents.py"
+from waiting import PATIENCE
 
 
 def tasks(folder: Path, count: int = 6, agent: str | None = "math", name: str = "tasks.jsonl", **more: Any) -> str:
@@ -68,18 +66,13 @@ def agents(**servers: AgentServer) -> Iterator[dict[str, str]]:
 @contextmanager
 def agent(*arguments: str) -> Iterator[str]:
     """The address of an agent server, as long as it runs."""
-    command = [sys.executable, str(AGENTS), *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
-        finally:
-            server.terminate()
+    with FORKS.server("run.agents", *arguments) as port:
+        yield f"http://127.0.0.1:{int(port)}"
 
 
-def report(url: str) -> Any:
-    """What an agent server says of the calls it had."""
-    with urllib.request.urlopen(f"{url}/report", timeout=30) as answer:
+def report(url: str, go: str = "") -> Any:
+    """What an agent server says of the calls it had; "/go" also lets those go on that it holds."""
+    with urllib.request.urlopen(f"{url}/report{go}", timeout=PATIENCE) as answer:
         return json.load(answer)
 
 

@@ -12,38 +12,53 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import aiohttp  # noqa: F401  loaded here once, not in every life
-import numpy  # noqa: F401
-
-import calipers.run.clients.openai  # noqa: F401
 from calipers.jobs.job import Job
 from calipers.jobs.perform import perform
 
-FOREVER = 60.0
+EARLY = 0.2  # share of the lives that end before they could finish anything
+JITTER = 0.05  # seconds: a kill comes so long after what it waited for, at most
 
 
-def life(job: Job, seconds: float) -> bool:
-    """Let a child run the job for so long; whether it came to its end."""
+def life(work: Callable[[], bool], enough: Callable[[], bool], late: float = 0.0) -> bool:
+    """Let a child work until there is enough, and a little longer; whether it came to its end."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
-            status = 0 if perform(job).complete else 3
+            status = 0 if work() else 3
         finally:
             os._exit(status)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    moment = None
+    while moment is None or time.monotonic() < moment:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             assert os.waitstatus_to_exitcode(status) == 0, f"a life ended with {status}"
             return True
-        time.sleep(0.001)
+        if moment is None and enough():
+            moment = time.monotonic() + late
+        time.sleep(0.005)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return False
+
+
+def mortal(work: Callable[[], bool], log: Path, planned: int, dice: random.Random) -> bool:
+    """A life that ends at a random line of the log, or before it can have written any; whether it came to its end.
+
+    A life that has no line left to write is let live, save for those that end early: what it still has to do takes as
+    long as the machine likes.
+    """
+    lines, late = whole(log).count(b"\n"), dice.uniform(0.0, JITTER)
+    if dice.random() < EARLY:
+        return life(work, lambda: True, late)
+    if lines >= planned:
+        return life(work, lambda: False)
+    until = dice.randint(lines + 1, planned)
+    return life(work, lambda: whole(log).count(b"\n") >= until, late)
 
 
 def whole(log: Path) -> bytes:
@@ -55,26 +70,23 @@ def whole(log: Path) -> bytes:
 def main() -> None:
     asked = json.loads(sys.argv[1])
     dice = random.Random(asked["seed"])
-    home, kills, torn, digests = Path(asked["home"]), 0, 0, []
+    home, kills, digests = Path(asked["home"]), 0, []
     job = Job(asked["benchmark"], asked["model"], base_url=asked["url"], out=home / "undisturbed", samples=4)
-    began = time.monotonic()
-    assert life(job, FOREVER), "an undisturbed life takes too long"
-    longest = time.monotonic() - began
+    assert life(lambda: perform(job).complete, lambda: False)
     while kills < asked["kills"]:
-        job = replace(job, out=home / f"run{len(digests)}")
-        log, before = home / f"run{len(digests)}" / "rollouts.jsonl", b""
-        while not life(job, dice.uniform(0.0, longest)):
+        out = home / f"run{len(digests)}"
+        log, before = out / "rollouts.jsonl", b""
+        while not mortal(lambda out=out: perform(replace(job, out=out)).complete, log, asked["planned"], dice):
             kills += 1
             now = whole(log)
             assert now.startswith(before), "a line that was written is gone"
-            torn += len(now) != (log.stat().st_size if log.exists() else 0)
             before = now
         rows = [json.loads(line) for line in log.read_bytes().splitlines()]
         keys = [(row["task"], row["sample"], row["attempt"]) for row in rows]
         assert len(keys) == len(set(keys)) == asked["planned"], "a rollout is doubled or lost"
         assert log.read_bytes().startswith(before)
-        digests.append(json.loads((log.parent / "result.json").read_text())["digest"])
-    print(json.dumps({"kills": kills, "torn": torn, "digests": digests}))
+        digests.append(json.loads((out / "result.json").read_text())["digest"])
+    print(json.dumps({"kills": kills, "digests": digests}))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-WEATHER = Path(__file__).parents[1] / "run" / "weather.py"
+from forks import FORKS
+from waiting import PATIENCE
+
 MODEL = "openai/any"
 
 
@@ -35,18 +35,13 @@ def sums(folder: Path, tasks: int = 30, name: str = "sums") -> str:
 @contextmanager
 def weather(*arguments: str) -> Iterator[str]:
     """The server's base URL, as long as it runs."""
-    command = [sys.executable, str(WEATHER), "--port", "0", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            yield f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
-        finally:
-            server.terminate()
+    with FORKS.server("run.weather", "--port", "0", *arguments) as port:
+        yield f"http://127.0.0.1:{int(port)}/v1"
 
 
-def served(url: str) -> Any:
-    """What the server says of the calls it had."""
-    with urllib.request.urlopen(url.replace("/v1", "/weather"), timeout=30) as answer:
+def served(url: str, go: str = "") -> Any:
+    """What the server says of the calls it had; "/go" also lets those go on that it holds."""
+    with urllib.request.urlopen(url.replace("/v1", "/weather") + go, timeout=PATIENCE) as answer:
         return json.load(answer)
 
 

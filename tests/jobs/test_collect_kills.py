@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
+import os
 
+from forks import FORKS
 from jobs.gathering import agent, report, tasks
 
-LIVES = Path(__file__).with_name("collect_lives.py")
 KILLS = 30
-TASKS = 30
+TASKS = 20
 
 
 def test_thirty_kills_lose_nothing_and_double_nothing(tmp_path):
     given = tasks(tmp_path, TASKS)
     with agent("--delay", "0.02", "--trouble", "3=once503", "--trouble", "7=oncedrop") as url:
         asked = {"input": given, "url": url, "home": str(tmp_path), "seed": 1, "kills": KILLS, "planned": TASKS * 4}
-        done = subprocess.run(
-            [sys.executable, str(LIVES), json.dumps(asked)], capture_output=True, text=True, timeout=240, check=False
-        )
-        assert done.returncode == 0, done.stderr
+        done = FORKS.run((json.dumps(asked),), tmp_path, dict(os.environ), module="jobs.collect_lives")
+        assert done.code == 0, done.stderr
         found = json.loads(done.stdout)
         assert found["kills"] >= KILLS
         assert report(url)["runs"] >= TASKS * 4 * (found["finished"] + 1)

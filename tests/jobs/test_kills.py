@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
+import os
 
+from forks import FORKS
 from jobs.scene import MODEL, digest, sums, weather
 
-LIVES = Path(__file__).with_name("lives.py")
 KILLS = 50
-TASKS = 40
+TASKS = 20
 
 
 def test_fifty_kills_lose_nothing_and_double_nothing(tmp_path):
@@ -26,10 +24,8 @@ def test_fifty_kills_lose_nothing_and_double_nothing(tmp_path):
             "kills": KILLS,
             "planned": TASKS * 4,
         }
-        done = subprocess.run(
-            [sys.executable, str(LIVES), json.dumps(asked)], capture_output=True, text=True, timeout=240, check=False
-        )
-    assert done.returncode == 0, done.stderr
+        done = FORKS.run((json.dumps(asked),), tmp_path, dict(os.environ), module="jobs.lives")
+    assert done.code == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["kills"] >= KILLS
     assert set(found["digests"]) == {digest(tmp_path / "undisturbed")}

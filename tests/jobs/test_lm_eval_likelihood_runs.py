@@ -1,17 +1,14 @@
 """Tasks that ask for likelihoods, run by the command against a real server with a real, small model."""
 
 import json
-import subprocess
-import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from cli.running import calipers, refused, scored
+from forks import FORKS
 from jobs.scene import digest, records, served
 from run.likely import Model
 
-SERVER = Path(__file__).parents[1] / "run" / "likely.py"
 MODEL = Model(bos=True)
 HEAD = "dataset_path: json\ndataset_kwargs: {data_files: {test: data.jsonl}}\ntest_split: test\n"
 CHOICE = (
@@ -39,11 +36,8 @@ def home(tmp_path):
 @contextmanager
 def likely(*arguments):
     """The server's base URL, as long as it runs."""
-    with subprocess.Popen([sys.executable, str(SERVER), *arguments], stdout=subprocess.PIPE, text=True) as server:
-        try:
-            yield f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
-        finally:
-            server.terminate()
+    with FORKS.server("run.likely", *arguments) as port:
+        yield f"http://127.0.0.1:{int(port)}/v1"
 
 
 def run(home, task, url, *more):

@@ -209,8 +209,8 @@ def test_another_run_in_the_same_folder_is_refused(tmp_path, more, said):
 
 def test_bad_weather_loses_nothing_and_scores_nothing_zero_that_was_not_the_models_doing(tmp_path):
     """30 % of first calls fail in ten ways; the ledger and every reward are what a patient client must find."""
-    with weather("--share", "0.3", "--slow", "5", "--wait", "0.01") as url:
-        report = perform(job(tmp_path, url, tasks=60, samples=4, timeout=1.0, concurrency=16))
+    with weather("--share", "0.3", "--slow", "60", "--wait", "0.01") as url:
+        report = perform(job(tmp_path, url, tasks=60, samples=4, timeout=5.0, concurrency=16))
         troubles = served(url)["troubles"]
     assert len(troubles) == 10, troubles  # every kind of weather was there
     rows = records(tmp_path / "run")

@@ -10,7 +10,7 @@ import json
 import polars as pl
 import pytest
 import zstandard
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from readers.given import written
 
@@ -20,6 +20,7 @@ from calipers.readers.files import Source
 from calipers.readers.read import read
 from calipers.rollouts.table import assemble
 from calipers.systems.evsys.read import read_predictions
+from examples import examples
 
 LABELS = ("k", "x", "answer", "a.b")
 ROWS = [
@@ -85,7 +86,7 @@ def test_what_is_mutated_is_good(tmp_path):
 
 
 @pytest.mark.parametrize("name", GOOD)
-@settings(max_examples=250)
+@examples(100)
 @given(changes=st.lists(EDIT, min_size=1, max_size=4))
 def test_a_damaged_file_is_read_or_refused(tmp_path_factory, name, changes):
     path = written(tmp_path_factory.getbasetemp(), mutated(GOOD[name], changes), "damaged")
@@ -96,7 +97,7 @@ def test_a_damaged_file_is_read_or_refused(tmp_path_factory, name, changes):
 
 
 @pytest.mark.parametrize("name", READERS)
-@settings(max_examples=150)
+@examples(75)
 @given(content=ANY_BYTES)
 @example(content=b"")
 @example(content=b"\n\n")
@@ -107,7 +108,7 @@ def test_each_reader_reads_or_refuses_any_bytes(tmp_path_factory, name, content)
         assemble(parts) if parts else None
 
 
-@settings(max_examples=150)
+@examples(75)
 @given(content=ANY_BYTES)
 def test_the_door_reads_or_refuses_any_bytes(tmp_path_factory, content):
     path = written(tmp_path_factory.getbasetemp(), content, "any")
@@ -116,7 +117,7 @@ def test_the_door_reads_or_refuses_any_bytes(tmp_path_factory, content):
 
 
 @pytest.mark.parametrize("name", ["native", "csv", "parquet", "evsys_predictions"])
-@settings(max_examples=100)
+@examples(60)
 @given(columns=NAMES)
 def test_any_names_for_the_roles_are_taken_or_refused(tmp_path_factory, name, columns):
     path = written(tmp_path_factory.getbasetemp(), GOOD[name], "named")

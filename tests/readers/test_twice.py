@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from readers.given import refused, written
 from readers.harbor_made import job, result
@@ -16,6 +16,7 @@ from calipers.readers.jsonl import JsonLines, LineError
 from calipers.readers.read import read
 from calipers.readers.twice import Ends, letters, once_by_raws, refuse_twice, twice
 from calipers.systems.nemo_gym.read import GymLines
+from examples import examples
 
 TEXT = 'he said "reward": 1, "x" : 2 ! : \\'
 FIRST = {"task": "a", "reward": 1, "model": "m", "completion": TEXT, "usage": {"input_tokens": 1}, "note": [{"x": 1}]}
@@ -79,7 +80,7 @@ VALUES = st.recursive(
 KEYS = ("completion", "metadata", "note", "other", "label", "n")
 
 
-@settings(max_examples=200, deadline=None)
+@examples(100)
 @given(st.lists(st.lists(st.tuples(st.sampled_from(KEYS), VALUES), max_size=6), min_size=1, max_size=6), st.booleans())
 def test_a_line_is_refused_exactly_where_a_key_stands_twice(rows, spaced):
     lines = []
@@ -126,7 +127,7 @@ def text_of(value, colon=":"):
     return json.dumps(value)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.tuples(st.sampled_from(["a", "in", "x"]), PAIRS), max_size=4), st.sampled_from([":", " : "]))
 def test_the_checkers_agree_with_pythons_decoder(pairs, colon):
     text = text_of(Pairs(pairs), colon)
@@ -172,7 +173,7 @@ def test_keys_are_counted_by_their_last_letters_where_that_proves_it(text, once)
 SPELT = {"plain": "reward", "first": "\\u0072eward", "last": "rewar\\u0064", "other": "note", "short": "n"}
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.lists(st.lists(st.sampled_from([*SPELT, "usage", "id"]), max_size=3), min_size=1, max_size=4),
     st.sampled_from([":", " :", ": "]),

@@ -52,6 +52,7 @@ class AgentServer:
     metrics: str = "hooks"  # what /aggregate_metrics does: hooks, plain, absent, broken or rubbish
     delay: float = 0.0
     die_after: int = 0  # runs after which the process ends, in the middle of the next
+    hold: int | None = None  # runs after so many wait until somebody says go
     port: int = 0
 
     def __post_init__(self) -> None:
@@ -59,6 +60,7 @@ class AgentServer:
         self.tries: Counter[str] = Counter()
         self.aggregations: list[list[dict[str, Any]]] = []
         self.now = self.most = 0
+        self._go = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -68,6 +70,7 @@ class AgentServer:
         app = web.Application(client_max_size=2**28)
         app.router.add_post("/run", self._run)
         app.router.add_get("/report", self._report)
+        app.router.add_get("/report/go", self._let_go)
         if self.metrics != "absent":
             app.router.add_post("/aggregate_metrics", self._aggregate)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
@@ -77,12 +80,17 @@ class AgentServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._go.set()
         await self._runner.cleanup()
 
     async def _report(self, _: web.Request) -> web.Response:
         return web.json_response(
             {"tries": self.tries, "aggregations": self.aggregations, "most": self.most, "runs": len(self.runs)}
         )
+
+    async def _let_go(self, request: web.Request) -> web.Response:
+        self._go.set()
+        return await self._report(request)
 
     async def _run(self, request: web.Request) -> web.StreamResponse:
         self.now += 1
@@ -99,6 +107,8 @@ class AgentServer:
         if self.die_after and len(self.runs) > self.die_after:
             os._exit(1)
         self.tries[f"{task}:{rollout}"] += 1
+        if self.hold is not None and len(self.runs) > self.hold:
+            await self._go.wait()
         if self.delay:
             await asyncio.sleep(self.delay)
         trouble = self.troubles.get(str(task), "")
@@ -167,6 +177,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--metrics", default="hooks")
     parser.add_argument("--delay", type=float, default=0.0)
+    parser.add_argument("--hold", type=int)
     parser.add_argument("--die-after", type=int, default=0)
     parser.add_argument("--trouble", action="append", default=[])
     asked = vars(parser.parse_args())

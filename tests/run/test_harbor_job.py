@@ -9,6 +9,7 @@ import time
 import pytest
 from harbor_datasets import write_dataset, write_task
 from rooms import needs_rooms
+from waiting import PATIENCE
 
 import calipers
 from calipers.errors import InputError
@@ -371,7 +372,7 @@ def test_an_interrupt_ends_the_agents_and_keeps_the_rest(tmp_path):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=100)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert list(results(tmp_path / "out" / "1")) == ["write-0__0001"]
 

@@ -10,6 +10,7 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from waiting import PATIENCE
 
 from calipers.errors import LogError
 from calipers.run.log import MOST_BYTES, MOST_LINES, Log, scrubbed
@@ -29,11 +30,11 @@ class Gate:
     def __call__(self, data):
         self.batches.append(data)
         self._reached.set()
-        assert self._opened.wait(60)
+        assert self._opened.wait(PATIENCE)
         return data
 
     def reached(self):
-        assert self._reached.wait(60)
+        assert self._reached.wait(PATIENCE)
 
     def open(self):
         self._opened.set()
@@ -210,7 +211,7 @@ asyncio.run(main())
 
 def filled(path, batch, limit=0):
     command = [sys.executable, "-c", FILLING, str(path), str(batch), str(limit)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

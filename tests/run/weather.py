@@ -42,6 +42,7 @@ class Forecast:
     slow: float = 30.0  # seconds of a slow one: more than the client's patience
     wait: str = "0"  # what Retry-After says
     key: str = ""  # demanded when set
+    hold: int | None = None  # calls after so many wait until somebody says go
 
     def chance(self, what: str, prompt: str, seed: Any) -> float:
         """A number in [0, 1) that only these arguments decide."""
@@ -100,6 +101,7 @@ class Server:
         self.troubles: Counter[str] = Counter()
         self.now, self.most = 0, 0  # calls in progress, and the most there ever were
         self._closing = asyncio.Event()
+        self._go = asyncio.Event()
 
     @property
     def url(self) -> str:
@@ -110,6 +112,7 @@ class Server:
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/completions", self._chat)
         app.router.add_get("/weather", self._report)
+        app.router.add_get("/weather/go", self._let_go)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
@@ -119,6 +122,7 @@ class Server:
 
     async def __aexit__(self, *_: object) -> None:
         self._closing.set()
+        self._go.set()
         await self._runner.cleanup()
 
     async def _report(self, _: web.Request) -> web.Response:
@@ -130,6 +134,10 @@ class Server:
                 "troubles": self.troubles,
             }
         )
+
+    async def _let_go(self, request: web.Request) -> web.Response:
+        self._go.set()
+        return await self._report(request)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         self.now += 1
@@ -147,6 +155,8 @@ class Server:
         pair = json.dumps([prompt, call.seed])
         self.calls.append(call)
         self.served[pair] += 1
+        if self.forecast.hold is not None and len(self.calls) > self.forecast.hold:
+            await self._go.wait()
         if self.forecast.delay:
             await asyncio.sleep(self.forecast.delay)
         if self.replies:
@@ -223,6 +233,7 @@ def main() -> None:
     parser.add_argument("--slow", type=float, default=30.0)
     parser.add_argument("--wait", default="0")
     parser.add_argument("--key", default="")
+    parser.add_argument("--hold", type=int)
     asked = vars(parser.parse_args())
     port, kinds = asked.pop("port"), tuple(asked.pop("kinds").split(","))
     asyncio.run(serve(Server(Forecast(kinds=kinds, **asked), port=port)))

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from waiting import PATIENCE
+
 MAIN = "from calipers.cli import main; main()"
 SAID = "calipers serves http://"
 
@@ -23,7 +25,7 @@ class Running:
     def ended(self, signal: int) -> tuple[int, str]:
         """End it by a signal; its exit code, and what it said since."""
         self.process.send_signal(signal)
-        said = self.process.communicate(timeout=60)[1]
+        said = self.process.communicate(timeout=PATIENCE)[1]
         return self.process.returncode, said.decode()
 
 
@@ -41,4 +43,4 @@ def running(*arguments: str, cwd: Path, **environment: str) -> Iterator[Running]
             yield Running(process, "http://" + said[-1].removeprefix(SAID).split()[0], "".join(said))
         finally:
             process.terminate()
-            process.wait(60)
+            process.wait(PATIENCE)

@@ -6,6 +6,7 @@ import signal
 import pytest
 from gym import row
 from server.asking import server_file
+from waiting import PATIENCE
 
 from calipers.systems.nemo_gym.serve import workers
 from calipers.systems.nemo_gym.serve.guard import LIMITS
@@ -97,7 +98,7 @@ def test_a_hook_that_reads_standard_input_finds_nothing_there(tmp_path):
 
     async def work():
         async with Workers(settings(server_file(tmp_path, READS)), most=1) as pool:
-            return [await asyncio.wait_for(aggregated(pool), 60) for _ in range(2)]
+            return [await asyncio.wait_for(aggregated(pool), PATIENCE) for _ in range(2)]
 
     assert asyncio.run(work()) == [1.0, 1.0]
 
@@ -127,7 +128,7 @@ def test_a_worker_ends_with_whoever_asked_it(tmp_path, capfd):
             while "hangs" not in capfd.readouterr().err:
                 await asyncio.sleep(0.01)
             process.stdin.close()
-            return await asyncio.wait_for(process.wait(), 60), (await waiting).code
+            return await asyncio.wait_for(process.wait(), PATIENCE), (await waiting).code
 
     assert asyncio.run(work()) == (0, "no_worker")
 

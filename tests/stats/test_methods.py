@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import calipers
@@ -10,6 +10,7 @@ from calipers.errors import UnknownName
 from calipers.stats.cards import ALIASES, DEFAULT, INTERVALS, asked_names, canonical
 from calipers.stats.intervals import interval
 from calipers.stats.methods import METHODS, Weighted, named_interval
+from examples import examples
 
 BETA = ("clopper-pearson", "jeffreys", "beta")
 DRAWN = ("bootstrap", "bca")
@@ -150,7 +151,7 @@ def test_agreement_on_a_known_range_still_has_width(name, value):
 ROWS = st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 10), st.integers(0, 5)), min_size=2, max_size=40)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(150)
 @given(ROWS, st.booleans(), st.floats(0.5, 0.999), st.sampled_from(sorted(METHODS)))
 def test_never_empty_never_outside_always_holding_the_value(rows, clustered, confidence, name):
     values, weights, clusters = (np.array(column) for column in zip(*rows))

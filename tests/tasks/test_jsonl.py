@@ -2,13 +2,14 @@ import contextlib
 import hashlib
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tasks.given import benchmark, row
 
 from calipers.errors import InputError
 from calipers.tasks.jsonl import NotThere, read_suite
 from calipers.tasks.task import Suite, Task
+from examples import examples
 
 
 def refused(path):
@@ -185,7 +186,7 @@ ANY = st.binary(max_size=200) | st.lists(st.sampled_from(TOKENS), max_size=20).m
 EDIT = st.tuples(st.floats(0, 1), st.integers(0, 6), st.sampled_from(TOKENS) | st.binary(max_size=4))
 
 
-@settings(max_examples=300)
+@examples(120)
 @given(tasks=ANY, metadata=ANY)
 @example(tasks=b"", metadata=b"")
 def test_any_bytes_are_a_suite_or_refused(tmp_path_factory, tasks, metadata):
@@ -196,7 +197,7 @@ def test_any_bytes_are_a_suite_or_refused(tmp_path_factory, tasks, metadata):
         assert isinstance(read_suite(place), Suite)
 
 
-@settings(max_examples=300)
+@examples(120)
 @given(changes=st.lists(EDIT, min_size=1, max_size=4))
 def test_a_damaged_file_is_a_suite_or_refused(tmp_path_factory, changes):
     place = benchmark(

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tasks.given import benchmark, row
+from waiting import PATIENCE
 
 from calipers.errors import InputError
 from calipers.tasks import store
@@ -167,5 +168,5 @@ def test_the_same_benchmark_published_by_many_is_one_version(tmp_path):
         subprocess.Popen([sys.executable, "-c", program, str(place)], stdout=subprocess.PIPE, text=True)
         for _ in range(4)
     ]
-    said = sorted(process.communicate(timeout=60)[0].strip() for process in running)
+    said = sorted(process.communicate(timeout=PATIENCE)[0].strip() for process in running)
     assert said == ["created", "unchanged", "unchanged", "unchanged"]

@@ -4,6 +4,7 @@ import sys
 from types import ModuleType
 
 import pytest
+from waiting import PATIENCE
 
 from calipers.compat import GYM, activate, deactivate
 from calipers.names import LENT
@@ -61,6 +62,8 @@ def test_without_the_extra_it_says_what_is_missing(hidden, said):
         f"sys.modules['{hidden}'] = None\n"
         "try:\n    import nemo_gym.base_resources_server\nexcept ModuleNotFoundError as error:\n    print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert said in done.stdout

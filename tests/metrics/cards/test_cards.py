@@ -2,6 +2,7 @@ import subprocess
 import sys
 
 import pytest
+from waiting import PATIENCE
 
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.cards import CARDS, card_for
@@ -76,5 +77,5 @@ def test_text_and_markdown_hold_the_same(name):
 
 def test_cards_load_no_arithmetic():
     program = "import sys, calipers.metrics.cards; print('numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=True)
     assert done.stdout == "False\n"

@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from waiting import PATIENCE
 
 from calipers.run.clients.aside import Aside
 
@@ -31,7 +32,7 @@ print("over")
 
 
 def test_a_call_that_never_ends_does_not_keep_the_process():
-    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
 
 

@@ -16,6 +16,7 @@ import pytest
 from aiohttp import web
 from run.clients.asking import answer, ask, request, said, talk
 from run.weather import Forecast, Server, reply_of
+from waiting import PATIENCE
 
 from calipers.errors import ClientError
 from calipers.run.client import Completion, Connection, Price
@@ -248,7 +249,9 @@ asyncio.run(without_files())
 
 def test_a_process_that_may_open_no_more_files_asks_for_less():
     """It is no server's fault, and fewer calls at once mend it: so it is treated as a server's "too many"."""
-    done = subprocess.run([sys.executable, "-c", NO_MORE], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", NO_MORE], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
     wrong = "this process may open no more connections; lower --concurrency, or raise ulimit -n"
     assert done.stdout.splitlines()[1:] == [f"{wrong}|connection|True|True|False"], done.stderr
 
@@ -275,7 +278,7 @@ asyncio.run(main())
 
 def test_there_is_room_for_as_many_connections_as_calls():
     """Shells allow 1,024 files and less; who wants more calls at once should not have to know."""
-    done = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.stdout.split() == ["328", "328"], done.stderr  # and never less than there was
 
 
@@ -284,7 +287,7 @@ def test_there_is_no_such_host():
     url = f"http://{'.'.join(['a' * 60] * 5)}.invalid/v1"
     environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     command = [sys.executable, "-c", UNKNOWN_HOST, url]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE, check=True)
     assert done.stdout == "connection True True no such host\n", done.stderr
 
 
@@ -341,7 +344,7 @@ def test_what_does_not_speak_tls():
 def test_a_certificate_nobody_vouches_for(tmp_path):
     key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-days", "1"]
-    subprocess.run([*make, "-keyout", key, "-out", certificate], capture_output=True, timeout=60, check=True)
+    subprocess.run([*make, "-keyout", key, "-out", certificate], capture_output=True, timeout=PATIENCE, check=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     end = raw(b"", "https", ssl=context)

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from tasks.harbor.given import dataset, task, tree, write
+from waiting import PATIENCE
 
 from calipers.errors import InputError
 from calipers.systems.harbor.tasks.dataset import examine
@@ -104,7 +105,7 @@ def test_the_metric_one_starts_from(tmp_path, rewards, expected):
     make_dataset("acme/d", tmp_path, with_metric=True)
     write(tmp_path / "in.jsonl", "".join(json.dumps(one) + "\n" for one in rewards))
     command = [sys.executable, "metric.py", "-i", "in.jsonl", "-o", "out.json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == (b"", b"")
     found = json.loads((tmp_path / "out.json").read_text())
     assert found == pytest.approx(expected)
@@ -131,9 +132,9 @@ def test_its_solution_solves_it(tmp_path):
         path.write_text(text)
 
     def reward() -> str:
-        subprocess.run([tmp_path / "sum/tests/test.sh"], check=True, timeout=60)
+        subprocess.run([tmp_path / "sum/tests/test.sh"], check=True, timeout=PATIENCE)
         return (tmp_path / "logs/verifier/reward.txt").read_text().strip()
 
     assert reward() == "0"
-    subprocess.run([tmp_path / "sum/solution/solve.sh"], check=True, timeout=60)
+    subprocess.run([tmp_path / "sum/solution/solve.sh"], check=True, timeout=PATIENCE)
     assert reward() == "1"

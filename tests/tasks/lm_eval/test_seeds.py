@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from tasks.lm_eval import loading
+from waiting import PATIENCE
 
 from calipers.jobs.lm_eval import Wanted, loaded
 from calipers.jobs.lm_eval_suite import suite
@@ -28,7 +29,7 @@ def here(folder):
 
 def test_the_same_documents_requests_and_targets_in_every_process(folder, here):
     script = [sys.executable, loading.__file__, str(folder)]
-    done = [subprocess.run(script, capture_output=True, check=True, timeout=120).stdout for _ in range(2)]
+    done = [subprocess.run(script, capture_output=True, check=True, timeout=PATIENCE).stdout for _ in range(2)]
     assert [json.loads(one) for one in done] == [here, here]
 
 
