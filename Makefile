@@ -111,7 +111,7 @@ $(LM_EVAL_READY): $(LM_EVAL_CONSTRAINTS) $(LM_EVAL_SOURCE) $(CUDA_CONSTRAINTS)
 	echo '*' > $(LM_EVAL)/.gitignore && \
 	$(BOUNDED) $(LM_EVAL)/bin/python $(HASHED) $(LM_EVAL_CONSTRAINTS) && \
 	$(BOUNDED) $(LM_EVAL)/bin/python $(BUILT) $(LM_EVAL_SOURCE) && \
-	if $(LM_EVAL)/bin/python -c '$(WANTS_CUDA)'; then $(LM_EVAL)/bin/python $(HASHED) $(CUDA_CONSTRAINTS); fi && \
+	if $(LM_EVAL)/bin/python -c '$(WANTS_CUDA)'; then $(BOUNDED) $(LM_EVAL)/bin/python $(HASHED) $(CUDA_CONSTRAINTS); fi && \
 	$(LM_EVAL)/bin/python -m pip check || exit $(NOT_SET_UP)
 	@touch $@
 
@@ -139,7 +139,7 @@ $(HF_READY): pyproject.toml $(CONSTRAINTS) $(HF_CONSTRAINTS) $(CUDA_CONSTRAINTS)
 	echo '*' > $(HF)/.gitignore && \
 	$(BOUNDED) $(HF)/bin/python $(HASHED) $(CONSTRAINTS) && \
 	$(BOUNDED) $(HF)/bin/python $(HASHED) $(HF_CONSTRAINTS) && \
-	if $(HF)/bin/python -c '$(WANTS_CUDA)'; then $(HF)/bin/python $(HASHED) $(CUDA_CONSTRAINTS); fi && \
+	if $(HF)/bin/python -c '$(WANTS_CUDA)'; then $(BOUNDED) $(HF)/bin/python $(HASHED) $(CUDA_CONSTRAINTS); fi && \
 	$(HF)/bin/python $(OURS) && \
 	$(HF)/bin/python -m pip check || exit $(NOT_SET_UP)
 	@touch $@
