@@ -28,7 +28,9 @@ HASHED := $(PIP) install --require-hashes --no-deps --only-binary=:all: -r
 # The same for a few source archives, by name: built by what is installed already, never from what pip built before.
 BUILT := $(PIP) install --require-hashes --no-deps --only-binary=:all: --no-binary=$(FROM_SOURCE) --no-build-isolation --no-cache-dir -r
 OURS := $(PIP) install --no-deps --no-build-isolation -e .
-BOUNDED := $(if $(shell command -v timeout),timeout 300)
+BOUND ?= 300# seconds for one install; a busy or distant machine may need more
+BOUNDED := $(if $(shell command -v timeout),timeout $(BOUND))
+GIVE_UP := { echo "could not be installed, or not within $(BOUND) seconds: make BOUND=1200 gives it longer" >&2; exit $(NOT_SET_UP); }
 # Of torch pip takes a build for the CPU (2.13.0+cpu) where it finds one; the plain one needs CUDA's libraries on Linux.
 WANTS_CUDA := import sys; from importlib.metadata import version; sys.exit(sys.platform != "linux" or "+" in version("torch"))
 OLD := import sys; sys.exit(sys.version_info < (3, 11))
@@ -112,7 +114,7 @@ $(LM_EVAL_READY): $(LM_EVAL_CONSTRAINTS) $(LM_EVAL_SOURCE) $(CUDA_CONSTRAINTS)
 	$(BOUNDED) $(LM_EVAL)/bin/python $(HASHED) $(LM_EVAL_CONSTRAINTS) && \
 	$(BOUNDED) $(LM_EVAL)/bin/python $(BUILT) $(LM_EVAL_SOURCE) && \
 	if $(LM_EVAL)/bin/python -c '$(WANTS_CUDA)'; then $(BOUNDED) $(LM_EVAL)/bin/python $(HASHED) $(CUDA_CONSTRAINTS); fi && \
-	$(LM_EVAL)/bin/python -m pip check || exit $(NOT_SET_UP)
+	$(LM_EVAL)/bin/python -m pip check || $(GIVE_UP)
 	@touch $@
 
 test-interpreters: $(READY) ## the same digest from every other Python at hand
@@ -125,7 +127,7 @@ test-interpreters: $(READY) ## the same digest from every other Python at hand
 	  { "$$home/bin/python" -c '' 2>/dev/null || "$$python" -m venv --clear "$$home"; } && \
 	  echo '*' > "$$home/.gitignore" && \
 	  $(BOUNDED) "$$home/bin/python" $(HASHED) $(CONSTRAINTS) && \
-	  $(BOUNDED) "$$home/bin/python" $(OURS) || exit $(NOT_SET_UP); \
+	  $(BOUNDED) "$$home/bin/python" $(OURS) || $(GIVE_UP); \
 	  got=$$("$$home/bin/python" scripts/digest.py) || exit 1; echo "python $$version: $$got"; \
 	  test "$$got" = "$$want" || { echo "python $$version gives another digest than python $$own" >&2; exit 1; }; \
 	done
@@ -141,7 +143,7 @@ $(HF_READY): pyproject.toml $(CONSTRAINTS) $(HF_CONSTRAINTS) $(CUDA_CONSTRAINTS)
 	$(BOUNDED) $(HF)/bin/python $(HASHED) $(HF_CONSTRAINTS) && \
 	if $(HF)/bin/python -c '$(WANTS_CUDA)'; then $(BOUNDED) $(HF)/bin/python $(HASHED) $(CUDA_CONSTRAINTS); fi && \
 	$(HF)/bin/python $(OURS) && \
-	$(HF)/bin/python -m pip check || exit $(NOT_SET_UP)
+	$(HF)/bin/python -m pip check || $(GIVE_UP)
 	@touch $@
 
 test-harbor: $(READY) $(HARBOR_READY) ## the real Harbor, in an environment of its own, without a container engine
@@ -153,7 +155,7 @@ $(HARBOR_READY): $(HARBOR_CONSTRAINTS)
 	echo "installing Harbor into $(HARBOR)"; \
 	{ $(HARBOR)/bin/python -c '' 2>/dev/null || "$$python" -m venv --clear $(HARBOR); } && \
 	echo '*' > $(HARBOR)/.gitignore && \
-	$(BOUNDED) $(HARBOR)/bin/python $(HASHED) $(HARBOR_CONSTRAINTS) || exit $(NOT_SET_UP)
+	$(BOUNDED) $(HARBOR)/bin/python $(HASHED) $(HARBOR_CONSTRAINTS) || $(GIVE_UP)
 	@touch $@
 
 constraints: ## pin what pyproject.toml asks for and write every hash anew; UPGRADE=1 takes newer versions, too
