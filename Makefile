@@ -15,6 +15,7 @@ LM_EVAL_READY := $(LM_EVAL)/.ready
 LM_EVAL_CONSTRAINTS := constraints-lm-eval.txt
 LM_EVAL_SOURCE := constraints-lm-eval-source.txt
 FROM_SOURCE := rouge-score,sqlitedict,word2number# the only packages that are built here: nobody has made wheels of them
+CPU_CONSTRAINTS := constraints-torch-cpu.txt
 CUDA_CONSTRAINTS := constraints-cuda.txt
 HARBOR := .venv-harbor
 HARBOR_READY := $(HARBOR)/.ready
@@ -31,7 +32,8 @@ OURS := $(PIP) install --no-deps --no-build-isolation -e .
 BOUND ?= 300# seconds for one install; a busy or distant machine may need more
 BOUNDED := $(if $(shell command -v timeout),timeout $(BOUND))
 GIVE_UP := { echo "could not be installed, or not within $(BOUND) seconds: make BOUND=1200 gives it longer" >&2; exit $(NOT_SET_UP); }
-# Of torch pip takes a build for the CPU (2.13.0+cpu) where it finds one; the plain one needs CUDA's libraries on Linux.
+# Of torch a build for the CPU (2.13.0+cpu) is taken where pip finds it; the plain one needs CUDA's libraries on Linux.
+PLAIN := { test $$? -ne 124 && echo "pip finds no torch for the CPU alone with the pinned hash: taking the plain one"; }# 124: out of time
 WANTS_CUDA := import sys; from importlib.metadata import version; sys.exit(sys.platform != "linux" or "+" in version("torch"))
 OLD := import sys; sys.exit(sys.version_info < (3, 11))
 # A pyenv shim is on the path even when its interpreter is not chosen, so the interpreter must answer.
@@ -107,10 +109,11 @@ bench-statistics: $(READY) ## try every interval, test and verdict in made-up wo
 bench-lm-eval: $(HF_READY) $(LM_EVAL_READY) ## the same checkpoint and tasks through lm-eval and ours; every answer must agree
 	@HF_HUB_OFFLINE=1 $(HF)/bin/python bench/lm_eval_run.py --theirs $(LM_EVAL)/bin/python $(or $(ARGS),--write)
 
-$(LM_EVAL_READY): $(LM_EVAL_CONSTRAINTS) $(LM_EVAL_SOURCE) $(CUDA_CONSTRAINTS)
+$(LM_EVAL_READY): $(LM_EVAL_CONSTRAINTS) $(LM_EVAL_SOURCE) $(CPU_CONSTRAINTS) $(CUDA_CONSTRAINTS)
 	@echo "installing lm-evaluation-harness into $(LM_EVAL)"
 	@{ $(LM_EVAL)/bin/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(LM_EVAL); } && \
 	echo '*' > $(LM_EVAL)/.gitignore && \
+	{ $(BOUNDED) $(LM_EVAL)/bin/python $(HASHED) $(CPU_CONSTRAINTS) 2>/dev/null || $(PLAIN); } && \
 	$(BOUNDED) $(LM_EVAL)/bin/python $(HASHED) $(LM_EVAL_CONSTRAINTS) && \
 	$(BOUNDED) $(LM_EVAL)/bin/python $(BUILT) $(LM_EVAL_SOURCE) && \
 	if $(LM_EVAL)/bin/python -c '$(WANTS_CUDA)'; then $(BOUNDED) $(LM_EVAL)/bin/python $(HASHED) $(CUDA_CONSTRAINTS); fi && \
@@ -135,11 +138,12 @@ test-interpreters: $(READY) ## the same digest from every other Python at hand
 test-hf: $(HF_READY) ## hf/ models, with torch and transformers in an environment of their own
 	@HF_HUB_OFFLINE=1 $(HF)/bin/python -m pytest -q $(or $(ARGS),tests/hf)
 
-$(HF_READY): pyproject.toml $(CONSTRAINTS) $(HF_CONSTRAINTS) $(CUDA_CONSTRAINTS)
+$(HF_READY): pyproject.toml $(CONSTRAINTS) $(HF_CONSTRAINTS) $(CPU_CONSTRAINTS) $(CUDA_CONSTRAINTS)
 	@echo "installing torch and transformers into $(HF)"
 	@{ $(HF)/bin/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(HF); } && \
 	echo '*' > $(HF)/.gitignore && \
 	$(BOUNDED) $(HF)/bin/python $(HASHED) $(CONSTRAINTS) && \
+	{ $(BOUNDED) $(HF)/bin/python $(HASHED) $(CPU_CONSTRAINTS) 2>/dev/null || $(PLAIN); } && \
 	$(BOUNDED) $(HF)/bin/python $(HASHED) $(HF_CONSTRAINTS) && \
 	if $(HF)/bin/python -c '$(WANTS_CUDA)'; then $(BOUNDED) $(HF)/bin/python $(HASHED) $(CUDA_CONSTRAINTS); fi && \
 	$(HF)/bin/python $(OURS) && \
@@ -167,7 +171,8 @@ constraints: ## pin what pyproject.toml asks for and write every hash anew; UPGR
 	"$$scratch/bin/python" $(PIP) freeze --exclude-editable > "$$scratch/new" && \
 	pins() { "$$scratch/bin/python" scripts/pins.py "$$@"; } && \
 	pins $(CONSTRAINTS) --pins "$$scratch/new" && \
-	pins $(HF_CONSTRAINTS) $(LM_EVAL_CONSTRAINTS) --keep torch && \
+	pins $(HF_CONSTRAINTS) $(LM_EVAL_CONSTRAINTS) && \
+	pins $(CPU_CONSTRAINTS) --linux --python 3.11 --if-there && \
 	pins $(LM_EVAL_SOURCE) --source && \
 	pins $(CUDA_CONSTRAINTS) --linux && \
 	pins $(HARBOR_CONSTRAINTS) --python 3.12 3.13

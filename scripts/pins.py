@@ -5,8 +5,8 @@
 A wheel of plain Python has one hash. One that was compiled has one for each interpreter, processor and C
 library or system. pip is asked which files of a package there are, and of these the ones are chosen that it would take
 on each kind of machine; nothing is downloaded, built or run. Where pip looks is its own setting, and no file of ours
-names it. Hashes that a file has by now are dropped, except those of ``--keep``: all are asked for anew. ``--source``
-takes source archives instead, for packages that have no wheel.
+names it. Hashes that a file has by now are dropped: all are asked for anew. ``--source`` takes source archives instead,
+for packages that have no wheel; ``--if-there`` leaves a file alone whose packages pip cannot find here.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ Files = dict[str, str]  # file -> its hash
 Machines = dict[str, list[Tag]]  # in words -> the tags of wheels that it takes, the best first
 
 
+class NotThere(SystemExit):
+    """pip finds no file of a package."""
+
+
 def main() -> None:
     """Rewrite each file, and say what changed."""
     parser = argparse.ArgumentParser(description="Write the hashes of every pinned package into files of pins.")
@@ -54,17 +58,20 @@ def main() -> None:
     parser.add_argument("--python", nargs="+", default=list(PYTHONS), help="interpreters to look for")
     parser.add_argument("--linux", action="store_true", help="packages that are for Linux alone")
     parser.add_argument("--source", action="store_true", help="source archives, for packages that have no wheel")
-    parser.add_argument("--keep", nargs="+", default=[], help="packages whose known hashes stay while the version does")
+    parser.add_argument("--if-there", action="store_true", help="leave a file alone whose packages are not found")
     parser.add_argument("--pins", type=Path, help="take the names and versions from this file instead")
     asked = parser.parse_args()
     for file in asked.files:
         head, before, had = read(file)
         pins = read(asked.pins)[1] if asked.pins else before
         print(f"{file}: looking for the hashes of {len(pins)} packages", flush=True)
-        found = sources(pins) if asked.source else wheels(pins, machines(asked.python, macs=not asked.linux))
-        for name in asked.keep:
-            if name in pins and before.get(name) == pins[name]:
-                found[name] |= had[name]
+        try:
+            found = sources(pins) if asked.source else wheels(pins, machines(asked.python, macs=not asked.linux))
+        except NotThere as missing:
+            if not asked.if_there:
+                raise
+            print(f"{file}: {missing}; the file is left as it is")
+            continue
         file.write_text(page(head, pins, found))
         for line in changes(before, had, pins, found):
             print(f"{file}: {line}", flush=True)
@@ -115,12 +122,11 @@ def wheels(pins: Mapping[str, str], kinds: Machines) -> Hashes:
     """The hashes of all wheels that pip would take on any of these machines."""
     found: Hashes = {}
     for name, there in listed(pins).items():
-        taken: set[str] = set()
-        for machine, tags in kinds.items():
-            fit = chosen(there, tags)
-            taken |= fit
-            if not fit:
-                print(f"{name} {pins[name]} has no wheel for {machine}", flush=True)
+        fits = {machine: chosen(there, tags) for machine, tags in kinds.items()}
+        taken = {file for file in fits.values() if file}
+        if without := [machine for machine, file in fits.items() if not file]:
+            kept = f"{len(without)} of {len(kinds)} kinds of machine"
+            print(f"{name} {pins[name]} has no wheel for {kept}: {', '.join(without)}", flush=True)
         if not taken:
             sys.exit(f"no wheel of {name} {pins[name]}; expected one, and pip finds {', '.join(there) or 'no file'}")
         found[name] = {there[file] for file in taken}
@@ -137,24 +143,18 @@ def sources(pins: Mapping[str, str]) -> Hashes:
     return found
 
 
-def chosen(there: Iterable[str], tags: Sequence[Tag]) -> set[str]:
-    """The wheel that a machine takes: the one with its best tag, then the highest build number.
-
-    A build with a label of its own, as 2.13.0+cpu, goes before the plain one; who cannot find it takes the other, so
-    there may be one of each.
-    """
+def chosen(there: Iterable[str], tags: Sequence[Tag]) -> str | None:
+    """The wheel that a machine takes: its best tag, then the highest build number; None where none fits."""
     rank = {tag: place for place, tag in enumerate(tags)}
-    best: dict[Version, tuple[tuple[int, int, str], str]] = {}
+    fits: list[tuple[int, int, str, str]] = []
     for file in there:
         if not file.endswith(".whl"):
             continue
-        _, version, build, own = parse_wheel_filename(file)
-        places = [rank[tag] for tag in own if tag in rank]
-        if places:
+        _, _, build, own = parse_wheel_filename(file)
+        if places := [rank[tag] for tag in own if tag in rank]:
             number, suffix = build or (-1, "")
-            key = (-min(places), number, suffix)
-            best[version] = max(best.get(version, (key, file)), (key, file))
-    return {file for _, file in best.values()}
+            fits.append((-min(places), number, suffix, file))
+    return max(fits)[-1] if fits else None
 
 
 def listed(pins: Mapping[str, str]) -> dict[str, Files]:
@@ -170,14 +170,13 @@ def _files(name: str, version: str) -> Files:
     found: Files = {}
     for address in ADDRESS.finditer(ended.stdout):
         file = unquote(address[1])
-        own = _version(name, file)
-        if own is None or Version(version) not in (own, Version(own.public)):
+        if _version(name, file) != Version(version):
             continue
         digest = address[2] or _digest(address[0])
         if found.setdefault(file, digest) != digest:
             sys.exit(f"pip finds two files {file} that are not the same; expected one")
     if not found:
-        sys.exit(f"{ended.stderr}pip finds no file of {name} {version}")
+        raise NotThere(f"{ended.stderr if ended.returncode else ''}pip finds no file of {name} {version}")
     return found
 
 

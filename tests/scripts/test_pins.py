@@ -45,6 +45,7 @@ def test_the_files_of_pins_are_these_and_a_source_archive_carries_them():
         "constraints-hf.txt": False,
         "constraints-lm-eval.txt": True,
         "constraints-lm-eval-source.txt": False,
+        "constraints-torch-cpu.txt": False,
     }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert set(FILES) <= set(project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"])
@@ -72,6 +73,9 @@ def test_pip_installs_in_hash_mode_alone():
 def test_what_is_installed_without_resolving_agrees_on_versions():
     """One environment takes the pins of several files; two versions of a package would undo each other."""
     together = ("constraints.txt", "constraints-hf.txt"), ("constraints-lm-eval.txt", "constraints-lm-eval-source.txt")
+    assert script.read(ROOT / "constraints-torch-cpu.txt")[1] == {
+        "torch": script.read(ROOT / "constraints-hf.txt")[1]["torch"] + "+cpu"
+    }
     for files in together:
         versions = {}
         for file in (*files, "constraints-cuda.txt"):
@@ -147,19 +151,20 @@ def test_hashes_are_those_of_every_wheel_that_pip_could_take(shelf):
     }
 
 
-def test_a_build_with_a_label_and_the_plain_one_are_both_taken(shelf):
-    """A machine that finds both takes 1.0+cpu; one that finds only the plain one must not be refused."""
-    both = {wheel(shelf, "torch", "cp312-cp312-manylinux_2_28_x86_64", version) for version in ("1.0", "1.0+cpu")}
-    assert script.wheels({"torch": "1.0"}, script.machines(["3.12"])) == {"torch": both}
+def test_a_build_with_a_label_is_a_version_of_its_own(shelf):
+    """Given both hashes pip would take the one whose hash its index names, and so never 1.0+cpu from a folder."""
+    tag = "cp312-cp312-manylinux_2_28_x86_64"
+    for version, digest in [(version, wheel(shelf, "torch", tag, version)) for version in ("1.0", "1.0+cpu")]:
+        assert script.wheels({"torch": version}, script.machines(["3.12"])) == {"torch": {digest}}
 
 
 def test_a_machine_that_a_package_has_no_wheel_for_is_named(shelf, capsys):
     wheel(shelf, "built", "cp312-cp312-manylinux_2_28_x86_64")
     script.wheels({"built": "1.0"}, script.machines(["3.12"], macs=False))
-    assert capsys.readouterr().out.splitlines() == [
-        "built 1.0 has no wheel for Python 3.12 on aarch64 with glibc 2.28",
-        "built 1.0 has no wheel for Python 3.12 on aarch64 with glibc 2.39",
-    ]
+    assert capsys.readouterr().out == (
+        "built 1.0 has no wheel for 2 of 4 kinds of machine: "
+        "Python 3.12 on aarch64 with glibc 2.28, Python 3.12 on aarch64 with glibc 2.39\n"
+    )
 
 
 def test_source_archives_are_for_what_has_no_wheel(shelf):
@@ -177,31 +182,33 @@ def test_source_archives_are_for_what_has_no_wheel(shelf):
 def test_a_higher_build_number_wins_as_it_does_with_pip():
     tags = script.machines(["3.11"], macs=False)["Python 3.11 on x86_64 with glibc 2.28"]
     wheels = ["a-1.0-py3-none-any.whl", "a-1.0-2-py3-none-any.whl", "a-1.0-10-py3-none-any.whl"]
-    assert script.chosen(wheels, tags) == {"a-1.0-10-py3-none-any.whl"}
+    assert script.chosen(wheels, tags) == "a-1.0-10-py3-none-any.whl"
 
 
 def test_a_file_written_twice_is_the_same_and_says_so(shelf, tmp_path, monkeypatch, capsys):
-    cpu = wheel(shelf, "torch", "cp311-cp311-manylinux_2_28_x86_64", "1.0+cpu")
-    plain = wheel(shelf, "torch", "cp311-cp311-manylinux_2_28_x86_64")
+    digest = wheel(shelf, "torch", "py3-none-any", "1.0+cpu")
     file = tmp_path / "pins.txt"
-    file.write_text(f"# why\ntorch==1.0 \\\n    --hash=sha256:{'0' * 64}\n")
+    file.write_text(f"# why\ntorch==1.0+cpu \\\n    --hash=sha256:{'0' * 64}\n")
 
     def run(*options):
-        monkeypatch.setattr(sys, "argv", ["pins.py", str(file), "--python", "3.11", "--linux", *options])
+        monkeypatch.setattr(sys, "argv", ["pins.py", str(file), "--python", "3.11", *options])
         script.main()
-        return [line for line in capsys.readouterr().out.splitlines() if "no wheel for" not in line]
+        return capsys.readouterr().out.splitlines()
 
-    looking = f"{file}: looking for the hashes of 1 packages"
-    said = [f"{file}: torch 1.0: 2 hashes more", f"{file}: torch 1.0: 1 hash gone", f"{file}: 1 pins, 2 hashes"]
-    assert run() == [looking, *said]
+    looking, same = f"{file}: looking for the hashes of 1 packages", f"{file}: 1 pins, 1 hash, as before"
+    changed = [f"{file}: torch 1.0+cpu: 1 hash more", f"{file}: torch 1.0+cpu: 1 hash gone", f"{file}: 1 pins, 1 hash"]
+    assert run() == [looking, *changed]
     written = file.read_text()
-    assert written == script.page(["# why"], {"torch": "1.0"}, {"torch": {cpu, plain}})
-    assert run() == [looking, f"{file}: 1 pins, 2 hashes, as before"]
+    assert written == script.page(["# why"], {"torch": "1.0+cpu"}, {"torch": {digest}})
+    assert run() == [looking, same]
     assert file.read_text() == written
-    # A machine without the build for the CPU keeps its hash when asked to.
-    (shelf / "torch-1.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl").unlink()
-    assert run("--keep", "torch") == [looking, f"{file}: 1 pins, 2 hashes, as before"]
-    assert run() == [looking, f"{file}: torch 1.0: 1 hash gone", f"{file}: 1 pins, 1 hash"]
+    # Not every machine has it: there the file may be left alone, and nothing else is asked of it.
+    (shelf / "torch-1.0+cpu-py3-none-any.whl").unlink()
+    with pytest.raises(SystemExit, match=r"pip finds no file of torch 1\.0\+cpu"):
+        run()
+    capsys.readouterr()
+    assert run("--if-there")[-1].endswith("pip finds no file of torch 1.0+cpu; the file is left as it is")
+    assert file.read_text() == written
 
 
 def test_new_pins_are_named_with_what_they_were():
