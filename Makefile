@@ -16,6 +16,10 @@ LM_EVAL_READY := $(LM_EVAL)/.ready
 LM_EVAL_CONSTRAINTS := constraints-lm-eval.txt
 PARITY := .venv-parity
 PARITY_READY := $(PARITY)/.ready
+LM_EVAL_SOURCE := constraints-lm-eval-source.txt
+FROM_SOURCE := rouge-score,sqlitedict,word2number# the only packages that are built here: nobody has made wheels of them
+CPU_CONSTRAINTS := constraints-torch-cpu.txt
+CUDA_CONSTRAINTS := constraints-cuda.txt
 HARBOR := .venv-harbor
 HARBOR_READY := $(HARBOR)/.ready
 HARBOR_CONSTRAINTS := constraints-harbor.txt
@@ -25,8 +29,15 @@ NOT_SET_UP := 75# exit code of a recipe whose tools could not be installed: no t
 PIP := -m pip --disable-pip-version-check -qq# errors only
 # Only wheels whose hashes are in the file, the build backend among them; nothing is resolved and no build fetches more.
 HASHED := $(PIP) install --require-hashes --no-deps --only-binary=:all: -r
+# The same for a few source archives, by name: built by what is installed already, never from what pip built before.
+BUILT := $(PIP) install --require-hashes --no-deps --only-binary=:all: --no-binary=$(FROM_SOURCE) --no-build-isolation --no-cache-dir -r
 OURS := $(PIP) install --no-deps --no-build-isolation -e .
-BOUNDED := $(if $(shell command -v timeout),timeout 300)
+BOUND ?= 300# seconds for one install; a busy or distant machine may need more
+BOUNDED := $(if $(shell command -v timeout),timeout $(BOUND))
+GIVE_UP := { echo "could not be installed, or not within $(BOUND) seconds: make BOUND=1200 gives it longer" >&2; exit $(NOT_SET_UP); }
+# Of torch a build for the CPU (2.13.0+cpu) is taken where pip finds it; the plain one needs CUDA's libraries on Linux.
+PLAIN := { test $$? -ne 124 && echo "pip finds no torch for the CPU alone with the pinned hash: taking the plain one"; }# 124: out of time
+WANTS_CUDA := import sys; from importlib.metadata import version; sys.exit(sys.platform != "linux" or "+" in version("torch"))
 OLD := import sys; sys.exit(sys.version_info < (3, 11))
 # A pyenv shim is on the path even when its interpreter is not chosen, so the interpreter must answer.
 FIND := find() { for python in "python$$1" "$$HOME/.pyenv/versions/$$1".*/bin/python; do \
@@ -104,23 +115,31 @@ bench-statistics: $(READY) ## try every interval, test and verdict in made-up wo
 bench-lm-eval: $(HF_READY) $(LM_EVAL_READY) ## the same checkpoint and tasks through lm-eval and ours; every answer must agree
 	@HF_HUB_OFFLINE=1 $(HF)/bin/python bench/lm_eval_run.py --theirs $(LM_EVAL)/bin/python $(or $(ARGS),--write)
 
-$(LM_EVAL_READY): $(LM_EVAL_CONSTRAINTS)
+$(LM_EVAL_READY): $(LM_EVAL_CONSTRAINTS) $(LM_EVAL_SOURCE) $(CPU_CONSTRAINTS) $(CUDA_CONSTRAINTS)
 	@echo "installing lm-evaluation-harness into $(LM_EVAL)"
 	@{ $(LM_EVAL)/bin/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(LM_EVAL); } && \
 	echo '*' > $(LM_EVAL)/.gitignore && \
-	$(BOUNDED) $(LM_EVAL)/bin/python $(PIP) install -c $(LM_EVAL_CONSTRAINTS) 'lm_eval[hf]' torch || exit $(NOT_SET_UP)
+	{ $(BOUNDED) $(LM_EVAL)/bin/python $(HASHED) $(CPU_CONSTRAINTS) 2>/dev/null || $(PLAIN); } && \
+	$(BOUNDED) $(LM_EVAL)/bin/python $(HASHED) $(LM_EVAL_CONSTRAINTS) && \
+	$(BOUNDED) $(LM_EVAL)/bin/python $(BUILT) $(LM_EVAL_SOURCE) && \
+	if $(LM_EVAL)/bin/python -c '$(WANTS_CUDA)'; then $(BOUNDED) $(LM_EVAL)/bin/python $(HASHED) $(CUDA_CONSTRAINTS); fi && \
+	$(LM_EVAL)/bin/python -m pip check || $(GIVE_UP)
 	@touch $@
 
 parity-lm-eval: $(PARITY_READY) ## lm-eval's own tasks through it and ours, 60 in 4 minutes; ARGS=all as many as an hour takes; no torch
 	@$(if $(shell command -v timeout),timeout -k 5 3600) $(PARITY)/bin/python bench/parity_run.py $(ARGS)
 
-$(PARITY_READY): pyproject.toml $(CONSTRAINTS) $(LM_EVAL_CONSTRAINTS)
+# Of what lm-evaluation-harness needs, all but torch and what needs it; ours last, as both pin some of the same.
+NO_TORCH := /^[A-Za-z]/ { skip = $$0 ~ /^(torch|transformers|accelerate|peft|tokenizers|safetensors)==/ } !skip
+$(PARITY_READY): pyproject.toml $(CONSTRAINTS) $(LM_EVAL_CONSTRAINTS) $(LM_EVAL_SOURCE)
 	@echo "installing lm-evaluation-harness, without torch, into $(PARITY)"
 	@{ $(PARITY)/bin/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(PARITY); } && \
 	echo '*' > $(PARITY)/.gitignore && \
+	awk '$(NO_TORCH)' $(LM_EVAL_CONSTRAINTS) > $(PARITY)/requirements.txt && \
+	$(BOUNDED) $(PARITY)/bin/python $(HASHED) $(PARITY)/requirements.txt && \
+	$(BOUNDED) $(PARITY)/bin/python $(BUILT) $(LM_EVAL_SOURCE) && \
 	$(BOUNDED) $(PARITY)/bin/python $(HASHED) $(CONSTRAINTS) && \
-	$(BOUNDED) $(PARITY)/bin/python $(PIP) install -c $(LM_EVAL_CONSTRAINTS) lm_eval && \
-	$(PARITY)/bin/python $(OURS) || exit $(NOT_SET_UP)
+	$(PARITY)/bin/python $(OURS) || $(GIVE_UP)
 	@touch $@
 
 test-interpreters: $(READY) ## the same digest from every other Python at hand
@@ -133,7 +152,7 @@ test-interpreters: $(READY) ## the same digest from every other Python at hand
 	  { "$$home/bin/python" -c '' 2>/dev/null || "$$python" -m venv --clear "$$home"; } && \
 	  echo '*' > "$$home/.gitignore" && \
 	  $(BOUNDED) "$$home/bin/python" $(HASHED) $(CONSTRAINTS) && \
-	  $(BOUNDED) "$$home/bin/python" $(OURS) || exit $(NOT_SET_UP); \
+	  $(BOUNDED) "$$home/bin/python" $(OURS) || $(GIVE_UP); \
 	  got=$$("$$home/bin/python" scripts/digest.py) || exit 1; echo "python $$version: $$got"; \
 	  test "$$got" = "$$want" || { echo "python $$version gives another digest than python $$own" >&2; exit 1; }; \
 	done
@@ -141,13 +160,16 @@ test-interpreters: $(READY) ## the same digest from every other Python at hand
 test-hf: $(HF_READY) ## hf/ models, with torch and transformers in an environment of their own
 	@HF_HUB_OFFLINE=1 $(HF)/bin/python -m pytest -q $(or $(ARGS),tests/hf)
 
-$(HF_READY): pyproject.toml $(CONSTRAINTS) $(HF_CONSTRAINTS)
+$(HF_READY): pyproject.toml $(CONSTRAINTS) $(HF_CONSTRAINTS) $(CPU_CONSTRAINTS) $(CUDA_CONSTRAINTS)
 	@echo "installing torch and transformers into $(HF)"
 	@{ $(HF)/bin/python -c '$(OLD)' 2>/dev/null || $(PYTHON) -m venv --clear $(HF); } && \
 	echo '*' > $(HF)/.gitignore && \
 	$(BOUNDED) $(HF)/bin/python $(HASHED) $(CONSTRAINTS) && \
-	$(BOUNDED) $(HF)/bin/python $(PIP) install -c $(HF_CONSTRAINTS) torch transformers && \
-	$(HF)/bin/python $(OURS) || exit $(NOT_SET_UP)
+	{ $(BOUNDED) $(HF)/bin/python $(HASHED) $(CPU_CONSTRAINTS) 2>/dev/null || $(PLAIN); } && \
+	$(BOUNDED) $(HF)/bin/python $(HASHED) $(HF_CONSTRAINTS) && \
+	if $(HF)/bin/python -c '$(WANTS_CUDA)'; then $(BOUNDED) $(HF)/bin/python $(HASHED) $(CUDA_CONSTRAINTS); fi && \
+	$(HF)/bin/python $(OURS) && \
+	$(HF)/bin/python -m pip check || $(GIVE_UP)
 	@touch $@
 
 test-harbor: $(READY) $(HARBOR_READY) ## the real Harbor, in an environment of its own, without a container engine
@@ -159,14 +181,23 @@ $(HARBOR_READY): $(HARBOR_CONSTRAINTS)
 	echo "installing Harbor into $(HARBOR)"; \
 	{ $(HARBOR)/bin/python -c '' 2>/dev/null || "$$python" -m venv --clear $(HARBOR); } && \
 	echo '*' > $(HARBOR)/.gitignore && \
-	$(BOUNDED) $(HARBOR)/bin/python $(HASHED) $(HARBOR_CONSTRAINTS) || exit $(NOT_SET_UP)
+	$(BOUNDED) $(HARBOR)/bin/python $(HASHED) $(HARBOR_CONSTRAINTS) || $(GIVE_UP)
 	@touch $@
 
-constraints: ## resolve every dependency anew, into constraints.txt, with the hashes of its wheels
+constraints: ## pin what pyproject.toml asks for and write every hash anew; UPGRADE=1 takes newer versions, too
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
-	$(PYTHON) -m venv "$$scratch" && "$$scratch/bin/python" $(PIP) install hatchling editables -e '.[dev]' && \
-	{ sed '/^[^#]/,$$d' $(CONSTRAINTS); "$$scratch/bin/python" $(PIP) freeze --exclude-editable; } > "$$scratch/new" && \
-	"$$scratch/bin/python" scripts/pins.py "$$scratch/new" && cp "$$scratch/new" $(CONSTRAINTS)
+	echo "resolving what pyproject.toml asks for, $(if $(UPGRADE),at the newest versions,at the versions of $(CONSTRAINTS) where it has them)" && \
+	sed -n 's/^\([A-Za-z][^ ]*==[^ ]*\).*/\1/p' $(if $(UPGRADE),/dev/null,$(CONSTRAINTS)) > "$$scratch/kept" && \
+	$(PYTHON) -m venv "$$scratch" && \
+	"$$scratch/bin/python" $(PIP) install -c "$$scratch/kept" hatchling editables -e '.[dev]' && \
+	"$$scratch/bin/python" $(PIP) freeze --exclude-editable > "$$scratch/new" && \
+	pins() { "$$scratch/bin/python" scripts/pins.py "$$@"; } && \
+	pins $(CONSTRAINTS) --pins "$$scratch/new" && \
+	pins $(HF_CONSTRAINTS) $(LM_EVAL_CONSTRAINTS) && \
+	pins $(CPU_CONSTRAINTS) --linux --python 3.11 --if-there && \
+	pins $(LM_EVAL_SOURCE) --source && \
+	pins $(CUDA_CONSTRAINTS) --linux && \
+	pins $(HARBOR_CONSTRAINTS) --python 3.12 3.13
 
 clean: ## remove what these commands made
 	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(LM_EVAL) $(PARITY) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

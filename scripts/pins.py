@@ -3,57 +3,111 @@
     python scripts/pins.py constraints.txt --python 3.11 3.12 3.13
 
 A wheel of plain Python has one hash. One that was compiled has one for each interpreter, processor and C
-library or system, so pip is asked which it would take on each of them; where it looks is pip's own setting, and no
-file of ours names it. Hashes that a file has by now are dropped: all are asked for anew. Run it with an
-interpreter that the packages are for: pip compares them with its own, too.
+library or system. pip is asked which files of a package there are, and of these the ones are chosen that it would take
+on each kind of machine; nothing is downloaded, built or run. Where pip looks is its own setting, and no file of ours
+names it. Hashes that a file has by now are dropped: all are asked for anew. ``--source`` takes source archives instead,
+for packages that have no wheel; ``--if-there`` leaves a file alone whose packages pip cannot find here.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import hashlib
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
+from urllib.request import url2pathname
+
+from packaging.tags import Tag, compatible_tags, cpython_tags, mac_platforms
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import Version
 
 PYTHONS = ("3.11", "3.12", "3.13")
 PROCESSORS = ("x86_64", "aarch64")
 LIBRARIES = (28, 39)  # glibc 2.N of an old machine and of a new one: of several wheels pip takes the newest that fits
-MACS = ("macosx_12_0_arm64", "macosx_15_0_arm64", "macosx_14_0_x86_64")  # pip takes wheels for older ones, too
-ANY = "-none-any.whl"
+MACS = ((12, "arm64"), (15, "arm64"), (14, "x86_64"))  # pip takes wheels for older ones, too
+AT_ONCE = 8
+PIN = re.compile(r"([\w.-]+)==([^\s;\\]+)")
+HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+# pip -vvv prints the address of every file that it looks at, whether or not this machine could take it.
+ADDRESS = re.compile(r"(?:https?|file)://\S+/([^/\s#,]+\.(?:whl|tar\.gz|zip))(?:#sha256=([0-9a-f]{64}))?")
 Pins = dict[str, str]  # name -> version
 Hashes = dict[str, set[str]]  # name -> hashes
+Files = dict[str, str]  # file -> its hash
+Machines = dict[str, list[Tag]]  # in words -> the tags of wheels that it takes, the best first
+
+
+class NotThere(SystemExit):
+    """pip finds no file of a package."""
 
 
 def main() -> None:
-    """Rewrite each file."""
+    """Rewrite each file, and say what changed."""
     parser = argparse.ArgumentParser(description="Write the hashes of every pinned package into files of pins.")
     parser.add_argument("files", nargs="+", type=Path)
-    parser.add_argument("--python", nargs="+", default=list(PYTHONS))
+    parser.add_argument("--python", nargs="+", default=list(PYTHONS), help="interpreters to look for")
+    parser.add_argument("--linux", action="store_true", help="packages that are for Linux alone")
+    parser.add_argument("--source", action="store_true", help="source archives, for packages that have no wheel")
+    parser.add_argument("--if-there", action="store_true", help="leave a file alone whose packages are not found")
+    parser.add_argument("--pins", type=Path, help="take the names and versions from this file instead")
     asked = parser.parse_args()
     for file in asked.files:
-        lines = file.read_text().splitlines()
-        head = [line for line in lines if line.startswith("#")]
-        pins: Pins = {found[1]: found[2] for line in lines if (found := re.match(r"([\w.-]+)==([^\s;\\]+)", line))}
-        file.write_text(page(head, pins, hashes(pins, asked.python)))
+        head, before, had = read(file)
+        pins = read(asked.pins)[1] if asked.pins else before
+        print(f"{file}: looking for the hashes of {len(pins)} packages", flush=True)
+        try:
+            found = sources(pins) if asked.source else wheels(pins, machines(asked.python, macs=not asked.linux))
+        except NotThere as missing:
+            if not asked.if_there:
+                raise
+            print(f"{file}: {missing}; the file is left as it is")
+            continue
+        file.write_text(page(head, pins, found))
+        for line in changes(before, had, pins, found):
+            print(f"{file}: {line}", flush=True)
 
 
-def hashes(pins: Mapping[str, str], pythons: Sequence[str]) -> Hashes:
-    """The hashes of all wheels that pip would take on any of these interpreters."""
-    found: Hashes = {}
-    compiled = {**pins}
-    linux = [_linux(processor, library) for processor in PROCESSORS for library in LIBRARIES]
+def read(file: Path) -> tuple[list[str], Pins, Hashes]:
+    """The comments of a file, its pins and the hashes that it has."""
+    lines = file.read_text().splitlines()
+    pins: Pins = {}
+    had: Hashes = {}
+    name = ""
+    for line in lines:
+        if found := PIN.match(line):
+            name = found[1]
+            pins[name] = found[2]
+            had[name] = set()
+        if name:
+            had[name] |= set(HASH.findall(line))
+    return [line for line in lines if line.startswith("#")], pins, had
+
+
+def machines(pythons: Sequence[str], *, macs: bool = True) -> Machines:
+    """Every kind of machine that the pins are for."""
+    linux = {
+        f"{processor} with glibc 2.{library}": _linux(processor, library)
+        for processor in PROCESSORS
+        for library in LIBRARIES
+    }
+    apple = {f"macOS {major} on {processor}": [*mac_platforms((major, 0), processor)] for major, processor in MACS}
+    found: Machines = {}
     for python in pythons:
-        for platforms in [*linux, *([mac] for mac in MACS)]:
-            for name, (wheel, digest) in chosen(compiled, python, platforms).items():
-                found.setdefault(name, set()).add(digest)
-                if wheel.endswith(ANY):
-                    compiled.pop(name, None)  # the same everywhere
-    if missing := sorted(set(pins) - set(found)):
-        sys.exit(f"no wheel of {', '.join(missing)}; expected one of each")
+        major, minor = (int(part) for part in python.split("."))
+        own = f"cp{major}{minor}"
+        for machine, platforms in (linux | (apple if macs else {})).items():
+            tags = [*cpython_tags((major, minor), [own], platforms), *compatible_tags((major, minor), own, platforms)]
+            found[f"Python {python} on {machine}"] = tags
     return found
 
 
@@ -64,41 +118,123 @@ def _linux(processor: str, library: int) -> list[str]:
     return [f"{one}_{processor}" for one in (*older, *old)]
 
 
-def chosen(pins: Mapping[str, str], python: str, platforms: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Name -> the wheel that pip would take on such a machine, and its hash."""
-    with tempfile.TemporaryDirectory() as scratch:
-        asked, report = Path(scratch, "asked.txt"), Path(scratch, "report.json")
-        asked.write_text("".join(f"{name}=={version}\n" for name, version in pins.items()))
-        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-qq", "install", "--dry-run"]
-        command += ["--ignore-installed", "--no-deps", "--only-binary=:all:", "--target", scratch]
-        command += ["--implementation", "cp", "--python-version", python]
-        command += [word for one in platforms for word in ("--platform", one)]
-        subprocess.run([*command, "--report", str(report), "-r", str(asked)], check=True)
-        found = json.loads(report.read_text())["install"]
-    named = {_plain(name): name for name in pins}
-    return {
-        named[_plain(one["metadata"]["name"])]: (
-            one["download_info"]["url"].rpartition("/")[2],
-            one["download_info"]["archive_info"]["hashes"]["sha256"],
-        )
-        for one in found
-    }
+def wheels(pins: Mapping[str, str], kinds: Machines) -> Hashes:
+    """The hashes of all wheels that pip would take on any of these machines."""
+    found: Hashes = {}
+    for name, there in listed(pins).items():
+        fits = {machine: chosen(there, tags) for machine, tags in kinds.items()}
+        taken = {file for file in fits.values() if file}
+        if without := [machine for machine, file in fits.items() if not file]:
+            kept = f"{len(without)} of {len(kinds)} kinds of machine"
+            print(f"{name} {pins[name]} has no wheel for {kept}: {', '.join(without)}", flush=True)
+        if not taken:
+            sys.exit(f"no wheel of {name} {pins[name]}; expected one, and pip finds {', '.join(there) or 'no file'}")
+        found[name] = {there[file] for file in taken}
+    return found
+
+
+def sources(pins: Mapping[str, str]) -> Hashes:
+    """The hashes of the source archives."""
+    found: Hashes = {}
+    for name, there in listed(pins).items():
+        found[name] = {digest for file, digest in there.items() if not file.endswith(".whl")}
+        if len(found[name]) != 1 or len(there) != 1:
+            sys.exit(f"expected one source archive of {name} {pins[name]} and no wheel; pip finds {', '.join(there)}")
+    return found
+
+
+def chosen(there: Iterable[str], tags: Sequence[Tag]) -> str | None:
+    """The wheel that a machine takes: its best tag, then the highest build number; None where none fits."""
+    rank = {tag: place for place, tag in enumerate(tags)}
+    fits: list[tuple[int, int, str, str]] = []
+    for file in there:
+        if not file.endswith(".whl"):
+            continue
+        _, _, build, own = parse_wheel_filename(file)
+        if places := [rank[tag] for tag in own if tag in rank]:
+            number, suffix = build or (-1, "")
+            fits.append((-min(places), number, suffix, file))
+    return max(fits)[-1] if fits else None
+
+
+def listed(pins: Mapping[str, str]) -> dict[str, Files]:
+    """Name -> every file of its version that pip can find."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return dict(zip(pins, pool.map(_files, pins.keys(), pins.values()), strict=True))
+
+
+def _files(name: str, version: str) -> Files:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-vvv", "index", "versions", "--pre", name]
+    # Its exit code says whether this interpreter could take any version; that is not the question.
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    found: Files = {}
+    for address in ADDRESS.finditer(ended.stdout):
+        file = unquote(address[1])
+        if _version(name, file) != Version(version):
+            continue
+        digest = address[2] or _digest(address[0])
+        if found.setdefault(file, digest) != digest:
+            sys.exit(f"pip finds two files {file} that are not the same; expected one")
+    if not found:
+        raise NotThere(f"{ended.stderr if ended.returncode else ''}pip finds no file of {name} {version}")
+    return found
+
+
+def _version(name: str, file: str) -> Version | None:
+    """The version of a package's file; None for one of another package, or that is no package."""
+    try:
+        own, version = parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
+    except (InvalidWheelFilename, InvalidSdistFilename):
+        return None
+    return version if own == canonicalize_name(name) else None
+
+
+def _digest(address: str) -> str:
+    """The hash of a file in a folder; an index names those of its files."""
+    parts = urlsplit(address)
+    if parts.scheme != "file":
+        sys.exit(f"pip is told no sha256 of {parts.path.rpartition('/')[2]}; expected one")
+    with open(url2pathname(parts.path), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def changes(before: Pins, had: Hashes, pins: Pins, found: Hashes) -> list[str]:
+    """What a reader of the file would find changed, and how much there is in all.
+
+    >>> changes({"a": "1", "b": "1"}, {"a": {"0"}, "b": {"1"}}, {"a": "1", "c": "2"}, {"a": {"0", "2"}, "c": {"3"}})
+    ['a 1: 1 hash more', 'b 1: not needed any more', 'c 2: new', '2 pins, 3 hashes']
+    """
+    lines = []
+    for name in sorted({*before, *pins}, key=str.lower):
+        if name not in pins:
+            lines.append(f"{name} {before[name]}: not needed any more")
+        elif name not in before:
+            lines.append(f"{name} {pins[name]}: new")
+        elif before[name] != pins[name]:
+            lines.append(f"{name} {pins[name]}: was {before[name]}")
+        else:
+            for count, what in ((len(found[name] - had[name]), "more"), (len(had[name] - found[name]), "gone")):
+                if count:
+                    lines.append(f"{name} {pins[name]}: {_hashes(count)} {what}")
+    same = "" if lines else ", as before"
+    return [*lines, f"{len(pins)} pins, {_hashes(sum(map(len, found.values())))}{same}"]
+
+
+def _hashes(count: int) -> str:
+    return f"{count} hash" if count == 1 else f"{count} hashes"
 
 
 def page(head: Iterable[str], pins: Mapping[str, str], found: Mapping[str, set[str]]) -> str:
-    """The file: its comments, then each pin with its hashes.
+    """The file: its comments, then each pin with its hashes, by name.
 
-    >>> page(["# why"], {"a": "1"}, {"a": {"ff", "00"}})
-    '# why\\na==1 \\\\\\n    --hash=sha256:00 \\\\\\n    --hash=sha256:ff\\n'
+    >>> page(["# why"], {"b": "2", "a": "1"}, {"a": {"ff", "00"}, "b": {"11"}})
+    '# why\\na==1 \\\\\\n    --hash=sha256:00 \\\\\\n    --hash=sha256:ff\\nb==2 \\\\\\n    --hash=sha256:11\\n'
     """
     lines = [*head]
-    for name, version in pins.items():
-        lines.append(" \\\n    ".join([f"{name}=={version}", *(f"--hash=sha256:{one}" for one in sorted(found[name]))]))
+    for name in sorted(pins, key=lambda name: f"{name}==".lower()):
+        pin = f"{name}=={pins[name]}"
+        lines.append(" \\\n    ".join([pin, *(f"--hash=sha256:{one}" for one in sorted(found[name]))]))
     return "\n".join(lines) + "\n"
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 if __name__ == "__main__":
