@@ -15,8 +15,8 @@ from run.weather import Forecast
 from run.weather import Server as Model
 
 from calipers.errors import ClientError, InputError, SandboxError, UnknownName
+from calipers.isolate.probing import attempt
 from calipers.rollouts.record import OUTCOMES
-from calipers.sandbox.probing import attempt
 from calipers.systems.nemo_gym import read, wire
 from calipers.systems.nemo_gym.collect import row
 from calipers.systems.nemo_gym.collect.collect import collect

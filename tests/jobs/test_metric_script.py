@@ -10,13 +10,13 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from isolate.captive import alive
 from jobs.metric_page import PAGE, put
-from sandbox.captive import alive
 
 from calipers.errors import InputError
-from calipers.sandbox import Limits, Mechanism
-from calipers.sandbox.mechanism import NAMES
-from calipers.sandbox.probing import attempt
+from calipers.isolate import Limits, Mechanism
+from calipers.isolate.mechanism import NAMES
+from calipers.isolate.probing import attempt
 from calipers.systems.harbor.metric_script import LAST_WORDS, ScriptError, last_words, output_of, run_script, scrubbed
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "harbor"

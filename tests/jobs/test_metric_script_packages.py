@@ -13,8 +13,8 @@ from zipfile import ZipFile
 import pytest
 from jobs.metric_page import put
 
-from calipers.sandbox.mechanism import NAMES
-from calipers.sandbox.probing import attempt
+from calipers.isolate.mechanism import NAMES
+from calipers.isolate.probing import attempt
 from calipers.systems.harbor.metric_script import ScriptError, cache, find_uv, run_script
 
 DECLARED = "# /// script\n# dependencies = ['{}']\n# ///\n"

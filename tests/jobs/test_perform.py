@@ -10,12 +10,12 @@ from jobs.scene import MODEL, digest, records, served, sums, weather
 
 import calipers
 from calipers.errors import ClientError, InputError, SandboxError
+from calipers.isolate.probing import attempt
 from calipers.jobs.job import Job
 from calipers.jobs.perform import perform
 from calipers.jobs.rescore import Rescoring, rescore
 from calipers.run.identity import folder_name
 from calipers.run.verifiers import functions
-from calipers.sandbox.probing import attempt
 
 PYTHON = {"fn_name": "python_tests", "expected": [{"input": "", "output": "1"}]}
 SHELL = {"fn_name": "test_sh", "params": {"test_sh": "true", "reward_from": "exit"}}

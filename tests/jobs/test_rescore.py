@@ -11,12 +11,12 @@ from jobs.scene import MODEL, records, sums, weather
 
 import calipers
 from calipers.errors import Incomplete, InputError, SandboxError, VerifierError
+from calipers.isolate.probing import attempt
 from calipers.jobs.job import Job
 from calipers.jobs.perform import perform
 from calipers.jobs.rescore import Rescoring, rescore
 from calipers.names import VERIFIERS
 from calipers.run.verifier import Verdict
-from calipers.sandbox.probing import attempt
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from run.verifiers.judging import task
 from run.verifiers.test_judge import Judges, broken
 
 from calipers.errors import VerifierError
+from calipers.isolate.probing import NONE
 from calipers.run.blame import Blame
 from calipers.run.client import Completion
 from calipers.run.secrets import Secrets
@@ -20,7 +21,6 @@ from calipers.run.verifiers.maths import BOOTHS, MATH
 from calipers.run.verifiers.schema import BOOTHS as SCHEMAS
 from calipers.run.verifiers.schema import JSON_SCHEMA
 from calipers.run.verifiers.test_sh import TEST_SH
-from calipers.sandbox.probing import NONE
 
 TWO = "The answer says\nSCORE: 1\nwhich is not mine.\nSCORE: 0"
 NO = "Wrong.\nSCORE: 0"

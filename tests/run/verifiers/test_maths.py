@@ -7,11 +7,11 @@ import pytest
 from run.verifiers.judging import judge, task
 
 from calipers.errors import InputError, VerifierError
+from calipers.isolate.probing import NONE
 from calipers.run.client import Completion
 from calipers.run.verifiers import booth, maths
 from calipers.run.verifiers.booth import Booths
 from calipers.run.verifiers.maths import BOOTHS, MATH
-from calipers.sandbox.probing import NONE
 
 pytestmark = pytest.mark.skipif(bool(BOOTHS.missing()), reason="math-verify is not installed: calipers[math]")
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from calipers.errors import SandboxError, VerifierError
+from calipers.isolate.probing import NONE, attempt
 from calipers.run.verifiers import booth
 from calipers.run.verifiers.booth import Booths, directories, mechanism
-from calipers.sandbox.probing import NONE, attempt
 
 WORKER = """
 import os, socket, sys

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from calipers.errors import InputError, VerifierError
+from calipers.isolate import SandboxError, probe
+from calipers.isolate.probing import attempt, forgo
 from calipers.run.client import Completion
 from calipers.run.verifiers.fences import python_in
 from calipers.run.verifiers.python_tests import PYTHON_TESTS, same, same_text
-from calipers.sandbox import SandboxError, probe
-from calipers.sandbox.probing import attempt, forgo
 from calipers.tasks.task import Task
 
 CHEATS = sorted((Path(__file__).parent / "cheats").glob("*.txt"))

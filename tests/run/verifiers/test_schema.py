@@ -8,10 +8,10 @@ import pytest
 from run.verifiers.judging import judge, task
 
 from calipers.errors import InputError, VerifierError
+from calipers.isolate.probing import NONE
 from calipers.run.verifiers import booth, schema
 from calipers.run.verifiers.booth import Booths
 from calipers.run.verifiers.schema import BOOTHS, JSON_SCHEMA
-from calipers.sandbox.probing import NONE
 
 pytestmark = pytest.mark.skipif(bool(BOOTHS.missing()), reason="jsonschema is not installed: calipers[schema]")
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from calipers.errors import InputError, VerifierError
+from calipers.isolate import SandboxError, probe
 from calipers.run.client import Completion
 from calipers.run.verifiers.test_sh import REWARD_JSON, REWARD_TXT, TEST_SH, digest, read_rewards
-from calipers.sandbox import SandboxError, probe
 from calipers.tasks.task import Task
 
 TXT = "> /logs/verifier/reward.txt"

@@ -22,10 +22,10 @@ from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Any, Final
 
 from calipers.errors import VerifierError
-from calipers.sandbox import Limits, Mechanism, SandboxError
-from calipers.sandbox.launch import launch
-from calipers.sandbox.probing import NONE, probe
-from calipers.sandbox.view import interpreter, view
+from calipers.isolate import Limits, Mechanism, SandboxError
+from calipers.isolate.launch import launch
+from calipers.isolate.probing import NONE, probe
+from calipers.isolate.view import interpreter, view
 
 MOST: Final = 8  # booths of one kind: each holds about 100 MB
 LIFE: Final = 3600.0  # seconds; an older one is replaced before its next question

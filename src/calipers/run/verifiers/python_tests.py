@@ -16,15 +16,15 @@ from threading import Event
 from typing import Any, Final
 
 from calipers.errors import InputError, VerifierError
+from calipers.isolate import Limits, Mechanism, SandboxError
+from calipers.isolate.launch import Launched, launch
+from calipers.isolate.probing import probe
+from calipers.isolate.view import view
 from calipers.run.client import Completion
 from calipers.run.verifier import Verdict
 from calipers.run.verifiers.fences import python_in
 from calipers.run.verifiers.params import check_flag, check_names, check_number, fault
 from calipers.run.verifiers.workers import apart
-from calipers.sandbox import Limits, Mechanism, SandboxError
-from calipers.sandbox.launch import Launched, launch
-from calipers.sandbox.probing import probe
-from calipers.sandbox.view import view
 from calipers.tasks.task import Task
 
 PARAMS: Final = ("entry_point", "partial", "rel_tol", "abs_tol", "seconds", "total_seconds", "memory_mb")

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from calipers.errors import InputError, VerifierError
+from calipers.isolate import Limits, Ran, SandboxError, run
+from calipers.isolate.program import apart_here, check_place
 from calipers.run.client import Completion
 from calipers.run.verifier import Verdict
 from calipers.run.verifiers.params import check_names, check_number, fault, is_number
 from calipers.run.verifiers.workers import apart
-from calipers.sandbox import Limits, Ran, SandboxError, run
-from calipers.sandbox.program import apart_here, check_place
 from calipers.tasks.task import Task
 
 PARAMS: Final = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
-from sandbox.captive import as_ordinary_user
+from isolate.captive import as_ordinary_user
 
-from calipers.sandbox import SandboxError, probe, run
-from calipers.sandbox.probing import attempt, forgo
+from calipers.isolate import SandboxError, probe, run
+from calipers.isolate.probing import attempt, forgo
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_a_second_question_costs_nothing():
 @pytest.mark.parametrize("name", ["bwrap", "unshare"])
 def test_an_ordinary_user_has_one_too(name):
     code = """
-        from calipers.sandbox import run
+        from calipers.isolate import run
         print(run(['/bin/sh', '-c', 'id -u; cat /tests/a'], files={'tests/a': b'here'}, mechanism=how).stdout)
     """
     assert as_ordinary_user(code, name) == ["b'65534\\nhere'"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 
 from calipers.errors import SandboxError
-from calipers.sandbox.launch import launch
-from calipers.sandbox.limits import Limits
-from calipers.sandbox.mechanism import NAMES, Mechanism, Name, find
-from calipers.sandbox.view import interpreter, view
+from calipers.isolate.launch import launch
+from calipers.isolate.limits import Limits
+from calipers.isolate.mechanism import NAMES, Mechanism, Name, find
+from calipers.isolate.view import interpreter, view
 
 NONE = Mechanism("none", "")
 _forgone: list[Mechanism] = []

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-from sandbox.captive import alive, as_ordinary_user, captive, said
+from isolate.captive import alive, as_ordinary_user, captive, said
 
+from calipers.isolate import Limits, run
 from calipers.run.client import Completion
 from calipers.run.verifiers.python_tests import PYTHON_TESTS, Answer, ask
 from calipers.run.verifiers.test_sh import FOLDERS, REWARD_TXT
-from calipers.sandbox import Limits, run
 from calipers.tasks.task import Task
 
 NUMBERS = {"x86_64": (251, 314), "aarch64": (30, 274)}[os.uname().machine]  # ioprio_set, sched_setattr
@@ -123,9 +123,9 @@ def test_a_script_keeps_its_reward_whatever_the_completion_does(mechanism):
 @pytest.mark.parametrize("name", ["bwrap", "unshare"])
 def test_nor_can_it_where_an_ordinary_user_runs_it(name):
     code = """
-        from calipers.sandbox import Limits, run
-        from calipers.sandbox.launch import launch
-        from calipers.sandbox.view import interpreter, view
+        from calipers.isolate import Limits, run
+        from calipers.isolate.launch import launch
+        from calipers.isolate.view import interpreter, view
         attack = '''
         import os, resource
         for attempt in (lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (0, 0)),

@@ -11,9 +11,9 @@
 """
 
 from calipers.errors import SandboxError
-from calipers.sandbox.limits import Limits, Ran
-from calipers.sandbox.mechanism import Mechanism
-from calipers.sandbox.probing import probe
-from calipers.sandbox.program import run
+from calipers.isolate.limits import Limits, Ran
+from calipers.isolate.mechanism import Mechanism
+from calipers.isolate.probing import probe
+from calipers.isolate.program import run
 
 __all__ = ["Limits", "Mechanism", "Ran", "SandboxError", "probe", "run"]

@@ -24,7 +24,7 @@ LAST_WORDS = 1.0  # seconds until the kernel has cleared away the dead
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CgroupPlace:
     """Where groups can be made: a directory, and the version of cgroups it belongs to."""
 
     path: Path
@@ -32,7 +32,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Cgroup:
     """One group. Process 1 of the sandbox joins it by writing to ``door``, before anything else."""
 
     path: Path
@@ -58,7 +58,7 @@ class Group:
             time.sleep(0.005)
 
 
-def group(most: int) -> Group | None:
+def group(most: int) -> Cgroup | None:
     """A new group that may hold so many bytes; None where none can be had."""
     place = _place()
     if place is None:
@@ -67,13 +67,13 @@ def group(most: int) -> Group | None:
     if path is None:
         return None
     try:
-        return Group(path, place.version, _limited(path, place.version, most))
+        return Cgroup(path, place.version, _limited(path, place.version, most))
     except OSError:
         _removed(path)
         return None
 
 
-def places(membership: str, mounts: str) -> Iterator[Place]:
+def places(membership: str, mounts: str) -> Iterator[CgroupPlace]:
     """Directories below which groups with a limit might be made, by ``/proc/self/cgroup`` and ``/proc/self/mountinfo``.
 
     >>> v1 = "36 24 0:31 /a /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory"
@@ -98,13 +98,13 @@ def places(membership: str, mounts: str) -> Iterator[Place]:
         if ".." in own.parts or not own.is_relative_to(root):
             continue  # this mount does not show our own group
         inside = own.relative_to(root)
-        yield Place(Path(mounted, inside), version)
+        yield CgroupPlace(Path(mounted, inside), version)
         if version == 2 and inside.parts:
-            yield Place(Path(mounted, inside.parent), 2)
+            yield CgroupPlace(Path(mounted, inside.parent), 2)
 
 
 @cache
-def _place() -> Place | None:
+def _place() -> CgroupPlace | None:
     """The first place where a group can really be made, found out by making one; once in the life of a process."""
     try:
         found = [*places(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())]
@@ -127,7 +127,7 @@ def _place() -> Place | None:
     return None
 
 
-def _made(place: Place) -> Path | None:
+def _made(place: CgroupPlace) -> Path | None:
     """A new group that nobody else has, or None."""
     path = place.path / f"{PREFIX}{os.getpid()}-{token_hex(4)}"
     try:

@@ -10,7 +10,7 @@ TYPE_CHECKING = False  # typing takes long to load
 if TYPE_CHECKING:
     from typing import Any
 
-    from calipers.sandbox.inside.attend import Keeper
+    from calipers.isolate.inside.attend import Keeper
 
 
 def work(job: dict[str, Any], keeper: Keeper) -> None:

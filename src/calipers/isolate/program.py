@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 from threading import Event
 
 from calipers.errors import InputError, SandboxError
-from calipers.sandbox.launch import launch
-from calipers.sandbox.limits import Cause, Limits, Ran
-from calipers.sandbox.mechanism import Mechanism
-from calipers.sandbox.probing import probe
-from calipers.sandbox.view import view
+from calipers.isolate.launch import launch
+from calipers.isolate.limits import Cause, Limits, Ran
+from calipers.isolate.mechanism import Mechanism
+from calipers.isolate.probing import probe
+from calipers.isolate.view import view
 
 USUAL = Limits()
 TAKEN = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "tmp", "usr"}

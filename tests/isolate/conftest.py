@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from calipers.sandbox import Mechanism
-from calipers.sandbox.mechanism import NAMES
-from calipers.sandbox.probing import attempt
+from calipers.isolate import Mechanism
+from calipers.isolate.mechanism import NAMES
+from calipers.isolate.probing import attempt
 
 
 @pytest.fixture(params=NAMES)

@@ -15,13 +15,13 @@ from threading import Event
 from typing import IO, Any, Literal
 
 from calipers.errors import SandboxError
-from calipers.sandbox.groups import group
-from calipers.sandbox.limits import Cause, Limits
-from calipers.sandbox.mechanism import Mechanism
-from calipers.sandbox.memory import Meter
-from calipers.sandbox.syscalls import call_filter
-from calipers.sandbox.talk import Talk, end
-from calipers.sandbox.view import ENVIRONMENT, Entry, interpreter
+from calipers.isolate.cgroups import group
+from calipers.isolate.limits import Cause, Limits
+from calipers.isolate.mechanism import Mechanism
+from calipers.isolate.memory import Meter
+from calipers.isolate.pipes import Talk, end
+from calipers.isolate.seccomp import call_filter
+from calipers.isolate.view import ENVIRONMENT, Entry, interpreter
 
 Work = Literal["program", "calls"]
 """The file of `inside` that does the job."""
@@ -39,12 +39,12 @@ for group in door:
         pass
     os.close(group)
 files, job = marshal.load(open(control, "rb", closefd=False))
-for name in ("calipers", "calipers.sandbox", "calipers.sandbox.inside"):
+for name in ("calipers", "calipers.isolate", "calipers.isolate.inside"):
     sys.modules[name] = types.ModuleType(name)
 for name, code in files:
     sys.modules[name] = types.ModuleType(name)
     exec(code, sys.modules[name].__dict__)
-sys.modules["calipers.sandbox.inside.first"].main(job, sys.modules[name].work, control, report, proc)
+sys.modules["calipers.isolate.inside.first"].main(job, sys.modules[name].work, control, report, proc)
 """
 
 
@@ -143,7 +143,7 @@ def _files(work: Work) -> list[tuple[str, Any]]:
     names = ["attend", "program", "mounts", "privileges", "first", work]
     return [
         (
-            f"calipers.sandbox.inside.{name}",
+            f"calipers.isolate.inside.{name}",
             compile((here / f"{name}.py").read_bytes(), f"<{name}>", "exec", dont_inherit=True),
         )
         for name in names

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from sandbox.captive import captive, said
+from isolate.captive import captive, said
 
-from calipers.sandbox import Limits
-from calipers.sandbox.groups import PREFIX, Place, group, places
+from calipers.isolate import Limits
+from calipers.isolate.cgroups import PREFIX, CgroupPlace, group, places
 
 V1 = "36 24 0:31 {root} /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory"
 CPU = "35 24 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu"
@@ -32,7 +32,7 @@ OWN, ABOVE = "/sys/fs/cgroup/user.slice/app.slice/one.scope", "/sys/fs/cgroup/us
     ],
 )
 def test_only_in_our_own_group_or_right_above_it(membership, mounts, found):
-    assert [*places(membership, "\n".join(mounts))] == [Place(Path(path), version) for path, version in found]
+    assert [*places(membership, "\n".join(mounts))] == [CgroupPlace(Path(path), version) for path, version in found]
 
 
 @pytest.fixture

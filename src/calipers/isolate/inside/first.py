@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from calipers.sandbox.inside.attend import Keeper
-from calipers.sandbox.inside.mounts import build
-from calipers.sandbox.inside.privileges import give_up
-from calipers.sandbox.inside.program import send
+from calipers.isolate.inside.attend import Keeper
+from calipers.isolate.inside.mounts import build
+from calipers.isolate.inside.privileges import give_up
+from calipers.isolate.inside.program import send
 
 TYPE_CHECKING = False  # typing takes long to load
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from sandbox.captive import captive, said
+from isolate.captive import captive, said
 
 ROOT = Path(__file__).parents[2]
 SECRET = "sk-not-for-models-7c1d9e"

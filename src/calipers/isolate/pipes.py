@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import IO, cast
 
-from calipers.sandbox.limits import Cause
-from calipers.sandbox.memory import children
+from calipers.isolate.limits import Cause
+from calipers.isolate.memory import children
 
 CHUNK = 1 << 16
 MEASURE_EVERY = 0.1  # seconds
@@ -22,7 +22,7 @@ LAST_WORDS = 5.0  # seconds for the kernel to clear away what was killed
 
 
 @dataclass(slots=True)
-class Heard:
+class PipeOutput:
     """What came through a pipe, and whether there was more."""
 
     most: int
@@ -31,7 +31,7 @@ class Heard:
 
 
 @dataclass(slots=True)
-class Said:
+class PipeText:
     """What is still to go through a pipe; ``keep`` leaves it open after the last byte."""
 
     data: memoryview
@@ -43,17 +43,17 @@ class Talk:
 
     def __init__(self, outer: subprocess.Popen[bytes]) -> None:
         self._outer = outer
-        self._pipes: list[tuple[IO[bytes], Heard | Said]] = []
+        self._pipes: list[tuple[IO[bytes], PipeOutput | PipeText]] = []
 
-    def hear(self, pipe: IO[bytes] | None, most: int) -> Heard:
+    def hear(self, pipe: IO[bytes] | None, most: int) -> PipeOutput:
         """Read a pipe to its end, and keep the first ``most`` bytes."""
-        heard = Heard(most)
+        heard = PipeOutput(most)
         self._add(pipe, heard)
         return heard
 
     def say(self, pipe: IO[bytes] | None, data: bytes, *, keep: bool = False) -> None:
         """Write to a pipe, as fast as it is read."""
-        self._add(pipe, Said(memoryview(data), keep))
+        self._add(pipe, PipeText(memoryview(data), keep))
 
     def until(self, deadline: float, too_much: Callable[[], bool], stop: Event | None = None) -> Cause:
         """Serve all pipes until the sandbox has ended; why it was killed from here, or ''.
@@ -73,7 +73,7 @@ class Talk:
                 ready = [key for key, _ in selector.select(wait) if key.fileobj is not ended]
                 for key in ready:
                     self._serve(selector, key)
-                if over and not any(isinstance(key.data, Heard) for key in ready):
+                if over and not any(isinstance(key.data, PipeOutput) for key in ready):
                     return cause
                 over = over or self._outer.poll() is not None
                 if over or (now := time.monotonic()) < measure_at:
@@ -88,7 +88,7 @@ class Talk:
                 if cause:
                     end(self._outer)
 
-    def _add(self, pipe: IO[bytes] | None, role: Heard | Said) -> None:
+    def _add(self, pipe: IO[bytes] | None, role: PipeOutput | PipeText) -> None:
         if pipe is None:
             raise ValueError("a stream of the sandbox is no pipe")
         os.set_blocking(pipe.fileno(), False)
@@ -96,10 +96,10 @@ class Talk:
 
     def _serve(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
         pipe, role = cast(IO[bytes], key.fileobj), key.data  # we register pipes only, never numbers
-        done = _write(key.fd, role) if isinstance(role, Said) else _read(key.fd, role)
+        done = _write(key.fd, role) if isinstance(role, PipeText) else _read(key.fd, role)
         if done:
             selector.unregister(pipe)
-            if isinstance(role, Heard) or not role.keep:
+            if isinstance(role, PipeOutput) or not role.keep:
                 pipe.close()
 
 
@@ -119,11 +119,11 @@ def end(outer: subprocess.Popen[bytes]) -> None:
     outer.wait()
 
 
-def _event(role: Heard | Said) -> int:
-    return selectors.EVENT_WRITE if isinstance(role, Said) else selectors.EVENT_READ
+def _event(role: PipeOutput | PipeText) -> int:
+    return selectors.EVENT_WRITE if isinstance(role, PipeText) else selectors.EVENT_READ
 
 
-def _write(pipe: int, said: Said) -> bool:
+def _write(pipe: int, said: PipeText) -> bool:
     try:
         said.data = said.data[os.write(pipe, said.data[:CHUNK]) :]
     except BlockingIOError:
@@ -133,7 +133,7 @@ def _write(pipe: int, said: Said) -> bool:
     return not said.data
 
 
-def _read(pipe: int, heard: Heard) -> bool:
+def _read(pipe: int, heard: PipeOutput) -> bool:
     try:
         got = os.read(pipe, CHUNK)
     except BlockingIOError:

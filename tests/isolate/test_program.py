@@ -7,11 +7,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sandbox.captive import captive, said
+from isolate.captive import captive, said
 
 from calipers.errors import InputError
-from calipers.sandbox import Limits, Ran, run
-from calipers.sandbox.view import interpreter
+from calipers.isolate import Limits, Ran, run
+from calipers.isolate.view import interpreter
 
 
 @pytest.mark.parametrize(

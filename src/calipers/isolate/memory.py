@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from calipers.sandbox.groups import Group
+from calipers.isolate.cgroups import Cgroup
 
 KB = 1 << 10
 
@@ -24,7 +24,7 @@ class Meter:
     pid: int
     most: int  # bytes
     scratch: Sequence[str]
-    group: Group | None = None
+    group: Cgroup | None = None
 
     def over(self, ready: bool) -> bool:
         """Whether it holds more than it may; its directories are looked at once it is ``ready``, and has its own."""

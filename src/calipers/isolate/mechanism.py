@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Literal
 
-from calipers.sandbox.view import Entry
+from calipers.isolate.view import Entry
 
 Name = Literal["bwrap", "unshare", "none"]
 NOBODY = "65534"
