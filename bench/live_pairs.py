@@ -21,7 +21,7 @@ from bench.live_tasks import row
 from bench.peers.bare_aiohttp import ask, session
 from calipers.jobs.job import Job
 from calipers.jobs.observe import Watcher
-from calipers.jobs.owed import Asker
+from calipers.jobs.perform import Asker
 from calipers.live import Headline
 from calipers.plan import make_plan
 from calipers.run.client import Connection

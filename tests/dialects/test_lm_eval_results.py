@@ -9,7 +9,7 @@ from calipers.dialects.lm_eval_results import Ran, run_results
 from calipers.dialects.lm_eval_scoring import Answered, Way, score_documents
 from calipers.scores.scorers import scorings
 from calipers.tasks.lm_eval.config import task_config
-from calipers.tasks.lm_eval.groups import Group, Leaf
+from calipers.tasks.lm_eval.groups import Leaf, TaskGroup
 from calipers.tasks.lm_eval.yaml import TaskFile
 
 
@@ -33,8 +33,8 @@ def metrics(better):
 def test_groups_in_groups_are_rows_over_all_their_tasks():
     one, first = ran("one", "ab", metric_list=metrics(True), process_docs=processed)
     two, second = ran("two", "aaax", metric_list=metrics(False), metadata={"version": 3})
-    inner = Group("inner", "Inner", [second])
-    outer = Group("outer", "Outer", [first, inner], [{"metric": "exact_match"}], {"version": 1.0})
+    inner = TaskGroup("inner", "Inner", [second])
+    outer = TaskGroup("outer", "Outer", [first, inner], [{"metric": "exact_match"}], {"version": 1.0})
     found = run_results([one, two], [outer], 0, config={"model": "m"})
     assert found["results"]["outer"] == {
         **{"alias": "Outer", "name": "outer", "sample_len": 6, "exact_match,none": (0.5 * 2 + 0.75 * 4) / 6},
@@ -79,13 +79,13 @@ def test_functions_have_no_address():
 def test_directions_that_differ_are_not_the_groups():
     one, first = ran("one", "ab", metric_list=metrics(True))
     two, second = ran("two", "ab", metric_list=metrics(False))
-    found = run_results([one, two], [Group("g", "g", [first, second])], 0)
+    found = run_results([one, two], [TaskGroup("g", "g", [first, second])], 0)
     assert found["higher_is_better"]["g"] == {"exact_match": None}
 
 
 def test_shots_that_differ_are_not_the_groups():
     one, first = ran("one", "a")
     two, second = ran("two", "a", num_fewshot=0)
-    found = run_results([one, two], [Group("g", "g", [first, second])], 0)
+    found = run_results([one, two], [TaskGroup("g", "g", [first, second])], 0)
     assert found["n-shot"] == {"one": 2, "two": 0}
     assert "groups" not in found

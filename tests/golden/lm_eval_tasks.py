@@ -8,8 +8,7 @@ from calipers.tasks.lm_eval.config import task_config
 from calipers.tasks.lm_eval.documents import Splits
 from calipers.tasks.lm_eval.functions import with_functions
 from calipers.tasks.lm_eval.loaded import load_task
-from calipers.tasks.lm_eval.requests import Asking, requests
-from calipers.tasks.lm_eval.selection import effective_limit, selected
+from calipers.tasks.lm_eval.requests import Asking, effective_limit, requests, selected
 from calipers.tasks.lm_eval.template import choices_of, target_of, text_of
 from calipers.tasks.lm_eval.turns import Manner
 from calipers.tasks.lm_eval.yaml import TaskFile, read_task_file

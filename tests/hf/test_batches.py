@@ -3,7 +3,7 @@
 import pytest
 
 from calipers.run.clients.hf_batches import in_batches
-from calipers.run.clients.hf_spans import windows
+from calipers.run.clients.hf_score import windows
 
 
 class OutOfMemoryError(RuntimeError):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from making import rollouts
 
-from calipers.jobs.flips import flips, moved
+from calipers.jobs.rescore import flips, moved
 from calipers.rollouts.record import CODE
 
 

@@ -10,7 +10,7 @@ from calipers.jobs.job import Job
 from calipers.jobs.lm_eval import Wanted, loaded, settings
 from calipers.jobs.lm_eval_judge import scoring
 from calipers.jobs.lm_eval_likelihood import asking, judge_likelihoods, texts
-from calipers.jobs.lm_eval_numbers import sample_lines, score_run
+from calipers.jobs.lm_eval_report import sample_lines, score_run
 from calipers.jobs.lm_eval_suite import suite
 from calipers.run.client import Completion
 from calipers.run.likelihood import Continuation, Rolling, Scored, texts_of, written

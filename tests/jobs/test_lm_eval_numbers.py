@@ -5,7 +5,7 @@ import pytest
 
 from calipers.errors import InputError
 from calipers.jobs.lm_eval import Wanted, loaded
-from calipers.jobs.lm_eval_numbers import responses, sample_lines, score_run
+from calipers.jobs.lm_eval_report import responses, sample_lines, score_run
 
 RUN = Path(__file__).parents[1] / "golden" / "lm_eval" / "e2e" / "gen_repeats"
 

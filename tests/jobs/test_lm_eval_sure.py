@@ -3,7 +3,7 @@ from tasks.lm_eval.given import task
 
 from calipers.dialects.lm_eval_scoring import Way, answered, score_documents
 from calipers.jobs.lm_eval_judge import scoring
-from calipers.jobs.lm_eval_sure import sure
+from calipers.jobs.lm_eval_report import sure
 
 ROLLING = {"output_type": "loglikelihood_rolling", "doc_to_target": "a"}
 LIKELIHOOD = {"output_type": "loglikelihood", "doc_to_target": "a"}

@@ -8,7 +8,7 @@ import pytest
 
 from calipers.answers.plain import WORTH
 from calipers.errors import VerifierError
-from calipers.jobs.quick import QUICK
+from calipers.jobs.judging import QUICK
 from calipers.run.client import Completion
 from calipers.run.verifiers.text import CONTAINS, EXACT_MATCH, REGEX_MATCH
 from calipers.tasks.task import Task

@@ -13,7 +13,7 @@ from calipers.metrics.lm_eval_stderr import ITERATIONS
 from calipers.metrics.lm_eval_task import TaskNumbers, aggregate_group
 from calipers.reports.lm_eval import available, results_object, task_row, without_address
 from calipers.tasks.lm_eval.config import TaskConfig
-from calipers.tasks.lm_eval.groups import Group, Leaf
+from calipers.tasks.lm_eval.groups import Leaf, TaskGroup
 
 LAYOUT: Final = "0.4.13"
 """The release whose layout this is."""
@@ -40,7 +40,7 @@ class Ran:
 
 
 def run_results(
-    ran: Sequence[Ran], groups: Sequence[Group] = (), iterations: int = ITERATIONS, **about: Any
+    ran: Sequence[Ran], groups: Sequence[TaskGroup] = (), iterations: int = ITERATIONS, **about: Any
 ) -> dict[str, Any]:
     """The results object of some tasks and the groups over them; ``about`` are further blocks of it, by name."""
     rows = {}
@@ -91,30 +91,30 @@ def file_name(model: str, time: str, task: str | None = None) -> str:
     return f"{_UNSAFE.sub('__', model)}/{name}"
 
 
-def _rising(groups: Sequence[Any]) -> Iterator[Group]:
+def _rising(groups: Sequence[Any]) -> Iterator[TaskGroup]:
     """Every group, the inner before the outer; one that was met may come again."""
     for one in groups:
-        if isinstance(one, Group):
+        if isinstance(one, TaskGroup):
             yield from _rising(one.members)
             yield one
 
 
-def _every(groups: Sequence[Any]) -> Iterator[Group]:
+def _every(groups: Sequence[Any]) -> Iterator[TaskGroup]:
     for one in groups:
-        if isinstance(one, Group):
+        if isinstance(one, TaskGroup):
             yield one
             yield from _every(one.members)
 
 
-def _tasks(group: Group) -> Iterator[str]:
+def _tasks(group: TaskGroup) -> Iterator[str]:
     for member in group.members:
-        if isinstance(member, Group):
+        if isinstance(member, TaskGroup):
             yield from _tasks(member)
         else:
             yield _name(member)
 
 
-def _name(member: Leaf | Group) -> str:
+def _name(member: Leaf | TaskGroup) -> str:
     return member.name
 
 

@@ -33,7 +33,7 @@ from calipers.scores.entries import GENERATION
 from calipers.tasks.lm_eval.class_tasks import load_class
 from calipers.tasks.lm_eval.config import TaskConfig
 from calipers.tasks.lm_eval.functions import rewind
-from calipers.tasks.lm_eval.groups import Group, Leaf, Node, Tasks, installed, leaves
+from calipers.tasks.lm_eval.groups import Leaf, Node, TaskGroup, Tasks, installed, leaves
 from calipers.tasks.lm_eval.groups import is_task_file as is_task
 from calipers.tasks.lm_eval.loaded import LoadedTask, load_task, trusted
 from calipers.tasks.lm_eval.seeds import LOAD_SEEDS, Seeds, seeded
@@ -224,9 +224,9 @@ def shots(config: TaskConfig, asked: int | None) -> int:
     return config.num_fewshot or 0 if asked is None or config.num_fewshot == 0 else asked
 
 
-def groups(nodes: Sequence[Node]) -> list[Group]:
+def groups(nodes: Sequence[Node]) -> list[TaskGroup]:
     """Every group, the outer before the inner."""
-    return [one for node in nodes if isinstance(node, Group) for one in (node, *groups(node.members))]
+    return [one for node in nodes if isinstance(node, TaskGroup) for one in (node, *groups(node.members))]
 
 
 def checked(asked: str, wanted: Wanted) -> list[str]:

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,25 +21,26 @@ import msgspec
 from calipers.errors import CalipersError, ClientError, InputError, LogError, SandboxError
 from calipers.jobs import papers
 from calipers.jobs.job import Job
-from calipers.jobs.last_words import last_words
 from calipers.jobs.limit import first
 from calipers.jobs.observe import Screen, Watcher
-from calipers.jobs.owed import Asker, begun, owed, past_of
 from calipers.live import Headline, Until
 from calipers.pipeline import score_plan
 from calipers.plan import Plan, make_plan
 from calipers.readers.run_stop import RunStop
 from calipers.reports.result import Result
 from calipers.reports.safe import safe_json
+from calipers.rollouts.record import FIRST_GAP, OUTCOMES
 from calipers.rollouts.stop import Stop
-from calipers.run.client import Client, Connection
+from calipers.run.client import Client, Connection, Request
 from calipers.run.endpoint import endpoint
 from calipers.run.folder import Folder
+from calipers.run.history import Past
 from calipers.run.likelihood import NONE_HERE
-from calipers.run.loop import Limits, Loop, Status
+from calipers.run.loop import MOST_ERRORS, Limits, Loop, Status
 from calipers.run.models import connect
-from calipers.run.order import shuffled
+from calipers.run.order import sample_seed, shuffled
 from calipers.run.resume import find_folder
+from calipers.run.rollout import Owed
 from calipers.run.secrets import Secrets
 from calipers.run.start import conduct
 from calipers.run.verifiers.find import NamedVerifier, judge_of, opened
@@ -48,7 +49,109 @@ from calipers.tasks.task import Suite, Task
 
 if TYPE_CHECKING:
     from calipers.jobs.lm_eval import Loaded
-    from calipers.jobs.lm_eval_report import Part
+    from calipers.jobs.lm_eval_report import TaskPart
+
+
+MOST_FAILURES = 3
+
+
+def last_words(status: Status, job: Job, folder: Path, speakers: Sequence[object]) -> Iterator[str]:
+    """Everything to be said of a run that is over; the speakers are its client and its verifiers."""
+    yield from _notes(speakers)
+    yield from _failures(status)
+    yield from _remedies(status, job, folder)
+    yield from _advice(job)
+
+
+def _failures(status: Status) -> Iterator[str]:
+    """What went wrong most often, in its own words."""
+    told = status.errors.most_common(MOST_FAILURES)
+    for (outcome, said), count in told:
+        yield f"{count} {outcome}: {said}"
+    others = status.errors.total() - sum(count for _, count in told)
+    if others:
+        least = "at least " if len(status.errors) >= MOST_ERRORS else ""
+        yield f"and {least}{others} more, each with its error in the log"
+
+
+def _remedies(status: Status, job: Job, folder: Path) -> Iterator[str]:
+    """What to do about gaps: the same command leaves them, and an answer that only lacks a judge is paid for."""
+    if status.outcomes["client_failed"] and not job.model.startswith("replay/"):
+        yield "client_failed stays as it is when the same command goes on; --retry-failed asks again"
+    if job.lm_eval is None and any(status.outcomes[word] for word in ("judge_failed", "verifier_failed")):
+        yield f"answers without a verdict are kept: calipers rescore {folder} judges them again, without the model"
+
+
+def _notes(speakers: Sequence[object]) -> Iterator[str]:
+    """What client and verifiers have to say when all is over, such as that a server accepts no seed."""
+    for speaker in speakers:
+        yield from getattr(speaker, "notes", ())
+
+
+def _advice(job: Job) -> Iterator[str]:
+    if job.samples > 1 and job.temperature == 0:
+        yield (
+            f"{job.samples} samples at temperature 0 are mostly one answer repeated, "
+            "and pass@k then says little more than pass@1; set --temperature, or take one sample"
+        )
+
+
+GAPS = frozenset(OUTCOMES[FIRST_GAP:])
+
+History = Mapping[tuple[str, int], Past]
+
+
+class Asker:
+    """Turns what is owed into a request."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def __call__(self, owed: Owed) -> Request:
+        """The request for a rollout."""
+        job, task = self._job, owed.task
+        prompt = task.prompt
+        return Request(
+            task.id,
+            owed.sample,
+            job.user_template.replace("{prompt}", prompt) if isinstance(prompt, str) else prompt,
+            job.system_prompt,
+            job.max_tokens,
+            job.temperature,
+            job.stop,
+            sample_seed(job.seed, task.id, owed.sample),
+            job.gen_kwargs,
+        )
+
+
+def owed(order: Sequence[Task], history: History, job: Job) -> Iterator[Owed]:
+    """What is still to be made: all that is not in the log, and the gaps in it if they are to be tried again."""
+    for position, task in enumerate(order):
+        for sample in range(job.samples):
+            past = history.get((task.id, sample))
+            if past is None:
+                yield Owed(position, task, sample)
+            elif job.retry_failed and past.outcome in GAPS:
+                yield Owed(position, task, sample, past.attempt + 1)
+
+
+def begun(order: Sequence[Task], history: History, samples: int) -> int:
+    """How many tasks of the planned order earlier starts had begun, up to the last one whose last sample they made."""
+    last = samples - 1
+    return max((place + 1 for place, task in enumerate(order) if (task.id, last) in history), default=0)
+
+
+def past_of(history: History, order: Sequence[Task], job: Job, watcher: Watcher) -> Status:
+    """Where a run that goes on stands before it does."""
+    status = Status(planned=len(order) * job.samples)
+    for position, task in enumerate(order) if history else ():
+        for sample in range(job.samples):
+            past = history.get((task.id, sample))
+            if past is not None and not (job.retry_failed and past.outcome in GAPS):
+                status.outcomes[past.outcome] += 1
+                watcher.settled(position, sample, past.outcome, past.reward)
+    return status
+
 
 RUNS = Path("runs")
 
@@ -64,7 +167,7 @@ class Report:
     stopped: str  # why it ended before everything was done; "" when it did not
     by_rule: bool  # it was --until that ended it
     notes: tuple[str, ...]
-    part: Part | None = None  # what a task of lm-evaluation-harness comes to in its own terms
+    part: TaskPart | None = None  # what a task of lm-evaluation-harness comes to in its own terms
 
     @property
     def complete(self) -> bool:
@@ -225,7 +328,7 @@ def together(reports: Sequence[Report]) -> list[Result]:
     ]
 
 
-def _part(job: Job, folder: Path, tasks: Loaded | None) -> tuple[Part | None, list[str]]:
+def _part(job: Job, folder: Path, tasks: Loaded | None) -> tuple[TaskPart | None, list[str]]:
     """A run in lm-evaluation-harness' terms where it is of one of its tasks; and a note where it has no numbers."""
     if job.lm_eval is None:
         return None, []
@@ -237,7 +340,7 @@ def _part(job: Job, folder: Path, tasks: Loaded | None) -> tuple[Part | None, li
         return None, [f"lm-evaluation-harness' own numbers: {error}"]
 
 
-def _keep_documents(part: Part | None, folder: Folder) -> None:
+def _keep_documents(part: TaskPart | None, folder: Folder) -> None:
     """Write what each document of one of lm-evaluation-harness' tasks keeps for its numbers."""
     if part is not None and not part.job.predict_only:
         from calipers.analyses.compare.values import DOCUMENTS
@@ -246,7 +349,7 @@ def _keep_documents(part: Part | None, folder: Folder) -> None:
         folder.write(DOCUMENTS, documents(part, folder.path))
 
 
-def _with_parts(result: Result, parts: Sequence[Part | None]) -> Result:
+def _with_parts(result: Result, parts: Sequence[TaskPart | None]) -> Result:
     """A result with every number that lm-evaluation-harness' table of these runs has."""
     held = [part for part in parts if part is not None]
     if not held:

@@ -16,30 +16,34 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from calipers.answers.find import find_filter
 from calipers.errors import Incomplete, InputError
 from calipers.jobs import papers
 from calipers.jobs.beside import Beside, whole_or_nothing
-from calipers.jobs.both import Both, tables
-from calipers.jobs.flips import flips, moved
-from calipers.jobs.imported import Imported
 from calipers.jobs.job import Job
-from calipers.jobs.judging import Judge
-from calipers.jobs.stored import Wanted, batches, open_stored
-from calipers.pipeline import score_rollouts
+from calipers.jobs.judging import BatchJudge, Judged
+from calipers.jobs.stored import NOTHING_CAME, Batch, Stored, Wanted, batches, open_stored
+from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.pipeline import read, score_rollouts
 from calipers.plan import Plan, make_plan
 from calipers.readers.files import STDIN, Source
+from calipers.readers.gather import BadRow, Gather
 from calipers.readers.read import uncollected
 from calipers.readers.run_folder import Held
 from calipers.readers.run_plan import LOG, PLAN, RunPlan, is_run, read_plan
 from calipers.readers.run_stop import RESULT, STOPPED, RunStop, read_stop
-from calipers.reports.flips import Rescored
-from calipers.rollouts.column import Ints
-from calipers.rollouts.table import Rollouts
+from calipers.reports.figures import counted
+from calipers.reports.flips import Flip, Rescored
+from calipers.rollouts.column import Bools, Column, Ints
+from calipers.rollouts.ledger import contributed
+from calipers.rollouts.part import Part, Places
+from calipers.rollouts.record import CODE, FIRST_GAP, GROUP, MISSING, OUTCOMES, SCORED
+from calipers.rollouts.table import Rollouts, assemble
 from calipers.run.again import Bench
 from calipers.run.blame import Blame
 from calipers.run.log import scrubbed
@@ -47,6 +51,185 @@ from calipers.run.secrets import Secrets
 from calipers.tasks.jsonl import NotThere
 from calipers.tasks.store import load_suite
 from calipers.tasks.task import Suite, Task
+
+_CODES: Final = "\0codes"  # a column that no file can have
+_ANSWER: Final = "\0answer"
+
+
+class OldAndNewRewards:
+    """The rewards of rollouts before and after; what either contributes is given, all else is a gap."""
+
+    def __init__(self, path: str, name: str, wanted: Wanted, labels: Collection[str]) -> None:
+        self._places, self._name, self._wanted, self._labels = Places(path), name, wanted, labels
+        self._gather = Gather()
+        self._codes: list[int] = []  # of each row whether it was judged, its old outcome, its new one, a byte each
+        self._votes = "answer" in labels
+
+    def add(self, batch: Batch, judged: Judged, worths: Sequence[float | None]) -> None:
+        """Take in a batch and what was judged."""
+        gather, rows = self._gather, batch.rows
+        first, last = batch.numbers[0], batch.numbers[-1]
+        for number, row in zip(batch.numbers, rows, strict=True):
+            if row.reward is None and row.outcome == "scored" and not any((row.rewards or {}).values()):
+                self._check_rewarded(number, row)
+        self._places.add(gather.rows, first if last - first + 1 == len(rows) else np.array(batch.numbers))
+        gather.tasks([row.task for row in rows])
+        gather.whole("sample", [row.sample for row in rows])
+        gather.whole("attempt", [row.attempt for row in rows])
+        gather.numbers("reward", "reward", [row.reward for row in rows])
+        for key in {key for row in rows if row.rewards for key in row.rewards} - {self._name}:
+            gather.numbers("reward", key, [(row.rewards or {}).get(key) for row in rows])
+        gather.numbers("reward", self._name, worths)
+        for key in GROUP:
+            names = [getattr(row, key) for row in rows]
+            if set(names) != {None}:
+                gather.labels(key, names)
+        for label, raws in self._wanted.labels(rows):
+            gather.labels(label, raws)
+        if self._votes:
+            answers = [None if answer is None else msgspec.json.encode(answer) for answer in judged.answers]
+            gather.labels(f"raw:{_ANSWER}", answers)
+        columns = zip(rows, judged.outcomes, judged.seen, strict=True)
+        self._codes += [seen << 16 | _old_code(row) << 8 | CODE[now] for row, now, seen in columns]
+        gather.rows += len(rows)
+
+    def _check_rewarded(self, line: int, row: Any) -> None:
+        if all(reward is None for reward in (row.rewards or {}).values()):
+            right = "expected a number in reward or rewards, or another outcome"
+            raise InputError.at(f"{self._places.path}:{line}", "outcome is 'scored' but there is no reward", right)
+
+    @property
+    def judged(self) -> int:
+        """How many rows there was anything to judge in."""
+        return sum(code >> 16 for code in self._codes)
+
+    def finish(self) -> Part:
+        """Everything gathered."""
+        try:
+            part = self._gather.finish(self._places, [*self._labels, *([_ANSWER] if self._votes else [])])
+        except BadRow as error:
+            row, wrong, right = error.args
+            raise InputError.at(self._places.of(row), wrong, right) from None
+        codes = np.array(self._codes, dtype=np.int64)
+        was = codes >> 8 & 255
+        own = (was < FIRST_GAP) & (was != SCORED)
+        rewards = {}
+        for key, column in part.rewards.items():
+            given = column.given & ((was < FIRST_GAP) | (key == self._name))
+            nothing = own & ~given if key == "reward" else np.zeros(len(own), dtype=bool)
+            rewards[key] = Column(np.where(given, column.values, 0.0), given | nothing)
+        any_given = np.logical_or.reduce([column.given for column in rewards.values()])
+        outcome = np.where(any_given, SCORED, np.where(was < FIRST_GAP, MISSING, was)).astype(np.uint8)
+        return replace(part, rewards=rewards, outcome=outcome, columns={_CODES: Column.of(codes)})
+
+
+def tables(part: Part) -> tuple[Rollouts, Rollouts, Ints]:
+    """The rollouts with the old answers, with the new ones, and the codes of what became of each, [R]."""
+    table = assemble([part])
+    codes = table.columns.pop(_CODES).values.astype(np.int64)
+    answer = table.labels.pop(_ANSWER, None)
+    after = table if answer is None else replace(table, labels={**table.labels, "answer": answer})
+    return table, after, codes
+
+
+def _old_code(row: Any) -> int:
+    if row.outcome is not None:
+        return CODE[row.outcome]
+    return MISSING if row.reward is None and not row.rewards else SCORED
+
+
+NAMED = 1000  # rollouts of a kind that are named at all
+
+
+def flips(table: Rollouts, old: str | None, new: str) -> list[Flip]:
+    """Where every rollout went from one reward to the other; the kinds add up to all of them."""
+    before = contributed(table, old) if old else Column.gaps(len(table))
+    after = contributed(table, new)
+    one, two = before.given & (before.values >= PASS_THRESHOLD), after.given & (after.values >= PASS_THRESHOLD)
+    both = before.given & after.given
+    same = (both & (before.values == after.values)) | ~(before.given | after.given)
+    kinds: dict[str, Bools] = {
+        "pass to fail": both & one & ~two,
+        "fail to pass": both & ~one & two,
+        "other reward": both & (one == two) & ~same,
+        "number to gap": before.given & ~after.given,
+        "gap to number": ~before.given & after.given,
+    }
+    found = [_flip(what, table, rows) for what, rows in kinds.items()]
+    return [*found, Flip("the same", int(same.sum()), ())]
+
+
+def moved(before: Ints, after: Ints) -> Mapping[str, tuple[int, int]]:
+    """How many rollouts had each outcome, and have, by codes of the ledger, [R] each."""
+    counts = [np.bincount(codes, minlength=len(OUTCOMES)).tolist() for codes in (before, after)]
+    return {word: (one, two) for word, one, two in zip(OUTCOMES, *counts, strict=True) if one or two}
+
+
+def _flip(what: str, table: Rollouts, rows: Bools) -> Flip:
+    places = np.flatnonzero(rows)
+    which = [(table.tasks[int(table.task[row])], int(table.sample[row])) for row in places[:NAMED]]
+    return Flip(what, len(places), which)
+
+
+class Imported:
+    """A reward for each (task, sample) that the file has; a rollout it does not have is `missing`."""
+
+    def __init__(self, path: str, rewards: Mapping[tuple[str, int], float]) -> None:
+        self._path, self._rewards = path, rewards
+        self._used: set[tuple[str, int]] = set()
+        self._empty: set[tuple[str, int]] = set()  # scores of rollouts that have no completion to score
+        self._without = 0
+
+    @classmethod
+    def read(cls, path: str, columns: Mapping[str, str]) -> Imported:
+        """The rewards of a file of rollouts, in any format there is; ``columns`` is what it calls its keys."""
+        table = read(path, columns=columns)
+        if len(table.keys) > 1:
+            raise InputError.at(path, f"has {len(table.keys)} groups (agent, model, dataset)", "expected one")
+        if "reward" not in table.rewards and len(table.rewards) != 1:
+            known = ", ".join(table.rewards) or "none"
+            raise InputError.at(path, f"no reward (there is {known})", "name it: --columns reward=KEY")
+        given = table.rewards.get("reward") or next(iter(table.rewards.values()))
+        odd = np.flatnonzero(given.given & ~np.isfinite(given.values))
+        if len(odd):
+            task = table.tasks[int(table.task[odd[0]])]
+            raise InputError.at(path, f"the reward of task {task!r} is no finite number", "expected one, or none")
+        keys = zip((table.tasks[task] for task in table.task.tolist()), table.sample.tolist(), strict=True)
+        rows = zip(keys, given.values.tolist(), given.given.tolist(), strict=True)
+        return cls(path, {key: value for key, value, there in rows if there})
+
+    def __call__(self, rows: Sequence[Stored]) -> Judged:
+        """The rewards of some stored rollouts."""
+        found = Judged(
+            [None] * len(rows), [row.outcome or "missing" for row in rows], [None] * len(rows), [False] * len(rows)
+        )
+        for place, row in enumerate(rows):
+            key = str(row.task), row.sample
+            reward = self._rewards.get(key)
+            if row.outcome in NOTHING_CAME:
+                if reward is not None:
+                    self._empty.add(key)
+                continue
+            if reward is None:
+                self._without += 1
+                found.outcomes[place] = "missing"
+                continue
+            self._used.add(key)
+            found.rewards[place], found.outcomes[place], found.seen[place] = reward, "scored", True
+        return found
+
+    def notes(self) -> list[str]:
+        """What matched nothing, on either side."""
+        strange = len(self._rewards.keys() - self._used - self._empty)
+        said = []
+        if self._without:
+            said.append(f"{counted(self._without, 'rollout')} without a score in it: a gap each")
+        if strange:
+            said.append(f"{counted(strange, 'score')} for no rollout of the run: not used")
+        if self._empty:
+            said.append(f"{counted(len(self._empty), 'score')} for rollouts that brought no completion: not used")
+        return [f"{self._path}: {one}" for one in said]
+
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
@@ -151,11 +334,15 @@ def _scoring(asked: Rescoring, recorded: _Recorded) -> Plan:
 
 
 def _rewritten(
-    source: Source, judge: Judge | Imported, asked: Rescoring, labels: Collection[str], write: Callable[[bytes], None]
+    source: Source,
+    judge: BatchJudge | Imported,
+    asked: Rescoring,
+    labels: Collection[str],
+    write: Callable[[bytes], None],
 ) -> tuple[Rollouts, Rollouts, Ints]:
     """Write every line with its new reward; the rollouts before and after, and what became of each, [R]."""
     wanted, beside = Wanted(asked.called, labels), Beside(asked.called)
-    both = Both(source.path, asked.called, wanted, labels)
+    both = OldAndNewRewards(source.path, asked.called, wanted, labels)
     for batch in batches(source, wanted):
         judged = judge(batch.rows)
         worths = judged.worths()
@@ -178,9 +365,9 @@ def _rewritten(
     return tables(part)
 
 
-def _nothing_judged(asked: Rescoring, judge: Judge | Imported, secrets: Secrets) -> Incomplete:
+def _nothing_judged(asked: Rescoring, judge: BatchJudge | Imported, secrets: Secrets) -> Incomplete:
     """The error for a run of which no completion could be judged: there is no new number to show, or to keep."""
-    why = "; ".join(map(secrets.scrub, judge.reasons() if isinstance(judge, Judge) else judge.notes()))
+    why = "; ".join(map(secrets.scrub, judge.reasons() if isinstance(judge, BatchJudge) else judge.notes()))
     return Incomplete(f"{asked.run}: nothing came to a verdict, and nothing is written: {why or 'no reason given'}")
 
 
@@ -236,13 +423,13 @@ def _recorded(run: str) -> _Recorded:
     return _Recorded(values.get("benchmark"), tasks, metrics, dialect, values.get("lm_eval"))
 
 
-def _judge(asked: Rescoring, recorded: _Recorded, bench: Bench) -> tuple[Judge | Imported, list[str]]:
+def _judge(asked: Rescoring, recorded: _Recorded, bench: Bench) -> tuple[BatchJudge | Imported, list[str]]:
     if asked.scores is not None:
         return Imported.read(asked.scores, asked.columns), []
     chain = [find_filter(one) for one in asked.filters]
     suite, notes = _suite(asked, recorded)
     tasks: dict[str, Task] = {task.id: task for task in suite.tasks}
-    return Judge(tasks, chain, bench, asked.verifier, asked.params), notes
+    return BatchJudge(tasks, chain, bench, asked.verifier, asked.params), notes
 
 
 def _suite(asked: Rescoring, recorded: _Recorded) -> tuple[Suite, list[str]]:

@@ -11,7 +11,7 @@ from calipers.dialects.lm_eval_scoring import Scored, TaskScores
 from calipers.scores.entries import Entry
 from calipers.scores.scorers import Scoring
 from calipers.tasks.lm_eval.config import TaskConfig
-from calipers.tasks.lm_eval.groups import Group, Leaf
+from calipers.tasks.lm_eval.groups import Leaf, TaskGroup
 from calipers.tasks.lm_eval.yaml import TaskFile
 
 Values = Mapping[str, Sequence[float]]
@@ -40,12 +40,14 @@ def ran(
     return Ran(TaskConfig(task=name, **fields), "inline", found, documents, asked)
 
 
-def group(name: str, *members: Any, entries: Sequence[Mapping[str, Any]] = ACC) -> Group:
+def group(name: str, *members: Any, entries: Sequence[Mapping[str, Any]] = ACC) -> TaskGroup:
     """A group of tasks, by name, and of groups."""
-    held = [one if isinstance(one, Group) else Leaf(one, TaskFile(None, {}), TaskConfig(task=one)) for one in members]
-    return Group(name, name, held, entries)
+    held = [
+        one if isinstance(one, TaskGroup) else Leaf(one, TaskFile(None, {}), TaskConfig(task=one)) for one in members
+    ]
+    return TaskGroup(name, name, held, entries)
 
 
-def results(tasks: Sequence[Ran], groups: Sequence[Group] = (), iterations: int = 0) -> dict[str, Any]:
+def results(tasks: Sequence[Ran], groups: Sequence[TaskGroup] = (), iterations: int = 0) -> dict[str, Any]:
     """The results object of them."""
     return run_results(tasks, groups, iterations)

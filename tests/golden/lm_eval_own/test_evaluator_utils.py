@@ -11,7 +11,7 @@ from golden.lm_eval_own.ported import ported
 from calipers.metrics.lm_eval_task import aggregate_task
 from calipers.reports.lm_eval import available
 from calipers.reports.lm_eval_table import table
-from calipers.tasks.lm_eval.selection import effective_limit
+from calipers.tasks.lm_eval.requests import effective_limit
 
 FILE = "test_evaluator_utils.py"
 SIZE = "TestGetSampleSize::test_limit_"

@@ -7,8 +7,7 @@ from golden.lm_eval_own.ported import ported
 from tasks.lm_eval.given import config, task
 
 from calipers.errors import InputError
-from calipers.tasks.lm_eval.fewshot import joined, turns, written
-from calipers.tasks.lm_eval.requests import Asking, requests
+from calipers.tasks.lm_eval.requests import Asking, joined, requests, turns, written
 from calipers.tasks.lm_eval.turns import PLAIN, Manner, Turn, prompt
 
 FILE = "test_fewshot_context.py"

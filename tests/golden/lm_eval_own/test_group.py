@@ -9,7 +9,7 @@ from golden.lm_eval_own.ported import ported
 from calipers.errors import InputError
 from calipers.jobs.lm_eval import groups
 from calipers.metrics.lm_eval_task import aggregate_group, leaves
-from calipers.tasks.lm_eval.groups import Group, Tasks
+from calipers.tasks.lm_eval.groups import TaskGroup, Tasks
 
 FOUND = {
     "task_a": {
@@ -209,7 +209,7 @@ def group(tmp_path, text):
     (tmp_path / "one.yaml").write_text("task: one\ndataset_path: json\ntest_split: test\n")
     (tmp_path / "group.yaml").write_text(f"{text}\ntask: [one]\n")
     [found] = Tasks([tmp_path]).find(str(tmp_path / "group.yaml"))
-    assert isinstance(found, Group)
+    assert isinstance(found, TaskGroup)
     return found
 
 

@@ -8,8 +8,7 @@ from golden.lm_eval_own.ported import ported
 
 from calipers.errors import InputError
 from calipers.tasks.lm_eval.functions import with_functions
-from calipers.tasks.lm_eval.groups import Group, Leaf, Tasks, leaves
-from calipers.tasks.lm_eval.heads import heads
+from calipers.tasks.lm_eval.groups import Leaf, TaskGroup, Tasks, heads, leaves
 from calipers.tasks.lm_eval.yaml import Function, read_task_file
 
 FILE = "test_task_manager.py"
@@ -279,7 +278,7 @@ def test_what_a_group_adds_up(tmp_path, text, expected):
 @ported(FILE, "name", {f"{BUILT}group_alias_preserved": [("include_group",)]})
 def test_a_group_without_an_alias_goes_by_its_name(tmp_path, name):
     [found] = Tasks([folder(tmp_path, FILES)]).find(name)
-    assert isinstance(found, Group)
+    assert isinstance(found, TaskGroup)
     assert found.alias == name
 
 

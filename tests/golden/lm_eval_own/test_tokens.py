@@ -12,7 +12,7 @@ from calipers.errors import ClientError
 from calipers.run.client import Request
 from calipers.run.clients.hf_checkpoint import Checkpoint
 from calipers.run.clients.hf_generate import _prompted
-from calipers.run.clients.hf_spans import spans
+from calipers.run.clients.hf_score import spans
 from calipers.run.likelihood import Continuation, Rolling
 
 BOS, FIRST = "<s>", 0

@@ -9,8 +9,8 @@ from calipers.errors import InputError
 from calipers.jobs.asked import gen_kwargs
 from calipers.metrics.lm_eval_stderr import stderr
 from calipers.metrics.lm_eval_task import aggregate_group
-from calipers.run.clients.hf_spans import windows
-from calipers.tasks.lm_eval.fewshot import joined
+from calipers.run.clients.hf_score import windows
+from calipers.tasks.lm_eval.requests import joined
 
 
 def run(first, last):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from calipers.run.clients.deadlines import Deadlines
+from calipers.run.clients.openai import Deadlines
 
 
 async def call(deadlines, work):

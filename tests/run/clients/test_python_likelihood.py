@@ -5,7 +5,7 @@ from run.clients.asking import request
 
 from calipers.errors import ClientError
 from calipers.run.client import Connection
-from calipers.run.clients.python_likelihood import OwnScorer
+from calipers.run.clients.python import OwnScorer
 from calipers.run.likelihood import Continuation, LikelihoodModel, Rolling, Scored
 from calipers.run.models import connect
 from calipers.run.secrets import Secrets

@@ -3,7 +3,7 @@
 import pytest
 
 from calipers.run.client import Completion
-from calipers.run.clients.stops import cut, fewer
+from calipers.run.clients.openai import cut, fewer
 
 
 @pytest.mark.parametrize(

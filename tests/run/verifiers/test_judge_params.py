@@ -9,7 +9,7 @@ from run.verifiers.judging import task
 
 from calipers.errors import InputError
 from calipers.run.client import Price
-from calipers.run.verifiers.judge_params import settings, spec_of
+from calipers.run.verifiers.judge import settings, spec_of
 from calipers.run.verifiers.judge_prompt import fill, shown
 from calipers.run.verifiers.judge_reply import Labels, Range
 

@@ -14,7 +14,7 @@ from calipers.cli import commands
 from calipers.errors import InputError
 from calipers.jobs.lm_eval import Wanted, load
 from calipers.scores.scorers import scorings
-from calipers.tasks.lm_eval.groups import Group, Tasks, leaves
+from calipers.tasks.lm_eval.groups import TaskGroup, Tasks, leaves
 from calipers.tasks.lm_eval.loaded import load_task, trusted
 from calipers.tasks.lm_eval.requests import requests
 from calipers.tasks.lm_eval.yaml import read_task_file
@@ -109,7 +109,7 @@ def test_a_task_of_log_likelihoods_is_loaded_and_its_requests_are_made(home, cas
 
 def test_a_group_of_such_tasks():
     [group] = found("group_choices")
-    assert isinstance(group, Group)
+    assert isinstance(group, TaskGroup)
     assert [leaf.name for leaf in leaves([group])] == ["corpus_choice_static", "corpus_choice_jinja"]
 
 

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from calipers.errors import InputError, UnknownName
-from calipers.tasks.lm_eval.groups import Group, Leaf, Tasks, installed, is_task_file, leaves
-from calipers.tasks.lm_eval.heads import head_of, heads
+from calipers.tasks.lm_eval.groups import Leaf, TaskGroup, Tasks, head_of, heads, installed, is_task_file, leaves
 
 BASE = "dataset_path: json\ntest_split: test\ndoc_to_text: q\ndoc_to_target: a\n"
 
@@ -80,13 +79,13 @@ def test_a_name_a_tag_a_pattern_and_a_file(home):
 
 def test_overrides_of_a_group_reach_its_members_and_theirs_win(home):
     [outer] = Tasks([home]).find("outer")
-    assert isinstance(outer, Group)
+    assert isinstance(outer, TaskGroup)
     assert (outer.alias, outer.metadata, list(outer.aggregate_metric_list)) == (
         "Outer",
         {"version": 1},
         [{"metric": "exact_match"}],
     )
-    assert [type(member) for member in outer.members] == [Leaf, Group, Leaf]
+    assert [type(member) for member in outer.members] == [Leaf, TaskGroup, Leaf]
     assert shots([outer]) == {"a": 3, "b": 3, "c": 5}
     assert shots(Tasks([home]).find("inner")) == {"b": 1}
 

@@ -5,7 +5,7 @@ import pytest
 from waiting import PATIENCE
 
 from calipers.errors import InputError
-from calipers.tasks.lm_eval import jinja, room
+from calipers.tasks.lm_eval import jinja
 from calipers.tasks.lm_eval.jinja import compiled, render
 
 GROW = "{{% set ns = namespace(x={start}) %}}{{% for i in range(60) %}}{step}{{% endfor %}}{{{{ ns.x|length }}}}"
@@ -80,7 +80,7 @@ def test_a_template_does_what_jinja_does(template, expected):
 )
 def test_a_template_that_makes_too_much_is_refused(monkeypatch, template):
     monkeypatch.setattr(jinja, "SECONDS", PATIENCE)  # of size, however long a busy machine takes
-    monkeypatch.setattr(room, "LONGEST", 1 << 18)  # less than there is, so that it is soon reached
+    monkeypatch.setattr(jinja, "LONGEST", 1 << 18)  # less than there is, so that it is soon reached
     with pytest.raises(InputError, match=r"^f\.yaml:3: doc_to_text: the template fails: it(s format asks| makes) "):
         render(template, {}, "f.yaml:3: doc_to_text")
 
@@ -131,7 +131,7 @@ KEEP = "{{% set ns = namespace(x=[], t='ab' * 40000) %}}{{% for i in range(99999
 )
 def test_all_that_a_template_makes_is_bounded_together(monkeypatch, template):
     """Each value is small, and there is no end to them: they are kept, so that nothing is freed meanwhile."""
-    monkeypatch.setattr(room, "TOTAL", 8 << 20)
+    monkeypatch.setattr(jinja, "TOTAL", 8 << 20)
     monkeypatch.setattr(jinja, "SECONDS", PATIENCE)
     compiled(template)
     tracemalloc.start()

@@ -1,7 +1,7 @@
 import pytest
 
 from calipers.errors import InputError
-from calipers.tasks.lm_eval.selection import selected
+from calipers.tasks.lm_eval.requests import selected
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf")])

@@ -1,25 +1,120 @@
-"""``hf/PATH``: a transformers causal model in this process, which writes and says how likely texts are."""
+"""Models of Hugging Face in this process: loaded once, asked in batches, let go when idle."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
+from threading import Lock
+from typing import Generic, TypeVar
 
 from calipers.errors import ClientError, InputError
 from calipers.run.client import Completion, Connection, Request
 from calipers.run.clients.failure import cleaned
-from calipers.run.clients.hf_checkpoint import Checkpoint
-from calipers.run.clients.hf_gather import Gathering
+from calipers.run.clients.hf_checkpoint import Checkpoint, load
 from calipers.run.clients.hf_generate import Bounds, completions
-from calipers.run.clients.hf_idle import Stamp, leave, take
 from calipers.run.clients.hf_score import Texts, scores
 from calipers.run.clients.hf_template import Template
 from calipers.run.clients.hf_trunks import Trunks
 from calipers.run.likelihood import Scored
+
+Asked = TypeVar("Asked")
+Given = TypeVar("Given")
+Work = Callable[[Sequence[Asked]], Sequence[Given | Exception]]
+"""Answers to some calls, in their order; an exception among them is raised to its caller."""
+
+LINGER = 0.005  # seconds without another arrival after which a batch is taken to be whole
+
+
+class Gathering(Generic[Asked, Given]):
+    """A queue before one thread. What arrives while the thread is busy goes in together when it is free.
+
+    Workers that were answered together come back together, but not in the same instant: each has its
+    answer judged and logged first. So a batch waits as long as there are still some arriving.
+    """
+
+    def __init__(self, thread: Executor, work: Work[Asked, Given]) -> None:
+        self._thread, self._work = thread, work
+        self._waiting: list[tuple[Asked, asyncio.Future[Given]]] = []
+        self._draining: asyncio.Task[None] | None = None
+
+    async def ask(self, one: Asked) -> Given:
+        """The answer to one call."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Given] = loop.create_future()
+        self._waiting.append((one, answer))
+        if self._draining is None:
+            self._draining = loop.create_task(self._drain())
+        return await answer
+
+    async def _drain(self) -> None:
+        try:
+            while self._waiting:
+                await self._arrivals()
+                batch, self._waiting = self._waiting, []
+                await self._answer([(one, answer) for one, answer in batch if not answer.done()])
+        finally:
+            self._draining = None
+
+    async def _arrivals(self) -> None:
+        """Wait until nobody has come for a while."""
+        seen = 0
+        while len(self._waiting) > seen:
+            seen = len(self._waiting)
+            await asyncio.sleep(LINGER)
+
+    async def _answer(self, batch: Sequence[tuple[Asked, asyncio.Future[Given]]]) -> None:
+        asked = [one for one, _ in batch]
+        ends: Sequence[Given | Exception]
+        try:
+            ends = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, asked)
+        except Exception as error:  # a bug of ours: every caller shall see it, none shall wait for ever
+            ends = [error] * len(batch)
+        for end, (_, answer) in zip(ends, batch, strict=True):
+            if answer.done():
+                continue  # its caller has gone
+            if isinstance(end, Exception):
+                answer.set_exception(end)
+            else:
+                answer.set_result(end)
+
+
+Stamp = tuple[str, tuple[tuple[str, int, int], ...]]
+
+_lock = Lock()
+_idle: list[tuple[Stamp, Checkpoint]] = []  # one at most
+
+
+def take(path: str) -> tuple[Stamp, Checkpoint]:
+    """The idle checkpoint, when it is the one that lies at that path as it is now; else that one, loaded.
+
+    Whoever takes it has it alone. An idle one of another path makes room before another is loaded.
+    """
+    stamp = _stamp(path)
+    with _lock:  # over the loading too: while transformers loads, it changes settings of the whole process
+        found = _idle.pop() if _idle else None
+        if found is not None and found[0] == stamp:
+            return found
+        del found
+        return stamp, load(path)
+
+
+def leave(taken: tuple[Stamp, Checkpoint]) -> None:
+    """Leave a checkpoint that nobody uses any more."""
+    with _lock:
+        _idle[:] = [taken]
+
+
+def _stamp(path: str) -> Stamp:
+    """What tells one checkpoint from another, and from itself after a file of it was changed."""
+    folder = Path(path)
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    states = [(file.name, file.stat()) for file in files if file.is_file()]
+    return path, tuple((name, state.st_mtime_ns, state.st_size) for name, state in states)
+
 
 T = TypeVar("T")
 

@@ -8,9 +8,10 @@ import io
 import os
 import re
 import resource
+from collections.abc import Sequence
 from contextlib import suppress
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 import msgspec
@@ -22,11 +23,81 @@ from calipers.run.client import Completion, Connection, Request
 from calipers.run.clients import reply
 from calipers.run.clients.address import Address, find
 from calipers.run.clients.body import read_body
-from calipers.run.clients.deadlines import Deadlines
 from calipers.run.clients.failure import cleaned, from_status, read_refusal
 from calipers.run.clients.openai_likelihood import ScoringModel
 from calipers.run.clients.prompt import as_text
-from calipers.run.clients.stops import cut, fewer
+
+
+class Deadlines:
+    """Cancels calls that take longer than so many seconds.
+
+    All calls have the same time, so the oldest is always due first, and one timer, set for the oldest,
+    is enough. A timer for each call, as aiohttp sets one, costs a twelfth of a call to a quick server.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._due: dict[asyncio.Task[object], float] = {}  # the oldest first
+        self._late: set[asyncio.Task[object]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> asyncio.Task[object]:
+        """Start the time of the call that this task makes; the task is what `end` wants."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        due = self._due[task] = loop.time() + self._seconds
+        if self._timer is None:
+            self._timer = loop.call_at(due, self._look)
+        return task
+
+    def end(self, task: asyncio.Task[object]) -> bool:
+        """The call is over; whether it was cancelled here, and by nobody else, for taking too long."""
+        self._due.pop(task, None)
+        if task not in self._late:
+            return False
+        self._late.discard(task)
+        return task.uncancel() == 0
+
+    def close(self) -> None:
+        """Let go of the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        """Cancel what is due, and look again when the next is."""
+        loop, self._timer = asyncio.get_running_loop(), None
+        now = loop.time()
+        for task, due in list(self._due.items()):
+            if due > now:
+                self._timer = loop.call_at(due, self._look)
+                return
+            del self._due[task]
+            self._late.add(task)
+            task.cancel()
+
+
+MOST: Final = 4  # that OpenAI's own servers take
+
+
+def cut(done: Completion, stops: Sequence[str]) -> Completion:
+    """A completion up to the first of some texts, as one that ended there by itself; else as it is.
+
+    >>> cut(Completion("4\\n\\nQ: 3 + 3", "length", "truncated"), ["Q:", "\\n\\n"])
+    Completion(text='4', finish_reason='stop', ending='', usage={})
+    """
+    places = [place for stop in stops if stop and (place := done.text.find(stop)) >= 0]
+    if not places:
+        return done
+    ending = "" if done.ending == "truncated" else done.ending  # it was at its end before it ran out of tokens
+    return msgspec.structs.replace(done, text=done.text[: min(places)], finish_reason="stop", ending=ending)
+
+
+def fewer(sent: int) -> tuple[int, str]:
+    """How many texts to send to a server that refused so many, and what to tell the user."""
+    if sent > MOST:
+        return MOST, f"the server takes no {sent} stop texts; it gets the first {MOST}, and the others are cut off here"
+    return 0, "the server takes no stop texts; answers are cut off here, after they are paid for"
+
 
 LARGEST = 64 * 2**20
 """Bytes of a reply, after decompression."""
