@@ -98,9 +98,18 @@ def score(
         interval=interval,
         range=range,
         source=source,
-        afterwards=afterwards or load(METRIC_SCRIPTS)(source, metric_scripts, trust=trust, reward=reward),
+        afterwards=afterwards or scripts_of(source, metric_scripts, trust=trust, reward=reward),
     )
     return score_plan(source, plan, columns, progress)
+
+
+def scripts_of(source: Source, scripts: Path | Sequence[Path], *, trust: bool, reward: str | None) -> Afterwards | None:
+    """The metric scripts that are named, or that lie with a job, as a last step of a scoring; None without any."""
+    paths = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
+    if not scripts and not any(isinstance(path, (str, os.PathLike)) and os.path.isdir(path) for path in paths):
+        return None
+    found: Afterwards | None = load(METRIC_SCRIPTS)(source, scripts, trust=trust, reward=reward)
+    return found
 
 
 def score_plan(

@@ -99,12 +99,11 @@ def score(
             from calipers.compat import load_plugin
 
             load_plugin(plugin)
-        from calipers.pipeline import score_plan
+        from calipers.pipeline import score_plan, scripts_of
         from calipers.plan import make_plan
-        from calipers.systems.harbor.scored_scripts import asked_scripts
 
         told = progress if progress.wanted else None
-        settings["afterwards"] = run = asked_scripts(paths, scripts, trust=trust, reward=settings["reward"])
+        settings["afterwards"] = run = scripts_of(paths, scripts, trust=trust, reward=settings["reward"])
         if writer:
             result = writer.score(metrics or None, names, told, settings)
         else:
@@ -117,7 +116,7 @@ def score(
         show_files(paths, trust=trust)
     else:
         show_result(result, shape)
-    failed = run.failed if run else []
+    failed: list[str] = getattr(run, "failed", [])  # of metric scripts
     notes(replace(result, notes=[note for note in result.notes if note not in failed]), shape)
     for failure in failed:
         tell(clean(failure, None))

@@ -65,7 +65,6 @@ def asked_scripts(source: Any, files: Any = (), *, trust: bool = False, reward: 
         wanted = {}
     if not (wanted or notes):
         return None
-    pass
 
     return make_scripts(wanted, notes, reward)
 

@@ -434,7 +434,6 @@ def _has_image(task: TaskDirectory, tests: Path, step: StepSettings | None) -> b
 
 
 def _uploaded(task: TaskDirectory, script: Path) -> None:
-    pass
 
     if place := left_out(task.path, script):
         raise InputError.at(place, f"leaves out {script.name}, which judges the task", "expected it to be uploaded")
