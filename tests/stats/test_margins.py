@@ -13,6 +13,7 @@ from calipers.stats.equivalence import margin_ends, margin_method, non_inferiori
 from calipers.stats.margins import likeliest_variance, margin_score, tango_p, tango_score, unseen_loss
 from calipers.stats.paired import paired, paired_rates
 from calipers.stats.wilson import upper_tail
+from examples import examples
 
 UNIT = (0.0, 1.0)
 
@@ -150,6 +151,7 @@ def test_better_is_no_worse(differences, margin, test):
         assert non_inferiority(found, margin, higher_is_better=False).shown
 
 
+@examples(50)
 @given(GRADED)
 def test_ends_are_where_the_margin_is_ruled_out(differences):
     found = paired(np.array(differences, float), limits=UNIT)
