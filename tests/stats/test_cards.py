@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,7 @@ class Methods(ast.NodeVisitor):
         return set()
 
 
+@cache
 def given_methods():
     """Every method that the code gives to a result, read from the code itself."""
     trees = [ast.parse(path.read_text()) for room in ROOMS for path in sorted((SOURCE / room).rglob("*.py"))]

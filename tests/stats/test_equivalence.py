@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from calipers.stats.margins import equivalence, margin_ends, margin_method, non_inferiority
 from calipers.stats.paired import Difference, paired
+from examples import examples
 
 
 def known(value, stderr, **options):
@@ -50,6 +51,7 @@ def test_a_margin_is_above_0(margin):
 DIFFERENCES = st.lists(st.sampled_from([-1, -0.3, 0, 0, 0, 0.2, 1]), min_size=2, max_size=30)
 
 
+@examples(50)
 @given(DIFFERENCES, st.floats(0.05, 0.95), st.sampled_from(["floored_t", "strict"]))
 def test_equivalent_is_within_the_ends_of_margins_at_twice_the_doubt(differences, margin, test):
     found = paired(np.array(differences, float), limits=(0, 1), confidence=0.9, test=test)

@@ -23,6 +23,11 @@ from calipers.stats.margins import (
     unseen_loss,
 )
 from calipers.stats.paired import paired, paired_rates
+<<<<<<< HEAD
+=======
+from calipers.stats.wilson import upper_tail
+from examples import examples
+>>>>>>> testtime
 
 UNIT = (0.0, 1.0)
 
@@ -160,6 +165,7 @@ def test_better_is_no_worse(differences, margin, test):
         assert non_inferiority(found, margin, higher_is_better=False).shown
 
 
+@examples(50)
 @given(GRADED)
 def test_ends_are_where_the_margin_is_ruled_out(differences):
     found = paired(np.array(differences, float), limits=UNIT)
