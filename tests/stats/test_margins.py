@@ -23,11 +23,7 @@ from calipers.stats.margins import (
     unseen_loss,
 )
 from calipers.stats.paired import paired, paired_rates
-<<<<<<< HEAD
-=======
-from calipers.stats.wilson import upper_tail
 from examples import examples
->>>>>>> testtime
 
 UNIT = (0.0, 1.0)
 
