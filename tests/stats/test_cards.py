@@ -17,7 +17,7 @@ from calipers.stats.multiplicity import ADJUSTMENTS
 from calipers.stats.paired import TESTS
 
 SOURCE = Path(calipers.__file__).parent
-ROOMS = ("stats", "analyses", "jobs", "reports", "metrics", "dialects", "systems/harbor")  # what can end in a result
+ROOMS = ("stats", "analyses", "jobs", "reports", "metrics", "dialects")  # what can end in a result
 
 
 class Methods(ast.NodeVisitor):
