@@ -88,14 +88,17 @@ def test_ctrl_c_gets_through_to_a_verifier_that_never_returns(tmp_path):
     with weather() as url:
         command = ("run", "suite", "--model", MODEL, "--base-url", url, "--plugin", "hangs.py", "--out", "r")
         running = start(*command, cwd=tmp_path)
-        until(lambda: beats.exists() or running.poll() is not None, "the verifier")
-        for _ in range(2):  # heard by nobody: it goes on
+        try:
+            until(lambda: beats.exists() or running.poll() is not None, "the verifier")
+            for _ in range(2):  # heard by nobody: it goes on
+                running.send_signal(signal.SIGINT)
+                now = beats.stat().st_size
+                until(lambda now=now: beats.stat().st_size >= now + 2 or running.poll() is not None, "a sign of life")
+                assert running.poll() is None, running.communicate()
             running.send_signal(signal.SIGINT)
-            now = beats.stat().st_size
-            until(lambda now=now: beats.stat().st_size >= now + 2 or running.poll() is not None, "a sign of life")
-            assert running.poll() is None, running.communicate()
-        running.send_signal(signal.SIGINT)
-        _, said = running.communicate(timeout=PATIENCE)
+            _, said = running.communicate(timeout=PATIENCE)
+        finally:
+            running.kill()
     assert running.returncode == 3, said
     assert json.loads((tmp_path / "r" / "result.json").read_text())["groups"][0]["ledger"]["planned"] == 1
 

@@ -142,7 +142,7 @@ def test_the_seeds_stand_in_a_configuration_of_ours_too(home):
     assert hashes(home / "ours") == hashes(home / "typed")
 
 
-@pytest.mark.parametrize("seeds", ["1,2,3", "a,b,c,d", "-1,0,0,0", "0,4294967296,0,0", "", "1,,2,3"])
+@pytest.mark.parametrize("seeds", ["1,2", "a,b,c,d", "-1,0,0,0", "0,4294967296,0,0", "", "1,,2,3"])
 def test_what_are_no_four_seeds_is_refused(home, seeds):
     told = refused(*RUN, f"--load-seeds={seeds}", cwd=home)
     assert told.startswith("--load-seeds: is ")
