@@ -152,12 +152,10 @@ def serve() -> None:
 
 
 def _load() -> None:
-    run = calipers.cli.run  # the function: the module of that name hides it once it is loaded
     for module in pkgutil.walk_packages(calipers.__path__, "calipers."):
-        if "harbor_side" not in module.name and "__main__" not in module.name:
+        if "harbor.lent" not in module.name and "__main__" not in module.name:
             with suppress(ImportError):  # a package that is not installed
                 importlib.import_module(module.name)
-    calipers.cli.run = run
     for name in (*BESIDES, *PROGRAMS):
         importlib.import_module(name)
     gc.freeze()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from calipers.cli import run
+from calipers.cli import execute as run
 
 
 class Inside:

@@ -7,7 +7,7 @@ import pytest
 from cli.running import ARITH, calipers, lines, refused, rewards
 
 import calipers as cal
-from calipers.cli import run
+from calipers.cli import execute as run
 
 
 def curves(*arguments, cwd):

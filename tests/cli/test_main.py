@@ -8,7 +8,8 @@ import pytest
 from cli.running import ARITH, MAIN, SECONDS, calipers, refused
 
 import calipers as library
-from calipers.cli import BUG, INTERRUPTED, NOBODY_READS, run
+from calipers.cli import BUG, INTERRUPTED, NOBODY_READS
+from calipers.cli import execute as run
 from calipers.cli.group import COMMANDS
 
 
@@ -129,3 +130,9 @@ def test_a_full_disk_is_one_line(tmp_path, arguments):
 def test_the_shell_can_complete(tmp_path):
     asked = {"_CALIPERS_COMPLETE": "bash_complete", "COMP_WORDS": "calipers score --mis", "COMP_CWORD": "2"}
     assert calipers(cwd=tmp_path, **asked).stdout == "plain,--missing\n"
+
+
+def test_the_command_is_not_hidden_by_a_module_of_its_own_name():
+    program = "import calipers.cli.run, calipers.cli; calipers.cli.execute(['--version'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("calipers ")

@@ -42,7 +42,7 @@ def main() -> None:
     """Run the command with this process's arguments, and end the process."""
     if "_CALIPERS_COMPLETE" in os.environ:  # a shell asks what could come next
         commands.main(prog_name="calipers")
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(execute(sys.argv[1:]))
 
 
 def call(arguments: Sequence[str]) -> None:
@@ -51,7 +51,7 @@ def call(arguments: Sequence[str]) -> None:
         commands.invoke(ctx)
 
 
-def run(arguments: Sequence[str]) -> int:
+def execute(arguments: Sequence[str]) -> int:
     """Run the command; whatever goes wrong is one line on standard error and an exit code."""
     try:
         call(arguments)

@@ -33,7 +33,7 @@ COMMANDS: Final = {  # name -> (module:function, one line of help)
 verbose = click.option(
     "-v", "--verbose", is_flag=True, expose_value=False, help="Show the traceback, should Calipers fail."
 )
-"""An option of every command; `calipers.cli.run` looks for it."""
+"""An option of every command; `calipers.cli.execute` looks for it."""
 
 
 class Commands(click.Group):

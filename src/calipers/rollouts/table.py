@@ -1,7 +1,4 @@
-"""Whole numbers that stand for rows: packed close, joined in pairs, put in order, without sorting where that can be.
-
-None of the numbers is negative.
-"""
+"""The one table: a row per rollout, columns by name, in an order that no file layout can change."""
 
 from __future__ import annotations
 

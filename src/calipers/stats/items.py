@@ -1,4 +1,6 @@
-"""The two-parameter logistic model: how much a task tells about runs of an ability.
+"""The tasks themselves: which are hard, which tell runs apart, and which contradict all the others.
+
+The two-parameter logistic model: how much a task tells about runs of an ability.
 
 A run of ability theta passes a task of difficulty b and slope a with the chance ``1 / (1 + exp(-a (theta - b)))``
 (Birnbaum 1968). Where that chance turns quickly, and near 1/2, one try tells the most.

@@ -1,4 +1,12 @@
-"""Judges and labels: how often they agree, beyond chance, and in which way a judge errs."""
+"""Judges and labels: how often they agree, beyond chance, and in which way a judge errs.
+
+A judge's score put right by labels: many rows that only a judge has seen, few that have labels too.
+
+The judge alone is biased, the labels alone are few. Prediction-powered inference adds the judge's mean over all
+rows and his mean error on the labelled ones; tuned (PPI++), it leans on him only as far as he is worth it.
+
+Were the labelled rollouts drawn at random? Then the judge scores them like the others.
+"""
 
 from __future__ import annotations
 

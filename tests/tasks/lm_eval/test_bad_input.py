@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from calipers.cli import run
+from calipers.cli import execute as run
 
 TASK = """\
 task: made

@@ -1,4 +1,4 @@
-"""Which of the metrics that a user names are ours, and which may stand in lm-evaluation-harness' table of a run."""
+"""What is checked before two runs are compared: whose the named metrics are, and what the reader must be told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Two runs of a meeting on the tasks they share: every metric measured, and what is to be said beside it."""
+"""Is B better than A? Read both, find the tasks they share, measure every metric, judge, and say what flipped.
+
+::
+
+    sources ──► sides ──► meetings ──► pairs: common tasks ──► differences ──► adjusted ──► findings
+                                          └─► what differs beside the answers, what flipped
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The paired bootstrap of what no value per task carries: percentiles over rollouts, somebody's own function.
+"""One metric of two runs on their common tasks: the difference, its interval and its test.
 
-Tasks, or whole clusters, are drawn with all their samples, the same for both runs.
+What `stats.paired` calls the first run is our second: delta is second less first. What no value per task carries
+(percentiles over rollouts, somebody's own function) is drawn again: tasks, or whole clusters, with all their samples,
+the same for both runs.
 """
 
 from __future__ import annotations

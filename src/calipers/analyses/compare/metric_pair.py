@@ -1,4 +1,4 @@
-"""What a metric reads in each of two runs, which need not call it the same."""
+"""One metric in each of two runs: what it reads there, as the two need not call it the same, and what it measured."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the records say beside their numbers: the prompt of each task, and the answers of some.
+"""One source of a comparison, read; what its records say beside their numbers, and how its run was made.
 
-The table of rollouts keeps no texts, so that the files are read once more, and only what is wanted kept.
-Where a source says nothing, is a pipe, or is of a kind that keeps no texts, there is nothing here.
+The table of rollouts keeps no texts, so that the files are read once more, and only what is wanted kept. Where a source
+says nothing, is a pipe, or is of a kind that keeps no texts, there is nothing here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether missing rollouts decide a requirement: it is held against the worst and the best they could have been."""
+"""A gate: results in, requirements held against them, one answer out. It never opens for what nobody knows."""
 
 from __future__ import annotations
 

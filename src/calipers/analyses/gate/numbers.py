@@ -1,4 +1,4 @@
-"""The groups of a result and their numbers, as far as a gate needs them."""
+"""The numbers of results, as far as a gate needs them: of documents, of rollouts, of lm-evaluation-harness' tables."""
 
 from __future__ import annotations
 
