@@ -3,7 +3,8 @@ import json
 import pytest
 from cli.running import lines
 
-from calipers.cli import glossary, run
+from calipers.cli import execute as run
+from calipers.cli import glossary
 from calipers.metrics.cards import CARDS
 from calipers.stats.cards import INTERVALS, METHODS, method_named
 

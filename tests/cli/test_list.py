@@ -3,7 +3,8 @@ from importlib.resources import files
 import pytest
 from click.testing import CliRunner
 
-from calipers.cli import glossary, run
+from calipers.cli import execute as run
+from calipers.cli import glossary
 from calipers.cli.list import KINDS, list_names
 from calipers.names import METRICS
 from calipers.tasks.store import publish
