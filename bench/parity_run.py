@@ -64,7 +64,7 @@ def _indexed(names: Sequence[Wanted]) -> tuple[Any, Any]:
     """Both indexes, and everything imported that the steps need: they part from here. No names stand for all tasks."""
     logging.disable(logging.CRITICAL)
     from bench.parity.sides import manager
-    from calipers.jobs.lm_eval import _tasks
+    from calipers.systems.lm_eval.jobs.settings import _tasks
 
     ours = _tasks((), os.getcwd())
     known = [name for name, _ in names if name in ours.heads]
@@ -119,7 +119,7 @@ def _run(known: Any, ours: Any, names: Sequence[Wanted], home: Path, jobs: int, 
 
 def _one(known: Any, ours: Any, asked: Wanted, path: Path, columns: Path, limit: float) -> None:
     """One task in a process of its own, which ends here."""
-    from calipers.tasks.lm_eval.groups import leaves
+    from calipers.systems.lm_eval.tasks.groups import leaves
 
     name, shots = asked
     family = _family(ours, name)

@@ -144,7 +144,16 @@ def test_every_system_has_its_words_and_formats_named():
     """A name in names.py leads somewhere: a moved file would be found out only by who asks for it."""
     for index in (names.FORMATS, names.DIALECTS):
         assert [entry for entry in index.entries if index.load(entry) is None] == []
-    for target in (names.METRIC_SCRIPTS, names.BENCHMARK_ENGINE, names.MOCK_MODEL, *names.BENCHMARK_CACHES):
-        assert callable(names.load(target))
+    targets = (names.METRIC_SCRIPTS, names.BENCHMARK_ENGINE, names.MOCK_MODEL, *names.BENCHMARK_CACHES)
+    for target in (*targets, names.TASK_LIBRARY, names.DOCUMENT_TABLES):
+        assert names.load(target) is not None
     homes = [home for parts in names.LENT.values() for home in parts.values() if home]
     assert [home for home in homes if importlib.util.find_spec(home) is None] == []
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: nothing can be ignored")
+def test_git_ignores_no_source():
+    """A folder called runs/ or build/ would be left out of every commit without a word."""
+    asked = ["git", "-C", str(ROOT), "ls-files", "--others", "--ignored", "--exclude-standard", "--", "src", "tests"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert [name for name in done.stdout.splitlines() if name.endswith(".py")] == []

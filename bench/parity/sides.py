@@ -54,7 +54,8 @@ def serve(data: Data, disk: Path | None = None) -> None:
 
 
 WARM = (  # imported once, before the processes for each task part
-    "calipers.systems.harbor.trials.run calipers.jobs.perform calipers.jobs.lm_eval_report calipers.run.clients.python "
+    "calipers.systems.harbor.trials.run calipers.jobs.perform calipers.systems.lm_eval.jobs.report "
+    "calipers.run.clients.python "
     "evaluate lm_eval.evaluator lm_eval.loggers lm_eval.filters sacrebleu sklearn.metrics"
 )
 
@@ -154,7 +155,7 @@ def _right(task: Any, doc: Any) -> str:
 def calipers(name: str, shots: int | None, folder: Path, targets: Path) -> int:
     """The command as a user types it, in this process; its exit code, and lm-evaluation-harness' files below."""
     from calipers.cli import main
-    from calipers.dialects.lm_eval_scoring import TaskScores
+    from calipers.systems.lm_eval.task_scores import TaskScores
 
     TaskScores.numbers.__defaults__ = (DRAWS,)
     os.environ[TARGETS] = str(targets)

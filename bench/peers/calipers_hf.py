@@ -55,9 +55,9 @@ def _calls(path: Path) -> Iterator[tuple[str, Any]]:
     """What is asked of each document: texts to be scored together, or one answer."""
     from calipers.run.client import Request
     from calipers.run.likelihood import Continuation, Rolling
-    from calipers.tasks.lm_eval.groups import Tasks, leaves
-    from calipers.tasks.lm_eval.loaded import load_task
-    from calipers.tasks.lm_eval.requests import requests
+    from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
+    from calipers.systems.lm_eval.tasks.loaded import load_task
+    from calipers.systems.lm_eval.tasks.requests import requests
 
     (leaf,) = leaves(Tasks([]).find(str(path)))
     for doc, asked in groupby(requests(load_task(leaf.config, leaf.file)), key=lambda one: one.doc_id):

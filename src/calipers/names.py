@@ -235,6 +235,12 @@ LINE_SIGNS = {
 FOLDER_FORMATS = ("harbor", "lm_eval_results")
 """Formats of which a directory may be, in the order they are asked."""
 
+TASK_LIBRARY = "calipers.systems.lm_eval.library:LIBRARY"
+"""Benchmarks that another system's files describe, see `jobs.library`."""
+
+DOCUMENT_TABLES = "calipers.systems.lm_eval.tables:TABLES"
+"""Numbers that are made of all documents of a task together, see `analyses.compare.values`."""
+
 METRIC_SCRIPTS = "calipers.systems.harbor.scored_scripts:asked_scripts"
 """Which metric scripts a scoring runs after its own metrics."""
 
@@ -283,7 +289,7 @@ DIALECTS = Index(
         "native": "calipers.dialects.dialect:NATIVE",
         "evsys": "calipers.systems.evsys.words:EVSYS",
         "nemo_gym": "calipers.systems.nemo_gym.dialect:NEMO_GYM",
-        "lm_eval": "calipers.dialects.lm_eval:LM_EVAL",
+        "lm_eval": "calipers.systems.lm_eval.words:LM_EVAL",
         "harbor": "calipers.systems.harbor.dialect:HARBOR",
     },
 )

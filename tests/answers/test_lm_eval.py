@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from calipers.answers.lm_eval import FILTERS, filtered, pipeline, step_of
-from calipers.answers.lm_eval_filters import Each
 from calipers.errors import InputError, PluginError, UnknownName
+from calipers.systems.lm_eval.filters import Each
+from calipers.systems.lm_eval.pipelines import FILTERS, filtered, pipeline, step_of
 
 EXPLODING = {"function": "regex", "regex_pattern": "(a+)+$"}
 FATAL = "a" * 60 + "!"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from calipers.answers.lm_eval_filters import MARKED
-from calipers.answers.lm_eval_probe import check_ends, patterns_of
 from calipers.errors import InputError
+from calipers.systems.lm_eval.filters import MARKED
+from calipers.systems.lm_eval.pipelines import check_ends, patterns_of
 
 
 @pytest.mark.parametrize(

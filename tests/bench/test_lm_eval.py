@@ -15,9 +15,9 @@ from bench.lm_eval_report import Measured, Side, page
 from bench.lm_eval_run import with_others
 from bench.lm_eval_tasks import tasks, write_tasks
 from bench.measure import Timing
-from calipers.tasks.lm_eval.groups import Tasks, leaves
-from calipers.tasks.lm_eval.loaded import load_task
-from calipers.tasks.lm_eval.requests import requests
+from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
+from calipers.systems.lm_eval.tasks.loaded import load_task
+from calipers.systems.lm_eval.tasks.requests import requests
 
 OUTPUTS = ["multiple_choice", "multiple_choice", "multiple_choice", "loglikelihood", "loglikelihood_rolling"]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from calipers.dialects.dialect import resolve
-from calipers.dialects.lm_eval import LM_EVAL
-from calipers.dialects.lm_eval_files import results_of, table_of
-from calipers.dialects.lm_eval_scoring import Answered, Way, score_documents
 from calipers.errors import InputError
-from calipers.scores.scorers import scorings
+from calipers.systems.lm_eval.own_files import results_of, table_of
+from calipers.systems.lm_eval.scores.scorers import scorings
+from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
+from calipers.systems.lm_eval.words import LM_EVAL
 
 RUNS = Path(__file__).parents[1] / "golden" / "lm_eval" / "e2e"
 FATAL = "a" * 60 + "!"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from calipers.dialects.lm_eval_results import Ran, run_results
-from calipers.dialects.lm_eval_scoring import Answered, Way, score_documents
-from calipers.scores.scorers import scorings
-from calipers.tasks.lm_eval.config import task_config
-from calipers.tasks.lm_eval.groups import Leaf, TaskGroup
-from calipers.tasks.lm_eval.yaml import TaskFile
+from calipers.systems.lm_eval.results import RanTask, run_results
+from calipers.systems.lm_eval.scores.scorers import scorings
+from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
+from calipers.systems.lm_eval.tasks.config import task_config
+from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
+from calipers.systems.lm_eval.tasks.yaml import TaskFile
 
 
 def processed(docs):
@@ -23,7 +23,7 @@ def ran(name, answers, **fields):
     config = task_config(file)
     documents = [Answered({}, "a", [[answer]]) for answer in answers]
     scores = score_documents(documents, scorings("generate_until", metric_list=config.metric_list), Way())
-    return Ran(config, "inline", scores, 9, len(answers), "hash"), Leaf(name, file, config)
+    return RanTask(config, "inline", scores, 9, len(answers), "hash"), Leaf(name, file, config)
 
 
 def metrics(better):

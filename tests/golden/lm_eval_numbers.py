@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from golden.lm_eval_close import CLOSE, CLOSE_OF_TEXT, settled
 
-from calipers.metrics.lm_eval import aggregate
-from calipers.metrics.lm_eval_reduce import pass_at_k
-from calipers.metrics.lm_eval_stderr import stderr
-from calipers.metrics.lm_eval_task import aggregate_group, aggregate_task
-from calipers.reports.lm_eval import available, hashes
-from calipers.reports.lm_eval_table import table
-from calipers.scores.overlap import NAMES as OVERLAP
+from calipers.systems.lm_eval.metrics.aggregations import aggregate
+from calipers.systems.lm_eval.metrics.bootstrap import stderr
+from calipers.systems.lm_eval.metrics.overlap import NAMES as OVERLAP
+from calipers.systems.lm_eval.metrics.task import aggregate_group, aggregate_task, pass_at_k
+from calipers.systems.lm_eval.table import table
+from calipers.systems.lm_eval.write import available, hashes
 
 
 def aggregation(vector):

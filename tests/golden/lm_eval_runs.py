@@ -8,15 +8,15 @@ from shutil import copytree
 
 from golden.lm_eval_close import settled
 
-from calipers.dialects.lm_eval_results import Ran, run_results
-from calipers.dialects.lm_eval_scoring import Way, answered, score_documents
-from calipers.jobs.lm_eval import Wanted, groups, load
-from calipers.jobs.lm_eval_judge import scoring
-from calipers.reports.lm_eval import file_text, line_text, sample_row, task_hash
-from calipers.reports.lm_eval_table import table
-from calipers.tasks.lm_eval.groups import Tasks, leaves
-from calipers.tasks.lm_eval.requests import Asking, requests
-from calipers.tasks.lm_eval.turns import Manner
+from calipers.systems.lm_eval.jobs.judge import scoring
+from calipers.systems.lm_eval.jobs.settings import TaskRequest, groups, load
+from calipers.systems.lm_eval.results import RanTask, run_results
+from calipers.systems.lm_eval.table import table
+from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
+from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
+from calipers.systems.lm_eval.tasks.requests import Asking, requests
+from calipers.systems.lm_eval.tasks.turns import Manner
+from calipers.systems.lm_eval.write import file_text, line_text, sample_row, task_hash
 
 
 def run(vector):
@@ -66,7 +66,7 @@ def _lines(path):
 
 
 def _task(leaf, said, asked):
-    task = load(leaf, Wanted(num_fewshot=asked.get("num_fewshot"), trust=True))
+    task = load(leaf, TaskRequest(num_fewshot=asked.get("num_fewshot"), trust=True))
     asking = Asking(
         asked.get("limit"),
         (asked.get("samples") or {}).get(leaf.name),
@@ -87,7 +87,7 @@ def _task(leaf, said, asked):
             target = task.target(doc, number)
             name, values = one.scoring.pipeline.name, one.scores[at]
             lines.append(sample_row(number, doc, target, arguments, resps[number], one.answers[at], name, values))
-    ran = Ran(config, leaf.file.path.name, scores, len(task.docs), len(made), task_hash(lines))
+    ran = RanTask(config, leaf.file.path.name, scores, len(task.docs), len(made), task_hash(lines))
     args = {(leaf.name, number, one.idx): list(one.args) for number, held in made.items() for one in held}
     return ran, lines, args
 

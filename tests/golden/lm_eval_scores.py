@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from golden.lm_eval_close import settled
 
-from calipers.answers.lm_eval import filtered, pipeline
-from calipers.dialects.lm_eval_scoring import Answered, Way, answered, score_documents
 from calipers.errors import CalipersError
-from calipers.scores.choice import Choices, gold_of, score_more
-from calipers.scores.entries import CHOICE, DEFAULTS, LIKELIHOOD
-from calipers.scores.likelihood import score_loglikelihood, score_rolling
-from calipers.scores.match import Rules, exact_match
-from calipers.scores.scorers import scorings
-from calipers.tasks.lm_eval.config import task_config
-from calipers.tasks.lm_eval.documents import Splits
-from calipers.tasks.lm_eval.loaded import load_task
-from calipers.tasks.lm_eval.yaml import TaskFile
+from calipers.systems.lm_eval.pipelines import filtered, pipeline
+from calipers.systems.lm_eval.scores.choice import Choices, gold_of, score_more
+from calipers.systems.lm_eval.scores.entries import CHOICE, DEFAULTS, LIKELIHOOD, Rules, exact_match
+from calipers.systems.lm_eval.scores.generate import score_loglikelihood, score_rolling
+from calipers.systems.lm_eval.scores.scorers import scorings
+from calipers.systems.lm_eval.task_scores import Answered, Way, answered, score_documents
+from calipers.systems.lm_eval.tasks.config import task_config
+from calipers.systems.lm_eval.tasks.documents import Splits
+from calipers.systems.lm_eval.tasks.loaded import load_task
+from calipers.systems.lm_eval.tasks.yaml import TaskFile
 
 
 def one_filter(vector):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from calipers.tasks.lm_eval.config import task_config
-from calipers.tasks.lm_eval.documents import Splits
-from calipers.tasks.lm_eval.functions import with_functions
-from calipers.tasks.lm_eval.loaded import load_task
-from calipers.tasks.lm_eval.requests import Asking, effective_limit, requests, selected
-from calipers.tasks.lm_eval.template import choices_of, target_of, text_of
-from calipers.tasks.lm_eval.turns import Manner
-from calipers.tasks.lm_eval.yaml import TaskFile, read_task_file
+from calipers.systems.lm_eval.tasks.config import task_config
+from calipers.systems.lm_eval.tasks.documents import Splits
+from calipers.systems.lm_eval.tasks.functions import with_functions
+from calipers.systems.lm_eval.tasks.loaded import load_task
+from calipers.systems.lm_eval.tasks.requests import Asking, effective_limit, requests, selected
+from calipers.systems.lm_eval.tasks.template import choices_of, target_of, text_of
+from calipers.systems.lm_eval.tasks.turns import Manner
+from calipers.systems.lm_eval.tasks.yaml import TaskFile, read_task_file
 
 
 def template(vector):

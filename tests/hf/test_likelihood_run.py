@@ -13,8 +13,8 @@ from hf.tiny import LENGTH
 from jobs.scene import records
 
 from calipers.jobs.asked import jobs_of
-from calipers.jobs.lm_eval_report import theirs
 from calipers.jobs.perform import perform
+from calipers.systems.lm_eval.jobs.report import theirs
 
 HEAD = "dataset_path: json\ndataset_kwargs: {data_files: {test: data.jsonl}}\ntest_split: test\n"
 TASKS = {

@@ -14,12 +14,12 @@ from jobs.scene import records
 
 from calipers.errors import ClientError
 from calipers.jobs.asked import jobs_of
-from calipers.jobs.lm_eval_chat import about, local
-from calipers.jobs.lm_eval_report import sample_lines
 from calipers.jobs.perform import perform
-from calipers.reports.lm_eval import digest
 from calipers.run.clients.hf_template import NO_NAMES, NO_SYSTEM, Local, Template
 from calipers.run.likelihood import Continuation
+from calipers.systems.lm_eval.jobs.chat import about, local
+from calipers.systems.lm_eval.jobs.report import sample_lines
+from calipers.systems.lm_eval.write import digest
 
 TASK = """\
 task: made

@@ -4,7 +4,7 @@ import pytest
 
 from calipers.errors import InputError
 from calipers.jobs.limit import first, limit_of
-from calipers.tasks.lm_eval.requests import effective_limit
+from calipers.systems.lm_eval.tasks.requests import effective_limit
 
 
 @pytest.mark.parametrize(

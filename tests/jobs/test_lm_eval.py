@@ -2,9 +2,9 @@ import pytest
 from tasks.lm_eval.given import TASK, task_folder
 
 from calipers.errors import InputError
-from calipers.jobs.lm_eval import (
+from calipers.systems.lm_eval.jobs.settings import (
     Loaded,
-    Wanted,
+    TaskRequest,
     checked,
     found,
     groups,
@@ -16,8 +16,8 @@ from calipers.jobs.lm_eval import (
     shots,
     suite,
 )
-from calipers.jobs.lm_eval_suite import plain
-from calipers.tasks.lm_eval.config import TaskConfig
+from calipers.systems.lm_eval.jobs.suite import plain
+from calipers.systems.lm_eval.tasks.config import TaskConfig
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def home(tmp_path, monkeypatch):
 
 def made(home, text=TASK, wanted=None, **more):
     path = str(task_folder(home, text, **more))
-    wanted = wanted or Wanted()
+    wanted = wanted or TaskRequest()
     return suite(loaded(path, "made", wanted), scored=not wanted.predict_only)
 
 
@@ -46,7 +46,7 @@ def test_what_is_scored_is_part_of_what_a_run_is(home):
     before = made(home).tasks[0].params["scoring"]
     assert made(home).tasks[0].params["scoring"] == before
     assert made(home, TASK + "repeats: 2\n").tasks[0].params["scoring"] == before  # how many is not how
-    code, trust = TASK + "process_results: !function utils.f\n", Wanted(trust=True)
+    code, trust = TASK + "process_results: !function utils.f\n", TaskRequest(trust=True)
     one = made(home, code, trust, utils_py="def f(doc, results): return {'x': 1}\n").tasks[0].params["scoring"]
     (home / "utils.py").write_text("def f(doc, results): return {'x': 2}\n")
     assert made(home, code, trust).tasks[0].params["scoring"] != one
@@ -54,9 +54,9 @@ def test_what_is_scored_is_part_of_what_a_run_is(home):
 
 def test_predict_only_needs_neither_metric_nor_target(home):
     text = TASK.replace("exact_match", "unheard_of").replace("doc_to_target: a", "doc_to_target: 3")
-    done = made(home, text, Wanted(predict_only=True))
+    done = made(home, text, TaskRequest(predict_only=True))
     assert {(task.verifier, task.target) for task in done.tasks} == {(None, None)}
-    assert prepared(str(home / "task.yaml"), "made", Wanted(predict_only=True))[1] == {}
+    assert prepared(str(home / "task.yaml"), "made", TaskRequest(predict_only=True))[1] == {}
 
 
 def test_a_date_goes_into_the_log_as_its_text(home):
@@ -87,7 +87,7 @@ def test_a_date_goes_into_the_log_as_its_text(home):
 )
 def test_generation_settings_in_our_words(home, kwargs, expected):
     path = task_folder(home, TASK + (f"generation_kwargs: {kwargs}\n" if kwargs else "") + "repeats: 3\n")
-    [found] = settings(str(path), Wanted())
+    [found] = settings(str(path), TaskRequest())
     assert {key: found[key] for key in expected} == expected
     assert (found["benchmark"], found["lm_eval"], found["samples"]) == ((str(path),), "made", 3)
 
@@ -111,7 +111,7 @@ def test_how_many_examples(own, asked, used):
 def test_what_cannot_be_run_is_refused_without_a_document(home, text, said):
     path = task_folder(home, TASK + text)
     with pytest.raises(InputError) as caught:
-        settings(str(path), Wanted())
+        settings(str(path), TaskRequest())
     assert said in str(caught.value)
 
 
@@ -181,7 +181,7 @@ def test_a_name_is_known_where_a_folder_is_named(home):
 
 def test_groups_hold_groups(home):
     task_folder(home, inner_yaml="group: inner\ntask: [made]\n", outer_yaml="group: outer\ntask: [inner]\n")
-    wanted = Wanted(include_path=(str(home),))
+    wanted = TaskRequest(include_path=(str(home),))
     nodes = found("outer", wanted)
     assert [group.name for group in groups(nodes)] == ["outer", "inner"]
     assert [one["lm_eval"] for one in settings("outer", wanted)] == ["made"]
@@ -218,7 +218,7 @@ def test_a_metric_that_stands_twice_is_said(home):
 
 
 def test_a_task_written_later_and_one_in_another_folder_are_found(tmp_path, monkeypatch):
-    here, wanted = Wanted(include_path=(".",)), []
+    here, wanted = TaskRequest(include_path=(".",)), []
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         monkeypatch.chdir(tmp_path / folder)
@@ -231,10 +231,10 @@ def test_a_task_written_later_and_one_in_another_folder_are_found(tmp_path, monk
 
 def test_a_task_is_loaded_once_and_its_seeds_are_part_of_what_is_asked(home):
     path, tasks = str(task_folder(home)), Loaded()
-    first = tasks.task(path, "made", Wanted())
+    first = tasks.task(path, "made", TaskRequest())
     (home / "data.jsonl").write_text("")  # nobody reads it again
-    assert tasks.task(path, "made", Wanted(samples=3)).docs is first.docs
-    assert tasks.task(path, "made", Wanted(samples=3)).config.repeats == 3
-    assert tasks.task(path, "made", Wanted(predict_only=True)).config.metric_list == [{"metric": "bypass"}]
+    assert tasks.task(path, "made", TaskRequest(samples=3)).docs is first.docs
+    assert tasks.task(path, "made", TaskRequest(samples=3)).config.repeats == 3
+    assert tasks.task(path, "made", TaskRequest(predict_only=True)).config.metric_list == [{"metric": "bypass"}]
     with pytest.raises(InputError, match="has no documents"):
-        tasks.task(path, "made", Wanted(seeds=(1, 2, 3, 4)))
+        tasks.task(path, "made", TaskRequest(seeds=(1, 2, 3, 4)))

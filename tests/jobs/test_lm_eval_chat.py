@@ -4,10 +4,11 @@ from calipers.errors import InputError
 from calipers.jobs.asked import jobs_of
 from calipers.jobs.config import read_config
 from calipers.jobs.job import Job
-from calipers.jobs.lm_eval_chat import about, check_apart, check_model, manner, template
+from calipers.jobs.library import check_apart
 from calipers.jobs.papers import identity
-from calipers.reports.lm_eval import digest
-from calipers.tasks.lm_eval.turns import Manner
+from calipers.systems.lm_eval.jobs.chat import about, check_model, manner, template
+from calipers.systems.lm_eval.tasks.turns import Manner
+from calipers.systems.lm_eval.write import digest
 from calipers.tasks.task import Suite
 
 

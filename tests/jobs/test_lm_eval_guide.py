@@ -6,13 +6,13 @@ import pytest
 from cli.running import refused
 from tasks.lm_eval.given import TASK, task, task_folder
 
-from calipers.dialects.lm_eval_scoring import Way, answered, score_documents
 from calipers.errors import InputError
-from calipers.jobs.lm_eval import Wanted, loaded
-from calipers.jobs.lm_eval_judge import scoring
-from calipers.jobs.lm_eval_suite import suite
+from calipers.systems.lm_eval.jobs.judge import scoring
+from calipers.systems.lm_eval.jobs.settings import TaskRequest, loaded
+from calipers.systems.lm_eval.jobs.suite import suite
+from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
 
-GUIDE = Wanted(default_metrics="guide")
+GUIDE = TaskRequest(default_metrics="guide")
 BARE = TASK.partition("metric_list")[0]
 ROLLING = BARE + "output_type: loglikelihood_rolling\n"
 PIPELINE = "filter_list: [{name: p, filter: [{function: take_first}]}]\n"
@@ -41,16 +41,16 @@ def names(home, text, wanted):
     ],
 )
 def test_default_metrics(tmp_path, text, release, guide):
-    assert names(tmp_path, text, Wanted()) == release
+    assert names(tmp_path, text, TaskRequest()) == release
     assert names(tmp_path, text, GUIDE) == guide
 
 
 @pytest.mark.parametrize("text", [BARE, BARE + PIPELINE])
 def test_the_guide_has_none_for_generated_text(tmp_path, text):
-    assert names(tmp_path, text, Wanted()) == ["exact_match"]
+    assert names(tmp_path, text, TaskRequest()) == ["exact_match"]
     with pytest.raises(InputError, match="metric_list: there is none, and the guide has no default metrics"):
         names(tmp_path, text, GUIDE)
-    assert len(suite(loaded(str(tmp_path / "task.yaml"), "made", Wanted(predict_only=True))).tasks) == 6
+    assert len(suite(loaded(str(tmp_path / "task.yaml"), "made", TaskRequest(predict_only=True))).tasks) == 6
 
 
 def test_the_switch_of_the_command(tmp_path):

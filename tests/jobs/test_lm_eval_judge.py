@@ -5,8 +5,8 @@ import pytest
 from tasks.lm_eval.given import DOCS, task
 
 from calipers.errors import VerifierError
-from calipers.jobs.lm_eval_judge import judge
 from calipers.run.client import Completion
+from calipers.systems.lm_eval.jobs.judge import judge
 from calipers.tasks.task import Task
 
 REGEX = {"function": "regex", "regex_pattern": r"is (\w+)"}

@@ -6,8 +6,8 @@ import pytest
 from tasks.lm_eval.given import task
 
 from calipers.errors import InputError
-from calipers.jobs.lm_eval_judge import judge
 from calipers.run.client import Completion
+from calipers.systems.lm_eval.jobs.judge import judge
 from calipers.tasks.task import Task
 
 FIRST = {"function": "take_first"}

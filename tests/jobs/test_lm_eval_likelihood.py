@@ -7,13 +7,13 @@ from tasks.lm_eval.given import task, task_folder
 
 from calipers.errors import InputError, VerifierError
 from calipers.jobs.job import Job
-from calipers.jobs.lm_eval import Wanted, loaded, settings
-from calipers.jobs.lm_eval_judge import scoring
-from calipers.jobs.lm_eval_likelihood import asking, judge_likelihoods, texts
-from calipers.jobs.lm_eval_report import sample_lines, score_run
-from calipers.jobs.lm_eval_suite import suite
 from calipers.run.client import Completion
 from calipers.run.likelihood import Continuation, Rolling, Scored, texts_of, written
+from calipers.systems.lm_eval.jobs.judge import scoring
+from calipers.systems.lm_eval.jobs.likelihood import asking, judge_likelihoods, texts
+from calipers.systems.lm_eval.jobs.report import sample_lines, score_run
+from calipers.systems.lm_eval.jobs.settings import TaskRequest, loaded, settings
+from calipers.systems.lm_eval.jobs.suite import suite
 from calipers.tasks.task import Suite
 
 E2E = Path(__file__).parents[1] / "golden" / "lm_eval" / "e2e"
@@ -51,7 +51,7 @@ def test_what_is_asked_of_a_document(fields, wanted):
 def test_a_likelihood_is_asked_once_of_completions(tmp_path):
     text = "task: made\ndataset_path: json\ndataset_kwargs: {data_files: data.jsonl}\ntest_split: train\n"
     path = task_folder(tmp_path, text + "output_type: loglikelihood\ndoc_to_text: q\ndoc_to_target: a\nrepeats: 3\n")
-    [found] = settings(str(path), Wanted())
+    [found] = settings(str(path), TaskRequest())
     assert (found["samples"], found["api"]) == (1, "completions")
     assert "temperature" not in found  # nothing is generated
 
@@ -213,7 +213,7 @@ def test_stored_answers_of_another_task_are_no_likelihoods(text):
 )
 def test_a_log_gives_the_numbers_and_samples_of_lm_eval(folder, file, name, tmp_path):
     """Its own responses, in a log as a run of ours writes it."""
-    made = loaded(str(E2E / folder / "inputs" / f"{file}.yaml"), name, Wanted())
+    made = loaded(str(E2E / folder / "inputs" / f"{file}.yaml"), name, TaskRequest())
     said = {}
     for one in map(json.loads, (E2E / folder / "fixtures.jsonl").read_text().splitlines()):
         if one["task"] == name:

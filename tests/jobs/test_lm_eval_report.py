@@ -6,8 +6,8 @@ from datetime import datetime
 import pytest
 
 from calipers.jobs.asked import jobs_of
-from calipers.jobs.lm_eval_report import theirs
 from calipers.jobs.perform import perform
+from calipers.systems.lm_eval.jobs.report import theirs
 
 MODEL = """
 from calipers.run.likelihood import Scored

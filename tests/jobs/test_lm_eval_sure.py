@@ -1,9 +1,9 @@
 import pytest
 from tasks.lm_eval.given import task
 
-from calipers.dialects.lm_eval_scoring import Way, answered, score_documents
-from calipers.jobs.lm_eval_judge import scoring
-from calipers.jobs.lm_eval_report import sure
+from calipers.systems.lm_eval.jobs.judge import scoring
+from calipers.systems.lm_eval.jobs.report import sure
+from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
 
 ROLLING = {"output_type": "loglikelihood_rolling", "doc_to_target": "a"}
 LIKELIHOOD = {"output_type": "loglikelihood", "doc_to_target": "a"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.metrics.lm_eval import aggregate, f1, matthews_corrcoef
+from calipers.systems.lm_eval.metrics.aggregations import aggregate, f1, matthews_corrcoef
 
 
 @pytest.mark.parametrize(

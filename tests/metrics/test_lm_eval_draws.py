@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from calipers.metrics.lm_eval import aggregate
-from calipers.metrics.lm_eval_draws import count, resampled
+from calipers.systems.lm_eval.metrics.aggregations import aggregate
+from calipers.systems.lm_eval.metrics.bootstrap import count, resampled
 
 PAIRS = [(-3.0 * n, n) for n in range(1, 30)] + [(-9.0, 2)]
 CLASSES = [(n % 2, (n * 7 % 5) % 2) for n in range(40)]

@@ -5,8 +5,8 @@ from math import comb
 import pytest
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.metrics.lm_eval_reduce import base, check, default_ks, pass_at_k, reduced
-from calipers.scores.entries import Entry
+from calipers.systems.lm_eval.metrics.task import base, check, default_ks, pass_at_k, reduced
+from calipers.systems.lm_eval.scores.entries import Entry
 
 
 @pytest.mark.parametrize(("n", "passes"), [(1, 0), (4, 1), (10, 3), (10, 10), (30, 1)])

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from calipers.metrics.lm_eval import AGGREGATIONS
-from calipers.metrics.lm_eval_resample import resampler
+from calipers.systems.lm_eval.metrics.aggregations import AGGREGATIONS
+from calipers.systems.lm_eval.metrics.bootstrap import resampler
 
 ROWS = np.random.Generator(np.random.PCG64(3)).integers(0, 30, (40, 30))
 

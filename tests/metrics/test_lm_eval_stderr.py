@@ -7,8 +7,8 @@ import statistics
 import pytest
 
 from calipers.errors import InputError
-from calipers.metrics.lm_eval import aggregate
-from calipers.metrics.lm_eval_stderr import bootstrap, drawn, stderr
+from calipers.systems.lm_eval.metrics.aggregations import aggregate
+from calipers.systems.lm_eval.metrics.bootstrap import bootstrap, drawn, stderr
 
 ITEMS = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0]
 
@@ -46,7 +46,7 @@ def test_the_bootstrap_is_lm_evals_to_the_last_draw(how, items, iterations):
 
 
 def test_many_documents_come_in_pieces_of_a_chunk(monkeypatch):
-    monkeypatch.setattr("calipers.metrics.lm_eval_stderr.AT_ONCE", 20)
+    monkeypatch.setattr("calipers.systems.lm_eval.metrics.bootstrap.AT_ONCE", 20)
     assert bootstrap("median", ITEMS, 50) == pytest.approx(slowly("median", ITEMS, 50))
 
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from calipers.metrics.lm_eval import aggregate
-from calipers.metrics.lm_eval_sums import sums
-from calipers.scores.overlap import NAMES as OVERLAP
+from calipers.systems.lm_eval.metrics.aggregations import aggregate, sums
+from calipers.systems.lm_eval.metrics.overlap import NAMES as OVERLAP
 
 TEXTS = [
     ("the cat sat on the mat", "the cat sat on a mat"),

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from calipers.errors import InputError, UnknownName
-from calipers.metrics.lm_eval_task import aggregate_group, aggregate_task, leaves
+from calipers.systems.lm_eval.metrics.task import aggregate_group, aggregate_task, leaves
 
 TASKS = {
     "a": {"sample_len": 10, "acc,none": 0.5, "acc_stderr,none": 0.2},

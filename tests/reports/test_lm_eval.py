@@ -7,7 +7,7 @@ from datetime import date
 import numpy as np
 import pytest
 
-from calipers.reports.lm_eval import file_text, hashes, line_text, results_object, sample_row, task_hash, task_row
+from calipers.systems.lm_eval.write import file_text, hashes, line_text, results_object, sample_row, task_hash, task_row
 
 
 def sha(text):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from calipers.errors import CalipersError, InputError, UnknownName
-from calipers.scores.entries import DEFAULTS, entries, passed_by
+from calipers.systems.lm_eval.scores.entries import DEFAULTS, entries, passed_by
 
 
 def only(entry, kind="generate_until", **asked):

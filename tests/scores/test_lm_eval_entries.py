@@ -3,8 +3,8 @@
 import pytest
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.scores.entries import entries
-from calipers.scores.generate import score_answer
+from calipers.systems.lm_eval.scores.entries import entries
+from calipers.systems.lm_eval.scores.generate import score_answer
 
 
 def only(entry):

@@ -8,7 +8,7 @@ import pytest
 
 from calipers.errors import InputError
 from calipers.regexes import RegexTimeout
-from calipers.scores.match import Rules, exact_match, match_all, matches
+from calipers.systems.lm_eval.scores.entries import Rules, exact_match, match_all, matches
 
 GSM = {"regexes_to_ignore": [",", "\\$", "(?s).*#### ", "\\.$"]}
 

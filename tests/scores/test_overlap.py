@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from calipers.errors import InputError
-from calipers.scores.overlap import NAMES, Overlap, corpus
+from calipers.systems.lm_eval.metrics.overlap import NAMES, Overlap, corpus
 
 metrics = pytest.importorskip("sacrebleu.metrics", reason="sacrebleu comes with calipers[text]")
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from calipers.answers.lm_eval import filtered
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.scores.scorers import SCORERS, scorer_of, scorings
+from calipers.systems.lm_eval.pipelines import filtered
+from calipers.systems.lm_eval.scores.scorers import SCORERS, scorer_of, scorings
 
 
 def answers(scorer, *texts):

@@ -20,7 +20,7 @@ from calipers.systems.harbor.tasks.dataset import Examined, examine, is_dataset
 from calipers.systems.harbor.tasks.registry import REGISTRY, DatasetAt, is_spec, resolve
 
 if TYPE_CHECKING:
-    from calipers.jobs.lm_eval import Wanted
+    from calipers.systems.lm_eval.jobs.settings import TaskRequest
 
 
 def means_dataset(benchmark: str) -> bool:
@@ -136,13 +136,13 @@ def check(
             if given:
                 raise InputError.at(option, f"{benchmark} is a dataset", "its tasks are looked at, all, and not run")
         ctx.exit(0 if check_dataset(benchmark, registry, fix, shape) else FAULT)
-    from calipers.jobs import lm_eval
+    from calipers.systems.lm_eval.jobs import settings
     from calipers.tasks.store import load_suite, names
 
-    named = benchmark not in names() and lm_eval.is_known(benchmark)  # in an installed lm-evaluation-harness
+    named = benchmark not in names() and settings.is_known(benchmark)  # in an installed lm-evaluation-harness
     if include_path or benchmark.endswith((".yaml", ".yml")) or named:
         with redirect_stdout(sys.stderr):  # nor is what a task's own code prints
-            lines = lm_eval.checked(benchmark, _wanted(include_path, trust, load_seeds, default_metrics))
+            lines = settings.checked(benchmark, _wanted(include_path, trust, load_seeds, default_metrics))
         write("".join(f"{clean(line, None)}\n" for line in lines))
         return
     with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
@@ -185,11 +185,11 @@ def check(
         ctx.exit(FAULT)
 
 
-def _wanted(include_path: tuple[str, ...], trust: bool, seeds: str | None, default_metrics: str) -> Wanted:
-    from calipers.jobs import lm_eval
+def _wanted(include_path: tuple[str, ...], trust: bool, seeds: str | None, default_metrics: str) -> TaskRequest:
     from calipers.jobs.config import load_seeds
+    from calipers.systems.lm_eval.jobs import settings
 
-    asked = lm_eval.Wanted(include_path, trust=trust, default_metrics=default_metrics)
+    asked = settings.TaskRequest(include_path, trust=trust, default_metrics=default_metrics)
     return asked if seeds is None else replace(asked, seeds=load_seeds("--load-seeds", seeds))
 
 

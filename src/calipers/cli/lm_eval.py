@@ -37,7 +37,7 @@ def are_theirs(paths: Sequence[str], formats: Sequence[str]) -> bool:
     """Whether all paths are of one kind that `show_files` prints: files it wrote, or our runs of its tasks."""
     if all(one in FILES for one in formats):
         return True
-    from calipers.jobs.lm_eval_stored import is_theirs
+    from calipers.systems.lm_eval.jobs.stored import is_theirs
 
     return all(one == "run" for one in formats) and all(map(is_theirs, paths))
 
@@ -50,13 +50,13 @@ def show_files(paths: Sequence[str], *, trust: bool = False) -> None:
     from calipers.readers.run_plan import is_run
 
     if not all(map(is_run, paths)):
-        from calipers.dialects.lm_eval_files import table_of
+        from calipers.systems.lm_eval.own_files import table_of
 
         write(table_of(paths))
         return
-    from calipers.jobs.lm_eval import Loaded
-    from calipers.jobs.lm_eval_report import theirs
-    from calipers.jobs.lm_eval_stored import stored_runs
+    from calipers.systems.lm_eval.jobs.report import theirs
+    from calipers.systems.lm_eval.jobs.settings import Loaded
+    from calipers.systems.lm_eval.jobs.stored import stored_runs
 
     tasks = Loaded()
     runs, notes = stored_runs(paths, tasks, trust=trust)
@@ -73,13 +73,13 @@ def with_theirs(result: Result, paths: Sequence[str], *, trust: bool = False) ->
 
     A task that has changed, cannot be read any more, or has functions without ``trust``, is a note.
     """
-    from calipers.jobs.lm_eval_stored import is_theirs
+    from calipers.systems.lm_eval.jobs.stored import is_theirs
 
     if result.dialect != "lm_eval" or not all(map(is_theirs, paths)):
         return result
-    from calipers.jobs.lm_eval import Loaded
-    from calipers.jobs.lm_eval_report import theirs
-    from calipers.jobs.lm_eval_stored import stored_runs
+    from calipers.systems.lm_eval.jobs.report import theirs
+    from calipers.systems.lm_eval.jobs.settings import Loaded
+    from calipers.systems.lm_eval.jobs.stored import stored_runs
 
     try:
         tasks = Loaded()
@@ -97,7 +97,7 @@ def show_theirs(reports: Sequence[Report], shape: str, export: Path | None) -> N
         raise InputError.at("--export", "no run is one of lm-evaluation-harness' tasks", "expected such a task")
     if not parts or (shape not in ("table", "md") and export is None):
         return
-    from calipers.jobs.lm_eval_report import joined
+    from calipers.systems.lm_eval.jobs.report import joined
 
     for number, one in enumerate(joined(parts)):
         if one.parts[0].job.predict_only:

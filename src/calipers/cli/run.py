@@ -118,7 +118,7 @@ def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
 
     tasks = None
     if any(job.lm_eval for job in jobs):
-        from calipers.jobs.lm_eval import Loaded
+        from calipers.systems.lm_eval.jobs.settings import Loaded
 
         tasks = Loaded()  # each is loaded once, however many models are asked
     for job in jobs:

@@ -15,6 +15,7 @@ import msgspec
 from calipers.errors import InputError
 from calipers.jobs.config import Settings, load_seeds, price, read_config
 from calipers.jobs.job import Job
+from calipers.jobs.library import library
 from calipers.tasks.store import names
 
 COMMAND_LINE = "command line"
@@ -72,14 +73,11 @@ def _theirs(benchmark: str, told: Mapping[str, Any]) -> list[Settings] | None:
     is_file = Path(benchmark).suffix in (".yaml", ".yml")
     if not is_file and not include_path and (os.path.lexists(benchmark) or find_spec("lm_eval") is None):
         return None
-    from calipers.jobs import lm_eval
-
     if not is_file and not include_path and benchmark in names():  # a benchmark that was published here comes first
         return None
-    if not lm_eval.is_known(benchmark, include_path):
+    if not library().is_known(benchmark, include_path):
         return None
-    known = ("num_fewshot", "predict_only", "trust")
-    return lm_eval.settings(benchmark, lm_eval.Wanted(include_path, **{key: told[key] for key in known if key in told}))
+    return library().settings(benchmark, include_path, told)
 
 
 def _product(settings: Settings, origin: str, told: Mapping[str, Any]) -> list[Job]:

@@ -27,7 +27,7 @@ from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.jobs.job import Job
 from calipers.names import CLIENTS, MOCK_MODEL
 from calipers.run.client import Price
-from calipers.tasks.lm_eval.seeds import LOAD_SEEDS, MOST, Seeds
+from calipers.tasks.load_seeds import LOAD_SEEDS, MOST, Seeds
 
 Settings = dict[str, Any]
 """Values of a `Job` by name; ``benchmark`` and ``model`` are lists."""

@@ -13,6 +13,7 @@ from calipers.errors import InputError, UnknownName
 from calipers.jobs.asked import jobs_of
 from calipers.jobs.config import LISTS, setting
 from calipers.jobs.job import Job
+from calipers.jobs.library import library
 from calipers.jobs.perform import perform, together
 from calipers.reports.result import Result
 from calipers.run.client import Price
@@ -42,9 +43,7 @@ def evaluate(benchmark: str | Path, model: str, **settings: Any) -> Result:
             raise InputError.at(str(benchmark), wrong, "evaluate its parts one by one")
     tasks = None
     if any(job.lm_eval for job in jobs):
-        from calipers.jobs.lm_eval import Loaded
-
-        tasks = Loaded()
+        tasks = library().loaded()
     [result] = together([perform(job, tasks=tasks) for job in jobs])
     return result
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from calipers.errors import InputError
 from calipers.jobs.limit import limit_of
 from calipers.run.client import Price
-from calipers.tasks.lm_eval.seeds import LOAD_SEEDS, Seeds
+from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds
 
 Metrics = Sequence[str | Mapping[str, Any]]
 

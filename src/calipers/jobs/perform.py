@@ -14,13 +14,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from calipers.errors import CalipersError, ClientError, InputError, LogError, SandboxError
 from calipers.jobs import papers
 from calipers.jobs.job import Job
+from calipers.jobs.library import Loaded, check_apart, library
+from calipers.jobs.library import Report as TaskReport
 from calipers.jobs.limit import first
 from calipers.jobs.observe import Screen, Watcher
 from calipers.live import Headline, Until
@@ -46,11 +48,6 @@ from calipers.run.start import conduct
 from calipers.run.verifiers.find import NamedVerifier, judge_of, opened
 from calipers.tasks.store import load_suite
 from calipers.tasks.task import Suite, Task
-
-if TYPE_CHECKING:
-    from calipers.jobs.lm_eval import Loaded
-    from calipers.jobs.lm_eval_report import TaskPart
-
 
 MOST_FAILURES = 3
 
@@ -167,7 +164,7 @@ class Report:
     stopped: str  # why it ended before everything was done; "" when it did not
     by_rule: bool  # it was --until that ended it
     notes: tuple[str, ...]
-    part: TaskPart | None = None  # what a task of lm-evaluation-harness comes to in its own terms
+    part: TaskReport | None = None  # what a task of lm-evaluation-harness comes to in its own terms
 
     @property
     def complete(self) -> bool:
@@ -328,35 +325,31 @@ def together(reports: Sequence[Report]) -> list[Result]:
     ]
 
 
-def _part(job: Job, folder: Path, tasks: Loaded | None) -> tuple[TaskPart | None, list[str]]:
+def _part(job: Job, folder: Path, tasks: Loaded | None) -> tuple[TaskReport | None, list[str]]:
     """A run in lm-evaluation-harness' terms where it is of one of its tasks; and a note where it has no numbers."""
     if job.lm_eval is None:
         return None, []
-    from calipers.jobs.lm_eval_report import part
-
     try:
-        return part(job, folder, tasks), []
+        return library().report(job, folder, tasks), []
     except CalipersError as error:
         return None, [f"lm-evaluation-harness' own numbers: {error}"]
 
 
-def _keep_documents(part: TaskPart | None, folder: Folder) -> None:
+def _keep_documents(part: TaskReport | None, folder: Folder) -> None:
     """Write what each document of one of lm-evaluation-harness' tasks keeps for its numbers."""
     if part is not None and not part.job.predict_only:
         from calipers.analyses.compare.values import DOCUMENTS
-        from calipers.jobs.lm_eval_report import documents
 
-        folder.write(DOCUMENTS, documents(part, folder.path))
+        folder.write(DOCUMENTS, library().documents(part, folder.path))
 
 
-def _with_parts(result: Result, parts: Sequence[TaskPart | None]) -> Result:
+def _with_parts(result: Result, parts: Sequence[TaskReport | None]) -> Result:
     """A result with every number that lm-evaluation-harness' table of these runs has."""
     held = [part for part in parts if part is not None]
     if not held:
         return result
-    from calipers.jobs.lm_eval_report import joined
-
-    return replace(result, own={"lm_eval": [one.document() for one in joined(held)]})
+    tasks = library()
+    return replace(result, own={tasks.name: tasks.joined(held)})
 
 
 def _scoring(job: Job) -> Plan:
@@ -377,32 +370,22 @@ def _scoring(job: Job) -> Plan:
 def _suite(job: Job, tasks: Loaded | None) -> tuple[Suite, Mapping[str, NamedVerifier], Loaded | None]:
     """The benchmark, the verifiers that it brings itself, and the tasks that are loaded by now."""
     if job.lm_eval is None:
-        from calipers.jobs.lm_eval_chat import check_apart
-
         check_apart(job)
         return load_suite(job.benchmark), {}, tasks
-    from calipers.jobs.lm_eval import Loaded, prepared, wanted
-
-    tasks = tasks or Loaded()
-    return *prepared(job.benchmark, job.lm_eval, wanted(job), tasks), tasks
+    tasks = tasks or library().loaded()
+    return *library().suite(job, tasks), tasks
 
 
 def _check_documents(path: Path, suite: Suite) -> None:
     """Refuse to go on with a task of lm-evaluation-harness whose documents have changed."""
     if "lm_eval" in suite.metadata:
-        from calipers.jobs.lm_eval_documents import check_documents
-
-        check_documents(path, suite.name, suite.metadata["lm_eval"]["document_hashes"])
+        library().check_documents(path, suite)
 
 
 def _client(job: Job, suite: Suite, connection: Connection) -> Client:
     """The model, as the benchmark asks it: for answers, or for the likelihoods of texts."""
     client = connect(job.model, connection)
-    if job.lm_eval is None:
-        return client
-    from calipers.jobs.lm_eval_likelihood import asking
-
-    return asking(client, job, suite)
+    return client if job.lm_eval is None else library().client(client, job, suite)
 
 
 def _judges(
@@ -446,6 +429,4 @@ def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Jo
 
 
 def _template(job: Job) -> str | None:
-    from calipers.jobs.lm_eval_chat import template
-
-    return template(job) if job.lm_eval is not None else None
+    return library().template(job) if job.lm_eval is not None else None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 Raw = msgspec.Raw
 BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What is raised by JSON that is none, or that is nested too deeply."""
+
+
+COMPARED: Final = "shown by calipers score --dialect lm_eval --format md, compared by calipers compare"
 
 
 class Text(NamedTuple):

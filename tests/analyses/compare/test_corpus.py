@@ -17,8 +17,8 @@ from analyses.compare.writing import run
 import calipers
 from calipers.analyses.compare.checks import may_have_table
 from calipers.errors import InputError, UnknownName
-from calipers.metrics.lm_eval_sums import sums
 from calipers.stats.paired_bootstrap import paired_bootstrap
+from calipers.systems.lm_eval.metrics.aggregations import sums
 
 TEXT = pytest.importorskip("sacrebleu", reason="sacrebleu comes with calipers[text]")
 

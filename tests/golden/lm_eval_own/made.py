@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from calipers.answers.lm_eval import pipeline
-from calipers.dialects.lm_eval_results import Ran, run_results
-from calipers.dialects.lm_eval_scoring import Scored, TaskScores
-from calipers.scores.entries import Entry
-from calipers.scores.scorers import Scoring
-from calipers.tasks.lm_eval.config import TaskConfig
-from calipers.tasks.lm_eval.groups import Leaf, TaskGroup
-from calipers.tasks.lm_eval.yaml import TaskFile
+from calipers.systems.lm_eval.pipelines import pipeline
+from calipers.systems.lm_eval.results import RanTask, run_results
+from calipers.systems.lm_eval.scores.entries import Entry
+from calipers.systems.lm_eval.scores.scorers import Scoring
+from calipers.systems.lm_eval.task_scores import ScoredTask, TaskScores
+from calipers.systems.lm_eval.tasks.config import TaskConfig
+from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
+from calipers.systems.lm_eval.tasks.yaml import TaskFile
 
 Values = Mapping[str, Sequence[float]]
 """``metric,pipeline`` to the values of documents."""
@@ -27,17 +27,17 @@ def scores(values: Values, better: Mapping[str, bool] | None = None) -> TaskScor
         entries = [Entry(metric, "mean", (better or {}).get(metric, True)) for metric in mine]
         rows = range(max(map(len, mine.values())))
         each = [{metric: items[row] for metric, items in mine.items() if row < len(items)} for row in rows]
-        held.append(Scored(Scoring(pipeline({"name": name, "filter": []}), entries), [], [], [], each))
+        held.append(ScoredTask(Scoring(pipeline({"name": name, "filter": []}), entries), [], [], [], each))
     return TaskScores(held)
 
 
 def ran(
     name: str, values: Values, *, documents: int = 100, better: Mapping[str, bool] | None = None, **fields: Any
-) -> Ran:
+) -> RanTask:
     """A task with these values, of so many documents."""
     found = scores(values, better)
     asked = max(map(len, values.values()), default=0)
-    return Ran(TaskConfig(task=name, **fields), "inline", found, documents, asked)
+    return RanTask(TaskConfig(task=name, **fields), "inline", found, documents, asked)
 
 
 def group(name: str, *members: Any, entries: Sequence[Mapping[str, Any]] = ACC) -> TaskGroup:
@@ -48,6 +48,6 @@ def group(name: str, *members: Any, entries: Sequence[Mapping[str, Any]] = ACC) 
     return TaskGroup(name, name, held, entries)
 
 
-def results(tasks: Sequence[Ran], groups: Sequence[TaskGroup] = (), iterations: int = 0) -> dict[str, Any]:
+def results(tasks: Sequence[RanTask], groups: Sequence[TaskGroup] = (), iterations: int = 0) -> dict[str, Any]:
     """The results object of them."""
     return run_results(tasks, groups, iterations)

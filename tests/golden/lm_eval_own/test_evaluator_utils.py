@@ -8,10 +8,10 @@ import pytest
 from golden.lm_eval_own.made import group, ran, results
 from golden.lm_eval_own.ported import ported
 
-from calipers.metrics.lm_eval_task import aggregate_task
-from calipers.reports.lm_eval import available
-from calipers.reports.lm_eval_table import table
-from calipers.tasks.lm_eval.requests import effective_limit
+from calipers.systems.lm_eval.metrics.task import aggregate_task
+from calipers.systems.lm_eval.table import table
+from calipers.systems.lm_eval.tasks.requests import effective_limit
+from calipers.systems.lm_eval.write import available
 
 FILE = "test_evaluator_utils.py"
 SIZE = "TestGetSampleSize::test_limit_"

@@ -7,8 +7,8 @@ from golden.lm_eval_own.ported import ported
 from tasks.lm_eval.given import config, task
 
 from calipers.errors import InputError
-from calipers.tasks.lm_eval.requests import Asking, joined, requests, turns, written
-from calipers.tasks.lm_eval.turns import PLAIN, Manner, Turn, prompt
+from calipers.systems.lm_eval.tasks.requests import Asking, joined, requests, turns, written
+from calipers.systems.lm_eval.tasks.turns import PLAIN, ChatTurn, Manner, prompt
 
 FILE = "test_fewshot_context.py"
 ONE_TURN = Manner(chat=True, multiturn=False)
@@ -26,9 +26,9 @@ U, A, S = (lambda content, role=role: said(role, content) for role in ("user", "
     FILE,
     "turn, manner, expected",
     {
-        "TestMessage::test_to_dict_excludes_private_fields": [(Turn("user", "Hello", "\n\n"), TURNS, [U("Hello")])],
-        "TestMessage::test_to_text_appends_delimiter": [(Turn("user", "Hello", "\n\n"), PLAIN, "Hello\n\n")],
-        "TestMessage::test_to_text_empty_delimiter": [(Turn("assistant", "Answer"), PLAIN, "Answer")],
+        "TestMessage::test_to_dict_excludes_private_fields": [(ChatTurn("user", "Hello", "\n\n"), TURNS, [U("Hello")])],
+        "TestMessage::test_to_text_appends_delimiter": [(ChatTurn("user", "Hello", "\n\n"), PLAIN, "Hello\n\n")],
+        "TestMessage::test_to_text_empty_delimiter": [(ChatTurn("assistant", "Answer"), PLAIN, "Answer")],
     },
 )
 def test_one_turn(turn, manner, expected):
@@ -57,40 +57,44 @@ def test_two_texts_are_parted_once(left, right, delimiter, expected):
 
 
 SINGLE = "TestMultiturnToSingleturn::test_"
-Q1A1 = [Turn("user", "Q1", " "), Turn("assistant", "A1", "\n\n")]
+Q1A1 = [ChatTurn("user", "Q1", " "), ChatTurn("assistant", "A1", "\n\n")]
 
 
 @ported(
     FILE,
     "held, manner, expected",
     {
-        f"{SINGLE}collapses_user_messages": [([*Q1A1, Turn("user", "Q2")], ONE_TURN, [U("Q1 A1\n\nQ2")])],
+        f"{SINGLE}collapses_user_messages": [([*Q1A1, ChatTurn("user", "Q2")], ONE_TURN, [U("Q1 A1\n\nQ2")])],
         f"{SINGLE}preserves_final_assistant": [
-            ([*Q1A1, Turn("user", "Q2", " "), Turn("assistant", "Final")], ONE_TURN, [U("Q1 A1\n\nQ2"), A("Final")])
+            (
+                [*Q1A1, ChatTurn("user", "Q2", " "), ChatTurn("assistant", "Final")],
+                ONE_TURN,
+                [U("Q1 A1\n\nQ2"), A("Final")],
+            )
         ],
         f"{SINGLE}preserves_system_message": [
             (
-                [Turn("system", "You are helpful"), Turn("user", "Question")],
+                [ChatTurn("system", "You are helpful"), ChatTurn("user", "Question")],
                 ONE_TURN,
                 [S("You are helpful"), U("Question")],
             )
         ],
         f"{SINGLE}system_with_assistant_ending": [
             (
-                [Turn("system", "System"), Turn("user", "Q", " "), Turn("assistant", "A")],
+                [ChatTurn("system", "System"), ChatTurn("user", "Q", " "), ChatTurn("assistant", "A")],
                 ONE_TURN,
                 [S("System"), U("Q"), A("A")],
             )
         ],
         "TestChatTemplateFormat::test_messages_to_dict_list": [
             (
-                [Turn("system", "Be helpful"), Turn("user", "Question"), Turn("assistant", "Answer")],
+                [ChatTurn("system", "Be helpful"), ChatTurn("user", "Question"), ChatTurn("assistant", "Answer")],
                 TURNS,
                 [S("Be helpful"), U("Question"), A("Answer")],
             )
         ],
         "TestChatTemplateFormat::test_singleturn_collapse_for_chat": [
-            ([Turn("system", "System"), *Q1A1, Turn("user", "Q2")], ONE_TURN, [S("System"), U("Q1 A1\n\nQ2")])
+            ([ChatTurn("system", "System"), *Q1A1, ChatTurn("user", "Q2")], ONE_TURN, [S("System"), U("Q1 A1\n\nQ2")])
         ],
     },
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from golden.lm_eval_own.ported import ported
 
-from calipers.answers.lm_eval import filtered, pipeline
+from calipers.systems.lm_eval.pipelines import filtered, pipeline
 
 
 class Louder:

@@ -7,9 +7,9 @@ from golden.lm_eval_own.made import group as of
 from golden.lm_eval_own.ported import ported
 
 from calipers.errors import InputError
-from calipers.jobs.lm_eval import groups
-from calipers.metrics.lm_eval_task import aggregate_group, leaves
-from calipers.tasks.lm_eval.groups import TaskGroup, Tasks
+from calipers.systems.lm_eval.jobs.settings import groups
+from calipers.systems.lm_eval.metrics.task import aggregate_group, leaves
+from calipers.systems.lm_eval.tasks.groups import TaskGroup, Tasks
 
 FOUND = {
     "task_a": {

@@ -7,13 +7,12 @@ import random
 import pytest
 from golden.lm_eval_own.ported import ported
 
-from calipers.answers.lm_eval import pipeline
-from calipers.dialects.lm_eval_scoring import Answered, Way, score_documents
-from calipers.metrics.lm_eval_resample import resampler
-from calipers.metrics.lm_eval_stderr import bootstrap, drawn, stderr
-from calipers.scores.choice import Choices, score_choices
-from calipers.scores.entries import GENERATION, entries
-from calipers.scores.scorers import Scoring
+from calipers.systems.lm_eval.metrics.bootstrap import bootstrap, drawn, resampler, stderr
+from calipers.systems.lm_eval.pipelines import pipeline
+from calipers.systems.lm_eval.scores.choice import Choices, score_choices
+from calipers.systems.lm_eval.scores.entries import GENERATION, entries
+from calipers.systems.lm_eval.scores.scorers import Scoring
+from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
 
 BOTH = ["acc", "acc_mutual_info"]
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from golden.lm_eval_own.ported import ported
 from tasks.lm_eval.given import TASK, task_folder
 
-from calipers.jobs.lm_eval import Wanted, settings
 from calipers.run.clients.hf_checkpoint import DEFAULT_LENGTH, _longest
+from calipers.systems.lm_eval.jobs.settings import TaskRequest, settings
 
 FILE = "models/test_model_utils.py"
 GEN = "TestNormalizeGenKwargs::test_"
@@ -64,7 +64,7 @@ def lengths(*names):
 )
 def test_generation_settings(tmp_path, given, expected):
     path = task_folder(tmp_path, f"{TASK}generation_kwargs: {json.dumps(given)}\n")
-    [found] = settings(str(path), Wanted())
+    [found] = settings(str(path), TaskRequest())
     assert {key: found[key] for key in expected} == expected
 
 

@@ -9,7 +9,7 @@ from golden.lm_eval_own.ported import ported
 from tasks.lm_eval.given import config, task
 
 from calipers.errors import InputError, UnknownName
-from calipers.tasks.lm_eval.requests import Sampler
+from calipers.systems.lm_eval.tasks.requests import Sampler
 
 DOCS = [
     {"id": place, "q": word, "a": "x"} for place, word in enumerate(["first", "second", "third", "fourth", "fifth"])

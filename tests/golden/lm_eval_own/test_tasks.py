@@ -5,9 +5,9 @@ from __future__ import annotations
 from golden.lm_eval_own.ported import ported
 from tasks.lm_eval.given import task
 
-from calipers.metrics.lm_eval import known
-from calipers.scores.entries import KNOWN
-from calipers.tasks.lm_eval.requests import Asking, requests
+from calipers.systems.lm_eval.metrics.aggregations import known
+from calipers.systems.lm_eval.scores.entries import KNOWN
+from calipers.systems.lm_eval.tasks.requests import Asking, requests
 
 LETTERS = ["A", "B", "C", "D"]
 ARC = {

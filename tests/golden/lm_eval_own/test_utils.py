@@ -7,10 +7,10 @@ from golden.lm_eval_own.ported import ported
 
 from calipers.errors import InputError
 from calipers.jobs.asked import gen_kwargs
-from calipers.metrics.lm_eval_stderr import stderr
-from calipers.metrics.lm_eval_task import aggregate_group
 from calipers.run.clients.hf_score import windows
-from calipers.tasks.lm_eval.requests import joined
+from calipers.systems.lm_eval.metrics.bootstrap import stderr
+from calipers.systems.lm_eval.metrics.task import aggregate_group
+from calipers.systems.lm_eval.tasks.requests import joined
 
 
 def run(first, last):

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from calipers.tasks.lm_eval.config import TaskConfig, task_config
-from calipers.tasks.lm_eval.documents import Splits
-from calipers.tasks.lm_eval.loaded import LoadedTask, load_task
-from calipers.tasks.lm_eval.yaml import TaskFile
+from calipers.systems.lm_eval.tasks.config import TaskConfig, task_config
+from calipers.systems.lm_eval.tasks.documents import Splits
+from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_task
+from calipers.systems.lm_eval.tasks.yaml import TaskFile
 
 DOCS = [{"q": f"q{i}", "a": f"a{i}", "c": ["x", "y"], "n": i % 2} for i in range(6)]
 TASK = """\

@@ -44,13 +44,13 @@ def theirs(name: str) -> dict[str, Any]:
 
 def ours(name: str) -> dict[str, Any]:
     """By us."""
-    from calipers.dialects.lm_eval_scoring import answered, score_documents
-    from calipers.jobs.lm_eval import Wanted, loaded
-    from calipers.jobs.lm_eval_class import way
-    from calipers.jobs.lm_eval_judge import scoring
-    from calipers.tasks.lm_eval.requests import requests
+    from calipers.systems.lm_eval.jobs.class_task import way
+    from calipers.systems.lm_eval.jobs.judge import scoring
+    from calipers.systems.lm_eval.jobs.settings import TaskRequest, loaded
+    from calipers.systems.lm_eval.task_scores import answered, score_documents
+    from calipers.systems.lm_eval.tasks.requests import requests
 
-    task = loaded(name, name, Wanted(trust=True))
+    task = loaded(name, name, TaskRequest(trust=True))
     asked = list(requests(task))
     said = {one.doc_id: [[write(one.args[0])]] for one in asked}
     scores = score_documents(answered(task, said), scoring(task), way(task))

@@ -14,10 +14,10 @@ from run.likely import Model
 from tasks.lm_eval.classes import write_classes, write_documents, write_stand_in
 
 from calipers.errors import InputError, PluginError
-from calipers.jobs.lm_eval import Wanted, checked, found, loaded, settings
-from calipers.jobs.lm_eval_suite import suite
-from calipers.tasks.lm_eval.requests import requests
-from calipers.tasks.lm_eval.turns import Manner
+from calipers.systems.lm_eval.jobs.settings import TaskRequest, checked, found, loaded, settings
+from calipers.systems.lm_eval.jobs.suite import suite
+from calipers.systems.lm_eval.tasks.requests import requests
+from calipers.systems.lm_eval.tasks.turns import Manner
 
 HERE = importlib.util.find_spec("lm_eval") is not None
 MODEL = Model(bos=True)
@@ -39,7 +39,7 @@ def home(tmp_path, monkeypatch):
 
 
 def task(home, name="quiz", **more):
-    return loaded(str(home / f"{name}.yaml"), name, Wanted(trust=True, **more))
+    return loaded(str(home / f"{name}.yaml"), name, TaskRequest(trust=True, **more))
 
 
 def test_a_class_makes_its_documents_and_its_requests_in_the_order_of_idx(home):
@@ -71,13 +71,13 @@ def test_examples_and_chats_are_asked_of_the_class(home):
 
 
 def test_check_tells_of_a_class(home):
-    assert checked(str(home / "quiz.yaml"), Wanted(trust=True)) == [
+    assert checked(str(home / "quiz.yaml"), TaskRequest(trust=True)) == [
         "quiz: class Quiz, 4 documents, 1 repeat, 0 examples"
     ]
 
 
 def test_an_aggregation_that_fails_is_said_before_the_first_call(home):
-    (_, note) = checked(str(home / "costly.yaml"), Wanted(trust=True))
+    (_, note) = checked(str(home / "costly.yaml"), TaskRequest(trust=True))
     assert note.endswith("the aggregation of pair failed (OSError: the metric is to be downloaded)")
 
 
@@ -103,8 +103,10 @@ def test_a_class_is_not_loaded_without_trust(home):
     place = home / "quiz.yaml"
     said = refused("run", "quiz.yaml", "--model", "openai/any", "--base-url", "http://127.0.0.1:9/v1", cwd=home)
     assert said.startswith("quiz.yaml:2: class: is !function code_of_it.Quiz, code that came with the task; read it,")
-    assert [one["lm_eval"] for one in settings(str(place), Wanted())] == ["quiz"]  # planned without running anything
-    assert found(str(place), Wanted())[0].code.name == "Quiz"
+    assert [one["lm_eval"] for one in settings(str(place), TaskRequest())] == [
+        "quiz"
+    ]  # planned without running anything
+    assert found(str(place), TaskRequest())[0].code.name == "Quiz"
 
 
 @pytest.mark.skipif(HERE, reason="lm_eval is installed")

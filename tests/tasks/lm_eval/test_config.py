@@ -2,8 +2,8 @@ import pytest
 from tasks.lm_eval.given import config
 
 from calipers.errors import InputError
-from calipers.tasks.lm_eval.config import task_config
-from calipers.tasks.lm_eval.yaml import TaskFile
+from calipers.systems.lm_eval.tasks.config import task_config
+from calipers.systems.lm_eval.tasks.yaml import TaskFile
 
 
 def test_few_shot_takes_from_the_task_what_it_does_not_say():

@@ -12,12 +12,12 @@ from tasks.lm_eval.corpus_rows import ROWS, claims, group_claims
 
 from calipers.cli import commands
 from calipers.errors import InputError
-from calipers.jobs.lm_eval import Wanted, load
-from calipers.scores.scorers import scorings
-from calipers.tasks.lm_eval.groups import TaskGroup, Tasks, leaves
-from calipers.tasks.lm_eval.loaded import load_task, trusted
-from calipers.tasks.lm_eval.requests import requests
-from calipers.tasks.lm_eval.yaml import read_task_file
+from calipers.systems.lm_eval.jobs.settings import TaskRequest, load
+from calipers.systems.lm_eval.scores.scorers import scorings
+from calipers.systems.lm_eval.tasks.groups import TaskGroup, Tasks, leaves
+from calipers.systems.lm_eval.tasks.loaded import load_task, trusted
+from calipers.systems.lm_eval.tasks.requests import requests
+from calipers.systems.lm_eval.tasks.yaml import read_task_file
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -119,7 +119,7 @@ def test_what_is_not_loaded_here_is_said_in_a_line():
         [load_task(leaf.config, leaf.file) for leaf in leaves(found("hub"))]
     (leaf,) = leaves(found("python_class"))
     with pytest.raises(InputError, match=r"is !function .*, code that came with the task; read it, then run it with"):
-        load(leaf, Wanted())
+        load(leaf, TaskRequest())
 
 
 def test_every_file_of_the_corpus_has_a_case():

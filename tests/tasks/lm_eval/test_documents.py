@@ -5,8 +5,8 @@ import pytest
 from tasks.lm_eval.given import config
 
 from calipers.errors import InputError, PluginError
-from calipers.tasks.lm_eval.documents import load_splits, processed
-from calipers.tasks.lm_eval.yaml import TaskFile
+from calipers.systems.lm_eval.tasks.documents import load_splits, processed
+from calipers.systems.lm_eval.tasks.yaml import TaskFile
 
 
 def splits(path=None, **fields):
@@ -114,7 +114,7 @@ def test_a_dataset_of_the_hub_needs_the_library(monkeypatch):
 def test_the_library_reads_what_we_do_not(data):
     """The real loading code, on local data."""
     pytest.importorskip("datasets")
-    from calipers.tasks.lm_eval.documents import _library
+    from calipers.systems.lm_eval.tasks.documents import _library
 
     made = config(task="t", dataset_path="json")
     kwargs = {"data_files": {"test": str(data / "a.jsonl")}, "trust_remote_code": True}

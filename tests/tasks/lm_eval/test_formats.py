@@ -2,7 +2,7 @@ import pytest
 from tasks.lm_eval.given import config, task
 
 from calipers.errors import InputError
-from calipers.tasks.lm_eval.requests import requests
+from calipers.systems.lm_eval.tasks.requests import requests
 
 DOC = {"question": "Which one?", "choices": ["red", "blue"], "answer": 1}
 

@@ -4,7 +4,16 @@ from pathlib import Path
 import pytest
 
 from calipers.errors import InputError, UnknownName
-from calipers.tasks.lm_eval.groups import Leaf, TaskGroup, Tasks, head_of, heads, installed, is_task_file, leaves
+from calipers.systems.lm_eval.tasks.groups import (
+    Leaf,
+    TaskGroup,
+    Tasks,
+    head_of,
+    heads,
+    installed,
+    is_task_file,
+    leaves,
+)
 
 BASE = "dataset_path: json\ntest_split: test\ndoc_to_text: q\ndoc_to_target: a\n"
 

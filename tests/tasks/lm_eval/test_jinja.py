@@ -5,8 +5,8 @@ import pytest
 from waiting import PATIENCE
 
 from calipers.errors import InputError
-from calipers.tasks.lm_eval import jinja
-from calipers.tasks.lm_eval.jinja import compiled, render
+from calipers.systems.lm_eval.tasks import jinja
+from calipers.systems.lm_eval.tasks.jinja import compiled, render
 
 GROW = "{{% set ns = namespace(x={start}) %}}{{% for i in range(60) %}}{step}{{% endfor %}}{{{{ ns.x|length }}}}"
 NEVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"

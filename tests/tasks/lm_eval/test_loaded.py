@@ -2,10 +2,10 @@ import pytest
 from tasks.lm_eval.given import DOCS, TASK, task, task_folder
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.tasks.lm_eval.config import task_config
-from calipers.tasks.lm_eval.loaded import load_task, trusted
-from calipers.tasks.lm_eval.requests import requests
-from calipers.tasks.lm_eval.yaml import read_task_file
+from calipers.systems.lm_eval.tasks.config import task_config
+from calipers.systems.lm_eval.tasks.loaded import load_task, trusted
+from calipers.systems.lm_eval.tasks.requests import requests
+from calipers.systems.lm_eval.tasks.yaml import read_task_file
 
 UTILS = """\
 def process_docs(docs): return [dict(doc, q=doc["q"].upper()) for doc in docs if doc["q"] != "q1"]

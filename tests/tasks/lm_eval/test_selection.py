@@ -1,7 +1,7 @@
 import pytest
 
 from calipers.errors import InputError
-from calipers.tasks.lm_eval.requests import selected
+from calipers.systems.lm_eval.tasks.requests import selected
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf")])

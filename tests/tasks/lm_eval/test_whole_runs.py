@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from calipers.tasks.lm_eval.groups import Tasks, leaves
-from calipers.tasks.lm_eval.loaded import load_task, trusted
-from calipers.tasks.lm_eval.requests import requests
+from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
+from calipers.systems.lm_eval.tasks.loaded import load_task, trusted
+from calipers.systems.lm_eval.tasks.requests import requests
 
 RUNS = Path(__file__).parents[2] / "golden" / "lm_eval" / "e2e"
 

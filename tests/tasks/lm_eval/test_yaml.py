@@ -1,8 +1,8 @@
 import pytest
 
 from calipers.errors import InputError
-from calipers.tasks.lm_eval import yaml
-from calipers.tasks.lm_eval.yaml import Function, read_task_file
+from calipers.systems.lm_eval.tasks import yaml
+from calipers.systems.lm_eval.tasks.yaml import Function, read_task_file
 
 
 def written(folder, **files):

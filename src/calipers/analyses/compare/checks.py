@@ -9,7 +9,6 @@ from typing import Any
 
 from calipers.analyses.compare.question import Question
 from calipers.analyses.compare.runs import Meeting
-from calipers.analyses.compare.samples import FORMATS
 from calipers.analyses.compare.source import ReadSource
 from calipers.analyses.compare.values import is_theirs, short
 from calipers.errors import CalipersError, Incomplete, InputError, UnknownName, nearest
@@ -17,9 +16,9 @@ from calipers.pipeline import Source
 from calipers.plan import make_plan
 from calipers.readers.files import STDIN
 from calipers.readers.files import Source as File
-from calipers.readers.lm_eval_rows import COMPARED
 from calipers.readers.read import found_format
 from calipers.readers.run_plan import is_run
+from calipers.readers.texts import COMPARED
 from calipers.reports.figures import counted
 from calipers.rollouts.column import Bools
 from calipers.rollouts.ledger import Ledger
@@ -75,7 +74,7 @@ def may_have_table(source: Any) -> bool:
         return False
     try:
         with File(path) as file:
-            return found_format(file).name in FORMATS
+            return found_format(file).has_documents
     except InputError:  # the reader says it better
         return False
 

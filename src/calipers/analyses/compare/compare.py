@@ -25,7 +25,6 @@ from calipers.analyses.compare.checks import (
     notes_of,
     waiting_told,
 )
-from calipers.analyses.compare.corpus import Tables, of_tables
 from calipers.analyses.compare.families import SlicePair, TestedPair, answered, at_confidence, flips, standings
 from calipers.analyses.compare.measure import measure
 from calipers.analyses.compare.metric_pair import Measured, MetricPair, columns_of, of_both
@@ -34,7 +33,7 @@ from calipers.analyses.compare.question import ORDER, SHOWN, SIDAK, Primary, Que
 from calipers.analyses.compare.ranks import ranks
 from calipers.analyses.compare.runs import Meeting, chosen, meetings, runners
 from calipers.analyses.compare.source import Key, ReadSource, Texts, prompts_differ, provenance_differences, read_source
-from calipers.analyses.compare.values import DocumentTable
+from calipers.analyses.compare.values import DocumentTable, compared_tables
 from calipers.errors import InputError
 from calipers.pipeline import DEFINITIONS, Progress, Source, quietly
 from calipers.plan import make_plan
@@ -100,7 +99,7 @@ def drafted(
                 cuts.append(SlicePair(key, value, measure(matter), held))
             if key is not None and question.tables is None:
                 continue  # draws take their time: in slices only for what is named
-            told = of_tables(Tables(tables, names, part, own, question), question.tables)
+            told = compared_tables(tables, names, part, own, question)
             cuts += [
                 SlicePair(key, value, found, MetricPair(found.both, part, ([], []), own, question))
                 for found in told.measured

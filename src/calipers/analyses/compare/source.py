@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from calipers.analyses.compare.samples import table_of
-from calipers.analyses.compare.values import DocumentTable
+from calipers.analyses.compare.values import DocumentTable, table_of
 from calipers.names import FORMATS
 from calipers.pipeline import Progress, Source, read
 from calipers.readers.read import Input, begin

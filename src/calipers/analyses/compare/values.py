@@ -15,14 +15,22 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
 from calipers.errors import InputError
+from calipers.names import DOCUMENT_TABLES, FORMATS, load
+from calipers.readers.read import Input
 from calipers.readers.run_plan import LOG, PLAN
+
+if TYPE_CHECKING:
+    from calipers.analyses.compare.align import Common
+    from calipers.analyses.compare.metric_pair import Measured
+    from calipers.analyses.compare.question import Question
+    from calipers.rollouts.column import Ints
 
 DOCUMENTS: Final = "documents.jsonl"
 SCHEMA: Final = "calipers.documents/1"
@@ -62,6 +70,57 @@ class DocumentTable:
     def named(self, name: str) -> list[str]:
         """The keys that a name means: itself, or a metric in each of its pipelines."""
         return [name] if name in self.ways else [key for key, way in self.ways.items() if way.metric == name]
+
+
+@dataclass(slots=True)
+class Told:
+    """What was found of two tables, and what must be said of the rest."""
+
+    measured: list[Measured] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # where all numbers are asked for
+    refused: dict[str, str] = field(default_factory=dict)  # a name that was asked for -> why it has no difference
+
+
+@dataclass(frozen=True, slots=True)
+class TableReader:
+    """What another system makes of the documents of a task together, as functions."""
+
+    read: Callable[[Sequence[Input], tuple[str | None, ...]], DocumentTable]
+    """``read(inputs, (agent, model, dataset))``: the table of a group; an empty one where there is none."""
+    compare: Callable[..., Told]
+    """``compare(two tables, names, common tasks, clusters, question)``."""
+    value: Callable[[str, Sequence[Any]], float]
+    """``value(aggregation, values of all documents)``."""
+    spread: Callable[[str, Sequence[Any], float, float, Sequence[int]], Any]
+    """``spread(aggregation, values, value, confidence, seed)``: with ``ends``, or ``why`` there are none."""
+
+
+def table_reader() -> TableReader:
+    """The reader of document tables; it loads the other system."""
+    found: TableReader = load(DOCUMENT_TABLES)
+    return found
+
+
+def table_of(inputs: Sequence[Input], key: tuple[str | None, ...]) -> DocumentTable:
+    """The table of a group (agent, model, dataset) of a source; an empty one where no file of it has one."""
+    for one in inputs:
+        theirs = one.format == "run" and is_theirs(os.path.dirname(one.path))
+        if theirs or FORMATS.load(one.format).has_documents:
+            return table_reader().read(inputs, key)
+    return DocumentTable(whole=False)
+
+
+def compared_tables(
+    tables: tuple[DocumentTable, DocumentTable],
+    names: tuple[str, str],
+    common: Common,
+    clusters: Ints | None,
+    question: Question,
+) -> Told:
+    """The differences of all numbers that both tables have, or of those that the question names."""
+    if question.tables is None and not any(table.ways or table.why for table in tables):
+        return Told()
+    return table_reader().compare(tables, names, common, clusters, question)
 
 
 def short(keys: Iterable[str]) -> list[str]:

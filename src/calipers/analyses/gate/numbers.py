@@ -14,12 +14,10 @@ import msgspec
 from calipers.analyses.compare.checks import named
 from calipers.analyses.compare.missing import NO_RANGE, ends_of, filled_rollouts, no_filling, within_range
 from calipers.analyses.compare.question import metric_key
-from calipers.analyses.compare.samples import table_of
-from calipers.analyses.compare.values import DocumentTable, short
+from calipers.analyses.compare.values import DocumentTable, short, table_of, table_reader
 from calipers.analyses.gate.requirement import Requirement
 from calipers.dialects.reads import per_reward
 from calipers.errors import CalipersError, InputError
-from calipers.metrics.lm_eval import aggregate
 from calipers.pipeline import read, score, score_rollouts
 from calipers.plan import make_plan
 from calipers.readers.files import STDIN
@@ -28,7 +26,6 @@ from calipers.readers.run_stop import stop_said
 from calipers.reports.result import SCHEMA, Result
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.stop import Stop
-from calipers.stats.documents import spread
 from calipers.stats.stopped import NO_SEQUENCE
 
 
@@ -144,10 +141,10 @@ def _of_values(table: DocumentTable, key: str, place: int, confidence: float, se
         said = "it is added up by the task's own function, of which only a run's result.json has the number"
         return Number(None, why=said, tasks=len(held), better=way.higher_is_better)
     try:
-        value = float(aggregate(way.aggregation, held))
+        value = table_reader().value(way.aggregation, held)
     except CalipersError as error:
         return Number(None, why=f"it cannot be worked out again ({error})", better=way.higher_is_better)
-    sure = spread(way.aggregation, held, value, confidence, [seed, place])
+    sure = table_reader().spread(way.aggregation, held, value, confidence, [seed, place])
     shown = value if math.isfinite(value) else None
     why = sure.why if shown is not None else f"it is {value}"
     return Number(shown, sure.ends, why, len(held), way.higher_is_better)

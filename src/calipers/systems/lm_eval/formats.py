@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from calipers.readers import lm_eval, lm_eval_texts
 from calipers.readers.format import Beginning, Columns, Format, Settings, flat
-from calipers.readers.lm_eval_folder import newest
 from calipers.readers.texts import Text
+from calipers.systems.lm_eval import read
+from calipers.systems.lm_eval.read import newest
 
 
 def _is_sample(start: Beginning) -> bool:
     if start.row is None:  # no strict JSON: there may be a NaN in it
-        return lm_eval.is_line(start.line)
-    return not start.is_record and lm_eval.is_row(start.row)
+        return read.is_line(start.line)
+    return not start.is_record and read.is_row(start.row)
 
 
 def _texts_beside(path: str, columns: Columns, wanted: frozenset[str]) -> Iterator[Text]:
-    for samples in lm_eval.samples_beside(path):
-        yield from lm_eval_texts.texts(samples)
+    for samples in read.samples_beside(path):
+        yield from read.texts(samples)
 
 
 def _settings(path: str, dataset: str | None) -> Settings:
     with open(path, "rb") as file:
-        yield from of_results(lm_eval.decoded(file.read()) or {}, dataset)
+        yield from of_results(read.decoded(file.read()) or {}, dataset)
 
 
 def of_results(results: Mapping[str, Any], task: str | None) -> Settings:
@@ -48,16 +48,16 @@ def of_results(results: Mapping[str, Any], task: str | None) -> Settings:
 
 SAMPLES = Format(
     "lm_eval_samples",
-    lm_eval.read_samples,
+    read.read_samples,
     _is_sample,
-    texts=lambda path, columns, wanted: lm_eval_texts.texts(path),
-    provenance=lambda path, dataset: of_results(lm_eval.results_beside(path), dataset or lm_eval.task_of(path)),
+    texts=lambda path, columns, wanted: read.texts(path),
+    provenance=lambda path, dataset: of_results(read.results_beside(path), dataset or read.task_of(path)),
     has_documents=True,
 )
 RESULTS = Format(
     "lm_eval_results",
-    lm_eval.read_results,
-    recognise=lambda start: lm_eval.is_results(start.head),
+    read.read_results,
+    recognise=lambda start: read.is_results(start.head),
     texts=_texts_beside,
     provenance=_settings,
     folder=newest,

@@ -1,0 +1,1 @@
+"""Runs of lm-evaluation-harness' tasks, from a name to its own numbers."""

@@ -1,0 +1,400 @@
+"""What runs of lm-evaluation-harness' tasks come to in its own terms: its table, its files, and how sure.
+
+::
+
+    logs ──► scores of every pipeline ──► its results object ──► table, results_*.json, samples_*.jsonl
+                                     ├──► what each document keeps for them ──► the run's documents.jsonl
+                                     └──► our interval for each of its numbers ──► the result document's ``lm_eval``
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from calipers.analyses.compare.values import Document, Summed, lines
+from calipers.errors import CalipersError, InputError
+from calipers.jobs.job import Job
+from calipers.readers.run_plan import LOG, whole
+from calipers.run.clients.hf_template import Local
+from calipers.run.likelihood import read_back
+from calipers.systems.lm_eval.jobs import class_task
+from calipers.systems.lm_eval.jobs.chat import about, local, shown
+from calipers.systems.lm_eval.jobs.judge import scoring
+from calipers.systems.lm_eval.jobs.likelihood import responses_of
+from calipers.systems.lm_eval.jobs.settings import Loaded, found, groups, wanted
+from calipers.systems.lm_eval.jobs.suite import check_documents, document_hashes
+from calipers.systems.lm_eval.metrics.bootstrap import DocumentSpread, middle, resampled, spread
+from calipers.systems.lm_eval.metrics.task import TaskNumbers
+from calipers.systems.lm_eval.results import RanTask, file_name, run_results
+from calipers.systems.lm_eval.scores.entries import GENERATION
+from calipers.systems.lm_eval.table import table
+from calipers.systems.lm_eval.task_scores import TaskScores, Way, answered, score_documents
+from calipers.systems.lm_eval.tasks.groups import TaskGroup, leaves
+from calipers.systems.lm_eval.tasks.loaded import LoadedTask
+from calipers.systems.lm_eval.tasks.requests import Asking, requests
+from calipers.systems.lm_eval.write import (
+    NOT_AVAILABLE,
+    digest,
+    dumped,
+    file_text,
+    line_text,
+    results_object,
+    sample_row,
+    task_hash,
+)
+from calipers.tasks.lines import opened
+from calipers.tasks.load_seeds import seeded
+
+MANY_DIGITS: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Sure:
+    """A number of a task or a group, and how sure it is; as text, a line.
+
+    ``mc bits_per_byte,none 1.9000, 95% interval [1.8000, 2.1000] by 10,000 draws, 400 documents``
+    """
+
+    name: str  # of the task or group
+    key: str  # metric,pipeline
+    value: float
+    spread: DocumentSpread
+    confidence: float
+    count: int
+    of: str = "documents"  # or of a group, tasks
+
+    def __str__(self) -> str:
+        said = f"no interval ({self.spread.why})"
+        if self.spread.ends is not None:
+            low, high = map(_shown, self.spread.ends)
+            drawn = f" by {self.spread.draws:,} draws" if self.spread.draws else ""
+            said = f"{100 * self.confidence:g}% interval [{low}, {high}]{drawn}"
+        return f"{self.name} {self.key} {_shown(self.value)}, {said}, {self.count:,} {self.of}"
+
+
+def sure(task: str, scores: TaskScores, confidence: float, seed: int) -> Iterator[Sure]:
+    """How sure each number of a task is."""
+    numbers = scores.numbers(0).metrics
+    for place, (key, held) in enumerate(scores.values().items()):
+        value, how = numbers.get(key), scores.aggregation(key.rpartition(",")[0])
+        if not isinstance(value, (int, float)) or how == "bypass":
+            continue
+        yield Sure(task, key, value, spread(how, held, value, confidence, [seed, place]), confidence, len(held))
+
+
+def sure_groups(
+    groups: Sequence[TaskGroup], rows: Mapping[str, Mapping[str, Any]], scores: Mapping[str, TaskScores], asked: Job
+) -> Iterator[Sure]:
+    """The same for each number of a group; ``rows`` are those of lm-evaluation-harness' results, by name."""
+    for place, group in enumerate({one.name: one for one in groups}.values()):
+        names = list(dict.fromkeys(leaf.name for leaf in leaves(group.members)))
+        for key in rows[group.name].get("sample_count", {}):
+            there = [name for name in names if name in scores and key in rows[name]]
+            metric = key.rpartition(",")[0]
+            weighted = _weighted(group, key)
+            sizes = [float(rows[name]["sample_len"]) if weighted else 1.0 for name in there]
+            rng = np.random.Generator(np.random.PCG64([asked.seed, 1 << 20, place]))
+            try:
+                draws = [resampled(scores[one].aggregation(metric), scores[one].values()[key], rng) for one in there]
+            except CalipersError as error:
+                said = DocumentSpread(why=f"a draw has no number: {error}")
+            else:
+                fewest = min(map(len, draws))
+                summed = sum(size * one[:fewest] for size, one in zip(sizes, draws, strict=True)) / sum(sizes)
+                said = middle(np.asarray(summed), asked.confidence)
+            yield Sure(group.name, key, rows[group.name][key], said, asked.confidence, len(there), "tasks")
+
+
+def _weighted(group: TaskGroup, key: str) -> bool:
+    """Whether a group's number weighs tasks by their documents: as the last entry of its metric and pipeline says."""
+    metric, _, pipeline = key.rpartition(",")
+    of_metric = [one for one in group.aggregate_metric_list if one["metric"] == metric]
+    meant = [one for one in of_metric if one.get("filter_list") is None or pipeline in _listed(one["filter_list"])]
+    return bool(meant[-1].get("weight_by_size", True))
+
+
+def _listed(pipelines: str | Sequence[str]) -> Sequence[str]:
+    return [pipelines] if isinstance(pipelines, str) else pipelines
+
+
+def _shown(value: float) -> str:
+    """A number in few digits; the perplexity of a model that knows nothing has many."""
+    return f"{value:.4f}" if abs(value) < MANY_DIGITS else f"{value:.4g}"
+
+
+Responses = Mapping[int, Sequence[Sequence[Any]]]
+"""Document -> what was said to each of its requests, by sample: texts, or likelihoods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What a run comes to in lm-evaluation-harness' own terms."""
+
+    task: LoadedTask
+    responses: Responses
+    scores: TaskScores
+    gaps: Sequence[int]  # documents that were begun and not answered in full
+
+
+def score_run(task: LoadedTask, log: Path, repeats: int) -> Scored:
+    """The scores of a run, from its log of completions; InputError where not one document was answered in full."""
+    held, kind = responses(log), task.config.output_type
+    full = {number: said[:repeats] for number, said in sorted(held.items()) if len(said) >= repeats}
+    if not full:
+        raise InputError.at(str(log), "no document was answered in full", f"expected {repeats} completions of one")
+    several: dict[int, list[list[Any]]]
+    if task.own is not None:
+        several = {number: class_task.responses_of(task, number, said) for number, said in full.items()}
+        way = class_task.way(task)
+    else:
+        several = {
+            number: [said] if kind == GENERATION else responses_of(kind, read_back(said[0]))
+            for number, said in full.items()
+        }
+        way = Way(kind, task.multiple_targets, task.config.process_results)
+    scores = score_documents(answered(task, several), scoring(task), way)
+    return Scored(task, several, scores, [number for number in held if number not in full])
+
+
+def responses(log: Path) -> dict[int, list[str]]:
+    """What a model said to each document, sample by sample up to the first gap; the last attempt counts."""
+    last: dict[tuple[int, int], tuple[int, str | None]] = {}
+    for line, record in _records(log):
+        try:
+            key = int(record["task"]), int(record.get("sample", 0))
+            attempt, said = int(record.get("attempt", 1)), record.get("completion")
+        except (TypeError, ValueError, KeyError):
+            raise InputError.at(
+                f"{log}:{line}", "is no rollout of such a task", "expected the log of its run"
+            ) from None
+        if key not in last or attempt > last[key][0]:
+            last[key] = attempt, said if isinstance(said, str) else None
+    found: dict[int, list[str]] = {}
+    for number, sample in sorted(last):
+        said, held = last[number, sample][1], found.setdefault(number, [])
+        if said is not None and len(held) == sample:
+            held.append(said)
+    return found
+
+
+def _records(log: Path) -> Iterator[tuple[int, Any]]:
+    """The records of a log, each with the number of its line; a last one that a crash cut off is none."""
+    with opened(log) as file:
+        end = whole(str(log))
+        for number, line in enumerate(file, start=1):
+            end -= len(line)
+            if end < 0:
+                return
+            if line.strip():
+                try:
+                    yield number, msgspec.json.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    raise InputError.at(f"{log}:{number}", f"malformed json: {error}") from None
+
+
+def ways(scored: Scored) -> list[Summed]:
+    """How the documents' values become each number of the table, in its order."""
+    better, found = scored.scores.higher_is_better(), []
+    for key in scored.scores.values():
+        metric, _, pipeline = key.rpartition(",")
+        how = scored.scores.aggregation(metric)
+        found.append(Summed(metric, pipeline, how if isinstance(how, str) else None, better.get(metric)))
+    return found
+
+
+def document_values(scored: Scored) -> Iterator[Document]:
+    """What each document keeps for every number of the table."""
+    for at, number in enumerate(scored.responses):
+        held = {
+            f"{metric},{one.scoring.pipeline.name}": value
+            for one in scored.scores.pipelines
+            for metric, value in one.scores[at].items()
+        }
+        yield str(number), digest(dumped(scored.task.docs[number])), held
+
+
+def sample_lines(scored: Scored, local: Local | None = None) -> Iterator[str]:
+    """The lines of ``samples_<task>.jsonl``: all documents of the first pipeline, then of the next.
+
+    Chats are written as the ``local`` model's template puts them.
+    """
+    task = scored.task
+    asked: dict[int, list[tuple[Any, ...]]] = {}
+    for request in requests(task, Asking()):
+        if request.doc_id in scored.responses:
+            asked.setdefault(request.doc_id, []).append((shown(request.args[0], local), *request.args[1:]))
+    for one in scored.scores.pipelines:
+        for at, (number, said) in enumerate(scored.responses.items()):
+            doc: Any = task.docs[number]
+            name, target = one.scoring.pipeline.name, task.target(doc, number)
+            yield line_text(sample_row(number, doc, target, asked[number], said, one.answers[at], name, one.scores[at]))
+
+
+NAMED = 5  # tasks in a note
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPart:
+    """A finished run: its documents with what was said to them, its numbers, and how sure each is."""
+
+    job: Job
+    scored: Scored
+    numbers: TaskNumbers
+    sure: list[Sure]
+
+    @property
+    def name(self) -> str:
+        """The task's."""
+        return str(self.scored.task.config.task)
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """Finished runs of one model, as lm-evaluation-harness reports them."""
+
+    model: str
+    results: dict[str, Any]  # its results object, without the hashes of samples
+    parts: Sequence[TaskPart]
+    numbers: list[Sure]  # our interval for each of its numbers
+    notes: list[str]
+
+    @property
+    def sure(self) -> list[str]:
+        """Our interval for each of its numbers, a line each, and why a number is not there."""
+        return [*map(str, self.numbers), *self.notes]
+
+    def tables(self) -> str:
+        """The table it prints, and that of its groups where there are some."""
+        blocks = [table(self.results), *([table(self.results, "groups")] if self.results.get("groups") else [])]
+        return "\n".join(blocks)
+
+    def document(self) -> dict[str, Any]:
+        """Every number with its standard error there and its interval here, as strict JSON."""
+        told: dict[str, Any] = {"model": self.model, "tasks": {}, "groups": {}}
+        for one in self.numbers:
+            metric, _, pipeline = one.key.rpartition(",")
+            error = self.results["results"][one.name].get(f"{metric}_stderr,{pipeline}", NOT_AVAILABLE)
+            kind = "groups" if one.of == "tasks" else "tasks"
+            told[kind].setdefault(one.name, {})[one.key] = {
+                "value": _finite(one.value),
+                "stderr": None if error == NOT_AVAILABLE else _finite(error),
+                "interval": None if one.spread.ends is None else list(one.spread.ends),
+                "method": one.spread.method,
+                one.of: one.count,
+                "higher_is_better": self.results["higher_is_better"].get(one.name, {}).get(metric),
+                "why": one.spread.why,
+            }
+        return told
+
+    def write(self, folder: Path, moment: datetime) -> list[Path]:
+        """Its results file and its samples files, below a folder."""
+        time = moment.isoformat(timespec="microseconds")
+        job = self.parts[0].job
+        chats = local(job)
+        samples = {part.name: list(sample_lines(part.scored, chats)) for part in self.parts}
+        hashes = {name: task_hash([json.loads(line) for line in lines]) for name, lines in samples.items()}
+        results = results_object(**{**self.results, "task_hashes": hashes, **about(job, chats)})
+        texts = {file_name(self.model, time): file_text(results)}
+        texts |= {file_name(self.model, time, task): "".join(lines) for task, lines in samples.items()}
+        for name, text in texts.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="utf-8")
+        return [folder / name for name in texts]
+
+
+def part(job: Job, folder: Path, tasks: Loaded | None = None) -> TaskPart:
+    """A finished run in lm-evaluation-harness' terms.
+
+    InputError where not one document was answered in full, and where its documents are not those that were asked.
+    """
+    task = (tasks or Loaded()).task(job.benchmark, str(job.lm_eval), wanted(job))
+    check_documents(folder, str(task.config.task), document_hashes(task))
+    with seeded(task.seeds):  # a metric may draw, too
+        scored = score_run(task, folder / LOG, job.samples)
+    numbers = scored.scores.numbers()
+    name = str(scored.task.config.task)
+    return TaskPart(job, scored, numbers, list(sure(name, scored.scores, job.confidence, job.seed)))
+
+
+def documents(found: TaskPart, folder: Path) -> bytes:
+    """What each document keeps for the numbers of a run, to lie beside its log."""
+    size = (folder / LOG).stat().st_size
+    return b"".join(lines(ways(found.scored), size, document_values(found.scored)))
+
+
+def theirs(runs: Sequence[tuple[Job, Path]], tasks: Loaded | None = None) -> Iterator[Theirs]:
+    """The reports of finished runs, from their folders."""
+    tasks = tasks or Loaded()
+    return joined([part(job, folder, tasks) for job, folder in runs])
+
+
+def joined(parts: Sequence[TaskPart]) -> Iterator[Theirs]:
+    """The reports of finished runs, one for each model; tasks of one name in several, as it has but one of a name."""
+    for model, alike in groupby(sorted(parts, key=lambda one: one.job.model), key=lambda one: one.job.model):
+        rest = list(alike)
+        while rest:
+            first: dict[str, TaskPart] = {}
+            later = [one for one in rest if first.setdefault(one.name, one) is not one]
+            yield _together(model, list(first.values()))
+            rest = later
+
+
+def _together(model: str, parts: Sequence[TaskPart]) -> Theirs:
+    ran = [_ran(one) for one in parts]
+    scores = {one.name: one.scores for one in ran}
+    whole, notes = [], []
+    for group, members in _groups(parts):
+        lost = [leaf.name for leaf in leaves(group.members) if leaf.name not in members]
+        whole += [] if lost else [group]
+        notes += [f"{group.name}: no row, as {', '.join(lost)} has no numbers here"] if lost else []
+    results = run_results(ran, whole, model_source="calipers", model_name=model)
+    notes += [note for group in whole for note in _lacking(group, results["results"])]
+    numbers = [one for each in parts for one in each.sure]
+    numbers += sure_groups(whole, results["results"], scores, parts[0].job)
+    return Theirs(model, results, parts, numbers, notes)
+
+
+def _lacking(group: TaskGroup, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence for each number that a group asks for and that none, or not all, of its tasks have."""
+    names = [leaf.name for leaf in leaves(group.members)]
+    row = rows[group.name]
+    for metric in dict.fromkeys(str(entry["metric"]) for entry in group.aggregate_metric_list):
+        keys = [key for key in row.get("sample_count", {}) if key.rpartition(",")[0] == metric]
+        if not keys:
+            yield f"{group.name}: no {metric}, as none of its tasks has it, or none in the pipelines of its filter_list"
+        for key in keys:
+            without = [name for name in names if key not in rows[name]]
+            more = ", ..." if len(without) > NAMED else ""
+            if without:
+                some = f"{len(names) - len(without)} of {len(names)} tasks"
+                yield f"{group.name} {key}: over {some}; none in {', '.join(without[:NAMED])}{more}"
+
+
+def _groups(parts: Sequence[TaskPart]) -> Iterator[tuple[TaskGroup, set[str]]]:
+    """Each group that was asked for, and the tasks that were run as its members."""
+    for benchmark in dict.fromkeys(one.job.benchmark for one in parts):
+        alike = [one for one in parts if one.job.benchmark == benchmark]
+        members = {one.name for one in alike}
+        yield from ((group, members) for group in groups(found(benchmark, wanted(alike[0].job))))
+
+
+def _ran(one: TaskPart) -> RanTask:
+    task, scored = one.scored.task, one.scored
+    source = task.file.path.name if task.file.path else "inline"
+    if task.own is not None:
+        source = ""  # a class says itself what is known of it
+    return RanTask(task.config, source, scored.scores, len(task.docs), len(scored.responses), numbers=one.numbers)
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

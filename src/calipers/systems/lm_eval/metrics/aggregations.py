@@ -1,0 +1,310 @@
+"""lm-evaluation-harness' aggregations: the values of all documents to one number.
+
+Each is a pair of functions: ``prepare`` turns the documents' values into an array whose last axes are
+documents (and parts), once; ``reduce`` takes that, or any selection of it, to a number. One call serves
+the value and all draws of a bootstrap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calipers.errors import InputError, PluginError, UnknownName
+from calipers.rollouts.column import Floats
+from calipers.rollouts.sums import total
+from calipers.systems.lm_eval.metrics.overlap import NAMES as OVERLAP
+from calipers.systems.lm_eval.metrics.overlap import Overlap
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """How documents' values become a number, for N documents and B draws."""
+
+    prepare: Callable[[Sequence[Any]], Array]  # -> [N] or [N, parts]
+    reduce: Callable[..., Floats]  # [B, N] or [B, N, parts] -> [B]
+    resampled: bool = True  # whether lm-eval bootstraps its standard error
+    counted: bool = False  # documents alike may be counted: reduce(kinds [K, parts], how often each [B, K]) -> [B]
+
+
+def mean(values: Array) -> Floats:
+    """The mean, of the true sum."""
+    return np.asarray(total(values) / values.shape[-1])
+
+
+def nanmean(values: Array) -> Floats:
+    """The mean of what is a number; NaN when nothing is."""
+    there = ~np.isnan(values)
+    count = there.sum(axis=-1)
+    return np.asarray(np.where(count > 0, total(np.where(there, values, 0.0)) / np.maximum(count, 1), np.nan))
+
+
+def upper_median(values: Array) -> Floats:
+    """The middle value, of two the larger.
+
+    >>> float(upper_median(np.array([4.0, 1.0, 3.0, 2.0])))
+    3.0
+    """
+    return np.asarray(np.partition(values, values.shape[-1] // 2, axis=-1)[..., values.shape[-1] // 2])
+
+
+def perplexity(values: Array) -> Floats:
+    """``exp(-mean)`` of log-likelihoods."""
+    return np.asarray(np.exp(-mean(values)))
+
+
+def weighted_perplexity(values: Array) -> Floats:
+    """``exp(-sum of log-likelihoods / sum of weights)``."""
+    return np.asarray(np.exp(-(total(values[..., 0]) / total(values[..., 1]))))
+
+
+def bits_per_byte(values: Array) -> Floats:
+    """``-sum of log-likelihoods / sum of bytes / ln 2``."""
+    return -(total(values[..., 0]) / total(values[..., 1])) / math.log(2)
+
+
+def f1(values: Array, counts: Array | int = 1) -> Floats:
+    """``2 TP / (2 TP + FP + FN)`` with class 1 as the positive; 0 when there is none of it."""
+    gold, found = values[..., 0] == 1, values[..., 1] == 1
+    both = (counts * (gold & found)).sum(axis=-1)
+    either = (counts * gold).sum(axis=-1) + (counts * found).sum(axis=-1)
+    return np.asarray(np.where(either > 0, 2 * both / np.maximum(either, 1), 0.0))
+
+
+def matthews_corrcoef(values: Array, counts: Array | int = 1) -> Floats:
+    """Matthews' correlation of classes, however many (Gorodkin 2004); 0 where it is undefined."""
+    gold, found = values[..., 0], values[..., 1]
+    classes = np.unique(values)
+    right = (counts * (gold == found)).sum(axis=-1).astype(np.float64)
+    true = np.stack([(counts * (gold == one)).sum(axis=-1) for one in classes], axis=-1).astype(np.float64)
+    said = np.stack([(counts * (found == one)).sum(axis=-1) for one in classes], axis=-1).astype(np.float64)
+    n = true.sum(axis=-1)
+    above = right * n - (true * said).sum(axis=-1)
+    below = (n**2 - (true**2).sum(axis=-1)) * (n**2 - (said**2).sum(axis=-1))
+    return np.asarray(np.where(below > 0, above / np.sqrt(np.maximum(below, 1.0)), 0.0))
+
+
+def brier_score(values: Array) -> Floats:
+    """The mean squared distance of chances from the truth, 0 to 2; the documents' own are prepared already."""
+    return mean(values)
+
+
+def bypass(values: Array) -> Floats:
+    """999, whatever the documents say: nothing was scored."""
+    return np.full(values.shape[:-1], 999.0)
+
+
+def numbers(items: Sequence[Any]) -> Array:
+    """Values as numbers, [N]."""
+    odd = [item for item in items if not isinstance(item, (int, float, np.number, np.bool_))]
+    if odd:
+        raise InputError(f"a document's value is {odd[0]!r}; expected a number")
+    return np.array(items, dtype=np.float64)
+
+
+def pairs(items: Sequence[Any]) -> Array:
+    """(log-likelihood, weight) as numbers, [N, 2]."""
+    return np.array([_two(item) for item in items], dtype=np.float64).reshape(-1, 2)
+
+
+def classes(items: Sequence[Any]) -> Array:
+    """(gold, found) as numbers of classes, [N, 2]."""
+    code: dict[Any, int] = {}
+    for gold, found in map(_two, items):
+        for one in (gold, found):
+            if isinstance(one, (list, tuple)):
+                raise InputError(f"a class is {one!r}; expected a single one for each document")
+            code.setdefault(one, len(code))
+    return np.array([[code[one] for one in _two(item)] for item in items], dtype=np.int64).reshape(-1, 2)
+
+
+def binary(items: Sequence[Any]) -> Array:
+    """(gold, found) of two classes, one of them 1, [N, 2]."""
+    met = {one for item in items for one in _two(item) if not isinstance(one, (list, tuple))}
+    if len(met) > 2 or (len(met) == 2 and 1 not in met) or classes(items).size == 0:
+        shown = ", ".join(sorted(map(repr, met)))
+        raise InputError(
+            f"f1 over the classes {shown}; expected two, the positive one being 1 (or another aggregation)"
+        )
+    return np.array([[one == 1 for one in _two(item)] for item in items], dtype=np.int64)
+
+
+def distances(items: Sequence[Any]) -> Array:
+    """The squared distance of each document's chances from the truth, [N]."""
+    found = []
+    for _, chances in map(_two, items):
+        if not isinstance(chances, (list, tuple)) or not all(isinstance(one, (int, float)) for one in chances):
+            raise InputError(f"brier_score: the chances are {chances!r}; expected a list of numbers")
+    sizes = {len(_two(item)[1]) for item in items}
+    if len(sizes) > 1:
+        raise InputError(f"brier_score over documents of {sorted(sizes)} choices; expected as many for each")
+    for gold, chances in map(_two, items):
+        if not isinstance(gold, int) or not 0 <= gold < len(chances):
+            raise InputError(f"brier_score: the target is {gold!r}; expected the index of one choice")
+        found.append(math.fsum((chance - (place == gold)) ** 2 for place, chance in enumerate(chances)))
+    return np.array(found, dtype=np.float64)
+
+
+AGGREGATIONS: Final[Mapping[str, Aggregation]] = {
+    "mean": Aggregation(numbers, mean, resampled=False),  # its standard error has a closed form
+    "nanmean": Aggregation(numbers, nanmean),
+    "median": Aggregation(numbers, upper_median),
+    "perplexity": Aggregation(numbers, perplexity),
+    "weighted_perplexity": Aggregation(pairs, weighted_perplexity, resampled=False),
+    "bits_per_byte": Aggregation(pairs, bits_per_byte, resampled=False),
+    "f1": Aggregation(binary, f1, counted=True),
+    "matthews_corrcoef": Aggregation(classes, matthews_corrcoef, counted=True),
+    "brier_score": Aggregation(distances, brier_score, resampled=False),
+}
+NAMES: Final = (*AGGREGATIONS, *OVERLAP, "bypass")
+
+How = str | Callable[[list[Any]], Any]
+"""An aggregation by name, or somebody's own function of the list of values."""
+
+
+def aggregate(how: How, items: Sequence[Any]) -> Any:
+    """The number that an aggregation makes of the documents' values; InputError where it makes none.
+
+    >>> aggregate("mean", [1, 0, 1, 1]), aggregate("median", [1, 2, 3, 4])
+    (0.75, 3.0)
+    """
+    if not isinstance(how, str):
+        try:
+            return how(list(items))
+        except Exception as error:
+            name = getattr(how, "__name__", repr(how))
+            raise PluginError(f"aggregation {name!r} failed: {type(error).__name__}: {error}") from error
+    if how == "bypass":
+        return 999
+    if how in OVERLAP:
+        if not items:
+            raise InputError.at(how, "no documents", "expected at least one")
+        return Overlap(how, items).score(range(len(items)))
+    held = known(how)
+    if not items:
+        if how == "nanmean":
+            return math.nan
+        raise InputError.at(how, "no documents", "expected at least one")
+    values = held.prepare(items)
+    if held.prepare is pairs and not values[:, 1].any():
+        raise InputError.at(how, "all weights are 0", "expected documents with words or bytes in them")
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return float(held.reduce(values))
+
+
+def known(how: str) -> Aggregation:
+    """An aggregation by its name; UnknownName says the nearest."""
+    if how not in AGGREGATIONS:
+        raise UnknownName.of("lm_eval aggregation", how, NAMES)
+    return AGGREGATIONS[how]
+
+
+def _two(item: Any) -> Sequence[Any]:
+    if isinstance(item, (list, tuple)) and len(item) == 2:
+        return item
+    raise InputError(f"a document's value is {item!r}; expected a pair")
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """The statistics of N documents, and the metric of their sums."""
+
+    statistics: Floats  # [N, S]
+    combine: Callable[[Floats], Floats]  # [..., S] -> [...]
+
+
+def sums(how: str, items: Sequence[Any]) -> Sums | None:
+    """What the documents of one run, or of several that are to be compared, contribute to a metric.
+
+    None where no sums give it, as of a median. Runs that are compared go in together, as their classes, and
+    how many references count, must be the same.
+
+    >>> found = sums("f1", [(1, 1), (0, 1), (1, 0)])
+    >>> float(found.combine(found.statistics.sum(axis=0)))
+    0.5
+    """
+    if how in OVERLAP:
+        return _overlap(how, items)
+    if how not in _OF_SUMS:
+        return None
+    statistics, combine = _OF_SUMS[how]
+    return Sums(statistics(known(how).prepare(items)), combine)
+
+
+def _overlap(how: str, items: Sequence[Any]) -> Sums:
+    held = Overlap(how, items)
+    fewest = min(held.most, default=0)  # references of the document that has fewest: no other counts more
+    counts = [held.counts(place, fewest) for place in range(len(items))]
+    compute = held.metric._compute_score_from_stats
+
+    def combine(summed: Floats) -> Floats:
+        rows = summed.reshape(-1, summed.shape[-1]).tolist()
+        return np.array([compute(row).score for row in rows]).reshape(summed.shape[:-1])
+
+    return Sums(np.array(counts, dtype=np.float64), combine)
+
+
+def _with_ones(values: Array) -> Floats:
+    return np.stack([values, np.ones(len(values))], axis=1)
+
+
+def _numbers_alone(values: Array) -> Floats:
+    there = ~np.isnan(values)
+    return np.stack([np.where(there, values, 0.0), there], axis=1)
+
+
+def _hits(values: Array) -> Floats:
+    """(gold and found, gold plus found) of the positive class."""
+    gold, found = values[:, 0] == 1, values[:, 1] == 1
+    return np.stack([gold & found, gold.astype(float) + found], axis=1).astype(np.float64)
+
+
+def _by_class(values: Array) -> Floats:
+    """(right, one for its gold class, one for the class found), [N, 1 + 2K]."""
+    classes = np.unique(values)
+    gold, found = (values[:, side, None] == classes for side in (0, 1))
+    return np.concatenate([(gold & found).any(axis=1)[:, None], gold, found], axis=1).astype(np.float64)
+
+
+def _ratio(summed: Floats) -> Floats:
+    return np.asarray(summed[..., 0] / summed[..., 1])
+
+
+def _perplexity(summed: Floats) -> Floats:
+    with np.errstate(over="ignore"):
+        return np.asarray(np.exp(-_ratio(summed)))
+
+
+def _bits(summed: Floats) -> Floats:
+    return np.asarray(-_ratio(summed) / math.log(2))
+
+
+def _f1(summed: Floats) -> Floats:
+    hits, either = summed[..., 0], summed[..., 1]
+    return np.asarray(np.where(either > 0, 2 * hits / np.maximum(either, 1), 0.0))
+
+
+def _correlation(summed: Floats) -> Floats:
+    """Matthews' correlation, as `metrics.lm_eval.matthews_corrcoef` has it."""
+    right, (gold, found) = summed[..., 0], np.split(summed[..., 1:], 2, axis=-1)
+    n = gold.sum(axis=-1)
+    above = right * n - (gold * found).sum(axis=-1)
+    below = (n**2 - (gold**2).sum(axis=-1)) * (n**2 - (found**2).sum(axis=-1))
+    return np.asarray(np.where(below > 0, above / np.sqrt(np.maximum(below, 1.0)), 0.0))
+
+
+_OF_SUMS: Final[Mapping[str, tuple[Callable[[Array], Floats], Callable[[Floats], Floats]]]] = {
+    "nanmean": (_numbers_alone, _ratio),
+    "perplexity": (_with_ones, _perplexity),
+    "weighted_perplexity": (np.asarray, _perplexity),
+    "bits_per_byte": (np.asarray, _bits),
+    "f1": (_hits, _f1),
+    "matthews_corrcoef": (_by_class, _correlation),
+}

@@ -1,0 +1,151 @@
+"""lm-evaluation-harness' numbers from its own files: samples added up again as it adds them up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+from calipers.errors import CalipersError, InputError
+from calipers.readers.files import LARGEST_WHOLE, Source
+from calipers.readers.folders import with_folders
+from calipers.readers.twice import refuse_twice
+from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
+from calipers.systems.lm_eval.metrics.task import aggregate_task
+from calipers.systems.lm_eval.read import (
+    IN_RESULTS,
+    OTHERS,
+    decoded,
+    is_results,
+    results_beside,
+    rows_of,
+    samples_beside,
+    task_of,
+)
+from calipers.systems.lm_eval.scores.entries import KNOWN
+from calipers.systems.lm_eval.table import table
+from calipers.systems.lm_eval.write import task_row
+
+WITHOUT: Final = "N/A"
+
+
+def results_of(paths: Sequence[str]) -> dict[str, Any]:
+    """A results object from files of samples; version, shots and direction from the results beside them, if any.
+
+    So is the number of draws behind a standard error. A path to a results file stands for the samples beside it.
+    A metric whose documents were written so that they cannot be read back (brier_score's chances are rounded to
+    text) keeps the number that stands beside, or has none.
+    """
+    found: dict[str, Any] = {"results": {}, "versions": {}, "n-shot": {}, "higher_is_better": {}, "group_subtasks": {}}
+    samples, results = _samples(paths)
+    for path in results:  # what no samples are there for, and groups, stand as they are
+        for block, held in _results(path).items():
+            found[block] = {**found.get(block, {}), **held} if isinstance(held, dict) else held
+    firsts: dict[str, str] = {}
+    for path in samples:
+        task, beside = task_of(path), results_beside(path)
+        if firsts.setdefault(task, path) != path:
+            raise InputError.at(path, f"task {task!r} was also run in {firsts[task]}", "expected one run of a task")
+        config = (beside.get("configs") or {}).get(task) or {}
+        values = _values(path)
+        numbers, size = _numbers(values, config, (beside.get("results") or {}).get(task) or {}, _draws(beside))
+        found["results"][task] = task_row(task, config.get("task_alias"), size, numbers)
+        for block in ("versions", "n-shot"):
+            if task in (beside.get(block) or {}):
+                found[block][task] = beside[block][task]
+        names = dict.fromkeys(key.rpartition(",")[0] for key in values)
+        told = (beside.get("higher_is_better") or {}).get(task) or {}
+        better = {name: told.get(name, KNOWN[name].higher_is_better if name in KNOWN else None) for name in names}
+        found["higher_is_better"][task] = better
+    return found
+
+
+def table_of(paths: Sequence[str]) -> str:
+    """The table that lm-eval prints, and that of its groups where there are some, from its own files.
+
+    Files of several models make one such text each, under the model's name.
+    """
+    models: dict[str, list[str]] = {}
+    for path in _files(paths):
+        models.setdefault(_model(path), []).append(path)
+    texts = {model: _table(some) for model, some in models.items()}
+    return "\n".join(f"{model}\n{text}" for model, text in texts.items()) if len(texts) > 1 else _table(paths)
+
+
+def _table(paths: Sequence[str]) -> str:
+    found = results_of(paths)
+    return "\n".join([table(found), *([table(found, "groups")] if found.get("groups") else [])])
+
+
+def _model(path: str) -> str:
+    """The model that a file of results or samples is of; where none is told, the folder it lies in."""
+    with Source(path) as source:
+        whole = is_results(source.head)
+    told = (_whole(path) if whole else results_beside(path)).get("model_name")
+    return told if isinstance(told, str) else os.path.dirname(os.path.abspath(path))
+
+
+def _files(paths: Sequence[str]) -> list[str]:
+    return [path for path in with_folders(paths)[0] if isinstance(path, str)]
+
+
+def _samples(paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The files of samples, those beside results files included; and the results files."""
+    samples: list[str] = []
+    results: list[str] = []
+    for path in _files(paths):
+        with Source(path) as source:
+            whole = is_results(source.head)
+        samples += samples_beside(path) if whole else [path]
+        results += [path] if whole else []
+    return samples, results
+
+
+def _results(path: str) -> dict[str, Any]:
+    held = _whole(path)
+    blocks = ("results", "groups", "group_subtasks", "versions", "n-shot", "higher_is_better")
+    return {block: held[block] for block in blocks if block in held}
+
+
+def _whole(path: str) -> dict[str, Any]:
+    with Source(path) as source:
+        text = source.everything(LARGEST_WHOLE)
+    refuse_twice(text, path, IN_RESULTS)
+    return decoded(text) or {}
+
+
+def _draws(beside: dict[str, Any]) -> int:
+    """How often documents were drawn again for a standard error, as its configuration says."""
+    told = (beside.get("config") or {}).get("bootstrap_iters")
+    return told if isinstance(told, int) and told <= ITERATIONS else ITERATIONS
+
+
+def _values(path: str) -> dict[str, list[Any]]:
+    """The documents' values under ``metric,pipeline``, in the order of the file."""
+    found: dict[str, list[Any]] = {}
+    with Source(path) as source:
+        for row in rows_of(source):
+            for name, value in row.items():
+                if name not in OTHERS:
+                    found.setdefault(f"{name},{row.get('filter', 'none')}", []).append(value)
+    return found
+
+
+def _numbers(
+    values: dict[str, list[Any]], config: dict[str, Any], beside: dict[str, Any], iterations: int
+) -> tuple[dict[str, Any], int]:
+    hows = {name: known.aggregation for name, known in KNOWN.items()}
+    hows |= {
+        entry["metric"]: entry["aggregation"]
+        for entry in config.get("metric_list") or ()
+        if isinstance(entry.get("aggregation"), str) and " " not in entry["aggregation"]
+    }
+    numbers: dict[str, Any] = {}
+    for key, items in values.items():
+        metric, _, pipeline = key.rpartition(",")
+        try:
+            numbers |= aggregate_task({key: items}, hows, iterations).metrics
+        except CalipersError:
+            error = f"{metric}_stderr,{pipeline}"
+            numbers |= {key: beside.get(key, WITHOUT), error: beside.get(error, WITHOUT)}
+    return numbers, max(map(len, values.values()), default=0)

@@ -1,0 +1,307 @@
+"""Every number that the tables of lm-evaluation-harness of two runs have, from what its files keep of each document."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from calipers.analyses.compare.align import Common
+from calipers.analyses.compare.measure import METHOD, measure, resampled_difference
+from calipers.analyses.compare.metric_pair import Measured, MetricPair, OldAndNew
+from calipers.analyses.compare.question import Question
+from calipers.analyses.compare.values import DocumentTable, Summed, TableReader, Told, is_theirs, stored
+from calipers.dialects.dialect import Asked
+from calipers.errors import CalipersError
+from calipers.metrics.metric import Opaque
+from calipers.metrics.rewards import MEAN_REWARD
+from calipers.readers.files import Source
+from calipers.readers.read import Input
+from calipers.readers.run_plan import read_plan
+from calipers.reports.figures import counted
+from calipers.rollouts.column import Bools, Column, Ints
+from calipers.rollouts.record import SCORED
+from calipers.rollouts.table import Rollouts
+from calipers.stats.anytime import BETTING, NO_MEAN
+from calipers.stats.paired import NO_COMMON, Difference
+from calipers.stats.paired_bootstrap import (
+    DRAWS,
+    FEWEST_DRAWS,
+    UNDEFINED,
+    Resampled,
+    paired_bootstrap,
+    paired_bootstrap_of_values,
+)
+from calipers.systems.lm_eval import read
+from calipers.systems.lm_eval.metrics.aggregations import NAMES, aggregate, distances, numbers, sums, upper_median
+from calipers.systems.lm_eval.metrics.bootstrap import spread
+from calipers.systems.lm_eval.scores.entries import KNOWN
+
+NO_SUMS: Final = ("mean", "bypass")  # what rollouts have as a reward, and what is no number
+
+
+def table_of(inputs: Sequence[Input], key: tuple[str | None, ...]) -> DocumentTable:
+    """The table of a group (agent, model, dataset) of a source; an empty one where its files are of no such task."""
+    for one in inputs:
+        folder = os.path.dirname(one.path)
+        if one.format == "run" and is_theirs(folder):
+            plan = read_plan(folder)
+            if (plan.model, plan.dataset) == key[1:]:
+                return stored(folder)
+    return of_samples(inputs, key[2], key[0] or read.UNNAMED)
+
+
+def of_samples(inputs: Sequence[Input], task: str | None, pipeline: str) -> DocumentTable:
+    """The numbers of one task and pipeline that are no means of documents, from the samples of a source."""
+    ways: dict[str, Summed] = {}
+    values: dict[str, dict[str, Any]] = {}
+    hashes: dict[str, str] = {}
+    for path in _paths(inputs):
+        if read.task_of(path) != task:
+            continue
+        beside = read.results_beside(path)
+        with Source(path) as source:
+            for row in read.rows_of(source):
+                if row.get("filter", read.UNNAMED) != pipeline:
+                    continue
+                document = str(row["doc_id"])
+                hashes[document] = str(row.get("doc_hash") or "")
+                for name, value in row.items():
+                    if name in read.OTHERS or value is None:
+                        continue
+                    if name not in ways:
+                        ways[name] = _way(name, pipeline, beside, task or "")
+                    plain = isinstance(value, (int, float)) and ways[name].aggregation is None
+                    if ways[name].aggregation not in NO_SUMS and not plain:
+                        values.setdefault(name, {})[document] = value
+    there = {way.key: way for name, way in ways.items() if name in values}
+    return DocumentTable(there, {ways[name].key: held for name, held in values.items()}, hashes, whole=False)
+
+
+def _way(name: str, pipeline: str, beside: Mapping[str, Any], task: str) -> Summed:
+    """How a metric adds up, by the task's configuration, else by its name; None for a function of the task's own."""
+    config = _inner(_inner(beside, "configs"), task)
+    listed = config.get("metric_list")
+    entries = [one for one in listed if isinstance(one, dict) and one.get("metric") == name] if listed else []
+    known = KNOWN.get(name)
+    how = entries[-1].get("aggregation") if entries else None
+    if how is None:
+        how = known.aggregation if known else None
+    direction = _inner(_inner(beside, "higher_is_better"), task).get(name, known.higher_is_better if known else None)
+    return Summed(name, pipeline, how if how in NAMES else None, direction if isinstance(direction, bool) else None)
+
+
+def _inner(held: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = held.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _paths(inputs: Sequence[Input]) -> Iterator[str]:
+    for one in inputs:
+        if one.format == "lm_eval_results":
+            yield from read.samples_beside(one.path)
+        elif one.format == "lm_eval_samples":
+            yield one.path
+
+
+Items = tuple[list[Any], list[Any]]
+"""The values of the same documents in both runs."""
+MEANS: Final = {"mean": numbers, "brier_score": distances}
+"""Aggregations that average one number of each document, and how its value becomes that number."""
+MOST_SUMMED: Final = 2_000_000_000
+"""Statistics that all draws together may add up; fewer draws where there are more."""
+OTHERS: Final = "no document is the same in both runs, though they share ids"
+
+
+@dataclass(frozen=True, slots=True)
+class TablePair:
+    """Two runs and their tables, on common tasks."""
+
+    sides: tuple[DocumentTable, DocumentTable]
+    names: tuple[str, str]
+    common: Common
+    clusters: Ints | None  # [T]
+    question: Question
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """What each run calls every common task."""
+        return list(zip(self.common.first.tasks, self.common.own_ids, strict=True))
+
+    def same(self) -> Bools:
+        """The common tasks that are one document in both runs, as far as its hash is known, [T]."""
+        held = [(self.sides[0].hashes.get(one), self.sides[1].hashes.get(two)) for one, two in self.pairs()]
+        return np.array([not one or not two or one == two for one, two in held], dtype=bool)
+
+
+def of_tables(tables: TablePair, wanted: Sequence[str] | None) -> Told:
+    """The differences of all numbers that both tables have, or of those that are wanted by name."""
+    told = Told()
+    lost = [side.why for side in tables.sides if side.why]
+    if lost:
+        cures = dict.fromkeys(side.cure for side in tables.sides if side.why)
+        said = f"lm-evaluation-harness' numbers cannot be compared: {' and '.join(lost)}; {'; '.join(cures)}"
+        told.notes += [said] if wanted is None else []
+        told.refused |= dict.fromkeys(wanted or (), said)
+        return told
+    asked = list(_asked(tables, wanted))
+    same = tables.same() if asked else np.ones(0, dtype=bool)
+    if others := int((~same).sum()):
+        told.notes.append(f"the same id, another document: {counted(others, 'task')} left out of documents' numbers")
+    for name, key in asked:
+        found = _alone(tables, name, key) or _compared(tables, same, name, key)
+        if isinstance(found, Measured):
+            told.measured.append(found)
+        elif wanted is None:
+            told.notes.append(f"{found}: left out")
+        else:
+            told.refused[name] = found
+    if wanted is None:
+        told.notes += _of_one(tables)
+    return told
+
+
+def _asked(tables: TablePair, wanted: Sequence[str] | None) -> Iterator[tuple[str, str]]:
+    """(what it is called in the findings, its key) of each number to compare; those of one side where it is named."""
+    if wanted is None:
+        short = not any(side.whole for side in tables.sides)  # there the pipeline is the agent
+        both = [key for key in tables.sides[0].ways if key in tables.sides[1].ways]
+        yield from ((key.rpartition(",")[0] if short else key, key) for key in both)
+        return
+    for name in wanted:
+        keys = list(dict.fromkeys(key for side in tables.sides for key in side.named(name)))
+        yield from ((name if len(keys) == 1 else key, key) for key in keys)
+
+
+def _of_one(tables: TablePair) -> Iterator[str]:
+    """A sentence on the numbers that only one table has, but for means that the other run has as rewards."""
+    for place, name in enumerate(tables.names):
+        own, other = tables.sides[place], tables.sides[1 - place]
+        ways = [(key, way) for key, way in own.ways.items() if key not in other.ways]
+        keys = [key for key, way in ways if other.whole or way.aggregation not in MEANS]
+        if keys:
+            yield f"only {name} has {', '.join(keys)}: left out"
+
+
+def _alone(tables: TablePair, name: str, key: str) -> str | None:
+    for side, whose, other in zip(tables.sides, tables.names, tables.names[::-1], strict=True):
+        if key not in side.ways:
+            return f"only {other} has {name}, and {whose} has {', '.join(side.ways) or 'no such table'}"
+    return None
+
+
+def _compared(tables: TablePair, same: Bools, name: str, key: str) -> Measured | str:
+    """The difference of one number; or why there is none."""
+    first, second = (side.ways[key] for side in tables.sides)
+    if None in (first.aggregation, second.aggregation):
+        return f"{name} is added up by the task's own function, of which only the number is kept"
+    if first.aggregation != second.aggregation:
+        hows = f"{first.aggregation} in {tables.names[0]}, {second.aggregation} in {tables.names[1]}"
+        return f"{name} adds up documents in two ways: {hows}"
+    one_way = first.higher_is_better == second.higher_is_better
+    way = first if one_way else Summed(first.metric, first.pipeline, first.aggregation)
+    values = [side.values.get(key, {}) for side in tables.sides]
+    pairs = tables.pairs()
+    there = same & np.array([one in values[0] and two in values[1] for one, two in pairs], dtype=bool)
+    if tables.question.anytime:
+        there &= tables.common.settled
+    held = [pair for pair, kept in zip(pairs, there.tolist(), strict=True) if kept]
+    items = [values[0][one] for one, _ in held], [values[1][two] for _, two in held]
+    try:
+        if not held:
+            none = Difference(None, None, None, None, METHOD, 0, why=NO_COMMON if same.any() else OTHERS)
+            return Measured(_both(name, way), way.higher_is_better, none, None, None, there, (0, 0))
+        return (_of_means if way.aggregation in MEANS else _of_sums)(tables, name, way, items, there)
+    except CalipersError as error:  # such as chances that were rounded to text: nobody can add them up again
+        return f"{name} cannot be worked out again ({error})"
+
+
+def _of_sums(tables: TablePair, name: str, way: Summed, items: Items, there: Bools) -> Measured:
+    """A number of all documents together, with what became of its difference on every draw."""
+    how = str(way.aggregation)
+    ends = [float(aggregate(how, side)) for side in items]
+    units = None if tables.clusters is None else tables.clusters[there]
+    shown = [end if math.isfinite(end) else None for end in ends]
+    if None in shown:
+        difference = Difference(None, None, None, None, METHOD, len(items[0]), why=UNDEFINED)
+    elif tables.question.anytime:
+        difference = Difference(ends[1] - ends[0], None, None, None, BETTING, len(items[0]), why=NO_MEAN)
+    else:
+        difference = resampled_difference(_drawn(how, items, units, tables.question))
+    counts = len(items[0]), len(items[1])
+    return Measured(_both(name, way), way.higher_is_better, difference, shown[0], shown[1], there, counts)
+
+
+def _drawn(how: str, items: Items, units: Ints | None, question: Question) -> Resampled:
+    count, plan = len(items[0]), question.plan
+    found = sums(how, [*items[0], *items[1]])
+    if found is None:
+        one, two = numbers(items[0]), numbers(items[1])
+        return paired_bootstrap_of_values(two, one, upper_median, units, confidence=plan.confidence, seed=plan.seed)
+    first, second = found.statistics[:count], found.statistics[count:]
+    draws = min(DRAWS, max(FEWEST_DRAWS, MOST_SUMMED // (2 * found.statistics.shape[1] * count)))
+    return paired_bootstrap(
+        second, first, found.combine, units, confidence=plan.confidence, seed=plan.seed, draws=draws
+    )
+
+
+def _of_means(tables: TablePair, name: str, way: Summed, items: Items, there: Bools) -> Measured:
+    """A mean of documents, as a metric of rollouts with one reward each."""
+    count = len(items[0])
+    joined = MEANS[str(way.aggregation)]([*items[0], *items[1]])
+    columns = []
+    for values in (joined[:count], joined[count:]):
+        spread = np.zeros(len(there))
+        spread[there] = values
+        columns.append(Column(spread, there))
+    common = tables.common
+    common = replace(common, first=_rollouts(common.first, columns[0]), second=_rollouts(common.second, columns[1]))
+    both = _both(name, way)
+    return measure(MetricPair(both, common, ([columns[0]], [columns[1]]), tables.clusters, tables.question))
+
+
+def _rollouts(side: Rollouts, values: Column) -> Rollouts:
+    """A table of one rollout for each task."""
+    every = np.arange(len(side.tasks))
+    outcome = np.full(len(every), SCORED, dtype=np.uint8)
+    return Rollouts(
+        side.keys,
+        side.tasks,
+        np.zeros_like(every),
+        every,
+        np.zeros_like(every),
+        outcome,
+        {"reward": values},
+        {},
+        {},
+        turn=side.turn,
+    )
+
+
+def _both(name: str, way: Summed) -> OldAndNew:
+    metric: Any = Opaque(way.metric, lambda tasks: math.nan)
+    if way.aggregation in MEANS:
+        metric = replace(MEAN_REWARD, name=way.metric, higher_is_better=way.higher_is_better)
+    asked = Asked(name, metric, {"aggregation": way.aggregation, "pipeline": way.pipeline})
+    return OldAndNew(name, asked, asked)
+
+
+def _of_pair(
+    sides: tuple[DocumentTable, DocumentTable],
+    names: tuple[str, str],
+    common: Common,
+    clusters: Ints | None,
+    question: Question,
+) -> Told:
+    return of_tables(TablePair(sides, names, common, clusters, question), question.tables)
+
+
+TABLES = TableReader(
+    read=table_of,
+    compare=_of_pair,
+    value=lambda aggregation, values: float(aggregate(aggregation, values)),
+    spread=spread,
+)

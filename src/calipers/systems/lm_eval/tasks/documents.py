@@ -1,0 +1,326 @@
+"""The documents of a task, split by split: local files read here, anything else by the library ``datasets``.
+
+Local is ``dataset_path: json | csv | parquet | text | arrow`` with ``dataset_kwargs.data_files`` (or
+``data_dir``), and a folder as ``dataset_path``. A relative path is looked for from the working directory,
+as lm-evaluation-harness does, and then from the task's own folder.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+from packaging.version import InvalidVersion, Version
+
+from calipers.errors import InputError, PluginError, UnknownName
+from calipers.systems.lm_eval.tasks.config import TaskConfig, shown
+from calipers.systems.lm_eval.tasks.files import READERS, SUFFIXES
+from calipers.systems.lm_eval.tasks.functions import is_installed
+from calipers.systems.lm_eval.tasks.template import called
+from calipers.systems.lm_eval.tasks.yaml import TaskFile
+
+FLOOR: Final = Version("5.2")  # the first release whose builders run nothing: no script, no pickle
+SCHEMES: Final = ("https", "hf")
+OPTIONS: Final = (  # of load_dataset; those of our readers come on top where the kind is one of theirs
+    "data_dir",
+    "data_files",
+    "download_mode",
+    "features",
+    "keep_in_memory",
+    "revision",
+    "split",
+    "streaming",
+    "trust_remote_code",  # taken, and never passed on
+    "verification_mode",
+)
+BUILDERS: Final = frozenset(  # of any release so far; the names of ours are taken from READERS
+    (
+        *("audiofolder", "cache", "conll", "eval", "fasta", "fastq", "folder_based_builder", "genbank", "generator"),
+        *("harbor", "hdf5", "iceberg", "imagefolder", "lance", "meshfolder", "mmcif", "niftifolder", "pandas"),
+        *("pdb", "pdffolder", "pickle", "spark", "sql", "tsfile", "videofolder", "vortex", "webdataset", "xml"),
+    )
+)
+TRUSTING: Final = "read the task, then run it with --trust"
+_HUB: Final = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", re.ASCII)
+_SCHEME: Final = re.compile(r"([A-Za-z][\w+.-]*):")
+
+
+def refuse_unsafe(config: TaskConfig, kwargs: Mapping[str, Any], file: TaskFile) -> None:
+    """InputError where a task asks the library for more than a file without trust may."""
+    path = config.dataset_path or ""
+    _refuse_path(path.removeprefix("hf://datasets/"), file.place("dataset_path"))
+    place = file.place("dataset_kwargs")
+    known = (*OPTIONS, *(READERS[path][1] if path in READERS else ()))
+    for key, value in kwargs.items():
+        if key not in known:
+            wrong = f"{shown(key)} may not be given to a dataset of the hub"
+            raise InputError.at(place, wrong, f"expected {', '.join(known)}; else {TRUSTING}")
+        for text in _texts(value) if key in ("data_files", "data_dir") else ():
+            _refuse_name(text, f"{place}.{key}")
+
+
+def refuse_old(version: str, place: str) -> None:
+    """InputError for a release of the library that runs code on its own."""
+    try:
+        old = Version(version) < FLOOR
+    except InvalidVersion:
+        old = True
+    if old:
+        wrong = f"the library datasets is {shown(version)}, which may run code that lies with the data"
+        raise InputError.at(place, wrong, f"expected datasets>={FLOOR}; else {TRUSTING}")
+
+
+def _refuse_path(path: str, place: str) -> None:
+    if path in READERS:
+        return
+    if path in BUILDERS:
+        wrong = f"{path} is a builder of the library datasets"
+        raise InputError.at(place, wrong, f"expected {', '.join(READERS)} or a dataset of the hub; else {TRUSTING}")
+    if not _HUB.fullmatch(path) or path.endswith(".py") or os.path.lexists(path):
+        right = f"expected {', '.join(READERS)}, a folder of such files or the name of a dataset on the hub"
+        raise InputError.at(place, f"is {shown(path)}", f"{right}; else {TRUSTING}")
+
+
+def _refuse_name(name: str, place: str) -> None:
+    scheme = _SCHEME.match(name)
+    if "::" in name or name.count("://") > 1 or ("://" in name and not scheme):
+        raise InputError.at(place, f"{shown(name)} is a chain of URLs", f"expected one URL or path; else {TRUSTING}")
+    if scheme and scheme[1].lower() not in SCHEMES:
+        wrong = f"{shown(name)} has the scheme {scheme[1]}"
+        raise InputError.at(place, wrong, f"expected {' or '.join(SCHEMES)}; else {TRUSTING}")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a value, however deep; keys are names of splits."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    for one in value if isinstance(value, (list, tuple)) else (value,):
+        if isinstance(one, (Mapping, list, tuple)):
+            yield from _texts(one)
+        elif one is not None:
+            yield str(one)
+
+
+Rows = Sequence[Mapping[str, Any]]
+
+KWARGS: Final = ("data_files", "data_dir", "field", "trust_remote_code")  # besides those of a kind of file
+NAMED: Final = (  # what in a file's name says which split it is
+    ("train", ("train", "training")),
+    ("validation", ("validation", "valid", "val", "dev")),
+    ("test", ("test", "testing", "eval", "evaluation")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """The splits of a dataset, each read when it is asked for."""
+
+    place: str
+    readers: Mapping[str, Callable[[], Rows]]
+
+    def __getitem__(self, name: str) -> Rows:
+        if name not in self.readers:
+            known = ", ".join(self.readers) or "(none)"
+            raise InputError.at(self.place, f"the dataset has no split {name!r}", f"it has {known}")
+        return self.readers[name]()
+
+
+def load_splits(config: TaskConfig, file: TaskFile, *, trust: bool = False) -> Splits:
+    """The splits that a task's fields name; InputError for a file, format or library that is not there.
+
+    Without trust no more is asked of the library ``datasets`` than `untrusted` lets through.
+    """
+    kwargs = dict(config.dataset_kwargs or {})
+    if config.custom_dataset is not None:
+        return _custom(config, kwargs, file.place("custom_dataset"))
+    path = config.dataset_path
+    if path is None:
+        raise InputError.at(file.place("task"), "no dataset_path", "expected one, such as json with data_files")
+    remote = any("://" in str(name) for names in _named(kwargs) for name in names)
+    if not remote and (path in READERS or Path(path).is_dir()):
+        return _local(path, kwargs, file)
+    if not trust:
+        refuse_unsafe(config, kwargs, file)
+    return _library(config, kwargs, file.place("dataset_path"), trust=trust)
+
+
+def _local(path: str, kwargs: dict[str, Any], file: TaskFile) -> Splits:
+    place = file.place("dataset_kwargs")
+    kwargs.pop("trust_remote_code", None)  # nothing here would run any code
+    asked, folder = kwargs.pop("data_files", None), kwargs.pop("data_dir", None)
+    if path not in READERS:
+        folder, path = path, ""
+    if asked is None and folder is None:
+        raise InputError.at(place, "no data_files", "expected files, such as data_files: {test: data.jsonl}")
+    found = _files(asked, folder, file, place) if asked is not None else _in_folder(str(folder), path, file, place)
+    readers: dict[str, Callable[[], Rows]] = {}
+    for split, files in found.items():
+        kind = path or SUFFIXES[_suffix(files[0])]
+        read, known = READERS[kind]
+        for key in kwargs:
+            if key not in known:
+                error = UnknownName.of(f"option of {kind} files", str(key), (*KWARGS, *known))
+                raise UnknownName(f"{place}: {error}")
+        readers[split] = _Later(read, tuple(files), kwargs)
+    return Splits(file.place("dataset_path"), readers)
+
+
+class _Later:
+    """Files that are read once, when somebody asks."""
+
+    def __init__(self, read: Callable[..., list[dict[str, Any]]], files: Sequence[Path], options: Any) -> None:
+        self._read, self._files, self._options = read, files, options
+        self._rows: Rows | None = None
+
+    def __call__(self) -> Rows:
+        if self._rows is None:
+            self._rows = united([row for file in self._files for row in self._read(file, **self._options)])
+        return self._rows
+
+
+def united(rows: Sequence[Mapping[str, Any]]) -> Rows:
+    """The rows with every column of any of them, in the order they are first seen; what is missing is null."""
+    columns = dict.fromkeys(key for row in rows for key in row)
+    return [{column: row.get(column) for column in columns} for row in rows]
+
+
+def _named(kwargs: Mapping[str, Any]) -> list[Sequence[Any]]:
+    files = kwargs.get("data_files")
+    several = list(files.values()) if isinstance(files, Mapping) else [files]
+    return [one if isinstance(one, list) else [one] for one in several]
+
+
+def _files(asked: Any, folder: Any, file: TaskFile, place: str) -> dict[str, list[Path]]:
+    """Split -> files; a text or a list alone is the split ``train``."""
+    splits = asked if isinstance(asked, Mapping) else {"train": asked}
+    found: dict[str, list[Path]] = {}
+    for split, names in splits.items():
+        several = names if isinstance(names, list) else [names]
+        if not several or not all(isinstance(name, str) and name for name in several):
+            raise InputError.at(f"{place}.data_files", f"is {shown(names)}", "expected a path or a list of paths")
+        below = f"{folder}/" if folder else ""
+        found[str(split)] = [path for name in several for path in _found(f"{below}{name}", file, place)]
+    return found
+
+
+def _found(name: str, file: TaskFile, place: str) -> list[Path]:
+    """The files that a path or a pattern means: from the working directory, else from the task's folder."""
+    homes = list(dict.fromkeys([Path(), *([file.path.parent] if file.path else [])]))
+    for home in homes:
+        whole = home / name
+        if whole.is_file():
+            return [whole]
+        if glob.has_magic(name) and (matches := sorted(glob.glob(str(whole), recursive=True))):
+            return [Path(match) for match in matches if Path(match).is_file()]
+    where = " or ".join(str(home) for home in homes)
+    raise InputError.at(f"{place}.data_files", f"no file {name}", f"expected it in {where}")
+
+
+def _in_folder(folder: str, kind: str, file: TaskFile, place: str) -> dict[str, list[Path]]:
+    """The files of a folder by the split that their names tell; all are ``train`` where none does."""
+    homes = [Path(folder), *([file.path.parent / folder] if file.path else [])]
+    home = next((one for one in homes if one.is_dir()), None)
+    if home is None:
+        raise InputError.at(place, f"no folder {folder}", "expected one with files of data")
+    files = [path for path in sorted(home.rglob("*")) if path.is_file() and SUFFIXES.get(_suffix(path), kind) == kind]
+    if not kind:
+        first = next((SUFFIXES[_suffix(path)] for path in sorted(home.rglob("*")) if _suffix(path) in SUFFIXES), None)
+        files = [path for path in sorted(home.rglob("*")) if first and SUFFIXES.get(_suffix(path)) == first]
+    found: dict[str, list[Path]] = {}
+    for path in files:
+        words = set(re.split(r"[^a-z]+", path.relative_to(home).as_posix().lower()))
+        split = next((name for name, signs in NAMED if words & set(signs)), None)
+        if split:
+            found.setdefault(split, []).append(path)
+    if not files:
+        raise InputError.at(place, f"no files of data in {home}", f"expected {', '.join(SUFFIXES)}")
+    return found or {"train": files}
+
+
+def _suffix(path: Path) -> str:
+    return path.with_suffix("").suffix if path.suffix in (".gz", ".zst") else path.suffix
+
+
+def _custom(config: TaskConfig, kwargs: Mapping[str, Any], place: str) -> Splits:
+    function: Any = config.custom_dataset
+
+    def call() -> Any:
+        return function(**(config.metadata or {}), **kwargs)
+
+    if callable(function):
+        call.__name__ = getattr(function, "__name__", "custom_dataset")
+    found = called(call if callable(function) else function, place)
+    if not isinstance(found, Mapping):
+        raise PluginError(f"{place}: {call.__name__} returns a {type(found).__name__}; expected a mapping of splits")
+    return _of_mapping(found, place)
+
+
+def _library(config: TaskConfig, kwargs: dict[str, Any], place: str, *, trust: bool = False) -> Splits:
+    """A dataset of the hub, or one that only the library can read; its remote code is never asked for."""
+    kwargs.pop("trust_remote_code", None)
+    try:
+        import datasets  # type: ignore[import-not-found, unused-ignore]  # an extra
+    except ImportError as error:
+        wrong = f"{config.dataset_path} is a dataset of the hub"
+        if is_installed("datasets"):
+            wrong += f", and the library datasets is installed but cannot be imported ({error})"
+            raise InputError.at(place, wrong, "repair its installation, or give local files") from None
+        raise InputError.at(place, wrong, "install calipers[hf] to load it, or give local files") from None
+    if not trust:
+        refuse_old(str(datasets.__version__), place)
+    try:
+        found = datasets.load_dataset(config.dataset_path, config.dataset_name, **kwargs)
+    except Exception as error:  # the library's errors are of every class there is
+        first = str(error).strip().partition("\n")[0]
+        raise InputError.at(
+            place, f"{config.dataset_path} cannot be loaded ({type(error).__name__}: {first})"
+        ) from None
+    return _of_mapping(found if isinstance(found, Mapping) else {"train": found}, place)
+
+
+def _of_mapping(found: Mapping[str, Any], place: str) -> Splits:
+    def reader(split: Any) -> Callable[[], Rows]:
+        return lambda: [dict(row) for row in split]
+
+    return Splits(place, {str(name): reader(split) for name, split in found.items()})
+
+
+def processed(rows: Rows, function: Any, place: str) -> Rows:
+    """The rows as ``process_docs`` leaves them. It gets a ``datasets.Dataset`` where that library is installed."""
+    if function is None:
+        return rows
+    dataset = _dataset(rows)
+    if dataset is None:
+        try:
+            found = function(deepcopy(list(rows)))  # it may change them, and they may be read again
+        except AttributeError as error:
+            right = "expects a datasets.Dataset; install calipers[hf]"
+            if is_installed("datasets"):
+                right = "expects a datasets.Dataset, and the library datasets is installed but cannot be imported"
+            raise PluginError(f"{place}: {getattr(function, '__name__', 'it')} {right} ({error})") from error
+        except Exception as error:
+            raise PluginError(f"{place}: failed: {type(error).__name__}: {error}") from error
+    else:
+        found = called(function, dataset, place)
+    try:
+        return united([dict(row) for row in found])
+    except (TypeError, ValueError):
+        raise PluginError(f"{place}: returns a {type(found).__name__}; expected documents") from None
+
+
+def _dataset(rows: Rows) -> Any:
+    """The rows as the library's own dataset; None where it is not installed."""
+    try:
+        import datasets  # type: ignore[import-not-found, unused-ignore]  # an extra
+        from datasets.table import InMemoryTable  # type: ignore[import-not-found, unused-ignore]  # an extra
+    except ImportError:
+        return None
+    table = InMemoryTable.from_pylist([dict(row) for row in rows])
+    return datasets.Dataset(table, fingerprint=uuid4().hex[:16])  # else it would pickle the table to name it

@@ -1,0 +1,343 @@
+"""Tasks by name: an index of folders, groups and tags, and what a name that is asked for stands for.
+
+::
+
+    name ──► task                      one leaf
+         ──► group ──► its members     tasks, groups, tags, and inline ones, with overrides on the way
+         ──► tag   ──► its tasks       by name; a tag is a selector and has no row of its own
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import yaml
+
+from calipers.errors import InputError, UnknownName
+from calipers.systems.lm_eval.tasks.config import NAMES, TaskConfig, shown, task_config
+from calipers.systems.lm_eval.tasks.yaml import (
+    LARGEST,
+    NEVER_INHERITED,
+    Function,
+    TaskFile,
+    included,
+    load_file,
+    read_task_file,
+    with_includes,
+)
+from calipers.tasks.packed import read_up_to
+
+Kind = Literal["task", "group", "class"]
+
+SKIPPED: Final = ("__pycache__", ".ipynb_checkpoints")
+_KEYS: Final = re.compile(
+    rb"^(task|group|tag|class|include)[ \t]*:(?=[ \t\r\n]).*\n(?:(?:[ \t#-].*)?\r?\n)*", re.MULTILINE
+)
+_SIMPLE: Final = re.compile(rb"^(?:[\w-]+[ \t]*:|[ \t#-]|\r?$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a file is, as far as finding it goes."""
+
+    path: Path
+    kind: Kind
+    name: str
+    tags: Sequence[str]
+
+
+def heads(root: Path) -> Iterator[Head]:
+    """Every task and group below a folder, by path; a file that is neither, or is no YAML, is passed over."""
+    for folder, below, names in os.walk(root):
+        below[:] = sorted(name for name in below if name not in SKIPPED)
+        for name in sorted(names):
+            if name.endswith((".yaml", ".yml")):
+                try:
+                    head = head_of(Path(folder) / name)
+                except InputError:
+                    continue  # as in lm-evaluation-harness: a broken file says so when it is asked for
+                if head is not None:
+                    yield head
+
+
+def head_of(path: Path) -> Head | None:
+    """The head of a file, its includes counted in; None for a file that is no task and no group."""
+    found = _keys(path, set())
+    if isinstance(found.get("class"), str) or ("class" in found and "task" in found):
+        return Head(path, "class", str(found.get("task", path.stem)), _tags(found))
+    if isinstance(found.get("group"), str):
+        return Head(path, "group", found["group"], ())
+    if isinstance(found.get("task"), str):
+        return Head(path, "task", found["task"], _tags(found))
+    return None
+
+
+def _tags(found: dict[str, Any]) -> Sequence[str]:
+    tags = found.get("tag")
+    return tuple(str(tag) for tag in (tags if isinstance(tags, list) else [tags] if tags else ()))
+
+
+def _keys(path: Path, reached: set[Path]) -> dict[str, Any]:
+    """The few keys of a file and of what it includes."""
+    reached.add(path.resolve())
+    own = _few(path)
+    found: dict[str, Any] = {}
+    names = own.pop("include", None)
+    for name in names if isinstance(names, list) else [names] if names else ():
+        other = path.parent / str(name)
+        if other.is_file() and other.resolve() not in reached:
+            found |= {key: value for key, value in _keys(other, reached).items() if key != NEVER_INHERITED}
+    return found | own
+
+
+def _few(path: Path) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as stream:
+            content = read_up_to(stream, LARGEST) + b"\n"
+        pieces = b"".join(match[0] for match in _KEYS.finditer(content))
+        if all(_SIMPLE.match(line) for line in content.split(b"\n", 50)[:50]):
+            found = yaml.load(pieces.replace(b"!function", b""), _Plain) or {}
+            return found if isinstance(found, dict) else {}
+    except (OSError, yaml.YAMLError, ValueError, RecursionError):
+        pass
+    whole = load_file(path)
+    kept = {key: value for key, value in whole.values.items() if key in ("task", "group", "tag", "class")}
+    return {**kept, "include": included(whole)}
+
+
+_Plain: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+OWN: Final = ("group", "group_alias", "task", "aggregate_metric_list", "metadata", "include", "tag")
+AGGREGATING: Final = ("metric", "aggregation", "weight_by_size", "filter_list")  # of an entry of a group's list
+UNTRUE: Final = ("false", "no", "off", "0")
+DEEPEST: Final = 32  # groups in one another
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A task that is asked for."""
+
+    name: str
+    file: TaskFile
+    config: TaskConfig  # of a class, its name alone: the rest is known once it is made
+    code: Any = None  # the class that the file names; None: its fields are the task
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGroup:
+    """A group that is asked for: a row of its own over the tasks below it."""
+
+    name: str
+    alias: str
+    members: Sequence[Leaf | TaskGroup]
+    aggregate_metric_list: Sequence[Mapping[str, Any]] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+Node = Leaf | TaskGroup
+
+
+class Tasks:
+    """The tasks and groups of some folders; a later folder's name hides the same of an earlier one."""
+
+    def __init__(self, roots: Sequence[Path] = ()) -> None:
+        self.heads: dict[str, Head] = {}
+        self.tags: dict[str, list[str]] = {}
+        for root in roots:
+            if not root.is_dir():
+                raise InputError.at(str(root), "no such folder", "expected a folder of task files")
+            for name, head in _first(heads(root)).items():
+                self.heads[name] = head
+        for name, head in self.heads.items():
+            for tag in head.tags:
+                self.tags.setdefault(tag, []).append(name)
+
+    def find(self, asked: str) -> list[Node]:
+        """What a path, a name, a tag or a pattern such as ``mmlu_*`` means; ``name@format`` picks a format."""
+        if Path(asked).suffix in (".yaml", ".yml"):
+            return [self._of_file(Path(asked), {}, 0)]
+        if any(sign in asked for sign in "*?"):
+            names = sorted(name for name in (*self.heads, *self.tags) if fnmatchcase(name, asked))
+            if not names:
+                raise self.unknown(asked)
+            return [node for name in names for node in self._named(name, {}, asked, 0)]
+        return self._named(asked, {}, asked, 0)
+
+    def unknown(self, name: str) -> UnknownName:
+        """The error for a name that is no task, group or tag."""
+        return UnknownName.of("task, group or tag", name, (*self.heads, *self.tags))
+
+    def _named(self, asked: str, overrides: Mapping[str, Any], place: str, depth: int) -> list[Node]:
+        name, _, chosen = asked.partition("@")
+        if name in self.heads:
+            return [self._of_file(self.heads[name].path, overrides, depth, chosen or None)]
+        if name in self.tags:
+            tagged = sorted(self.tags[name])
+            return [node for one in tagged for node in self._named(one, overrides, place, depth)]
+        error = self.unknown(name)
+        if place == asked:
+            raise error
+        nowhere = "" if self.heads else "; --include-path names the folder of a group's tasks"
+        raise UnknownName(f"{place}: {error}{nowhere}")
+
+    def _of_file(self, path: Path, overrides: Mapping[str, Any], depth: int, chosen: str | None = None) -> Node:
+        file = read_task_file(path)
+        if "class" in file.values:
+            return _class(file, overrides)
+        if isinstance(file.values.get("group"), str):
+            return self._group(file, overrides, depth)
+        if not isinstance(file.values.get("task"), str):
+            raise InputError.at(file.place("task"), "has no task and no group", "expected a name: task: my_task")
+        return _leaf(file, overrides, chosen)
+
+    def _group(self, file: TaskFile, overrides: Mapping[str, Any], depth: int, name: str | None = None) -> TaskGroup:
+        """``overrides`` come from outside and win over the group's own for its members."""
+        if depth > DEEPEST:
+            raise InputError.at(file.place("group"), "groups hold one another", "expected an end")
+        values = file.values
+        name = name or str(values["group"])
+        own = {key: value for key, value in values.items() if key not in OWN}
+        for key in own:
+            if key not in NAMES:
+                known = UnknownName.of("field of a group or task", key, (*OWN, *NAMES))
+                raise UnknownName(f"{file.place(key)}: {known}")
+        listed, place = values.get("task"), file.place("task")
+        if not isinstance(listed, list) or not listed:
+            raise InputError.at(place, f"is {shown(listed)}", "expected a list of tasks")
+        passed = {**own, **overrides}
+        members = [node for one in listed for node in self._member(file, name, one, passed, place, depth + 1)]
+        return TaskGroup(
+            name,
+            str(values.get("group_alias") or name),
+            list({node.name: node for node in members}.values()),  # listed twice is one member, the last, as there
+            _entries(file),
+            values.get("metadata") or {},
+        )
+
+    def _member(
+        self, file: TaskFile, group: str, member: Any, passed: Mapping[str, Any], place: str, depth: int
+    ) -> list[Node]:
+        if isinstance(member, str):
+            return self._named(member, passed, place, depth)
+        if not isinstance(member, Mapping):
+            raise InputError.at(place, f"a member is {shown(member)}", "expected a name or a mapping")
+        if isinstance(member.get("group"), str):
+            name = str(member["group"])
+            mine = {key: value for key, value in member.items() if key not in OWN}
+            if name in self.heads and "task" not in member:
+                return self._named(name, {**passed, **mine}, place, depth)
+            inline = TaskFile(file.path, dict(member), {key: file.lines.get("task", "") for key in member})
+            return [self._group(inline, passed, depth, f"{group}::{name}")]
+        name, mine = str(member.get("task", "")), {key: value for key, value in member.items() if key != "task"}
+        if name in self.heads or name in self.tags:
+            for key in mine:
+                if key not in NAMES and key not in OWN:
+                    raise UnknownName(f"{place}: {UnknownName.of('field of a task', str(key), NAMES)}")
+            return self._named(name, {**passed, **mine}, place, depth)
+        if not name:
+            raise InputError.at(place, f"a member is {shown(member)}", "expected task: NAME or group: NAME")
+        if not mine.keys() & {"dataset_path", "include", "custom_dataset"} and not passed.keys() & {"dataset_path"}:
+            raise UnknownName(f"{place}: {self.unknown(name)}")
+        lines = {key: file.lines.get("task", "") for key in member}
+        inline = with_includes(TaskFile(file.path, mine, lines), {})
+        whole = {**passed, **inline.values, "task": f"{group}::{name}"}
+        return [_leaf(TaskFile(file.path, whole, inline.lines), {}, None)]
+
+
+def _leaf(file: TaskFile, overrides: Mapping[str, Any], chosen: str | None) -> Leaf:
+    merged = TaskFile(file.path, {**file.values, **overrides, "task": file.values["task"]}, file.lines)
+    return Leaf(str(file.values["task"]), merged, task_config(merged, chosen))
+
+
+def _class(file: TaskFile, overrides: Mapping[str, Any]) -> Leaf:
+    """A task written as a Python class, which is not loaded here: it is code that came with the data."""
+    name = file.values.get("task")
+    if not isinstance(name, str):
+        raise InputError.at(file.place("task"), f"is {shown(name)}", "expected a name: task: my_task")
+    merged = TaskFile(file.path, {**file.values, **overrides, "task": name}, file.lines)
+    repeats = merged.values.get("repeats")
+    config = TaskConfig(task=name, repeats=repeats if isinstance(repeats, int) and repeats > 0 else 1)
+    return Leaf(name, merged, config, merged.values["class"])
+
+
+def _entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
+    """What a group aggregates, checked before anything is run: every entry names a metric, and says how.
+
+    lm-evaluation-harness takes a function for the aggregation, never calls it, and takes the mean; so do we. It also
+    takes one for the metric, which is the name of no number of any task: such an entry has no value.
+    """
+    entries, place = file.values.get("aggregate_metric_list"), file.place("aggregate_metric_list")
+    several = [] if entries is None else entries if isinstance(entries, list) else [entries]
+    for number, entry in enumerate(several):
+        here = f"{place}[{number}]"
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), (str, Function)):
+            raise InputError.at(here, f"is {shown(entry)}", "expected a mapping with metric: NAME")
+        for key in entry:
+            if key not in AGGREGATING:
+                known = UnknownName.of("key of aggregate_metric_list", str(key), AGGREGATING)
+                raise UnknownName(f"{here}: {known}")
+        aggregation, weighted = entry.get("aggregation", "mean"), entry.get("weight_by_size", True)
+        if aggregation != "mean" and not isinstance(aggregation, Function):
+            raise InputError.at(f"{here}.aggregation", f"is {shown(aggregation)}", "expected mean")
+        if isinstance(weighted, str) and weighted.strip().lower() in UNTRUE:  # any text is true there
+            raise InputError.at(f"{here}.weight_by_size", f"is {shown(weighted)}", "expected true or false")
+        pipelines = entry.get("filter_list")
+        named = [] if pipelines is None else [pipelines] if isinstance(pipelines, str) else pipelines
+        if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
+            raise InputError.at(
+                f"{here}.filter_list", f"is {shown(pipelines)}", "expected a pipeline, or a list of them"
+            )
+    told = ({**entry, "metric": str(entry["metric"])} for entry in several)
+    return [{**entry, "aggregation": "mean"} if "aggregation" in entry else entry for entry in told]
+
+
+def _first(found: Iterator[Head]) -> dict[str, Head]:
+    names: dict[str, Head] = {}
+    for head in found:
+        names.setdefault(head.name, head)
+    return names
+
+
+def leaves(nodes: Sequence[Node]) -> list[Leaf]:
+    """The tasks below some nodes, in order; InputError for one that is reached twice."""
+    found: dict[str, Leaf] = {}
+    for leaf in _below(nodes):
+        if leaf.name in found:
+            raise InputError.at(leaf.name, "the task is asked for twice", "expected each once, also inside groups")
+        found[leaf.name] = leaf
+    return list(found.values())
+
+
+def _below(nodes: Sequence[Node]) -> Iterator[Leaf]:
+    for node in nodes:
+        if isinstance(node, Leaf):
+            yield node
+        else:
+            yield from _below(node.members)
+
+
+def installed() -> Path | None:
+    """The task folder of an installed lm-evaluation-harness; it is found, not imported."""
+    try:
+        spec = importlib.util.find_spec("lm_eval")
+    except (ImportError, ValueError):
+        return None
+    places = list(spec.submodule_search_locations or ()) if spec else []
+    folder = Path(places[0]) / "tasks" if places else None
+    return folder if folder and folder.is_dir() else None
+
+
+def is_task_file(path: Path) -> bool:
+    """Whether a YAML file is a task or a group of lm-evaluation-harness."""
+    try:
+        return head_of(path) is not None
+    except InputError:
+        return False

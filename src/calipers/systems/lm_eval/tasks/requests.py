@@ -1,0 +1,267 @@
+"""The requests that a task makes of a model, document by document, exactly as lm-evaluation-harness makes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import islice
+from random import Random
+from typing import Any
+
+from calipers.errors import InputError
+from calipers.systems.lm_eval.tasks.config import shown
+from calipers.systems.lm_eval.tasks.loaded import LoadedTask, check_index
+from calipers.systems.lm_eval.tasks.template import Doc, called, field_of
+from calipers.systems.lm_eval.tasks.turns import ChatTurn, Manner, prompt
+from calipers.tasks.load_seeds import seeded
+from calipers.tasks.task import Prompt
+
+
+def selected(total: int, limit: float | None = None, samples: Sequence[int] | None = None) -> list[int]:
+    """Which documents are asked: the first ``limit``, a share of them below 1, or the ``samples``, each once.
+
+    >>> selected(7, 0.3), selected(4, 1.0), selected(9, samples=[5, 2, 5])
+    ([0, 1, 2], [0], [2, 5])
+    """
+    if samples:
+        if limit is not None:
+            raise InputError.at("--limit", "given together with samples", "expected one of the two")
+        odd = [one for one in samples if not 0 <= one < total]
+        if odd:
+            raise InputError.at("samples", f"no document {odd[0]}", f"expected numbers from 0 to {total - 1}")
+        return sorted(set(samples))
+    most = effective_limit(total, limit)
+    return list(range(total if most is None else min(most, total)))
+
+
+def effective_limit(total: int, limit: float | None) -> int | None:
+    """How many documents a limit means; 1.0 is one document, not all of them."""
+    if limit is None:
+        return None
+    if not 0 < limit < math.inf:
+        raise InputError.at("--limit", f"is {limit:g}", "expected a number of documents, or a share below 1")
+    return math.ceil(total * limit) if limit < 1 else int(limit)
+
+
+class Sampler:
+    """Draws the examples of one task."""
+
+    def __init__(self, task: LoadedTask, seed: int | None = None) -> None:
+        self._task, self._pool = task, list(task.examples)
+        self._random = Random(task.seeds[3] if seed is None else seed)
+        shots = task.config.fewshot_config
+        self._same = shots.split == task.config.test_split  # the document itself may be drawn
+
+    def draw(self, doc: Doc, count: int) -> Sequence[Mapping[str, Any]]:
+        """The examples before a document: at random, or the first ones."""
+        sampler, place = self._task.config.fewshot_config.sampler, self._task.place("fewshot_config")
+        needed = count + (self._same and sampler == "default")
+        if needed > len(self._pool):
+            raise InputError.at(place, f"{needed} examples are needed, {len(self._pool)} are there", "take fewer")
+        if callable(sampler):
+            made = called(sampler, self._pool, place)
+            found = list(called(made.sample, count, place))
+        elif sampler == "first_n":
+            others = (one for one in self._pool if not self._same or one != doc)
+            found = list(islice(others, count))
+        else:
+            found = self._drawn(doc, count, needed)
+        if len(found) != count:
+            raise InputError.at(place, f"{len(found)} examples differ from the document", f"expected {count}")
+        return found
+
+    def _drawn(self, doc: Doc, count: int, needed: int) -> list[Any]:
+        """Examples at random. Where several equal the document, they are drawn again from those that do not."""
+        found = [one for one in self._random.sample(self._pool, needed) if not self._same or one != doc][:count]
+        others = [one for one in self._pool if one != doc] if len(found) < count else []
+        return found if len(others) < count else self._random.sample(others, count)
+
+
+def written(task: LoadedTask, examples: Sequence[Doc]) -> list[ChatTurn]:
+    """The examples as they stand before a question."""
+    return [turn for example in examples for turn in _example(task, example)]
+
+
+def _example(task: LoadedTask, example: Doc) -> list[ChatTurn]:
+    shots = task.config.fewshot_config
+    question, choices, answer = (
+        task.text(example, shots=shots),
+        task.choices(example, shots=shots),
+        task.target(example, shots=shots),
+    )
+    prefix = field_of(shots.gen_prefix, example, task.place("gen_prefix"))
+    if task.multiple_inputs:
+        question, choices = _chosen(task, choices, question), None
+    return turns(
+        task, question, _answer(task, choices, answer), prefix, shots.target_delimiter, shots.fewshot_delimiter
+    )
+
+
+def turns(
+    task: LoadedTask, question: Any, answer: str, prefix: str | None, delimiter: str, ending: str = ""
+) -> list[ChatTurn]:
+    """A question and its answer; without an answer, the question and how its answer begins."""
+    if not isinstance(question, str):
+        raise InputError.at(task.place("doc_to_text"), f"is {shown(question)}", "expected a text")
+    if not (answer or prefix):
+        return [ChatTurn("user", question)]
+    parted = _needs_space(question, prefix) if prefix else True
+    said = ChatTurn("assistant", joined(prefix, answer, " "), ending) if answer else ChatTurn("assistant", prefix or "")
+    return [ChatTurn("user", question, delimiter if parted else ""), said]
+
+
+def joined(left: str | None, right: str | None, delimiter: str) -> str:
+    """Two texts with the delimiter between them, unless one is empty or a blank parts them already.
+
+    >>> joined("a", "b", " "), joined("a\\n", "b", " "), joined("", "b", " ")
+    ('a b', 'a\\nb', 'b')
+    """
+    if not left or not right:
+        return (left or "") + (right or "")
+    return left + (delimiter if _needs_space(left, right) else "") + right
+
+
+def _needs_space(left: str, right: str) -> bool:
+    return bool(left) and not (left[-1].isspace() or right[0].isspace())
+
+
+def _answer(task: LoadedTask, choices: Sequence[Any] | None, answer: Any) -> str:
+    """An example's answer as text: a choice by its index, the first of several."""
+    if answer is None:
+        return ""
+    if choices and isinstance(answer, int):
+        found = _chosen(task, choices, answer)
+    else:
+        found = answer[0] if isinstance(answer, list) and answer else answer
+    if not isinstance(found, str):
+        right = "expected a text, or an index with doc_to_choice"
+        raise InputError.at(task.place("doc_to_target"), f"the answer of an example is {shown(found)}", right)
+    return found
+
+
+def _chosen(task: LoadedTask, choices: Sequence[Any] | None, index: Any) -> Any:
+    if not choices or not isinstance(index, int) or not -len(choices) <= index < len(choices):
+        wrong = f"an example points at choice {shown(index)}, and there are {len(choices or ())}"
+        raise InputError.at(task.place("doc_to_target"), wrong, "expected the index of a choice")
+    return choices[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One request: its kind, its document, its number among that document's, and what the model is given."""
+
+    request_type: str
+    doc_id: int
+    idx: int
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How a task's requests are made, where the command says so."""
+
+    limit: float | None = None
+    samples: Sequence[int] | None = None
+    rank: int = 0  # of `world` processes that share the documents
+    world: int = 1
+    seed: int | None = None  # of the examples; None: the one that the task was loaded with
+    manner: Manner | None = None  # None: the task's own
+
+
+def requests(task: LoadedTask, asking: Asking = Asking()) -> Iterator[Instance]:  # noqa: B008
+    """Every request, in order. Examples are drawn document after document, so order is part of the matter.
+
+    They are made once: a prompt that is drawn at random is the same whenever somebody looks at it.
+    """
+    manner = asking.manner or task.manner
+    kept: list[tuple[Asking, Manner, list[Instance]]] = task.kept.setdefault("requests", [])
+    made = next((made for one, how, made in kept if (one, how) == (asking, manner)), None)
+    if made is None:
+        with seeded(task.seeds):
+            made = list(_requests(task, asking, manner))
+        kept.append((asking, manner, made))
+    yield from made
+
+
+def _requests(task: LoadedTask, asking: Asking, manner: Manner) -> Iterator[Instance]:
+    if task.own is not None:
+        seed = task.seeds[3] if asking.seed is None else asking.seed
+        for number, one in task.own.requests(chosen(task, asking), manner, seed):
+            yield Instance(one.request_type, number, one.idx, one.args)
+        return
+    sampler = Sampler(task, asking.seed)
+    for doc_id, doc in chosen(task, asking):
+        yield from _of(task, doc_id, doc, contexts(task, sampler, doc_id, doc, manner), manner.chat)
+
+
+def chosen(task: LoadedTask, asking: Asking) -> Iterator[tuple[int, Doc]]:
+    """The documents that are asked, and the row of each in its split."""
+    rows = selected(len(task.docs), asking.limit, asking.samples)[asking.rank :: asking.world]
+    if not rows:
+        raise InputError.at(task.place("dataset_path"), "no documents are left to ask", "expected at least one")
+    yield from ((row, task.docs[row]) for row in rows)
+
+
+def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc, manner: Manner) -> list[Prompt]:
+    """What the model sees before the answer: one prompt, or one per choice where the choices are contexts."""
+    config = task.config
+    description = field_of(config.description, doc, task.place("description", number))
+    system = joined(manner.system, description, config.fewshot_delimiter)
+    head = [ChatTurn("system", system)] if system else []
+    count = config.num_fewshot or 0
+    if count:
+        head += written(task, sampler.draw(doc, count))
+    prefix = task.prefix(doc, number)
+    if task.multiple_inputs:
+        choices = task.choices(doc, number) or []
+        return [prompt([*head, *turns(task, one, "", prefix, "")], manner) for one in choices]
+    return [prompt([*head, *turns(task, task.text(doc, number), "", prefix, config.target_delimiter)], manner)]
+
+
+def _of(task: LoadedTask, doc_id: int, doc: Doc, before: list[Prompt], chat: bool) -> Iterator[Instance]:
+    config = task.config
+    if config.output_type == "multiple_choice":
+        pairs = _pairs(task, doc_id, doc, before, chat)
+        yield from (Instance("loglikelihood", doc_id, idx, pair) for idx, pair in enumerate(pairs))
+        return
+    if task.multiple_inputs and config.output_type != "loglikelihood_rolling":
+        wrong = f"choices are contexts only in multiple_choice, and this is {config.output_type}"
+        raise InputError.at(task.place("doc_to_text", doc_id), wrong, "expected a text")
+    if config.output_type == "generate_until":
+        args: tuple[Any, ...] = (before[0], deepcopy(dict(config.generation_kwargs or {})))
+    else:
+        target = task.target(doc, doc_id)
+        args = (before[0], target) if config.output_type == "loglikelihood" else (target,)
+    yield Instance(config.output_type, doc_id, 0, args)
+
+
+def _pairs(task: LoadedTask, doc_id: int, doc: Doc, before: list[Prompt], chat: bool) -> list[tuple[Prompt, str]]:
+    config, delimiter = task.config, task.config.target_delimiter
+    if chat and (not config.gen_prefix or config.gen_prefix[-1].isspace()):
+        delimiter = ""
+    choices = task.choices(doc, doc_id)
+    if choices is None:
+        wrong = "a task of multiple_choice without doc_to_choice"
+        raise InputError.at(task.place("output_type"), wrong, "expected doc_to_choice")
+    if task.multiple_inputs:
+        target = task.target(doc, doc_id)
+        pairs = [(one, f"{delimiter}{target}") for one in before]
+    else:
+        pairs = [(before[0], f"{delimiter}{choice}") for choice in choices]
+    if any(entry["metric"] == "acc_mutual_info" for entry in config.metric_list or ()):
+        pairs += [("", f"{delimiter}{choice}") for choice in choices]
+    return pairs
+
+
+def gold(task: LoadedTask, doc_id: int, doc: Doc) -> Any:
+    """What a generated answer is compared with: the target, or the choice it points at."""
+    target, choices = task.target(doc, doc_id), task.choices(doc, doc_id)
+    if choices is None:
+        return target
+    if not isinstance(target, int):
+        right = "expected its index: a task with doc_to_choice points at a choice"
+        raise InputError.at(task.place("doc_to_target", doc_id), f"the target is {shown(target)}", right)
+    check_index(task, choices, target, doc_id)
+    return choices[target]
