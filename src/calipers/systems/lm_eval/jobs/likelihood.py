@@ -75,7 +75,7 @@ def _text(task: LoadedTask, number: int, args: tuple[Any, ...]) -> Text:
 def doubts(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
     """What lm-evaluation-harness does here without a word: metrics passed by, targets that are no choice.
 
-    InputError for a target or a choice that it would stumble over, or count from the end.
+    InputError for a target or a choice that it would stumble over.
     """
     kind = task.config.output_type
     if kind == GENERATION or task.config.process_results is not None or task.own is not None or not plan:
@@ -98,13 +98,14 @@ def _some(numbers: Sequence[int]) -> str:
 
 
 def _beyond(task: LoadedTask, number: int) -> str | None:
-    """What is wrong with a target that is an index beyond the choices; None for any other.
+    """What is wrong with a target that is the index of no choice; None for any other.
 
     One of several targets may be wrong: then the others still say what is right.
     """
     target, choices = target_of(task, number), task.choices(task.docs[number], number) or []
     several = list(target) if isinstance(target, (list, tuple)) else [target]
-    if not several or not all(isinstance(one, int) and one >= len(choices) for one in several):
+    known = (*range(len(choices)), NOWHERE)  # NOWHERE is its own word for a target that is meant to be no choice
+    if not several or not all(isinstance(one, int) and one not in known for one in several):
         return None
     return f"the target is choice {several[0]} of {len(choices)}, counted from 0"
 
