@@ -180,7 +180,7 @@ def _live(module: str, arguments: list[str], cwd: str, environment: dict[str, st
         traceback.print_exc()
         code = 1
     finally:  # what an interpreter does at its end, less the freeing of every object it has
-        threading._shutdown()  # type: ignore[attr-defined]
+        threading._shutdown()
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()

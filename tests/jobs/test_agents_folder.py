@@ -5,13 +5,13 @@ What stands for Harbor here is a program that asks the server it is told of, and
 
 import json
 import sys
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from cli.running import calipers
 from harbor_datasets import write_dataset
+from jobs.loopback import served
 from readers.harbor_made import write
 
 from calipers.errors import InputError
@@ -55,14 +55,8 @@ def server(reward):
             pass
 
     asked = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = threading.Thread(target=http.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{http.server_address[1]}/v1", asked
-        finally:
-            http.shutdown()
-            thread.join()
+    with served(Handler) as url:
+        yield url, asked
 
 
 @pytest.fixture

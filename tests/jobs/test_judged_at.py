@@ -1,11 +1,11 @@
 """A judge whose server the environment names: another server is another run."""
 
 import json
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from jobs.loopback import served
 
 from calipers.jobs.job import Job
 from calipers.jobs.perform import perform
@@ -31,14 +31,8 @@ def judge(text):
             pass
 
     asked = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        thread = threading.Thread(target=http.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{http.server_address[1]}/v1", asked
-        finally:
-            http.shutdown()
-            thread.join()
+    with served(Handler) as url:
+        yield url, asked
 
 
 @pytest.fixture
