@@ -128,7 +128,7 @@ $(LM_EVAL_READY): $(LM_EVAL_CONSTRAINTS) $(LM_EVAL_SOURCE) $(CPU_CONSTRAINTS) $(
 
 parity-lm-eval: $(PARITY_READY) ## lm-eval's own tasks through it and ours, 60 in 4 minutes; ARGS=all as many as an hour takes; no torch
 	@$(if $(shell command -v timeout),timeout -k 5 3600) $(PARITY)/bin/python bench/parity_run.py $(ARGS)
-	$(if $(ARGS),,@$(PARITY)/bin/python -m pytest -q tests/tasks/lm_eval/test_class_tasks.py)
+	$(if $(ARGS),,@$(PARITY)/bin/python -m pytest -q tests/systems/lm_eval/tasks/test_class_tasks.py)
 
 # Of what lm-evaluation-harness needs, all but torch and what needs it; ours last, as both pin some of the same.
 NO_TORCH := /^[A-Za-z]/ { skip = $$0 ~ /^(torch|transformers|accelerate|peft|tokenizers|safetensors)==/ } !skip

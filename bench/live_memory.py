@@ -10,10 +10,10 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from bench.child import own_peak
-from calipers.jobs.job import Job
-from calipers.jobs.perform import perform
-from calipers.live import Live
-from calipers.run.loop import Status
+from calipers.running.job import Job
+from calipers.running.loop import Status
+from calipers.running.perform import perform
+from calipers.running.watcher import Live
 
 
 class Scale:

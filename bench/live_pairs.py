@@ -19,21 +19,20 @@ sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 from bench.live_tasks import row
 from bench.peers.bare_aiohttp import ask, session
-from calipers.jobs.job import Job
-from calipers.jobs.observe import Watcher
-from calipers.jobs.perform import Asker
-from calipers.live import Headline
-from calipers.plan import make_plan
-from calipers.run.client import Connection
-from calipers.run.clients.openai import connect
-from calipers.run.log import Log
-from calipers.run.loop import Limits, Loop, Status
-from calipers.run.rollout import Owed
-from calipers.run.secrets import Secrets
-from calipers.run.start import finish
-from calipers.run.verifiers.text import EXACT_MATCH
+from calipers.clients.client import Connection
+from calipers.clients.openai import connect
+from calipers.clients.secrets import Secrets
+from calipers.request import make_plan
+from calipers.running.event_loop import finish
+from calipers.running.job import Job
+from calipers.running.log import Log
+from calipers.running.loop import Limits, Loop, Status
+from calipers.running.perform import Asker
+from calipers.running.rollout import Owed
+from calipers.running.watcher import Headline, Watcher
 from calipers.tasks.benchmark_row import as_task, harbor_task_from_dict
 from calipers.tasks.task import Task
+from calipers.verifiers.text import EXACT_MATCH
 
 Segment = Callable[[], Awaitable[Any]]
 

@@ -31,7 +31,13 @@ import calipers.cli
 TESTS = str(Path(__file__).parent)
 START = f"import sys; sys.path.insert(1, {TESTS!r}); from forks import serve; serve()"
 COMMAND = "calipers.cli"
-PROGRAMS = ("jobs.collect_lives", "jobs.lives", "run.agents", "run.likely", "run.weather")  # the tests' own
+PROGRAMS = (
+    "clients.likely",
+    "clients.weather",
+    "running.lives",
+    "systems.nemo_gym.agents",
+    "systems.nemo_gym.collect.lives",
+)  # the tests' own
 BESIDES = ("aiohttp", "numpy", "scipy.special", "scipy.stats", "yaml")  # what our modules load only when they need it
 LARGEST = 1 << 18  # bytes of a question: arguments and an environment
 

@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from calipers.readers.read import begin
+from calipers.formats.read import begin
 
 STATISTICS = {
     "mean": statistics.fmean,

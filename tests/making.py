@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calipers.readers.jsonl import JsonLines
+from calipers.formats.jsonl import JsonLines
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.table import Rollouts, assemble

@@ -12,9 +12,9 @@ import pytest
 from calipers import compat
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.names import METRICS
-from calipers.run.verifiers import functions
 from calipers.systems.evsys.benchmark import Benchmark, BenchmarkScore, RepeatedAnswer
 from calipers.tasks.benchmark_row import E2BVerifier, HarborTask, InProcessVerifier, LLMJudgeVerifier
+from calipers.verifiers import user_code
 
 WARM = {"temperature": 1.0}
 
@@ -36,7 +36,7 @@ class Scripted:
 @pytest.fixture
 def reward(monkeypatch):
     """A verifier whose reward is the number that the completion is."""
-    monkeypatch.setattr(functions, "_registered", {"number": lambda text, expected, params: text})
+    monkeypatch.setattr(user_code, "_registered", {"number": lambda text, expected, params: text})
 
 
 def of(count, fn_name="exact_match", expected="A", **more):
@@ -296,7 +296,7 @@ def test_an_exception_of_the_client_comes_out_as_it_is(error):
 
 
 def test_an_exception_of_a_verifier_comes_out_as_it_is(monkeypatch):
-    monkeypatch.setattr(functions, "_registered", {"broken": lambda *_: 1 / 0})
+    monkeypatch.setattr(user_code, "_registered", {"broken": lambda *_: 1 / 0})
     with pytest.raises(ZeroDivisionError):
         of(1, "broken").score(Scripted("A"))
 
@@ -319,7 +319,7 @@ def test_the_client_is_called_from_one_thread_within_a_running_loop():
 
 def test_a_verifier_is_given_what_the_row_says(monkeypatch):
     seen = []
-    monkeypatch.setattr(functions, "_registered", {"see": lambda *given: seen.append(given) or True})
+    monkeypatch.setattr(user_code, "_registered", {"see": lambda *given: seen.append(given) or True})
     task = HarborTask("t", "q", InProcessVerifier("see", {"a": 1}, {"p": 2}))
     assert Benchmark("b", [task]).score(Scripted("text")).metrics["pass_rate"] == 1.0
     assert seen == [("text", {"a": 1}, {"p": 2})]

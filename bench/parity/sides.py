@@ -54,8 +54,8 @@ def serve(data: Data, disk: Path | None = None) -> None:
 
 
 WARM = (  # imported once, before the processes for each task part
-    "calipers.systems.harbor.trials.run calipers.jobs.perform calipers.systems.lm_eval.jobs.report "
-    "calipers.run.clients.python "
+    "calipers.systems.harbor.trials.run calipers.running.perform calipers.systems.lm_eval.jobs.report "
+    "calipers.clients.python "
     "evaluate lm_eval.evaluator lm_eval.loggers lm_eval.filters sacrebleu sklearn.metrics"
 )
 

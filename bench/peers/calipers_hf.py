@@ -22,8 +22,8 @@ PEER = Peer(
 
 def prepare(checkpoint: str, folder: str, tasks: Sequence[str], answers: str, at_once: int) -> Work:
     """Everything imported and the model loaded: all that stands before the first document."""
-    from calipers.run.client import Connection, Request
-    from calipers.run.clients.hf import HfModel, connect
+    from calipers.clients.client import Connection, Request
+    from calipers.clients.huggingface.client import HfModel, connect
 
     model = connect(checkpoint, Connection(api="completions", most=at_once))
     asyncio.run(model.complete(Request("first", 0, "first", max_tokens=1)))
@@ -53,8 +53,8 @@ def prepare(checkpoint: str, folder: str, tasks: Sequence[str], answers: str, at
 
 def _calls(path: Path) -> Iterator[tuple[str, Any]]:
     """What is asked of each document: texts to be scored together, or one answer."""
-    from calipers.run.client import Request
-    from calipers.run.likelihood import Continuation, Rolling
+    from calipers.clients.client import Request
+    from calipers.clients.likelihood import Continuation, Rolling
     from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
     from calipers.systems.lm_eval.tasks.loaded import load_task
     from calipers.systems.lm_eval.tasks.requests import requests

@@ -14,7 +14,7 @@ _HOME = {  # public name -> the module it lives in
     "BenchmarkScore": "calipers.systems.evsys.benchmark",
     "CalipersError": "calipers.errors",
     "Column": "calipers.rollouts.column",
-    "Comparison": "calipers.reports.compare",
+    "Comparison": "calipers.analyses.compare.result",
     "Estimate": "calipers.stats.estimate",
     "Groups": "calipers.rollouts.groups",
     "Incomplete": "calipers.errors",
@@ -23,10 +23,10 @@ _HOME = {  # public name -> the module it lives in
     "Result": "calipers.reports.result",
     "Rollouts": "calipers.rollouts.table",
     "compare": "calipers.analyses.compare.compare",
-    "curve": "calipers.jobs.curve",
-    "evaluate": "calipers.jobs.evaluate",
-    "items": "calipers.jobs.items",
-    "judge_check": "calipers.jobs.judge_check",
+    "curve": "calipers.analyses.curve.curve",
+    "evaluate": "calipers.running.evaluate",
+    "items": "calipers.analyses.items.items",
+    "judge_check": "calipers.analyses.judge_check.judge_check",
     "read": "calipers.pipeline",
     "run_benchmark": "calipers.systems.evsys.benchmark",
     "score": "calipers.pipeline",
@@ -58,18 +58,18 @@ __all__ = [
 
 if TYPE_CHECKING:
     from calipers.analyses.compare.compare import compare
+    from calipers.analyses.compare.result import Comparison
+    from calipers.analyses.curve.curve import curve
+    from calipers.analyses.items.items import items
+    from calipers.analyses.judge_check.judge_check import judge_check
     from calipers.errors import CalipersError, Incomplete, InputError
-    from calipers.jobs.curve import curve
-    from calipers.jobs.evaluate import evaluate
-    from calipers.jobs.items import items
-    from calipers.jobs.judge_check import judge_check
     from calipers.metrics.metric import Metric
     from calipers.pipeline import read, score
-    from calipers.reports.compare import Comparison
     from calipers.reports.result import Result
     from calipers.rollouts.column import Column
     from calipers.rollouts.groups import Groups
     from calipers.rollouts.table import Rollouts
+    from calipers.running.evaluate import evaluate
     from calipers.stats.estimate import Estimate
     from calipers.systems.evsys.benchmark import Benchmark, BenchmarkScore, run_benchmark
 

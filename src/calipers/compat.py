@@ -189,7 +189,7 @@ def load_plugin(spec: str) -> list[str]:
 def _others() -> set[tuple[str, str, int]]:
     """What was added beside metrics: verifiers, filters and kinds of models, as (kind, name, object)."""
     held = [(index.kind, index.added) for index in (CLIENTS, FILTERS, VERIFIERS)]
-    if functions := sys.modules.get("calipers.run.verifiers.functions"):  # EvSys' own table of verifiers
+    if functions := sys.modules.get("calipers.verifiers.user_code"):  # EvSys' own table of verifiers
         held.append(("function", functions.registered()))
     return {(kind, name, id(thing)) for kind, added in held for name, thing in added.items()}
 

@@ -22,18 +22,27 @@ from typing import Any, cast
 
 import numpy as np
 
-from calipers.dialects.dialect import NATIVE, Asked, resolve
-from calipers.dialects.reads import column_of, economics_of, is_reward, per_column, per_reward, unrewarded
+from calipers.dialect import (
+    NATIVE,
+    Asked,
+    column_of,
+    economics_of,
+    is_reward,
+    per_column,
+    per_reward,
+    resolve,
+    unrewarded,
+)
 from calipers.errors import Incomplete, InputError, PluginError
+from calipers.formats.read import Input
+from calipers.formats.read import begin as begin_reading
+from calipers.formats.rewards import from_rewards
 from calipers.metrics.metric import PASS_THRESHOLD, Metric
 from calipers.metrics.rewards import MEAN_REWARD
 from calipers.names import METRIC_SCRIPTS, load
-from calipers.plan import Afterwards, Plan, make_plan
-from calipers.readers.read import Input
-from calipers.readers.read import begin as begin_reading
-from calipers.readers.rewards import from_rewards
 from calipers.reports.cautions import Reader, depends, heavy
 from calipers.reports.result import Group, Result, Slice
+from calipers.request import Afterwards, Plan, make_plan
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import clusters, has, sliced
 from calipers.rollouts.ledger import Ledger, contributed

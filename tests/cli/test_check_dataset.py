@@ -8,7 +8,7 @@ import shutil
 import pytest
 from cli.running import calipers, lines, refused
 from cli.test_rescore import task as row
-from tasks.harbor.given import ARITH, dataset, task, write
+from systems.harbor.tasks.given import ARITH, dataset, task, write
 
 
 @pytest.fixture

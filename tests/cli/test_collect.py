@@ -9,10 +9,10 @@ import sys
 
 import pytest
 from cli.running import MAIN, calipers, refused
-from jobs.gathering import agent, here, keys, put, report, rows, tasks
-from jobs.scene import weather
-from run.agents import AgentServer
-from run.heads import HeadServer
+from running.scene import weather
+from systems.nemo_gym.agents import AgentServer
+from systems.nemo_gym.collect.gathering import agent, here, keys, put, report, rows, tasks
+from systems.nemo_gym.heads import HeadServer
 from waiting import PATIENCE, until, until_lines
 
 FILES = ["r.jsonl", "r_aggregate_metrics.json", "r_failures.jsonl", "r_materialized_inputs.jsonl"]

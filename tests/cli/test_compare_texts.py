@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from cli.running import calipers, lines, refused
-from readers.harbor_made import job, result, write
+from systems.harbor.made import job, result, write
 
 E2E = Path(__file__).parent.parent / "golden" / "lm_eval" / "e2e" / "mc_group"
 TIME = "2026-01-02T03-04-05.678901"

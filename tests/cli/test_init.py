@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from cli.running import calipers, refused
-from tasks.harbor.given import ARITH
+from systems.harbor.tasks.given import ARITH
 
 from calipers.systems.harbor.tasks.manifest import read_manifest
 

@@ -6,8 +6,8 @@ import pytest
 from cli.running import ARITH, calipers, lines, refused, rewards
 
 import calipers as cal
+from calipers.analyses.items import document as report
 from calipers.cli.items import SORTS
-from calipers.reports import items as report
 
 
 def runs(folder, table):

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 from cli.running import calipers, refused
+from systems.harbor.tasks.given import ARITH, dataset, task
 from tasks.given import benchmark
-from tasks.harbor.given import ARITH, dataset, task
 
 from calipers.systems.harbor.tasks.registry import resolve
 

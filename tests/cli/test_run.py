@@ -13,7 +13,7 @@ from importlib.resources import files
 
 import pytest
 from cli.running import ARITH, MAIN, calipers, refused
-from jobs.scene import MODEL, digest, records, served, sums, weather
+from running.scene import MODEL, digest, records, served, sums, weather
 from waiting import PATIENCE, until, until_lines
 
 BENCH = str(files("calipers") / "examples" / "arith")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from cli.running import calipers, refused
-from tasks.lm_eval.given import TASK, task_folder
+from systems.lm_eval.tasks.given import TASK, task_folder
 
 MODEL = """
 calls = open("calls.txt", "a")

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 from cli.running import MAIN, calipers, refused, scored
-from readers.harbor_made import GOLDEN, job, result
+from systems.harbor.made import GOLDEN, job, result
 
-from calipers.readers.folders import RIGHT
+from calipers.formats.read import RIGHT
 
 JOB = str(GOLDEN)
 

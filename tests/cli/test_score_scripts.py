@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cli.running import calipers, lines, refused, rewards, scored
-from jobs.metric_page import PAGE, put
+from systems.harbor.metric_page import PAGE, put
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "harbor"
 ASKED = ("--metric-script", "metric.py", "--trust")

@@ -15,13 +15,13 @@ import aiohttp
 import pytest
 from cli.running import calipers, refused
 from gym import row
-from server.asking import server_file, spoken
-from server.running import running
+from systems.nemo_gym.serve.asking import server_file, spoken
+from systems.nemo_gym.serve.running import running
 from waiting import PATIENCE
 
 from calipers.systems.nemo_gym.lent import base_resources_server
 
-PAGE = Path(__file__).parents[1] / "server" / "fixtures" / "math_server.py"
+PAGE = Path(__file__).parents[1] / "systems" / "nemo_gym" / "serve" / "fixtures" / "math_server.py"
 ROWS = [row(task, n, float(n > task)) for task in range(3) for n in range(4)]
 CLIENTS = 200
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 from cli.running import calipers
-from jobs.scene import sums
-from jobs.stopping import TASKS, model
+from running.scene import sums
+from running.stopping import TASKS, model
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from calipers.cli.watch import State, Watch
-from calipers.live import Live
-from calipers.run.loop import Status
-from calipers.run.pace import Pace
+from calipers.clients.pace import Pace
+from calipers.running.loop import Status
+from calipers.running.watcher import Live
 
 
 class Clock:

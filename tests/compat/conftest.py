@@ -1,30 +1,5 @@
 """Every test here starts without borrowed code, and leaves none behind."""
 
-from __future__ import annotations
+from compat.clean import _nothing_borrowed
 
-import sys
-
-import pytest
-
-from calipers import compat
-from calipers.names import METRICS, VERIFIERS
-from calipers.run.verifiers import functions
-from calipers.systems.evsys.lent.registry import METRIC_REGISTRY
-from calipers.systems.evsys.lent.verifiers import VERIFIER_REGISTRY
-
-
-@pytest.fixture(autouse=True)
-def _nothing_borrowed(monkeypatch):
-    for index in (METRICS, VERIFIERS):
-        monkeypatch.setattr(index, "added", {})
-        monkeypatch.setattr(index, "_broken", {})
-    for registry in (METRIC_REGISTRY, VERIFIER_REGISTRY):
-        monkeypatch.setattr(registry, "_held", dict(registry._held))
-    monkeypatch.setattr(functions, "_registered", {})
-    monkeypatch.setattr(compat, "_loaded", {})
-    before = set(sys.modules)
-    yield
-    compat.deactivate()
-    for name in set(sys.modules) - before:
-        if name.startswith(("calipers_plugin_", "brings_")):
-            del sys.modules[name]
+__all__ = ["_nothing_borrowed"]

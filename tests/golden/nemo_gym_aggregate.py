@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from calipers.compat import GYM, activate
-from calipers.readers.read import begin
+from calipers.formats.read import begin
 from calipers.systems.nemo_gym.aggregate import Hooks, aggregate, aggregate_agents, by_agent, entries_of, one_table
 from calipers.systems.nemo_gym.report import encoded, file_chunks
 

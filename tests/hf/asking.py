@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from calipers.clients.client import Completion, Connection, Request
+from calipers.clients.huggingface.client import HfModel, connect
 from calipers.errors import ClientError
-from calipers.run.client import Completion, Connection, Request
-from calipers.run.clients.hf import HfModel, connect
 
 
 def request(prompt: Any = "the cat", **settings: Any) -> Request:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from calipers.run.clients.hf_batches import in_batches
-from calipers.run.clients.hf_score import windows
+from calipers.clients.huggingface.batches import in_batches
+from calipers.clients.huggingface.score import windows
 
 
 class OutOfMemoryError(RuntimeError):

@@ -7,17 +7,19 @@ import sys
 import pytest
 from hf.asking import ask, request
 
+from calipers.clients.client import Connection
+from calipers.clients.huggingface.client import connect
+from calipers.clients.likelihood import Continuation, likelihoods
+from calipers.clients.scripted import Scripted
 from calipers.errors import ClientError, InputError
-from calipers.run.client import Connection
-from calipers.run.clients.hf import connect
-from calipers.run.clients.scripted import Scripted
-from calipers.run.likelihood import Continuation, likelihoods
 
 
 @pytest.mark.parametrize("package", ["torch", "transformers"])
 def test_without_the_packages_it_says_what_to_install(monkeypatch, tmp_path, package):
     there = importlib.util.find_spec
-    monkeypatch.setattr("calipers.run.clients.hf.find_spec", lambda name: None if name == package else there("json"))
+    monkeypatch.setattr(
+        "calipers.clients.huggingface.client.find_spec", lambda name: None if name == package else there("json")
+    )
     with pytest.raises(InputError) as raised:
         connect(str(tmp_path), Connection())
     assert str(raised.value) == f"model 'hf/{tmp_path}' needs {package}; pip install 'calipers[hf]'"
@@ -29,7 +31,7 @@ def test_connecting_loads_nothing(checkpoints, monkeypatch):
     async def briefly():
         await connect(checkpoints["gpt2"], Connection()).close()
 
-    monkeypatch.setattr("calipers.run.clients.hf.find_spec", lambda name: name)
+    monkeypatch.setattr("calipers.clients.huggingface.client.find_spec", lambda name: name)
     asyncio.run(briefly())
 
 

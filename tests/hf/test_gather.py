@@ -4,7 +4,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from calipers.run.clients.hf import Gathering
+from calipers.clients.huggingface.client import Gathering
 
 
 class Scene:

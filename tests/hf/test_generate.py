@@ -10,9 +10,9 @@ from hf.asking import ask, asked, request
 from hf.parity import EXAMPLES
 from hf.tiny import LENGTH
 
-from calipers.run.client import Connection, Price
-from calipers.run.clients import hf_read
-from calipers.run.clients.hf import NO_TEMPLATE, connect
+from calipers.clients.client import Connection, Price
+from calipers.clients.huggingface import batches
+from calipers.clients.huggingface.client import NO_TEMPLATE, connect
 
 CHAT = [{"role": "user", "content": "the cat"}, {"role": "assistant", "content": "sat"}]
 
@@ -238,13 +238,13 @@ def test_a_checkpoint_that_cannot_be_loaded(checkpoints, tmp_path):
 def test_examples_before_several_prompts_are_read_once(checkpoints, monkeypatch):
     """And change no answer."""
     read = []
-    plain = hf_read.Reader.__call__
+    plain = batches.Reader.__call__
 
     def noting(self, rows, kept, **more):
         read.append(len(rows[0]))
         return plain(self, rows, kept, **more)
 
-    monkeypatch.setattr(hf_read.Reader, "__call__", noting)
+    monkeypatch.setattr(batches.Reader, "__call__", noting)
     prompts = [request(EXAMPLES * 4 + question, stop=("\n",)) for question in ("the cat", "hello", "not the dog ran")]
     together = ask(checkpoints["long"], *prompts)
     (examples,) = read

@@ -6,18 +6,18 @@ import shutil
 import pytest
 from hf.asking import ask, request
 
-from calipers.run.client import Connection
-from calipers.run.clients import hf
-from calipers.run.clients.hf import connect
+from calipers.clients.client import Connection
+from calipers.clients.huggingface import client
+from calipers.clients.huggingface.client import connect
 
 
 @pytest.fixture
 def loads(monkeypatch):
     """The paths that checkpoints are loaded from."""
     found = []
-    plain = hf.load
-    monkeypatch.setattr(hf, "_idle", [])
-    monkeypatch.setattr(hf, "load", lambda path: found.append(path) or plain(path))
+    plain = client.load
+    monkeypatch.setattr(client, "_idle", [])
+    monkeypatch.setattr(client, "load", lambda path: found.append(path) or plain(path))
     return found
 
 
@@ -31,7 +31,7 @@ def test_another_takes_its_place(checkpoints, loads):
     for kind in order:
         ask(checkpoints[kind], request())
     assert loads == [checkpoints[kind] for kind in order]
-    assert len(hf._idle) == 1
+    assert len(client._idle) == 1
 
 
 def test_one_that_was_changed_is_loaded_again(checkpoints, loads, tmp_path):
@@ -63,4 +63,4 @@ def test_a_closed_model_does_not_take_it_back(checkpoints, loads):
         return model._complete([request()])  # what a call that was already on its way would do
 
     (end,) = asyncio.run(late())
-    assert (end.kind, len(loads), len(hf._idle)) == ("closed", 1, 1)
+    assert (end.kind, len(loads), len(client._idle)) == ("closed", 1, 1)

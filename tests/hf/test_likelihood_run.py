@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from hf.tiny import LENGTH
-from jobs.scene import records
+from running.scene import records
 
-from calipers.jobs.asked import jobs_of
-from calipers.jobs.perform import perform
+from calipers.running.perform import perform
+from calipers.running.settings import jobs_of
 from calipers.systems.lm_eval.jobs.report import theirs
 
 HEAD = "dataset_path: json\ndataset_kwargs: {data_files: {test: data.jsonl}}\ntest_split: test\n"

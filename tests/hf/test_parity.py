@@ -7,9 +7,9 @@ from hf.asking import ask, request, score
 from hf.parity import ASKED, FIXTURE, KINDS, ODD_ASKED, ODD_PAIRS, PAIRS, WHOLE
 from hf.tiny import LENGTH
 
+from calipers.clients.huggingface import batches
+from calipers.clients.likelihood import Continuation, Rolling, Scored
 from calipers.errors import ClientError
-from calipers.run.clients import hf_trunks
-from calipers.run.likelihood import Continuation, Rolling, Scored
 
 THEIRS = json.loads(FIXTURE.read_text())
 CLOSE = {"rel": 1e-5, "abs": 1e-5}  # both add hundreds of numbers of 32 bits, in another order
@@ -25,7 +25,7 @@ def written(text, how):
 @pytest.fixture(params=[0, 128])
 def worth(request, monkeypatch):
     """With every beginning that texts share read by itself, and with those that are worth it: here none."""
-    monkeypatch.setattr(hf_trunks, "WORTH", request.param)
+    monkeypatch.setattr(batches, "WORTH", request.param)
 
 
 @pytest.mark.parametrize("kind", KINDS)

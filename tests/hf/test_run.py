@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from cli.running import calipers
-from jobs.scene import digest, records
+from running.scene import digest, records
 
 
 def words(folder: Path, tasks: int = 6) -> str:

@@ -2,9 +2,9 @@
 
 import pytest
 
+from calipers.clients.client import Request
+from calipers.clients.huggingface.generate import Sampling, drawn, sampling_of
 from calipers.errors import ClientError
-from calipers.run.client import Request
-from calipers.run.clients.hf_generate import Sampling, drawn, sampling_of
 
 CHANCES = [0.1, 0.4, 0.2, 0.3]
 

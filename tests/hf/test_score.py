@@ -6,8 +6,9 @@ import pytest
 from hf.asking import in_turn, score
 from hf.parity import CHOICES, EXAMPLES, LONG
 
-from calipers.run.clients import hf_read, hf_score, hf_trunks
-from calipers.run.likelihood import Continuation, Rolling
+from calipers.clients.huggingface import batches
+from calipers.clients.huggingface import score as scoring
+from calipers.clients.likelihood import Continuation, Rolling
 
 CLOSE = {"rel": 1e-5, "abs": 1e-5}  # both add hundreds of numbers of 32 bits, in another order
 
@@ -38,8 +39,8 @@ def reference(path, context, continuation):
 @pytest.mark.parametrize("family", [0, 10**9])  # every context read by itself; none
 @pytest.mark.parametrize("trunk", [0, 10**9])  # and so what several contexts begin with
 def test_sharing_and_batching_change_nothing(checkpoints, kind, most, family, trunk, monkeypatch):
-    monkeypatch.setattr(hf_score, "WORTH", family)
-    monkeypatch.setattr(hf_trunks, "WORTH", trunk)
+    monkeypatch.setattr(scoring, "WORTH", family)
+    monkeypatch.setattr(batches, "WORTH", trunk)
     contexts = [LONG[:39], LONG[:25], "hello", LONG[:39] + " and then the"]
     asked = [(context, choice) for context in contexts for choice in [*CHOICES, ", not"]]
     calls = score(
@@ -55,13 +56,13 @@ def test_sharing_and_batching_change_nothing(checkpoints, kind, most, family, tr
 def read(monkeypatch):
     """The tokens that the model reads, call by call, fillers included."""
     found = []
-    plain = hf_read.Reader.__call__
+    plain = batches.Reader.__call__
 
     def counting(self, rows, kept, **more):
         found.append(sum(map(len, rows)))
         return plain(self, rows, kept, **more)
 
-    monkeypatch.setattr(hf_read.Reader, "__call__", counting)
+    monkeypatch.setattr(batches.Reader, "__call__", counting)
     return found
 
 
@@ -94,7 +95,7 @@ def test_examples_before_several_questions_are_read_once(checkpoints, read):
 
 def test_a_family_too_large_for_one_call_is_parted(checkpoints, read, monkeypatch):
     """Its context is read once more for each part; no call asks for more than it may."""
-    monkeypatch.setattr(hf_read, "AT_ONCE", 60)
+    monkeypatch.setattr(batches, "AT_ONCE", 60)
     choices = [Continuation(LONG[:89], f" the dog {n}") for n in range(30)]
     (ours,) = score(checkpoints["llama"], choices)
     assert max(read) <= 60
@@ -104,7 +105,7 @@ def test_a_family_too_large_for_one_call_is_parted(checkpoints, read, monkeypatc
 
 
 def test_calls_are_cut_to_what_a_processor_reads_at_once(checkpoints, read, monkeypatch):
-    monkeypatch.setattr(hf_read, "AT_ONCE", 40)
+    monkeypatch.setattr(batches, "AT_ONCE", 40)
     texts = [Rolling(LONG[:length]) for length in range(20, 60, 4)]
     (ours,) = score(checkpoints["llama"], texts)
     assert max(read) <= 40

@@ -10,13 +10,13 @@ import json
 import pytest
 from hf.asking import asked, request, score
 from hf.tiny import TEMPLATE
-from jobs.scene import records
+from running.scene import records
 
+from calipers.clients.huggingface.template import NO_NAMES, NO_SYSTEM, Local, Template
+from calipers.clients.likelihood import Continuation
 from calipers.errors import ClientError
-from calipers.jobs.asked import jobs_of
-from calipers.jobs.perform import perform
-from calipers.run.clients.hf_template import NO_NAMES, NO_SYSTEM, Local, Template
-from calipers.run.likelihood import Continuation
+from calipers.running.perform import perform
+from calipers.running.settings import jobs_of
 from calipers.systems.lm_eval.jobs.chat import about, local
 from calipers.systems.lm_eval.jobs.report import sample_lines
 from calipers.systems.lm_eval.write import digest

@@ -2,8 +2,8 @@
 
 import pytest
 
-from calipers.run.clients import hf_trunks
-from calipers.run.clients.hf_trunks import branches
+from calipers.clients.huggingface import batches
+from calipers.clients.huggingface.batches import branches
 
 LONG = tuple(range(300))
 
@@ -49,8 +49,8 @@ def test_every_text_is_in_one_branch_and_begins_with_its_trunk():
 def test_texts_within_texts_are_parted_only_so_deep(monkeypatch):
     """Each a beginning of the next, by the thousand: no deeper than is allowed."""
     deepest = []
-    plain = hf_trunks._parted
-    monkeypatch.setattr(hf_trunks, "_parted", lambda texts, left: deepest.append(left) or plain(texts, left))
+    plain = batches._parted
+    monkeypatch.setattr(batches, "_parted", lambda texts, left: deepest.append(left) or plain(texts, left))
     branches([(*[0] * n, n + 1) for n in range(2000)])
     assert min(deepest) >= 0
-    assert len(deepest) <= hf_trunks.DEEPEST + 1
+    assert len(deepest) <= batches.DEEPEST + 1

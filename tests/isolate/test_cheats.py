@@ -14,11 +14,11 @@ from contextlib import ExitStack
 import pytest
 from isolate.captive import alive, as_ordinary_user, captive, said
 
+from calipers.clients.client import Completion
 from calipers.isolate import Limits, run
-from calipers.run.client import Completion
-from calipers.run.verifiers.python_tests import PYTHON_TESTS, Answer, ask
-from calipers.run.verifiers.test_sh import FOLDERS, REWARD_TXT
 from calipers.tasks.task import Task
+from calipers.verifiers.python_tests import PYTHON_TESTS, Answer, ask
+from calipers.verifiers.test_sh import FOLDERS, REWARD_TXT
 
 NUMBERS = {"x86_64": (251, 314), "aarch64": (30, 274)}[os.uname().machine]  # ioprio_set, sched_setattr
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from calipers.readers.read import Input
+from calipers.formats.read import Input
 from calipers.reports.result import Group, Result, Slice
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.estimate import Estimate, Signature

@@ -2,7 +2,7 @@ import pytest
 from reports.shown import estimate, group, ledger, result
 
 import calipers
-from calipers.readers.read import Input
+from calipers.formats.read import Input
 from calipers.reports import terminal
 from calipers.reports.result import Slice, described, document, title
 from calipers.stats.suite import Means, Suite

@@ -2,8 +2,8 @@ import pytest
 from making import rollouts
 
 from calipers.errors import InputError
-from calipers.readers.jsonl import JsonLines
-from calipers.readers.rewards import from_rewards
+from calipers.formats.jsonl import JsonLines
+from calipers.formats.rewards import from_rewards
 from calipers.rollouts.table import assemble
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import calipers
 from calipers.analyses.compare.question import ADJUSTMENTS as ASKED_ADJUSTMENTS
+from calipers.analyses.judge_check.document import METHODS as JUDGE_METHODS
 from calipers.cli.compare import TESTS as ASKED_TESTS
-from calipers.reports.judge_check import METHODS as JUDGE_METHODS
 from calipers.stats.cards import CARDS, EXPLAINED, INTERVALS, METHODS, IntervalCard, MethodCard, method_named
 from calipers.stats.methods import METHODS as NAMED_INTERVALS
 from calipers.stats.multiplicity import ADJUSTMENTS

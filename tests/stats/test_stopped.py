@@ -10,11 +10,11 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from bench.statistics_looking import drawn, seen_of
 from bench.statistics_stopped import KINDS, Rule, at_stop, lower_ends, stopped_cells, unkept, upper_ends
-from calipers.live import Headline, Until
 from calipers.metrics.rewards import MEAN_REWARD
-from calipers.plan import make_plan
+from calipers.request import make_plan
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups
+from calipers.running.watcher import Headline, Until
 from calipers.stats.curve import pass_curves
 from calipers.stats.estimate import Settings, Signature, estimate
 from calipers.stats.intervals import interval

@@ -12,7 +12,7 @@ import click
 from calipers.cli.group import Commands
 from calipers.cli.output import discard_output, tell
 from calipers.errors import CalipersError
-from calipers.reports.safe import clean
+from calipers.reports.untrusted_text import clean
 
 BUG = 70  # what sysexits.h calls an internal software error
 INTERRUPTED = 130

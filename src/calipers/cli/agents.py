@@ -13,7 +13,7 @@ import click
 from calipers.cli.output import notes, result_json, show_result, tell
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
-from calipers.reports.safe import clean
+from calipers.reports.untrusted_text import clean
 
 INCOMPLETE: Final = 3
 SAMPLING: Final = ("max_tokens", "temperature", "system_prompt")
@@ -34,7 +34,7 @@ def wants_agents(benchmarks: Sequence[str], given: Mapping[str, Any]) -> bool:
 def run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, Any], shape: str) -> None:
     """Run each dataset, score what came of it, show it; exit 3 where something planned has no number."""
     from calipers.pipeline import score_plan
-    from calipers.plan import make_plan
+    from calipers.request import make_plan
     from calipers.systems.harbor.scored_scripts import asked_scripts, check_ready
     from calipers.systems.harbor.trials.run import CONCURRENT, AgentRequest, perform
 

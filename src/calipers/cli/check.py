@@ -15,7 +15,7 @@ import click
 from calipers.cli.group import verbose
 from calipers.cli.output import rendered, tell, write
 from calipers.errors import InputError
-from calipers.reports.safe import clean, safe_json
+from calipers.reports.untrusted_text import clean, safe_json
 from calipers.systems.harbor.tasks.dataset import Examined, examine, is_dataset
 from calipers.systems.harbor.tasks.registry import REGISTRY, DatasetAt, is_spec, resolve
 
@@ -150,13 +150,13 @@ def check(
             from calipers.compat import load_plugin
 
             load_plugin(plugin)
-        from calipers.jobs.selftest import checked
+        from calipers.analyses.selftest.selftest import checked
 
         suite = load_suite(benchmark)
         found = checked(suite, limit)
         test = None
         if selftest:
-            from calipers.jobs.selftest import selftest as try_verifiers
+            from calipers.analyses.selftest.selftest import selftest as try_verifiers
 
             test = try_verifiers(found, concurrency=concurrency, seed=seed, confidence=confidence)
     document: dict[str, Any] = {
@@ -171,8 +171,8 @@ def check(
     if shape == "json":
         write(safe_json(json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"))
     else:
+        from calipers.analyses.selftest.document import document as document_of
         from calipers.reports.figures import counted
-        from calipers.reports.selftest import document as document_of
 
         judged = [f"{name} {count:,}" for name, count in found.counts.items()]
         judged += [f"nobody {found.unjudged:,}"] if found.unjudged else []
@@ -186,7 +186,7 @@ def check(
 
 
 def _wanted(include_path: tuple[str, ...], trust: bool, seeds: str | None, default_metrics: str) -> TaskRequest:
-    from calipers.jobs.config import load_seeds
+    from calipers.running.settings import load_seeds
     from calipers.systems.lm_eval.jobs import settings
 
     asked = settings.TaskRequest(include_path, trust=trust, default_metrics=default_metrics)

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from calipers.cli.group import verbose
 from calipers.cli.output import notes, show_result, tell
-from calipers.reports.safe import clean
+from calipers.reports.untrusted_text import clean
 
 if TYPE_CHECKING:
     from calipers.cli.watch import Watch

@@ -12,7 +12,7 @@ from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
 from calipers.cli.output import Target, show, tell_notes
 from calipers.cli.progress import Progress
-from calipers.reports.safe import safe_json
+from calipers.reports.untrusted_text import safe_json
 
 TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
 NO = 1
@@ -90,7 +90,7 @@ def compare(
         found = compare_runs(*paths, metric=metrics or None, columns=names, progress=told, **settings)
     if target:
         target.write(safe_json(found.to_json()).encode())
-    from calipers.reports.compare_document import document
+    from calipers.analyses.compare.document import document
 
     show(document(found), shape)
     tell_notes(found.notes)

@@ -12,7 +12,7 @@ from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
 from calipers.cli.output import Target, show, tell_notes
 from calipers.cli.progress import Progress
-from calipers.reports.safe import safe_json
+from calipers.reports.untrusted_text import safe_json
 
 
 @click.command()
@@ -51,21 +51,21 @@ def curve(
     names = options.roles(columns)
     picture = None
     if plot is not None:
-        from calipers.reports.curve_plot import kind_of, need_matplotlib
+        from calipers.analyses.curve.document import kind_of, need_matplotlib
 
         picture = Target(plot, paths), kind_of(plot)
         need_matplotlib()
     with redirect_stdout(sys.stderr), Progress() as progress:
-        from calipers.jobs.curve import curve as draw
+        from calipers.analyses.curve.curve import curve as draw
 
         found = draw(paths, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
         target.write(safe_json(found.to_json()).encode())
     if picture:
-        from calipers.reports.curve_plot import picture as drawn
+        from calipers.analyses.curve.document import picture as drawn
 
         picture[0].write(drawn(found, picture[1]))
-    from calipers.reports.curve import document
+    from calipers.analyses.curve.document import document
 
     show(document(found), shape)
     tell_notes(found.notes)

@@ -14,7 +14,7 @@ import click
 from calipers.cli.group import verbose
 from calipers.cli.output import Target, standard_output
 from calipers.errors import InputError
-from calipers.reports.safe import is_terminal
+from calipers.reports.untrusted_text import is_terminal
 
 ROLLOUTS, REWARDS, RESULT = "arith.jsonl", "rewards.json", "result.json"
 BENCHMARK = ("arith/tasks.jsonl", "arith/metadata.yaml")

@@ -52,9 +52,9 @@ class GymExport:
         self, metrics: Sequence[str] | None, columns: Mapping[str, str], progress: Progress | None, settings: Any
     ) -> Result:
         """Score the rollouts and write the file; both come from one reading."""
+        from calipers.formats.read import begin
         from calipers.pipeline import score_rollouts
-        from calipers.plan import make_plan
-        from calipers.readers.read import begin
+        from calipers.request import make_plan
 
         hooks = self._loaded()
         plan = make_plan(metrics, **settings)
@@ -82,7 +82,7 @@ class GymExport:
         if hooks is None:
             self._target.write_all(file_chunks(entries_of(table)))
             return []
-        from calipers.readers.files import Source
+        from calipers.formats.source import Source
         from calipers.systems.nemo_gym.read import records, without_companions
 
         rows = []

@@ -14,11 +14,11 @@ from calipers.cli.group import verbose
 from calipers.cli.output import Target, rendered, tell, write
 from calipers.errors import InputError
 from calipers.names import DIALECTS
-from calipers.reports.safe import clean, harmless, note_line, on_github, safe_json
+from calipers.reports.untrusted_text import clean, harmless, note_line, on_github, safe_json
 
 if TYPE_CHECKING:
+    from calipers.analyses.gate.document import Gate
     from calipers.analyses.gate.policy import Policy
-    from calipers.reports.gate import Gate
 
 FORMATS = ("table", "json", "md", "junit")
 
@@ -146,7 +146,7 @@ def _asked(
 def _written(found: Gate, targets: list[Target], junit: str | None) -> None:
     for target in targets:
         if target.path == junit:
-            from calipers.reports.junit import render
+            from calipers.analyses.gate.ci import render
 
             target.write(render(found).encode())
         else:
@@ -154,10 +154,10 @@ def _written(found: Gate, targets: list[Target], junit: str | None) -> None:
 
 
 def _show(found: Gate, shape: str) -> None:
-    from calipers.reports import junit
-    from calipers.reports.gate import document
+    from calipers.analyses.gate import ci
+    from calipers.analyses.gate.document import document
 
-    text = junit.render(found) if shape == "junit" else rendered(document(found), shape)
+    text = ci.render(found) if shape == "junit" else rendered(document(found), shape)
     write(_guarded(text, {"json": "#\\u0023[", "junit": "#&#35;["}.get(shape, "# #[")))
 
 
@@ -168,11 +168,11 @@ def _guarded(text: str, instead: str) -> str:
 
 def _tell_github(found: Gate) -> None:
     """Annotations for the runner, and the summary of its step, where there is a runner."""
-    from calipers.reports import github
-    from calipers.reports.gate import document
+    from calipers.analyses.gate import ci
+    from calipers.analyses.gate.document import document
 
     if on_github():
-        for line in github.annotated(found):
+        for line in ci.annotated(found):
             click.echo(line, err=True)  # our own commands
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:

@@ -9,7 +9,7 @@ import click
 from calipers.cli.group import verbose
 from calipers.cli.output import write
 from calipers.errors import InputError
-from calipers.reports.safe import clean
+from calipers.reports.untrusted_text import clean
 
 
 @click.command()

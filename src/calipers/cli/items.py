@@ -13,7 +13,7 @@ from calipers.cli.group import verbose
 from calipers.cli.output import Target, show, tell_notes
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
-from calipers.reports.safe import safe_json
+from calipers.reports.untrusted_text import safe_json
 
 SHOWN = 20
 SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "information", "samples", "task")
@@ -58,12 +58,12 @@ def items(
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
     with redirect_stdout(sys.stderr), Progress() as progress:
-        from calipers.jobs.items import items as look_at
+        from calipers.analyses.items.items import items as look_at
 
         found = look_at(*paths, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
         target.write(safe_json(found.to_json()).encode())
-    from calipers.reports.items import document
+    from calipers.analyses.items.document import document
 
     most = (None if shape in ("json", "csv") else SHOWN) if limit is None else limit or None
     show(document(found.limited(most)), shape)

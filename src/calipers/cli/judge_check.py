@@ -12,7 +12,7 @@ from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
 from calipers.cli.output import Target, show, tell_notes
 from calipers.cli.progress import Progress
-from calipers.reports.safe import safe_json
+from calipers.reports.untrusted_text import safe_json
 
 
 @click.command("judge-check")
@@ -43,12 +43,12 @@ def judge_check(
     target = Target(out, (*paths, labels)) if out is not None else None
     names = options.roles(columns)
     with redirect_stdout(sys.stderr), Progress() as progress:
-        from calipers.jobs.judge_check import judge_check as check
+        from calipers.analyses.judge_check.judge_check import judge_check as check
 
         found = check(paths, labels, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
         target.write(safe_json(found.to_json()).encode())
-    from calipers.reports.judge_check import document
+    from calipers.analyses.judge_check.document import document
 
     show(document(found), shape)
     tell_notes(found.notes)

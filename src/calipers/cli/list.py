@@ -14,7 +14,7 @@ from calipers.cli.output import write
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.cards import CARDS
 from calipers.names import FILTERS, METRICS, VERIFIERS, Index
-from calipers.reports.safe import clean
+from calipers.reports.untrusted_text import clean
 from calipers.stats.cards import INTERVALS, METHODS
 
 

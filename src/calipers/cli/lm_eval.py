@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from calipers.cli.output import tell, write
 from calipers.errors import CalipersError, InputError, UnknownName
-from calipers.reports.safe import clean
+from calipers.reports.untrusted_text import clean
 
 if TYPE_CHECKING:
-    from calipers.jobs.perform import Report
     from calipers.reports.result import Result
+    from calipers.running.perform import Report
 
 SYSTEMS = ("lm_eval",)
 FILES = ("lm_eval_samples", "lm_eval_results")
@@ -47,7 +47,7 @@ def show_files(paths: Sequence[str], *, trust: bool = False) -> None:
 
     ``trust`` runs the functions of those tasks.
     """
-    from calipers.readers.run_plan import is_run
+    from calipers.formats.run_plan import is_run
 
     if not all(map(is_run, paths)):
         from calipers.systems.lm_eval.own_files import table_of

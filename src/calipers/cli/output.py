@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from calipers.errors import InputError
-from calipers.reports.safe import clean, guarded, safe_json
+from calipers.reports.untrusted_text import clean, guarded, safe_json
 
 if TYPE_CHECKING:
     from calipers.reports.document import Document

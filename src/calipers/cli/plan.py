@@ -11,10 +11,10 @@ from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
 from calipers.cli.output import Target, rendered, tell_notes, write
 from calipers.errors import InputError
-from calipers.reports.safe import safe_json
+from calipers.reports.untrusted_text import safe_json
 
 if TYPE_CHECKING:
-    from calipers.jobs.plan_pilot import Known
+    from calipers.analyses.plan_study.pilot import Known
 
 MOST_PILOTS = 2
 NUMBERS = ("variance_between", "variance_within", "baseline_rate")
@@ -72,7 +72,7 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
     """
     _check(given)
     target = Target(out, pilots) if out is not None else None
-    from calipers.jobs.plan_study import Asked, study
+    from calipers.analyses.plan_study.plan_study import Asked, study
 
     asked = Asked(
         metric=given["metric"],
@@ -89,14 +89,14 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
     found = study(_known(pilots, columns, given), asked)
     if target:
         target.write(safe_json(found.to_json()).encode())
-    from calipers.reports.plan import document
+    from calipers.analyses.plan_study.document import document
 
     write(rendered(document(found), shape))
     tell_notes(found.notes)
 
 
 def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, Any]) -> Known:
-    from calipers.jobs.plan_pilot import Chosen, from_numbers, from_pilots
+    from calipers.analyses.plan_study.pilot import Chosen, from_numbers, from_pilots
 
     told = [name for name in NUMBERS if given[name] is not None]
     if pilots and told:

@@ -55,7 +55,7 @@ class ProfileExport:
 
 
 def _rows(path: str) -> list[dict[str, Any]]:
-    from calipers.readers.files import Source
+    from calipers.formats.source import Source
     from calipers.systems.nemo_gym.read import records
 
     with Source(path) as source:

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
-from calipers.reports.safe import is_terminal
+from calipers.reports.untrusted_text import is_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

@@ -11,7 +11,7 @@ import click
 from calipers.cli.group import verbose
 from calipers.cli.output import tell, write
 from calipers.errors import InputError
-from calipers.reports.safe import clean, safe_json
+from calipers.reports.untrusted_text import clean, safe_json
 from calipers.systems.harbor.tasks.dataset import is_dataset
 from calipers.tasks import store
 

@@ -67,11 +67,11 @@ def rescore(
             from calipers.compat import load_plugin
 
             load_plugin(plugin)
-        from calipers.jobs.rescore import Rescoring
-        from calipers.jobs.rescore import rescore as judge_again
+        from calipers.analyses.rescore.rescore import Rescoring
+        from calipers.analyses.rescore.rescore import rescore as judge_again
 
         found = judge_again(Rescoring(run, params=_params(params), columns=roles(columns), **asked))
-    from calipers.reports.flips import document
+    from calipers.analyses.rescore.document import document
 
     write(rendered(document(found), shape))
     tell_notes(found.notes)

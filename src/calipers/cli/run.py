@@ -17,11 +17,11 @@ from calipers.cli.lm_eval import export_folder, show_theirs
 from calipers.cli.output import notes, show_result, tell
 from calipers.cli.run_options import asking, reaching, scoring, working
 from calipers.errors import CalipersError, InputError
-from calipers.reports.safe import clean
+from calipers.reports.untrusted_text import clean
 
 if TYPE_CHECKING:
-    from calipers.jobs.job import Job
-    from calipers.jobs.perform import Report
+    from calipers.running.job import Job
+    from calipers.running.perform import Report
 
 INCOMPLETE = 3
 FORMATS = ("table", "json", "csv", "md")
@@ -85,7 +85,7 @@ def run(
         run_agents(ctx, benchmarks, given, shape)
         return
     with redirect_stdout(sys.stderr):
-        from calipers.jobs.asked import jobs_of
+        from calipers.running.settings import jobs_of
 
         jobs, told = jobs_of(benchmarks, given)
         for note in told:
@@ -93,7 +93,7 @@ def run(
         reports = list(_reports(jobs))
     if not reports:
         ctx.exit(2)  # each has said why
-    from calipers.jobs.perform import together
+    from calipers.running.perform import together
 
     for result in together(reports):
         if shape != "md" or result.dialect != "lm_eval":
@@ -114,7 +114,7 @@ def run(
 def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
     """Each job's report; of several, one that cannot run is passed over, and says why."""
     from calipers.cli.watch import Watch
-    from calipers.jobs.perform import perform
+    from calipers.running.perform import perform
 
     tasks = None
     if any(job.lm_eval for job in jobs):

@@ -15,7 +15,7 @@ from calipers.cli.lm_eval import are_theirs, show_files, with_theirs
 from calipers.cli.output import Target, notes, result_json, show_result, tell
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
-from calipers.reports.safe import clean
+from calipers.reports.untrusted_text import clean
 from calipers.stats.cards import asked_names
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def score(
 
             load_plugin(plugin)
         from calipers.pipeline import score_plan, scripts_of
-        from calipers.plan import make_plan
+        from calipers.request import make_plan
 
         told = progress if progress.wanted else None
         settings["afterwards"] = run = scripts_of(paths, scripts, trust=trust, reward=settings["reward"])

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO, cast
 
-from calipers.reports.safe import clean, guarded, is_terminal, plain
+from calipers.reports.untrusted_text import clean, guarded, is_terminal, plain
 from calipers.rollouts.record import OUTCOMES
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live as Display
 
-    from calipers.live import Live
-    from calipers.run.loop import Status
+    from calipers.running.loop import Status
+    from calipers.running.watcher import Live
 
 REDRAW = 0.25  # seconds between two pictures on a terminal
 REPORT = 10.0  # seconds between two lines anywhere else

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from calipers.reports.figures import counted
-from calipers.reports.safe import clean
+from calipers.reports.untrusted_text import clean
 from calipers.stats.estimate import Estimate
 from calipers.stats.variance import Dependence, Retries
 

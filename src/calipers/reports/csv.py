@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from calipers.reports.document import Document
-from calipers.reports.safe import clean
+from calipers.reports.untrusted_text import clean
 
 _FORMULA = ("=", "+", "-", "@")
 

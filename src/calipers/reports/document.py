@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct  # a class of its kind takes no time to make, and every output needs all of these
 
-from calipers.reports.safe import LONGEST
+from calipers.reports.untrusted_text import LONGEST
 
 Style = Literal["plain", "strong", "note", "value", "chart"]
 Output = Literal["terminal", "markdown"]

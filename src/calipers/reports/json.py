@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calipers.reports.document import Document
-from calipers.reports.safe import safe_json
+from calipers.reports.untrusted_text import safe_json
 
 
 def render(document: Document) -> str:

@@ -19,7 +19,7 @@ from calipers.reports.document import (
     Text,
     Title,
 )
-from calipers.reports.safe import LONGEST, clean
+from calipers.reports.untrusted_text import LONGEST, clean
 
 USUAL = "\\|_*`[]<"
 _ENTITIES = {"<": "&lt;", "@": "&#64;"}

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from calipers.errors import UnknownName
-from calipers.readers.read import Input
+from calipers.formats.read import Input
 from calipers.reports.document import (
     Blank,
     Block,
@@ -48,7 +48,7 @@ from calipers.reports.figures import (
     whole_account,
 )
 from calipers.reports.json import encoded
-from calipers.reports.safe import clean
+from calipers.reports.untrusted_text import clean
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.stop import Stop
 from calipers.stats.estimate import Estimate

@@ -28,7 +28,7 @@ from calipers.reports.document import (
     Title,
 )
 from calipers.reports.figures import on_the_point
-from calipers.reports.safe import clean, guarded, is_terminal, plain, width
+from calipers.reports.untrusted_text import clean, guarded, is_terminal, plain, width
 
 if TYPE_CHECKING:
     from rich.text import Text as RichText

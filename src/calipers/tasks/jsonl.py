@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from calipers.errors import InputError, nearest
 from calipers.tasks.benchmark_row import FIELDS, VERIFIER_FIELDS, HarborTask, TaskFault, as_task, harbor_task_from_dict
-from calipers.tasks.lines import BOM, json_lines, opened
-from calipers.tasks.packed import read_up_to
+from calipers.tasks.lines import BOM, json_lines, opened, read_up_to
 from calipers.tasks.task import Suite, Task
 
 TASKS: Final = "tasks.jsonl"

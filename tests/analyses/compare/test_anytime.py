@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from analyses.compare.writing import pair_of, put, run
-from readers.test_run_folder import record
-from readers.test_run_folder import run as run_folder
+from formats.test_run_folder import record
+from formats.test_run_folder import run as run_folder
 
 import calipers
 from calipers.errors import InputError

@@ -9,10 +9,10 @@ from decimal import Decimal
 import polars as pl
 import pytest
 from analyses.compare.writing import put
-from readers.harbor_made import job, result, write
+from systems.harbor.made import job, result, write
 
 from calipers.analyses.compare.source import contents, spoken
-from calipers.readers.read import read
+from calipers.formats.read import read
 
 NAMELESS = (None, None, None)
 

@@ -8,8 +8,8 @@ import pytest
 from analyses.compare.writing import put, run
 
 import calipers
+from calipers.analyses.compare.document import answer, chance, document
 from calipers.reports import terminal
-from calipers.reports.compare_document import answer, chance, document
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import calipers
-from calipers.readers.jsonl import JsonLines
+from calipers.formats.jsonl import JsonLines
 from calipers.rollouts.table import assemble
 
 reward = st.one_of(st.sampled_from([0.0, 1.0]), st.floats(0, 1, allow_nan=False))

@@ -9,9 +9,9 @@ from analyses.compare.writing import run
 
 import calipers
 from calipers.analyses.compare.compare import compare
+from calipers.analyses.compare.document import document, of_missing
+from calipers.analyses.compare.result import Tipping
 from calipers.reports import csv, markdown, terminal
-from calipers.reports.compare import Tipping
-from calipers.reports.compare_document import document, of_missing
 
 AB = ("A", "B")
 

@@ -4,8 +4,8 @@ import pytest
 from analyses.compare.writing import put, run
 
 import calipers
+from calipers.analyses.compare.document import document
 from calipers.reports import markdown, terminal
-from calipers.reports.compare_document import document
 
 
 def models(folder, tasks, samples=1):

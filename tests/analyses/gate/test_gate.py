@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from calipers.analyses.gate.document import Check, Gate
 from calipers.analyses.gate.gate import gate
 from calipers.analyses.gate.policy import NamedResult, Policy
 from calipers.analyses.gate.requirement import parse
-from calipers.reports.gate import Check, Gate
 
 
 def check(tier, word):

@@ -7,8 +7,8 @@ from golden.lm_eval_own.folders import folder
 from golden.lm_eval_own.ported import ported
 
 from calipers.errors import CalipersError, InputError
-from calipers.jobs.config import load_seeds
-from calipers.jobs.job import Job
+from calipers.running.job import Job
+from calipers.running.settings import load_seeds
 from calipers.systems.lm_eval.jobs.chat import manner
 from calipers.systems.lm_eval.jobs.judge import scoring
 from calipers.systems.lm_eval.jobs.settings import TaskRequest, found, loaded

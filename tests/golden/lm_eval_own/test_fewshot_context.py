@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from golden.lm_eval_own.ported import ported
-from tasks.lm_eval.given import config, task
+from systems.lm_eval.tasks.given import config, task
 
 from calipers.errors import InputError
 from calipers.systems.lm_eval.tasks.requests import Asking, joined, requests, turns, written

@@ -6,9 +6,9 @@ import json
 from types import SimpleNamespace
 
 from golden.lm_eval_own.ported import ported
-from tasks.lm_eval.given import TASK, task_folder
+from systems.lm_eval.tasks.given import TASK, task_folder
 
-from calipers.run.clients.hf_checkpoint import DEFAULT_LENGTH, _longest
+from calipers.clients.huggingface.checkpoint import DEFAULT_LENGTH, _longest
 from calipers.systems.lm_eval.jobs.settings import TaskRequest, settings
 
 FILE = "models/test_model_utils.py"

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from golden.lm_eval_own.ported import ported
-from tasks.lm_eval.given import config, task
+from systems.lm_eval.tasks.given import config, task
 
 from calipers.errors import InputError, UnknownName
 from calipers.systems.lm_eval.tasks.requests import Sampler

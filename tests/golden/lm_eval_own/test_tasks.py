@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from golden.lm_eval_own.ported import ported
-from tasks.lm_eval.given import task
+from systems.lm_eval.tasks.given import task
 
 from calipers.systems.lm_eval.metrics.aggregations import known
 from calipers.systems.lm_eval.scores.entries import KNOWN

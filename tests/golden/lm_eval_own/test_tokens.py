@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 from golden.lm_eval_own.ported import ported
 
+from calipers.clients.client import Request
+from calipers.clients.huggingface.checkpoint import Checkpoint
+from calipers.clients.huggingface.generate import _prompted
+from calipers.clients.huggingface.score import spans
+from calipers.clients.likelihood import Continuation, Rolling
 from calipers.errors import ClientError
-from calipers.run.client import Request
-from calipers.run.clients.hf_checkpoint import Checkpoint
-from calipers.run.clients.hf_generate import _prompted
-from calipers.run.clients.hf_score import spans
-from calipers.run.likelihood import Continuation, Rolling
 
 BOS, FIRST = "<s>", 0
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from golden.lm_eval_own.ported import ported
 
+from calipers.clients.huggingface.score import windows
 from calipers.errors import InputError
-from calipers.jobs.asked import gen_kwargs
-from calipers.run.clients.hf_score import windows
+from calipers.running.settings import gen_kwargs
 from calipers.systems.lm_eval.metrics.bootstrap import stderr
 from calipers.systems.lm_eval.metrics.task import aggregate_group
 from calipers.systems.lm_eval.tasks.requests import joined

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calipers.reports.compare import Alignment, OneSide
+from calipers.analyses.compare.result import Alignment, OneSide
 from calipers.rollouts.column import Bools, Ints
 from calipers.rollouts.labels import clusters, has, slices
 from calipers.rollouts.record import CODE

@@ -12,14 +12,14 @@ from calipers.analyses.compare.runs import Meeting
 from calipers.analyses.compare.source import ReadSource
 from calipers.analyses.compare.values import is_theirs, short
 from calipers.errors import CalipersError, Incomplete, InputError, UnknownName, nearest
+from calipers.formats.read import found_format
+from calipers.formats.run_plan import is_run
+from calipers.formats.source import STDIN
+from calipers.formats.source import Source as File
+from calipers.formats.texts import COMPARED
 from calipers.pipeline import Source
-from calipers.plan import make_plan
-from calipers.readers.files import STDIN
-from calipers.readers.files import Source as File
-from calipers.readers.read import found_format
-from calipers.readers.run_plan import is_run
-from calipers.readers.texts import COMPARED
 from calipers.reports.figures import counted
+from calipers.request import make_plan
 from calipers.rollouts.column import Bools
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.table import Rollouts

@@ -31,13 +31,13 @@ from calipers.analyses.compare.metric_pair import Measured, MetricPair, columns_
 from calipers.analyses.compare.missing import filled_matter, warnings_of, with_missing
 from calipers.analyses.compare.question import ORDER, SHOWN, SIDAK, Primary, Question, make_question
 from calipers.analyses.compare.ranks import ranks
+from calipers.analyses.compare.result import Comparison, Contest, Finding, Flips, Pair, Ranks, Run
 from calipers.analyses.compare.runs import Meeting, chosen, meetings, runners
 from calipers.analyses.compare.source import Key, ReadSource, Texts, prompts_differ, provenance_differences, read_source
 from calipers.analyses.compare.values import DocumentTable, compared_tables
 from calipers.errors import InputError
 from calipers.pipeline import DEFINITIONS, Progress, Source, quietly
-from calipers.plan import make_plan
-from calipers.reports.compare import Comparison, Contest, Finding, Flips, Pair, Ranks, Run
+from calipers.request import make_plan
 from calipers.rollouts.labels import has
 from calipers.rollouts.stop import Stop, not_said
 from calipers.stats.margins import equivalence, margin_method, non_inferiority, too_few

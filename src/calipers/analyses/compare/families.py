@@ -20,8 +20,8 @@ import numpy as np
 from calipers.analyses.compare.measure import resampled_difference
 from calipers.analyses.compare.metric_pair import Measured, MetricPair
 from calipers.analyses.compare.question import SIDAK, Primary, Question
+from calipers.analyses.compare.result import Changed, Flips
 from calipers.errors import UnknownName
-from calipers.reports.compare import Changed, Flips
 from calipers.stats.multiplicity import benjamini_hochberg, holm, sidak
 from calipers.stats.paired import FLOORED_T, STRICT, Difference, judged
 from calipers.stats.paired_bootstrap import by_draws

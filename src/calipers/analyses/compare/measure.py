@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from calipers.analyses.compare.metric_pair import Measured, MetricPair
-from calipers.dialects.dialect import Asked
+from calipers.dialect import Asked
 from calipers.errors import InputError, PluginError
 from calipers.metrics.aggregate import largest, mean, smallest
 from calipers.metrics.economics import COST_PER_SOLVED

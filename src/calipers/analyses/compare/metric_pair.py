@@ -9,8 +9,7 @@ import numpy as np
 
 from calipers.analyses.compare.align import Common
 from calipers.analyses.compare.question import Question
-from calipers.dialects.dialect import Asked
-from calipers.dialects.reads import column_of, is_reward, per_column
+from calipers.dialect import Asked, column_of, is_reward, per_column
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.metric import Metric
 from calipers.rollouts.column import Bools, Column, Floats, Ints

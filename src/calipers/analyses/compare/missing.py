@@ -16,11 +16,11 @@ import numpy as np
 from calipers.analyses.compare.measure import measure, reduced_of, tested
 from calipers.analyses.compare.metric_pair import MetricPair
 from calipers.analyses.compare.question import Question
-from calipers.dialects.dialect import Asked
+from calipers.analyses.compare.result import Finding, Tipping
+from calipers.dialect import Asked
 from calipers.errors import InputError
 from calipers.metrics.metric import UNIT, Metric
-from calipers.plan import Plan
-from calipers.reports.compare import Finding, Tipping
+from calipers.request import Plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, SCORED

@@ -10,7 +10,7 @@ from typing import Final
 
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.request import Request
-from calipers.plan import Plan
+from calipers.request import Plan
 from calipers.stats.anytime import BETTING
 from calipers.stats.paired import FLOORED_T, STRICT
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from calipers.analyses.compare.metric_pair import columns_of, of_both
 from calipers.analyses.compare.question import Question
+from calipers.analyses.compare.result import Place, Ranks
 from calipers.analyses.compare.runs import Meeting
-from calipers.dialects.dialect import Asked
+from calipers.dialect import Asked
 from calipers.errors import InputError
 from calipers.metrics.metric import Metric
-from calipers.reports.compare import Place, Ranks
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.labels import clusters, has
 from calipers.rollouts.table import Rollouts

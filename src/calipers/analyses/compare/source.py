@@ -16,11 +16,11 @@ from typing import Any, Final
 import msgspec
 
 from calipers.analyses.compare.values import DocumentTable, table_of
+from calipers.formats.read import Input, begin
+from calipers.formats.texts import BAD, Raw, Text
 from calipers.names import FORMATS
 from calipers.pipeline import Progress, Source, read
-from calipers.readers.read import Input, begin
-from calipers.readers.texts import BAD, Raw, Text
-from calipers.reports.safe import clean
+from calipers.reports.untrusted_text import clean
 from calipers.rollouts.part import Part
 from calipers.rollouts.table import Rollouts
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from calipers.errors import InputError
+from calipers.formats.read import Input
+from calipers.formats.run_plan import DOCUMENTS, LOG, PLAN
 from calipers.names import DOCUMENT_TABLES, FORMATS, load
-from calipers.readers.read import Input
-from calipers.readers.run_plan import LOG, PLAN
 
 if TYPE_CHECKING:
     from calipers.analyses.compare.align import Common
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from calipers.analyses.compare.question import Question
     from calipers.rollouts.column import Ints
 
-DOCUMENTS: Final = "documents.jsonl"
 SCHEMA: Final = "calipers.documents/1"
 _Kind = TypeVar("_Kind")
 AGAIN: Final = "the same calipers run command again writes what documents keep, or says why not"

@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
+from calipers.analyses.compare.document import common, names_of
 from calipers.analyses.compare.question import metric_key
+from calipers.analyses.compare.result import Comparison, Contest, Pair, Run
 from calipers.analyses.gate.numbers import (
     NO_BOUNDS,
     GateGroup,
@@ -23,8 +25,6 @@ from calipers.analyses.gate.numbers import (
 from calipers.analyses.gate.requirement import Requirement
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.metric import UNIT
-from calipers.reports.compare import Comparison, Contest, Pair, Run
-from calipers.reports.compare_document import common, names_of
 from calipers.reports.figures import counted
 from calipers.stats.margins import margin_ends, margin_method, p_at_margin, too_few
 from calipers.stats.paired import Difference

@@ -11,6 +11,7 @@ import numpy as np
 
 from calipers.analyses.compare.question import metric_key
 from calipers.analyses.gate.differences import Differences, differences
+from calipers.analyses.gate.document import Check, Gate, Word
 from calipers.analyses.gate.numbers import (
     BOTTOM,
     NO_BOUNDS,
@@ -30,7 +31,6 @@ from calipers.analyses.gate.policy import Gaps, NamedResult, Policy
 from calipers.analyses.gate.requirement import OPS, TASK, Requirement
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.reports.figures import counted, figure
-from calipers.reports.gate import Check, Gate, Word
 from calipers.stats.missing import MOST_MISSING
 from calipers.stats.multiplicity import holm
 from calipers.stats.paired import below

@@ -23,9 +23,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from calipers.analyses.gate.document import TIERS
 from calipers.analyses.gate.requirement import Requirement, parse
 from calipers.errors import InputError, UnknownName
-from calipers.reports.gate import TIERS
 
 LARGEST: Final = 1 << 20
 KEYS: Final = ("results", "max_gaps", "max_missing", "allowed_failures", *TIERS)

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from calipers.analyses.compare.question import SLICED, metric_key
+from calipers.analyses.gate.document import CRITICAL
 from calipers.errors import InputError, UnknownName, nearest
-from calipers.reports.gate import CRITICAL
 
 OPS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,

@@ -21,22 +21,22 @@ import numpy as np
 
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.errors import HarborError as HarborError
+from calipers.formats.rewards import from_rewards
+from calipers.formats.trajectories import TrajectoryGroup, from_groups
 from calipers.metrics.aggregate import mean
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.metrics.reduce import task_mean
 from calipers.names import BENCHMARK_ENGINE, VERIFIERS, load
 from calipers.pipeline import quietly, score_plan, score_rollouts
-from calipers.plan import Plan, make_plan
-from calipers.readers.rewards import from_rewards
-from calipers.readers.trajectories import TrajectoryGroup, from_groups
 from calipers.reports.result import Result
+from calipers.request import Plan, make_plan
 from calipers.rollouts.part import Labels
 from calipers.rollouts.record import ABSENT
 from calipers.rollouts.table import Rollouts, assemble
-from calipers.run.verifiers import functions
 from calipers.tasks.benchmark_row import HarborTask, NoObject, WrongType, harbor_task_from_dict
 from calipers.tasks.jsonl import NotThere, harbor_tasks, place_of, read_metadata, suite_name, tasks_file
 from calipers.tasks.store import lookup
+from calipers.verifiers import user_code
 
 Breakdowns = dict[str, dict[str, dict[str, float]]]  # key -> value -> n, mean_reward, pass_rate
 ECONOMICS: Final = ("time_per_task", "tokens_per_task", "cost_per_task")
@@ -407,10 +407,10 @@ def _judge(task: HarborTask) -> Callable[[str], float]:
     raise WrongType(f"task {task.task_id!r}: unknown verifier type: {called}; expected an InProcessVerifier")
 
 
-def _function(name: str) -> functions.VerifierFn:
+def _function(name: str) -> user_code.VerifierFn:
     """The function of a name; one of our own verifiers is none, and the error says where it works."""
     try:
-        return functions.get(name)
+        return user_code.get(name)
     except UnknownName as error:
         if name not in VERIFIERS.entries:
             raise

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from calipers.readers import native_texts
-from calipers.readers.format import Format
+from calipers.formats import native_texts
+from calipers.formats.format import Format
 from calipers.systems.evsys import read
 
 PREDICTIONS = Format(

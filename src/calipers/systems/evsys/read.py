@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from calipers.errors import InputError
-from calipers.readers.divide import Progress
-from calipers.readers.files import BOM, LONGEST_LINE, LongLine, Source, line_blocks
-from calipers.readers.jsonl import JsonLines, LineError
+from calipers.formats.jsonl import JsonLines, LineError
+from calipers.formats.parallel import Progress
+from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.rollouts.part import Part
 
 NAMES: Mapping[str, str] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calipers.readers.format import Format
+from calipers.formats.format import Format
 from calipers.systems.harbor import read, texts
 from calipers.systems.harbor.folder import jobs_in
 from calipers.systems.harbor.rows import numbered

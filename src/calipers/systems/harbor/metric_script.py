@@ -22,14 +22,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
 
+from calipers.clients.secrets import HIDDEN, Secrets
 from calipers.errors import InputError, PluginError
 from calipers.isolate import Limits, Mechanism, SandboxError
 from calipers.isolate.launch import Launched, launch
 from calipers.isolate.mechanism import NAMES
 from calipers.isolate.probing import attempt
 from calipers.isolate.view import ENVIRONMENT, Entry, interpreter, view
-from calipers.reports.safe import clean
-from calipers.run.secrets import HIDDEN, Secrets
+from calipers.reports.untrusted_text import clean
 
 _OPENS, _CLOSES = "# /// script", "# ///"
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9][^\x00-\x1f\x7f]{0,999}")  # no option, no path, one line

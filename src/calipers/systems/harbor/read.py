@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from calipers.errors import InputError
-from calipers.readers.divide import Progress
-from calipers.readers.twice import refuse_twice
+from calipers.formats.parallel import Progress
+from calipers.formats.repeated_keys import refuse_twice
 from calipers.rollouts.part import Part
 from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, RETRIES, JobFolder, UnreadableFile, contents
 from calipers.systems.harbor.rows import ADHOC, TrialRow, TrialRows, Who, row_of, spent_with

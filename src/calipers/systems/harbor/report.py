@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from calipers.reports.markdown import code
 from calipers.reports.result import Group, Result
-from calipers.reports.safe import clean, width
+from calipers.reports.untrusted_text import clean, width
 
 KEY: Final = "harbor"
 MOST: Final = 20  # rows of a table of counts

@@ -16,7 +16,7 @@ import numpy as np
 
 from calipers.errors import InputError
 from calipers.reports.result import Group, Result
-from calipers.reports.safe import clean
+from calipers.reports.untrusted_text import clean
 from calipers.rollouts.column import Bools
 from calipers.rollouts.record import CODE
 from calipers.rollouts.table import Rollouts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calipers.readers.format import Format
+from calipers.formats.format import Format
 from calipers.systems.inspect import read
 
 LOG = Format(

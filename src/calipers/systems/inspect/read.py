@@ -18,14 +18,14 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.readers.divide import Progress
-from calipers.readers.files import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source
-from calipers.readers.jsonl import JsonLines, LineError
-from calipers.readers.texts import Text
+from calipers.formats.jsonl import JsonLines, LineError
+from calipers.formats.parallel import Progress
+from calipers.formats.source import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source
+from calipers.formats.texts import Text
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Labels, Part, Places
 from calipers.systems.inspect.wire import Header, InspectLog, InspectSample, InspectScore, Spec, checked, decoded
-from calipers.tasks.packed import read_up_to
+from calipers.tasks.lines import read_up_to
 
 MAGIC: Final = b"PK\x03\x04"
 LARGEST_MEMBER: Final = 1 << 30

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from calipers.errors import InputError
-from calipers.readers.twice import counted_once, refuse_twice
+from calipers.formats.repeated_keys import counted_once, refuse_twice
 
 VERSION: Final = 2
 READ: Final = ("eval", "results", "error", "scores", "model_usage", "limit")

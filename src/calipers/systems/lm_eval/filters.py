@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from calipers import regexes
 from calipers.errors import InputError
+from calipers.text import patterns
 
 Doc = Mapping[str, Any]
 INVALID: Final = "[invalid]"
@@ -56,7 +56,7 @@ def regex(*, regex_pattern: str = MARKED, group_select: int = 0, fallback: Any =
     >>> regex().answer("so #### 12", {}), regex(regex_pattern=r"\d").answer("none", {})
     (('12', True), ('[invalid]', False))
     """
-    regexes.check(regex_pattern)
+    patterns.check(regex_pattern)
 
     def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
         found = _match(regex_pattern, response, group_select)
@@ -88,11 +88,11 @@ def multi_choice_regex(
     """
     ignored = _patterns(regexes_to_ignore)
     for pattern in (regex_pattern, *ignored):
-        regexes.check(pattern)
+        patterns.check(pattern)
 
     def normal(text: str) -> str:
         for pattern in ignored:
-            text = regexes.remove(pattern, text)
+            text = patterns.remove(pattern, text)
         text = text.lower() if ignore_case else text
         return _without_punctuation(text) if ignore_punctuation else text
 
@@ -197,7 +197,7 @@ def noop() -> Select:
 
 def _match(pattern: str, response: Any, select: int) -> str | tuple[str, ...] | None:
     """A match by its number, as `re.findall` lists them; None when there is none of that number."""
-    found: Sequence[Any] = regexes.find_all(pattern, response if isinstance(response, str) else "")
+    found: Sequence[Any] = patterns.find_all(pattern, response if isinstance(response, str) else "")
     match: str | tuple[str, ...] | None = _at(found, select)
     return match
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from calipers.readers.format import Beginning, Columns, Format, Settings, flat
-from calipers.readers.texts import Text
+from calipers.formats.format import Beginning, Columns, Format, Settings, flat
+from calipers.formats.texts import Text
 from calipers.systems.lm_eval import read
 from calipers.systems.lm_eval.read import newest
 

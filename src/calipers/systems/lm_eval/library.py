@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from calipers.jobs.job import Job
-from calipers.jobs.library import TaskLibrary
-from calipers.run.verifiers.find import NamedVerifier
+from calipers.running.job import Job
+from calipers.running.library import TaskLibrary
 from calipers.systems.lm_eval.jobs import chat, likelihood, report, settings
 from calipers.systems.lm_eval.jobs import suite as suites
 from calipers.tasks.task import Suite
+from calipers.verifiers.find import NamedVerifier
 
 NAME: Final = "lm_eval"
 TOLD: Final = ("num_fewshot", "predict_only", "trust")  # what of a command decides how its tasks are loaded

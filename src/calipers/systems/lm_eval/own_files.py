@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from calipers.errors import CalipersError, InputError
-from calipers.readers.files import LARGEST_WHOLE, Source
-from calipers.readers.folders import with_folders
-from calipers.readers.twice import refuse_twice
+from calipers.formats.read import with_folders
+from calipers.formats.repeated_keys import refuse_twice
+from calipers.formats.source import LARGEST_WHOLE, Source
 from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
 from calipers.systems.lm_eval.metrics.task import aggregate_task
 from calipers.systems.lm_eval.read import (

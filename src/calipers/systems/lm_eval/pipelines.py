@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers import regexes
-from calipers.answers.plain import WORTH, Plain, plain
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.names import Index
-from calipers.regexes import RegexTimeout
 from calipers.rollouts.column import Bools, Ints
 from calipers.systems.lm_eval.filters import INVALID, Doc, Each, Select, Whole, text_of
+from calipers.text import patterns
+from calipers.text.filters import WORTH, Plain, plain
+from calipers.text.patterns import RegexTimeout
 
 if TYPE_CHECKING:
     import polars as pl
@@ -111,7 +111,7 @@ def regex_pos(*, regex_pattern: str = "", group_select: int = 0, fallback: Any =
     instead = ["invalid"] if fallback is None else fallback
 
     def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
-        tags = [pair[1] for pair in regexes.find_all(PAIR, text_of("regex_pos", response))]
+        tags = [pair[1] for pair in patterns.find_all(PAIR, text_of("regex_pos", response))]
         return (tags, True) if tags else (instead, False)
 
     return Each(answer)
@@ -393,8 +393,8 @@ def check_ends(pattern: str) -> None:
     """
     for character in sorted({*TRIED, *filter(str.isalnum, pattern)}):
         try:
-            regexes.find_all(pattern, character * TIMES + LAST, limit=SECONDS)
-        except regexes.RegexTimeout:
+            patterns.find_all(pattern, character * TIMES + LAST, limit=SECONDS)
+        except patterns.RegexTimeout:
             shown = pattern if len(pattern) <= 80 else f"{pattern[:77]}..."
             wrong = f"pattern {shown!r} does not end on {TIMES} times {character!r}"
             raise InputError(f"{wrong}; expected no repetition in a repetition") from None

@@ -15,13 +15,13 @@ from calipers.analyses.compare.measure import METHOD, measure, resampled_differe
 from calipers.analyses.compare.metric_pair import Measured, MetricPair, OldAndNew
 from calipers.analyses.compare.question import Question
 from calipers.analyses.compare.values import DocumentTable, Summed, TableReader, Told, is_theirs, stored
-from calipers.dialects.dialect import Asked
+from calipers.dialect import Asked
 from calipers.errors import CalipersError
+from calipers.formats.read import Input
+from calipers.formats.run_plan import read_plan
+from calipers.formats.source import Source
 from calipers.metrics.metric import Opaque
 from calipers.metrics.rewards import MEAN_REWARD
-from calipers.readers.files import Source
-from calipers.readers.read import Input
-from calipers.readers.run_plan import read_plan
 from calipers.reports.figures import counted
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import SCORED

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from calipers.errors import InputError
-from calipers.regexes import RegexTimeout
 from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
 from calipers.systems.lm_eval.metrics.task import TaskNumbers, aggregate_task, base, check, reduced
 from calipers.systems.lm_eval.pipelines import STOPPED, FilteredAnswers, filtered
@@ -22,6 +21,7 @@ from calipers.systems.lm_eval.scores.generate import process, score_answer, scor
 from calipers.systems.lm_eval.scores.scorers import Scoring
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import gold
+from calipers.text.patterns import RegexTimeout
 
 Process = Callable[[Mapping[str, Any], list[Any]], Mapping[str, Any]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calipers.dialects.dialect import Dialect
+from calipers.dialect import Dialect
 
 AVERAGED = (
     "acc",

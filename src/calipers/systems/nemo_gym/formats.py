@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calipers.readers.format import Beginning, Format
+from calipers.formats.format import Beginning, Format
 from calipers.systems.nemo_gym import read
 from calipers.systems.nemo_gym.read import has_companions
 

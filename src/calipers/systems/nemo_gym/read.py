@@ -21,16 +21,15 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from calipers.errors import InputError
-from calipers.readers.divide import Progress, read_lines
-from calipers.readers.files import BLOCK, BOM, STDIN, Source, line_blocks
-from calipers.readers.gather import BadRow, Gather
-from calipers.readers.growing import Growing
-from calipers.readers.jsonl import UNREADABLE, Block, LineError, filled, one_a_line, unreadable
-from calipers.readers.native_texts import NOTHING
-from calipers.readers.native_texts import rows as native_rows
-from calipers.readers.schema import MOST_COLUMNS, MOST_KEYS
-from calipers.readers.texts import BAD, Raw, Text
-from calipers.readers.twice import Doubled, Ends, once_by_raws, said_twice, twice
+from calipers.formats.jsonl import UNREADABLE, Block, LineError, filled, one_a_line, unreadable
+from calipers.formats.native_texts import NOTHING
+from calipers.formats.native_texts import rows as native_rows
+from calipers.formats.parallel import Progress, read_lines
+from calipers.formats.repeated_keys import Doubled, Ends, once_by_raws, said_twice, twice
+from calipers.formats.rows import BadRow, Gather, Growing
+from calipers.formats.schema import MOST_COLUMNS, MOST_KEYS
+from calipers.formats.source import BLOCK, BOM, STDIN, Source, line_blocks
+from calipers.formats.texts import BAD, Raw, Text
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import CODE, UNSTATED

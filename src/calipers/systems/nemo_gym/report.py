@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import UNSET
 
 from calipers.errors import PluginError
-from calipers.readers.schema import odd_key
+from calipers.formats.schema import odd_key
 from calipers.rollouts.column import Bools, Floats
 from calipers.systems.nemo_gym.metrics import STATISTICS, Described, Frame, per_task
 from calipers.systems.nemo_gym.wire import REWARD, ROLLOUT, TASK, Cells

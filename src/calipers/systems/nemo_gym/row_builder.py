@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import UNSET
 
 from calipers.errors import InputError
-from calipers.readers.frames import shown
-from calipers.readers.growing import Growing
+from calipers.formats.frames import shown
+from calipers.formats.rows import Growing
 from calipers.rollouts.column import Bools, Ints, alike
 from calipers.rollouts.part import Part
 from calipers.systems.nemo_gym.wire import (

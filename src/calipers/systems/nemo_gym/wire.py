@@ -15,10 +15,10 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
 from calipers.errors import InputError
-from calipers.readers.frames import named, shown
-from calipers.readers.growing import Growing, GrowingFlags
-from calipers.readers.schema import NOTHING, odd_key
-from calipers.readers.twice import letters
+from calipers.formats.frames import named, shown
+from calipers.formats.repeated_keys import letters
+from calipers.formats.rows import Growing, GrowingFlags
+from calipers.formats.schema import NOTHING, odd_key
 from calipers.rollouts.column import Bools, Floats, Ints, alike
 
 REWARD: Final = "reward"

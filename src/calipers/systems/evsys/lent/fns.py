@@ -1,15 +1,15 @@
 """EvSys' verifier functions and their registry; lent as ``evsys_sdk.verifiers.fns``.
 
 They are the functions that runs use: what is registered here judges there. Two things are stricter than in
-EvSys: `regex_match` gives up after a second (`calipers.regexes.RegexTimeout`), and a coordinate that is no
+EvSys: `regex_match` gives up after a second (`calipers.text.patterns.RegexTimeout`), and a coordinate that is no
 pair of numbers is a miss for `tool_calls_match`, not a TypeError.
 """
 
 from __future__ import annotations
 
-from calipers.run.verifiers.functions import VerifierFn, get, list_fns, register, register_fn
-from calipers.run.verifiers.text import contains, exact_match, regex_match
-from calipers.run.verifiers.tools import tool_calls_match
+from calipers.verifiers.text import contains, exact_match, regex_match
+from calipers.verifiers.tools import tool_calls_match
+from calipers.verifiers.user_code import VerifierFn, get, list_fns, register, register_fn
 
 __all__ = [
     "VerifierFn",

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 import msgspec
 
 from calipers.names import VERIFIERS
-from calipers.run.verifiers.form import tags, worth
 from calipers.systems.evsys.lent.registry import Registry
+from calipers.verifiers.text import tags, worth
 
 __all__ = ["FormatOnly", "VerificationResult", "Verifier", "get_verifier", "list_verifiers", "register_verifier"]
 

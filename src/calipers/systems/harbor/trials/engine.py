@@ -23,8 +23,8 @@ from typing import Any, Final
 
 import msgspec
 
+from calipers.clients.secrets import Secrets
 from calipers.errors import HarborError
-from calipers.run.secrets import Secrets
 
 OLDEST: Final = (0, 25)
 PATIENCE: Final = 30.0  # seconds Harbor has to stop its trials once it is told to

@@ -16,9 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError, LogError
-from calipers.run.folder import PRIVATE
-from calipers.run.log import mode_in
-from calipers.run.whole import put
+from calipers.running.folder import PRIVATE
+from calipers.running.log import mode_in, put
 from calipers.systems.harbor.tasks.task import TaskDirectory
 from calipers.systems.harbor.trials.agents import RoomAgent
 from calipers.systems.harbor.trials.trial import OWN, OpenRooms, run_trial

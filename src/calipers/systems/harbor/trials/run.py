@@ -14,12 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
+from calipers.clients.address import called, without_keys
 from calipers.errors import HarborError, InputError
-from calipers.jobs.limit import first, limit_of
-from calipers.run.clients.address import called, without_keys
-from calipers.run.identity import differences, folder_name
-from calipers.run.resume import ENDPOINT
-from calipers.run.whole import put
+from calipers.running.job import first, limit_of
+from calipers.running.log import put
+from calipers.running.resume import ENDPOINT, differences, folder_name
 from calipers.systems.harbor.tasks.dataset import METRIC, is_dataset, read_dataset
 from calipers.systems.harbor.tasks.manifest import DATASET_TOML
 from calipers.systems.harbor.tasks.registry import REGISTRY, is_spec, resolve

@@ -6,9 +6,9 @@ import json
 import os
 from typing import Any, Final
 
+from calipers.clients.huggingface.template import Local
 from calipers.errors import InputError
-from calipers.jobs.job import Job
-from calipers.run.clients.hf_template import Local
+from calipers.running.job import Job
 from calipers.systems.lm_eval.tasks.turns import Manner
 from calipers.systems.lm_eval.write import digest
 

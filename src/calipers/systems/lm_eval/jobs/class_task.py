@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, cast
 
+from calipers.clients.client import Client, Completion
+from calipers.clients.likelihood import Continuation, Likelihoods, Rolling, likelihoods
 from calipers.errors import CalipersError, InputError, VerifierError
-from calipers.jobs.job import Job
-from calipers.run.client import Client, Completion
-from calipers.run.likelihood import Continuation, Likelihoods, Rolling, likelihoods
-from calipers.run.mixed import Mixed, Part, Writing, read_answers
-from calipers.run.verifier import Verdict, Verifier
-from calipers.run.verifiers.foreign import ObjectVerifier
+from calipers.running.job import Job
 from calipers.systems.lm_eval.jobs.chat import check_model
 from calipers.systems.lm_eval.jobs.judge import VERIFIER, averaged, number_of, scoring
+from calipers.systems.lm_eval.jobs.mixed import Mixed, Part, Writing, read_answers
 from calipers.systems.lm_eval.jobs.sampling import sampling
 from calipers.systems.lm_eval.pipelines import filtered
 from calipers.systems.lm_eval.scores.entries import GENERATION, ROLLING
@@ -31,6 +29,8 @@ from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import Asking, Instance, requests
 from calipers.tasks.task import Suite, Task
+from calipers.verifiers.user_code import ObjectVerifier
+from calipers.verifiers.verifier import Verdict, Verifier
 
 TRIED: Final = {GENERATION: "", ROLLING: -1.0}
 """Made-up results on which a class is tried before the first call; of any other request, a likelihood."""

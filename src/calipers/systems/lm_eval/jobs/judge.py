@@ -12,10 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from calipers.clients.client import Completion
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
-from calipers.run.client import Completion
-from calipers.run.verifier import Verdict, Verifier
-from calipers.run.verifiers.foreign import ObjectVerifier
 from calipers.systems.lm_eval.filters import Select
 from calipers.systems.lm_eval.metrics.aggregations import NAMES, aggregate
 from calipers.systems.lm_eval.metrics.task import check
@@ -27,6 +25,8 @@ from calipers.systems.lm_eval.tasks.config import TaskConfig
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.words import AVERAGED
 from calipers.tasks.task import Task
+from calipers.verifiers.user_code import ObjectVerifier
+from calipers.verifiers.verifier import Verdict, Verifier
 
 
 def checked(task: LoadedTask, scorings: list[Scoring]) -> list[Scoring]:

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, cast
 
+from calipers.clients.client import Client, Completion
+from calipers.clients.likelihood import Continuation, Likelihoods, Line, Rolling, Text, likelihoods, read_back
 from calipers.errors import CalipersError, InputError, VerifierError
-from calipers.jobs.job import Job
-from calipers.run.client import Client, Completion
-from calipers.run.likelihood import Continuation, Likelihoods, Line, Rolling, Text, likelihoods, read_back
-from calipers.run.verifier import Verdict, Verifier
-from calipers.run.verifiers.foreign import ObjectVerifier
+from calipers.running.job import Job
 from calipers.systems.lm_eval.jobs.chat import check_model
 from calipers.systems.lm_eval.jobs.judge import VERIFIER, averaged, number_of, scoring
 from calipers.systems.lm_eval.scores.choice import NEWER, NOWHERE, argmax, gold_of
@@ -32,6 +30,8 @@ from calipers.systems.lm_eval.task_scores import Way, answered, score_documents,
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
 from calipers.tasks.task import Suite, Task
+from calipers.verifiers.user_code import ObjectVerifier
+from calipers.verifiers.verifier import Verdict, Verifier
 
 OF_MANY: Final = ("f1", "matthews_corrcoef")  # of one document by itself they say nothing
 

@@ -22,11 +22,11 @@ import msgspec
 import numpy as np
 
 from calipers.analyses.compare.values import Document, Summed, lines
+from calipers.clients.huggingface.template import Local
+from calipers.clients.likelihood import read_back
 from calipers.errors import CalipersError, InputError
-from calipers.jobs.job import Job
-from calipers.readers.run_plan import LOG, whole
-from calipers.run.clients.hf_template import Local
-from calipers.run.likelihood import read_back
+from calipers.formats.run_plan import LOG, whole
+from calipers.running.job import Job
 from calipers.systems.lm_eval.jobs import class_task
 from calipers.systems.lm_eval.jobs.chat import about, local, shown
 from calipers.systems.lm_eval.jobs.judge import scoring

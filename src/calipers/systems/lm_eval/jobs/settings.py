@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from calipers.errors import InputError, UnknownName
-from calipers.jobs.job import Job
 from calipers.names import DIALECTS
 from calipers.reports.figures import counted
-from calipers.run.verifiers.foreign import ObjectVerifier
+from calipers.running.job import Job
 from calipers.systems.lm_eval.jobs.chat import manner
 from calipers.systems.lm_eval.jobs.class_task import judge_class
 from calipers.systems.lm_eval.jobs.judge import VERIFIER, judge
@@ -31,6 +30,7 @@ from calipers.systems.lm_eval.tasks.turns import PLAIN, Manner
 from calipers.systems.lm_eval.tasks.yaml import TaskFile
 from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds, seeded
 from calipers.tasks.task import Suite
+from calipers.verifiers.user_code import ObjectVerifier
 
 
 def with_guide_metrics(config: TaskConfig, file: TaskFile) -> TaskConfig:

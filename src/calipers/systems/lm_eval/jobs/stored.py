@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from calipers.errors import InputError
-from calipers.jobs import papers
-from calipers.jobs.config import load_seeds
-from calipers.jobs.job import Job
-from calipers.readers.run_plan import PLAN, is_run, read_plan
+from calipers.formats.run_plan import PLAN, is_run, read_plan
+from calipers.running import provenance
+from calipers.running.job import Job
+from calipers.running.settings import load_seeds
 from calipers.systems.lm_eval.jobs.settings import Loaded, wanted
 from calipers.systems.lm_eval.jobs.suite import check_documents, suite
 from calipers.tasks.load_seeds import LOAD_SEEDS
@@ -63,7 +63,7 @@ def stored_runs(
         then = replace(wanted(job), predict_only=not judged)
         asked = suite(tasks.task(job.benchmark, str(job.lm_eval), then), scored=judged)
         check_documents(Path(path), asked.name, asked.metadata["lm_eval"]["document_hashes"])
-        if papers.identity(job, asked)["tasks"] != read_plan(path).identity.get("tasks"):
+        if provenance.identity(job, asked)["tasks"] != read_plan(path).identity.get("tasks"):
             notes.append(f"{path}: {job.benchmark} is not what it was when it was run; it is scored as it is now")
         found.append((job, Path(path)))
     return found, notes

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import msgspec
 
+from calipers.clients.likelihood import as_prompt
 from calipers.errors import InputError
-from calipers.readers.run_plan import PLAN
-from calipers.run.likelihood import as_prompt
-from calipers.run.mixed import as_prompt as parts_as_prompt
+from calipers.formats.run_plan import PLAN
 from calipers.systems.lm_eval.jobs.class_task import parts, tried
 from calipers.systems.lm_eval.jobs.judge import VERIFIER, scoring
 from calipers.systems.lm_eval.jobs.likelihood import doubts, texts
+from calipers.systems.lm_eval.jobs.mixed import as_prompt as parts_as_prompt
 from calipers.systems.lm_eval.scores.entries import GENERATION
 from calipers.systems.lm_eval.task_scores import target_of
 from calipers.systems.lm_eval.tasks.config import TaskConfig

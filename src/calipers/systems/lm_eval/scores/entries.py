@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from calipers import regexes
 from calipers.errors import InputError, UnknownName
-from calipers.regexes.pattern import known
 from calipers.systems.lm_eval.tasks.functions import Trusted
+from calipers.text.patterns import check, remove
+from calipers.text.patterns.pattern import known
 
 PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 DIGITS: Final = str.maketrans("", "", string.digits)
@@ -35,7 +35,7 @@ class Rules:
         for pattern in patterns:
             if not isinstance(pattern, str):
                 raise InputError.at(place, f"regexes_to_ignore has {pattern!r}", "expected patterns as text")
-            regexes.check(pattern)
+            check(pattern)
         for name, value in given.items():
             if not isinstance(value, bool):
                 raise InputError.at(place, f"{name} is {value!r}", "expected true or false")
@@ -62,10 +62,8 @@ def normal(text: Any, rules: Rules) -> Any:
         raise InputError.at("exact_match", f"{text!r} is no text", "expected text where anything is to be ignored")
     for pattern in rules.regexes_to_ignore:
         held = known(pattern, False)
-        if held is not None and len(text) <= held.harmless:
-            text = held.pattern.sub("", text)
-        else:
-            text = regexes.remove(pattern, text)
+        harmless = held is not None and len(text) <= held.harmless
+        text = held.pattern.sub("", text) if held is not None and harmless else remove(pattern, text)
     text = text.lower() if rules.ignore_case else text
     text = text.translate(PUNCTUATION) if rules.ignore_punctuation else text
     return text.translate(DIGITS) if rules.ignore_numbers else text

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from calipers.errors import InputError
-from calipers.tasks.lines import decoded, json_lines, opened
-from calipers.tasks.packed import ZstdFrames, read_up_to
+from calipers.tasks.lines import ZstdFrames, decoded, json_lines, opened, read_up_to
 
 NULLS: Final = frozenset(  # what a cell of CSV may say for nothing
     {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}

@@ -32,7 +32,7 @@ from calipers.systems.lm_eval.tasks.yaml import (
     read_task_file,
     with_includes,
 )
-from calipers.tasks.packed import read_up_to
+from calipers.tasks.lines import read_up_to
 
 Kind = Literal["task", "group", "class"]
 

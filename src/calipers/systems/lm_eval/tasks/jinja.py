@@ -24,7 +24,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from calipers.errors import InputError
-from calipers.regexes import BadPattern, RegexTimeout, alarm, search
+from calipers.text.patterns import BadPattern, RegexTimeout, alarm, search
 
 LONGEST: Final = 16 << 20  # characters of a text, entries of a list
 TOTAL: Final = 256 << 20  # bytes of all values that one rendering makes

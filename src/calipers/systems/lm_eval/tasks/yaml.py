@@ -14,8 +14,7 @@ from typing import Any, Final
 import yaml
 
 from calipers.errors import InputError
-from calipers.tasks.lines import opened
-from calipers.tasks.packed import read_up_to
+from calipers.tasks.lines import opened, read_up_to
 
 LARGEST: Final = 8 << 20  # bytes of a file
 DEEPEST: Final = 64  # lists and mappings in one another

@@ -15,15 +15,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from calipers.clients.client import Client, Completion, Request
+from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, VerifierError
-from calipers.run.client import Client, Completion, Request
-from calipers.run.judged import judged, ready
-from calipers.run.secrets import Secrets
-from calipers.run.verifier import Verifier
-from calipers.run.verifiers.find import NamedVerifier
 from calipers.systems.nemo_gym.collect.http import ABSENT, Server
 from calipers.systems.nemo_gym.collect.row import FAILURE, PARAMS, REWARD, ROLLOUT, TASK, Key, Row, decoded, key_of
 from calipers.tasks.task import Message, Task
+from calipers.verifiers.find import NamedVerifier
+from calipers.verifiers.verifier import Verifier
+from calipers.verifiers.verify import judged, ready
 
 TARGETS: Final = ("target", "expected_answer", "expected")
 """Where a row may hold what a verifier compares with, as for `calipers serve`; the first that is there counts."""

@@ -11,20 +11,19 @@ from typing import Any, Final
 
 import msgspec
 
+from calipers.clients.address import KEY
+from calipers.clients.client import Connection
+from calipers.clients.models import connect
+from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, UnknownName
+from calipers.formats.jsonl import LineError
+from calipers.formats.read import begin
+from calipers.formats.source import BOM
 from calipers.pipeline import score_plan
-from calipers.plan import Plan, make_plan
-from calipers.readers.files import BOM
-from calipers.readers.jsonl import LineError
-from calipers.readers.read import begin
 from calipers.reports.figures import counted
 from calipers.reports.result import Result
+from calipers.request import Plan, make_plan
 from calipers.rollouts.part import Part
-from calipers.run.client import Connection
-from calipers.run.clients.address import KEY
-from calipers.run.models import connect
-from calipers.run.secrets import Secrets
-from calipers.run.verifiers.find import NamedVerifier, verifier
 from calipers.systems.nemo_gym.aggregate import by_agent, entries_of, one_table, stripped
 from calipers.systems.nemo_gym.collect.agent import TARGETS, SimpleAgent
 from calipers.systems.nemo_gym.collect.files import FAILURES, INPUTS, METRICS, Files, beside
@@ -36,6 +35,7 @@ from calipers.systems.nemo_gym.inputs import materialize
 from calipers.systems.nemo_gym.read import UNDECODED, decoded
 from calipers.systems.nemo_gym.report import GymEntry, file_chunks
 from calipers.systems.nemo_gym.wire import MIXED
+from calipers.verifiers.find import NamedVerifier, verifier
 
 
 def agents_of(asked: Collecting, plan: Sequence[Row], secrets: Secrets) -> dict[str, CollectedAgent]:

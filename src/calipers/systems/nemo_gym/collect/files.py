@@ -14,10 +14,9 @@ from typing import Final
 import msgspec
 
 from calipers.errors import InputError
-from calipers.readers.files import LONGEST_LINE, LongLine, line_blocks
-from calipers.run.identity import differences
-from calipers.run.log import Log, Scrub, scrubbed
-from calipers.run.whole import put, repaired
+from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
+from calipers.running.log import Log, Scrub, put, repaired, scrubbed
+from calipers.running.resume import differences
 from calipers.systems.nemo_gym.collect.row import FAILURE, ROLLOUT, TASK, TERMINAL, Key, Row, key_of
 
 FAILURES: Final = "_failures.jsonl"

@@ -13,11 +13,11 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from calipers.clients.failure import cleaned, from_status, read_refusal
+from calipers.clients.openai import read_body
+from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError
-from calipers.run.clients.body import read_body
-from calipers.run.clients.failure import cleaned, from_status, read_refusal
-from calipers.run.secrets import Secrets
-from calipers.run.start import finish
+from calipers.running.event_loop import finish
 from calipers.systems.nemo_gym.collect.row import Row, decoded, malformed
 
 LARGEST = 64 * 2**20  # bytes of a rollout: a longer line could not be read again

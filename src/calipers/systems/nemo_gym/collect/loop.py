@@ -13,12 +13,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from calipers.clients.failure import cleaned
+from calipers.clients.pace import FIRST_WAIT, LONGEST_WAIT, Pace, Shut
+from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
-from calipers.run.clients.failure import cleaned
-from calipers.run.loop import FIRST_WAIT, GLANCE, LONGEST_WAIT, MOST_ERRORS, REFUSALS
-from calipers.run.pace import Pace, Shut
-from calipers.run.secrets import Secrets
-from calipers.run.start import finish, interrupts
+from calipers.running.event_loop import finish, interrupts
+from calipers.running.loop import GLANCE, MOST_ERRORS, REFUSALS
 from calipers.systems.nemo_gym.collect.files import Files
 from calipers.systems.nemo_gym.collect.row import (
     KILLED,

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
+from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
-from calipers.run.secrets import Secrets
 
 TASK: Final = "_ng_task_index"
 ROLLOUT: Final = "_ng_rollout_index"

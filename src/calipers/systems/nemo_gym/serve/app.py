@@ -17,10 +17,8 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
 from calipers import __version__
+from calipers.clients.client import Completion
 from calipers.errors import InputError, VerifierError
-from calipers.run.client import Completion
-from calipers.run.judged import given
-from calipers.run.verifiers.find import NamedVerifier
 from calipers.systems.nemo_gym.hooks import failure
 from calipers.systems.nemo_gym.lent.models import AggregateMetrics, output_text
 from calipers.systems.nemo_gym.serve.guard import (
@@ -41,6 +39,8 @@ from calipers.systems.nemo_gym.serve.guard import (
 from calipers.systems.nemo_gym.serve.workers import Workers, no_room
 from calipers.systems.nemo_gym.wire import FAILURE, KILLED, ROLLOUT, TASK
 from calipers.tasks.task import Prompt, Task
+from calipers.verifiers.find import NamedVerifier
+from calipers.verifiers.verify import given
 
 if TYPE_CHECKING:
     from calipers.systems.nemo_gym.hooks import Hosted

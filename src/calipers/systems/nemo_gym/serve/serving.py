@@ -14,12 +14,12 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from calipers.errors import InputError
-from calipers.run.judged import ready
-from calipers.run.verifiers.find import verifier as find_verifier
 from calipers.systems.nemo_gym.hooks import load_server
 from calipers.systems.nemo_gym.serve.app import Offer, make_app
 from calipers.systems.nemo_gym.serve.guard import LIMITS, Door
 from calipers.systems.nemo_gym.serve.workers import Workers, WorkerSettings
+from calipers.verifiers.find import verifier as find_verifier
+from calipers.verifiers.verify import ready
 
 HEAD: Final = 64 << 10  # bytes of a request's first line and headers
 IDLE: Final = 60.0  # seconds for a whole head, and between two pieces of a body or of an answer

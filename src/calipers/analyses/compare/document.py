@@ -1,0 +1,523 @@
+"""A comparison as a Document: the verdict in a sentence first, then the numbers that back it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from calipers.analyses.compare.result import FIELDS, Changed, Comparison, Contest, Finding, OneSide, Pair, Ranks, Run
+from calipers.reports.document import (
+    Blank,
+    Block,
+    Cell,
+    Column,
+    Document,
+    Items,
+    Name,
+    Piece,
+    Row,
+    Sentence,
+    Styled,
+    Table,
+    Title,
+)
+from calipers.reports.figures import NONE, counted, figure, letters, percent
+from calipers.reports.untrusted_text import clean, note_line
+
+FEW_TASKS = 20  # below it a tipping point that was not tried out is about right
+NAME = 40  # characters of a run's name
+ANSWER = 120  # characters of an answer in a cell of Markdown
+_NAMED = 5  # tasks of one side that are named
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_ARROWS = {True: " ↑", False: " ↓", None: ""}
+_EXACT = 1e-9  # of the size of a number: a spread below is the rounding of sums, and deserves no decimals
+
+
+def document(found: Comparison) -> Document:
+    """A comparison for people: of each pair of runs the verdicts, the figures and what flipped, then the ranks."""
+    return Document(
+        partial(_blocks, found), found.to_dict, FIELDS, found.rows, escaped="\\`*_[]|#!~<@", flush_right=False
+    )
+
+
+def _blocks(found: Comparison) -> Iterator[Block]:
+    for contest in found.contests:
+        yield from _contest(contest, found)
+    for note in found.notes:  # a terminal has them beside the output
+        yield Items([Sentence("", markdown=note)])
+    yield Sentence(settings(found), "note")
+
+
+def _contest(contest: Contest, found: Comparison) -> Iterator[Block]:
+    if contest.dataset:
+        yield Title(Name(contest.dataset, None))
+    names, labels = names_of(contest.runs), letters(len(contest.runs))
+    for label, run, name in zip(labels, contest.runs, names, strict=True):
+        known = [part for part in (run.model, run.agent, run.source) if part and part not in run.name]
+        account = f"({counted(run.tasks, 'task')}, {counted(run.samples, 'sample')})"
+        rest = "".join(f"  {clean(part, None)}" for part in (*known, account))
+        first = Styled(f"{label:{len(labels[-1])}}  ", "note")
+        yield Sentence((first, Styled(name), rest), "note", whole=True, markdown="")
+    for pair in contest.pairs:
+        yield Blank()
+        yield from _pair(pair, names, labels, found)
+    for ranks in contest.ranks:
+        yield Blank()
+        yield from _ranks(ranks, names, found)
+    yield Blank()
+
+
+def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], found: Comparison) -> Iterator[Block]:
+    names = all_names[pair.first], all_names[pair.second]
+    labels = all_labels[pair.first], all_labels[pair.second]
+    yield Title("", markdown=(Name(names[1], None), " against ", Name(names[0], None)), level=4)
+    verdicts = []
+    for (verdict, text), below in zip(sentences(pair, names), under_verdicts(pair, names), strict=True):
+        verdicts.append(Sentence(text.replace(" %", f"{_NO_BREAK}%"), "strong", (Styled(verdict), f": {text}")))
+        verdicts += [Sentence(line, "strong", indent=1) for line in below]
+    yield Items(verdicts)
+    notes = [Sentence(note_line(note), markdown=note) for note in (hints(pair), *pair.notes) if note]
+    yield Items([Sentence(common(pair, names)), *notes])
+    yield Blank()
+    yield _findings(pair, names, labels, found)
+    if pair.flips and (pair.flips.worse or pair.flips.better):
+        flips = pair.flips
+        yield Blank()
+        yield Sentence(("by ", Name(flips.metric), f", task by task: {tally(pair)}"), "strong", whole=True)
+        counts, lists = (flips.worse, flips.better), (flips.regressions, flips.fixes)
+        for what, count, those in zip(ways(pair), counts, lists, strict=True):
+            if those:
+                many = f"{len(those)} of {count:,}" if count > len(those) else f"{count:,}"
+                yield Sentence(f"{what}, {many}", "note", whole=True, markdown="")
+                yield _changed(what, those, labels)
+
+
+def _findings(pair: Pair, names: tuple[str, str], labels: tuple[str, str], found: Comparison) -> Table:
+    """All findings of a pair: those of all tasks first, then on a terminal the slices of each metric together."""
+    one, two = labels
+    several = found.tests > 1
+    adjusted = {"bh": "p (BH)", "holm": "p (Holm)"}.get(found.adjust, "p adjusted")
+    columns = [
+        Column("metric", style="strong"),
+        Column(only="terminal", heading=True),
+        Column(one, "point", markdown="first"),
+        Column(two, "point", markdown="second"),
+        Column(f"{two} - {one}", "point", "value", markdown="difference"),
+        Column(f"{percent(found.confidence)} interval", yields=2, verbatim=True),
+        Column("p", "right", yields=1 if several else 0),
+        Column(adjusted, "right", markdown="p adjusted", only=None if several else "markdown"),
+        Column("verdict", style="value"),
+    ]
+    rows = []
+    for finding in pair.findings:
+        shown = clean(finding.metric) + _ARROWS[finding.higher_is_better]
+        name, heading = Name(finding.metric, 80, plain=shown), ""
+        if finding.by is not None:
+            name = Name(f"{finding.metric} | {finding.by}={finding.slice}", 80, plain=clean(finding.slice or ""))
+            heading = f"{shown} by {clean(finding.by)}"
+        cells: list[Cell] = [
+            name,
+            heading,
+            *figures(finding),
+            chance(finding.p),
+            chance(finding.p_adjusted),
+            word(finding),
+        ]
+        rows.append(Row(cells, detail(finding, labels), "; ".join(detail(finding, names))))
+    return Table(columns, rows, notes_head="")
+
+
+def _changed(what: str, those: Sequence[Changed], labels: tuple[str, str]) -> Table:
+    """Tasks under one another, both answers beside them as far as there is room."""
+    given = any(text is not None for task in those for text in task.answers)
+    columns = [
+        Column("", style="strong", markdown=what),
+        Column(" → ".join(labels), only="terminal"),
+        *(Column(word, only="markdown") for word in ("first", "second")),
+        *(Column(f"{label} answered", style="note", only="terminal", cut=True) for label in labels if given),
+        *(Column(f"{word} answered", only="markdown") for word in ("first", "second")),
+    ]
+    rows = []
+    for task in those:
+        values = f"{task.first:.4g}", f"{task.second:.4g}"
+        full = [answer(text) for text in task.answers if given]
+        ends = ["" if text is None else Name(answer(text, ANSWER), None) for text in task.answers]
+        rows.append(
+            Row([Name(task.task, plain=f"  {clean(task.task, 30)}"), " → ".join(values), *values, *full, *ends])
+        )
+    return Table(columns, rows, ruled=False)
+
+
+def answer(text: str | None, longest: int | None = None) -> str:
+    """An answer on one line: of a long one the end, where answers stand."""
+    if text is None:
+        return NONE
+    text = " ".join(text.split())
+    return text if longest is None or len(text) <= longest else "…" + text[1 - longest :]
+
+
+def _ranks(ranks: Ranks, names: Sequence[str], found: Comparison) -> Iterator[Block]:
+    by: tuple[Piece, ...] = "ranks by ", Name(ranks.metric), f" over {counted(ranks.tasks, 'task')} of all runs"
+    yield Sentence(by, "strong", whole=True, markdown="")
+    if ranks.why:
+        yield Sentence(f"no ranks: {ranks.why}", "note", f"no ranks by {ranks.metric}: {ranks.why}", indent=1)
+        return
+    columns = [
+        Column("rank", "right"),
+        Column("run", style="strong", markdown=("by ", Name(ranks.metric))),
+        Column("value", "point", "value"),
+        Column(f"{percent(found.confidence)} rank set"),
+        Column("best in", "right"),
+    ]
+    rows = []
+    for place in ranks.places:
+        low, high = place.rank_set
+        draws = f"{likely(place.chance_best)} of draws"
+        cells: list[Cell] = [
+            f"{place.rank:g}",
+            Name(names[place.run], None),
+            figure(place.value),
+            f"{low} to {high}",
+            draws,
+        ]
+        rows.append(Row(cells))
+    yield Table(columns, rows)
+    yield Items([Sentence(text, "note") for text in about_ranks(ranks, names, found.confidence)])
+
+
+def names_of(runs: Sequence[Run]) -> list[str]:
+    """What runs are called on the page: long names lose their middle, unless that made two of them alike.
+
+    Models of one family differ at the end of their names, where a plain cut would leave them the same.
+    """
+    short = [clean(_shortened(run.name), None) for run in runs]
+    return [own if short.count(own) == 1 else clean(run.name, None) for own, run in zip(short, runs, strict=True)]
+
+
+def _shortened(name: str) -> str:
+    half = NAME // 2
+    return name if len(name) <= NAME else f"{name[: half - 1]}…{name[-half:]}"
+
+
+def sentences(pair: Pair, names: tuple[str, str]) -> list[tuple[str, str]]:
+    """The verdicts of the primary question and over all tasks, (word, sentence); what shares a sentence shares a line.
+
+    ``names`` are those of the first and the second run, as `names_of` makes them.
+    """
+    return [
+        (those[0].verdict, sentence(those[0], names, ", ".join(map(_question, those)))) for those in _by_sentence(pair)
+    ]
+
+
+def _by_sentence(pair: Pair) -> list[list[Finding]]:
+    """The findings that have a sentence on the page, together where it is the same one."""
+    found: dict[str, list[Finding]] = {}
+    for finding in sorted(pair.findings, key=lambda one: one.role != "primary"):  # stable: the rest in their order
+        if finding.by is None or finding.role == "primary":
+            found.setdefault(finding.sentence, []).append(finding)
+    return list(found.values())
+
+
+def _question(finding: Finding) -> str:
+    cut = "" if finding.by is None else f"[{clean(finding.by)}={clean(finding.slice or '')}]"
+    return clean(finding.metric) + cut
+
+
+def sentence(finding: Finding, names: tuple[str, str], of: str) -> str:
+    """A finding for somebody who has to act on it.
+
+    The word of the verdict stands first in its own sentence, and so says what to put before it.
+    """
+    one, two = names
+    said = finding.sentence
+    if finding.verdict == "undecided" and finding.hint is None:
+        which = "higher" if finding.higher_is_better is None else "better"
+        return f"{of}: undecided whether {two} or {one} is {which}{said.removeprefix('undecided')}"
+    if finding.hint is not None:
+        return f"{of}: {said}"
+    if finding.verdict == "equivalent":
+        return f"{of}: {two} and {one} are {said}"
+    return f"{of}: {two} is {finding.verdict} than {one}{said.removeprefix(finding.verdict)}"
+
+
+def under_verdicts(pair: Pair, names: tuple[str, str]) -> list[list[str]]:
+    """What missing rollouts could make of each verdict of `sentences`, in their order; [] where none is missing.
+
+    Where metrics share a sentence and not this, each line begins with those it is of.
+    """
+    lines = []
+    for those in _by_sentence(pair):
+        found: dict[str, list[str]] = {}
+        for finding in those:
+            found.setdefault(of_missing(finding, names), []).append(_question(finding))
+        lines.append(
+            [said if len(found) == 1 else f"{', '.join(metrics)}: {said}" for said, metrics in found.items() if said]
+        )
+    return lines
+
+
+def of_missing(finding: Finding, names: tuple[str, str]) -> str:
+    """Whether the verdict survives the missing rollouts, and where they leave the difference; "" without any.
+
+    ``names`` are those of the first and the second run.
+    """
+    if not any(finding.missing) or finding.delta is None:
+        return ""
+    if finding.bounds is None:
+        return f"no bounds are known for what {_missing(finding, names)} would make of {clean(finding.metric)}"
+    low, high = (_signed(end, 4) for end in finding.bounds)
+    survives = _survives(finding, names)
+    if survives:
+        return f"{survives}; the difference is from {low} to {high}, whatever they are"
+    verb = "leaves" if sum(finding.missing) == 1 else "leave"
+    return f"{_missing(finding, names)} {verb} the difference anywhere from {low} to {high}"
+
+
+def _survives(finding: Finding, names: tuple[str, str]) -> str:
+    """The verdict under the worst filling, or at how many adverse rollouts it ends."""
+    tipping = finding.tipping
+    if tipping is None:
+        return ""
+    whose, other = names[::-1] if tipping.run == "second" else names
+    others = finding.missing[0] if tipping.run == "second" else 0
+    contrary = {"failed": "passed", "passed": "failed"}[tipping.outcome]
+    rest = f" and {_every(others)} of {other} {contrary}" if others else ""
+    every = f"{_every(tipping.missing, 'missing rollout')} of {whose}"
+    if tipping.most >= tipping.missing:
+        return f"{finding.verdict} even if {every} {tipping.outcome}{rest}"
+    if tipping.most < 0:
+        if not others:
+            return f"not {finding.verdict} even if {every} {contrary}"
+        against = f"{_every(others, 'missing rollout')} of {other}"
+        return f"not if {against} {contrary}, even if {_every(tipping.missing)} of {whose} {contrary}, too"
+    if tipping.most == 0:
+        any_of = every if tipping.missing == 1 else f"any of the {tipping.missing:,} missing rollouts of {whose}"
+        return f"not if {any_of} {tipping.outcome}{rest}"
+    about = "" if tipping.exact or tipping.tasks >= FEW_TASKS else "about "
+    more = f"{about}{tipping.most:,} of the {tipping.missing:,} missing rollouts of {whose}"
+    return f"not if more than {more} {tipping.outcome}{rest}"
+
+
+def _every(count: int, what: str = "") -> str:
+    """``all 59 missing rollouts``, ``the 1 missing rollout``."""
+    noun = f" {what}{'' if count == 1 else 's'}" if what else ""
+    return f"{'the' if count == 1 else 'all'} {count:,}{noun}"
+
+
+def _missing(finding: Finding, names: tuple[str, str]) -> str:
+    """``59 missing rollouts of B and 12 of A``."""
+    said: list[str] = []
+    for count, name in zip(finding.missing[::-1], names[::-1], strict=True):
+        if count:
+            said.append(f"{count:,} of {name}" if said else f"{counted(count, 'missing rollout')} of {name}")
+    return " and ".join(said)
+
+
+def common(pair: Pair, names: tuple[str, str]) -> str:
+    """Which tasks the runs share, and which only one of them has."""
+    aligned = pair.alignment
+    how = "" if aligned.by == "id" else ", paired by the same content under other ids"
+    said = [f"{counted(aligned.common, 'common task')}{how}"]
+    sides = aligned.only_first, aligned.only_second
+    for side, name in zip(sides, names, strict=True):
+        if side.count:
+            said.append(f"{side.count:,} only in {name} ({_named(side)})")
+    return "; ".join(said)
+
+
+def settings(found: Comparison) -> str:
+    """How it was made, and the digest that proves it the same."""
+    parts = [f"test {found.test}"]
+    used = _tests(found)
+    if set(used) == {_DRAWN}:
+        parts = [f"test {_DRAWN}"]
+    elif found.test != _DRAWN and _DRAWN in used:
+        parts.append(f"{_DRAWN} for {', '.join(map(clean, used[_DRAWN]))}")
+    if set(used) & set(_OF_P_ONLY):
+        parts.append("intervals floored_t")
+    parts += [f"confidence {percent(found.confidence)}", f"dialect {found.dialect}"]
+    parts += [f"missing {found.missing}", f"seed {found.seed}"]
+    if found.cluster:
+        parts.append(f"clusters {clean(found.cluster)}")
+    if found.margin is not None:
+        how = sorted({finding.margin_method for finding in _all(found) if finding.margin_method in _OF_MARGINS})
+        parts.append(f"margin {found.margin:g}" + (f" by {' and '.join(how)}" if how else ""))
+    if found.order is not None:
+        parts.append(f"tasks in the order of the {found.order}")
+    if found.tests > 1:
+        parts.append(_family(found))
+    return f"{', '.join(parts)}, digest {found.digest[:23]}…"
+
+
+def _family(found: Comparison) -> str:
+    """How several questions were kept apart."""
+    if found.adjust != SIDAK:
+        each = "intervals each by itself" if found.adjust != "none" else "each by itself"
+        return f"{found.tests} tests, verdicts by {_ADJUSTED[found.adjust]}, {each}"
+    pairs = sum(len(contest.pairs) for contest in found.contests)
+    among = f", one of {pairs} pairs" if pairs > 1 else ""
+    rest = {f"{100 * finding.confidence:.4g} %" for finding in _all(found) if finding.role == "secondary"}
+    at = f", intervals at {rest.pop()}" if len(rest) == 1 else ""
+    return f"primary question {clean(found.primary or '', None)}{among}, the others adjusted in one step (sidak{at})"
+
+
+def _all(found: Comparison) -> Iterator[Finding]:
+    for contest in found.contests:
+        for pair in contest.pairs:
+            yield from pair.findings
+
+
+def _tests(found: Comparison) -> dict[str, list[str]]:
+    """The tests that were made, each with its metrics: what is no mean is drawn again, whatever was asked for."""
+    used: dict[str, dict[str, None]] = {}
+    for finding in _all(found):
+        if finding.p is not None:
+            used.setdefault(finding.method, {})[finding.metric] = None
+    return {method: list(metrics) for method, metrics in used.items()}
+
+
+_DRAWN = "paired_bootstrap"
+_OF_P_ONLY = ("sign_flip", "mcnemar", "mid_p")  # tests that have no interval of their own
+SIDAK = "sidak"
+_ADJUSTED = {"holm": "Holm's", "bh": "Benjamini and Hochberg's", "none": "the plain p"}
+
+
+def detail(finding: Finding, names: tuple[str, str]) -> list[str]:
+    """What must be said beside the figures of a finding; of all tasks together what is missing stands above."""
+    said = [f"in {counted(finding.units, 'cluster')}"] if finding.units not in (0, finding.tasks) else []
+    if finding.undefined_tasks:
+        said.append(f"{counted(finding.undefined_tasks, 'common task')} without a value in both")
+    if finding.mcnemar:
+        test = finding.mcnemar
+        moved = _moved(test.second_only, test.first_only, finding.higher_is_better)
+        said.append(f"McNemar: {moved}, exact p {chance(test.exact)}, mid-p {chance(test.mid_p)}")
+    if finding.p_equivalent is not None:
+        said.append(f"equivalent within the margin: p {chance(finding.p_equivalent)}")
+    if finding.p_not_worse is not None:
+        said.append(f"not worse by more than the margin: p {chance(finding.p_not_worse)}")
+    if finding.margin_method not in (None, *_OF_MARGINS):
+        said.append("the margin has no protection against losses not yet seen: no range is known")
+    if finding.tasks_for_margin is not None and finding.verdict == "undecided":
+        unit = "task" if finding.units == finding.tasks else "cluster"
+        said.append(
+            f"{counted(finding.units, unit)} without any difference would not rule out the margin: "
+            f"at least {finding.tasks_for_margin:,} are needed"
+        )
+    if finding.why:
+        said.append(finding.why)
+    if finding.by is not None and (lost := of_missing(finding, names)):
+        said.append(lost)
+    return said
+
+
+_OF_MARGINS = ("tango", "margin_score")
+
+
+def word(finding: Finding) -> str:
+    """The verdict in a cell of a table; a hint is marked as one."""
+    return finding.verdict if finding.hint is None else f"hint: {finding.hint}"
+
+
+def hints(pair: Pair) -> str:
+    """A sentence on lines that make no claim; "" where all do."""
+    if not any(finding.hint for finding in pair.findings):
+        return ""
+    return "the primary question is undecided: slices and further metrics are hints, not claims"
+
+
+def _moved(up: int, down: int, higher_is_better: bool | None) -> str:
+    """How many tasks went from 0 to 1 and back, by what that means: nothing is fixed where no way is better."""
+    if higher_is_better is None:
+        return f"{up:,} from 0 to 1, {down:,} from 1 to 0"
+    fixed, broken = (up, down) if higher_is_better else (down, up)
+    return f"{fixed:,} fixed, {broken:,} broken"
+
+
+def chance(p: float | None) -> str:
+    """A p value in a few characters.
+
+    >>> chance(0.0321), chance(0.00001), chance(1.0), chance(None)
+    ('0.032', '<0.0001', '1', '–')
+    """
+    if p is None:
+        return NONE
+    return "<0.0001" if p < 0.0001 else f"{p:.2g}"
+
+
+def likely(share: float) -> str:
+    """A chance that was seen in draws, in per cent: never nothing and never certain, as draws are a sample.
+
+    >>> likely(0.5871), likely(0.0002), likely(1.0)
+    ('58.7 %', '<0.1 %', '>99.9 %')
+    """
+    if share < 0.001:
+        return "<0.1 %"
+    return ">99.9 %" if share > 0.999 else f"{100 * share:.1f} %"
+
+
+def figures(finding: Finding) -> tuple[str, str, str, str]:
+    """Both values, the difference and its interval, with as many decimals as it deserves."""
+    ends = finding.interval or ()
+    size = max((abs(x) for x in (finding.first, finding.second, *ends) if x is not None), default=0.0)
+    places = 4 if size == 0 or 0.01 <= size < 10 else min(max(3 - math.floor(math.log10(size)), 0), 12)
+    if finding.stderr and math.isfinite(finding.stderr) and finding.stderr > _EXACT * size:
+        places = min(max(places, 1 - math.floor(math.log10(finding.stderr))), 8)
+    low_high = f"[{_signed(ends[0], places)}, {_signed(ends[1], places)}]" if ends else NONE
+    return figure(finding.first, places), figure(finding.second, places), _signed(finding.delta, places), low_high
+
+
+def _signed(value: float | None, places: int) -> str:
+    text = figure(value, places)
+    return f"+{text}" if value is not None and value > 0 else text
+
+
+def ways(pair: Pair) -> tuple[str, str]:
+    """What the two lists of changed tasks are called: worse and better, where a metric has a better way."""
+    of = pair.flips.metric if pair.flips else None
+    known = [one.higher_is_better for one in pair.findings if one.by is None and one.metric == of]
+    return ("lower", "higher") if known == [None] else ("worse", "better")
+
+
+def tally(pair: Pair) -> str:
+    """How many tasks went which way."""
+    flips = pair.flips
+    worse, better = ways(pair)
+    return "" if flips is None else f"{flips.worse:,} {worse}, {flips.better:,} {better}, {flips.same:,} the same"
+
+
+def about_ranks(ranks: Ranks, names: Sequence[str], confidence: float) -> Iterator[str]:
+    """What the table of ranks means, and what being picked as the best of many is worth; ``names`` of all runs."""
+    if not ranks.places:
+        return
+    count, first = len(ranks.places), ranks.places[0]
+    yield (
+        f"{percent(confidence)} rank set: the ranks that are not ruled out; the sets of all {count} runs hold at once "
+        "(rank_sets: signs of task differences flipped, step down)"
+    )
+    yield (
+        f"{names[first.run]} is best in {likely(first.chance_best)} of draws of the tasks: a share of draws, not its "
+        "chance of being the best"
+    )
+    winner = ranks.winner
+    if winner is not None:
+        ends = "no interval" if winner.interval is None else _ends(winner.interval, confidence)
+        why = f": {winner.why}" if winner.why else ""
+        yield (
+            f"{names[winner.run]} was picked from {winner.candidates} candidates for its {figure(winner.observed)}. "
+            f"Less the bias of picking, {figure(abs(winner.bias))}, its value is {figure(winner.value)} "
+            f"({ends}{why}; {winner.method}). This holds if no other candidates were looked at"
+        )
+    if ranks.optimism is not None:
+        yield (
+            f"optimism, if all {count} were equal: the best would look {figure(abs(ranks.optimism))} too good; less "
+            f"that, its value is {figure(ranks.corrected)}"
+        )
+
+
+def _ends(interval: tuple[float, float], confidence: float) -> str:
+    return f"{percent(confidence)} interval {figure(interval[0])} to {figure(interval[1])}"
+
+
+def _named(side: OneSide) -> str:
+    return ", ".join(clean(task, 30) for task in side.ids[:_NAMED]) + (", …" if side.count > _NAMED else "")

@@ -1,0 +1,319 @@
+"""What a comparison found: who met whom, on which tasks, how far apart they are, and what that amounts to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from calipers.errors import UnknownName
+from calipers.formats.read import Input
+from calipers.reports.json import encoded
+from calipers.reports.result import canonical
+from calipers.stats.paired import Difference, McNemar
+from calipers.stats.ranks import Winner
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCHEMA = "calipers.analyses.compare/1"
+FIELDS = (
+    *("dataset", "first_run", "second_run", "by", "slice", "metric", "first", "second", "delta", "stderr"),
+    *("low", "high", "p", "p_holm", "p_bh", "method", "verdict", "sentence", "more_tasks", "more_samples"),
+    *("p_equivalent", "p_not_worse", "mcnemar_exact", "mcnemar_mid_p", "tasks", "undefined_tasks", "units"),
+    *("first_samples", "second_samples", "higher_is_better", "why", "signature"),
+    *("aligned_by", "common_tasks", "only_first", "only_second"),
+    *("new_tasks_low", "new_tasks_high"),
+    *("lowest", "highest", "first_missing", "second_missing", "worst_verdict", "tipping", "tipping_of"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One side of a comparison, on one dataset."""
+
+    name: str  # no other run of the contest has it
+    source: str  # the path it was read from; "" for a table
+    agent: str | None
+    model: str | None
+    dataset: str | None
+    tasks: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class OneSide:
+    """Tasks that only one run has; ``ids`` names the first of them."""
+
+    count: int
+    ids: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Which tasks two runs share."""
+
+    by: str  # "id", or "content": the same prompt under other ids
+    common: int
+    only_first: OneSide
+    only_second: OneSide
+
+
+@dataclass(frozen=True, slots=True)
+class Tipping:
+    """How many missing rollouts of one run may be adverse with the verdict intact, the other run's all being so."""
+
+    run: str  # whose are counted: first or second
+    outcome: str  # that is adverse: failed or passed
+    most: int  # as many and fewer leave the verdict; -1: not even none of them
+    missing: int
+    exact: bool  # whichever of them they are; else those that move the difference most
+    tasks: int  # with a value once all are filled
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One metric of two runs on their common tasks: second less first, how sure, and in words."""
+
+    metric: str
+    by: str | None  # the key of a slice; None for all tasks
+    slice: str | None
+    first: float | None
+    second: float | None
+    delta: float | None
+    stderr: float | None
+    interval: tuple[float, float] | None
+    p: float | None  # of no difference, for itself
+    p_holm: float | None  # among all findings of the comparison
+    p_bh: float | None
+    method: str
+    tasks: int  # with a value in both runs
+    undefined_tasks: int  # common tasks without one
+    units: int  # tasks, or clusters
+    samples: tuple[int, int]
+    higher_is_better: bool | None
+    verdict: str  # better, worse, equivalent, undecided; higher or lower where neither is better
+    sentence: str
+    more_tasks: int | None  # that a new comparison needs, tested by themselves; clusters, where they are units
+    more_samples: int | None  # per task and run of a new comparison on as many tasks
+    p_equivalent: float | None  # within the margin; None without one
+    p_not_worse: float | None  # than the margin allows
+    mcnemar: McNemar | None  # where each task has one pass or fail in each run
+    why: str | None
+    signature: str
+    floored_stderr: float | None = None  # by which the floored t tests; None in other tests
+    role: str = "primary"  # primary, or secondary: a claim only when the primary question is decided
+    p_adjusted: float | None = None  # by which the verdict goes
+    confidence: float = 0.95  # of the interval
+    hint: str | None = None  # the verdict it would have, where the primary question is undecided
+    undone_by_one: bool = False  # one more unit with a full loss against the verdict would take it back
+    margin_method: str | None = None  # what tested the margin; None without one
+    tasks_for_margin: int | None = None  # units alike that would rule the margin out, where these are too few
+    missing: tuple[int, int] = (0, 0)  # rollouts of each run that are missing on the common tasks
+    bounds: tuple[float, float] | None = None  # of delta, whatever the missing ones are; None: none, or none known
+    worst_verdict: str | None = None  # with every missing rollout against the verdict; None without a verdict
+    tipping: Tipping | None = None  # likewise
+    new_tasks: tuple[int, int | None] | None = None  # more_tasks at the ends of the interval; None: no number would do
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A task whose value differs between two runs, and what each of them answered."""
+
+    task: str
+    first: float
+    second: float
+    answers: tuple[str | None, str | None] = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Flips:
+    """Which tasks the second run does worse and better; the lists hold the largest changes first."""
+
+    metric: str
+    worse: int
+    better: int
+    same: int
+    regressions: Sequence[Changed]
+    fixes: Sequence[Changed]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two runs of a contest, by their places in it."""
+
+    first: int
+    second: int
+    alignment: Alignment
+    findings: Sequence[Finding]
+    flips: Flips | None
+    notes: Sequence[str] = ()  # what differs beside the answers, and what else must be said
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run stands among several."""
+
+    run: int
+    value: float
+    rank: float
+    ranks: tuple[float, float]  # the middle of its ranks in draws of the tasks, for itself
+    chance_best: float  # share of draws of the tasks in which it is the best: not its chance of being the best
+    rank_set: tuple[int, int]  # ranks that are not ruled out; the sets of all runs hold at once
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """All runs of a contest by one metric, the best first, over the tasks they all have."""
+
+    metric: str
+    tasks: int
+    places: Sequence[Place]
+    optimism: float | None  # how much too good the best of so many equal runs would look
+    corrected: float | None  # the best value less that
+    why: str | None = None
+    winner: Winner | None = None  # what the best value is worth after the picking
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Runs that meet on one dataset."""
+
+    dataset: str | None
+    runs: Sequence[Run]
+    pairs: Sequence[Pair]
+    ranks: Sequence[Ranks] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a comparison found. ``comparison["mean_reward"]`` is the finding when two runs met once."""
+
+    dialect: str
+    missing: str
+    confidence: float
+    seed: int
+    test: str
+    adjust: str  # by which adjusted p the verdicts go
+    margin: float | None
+    cluster: str | None
+    inputs: Sequence[Sequence[Input]]  # of each side
+    contests: Sequence[Contest]
+    tests: int  # different ones, over which p is adjusted
+    notes: Sequence[str] = ()
+    primary: str | None = None  # the question that keeps its full level
+    differences: Sequence[Difference] = field(default=(), repr=False, compare=False)  # of all findings, in order
+    order: str | None = None  # in which tasks are looked at, where the verdict may be asked on the way
+
+    def __getitem__(self, metric: str) -> Finding:
+        pairs = [pair for contest in self.contests for pair in contest.pairs]
+        if len(pairs) != 1:
+            raise KeyError(f"{len(pairs)} pairs of runs were compared; ask .contests[i].pairs[j]")
+        found = {finding.metric: finding for finding in pairs[0].findings if finding.by is None}
+        if metric not in found:
+            raise UnknownName.of("metric in this comparison", metric, found)
+        return found[metric]
+
+    @property
+    def verdicts(self) -> list[str]:
+        """The word of every finding, in order."""
+        return [one.verdict for contest in self.contests for pair in contest.pairs for one in pair.findings]
+
+    @property
+    def digest(self) -> str:
+        """The hash of everything that must not change: settings and numbers, no paths, names or sentences."""
+        left_out = {"tests"} if self.order else {"tests", "order"}
+        settings = {key: value for key, value in self._settings().items() if key not in left_out}
+        whole = {**settings, "contests": [_numbers(contest) for contest in self.contests]}
+        return "sha256:" + hashlib.sha256(canonical(whole)).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, ready for strict JSON."""
+        from calipers import __version__
+
+        return {
+            "schema": SCHEMA,
+            "calipers": __version__,
+            **self._settings(),
+            "inputs": [[asdict(one) for one in side] for side in self.inputs],
+            "contests": [asdict(contest) for contest in self.contests],
+            "notes": list(self.notes),
+            "digest": self.digest,
+        }
+
+    def to_json(self) -> str:
+        """The document as indented JSON with a final newline."""
+        return encoded(self.to_dict())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row per finding: who met whom, and every number of it."""
+        found = []
+        for contest in self.contests:
+            for pair in contest.pairs:
+                who = {
+                    "dataset": contest.dataset,
+                    "first_run": contest.runs[pair.first].name,
+                    "second_run": contest.runs[pair.second].name,
+                }
+                aligned = pair.alignment
+                tasks = {
+                    "aligned_by": aligned.by,
+                    "common_tasks": aligned.common,
+                    "only_first": aligned.only_first.count,
+                    "only_second": aligned.only_second.count,
+                }
+                found += [{**who, **_flat(finding), **tasks} for finding in pair.findings]
+        return found
+
+    def to_polars(self) -> pl.DataFrame:
+        """The rows as a polars frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.rows(), infer_schema_length=None)
+
+    def _settings(self) -> dict[str, Any]:
+        names = ("dialect", "missing", "confidence", "seed", "test", "adjust", "margin", "cluster", "tests")
+        return {name: getattr(self, name) for name in (*names, "primary", "order")}
+
+
+def _numbers(contest: Contest) -> dict[str, Any]:
+    """A contest without what may be called otherwise: runs stand there by their places."""
+    pairs = [
+        {
+            "first": pair.first,
+            "second": pair.second,
+            "alignment": asdict(pair.alignment),
+            "findings": [_without(asdict(one), ("sentence",)) for one in pair.findings],
+        }
+        for pair in contest.pairs
+    ]
+    return {"dataset": contest.dataset, "pairs": pairs, "ranks": [asdict(one) for one in contest.ranks]}
+
+
+def _without(found: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if key not in names}
+
+
+def _flat(finding: Finding) -> dict[str, Any]:
+    found = _without(asdict(finding), ("interval", "samples", "mcnemar", "missing", "bounds", "tipping", "new_tasks"))
+    low, high = finding.interval or (None, None)
+    lowest, highest = finding.bounds or (None, None)
+    test = finding.mcnemar
+    return {
+        **found,
+        "low": low,
+        "high": high,
+        "first_samples": finding.samples[0],
+        "second_samples": finding.samples[1],
+        "mcnemar_exact": test.exact if test else None,
+        "mcnemar_mid_p": test.mid_p if test else None,
+        "lowest": lowest,
+        "highest": highest,
+        "first_missing": finding.missing[0],
+        "second_missing": finding.missing[1],
+        "tipping": finding.tipping.most if finding.tipping else None,
+        "tipping_of": finding.tipping.missing if finding.tipping else None,
+        "new_tasks_low": finding.new_tasks[0] if finding.new_tasks else None,
+        "new_tasks_high": finding.new_tasks[1] if finding.new_tasks else None,
+    }

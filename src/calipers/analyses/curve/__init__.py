@@ -1,0 +1,1 @@
+"""How a number moves from checkpoint to checkpoint."""

@@ -1,0 +1,235 @@
+"""What k samples are worth: read rollouts, and draw pass@k, pass^k, maj@k and max@k for every k there is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from calipers.analyses.compare.source import read_source
+from calipers.analyses.curve.document import CurveGroup, Curves, FittedLaw
+from calipers.errors import Incomplete, InputError, UnknownName
+from calipers.metrics.metric import PASS_THRESHOLD, UNIT
+from calipers.metrics.reduce import pass_counts
+from calipers.pipeline import Progress, Source, quietly
+from calipers.request import Plan, make_plan
+from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.labels import answers, clusters
+from calipers.rollouts.ledger import Ledger, contributed
+from calipers.rollouts.stop import not_said
+from calipers.rollouts.table import Rollouts
+from calipers.stats.curve import (
+    MOST,
+    Curve,
+    Ends,
+    beyond,
+    first_success,
+    later_points,
+    majority_curve,
+    max_curve,
+    pass_curves,
+)
+from calipers.stats.extrapolation import DRAWS, IF, METRICS, Extrapolation, pass_at
+from calipers.stats.stopped import sequence_curve
+
+COST = "cost_usd"
+PASSES = ("pass@k", "pass^k")  # which lie in [0, 1], whatever the rewards
+FARTHEST = 1_000_000
+NO_REWARDS = "no rollout has a reward: there is no sample to draw"
+ONE_SAMPLE = "every task has one sample: the curve is a single point; run with --samples N for more"
+SAME = "every reward is 0 or 1: max@k is pass@k"
+UNVOTED = "no maj@k: no rollout has an answer (--columns answer=KEY)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    plan: Plan
+    threshold: float
+    upto: int | None
+
+
+def curve(
+    source: Source,
+    *,
+    upto: int | None = None,
+    threshold: float = PASS_THRESHOLD,
+    cluster: str | None = None,
+    missing: str | None = None,
+    reward: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    confidence: float = 0.95,
+    progress: Progress | None = None,
+) -> Curves:
+    """pass@k, pass^k, maj@k and max@k for every k, and the cost of trying until one passes; by group and reward.
+
+    ``upto`` ends the curves at that k; beyond the samples there are, pass@k and pass^k go on by a law of chances
+    (`calipers.stats.extrapolation`), marked, or without a value and with the reason. A source is anything that
+    `score` reads.
+
+    >>> [point.value for point in curve([[1, 0], [0, 0]])["pass@k"].points]
+    [0.25, 0.5]
+    """
+    plan = make_plan(["mean_reward"], cluster=cluster, missing=missing, reward=reward, confidence=confidence)
+    if upto is not None and not 1 <= upto <= FARTHEST:
+        raise InputError(f"--to is {upto}; expected a number of samples from 1 to {FARTHEST:,}")
+    if not math.isfinite(threshold):
+        raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
+    side = read_source(source, columns or {}, (*plan.labels, "answer"), progress)
+    asked = _Asked(plan, threshold, upto)
+    with quietly():
+        pairs = [(part, key) for part in side.rollouts.groups() for key in rewards_of(part, plan.reward)]
+        groups = [_stopped(_group(part, key, asked), part, asked) for part, key in pairs]
+    said = [note for stop in side.rollouts.stops.values() for note in stop.notes]  # which the groups say
+    notes = _notes(not_said(side.rollouts.notes, said), groups)
+    return Curves(plan.missing, confidence, threshold, cluster, side.hashed(), groups, notes)
+
+
+def _stopped(group: CurveGroup, part: Rollouts, asked: _Asked) -> CurveGroup:
+    """A group whose run a stopping rule ended: its bands are confidence sequences, and it says so."""
+    if part.stop is None:
+        return group
+    kept = contributed(part, group.reward).kept()
+    unit = bool(((kept >= 0) & (kept <= 1)).all())
+    clustered, confidence = asked.plan.cluster is not None, asked.plan.confidence
+    curves = [
+        sequence_curve(one, unit=unit or one.metric in PASSES, clustered=clustered, confidence=confidence)
+        for one in group.curves
+    ]
+    return replace(group, curves=curves, notes=[*group.notes, *part.stop.notes])
+
+
+def rewards_of(part: Rollouts, chosen: str | None) -> list[str]:
+    """The rewards of a group to look at: the one chosen, `reward`, the only one, or each."""
+    keys = sorted(key for key, column in part.rewards.items() if column.given.any()) or sorted(part.rewards)
+    if chosen:
+        if chosen not in part.rewards:
+            raise UnknownName.of("reward", chosen, keys)
+        return [chosen]
+    return ["reward"] if "reward" in keys or not keys else keys
+
+
+def counted_rewards(part: Rollouts, key: str, missing: str) -> Column:
+    """What each rollout contributes, [R], by the policy for gaps; Incomplete where none may be left."""
+    column = contributed(part, key)
+    ledger = Ledger.of(part)
+    if missing == "fail" and ledger.gaps:
+        gaps = f"{ledger.gaps:,} of {ledger.planned:,} rollouts are gaps"
+        raise Incomplete(f"{gaps}; --missing gap leaves them out, --missing zero counts them 0")
+    return column.filled(0.0) if missing == "zero" else column
+
+
+def _group(part: Rollouts, key: str, asked: _Asked) -> CurveGroup:
+    rewards = counted_rewards(part, key, asked.plan.missing)
+    if not bool(np.isfinite(rewards.kept()).all()):
+        raise InputError(f"reward {key!r} holds values that are no finite numbers; a curve needs numbers")
+    by = part.by_task
+    units = clusters(part, asked.plan.cluster) if asked.plan.cluster else None
+    costs = part.columns.get(COST)
+    n = by.count(rewards.given)
+    passing = pass_curves(rewards, by, units, threshold=asked.threshold, confidence=asked.plan.confidence)
+    passing, law, fits = _extended(passing, pass_counts(rewards, by, asked.threshold), units, asked)
+    others, notes = _others(part, rewards, units, asked)
+    tried = first_success(
+        rewards, costs if costs is not None and costs.given.any() else None, by, threshold=asked.threshold
+    )
+    agent, model, dataset = part.keys[0]
+    return CurveGroup(
+        agent,
+        model,
+        dataset,
+        key,
+        Ledger.of(part),
+        (int(n[n > 0].min(initial=n.max(initial=0))), int(n.max(initial=0))),
+        int((n > 0).sum()),
+        [_cut(one, asked.upto) for one in (*passing, *others)],
+        [one for one in tried if asked.upto is None or one.k <= asked.upto],
+        [*_shape(n), *fits, *notes, *_priced(costs, tried)],
+        law,
+    )
+
+
+def _others(part: Rollouts, rewards: Column, units: Ints | None, asked: _Asked) -> tuple[list[Curve], list[str]]:
+    """maj@k where there are answers, and max@k; with what must be said of them."""
+    by = part.by_task
+    kept = rewards.kept()
+    limits: Ends | None = UNIT if bool(((kept >= 0) & (kept <= 1)).all()) else None
+    most = int(by.count(rewards.given).max(initial=0))
+    found, notes = [], []
+    held = part.labels.get("answer")
+    if held is None or not any(held.values[code] is not None for code in np.unique(held.code).tolist() if code >= 0):
+        notes.append(UNVOTED)
+    elif most > MOST:
+        notes.append(f"no maj@k: a task has {most:,} samples, and all votes are counted up to {MOST}")
+    else:
+        found.append(majority_curve(rewards, answers(part), by, units, limits=limits, confidence=asked.plan.confidence))
+    found.append(max_curve(rewards, by, units, limits=limits, confidence=asked.plan.confidence))
+    if len(kept) and bool(((kept == 0) | (kept == 1)).all()) and 0 < asked.threshold <= 1:
+        notes.append(SAME)
+    return found, notes
+
+
+def _cut(one: Curve, upto: int | None) -> Curve:
+    return one if upto is None else replace(one, points=tuple(point for point in one.points if point.k <= upto))
+
+
+def _extended(
+    passing: tuple[Curve, Curve], counts: tuple[Ints, Ints], units: Ints | None, asked: _Asked
+) -> tuple[tuple[Curve, Curve], FittedLaw | None, list[str]]:
+    """pass@k and pass^k with the points beyond the samples, the law behind these, and how well it fits."""
+    n, c = counts
+    ks = beyond(int(n.max(initial=0)), asked.upto)
+    if not ks or not (n > 0).any():
+        return passing, None, []
+    at, hat, found = later_points(n, c, ks, units, confidence=asked.plan.confidence)
+    at_curve, hat_curve = (
+        replace(one, points=(*one.points, *points)) for one, points in zip(passing, (at, hat), strict=True)
+    )
+    fitted = FittedLaw(IF, DRAWS, fit_p=found.fit_p, why=found.why)
+    if (law := found.law) is not None:
+        fitted = replace(fitted, a=law.a, b=law.b, never_solved=law.never_solved, log_likelihood=law.log_likelihood)
+    return (at_curve, hat_curve), fitted, _fits(found, passing, n) if found.points else []
+
+
+def _fits(found: Extrapolation, passing: Sequence[Curve], n: Ints) -> list[str]:
+    """What the law says where the samples of all tasks still speak."""
+    if found.law is None:
+        return []
+    law, k = found.law, int(n[n > 0].min())
+    by_law = (1 - law.never_solved) * pass_at([k], np.array([law.a]), np.array([law.b]))[0]
+    said = [
+        f"{metric} {curve.points[k - 1].value:.3f} by the samples, {value:.3f} by the law"
+        for metric, curve, value in zip(METRICS, passing, by_law.tolist(), strict=True)
+    ]
+    return [f"how well the law fits: at k = {k}, {'; '.join(said)} (Pearson's test, p = {found.fit_p:.2g})"]
+
+
+def _shape(n: Ints) -> list[str]:
+    """What the number of samples says about the curve."""
+    there = n[n > 0]
+    if not len(there):
+        return [NO_REWARDS]
+    if int(there.max()) == 1:
+        return [ONE_SAMPLE]
+    if int(there.min()) < int(there.max()):
+        return [
+            f"tasks have {int(there.min())} to {int(there.max())} samples: from k = {int(there.min()) + 1} on "
+            "the curve is over fewer tasks, and may bend for that alone"
+        ]
+    return []
+
+
+def _priced(costs: Column | None, tried: Sequence[object]) -> list[str]:
+    if costs is None or not costs.given.any() or not tried:
+        return [f"no cost: no rollout has {COST}"] if tried else []
+    if any(getattr(one, "cost", None) is None for one in tried):
+        return [f"no cost where a task's {COST} is not known for a pass, or for a failure, that it needs"]
+    return []
+
+
+def _notes(read: Sequence[str], groups: Sequence[CurveGroup]) -> list[str]:
+    empty = [group.title or "(unnamed)" for group in groups if NO_REWARDS in group.notes]
+    if empty and len(empty) == len(groups):
+        raise InputError(f"{NO_REWARDS}; expected rollouts with a number in reward")
+    return list(read)

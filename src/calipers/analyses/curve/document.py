@@ -1,0 +1,490 @@
+"""Curves over k of some rollouts: what k samples are worth, and what it costs to try until one passes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from calipers.errors import InputError, UnknownName
+from calipers.formats.read import Input
+from calipers.reports.document import Block, Document, Name, Sentence, Table, Title, plain_table, spaced
+from calipers.reports.figures import NONE, counted, figure, percent, whole_account
+from calipers.reports.json import encoded
+from calipers.reports.result import canonical
+from calipers.reports.untrusted_text import clean, width
+from calipers.rollouts.ledger import Ledger
+from calipers.stats.curve import Curve, FirstSuccess, Point
+
+if TYPE_CHECKING:
+    import polars as pl
+    from matplotlib.axes import Axes
+
+
+SCHEMA = "calipers.curves/1"
+FIELDS = (
+    *("dataset", "model", "agent", "reward", "metric", "k", "value", "stderr", "low", "high", "tasks"),
+    *("model_based", "tries", "cost_usd", "cost_usd_per_success", "why", "assumes"),
+)
+ALL_SHOWN = 16  # rows up to which every k has one
+MODEL = "*"
+PLACES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FittedLaw:
+    """The law by which curves go on beyond the samples, or why they do not."""
+
+    assumes: str
+    draws: int  # of the bootstrap
+    a: float | None = None  # of the beta law; None where none was fitted
+    b: float | None = None
+    never_solved: float | None = None  # share of tasks
+    log_likelihood: float | None = None
+    fit_p: float | None = None  # of Pearson's test of the counts of passes against the law
+    why: str | None = None  # why nothing beyond the samples is said
+
+
+@dataclass(frozen=True, slots=True)
+class CurveGroup:
+    """The curves of one agent, model and dataset, by one of its rewards."""
+
+    agent: str | None
+    model: str | None
+    dataset: str | None
+    reward: str
+    ledger: Ledger
+    samples: tuple[int, int]  # the fewest and the most that a task has
+    tasks: int  # with a sample
+    curves: Sequence[Curve]
+    first_success: Sequence[FirstSuccess]
+    notes: Sequence[str] = ()
+    law: FittedLaw | None = None  # None where nothing beyond the samples is asked for
+
+    @property
+    def title(self) -> str:
+        """``dataset · model · agent``, as far as they are known."""
+        return " · ".join(part for part in (self.dataset, self.model, self.agent) if part)
+
+    @property
+    def lines(self) -> list[Curve]:
+        """The curves worth a line: not max@k where it is pass@k, as it is for rewards of 0 and 1."""
+        first = [point.value or 0.0 for point in self["pass@k"].points if not point.model_based]
+        best = [point.value or 0.0 for curve in self.curves if curve.metric == "max@k" for point in curve.points]
+        same = all(math.isclose(one, other, abs_tol=1e-12) for one, other in zip(best, first, strict=False))
+        return [curve for curve in self.curves if not (same and curve.metric == "max@k")]
+
+    def __getitem__(self, metric: str) -> Curve:
+        found = {curve.metric: curve for curve in self.curves}
+        if metric not in found:
+            raise UnknownName.of("curve in this group", metric, found)
+        return found[metric]
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """The curves of every group. ``curves["pass@k"]`` is the curve when there is one group."""
+
+    missing: str
+    confidence: float
+    threshold: float  # what a sample's reward must reach to pass
+    cluster: str | None
+    inputs: Sequence[Input]
+    groups: Sequence[CurveGroup]
+    notes: Sequence[str] = ()  # for the reader; no part of the JSON
+
+    def __getitem__(self, metric: str) -> Curve:
+        if len(self.groups) != 1:
+            raise KeyError(f"there are {len(self.groups)} groups; ask .groups[i][{metric!r}]")
+        return self.groups[0][metric]
+
+    @property
+    def digest(self) -> str:
+        """The hash of everything that must not change: settings and numbers, no files and no words."""
+        groups = [_numbers(asdict(group)) for group in self.groups]
+        return "sha256:" + hashlib.sha256(canonical({**self._settings(), "groups": groups})).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, ready for strict JSON."""
+        from calipers import __version__
+
+        return {
+            "schema": SCHEMA,
+            "calipers": __version__,
+            **self._settings(),
+            "inputs": [asdict(source) for source in self.inputs],
+            "groups": [asdict(group) for group in self.groups],
+            "digest": self.digest,
+        }
+
+    def to_json(self) -> str:
+        """The document as indented JSON with a final newline."""
+        return encoded(self.to_dict())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row per metric and k; pass@k carries what it takes to reach a first pass."""
+        found = []
+        for group in self.groups:
+            who = {"dataset": group.dataset, "model": group.model, "agent": group.agent, "reward": group.reward}
+            tries = {one.k: one for one in group.first_success}
+            for curve in group.curves:
+                for point in curve.points:
+                    low, high = point.interval or (None, None)
+                    first = tries.get(point.k) if curve.metric == "pass@k" else None
+                    found.append(
+                        {
+                            **who,
+                            "metric": curve.metric,
+                            **_without(asdict(point), "interval"),
+                            "low": low,
+                            "high": high,
+                            "tries": first.tries if first else None,
+                            "cost_usd": first.cost if first else None,
+                            "cost_usd_per_success": first.cost_per_success if first else None,
+                        }
+                    )
+        return found
+
+    def to_polars(self) -> pl.DataFrame:
+        """The rows as a polars frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.rows(), infer_schema_length=None)
+
+    def _settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("missing", "confidence", "threshold", "cluster")}
+
+
+def _numbers(group: dict[str, Any]) -> dict[str, Any]:
+    """A group without words, and without the law: only its points are rounded to what every machine finds."""
+    curves = [
+        {**curve, "points": [_without(point, "assumes") for point in curve["points"]]} for curve in group["curves"]
+    ]
+    return {**_without(_without(group, "notes"), "law"), "curves": curves}
+
+
+def _without(found: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if key != name}
+
+
+def document(curves: Curves) -> Document:
+    """Curves for people: a row for each k, the metrics beside each other, then what trying costs."""
+    return Document(partial(_blocks, curves), curves.to_dict, FIELDS, curves.rows)
+
+
+def _blocks(curves: Curves) -> Iterator[Block]:
+    return spaced(block for group in curves.groups for block in _group(group, curves))
+
+
+def _group(group: CurveGroup, curves: Curves) -> Iterator[Block]:
+    several = len(curves.groups) > 1
+    own = f" · reward {group.reward}" if group.reward != "reward" else ""
+    if group.title or own or several:
+        yield Title(Name((group.title or "(unnamed)") + own, None))
+    yield Sentence(clean(whole_account(group.ledger, curves.missing), None))
+    shown = group.lines
+    ks = _rows(sorted({point.k for curve in shown for point in curve.points}), group.samples[1])
+    if ks:
+        yield _values(shown, ks, curves.confidence)
+    if ks and curves.cluster:
+        yield Sentence(f"the bands are over clusters: tasks of one {curves.cluster} are one unit", "note")
+    if any(point.interval for curve in shown for point in curve.points):
+        yield Sentence(
+            f"{percent(curves.confidence)} bands, each by itself: for one k, not for all of them at once", "note"
+        )
+    yield from _beyond(group, shown)
+    tried = [one for one in group.first_success if one.k in ks]
+    if tried:
+        yield Title("trying until the first pass, giving up after k")
+        priced = any(one.cost is not None for one in tried)
+        head = ["k", "solved", "tries per task", *(["USD per task", "USD per solved task"] if priced else [])]
+        yield plain_table(
+            head,
+            [
+                [str(one.k), figure(one.solved, PLACES), figure(one.tries, PLACES)]
+                + ([_money(one.cost), _money(one.cost_per_success)] if priced else [])
+                for one in tried
+            ],
+            numbers=range(len(head)),
+        )
+    every = {point.k for curve in shown for point in curve.points}
+    if len(ks) < len(every):
+        yield Sentence(f"{len(ks)} of {len(every)} rows; --format csv has every k", "note")
+    points = [point for curve in shown for point in curve.points]
+    for why in dict.fromkeys(point.why for point in points if point.why and not point.model_based):
+        yield Sentence(f"no band: {why}", "note")
+    for note in group.notes:
+        yield Sentence(note, "note")
+
+
+def _beyond(group: CurveGroup, shown: Sequence[Curve]) -> Iterator[Block]:
+    """What the points beyond the samples assume, and why others have no value."""
+    points = [point for curve in shown for point in curve.points if point.model_based]
+    law, samples = group.law, counted(group.samples[1], "sample")
+    if law is not None and law.never_solved is not None and any(point.value is not None for point in points):
+        yield Sentence(
+            f"{MODEL} beyond the {samples} of a task, {law.assumes}: Beta({law.a:.3g}, {law.b:.3g}), and "
+            f"{percent(round(law.never_solved, 3))} never solved. The bands are the hull of {law.draws} bootstrap fits "
+            "and of all laws nearly as likely.",
+            "note",
+        )
+    ending = [curve.metric for curve in shown if points and curve.metric not in ("pass@k", "pass^k")]
+    if ending:
+        yield Sentence(f"no {' and '.join(ending)} beyond the {samples} of a task: the law is one of passes", "note")
+    for why in dict.fromkeys(point.why for point in points if point.why):
+        where = f" beyond the {samples} of a task" if law is not None and law.why else ""
+        yield Sentence(f"{MODEL} no value{where}: {why}", "note")
+
+
+def _rows(ks: Sequence[int], most: int) -> list[int]:
+    """Which k have a row: all, or of many the first eight, powers of two, and the last of both kinds."""
+    if len(ks) <= ALL_SHOWN:
+        return list(ks)
+    return [k for k in ks if k <= 8 or k & (k - 1) == 0 or k in (most, ks[-1])]
+
+
+def _values(shown: Sequence[Curve], ks: Sequence[int], confidence: float) -> Table:
+    points = [{point.k: point for point in curve.points} for curve in shown]
+    band = f"{percent(confidence)} band"
+    head = ["k"]
+    for curve in shown:
+        head += [curve.metric, band]
+    rows = []
+    for k in ks:
+        there = [of[k] for of in points if k in of]
+        row = [f"{k}{MODEL}" if any(point.model_based for point in there) else str(k)]
+        for of in points:
+            row += _cells(of.get(k))
+        rows.append([*row, f"{there[0].tasks:,}"])
+    return plain_table(
+        [*head, "tasks"],
+        rows,
+        numbers={*range(1, len(head), 2), len(head)},
+        strong=range(1, len(head), 2),
+    )
+
+
+def _cells(point: Point | None) -> list[str]:
+    if point is None:
+        return [NONE, ""]
+    ends = NONE if point.interval is None else "–".join(figure(end, PLACES) for end in point.interval)
+    return [figure(point.value, PLACES), ends]
+
+
+def _money(amount: float | None) -> str:
+    return figure(amount, 4 if amount is not None and amount >= 1 else None)
+
+
+KINDS = ("svg", "png")
+MOST_PANELS = 24
+LINEAR = 16  # k up to which the axis counts them; beyond, it doubles
+ACROSS, PANEL = 3, (4.7, 3.5)  # panels in a row; inches of each
+DOTS = 160  # to an inch, in a PNG
+HEADING = 46  # columns of text that have room above a panel
+
+COLOURS = {"pass@k": "#0b6fa4", "maj@k": "#2a8c5a", "max@k": "#8a5fa8", "pass^k": "#c8571b"}
+INK, FAINT, RULE = "#222222", "#6b6b6b", "#e3e3e3"
+_STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "svg.hashsalt": "calipers",  # ids inside the file are made from it: no chance in them
+    "svg.fonttype": "none",  # letters stay letters, to be searched and read aloud
+    "axes.unicode_minus": False,
+}
+
+
+def kind_of(path: str) -> str:
+    """The kind of picture a file's name asks for."""
+    kind = os.path.splitext(path)[1][1:].lower()
+    if kind not in KINDS:
+        raise InputError.at(path, "is no picture by its name", "expected a name that ends in .svg or .png")
+    return kind
+
+
+def need_matplotlib() -> None:
+    """InputError where the library that draws is not there."""
+    if find_spec("matplotlib") is None:
+        raise InputError("--plot needs matplotlib, which is not installed; pip install 'calipers[plot]'")
+
+
+def picture(curves: Curves, kind: str = "svg") -> bytes:
+    """The picture of all groups, as SVG or PNG."""
+    need_matplotlib()
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    if len(curves.groups) > MOST_PANELS:
+        wrong = f"there are {len(curves.groups)} groups, too many for a picture"
+        raise InputError.at("--plot", wrong, f"expected {MOST_PANELS} or fewer; give one model or dataset at a time")
+    across = min(math.ceil(math.sqrt(len(curves.groups))), ACROSS)
+    down = math.ceil(len(curves.groups) / across)
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(PANEL[0] * across + 0.5, PANEL[1] * down + 0.45), layout="constrained")
+        (FigureCanvasSVG if kind == "svg" else FigureCanvasAgg)(figure)
+        panels = figure.subplots(down, across, squeeze=False).ravel()
+        headings = _headings(curves.groups)
+        for place, axes in enumerate(panels):
+            if place < len(curves.groups):
+                _panel(axes, curves.groups[place], headings[place])
+            else:
+                axes.axis("off")
+        figure.supxlabel(_legend(curves), x=0.99, ha="right", fontsize=7.5, color=FAINT)
+        stream = io.BytesIO()
+        clean_of = {"Date": None, "Creator": "Calipers"} if kind == "svg" else {"Software": "Calipers"}
+        with warnings.catch_warnings():  # a letter that the font has not is drawn as a box
+            warnings.filterwarnings("ignore", message=r"Glyph \d+ .* missing from font")
+            figure.savefig(stream, format=kind, dpi=DOTS, metadata=clean_of, facecolor="white")
+    return stream.getvalue()
+
+
+def _legend(curves: Curves) -> str:
+    band = f"bands: {percent(curves.confidence)} over {'clusters' if curves.cluster else 'tasks'}, each by itself"
+    points = [point for group in curves.groups for one in group.curves for point in one.points]
+    assumed = next((point.assumes for point in points if point.assumes), None)
+    if assumed:
+        return f"{band}\ndashed: beyond the samples there are, {assumed}"
+    return f"{band}\nno value beyond the samples there are" if any(point.model_based for point in points) else band
+
+
+def _headings(groups: Sequence[CurveGroup]) -> list[str]:
+    """What stands above each panel: as much of a group's name as there is room for, its beginning and its end.
+
+    Where that makes two of them alike, their numbers tell them apart.
+    """
+    found = []
+    for group in groups:
+        own = f" · reward {group.reward}" if group.reward != "reward" else ""
+        heading = clean((group.title or ("" if len(groups) == 1 else "(unnamed)")) + own, None)
+        found.append(_fitted(heading.removeprefix(" · "), HEADING))
+    return [
+        f"{place + 1}: {_fitted(heading, HEADING - 4)}" if found.count(heading) > 1 else heading
+        for place, heading in enumerate(found)
+    ]
+
+
+def _fitted(text: str, room: int) -> str:
+    """The text without its middle, where it is wider than so many columns."""
+    if width(text) <= room:
+        return text
+    head, tail = text, text
+    while width(head) > (room - 1) // 2:
+        head = head[:-1]
+    while width(tail) > room - 1 - width(head):
+        tail = tail[1:]
+    return f"{head}…{tail}"
+
+
+def _panel(axes: Axes, group: CurveGroup, heading: str) -> None:
+    drawn = [
+        replace(one, points=tuple(point for point in one.points if point.value is not None)) for one in group.lines
+    ]
+    shown = [curve for curve in drawn if curve.points]
+    points = [point for curve in shown for point in curve.points]
+    fewest, most = group.samples
+    each = counted(most, "sample") if fewest == most else f"{fewest} to {counted(most, 'sample')}"
+    size = f"{counted(group.tasks, 'task')}, {each} each"
+    axes.set_title(heading or size, loc="left", fontsize=10.5, color=INK, fontweight="bold", parse_math=False, pad=18)
+    if heading:
+        axes.text(0, 1.025, size, transform=axes.transAxes, fontsize=8, color=FAINT)
+    for curve in shown:
+        _draw(axes, curve)
+    _frame(axes, points)
+    if any(point.model_based for point in points):
+        axes.axvline(group.samples[1], color=FAINT, linewidth=0.8, linestyle=(0, (1, 2)))
+    _name_lines(axes, shown)
+
+
+def _value(point: Point) -> float:
+    return math.nan if point.value is None else point.value
+
+
+def _draw(axes: Axes, curve: Curve) -> None:
+    colour = COLOURS[curve.metric]
+    for guessed in (False, True):
+        points = [point for point in curve.points if point.model_based is guessed]
+        ks = [point.k for point in points]
+        dash: Any = (0, (4, 2)) if guessed else "-"
+        marker = "o" if len(points) <= LINEAR else ""
+        axes.plot(
+            ks,
+            [_value(point) for point in points],
+            color=colour,
+            linewidth=1.8,
+            linestyle=dash,
+            marker=marker,
+            markersize=3.6,
+            markerfacecolor="white" if guessed else colour,
+            zorder=3,
+        )
+        banded = [point for point in points if point.interval]
+        low, high = ([point.interval[end] for point in banded if point.interval] for end in (0, 1))
+        if len(banded) == 1:  # a band of no width would not be seen
+            axes.vlines([banded[0].k], low, high, color=colour, alpha=0.5, linewidth=1.2)
+        axes.fill_between(
+            [point.k for point in banded], low, high, color=colour, alpha=0.07 if guessed else 0.14, linewidth=0
+        )
+
+
+def _frame(axes: Axes, points: Sequence[Point]) -> None:
+    """The axes: bare, with k counted or doubling, and room on the right for the names."""
+    last = max((point.k for point in points), default=1)
+    values = [end for point in points for end in (_value(point), *(point.interval or ()))]
+    if all(0 <= value <= 1 for value in values):
+        axes.set_ylim(-0.02, 1.02)
+        axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.50", "0.75", "1"])
+    if last > LINEAR:
+        axes.set_xscale("log", base=2)
+        ticks: Iterable[int] = (1 << i for i in range(last.bit_length()))
+        axes.set_xlim(0.92, last * 1.08)
+    else:
+        ticks = range(1, last + 1)
+        axes.set_xlim(1 - 0.04 * last, last + 0.04 * last)
+    marks = list(ticks)
+    axes.set_xticks(marks, [f"{k:,}" for k in marks])
+    axes.minorticks_off()
+    axes.set_xlabel("k, samples", color=FAINT)
+    axes.grid(axis="y", color=RULE, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT)
+    axes.tick_params(colors=FAINT, length=0, labelsize=8)
+
+
+def _name_lines(axes: Axes, shown: Sequence[Curve]) -> None:
+    """Each name beside the end of its line, pushed apart where lines end close together."""
+    low, high = axes.get_ylim()
+    room = 0.065 * (high - low)
+    last = max((curve.points[-1].k for curve in shown), default=1)
+    ordered = sorted(shown, key=lambda one: _value(one.points[-1]))
+    reaching = [curve for curve in ordered if curve.points[-1].k == last]
+    places: list[float] = []
+    for curve in reaching:
+        places.append(max([_value(curve.points[-1]), *(place + room for place in places[-1:])]))
+    over = max(0.0, places[-1] - high) if places else 0.0
+    for curve in ordered:
+        end = curve.points[-1]
+        early = curve not in reaching  # it ends where its samples do: the name goes there
+        axes.annotate(
+            curve.metric,
+            xy=(end.k, _value(end)) if early else (1.0, places[reaching.index(curve)] - over),
+            xycoords="data" if early else ("axes fraction", "data"),
+            xytext=(7 if early else 4, 0),
+            textcoords="offset points",
+            va="center",
+            color=COLOURS[curve.metric],
+            fontweight="bold",
+            fontsize=9,
+            annotation_clip=False,
+            parse_math=False,
+        )

@@ -1,0 +1,198 @@
+"""What a gate found: every requirement of every group of rollouts it was asked of, and what that adds up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Final, Literal
+
+from calipers.reports.document import Blank, Block, Column, Document, Instead, Name, Row, Sentence, Table, Text, Title
+from calipers.reports.figures import counted, figure
+from calipers.reports.json import encoded
+from calipers.reports.untrusted_text import LONGEST, clean
+
+SCHEMA = "calipers.gate/1"
+Word = Literal["passed", "failed", "undefined"]
+TIERS: Final = ("critical", "supporting", "advisory")
+CRITICAL, SUPPORTING, ADVISORY = TIERS
+EXIT: Final = {"passed": 0, "failed": 1, "undefined": 3}
+_WORDS: Final = {"passed": "passed", "failed": "FAILED", "undefined": "NO ANSWER"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One requirement, asked of one group of one result."""
+
+    require: str  # as it was written
+    tier: str
+    result: str  # the path, or the policy's name for it
+    agent: str | None
+    model: str | None
+    dataset: str | None
+    word: Word
+    value: float | None = None  # what was held against the number
+    op: str = ""
+    number: float | None = None
+    estimate: float | None = None  # the metric itself, or its difference
+    interval: tuple[float, float] | None = None
+    tasks: int | None = None
+    planned: int | None = None
+    gaps: int | None = None
+    why: str | None = None  # why it is undefined
+    remark: str | None = None
+    confidence: float | None = None  # of the interval
+    failing: Sequence[str] = ()  # the tasks or slices that fail, where each of them is asked
+
+    @property
+    def title(self) -> str:
+        """``dataset · model · agent``, as far as they are known."""
+        return " · ".join(part for part in (self.dataset, self.model, self.agent) if part)
+
+    @property
+    def shown(self) -> str:
+        """The value as people read it, with as many digits as show on which side of the number it lies."""
+        text = figure(self.value)
+        if (
+            self.value is None
+            or self.number is None
+            or _side(_read(text), self.number) == _side(self.value, self.number)
+        ):
+            return text
+        exact = f"{self.value:.8g}"
+        return exact if _side(float(exact), self.number) == _side(self.value, self.number) else repr(self.value)
+
+    @property
+    def level(self) -> str:
+        """What the interval is called: ``95 % interval``."""
+        return "interval" if self.confidence is None else f"{100 * self.confidence:g} % interval"
+
+    @property
+    def ends(self) -> str:
+        """The interval in brackets, both ends with as many decimals as the one that has fewer; "" for none."""
+        if self.interval is None:
+            return ""
+        texts = [figure(end) for end in self.interval]
+        places = min(len(text.partition(".")[2]) for text in texts)
+        return f"[{figure(self.interval[0], places)}, {figure(self.interval[1], places)}]"
+
+
+def _side(value: float, number: float) -> int:
+    return (value > number) - (value < number)
+
+
+def _read(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Whether the requirements hold.
+
+    A critical one must. Of the supporting ones so many may fail; of the advisory ones all may. What is
+    undefined never counts as met: the gate is undefined then, unless it has failed anyway.
+    """
+
+    checks: Sequence[Check]
+    allowed_failures: int = 0
+    notes: Sequence[str] = ()
+
+    def of(self, word: Word, *tiers: str) -> list[Check]:
+        """The checks that came to this, of these tiers or of all."""
+        return [check for check in self.checks if check.word == word and check.tier in (tiers or TIERS)]
+
+    @property
+    def word(self) -> Word:
+        """What the gate says."""
+        if self.of("failed", CRITICAL) or len(self.of("failed", SUPPORTING)) > self.allowed_failures:
+            return "failed"
+        return "undefined" if self.of("undefined", CRITICAL, SUPPORTING) else "passed"
+
+    @property
+    def exit_code(self) -> int:
+        """0 passed, 1 failed, 3 undefined."""
+        return EXIT[self.word]
+
+    def blocks(self, check: Check) -> bool:
+        """Whether this check is one of those that the gate does not open for."""
+        if check.tier == ADVISORY or check.word == "passed":
+            return False
+        if check.word == "undefined" or check.tier == CRITICAL:
+            return True
+        return len(self.of("failed", SUPPORTING)) > self.allowed_failures
+
+    @property
+    def sentence(self) -> str:
+        """The gate's answer for somebody who has to act on it."""
+        held = len(self.of("passed"))
+        said = [f"{held:,} of {len(self.checks):,} requirement{'' if len(self.checks) == 1 else 's'} met"]
+        for tier in TIERS:
+            if failed := len(self.of("failed", tier)):
+                may = f" of {self.allowed_failures:,} allowed" if tier == SUPPORTING and self.allowed_failures else ""
+                said.append(f"{failed:,} {tier} failed{may}")
+            if lost := len(self.of("undefined", tier)):
+                said.append(f"{lost:,} {tier} cannot be answered")
+        return f"{self.word}: {', '.join(said)}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, ready for strict JSON."""
+        from calipers import __version__
+
+        return {
+            "schema": SCHEMA,
+            "calipers": __version__,
+            "gate": self.word,
+            "exit_code": self.exit_code,
+            "sentence": self.sentence,
+            "allowed_failures": self.allowed_failures,
+            "checks": [asdict(check) for check in self.checks],
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """The document as indented JSON with a final newline."""
+        return encoded(self.to_dict())
+
+
+def document(gate: Gate) -> Document:
+    """A gate for people: the checks in a table, what must be said of each under it, and what the gate says."""
+    return Document(partial(_blocks, gate), gate.to_dict, escaped="")
+
+
+def _blocks(gate: Gate) -> Iterator[Block]:
+    yield Title("", markdown=f"Gate {gate.sentence}")
+    yield _table(gate.checks)
+    yield Blank()
+    yield Sentence(f"gate {gate.sentence}", whole=True, markdown="")
+
+
+def _table(checks: Sequence[Check]) -> Table:
+    """A row for each check; columns in which all would say the same are left out."""
+    tiers = any(check.tier != CRITICAL for check in checks)
+    results = len({check.result for check in checks}) > 1
+    groups = len({(check.result, check.title) for check in checks}) > len({check.result for check in checks})
+    levels = {check.level for check in checks if check.interval}
+    heads = ["", *(["tier"] if tiers else []), *(["result"] if results else []), *(["of"] if groups else [])]
+    columns = [Column(head) for head in (*heads, "requirement", "value")]
+    columns += [Column(levels.pop() if len(levels) == 1 else "interval", yields=1), Column("n")]
+    rows = []
+    for check in checks:
+        cells: list[Text] = [_WORDS[check.word], *([check.tier] if tiers else [])]
+        cells += [Name(check.result, None, _shortened(check.result))] if results else []
+        cells += [Name(check.title or "(unnamed)", 200, _shortened(check.title) or "(unnamed)")] if groups else []
+        cells += [Name(check.require, None, clean(check.require, 100)), check.shown, check.ends, _size(check)]
+        words = [text for text in (check.why, check.remark) if text]
+        interval = [Instead(f"{check.level} {check.ends}")] if check.interval else []
+        names = [piece for text in words for piece in (" ", Name(text, None))][1:]
+        rows.append(Row(cells, [*interval, *words], tuple(names)))
+    return Table(columns, rows)
+
+
+def _shortened(name: str) -> str:
+    """A name without its middle, where it is long: paths begin alike, and models of one family, too."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST // 2 - 1]}…{name[-LONGEST // 2 :]}"
+
+
+def _size(check: Check) -> str:
+    tasks = [counted(check.tasks, "task")] if check.tasks is not None else []
+    return ", ".join([*tasks, *([counted(check.gaps, "gap")] if check.gaps else [])])

@@ -1,0 +1,258 @@
+"""Which tasks tell something: read runs, lay their tasks side by side, and divide the variance of each."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from calipers.analyses.compare.runs import Runner, names_of, runners
+from calipers.analyses.compare.source import read_source
+from calipers.analyses.curve.curve import counted_rewards, rewards_of
+from calipers.analyses.items.document import (
+    CONTRADICTS,
+    EVERYONE,
+    MIXED,
+    NOBODY,
+    Item,
+    ItemReport,
+    ItemRun,
+    ItemTable,
+    ordered,
+)
+from calipers.errors import InputError
+from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.metrics.reduce import pass_counts, passed, task_mean
+from calipers.pipeline import Progress, Source, quietly
+from calipers.request import make_plan
+from calipers.rollouts.column import Column, Floats, Ints
+from calipers.rollouts.labels import clusters
+from calipers.rollouts.stop import not_said
+from calipers.rollouts.table import Rollouts
+from calipers.stats.items import LEVEL
+from calipers.stats.items import items as look_at
+from calipers.stats.variance import Split, split
+
+Held = tuple[str, str, Rollouts]  # name, source, rollouts of one dataset
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    reward: str | None
+    missing: str
+    threshold: float
+    cluster: str | None
+    sort: str
+
+
+def items(
+    *sources: Source,
+    sort: str = "difficulty",
+    threshold: float = PASS_THRESHOLD,
+    cluster: str | None = None,
+    missing: str | None = None,
+    reward: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> ItemReport:
+    """The tasks of some runs: difficulty, discrimination, what everyone or nobody solves, what contradicts the rest.
+
+    A source is anything that `score` reads; an agent and model in it is a run. Tasks meet by their ids within a
+    dataset. Discrimination takes three runs or more, information five.
+
+    >>> [(item.task, item.kind) for item in items([[1, 1], [0, 0], [1, 0]]).tables[0].items]
+    [('1', 'nobody'), ('2', 'mixed'), ('0', 'everyone')]
+    """
+    plan = make_plan(["mean_reward"], cluster=cluster, missing=missing, reward=reward)
+    if not sources:
+        raise InputError("nothing to look at; expected a run or more")
+    if not math.isfinite(threshold):
+        raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
+    ordered((), sort)  # an unknown order is told before anything is read
+    _check_distinct(sources)
+    sides = [read_source(source, columns or {}, plan.labels, progress) for source in sources]
+    held = [runner for place, side in enumerate(sides) for runner in runners(place, side.path, side.rollouts)]
+    asked = _Asked(reward, plan.missing, threshold, cluster, sort)
+    tables = []
+    with quietly():
+        for dataset, those, notes in _datasets(held):
+            told = [*notes, *_stopped(those)]
+            tables += [_table(dataset, those, key, told, asked) for key in _rewards(those, reward)]
+    return ItemReport(
+        threshold,
+        plan.missing,
+        sort,
+        [one for side in sides for one in side.hashed()],
+        tables,
+        [note for side in sides for note in _unsaid(side.rollouts)],
+    )
+
+
+def _stopped(those: Sequence[Held]) -> list[str]:
+    """Which runs a stopping rule ended: their tasks are those before the stop."""
+    return [f"{name}: {part.stop.fact}, and only those are counted" for name, _, part in those if part.stop]
+
+
+def _unsaid(rollouts: Rollouts) -> list[str]:
+    """The notes of a source but for its stops, which the tables say."""
+    return not_said(rollouts.notes, [note for stop in rollouts.stops.values() for note in stop.notes])
+
+
+def _check_distinct(sources: Sequence[Source]) -> None:
+    paths = [os.fspath(one) for one in sources if isinstance(one, (str, os.PathLike))]
+    real = [os.path.realpath(path) for path in paths]
+    for place, path in enumerate(real):
+        if path in real[:place]:
+            raise InputError.at(paths[place], "is given twice", "expected another run: a copy tells nothing")
+
+
+def _datasets(held: Sequence[Runner]) -> list[tuple[str | None, list[Held], list[str]]]:
+    """The runs of each dataset; runs of one dataset each belong together, whatever they call it."""
+    names = names_of(held)
+    every = list(dict.fromkeys(dataset for runner in held for dataset in runner.parts))
+    if all(len(runner.parts) == 1 for runner in held) and len(held) > 1 and len(every) > 1 and _overlap(held):
+        those = [(name, run.path, part) for name, run in zip(names, held, strict=True) for part in run.parts.values()]
+        said = ", ".join(repr(dataset) for dataset in every if dataset is not None)
+        named = [dataset for dataset in every if dataset is not None]
+        notes = [f"the datasets have different names: {said}"] if len(named) > 1 else []
+        return [(named[0] if len(named) == 1 else None, those, notes)]
+    return [
+        (
+            dataset,
+            [
+                (name, run.path, run.parts[dataset])
+                for name, run in zip(names, held, strict=True)
+                if dataset in run.parts
+            ],
+            [],
+        )
+        for dataset in every
+    ]
+
+
+def _overlap(held: Sequence[Runner]) -> bool:
+    """Whether every run shares a task with the first."""
+    tasks = [set(part.tasks) for runner in held for part in runner.parts.values()]
+    return all(tasks[0] & other for other in tasks[1:])
+
+
+def _rewards(those: Sequence[Held], chosen: str | None) -> list[str]:
+    """The rewards that all runs have, in order; InputError where they have none in common."""
+    keys = [rewards_of(part, chosen) for _, _, part in those]
+    common = [key for key in keys[0] if all(key in other for other in keys[1:])]
+    if not common:
+        held = "; ".join(f"{name} has {', '.join(own)}" for (name, _, _), own in zip(those, keys, strict=True))
+        raise InputError(f"the runs have no reward in common: {held}; choose one with --reward KEY")
+    return common
+
+
+def _table(dataset: str | None, those: Sequence[Held], key: str, notes: Sequence[str], asked: _Asked) -> ItemTable:
+    columns = [counted_rewards(part, key, asked.missing) for _, _, part in those]
+    for (name, _, _), column in zip(those, columns, strict=True):
+        if not bool(np.isfinite(column.kept()).all()):
+            raise InputError(f"{name}: reward {key!r} holds values that are no finite numbers; expected finite ones")
+    unit = all(bool(((column.kept() >= 0) & (column.kept() <= 1)).all()) for column in columns)
+    shown = columns if unit else [_passes(column, asked.threshold) for column in columns]
+    tasks = _tasks([part for _, _, part in those])
+    place = {task: number for number, task in enumerate(tasks)}
+    values, given, passes, samples = _matrices(those, columns, shown, place, asked.threshold)
+    if not samples.any():
+        raise InputError("no rollout has a reward: there is nothing to say of the tasks; expected a number in reward")
+    found = look_at(values, passes, samples)
+    contradicts = found.contradicts
+    rows = []
+    for number, task in enumerate(tasks):
+        there = found.samples[number] > 0
+        kind = EVERYONE if found.everyone[number] else NOBODY if found.nobody[number] else MIXED if there else ""
+        rows.append(
+            Item(
+                task,
+                _at(found.difficulty, number),
+                _at(found.discrimination, number),
+                _at(found.contradiction, number),
+                CONTRADICTS if contradicts[number] else kind,
+                int(found.runs[number]),
+                int(found.samples[number]),
+                int(passes[:, number].sum()),
+                [float(value) if g else None for value, g in zip(values[:, number], given[:, number], strict=True)],
+                _at(found.information, number),
+            )
+        )
+    return ItemTable(
+        dataset,
+        key,
+        "reward" if unit else "passes",
+        [_run(one, column, asked) for one, column in zip(those, columns, strict=True)],
+        ordered(rows, asked.sort),
+        found.why,
+        [*notes, *_said(rows, unit, int(found.discrimination.given.sum()))],
+        found.why_information,
+    )
+
+
+def _tasks(parts: Sequence[Rollouts]) -> list[str]:
+    """The tasks of all runs: in the order of the first run, then what others have beside."""
+    return list(dict.fromkeys(task for part in parts for task in part.tasks))
+
+
+def _passes(column: Column, threshold: float) -> Column:
+    return Column(passed(column, threshold).astype(np.float64), column.given)
+
+
+def _matrices(
+    those: Sequence[Held],
+    columns: Sequence[Column],
+    shown: Sequence[Column],
+    place: Mapping[str, int],
+    threshold: float,
+) -> tuple[Floats, Floats, Ints, Ints]:
+    """Mean value, whether there is one, passes and samples of each run and task, [M, T] each."""
+    size = len(those), len(place)
+    values, given = np.zeros(size), np.zeros(size, dtype=bool)
+    passes, samples = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+    for row, ((_, _, part), column, view) in enumerate(zip(those, columns, shown, strict=True)):
+        at = np.array([place[task] for task in part.tasks], dtype=np.int64)
+        means = task_mean(view, part.by_task)
+        values[row, at], given[row, at] = means.values, means.given
+        samples[row, at], passes[row, at] = pass_counts(column, part.by_task, threshold)
+    return values, given, passes, samples
+
+
+def _run(held: Held, column: Column, asked: _Asked) -> ItemRun:
+    name, source, part = held
+    agent, model, _ = part.keys[0]
+    means = task_mean(column, part.by_task).kept()
+    divided = split(column, part.by_task, clusters(part, asked.cluster) if asked.cluster else None)
+    return ItemRun(
+        name,
+        source,
+        agent,
+        model,
+        len(part.tasks),
+        int(column.given.sum()),
+        float(means.mean()) if len(means) else None,
+        divided if isinstance(divided, Split) else None,
+        divided.advice if isinstance(divided, Split) else f"the variance is not divided: {divided.why}",
+    )
+
+
+def _said(rows: Sequence[Item], unit: bool, told: int) -> list[str]:
+    notes = []
+    if not unit:
+        notes.append("rewards leave [0, 1]: difficulty, discrimination and information are of passes")
+    flagged = sum(item.kind == CONTRADICTS for item in rows)
+    if flagged:
+        chance = LEVEL * told
+        asked = "is: read this task and its target" if flagged == 1 else "are: read these tasks and their targets"
+        notes.append(
+            f"of {told:,} tasks with a discrimination, up to {chance:.3g} would be flagged as contradicting by chance "
+            f"alone; {flagged:,} {asked} first"
+        )
+    return notes
+
+
+def _at(column: Column, number: int) -> float | None:
+    return float(column.values[number]) if column.given[number] else None

@@ -1,0 +1,261 @@
+"""A judge checked against labels: how it errs, how far it agrees, and the score once that is put right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from calipers.formats.read import Input
+from calipers.reports.document import Block, Document, Name, Sentence, Title, plain_table, spaced
+from calipers.reports.figures import NONE, counted, ends, figure, percent
+from calipers.reports.json import encoded
+from calipers.stats.judges import Confusion, Corrected, LabelledSample, Rate
+
+if TYPE_CHECKING:
+    import polars as pl
+
+SCHEMA = "calipers.judge_check/1"
+FIELDS = (
+    *("dataset", "model", "agent", "judge", "what", "value", "stderr", "low", "high", "trust"),
+    *("labelled", "judged", "why"),
+)
+PLACES = 4
+METHODS = {
+    "ppi++": ("PPI++", "labels, and the judge as far as it is worth it"),
+    "labels": ("labels alone", "the judge is left out"),
+    "ppi": ("PPI", "the judge's mean and its mean error"),
+    "rogan_gladen": ("Rogan-Gladen", "the judge's share, by its sensitivity and specificity"),
+    "judge": ("judge alone", "not corrected"),
+}
+RANDOM = "All this holds if the labelled rollouts were drawn at random, not picked."
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far raters agree beyond chance; 1 is perfect, 0 is chance."""
+
+    among: str  # "raters and judge", "raters", or "labels and judge"
+    level: str  # nominal or interval
+    alpha: float | None
+    rollouts: int  # with two ratings or more
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """How often two raters say the same of a rollout."""
+
+    first: str
+    second: str
+    share: float
+    rollouts: int  # that both rated
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The judge of one agent, model and dataset."""
+
+    agent: str | None
+    model: str | None
+    dataset: str | None
+    judge: str  # the reward that is the judge's
+    tasks: int
+    rollouts: int  # that the judge has scored
+    labelled_tasks: int
+    labelled: int  # rollouts with a label and a judgement
+    raters: Sequence[str]
+    confusion: Confusion
+    agreement: Sequence[Agreement]
+    pairs: Sequence[Shared]
+    uncorrected: Corrected  # the judge's word, as `score` reports it
+    bias: Corrected  # judgement less label, over the labelled rollouts
+    corrected: Sequence[Corrected]  # ppi++, labels, ppi, rogan_gladen
+    binary: bool  # whether all labels and judgements are 0 or 1
+    notes: Sequence[str] = ()
+    labelled_sample: LabelledSample | None = None  # the judge's means with and without a label; p of a random sample
+
+    @property
+    def title(self) -> str:
+        """``dataset · model · agent``, as far as they are known."""
+        return " · ".join(part for part in (self.dataset, self.model, self.agent) if part)
+
+    @property
+    def score(self) -> Corrected:
+        """The score by PPI++."""
+        return self.corrected[0]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCheck:
+    """The check of every group that has labels."""
+
+    labels: str  # the file
+    threshold: float  # what a score must reach to be good
+    confidence: float
+    inputs: Sequence[Input]
+    groups: Sequence[Checked]
+    notes: Sequence[str] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, ready for strict JSON."""
+        from calipers import __version__
+
+        return {
+            "schema": SCHEMA,
+            "calipers": __version__,
+            "labels": self.labels,
+            "threshold": self.threshold,
+            "confidence": self.confidence,
+            "inputs": [asdict(source) for source in self.inputs],
+            "groups": [asdict(group) for group in self.groups],
+            "notes": list(self.notes),
+        }
+
+    def to_json(self) -> str:
+        """The document as indented JSON with a final newline."""
+        return encoded(self.to_dict())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row per number: the scores, the judge's rates, the agreements."""
+        return [row for group in self.groups for row in _rows(group)]
+
+    def to_polars(self) -> pl.DataFrame:
+        """The rows as a polars frame."""
+        import polars as pl
+
+        return pl.DataFrame(self.rows(), infer_schema_length=None)
+
+
+def _rows(group: Checked) -> list[dict[str, Any]]:
+    who = {"dataset": group.dataset, "model": group.model, "agent": group.agent, "judge": group.judge}
+    empty: dict[str, Any] = dict.fromkeys(FIELDS)
+    found = []
+    for one in (*group.corrected, group.uncorrected, group.bias):
+        low, high = one.interval or (None, None)
+        numbers = {"value": one.value, "stderr": one.stderr, "low": low, "high": high, "trust": one.trust}
+        counts = {"labelled": one.labelled, "judged": one.judged, "why": one.why}
+        found.append(
+            {**empty, **who, "what": one.method if one is group.bias else f"score.{one.method}", **numbers, **counts}
+        )
+    for name in ("sensitivity", "specificity", "accuracy"):
+        rate = getattr(group.confusion, name)
+        low, high = rate.interval or (None, None)
+        numbers = {"value": rate.value, "low": low, "high": high, "labelled": rate.of, "why": rate.why}
+        found.append({**empty, **who, "what": name, **numbers})
+    cells = ("true_positives", "false_negatives", "false_positives", "true_negatives")
+    found += [{**empty, **who, "what": name, "value": getattr(group.confusion, name)} for name in cells]
+    for level in group.agreement:
+        name = f"alpha.{level.among.replace(' ', '_')}"
+        found.append({**empty, **who, "what": name, "value": level.alpha, "labelled": level.rollouts, "why": level.why})
+    return found
+
+
+def document(found: JudgeCheck) -> Document:
+    """A check for people: the score in a sentence, how the judge errs, who agrees with whom."""
+    return Document(partial(_blocks, found), found.to_dict, FIELDS, found.rows)
+
+
+def _blocks(found: JudgeCheck) -> Iterator[Block]:
+    blocks = [block for group in found.groups for block in _group(group, found)]
+    return spaced([*blocks, Sentence(RANDOM, "note")])
+
+
+def _group(group: Checked, found: JudgeCheck) -> Iterator[Block]:
+    if group.title or len(found.groups) > 1:
+        yield Title(Name(group.title or "(unnamed)", None))
+    yield Sentence(verdict(group))
+    raters = f" by {counted(len(group.raters), 'rater')}" if len(group.raters) > 1 else ""
+    yield Sentence(
+        f"judge: {group.judge}, {counted(group.rollouts, 'rollout')} of {counted(group.tasks, 'task')}; "
+        f"labels{raters}: {counted(group.labelled, 'rollout')} of {counted(group.labelled_tasks, 'task')}"
+    )
+    for note in group.notes:
+        yield Sentence(note if note.startswith("warning: ") else f"note: {note}")
+    interval = f"{percent(found.confidence)} interval"
+    yield plain_table(
+        ["score", "value", "± stderr", interval, "weight", "what it is"],
+        [_score(one) for one in (*group.corrected, group.uncorrected)],
+        numbers={1, 2, 4},
+        strong={1},
+    )
+    yield Title("how the judge errs")
+    told = group.confusion
+    yield plain_table(
+        ["", "judge: good", "judge: bad"],
+        [
+            ["label: good", f"{told.true_positives:,}", f"{told.false_negatives:,}"],
+            ["label: bad", f"{told.false_positives:,}", f"{told.true_negatives:,}"],
+        ],
+        numbers={1, 2},
+    )
+    yield plain_table(
+        ["rate", "value", interval, "of", "what it is"],
+        [
+            _rate("sensitivity", told.sensitivity, "of what is good, called good"),
+            _rate("specificity", told.specificity, "of what is bad, called bad"),
+            _rate("accuracy", told.accuracy, "called what it is"),
+        ],
+        numbers={1, 3},
+        strong={1},
+    )
+    yield Title("who agrees with whom")
+    yield plain_table(
+        ["Krippendorff's alpha", "value", "rollouts", ""],
+        [
+            [one.among, figure(one.alpha, PLACES), f"{one.rollouts:,}", one.why or _strength(one.alpha)]
+            for one in group.agreement
+        ],
+        numbers={1, 2},
+        strong={1},
+    )
+    if len(group.pairs) > 1:
+        yield plain_table(
+            ["rater", "and", "same", "rollouts"],
+            [[one.first, one.second, percent(round(one.share, 3)), f"{one.rollouts:,}"] for one in group.pairs],
+            numbers={2, 3},
+            names={0, 1},
+        )
+
+
+def verdict(group: Checked) -> str:
+    """The score in a sentence: what it is, and how far off the judge is."""
+    score, bias = group.score, group.bias
+    if score.value is None or score.interval is None:
+        return f"No corrected score: {score.why or 'the labels do not vary'}."
+    low, high = (figure(end, PLACES) for end in score.interval)
+    said = f"The score is {figure(score.value, PLACES)}, between {low} and {high}."
+    word = f"The judge alone says {figure(group.uncorrected.value, PLACES)}"
+    if bias.value is None or bias.interval is None:
+        return f"{said} {word}."
+    if bias.interval[0] <= 0 <= bias.interval[1]:
+        low, high = (figure(end, PLACES) for end in bias.interval)
+        return f"{said} {word}; that it rates too high or too low is not shown ({low} to {high})."
+    way = "high" if bias.value > 0 else "low"
+    low, high = (figure(end, PLACES) for end in sorted(map(abs, bias.interval)))
+    return f"{said} {word}; it rates {figure(abs(bias.value), PLACES)} too {way} (between {low} and {high})."
+
+
+def _score(one: Corrected) -> list[str]:
+    name, what = METHODS[one.method]
+    weight = figure(one.trust, 3) if one.method in ("ppi++", "ppi", "labels") else ""
+    return [
+        name,
+        figure(one.value, PLACES),
+        figure(one.stderr, PLACES),
+        ends(one.interval, PLACES) or NONE,
+        weight,
+        one.why or what,
+    ]
+
+
+def _rate(name: str, rate: Rate, what: str) -> list[str]:
+    return [name, figure(rate.value, PLACES), ends(rate.interval, PLACES) or NONE, f"{rate.of:,}", rate.why or what]
+
+
+def _strength(alpha: float | None) -> str:
+    """Krippendorff's own lines: reliable from .8, tentative from .667."""
+    if alpha is None:
+        return ""
+    return "reliable" if alpha >= 0.8 else "tentative" if alpha >= 0.667 else "not reliable"

@@ -1,0 +1,1 @@
+"""How many tasks and samples a study needs."""

@@ -1,0 +1,202 @@
+"""What a study needs: so many tasks and samples for a difference, what is in reach, what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from calipers.reports.document import Blank, Block, Column, Document, Items, Name, Row, Sentence, Table, Title
+from calipers.reports.figures import counted, figure, percent
+from calipers.reports.json import encoded
+from calipers.reports.untrusted_text import clean
+
+SCHEMA = "calipers.plan/1"
+RANGE = "95 % range"
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """So many tasks with so many samples each, in both runs."""
+
+    tasks: int
+    samples: int
+    rollouts: int  # of both runs together
+    price: float | None  # of both runs together; None where no price is known
+    smallest: float | None  # the smallest difference that it shows with the power asked for
+    power: float | None  # to show the difference asked for
+    clusters: int | None = None  # that the tasks come in; None where every task is for itself
+    smallest_range: tuple[float, float | None] | None = None  # 95 %, by the pilot; None above: more than rewards differ
+    tasks_range: tuple[int, int | None] | None = None  # that the difference asked for may need; None above: no end
+    cannot_tell: bool | None = None  # whether that range is too wide to plan by
+
+
+@dataclass(frozen=True, slots=True)
+class Variance:
+    """What the difference of one task varies by; per task and run ``between`` and ``within``, where known."""
+
+    difference: float  # of the true means, over tasks: what no sample removes
+    first: float  # of one sample, in each run
+    second: float
+    divided: bool  # False: without repeats all of it stands under difference
+    between: float | None = None
+    within: float | None = None
+    correlation: float | None = None  # of the true task means of both runs
+    difference_range: tuple[float, float] | None = None  # 95 %, by the pilot
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """How the pilot's tasks come in clusters; every design has clusters of the same size, only more or fewer."""
+
+    key: str
+    count: int  # in the pilot
+    tasks_per_cluster: float  # the mean
+    design_effect: float | None  # on the variance of the mean, against tasks on their own
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """How many tasks and samples a comparison takes, which difference it shows, at what price."""
+
+    source: str  # where the variances come from, in words
+    metric: str
+    detect: float | None
+    power: float
+    alpha: float
+    paired: bool
+    variance: Variance
+    have: Design | None  # the tasks and samples there are
+    endless: float | None  # the smallest difference on those tasks with samples without end
+    samples_needed: int | None  # per task, to show the difference asked for on those tasks; None: none are enough
+    designs: Sequence[Design]  # that show the difference asked for, by samples per task
+    samples_worth: int | None  # more samples per task are wasted; None: every sample counts in full
+    budget: float | None
+    best: Design | None  # for the budget, with as many tasks as it asks for, at most those of --tasks
+    best_here: Design | None  # for the budget, with the tasks there are; None where that is no other question
+    price_per_sample: float | None
+    price_per_task: float
+    advice: Sequence[str]
+    notes: Sequence[str] = ()
+    clusters: Clusters | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document, ready for strict JSON."""
+        from calipers import __version__
+
+        return {"schema": SCHEMA, "calipers": __version__, **asdict(self)}
+
+    def to_json(self) -> str:
+        """The document as indented JSON with a final newline."""
+        return encoded(self.to_dict())
+
+
+def document(study: Study) -> Document:
+    """A study for people: what is known, the designs in tables, and what to do."""
+    return Document(partial(_blocks, study), study.to_dict, escaped="")
+
+
+def _blocks(study: Study) -> Iterator[Block]:
+    yield Title("", markdown=("Plan for ", Name(study.metric)))
+    yield Sentence(clean(f"{study.metric}: {study.source}", 400), markdown=Name(study.source, 400))
+    yield Items([Sentence(fact) for fact in _facts(study)])
+    for title, heads, rows in _tables(study):
+        yield Blank()
+        yield Sentence(title)
+        yield Table([Column(head, "right") for head in heads], [Row(row) for row in rows])
+    yield Blank()
+    yield Items([Sentence(advice) for advice in study.advice])
+
+
+def _facts(study: Study) -> Iterator[str]:
+    held = study.variance
+    known = f" ({_range(held.difference_range)} by this pilot, 95 %)" if held.difference_range else ""
+    if held.divided:
+        within = held.first if held.first == held.second else (held.first + held.second) / 2
+        yield (
+            f"variance of a task's difference: {figure(held.difference)} between tasks{known}, "
+            f"{figure(within)} of one sample in each run"
+        )
+    else:
+        unknown = "not divided: what samples add to it is not known"
+        yield f"variance of a task's difference: {figure(held.difference)}{known}, {unknown}"
+    if study.clusters is not None:
+        yield _clustered(study.clusters)
+    kind = "paired: both runs on the same tasks" if study.paired else "unpaired: other tasks in each run"
+    yield f"{kind}; two-sided at {percent(study.alpha)}, power {percent(study.power)}"
+
+
+def _clustered(held: Clusters) -> str:
+    said = f"in clusters by {clean(held.key, 80)}, of about {held.tasks_per_cluster:.3g} tasks each"
+    if held.design_effect is None:
+        return said
+    return f"{said}: the variance is {held.design_effect:.3g} times that of tasks on their own (design effect)"
+
+
+def _tables(study: Study) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    priced = study.price_per_sample is not None
+    cost = ["price"] if priced else []
+    within = ["clusters"] if study.clusters is not None else []
+    if study.have is not None:
+        have = study.have
+        reach = [f"{RANGE} of it"] if have.smallest_range else []
+        heads = ["tasks", *within, "samples", "rollouts", *cost, "smallest difference", *reach, *(_asked(study))]
+        row = [*_counts(have), *_price(have, priced), figure(have.smallest)]
+        row += [
+            *([_range(have.smallest_range)] if have.smallest_range else []),
+            *([_power(have)] if study.detect else []),
+        ]
+        yield "what there is:", heads, [row]
+    if study.designs:
+        ranged = any(one.tasks_range for one in study.designs)
+        heads = ["samples", "tasks", *within, "rollouts", *cost, *([f"tasks, {RANGE}"] if ranged else [])]
+        rows = []
+        for one in study.designs:
+            *tasks, samples, rollouts = _counts(one)
+            rows.append([samples, *tasks, rollouts, *_price(one, priced), *([_tasks_range(one)] if ranged else [])])
+        sized = ", in clusters of the same size" if study.clusters is not None else ""
+        yield f"to show a difference of {figure(study.detect)}{sized}:", heads, rows
+    if study.best is not None:
+        best = study.best
+        heads = ["tasks", *within, "samples", "rollouts", *cost, "smallest difference", *(_asked(study))]
+        rows = [
+            [*_counts(one), *_price(one, priced), figure(one.smallest), *([_power(one)] if study.detect else [])]
+            for one in dict.fromkeys(filter(None, (best, study.best_here)))
+        ]
+        yield f"the best for a budget of {figure(study.budget)}:", heads, rows
+
+
+def _tasks_range(one: Design) -> str:
+    if one.tasks_range is None:
+        return "–"
+    low, high = one.tasks_range
+    said = f"from {low:,} to {f'{high:,}' if high is not None else 'no end'}"
+    return f"this pilot cannot tell: {said} tasks" if one.cannot_tell else said
+
+
+def _range(ends: tuple[float, float | None]) -> str:
+    low, high = ends
+    return f"{figure(low)} to {figure(high) if high is not None else 'more than rewards differ'}"
+
+
+def _asked(study: Study) -> list[str]:
+    return [f"power to show {figure(study.detect)}"] if study.detect else []
+
+
+def _counts(one: Design) -> list[str]:
+    counts = (one.tasks, one.clusters, one.samples, one.rollouts)
+    return [f"{count:,}" for count in counts if count is not None]
+
+
+def _price(one: Design, priced: bool) -> list[str]:
+    return [figure(one.price)] if priced else []
+
+
+def _power(one: Design) -> str:
+    return "–" if one.power is None else f"{100 * one.power:.0f} %"
+
+
+def tasks_and_samples(tasks: int, samples: int) -> str:
+    """``40 tasks with 8 samples each``."""
+    return f"{counted(tasks, 'task')} with {counted(samples, 'sample')} each"

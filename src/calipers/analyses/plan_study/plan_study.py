@@ -1,0 +1,337 @@
+"""A study before it is run: tasks, samples and price for a difference, and what is in reach of what there is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from calipers.analyses.plan_study.document import Clusters, Design, Study, Variance, tasks_and_samples
+from calipers.analyses.plan_study.pilot import Known
+from calipers.errors import InputError
+from calipers.reports.figures import counted, figure, percent
+from calipers.stats.power import (
+    APART,
+    MOST_TASKS,
+    best_split,
+    power_of,
+    samples_at_price,
+    samples_worth,
+    smallest_difference,
+    tasks_needed,
+)
+
+SAMPLES = (1, 2, 4, 8, 16)  # per task, of which designs are shown
+MOST_SAMPLES = 1 << 20
+FAR = 10  # ends of a range of tasks that differ by more than this factor tell nothing
+IF_SO = "if the variance between tasks is as estimated, "
+GAIN = 0.05  # of the smallest difference: what more samples must bring at least, to be worth a word
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a study is to answer."""
+
+    metric: str = "mean_reward"
+    detect: float | None = None
+    power: float = 0.8
+    alpha: float = 0.05
+    paired: bool = True
+    tasks: int | None = None  # that there are
+    samples: int | None = None
+    price_per_sample: float | None = None
+    price_per_task: float = 0.0
+    budget: float | None = None
+
+
+def study(known: Known, asked: Asked) -> Study:
+    """Plan a comparison of two runs by the default test of `compare`."""
+    return _Study(known, asked).answer()
+
+
+class _Study:
+    """One study, while it is worked out."""
+
+    def __init__(self, known: Known, asked: Asked) -> None:
+        self._known, self._asked = known, asked
+        self._pair = known.pair
+        self._clusters = APART if known.clustered is None else known.clustered.clusters
+        self._units = "tasks" if known.clustered is None else "clusters"
+        self._confidence = 1 - asked.alpha
+        self._price = asked.price_per_sample if asked.price_per_sample is not None else known.cost
+        if self._pair.of(1) == 0:
+            raise InputError(f"{known.source}: nothing varies, so nothing can be planned; expected rewards that differ")
+        if asked.detect is not None and known.width is not None and asked.detect > known.width:
+            wrong = f"is {asked.detect:g}, and rewards of this range differ by {known.width:g} at most"
+            raise InputError.at("--detect", wrong, "expected a difference such as 0.03")
+        if not (asked.detect or asked.budget or asked.tasks or known.tasks):
+            raise InputError("nothing is asked; expected --detect, --tasks or --budget")
+        if asked.budget is not None and self._price is None:
+            raise InputError.at("--budget", "nobody knows what a sample costs", "expected --price-per-sample too")
+        if asked.tasks is not None and self._clusters.count(asked.tasks) < 2:
+            wrong = f"is {asked.tasks:,}, less than two clusters of {self._clusters.size:.3g} tasks"
+            raise InputError.at("--tasks", wrong, f"expected {self._clusters.tasks(2):,} or more")
+        self._tasks = asked.tasks or known.tasks
+        self._samples = asked.samples or known.samples or 1
+        if not self._pair.divided and asked.samples not in (None, known.samples):
+            wrong = "what samples do is not known, as no task has two"
+            raise InputError.at("--samples", wrong, "expected a pilot with repeats, or both variances")
+
+    def answer(self) -> Study:
+        """Everything that can be said."""
+        known, asked, pair = self._known, self._asked, self._pair
+        have = None if self._tasks is None else self._design(self._tasks, self._samples)
+        designs = [*self._designs()] if asked.detect is not None else []
+        endless = needed = None
+        if self._tasks is not None and pair.divided:
+            endless = self._smallest(self._tasks, math.inf)
+            needed = self._samples_needed(self._tasks)
+        best = self._best(asked.tasks)
+        here = self._best(self._tasks) if self._tasks and not asked.tasks else None
+        worth = samples_worth(pair) if pair.divided else None
+        parts = known.parts
+        return Study(
+            source=known.source,
+            metric=asked.metric,
+            detect=asked.detect,
+            power=asked.power,
+            alpha=asked.alpha,
+            paired=asked.paired,
+            variance=Variance(
+                pair.tasks,
+                pair.first,
+                pair.second,
+                pair.divided,
+                parts.tasks if parts else None,
+                parts.sampling if parts else None,
+                known.correlation,
+                self._between(),
+            ),
+            have=have,
+            endless=endless,
+            samples_needed=needed,
+            designs=designs,
+            samples_worth=worth,
+            budget=asked.budget,
+            best=best,
+            best_here=here,
+            price_per_sample=self._price,
+            price_per_task=asked.price_per_task,
+            advice=[*_too_small(asked.detect, designs), *self._advice(have, endless, needed, worth, (best, here))],
+            notes=known.notes,
+            clusters=self._said_of_clusters(),
+        )
+
+    def _said_of_clusters(self) -> Clusters | None:
+        held = self._known.clustered
+        return None if held is None else Clusters(held.key, held.count, held.clusters.size, held.effect)
+
+    def _between(self) -> tuple[float, float] | None:
+        """What the pilot knows of the variance between tasks; without repeats, of all of the variance."""
+        ends = self._variances(math.inf if self._pair.divided else self._samples)
+        return None if ends is None else (max(ends[0], 0.0), ends[1])
+
+    def _variances(self, samples: float) -> tuple[float, float] | None:
+        """The interval of the variance of a task's difference with so many samples; it holds the estimate."""
+        if self._known.pilot is None:
+            return None
+        low, high = self._known.pilot.interval(samples)
+        value = self._pair.of(samples)
+        return min(low, value), max(high, value)
+
+    def _largest(self, tasks: int, samples: float, variance: float) -> float:
+        """The largest difference of a task, or cluster, to be expected: the default test makes allowance for it."""
+        known, units = self._known, self._clusters.units(tasks)
+        if known.whole and samples == 1 and units == tasks:
+            return known.width or 0.0
+        spread = math.sqrt(variance * units / tasks * 2 * math.log(max(units, 2)))
+        return spread if known.width is None else min(spread, known.width)
+
+    def _power(self, tasks: int, samples: float, difference: float) -> float:
+        variance = self._pair.of(samples)
+        largest = self._largest(tasks, samples, variance)
+        return power_of(variance, difference, tasks, self._confidence, largest=largest, clusters=self._clusters)
+
+    def _smallest(self, tasks: int, samples: float, variance: float | None = None) -> float | None:
+        """The smallest difference that so many show; None where it is larger than rewards can differ."""
+        variance = self._pair.of(samples) if variance is None else variance
+        largest, power = self._largest(tasks, samples, variance), self._asked.power
+        found = smallest_difference(variance, tasks, power, self._confidence, largest=largest, clusters=self._clusters)
+        width = self._known.width
+        return None if found is None or (width is not None and found > width) else found
+
+    def _design(self, tasks: int, samples: int) -> Design:
+        rollouts = 2 * tasks * samples
+        price = None if self._price is None else rollouts * self._price + tasks * self._asked.price_per_task
+        detect = self._asked.detect
+        power = None if detect is None else self._power(tasks, samples, detect)
+        clusters = None if self._known.clustered is None else self._clusters.count(tasks)
+        smallest = self._smallest(tasks, samples)
+        reach = self._smallest_range(tasks, samples)
+        return Design(tasks, samples, rollouts, price, smallest, power, clusters, reach)
+
+    def _smallest_range(self, tasks: int, samples: int) -> tuple[float, float | None] | None:
+        """What the smallest difference may be, by what the pilot knows of the variance."""
+        ends = self._variances(samples)
+        if ends is None:
+            return None
+        low, high = ends
+        least = self._smallest(tasks, samples, low) if low > 0 else 0.0
+        return None if least is None else (least, self._smallest(tasks, samples, high))
+
+    def _tasks_range(self, samples: int, difference: float, needed: int) -> tuple[int, int | None] | None:
+        """The tasks that the difference may need, by what the pilot knows of the variance."""
+        ends = self._variances(samples)
+        if ends is None:
+            return None
+        low, high = (self._needed(samples, difference, max(end, 0.0)) for end in ends)
+        return min(low or needed, needed), None if high is None else max(high, needed)
+
+    def _designs(self) -> Iterator[Design]:
+        """The fewest tasks for each number of samples."""
+        detect, worth = self._asked.detect, samples_worth(self._pair)
+        several = {*SAMPLES, self._samples, *([worth] if worth and worth <= 64 else [])}
+        for samples in sorted(several) if self._pair.divided else [self._samples]:
+            tasks = self._needed(samples, detect or 0.0)
+            if tasks is not None:
+                reach = self._tasks_range(samples, detect or 0.0, tasks)
+                yield replace(self._design(tasks, samples), tasks_range=reach, cannot_tell=self._untold(samples, reach))
+
+    def _untold(self, samples: int, reach: tuple[int, int | None] | None) -> bool | None:
+        """Whether the pilot cannot tell: its range begins at no variance at all, or is too wide to plan by."""
+        ends = self._variances(samples)
+        if reach is None or ends is None:
+            return None
+        low, high = reach
+        return ends[0] <= 0 or high is None or high > FAR * low
+
+    def _needed(self, samples: int, difference: float, variance: float | None = None) -> int | None:
+        """The fewest tasks; what the largest difference is depends on them, a little."""
+        variance = self._pair.of(samples) if variance is None else variance
+        tasks: int | None = 100
+        for _ in range(4):
+            largest, before = self._largest(tasks or 100, samples, variance), tasks
+            tasks = self._fewest(variance, difference, largest)
+            if tasks is None or tasks == before:
+                break
+        return tasks
+
+    def _fewest(self, variance: float, difference: float, largest: float = 0.0) -> int | None:
+        power, clusters = self._asked.power, self._clusters
+        return tasks_needed(variance, difference, power, self._confidence, largest=largest, clusters=clusters)
+
+    def _samples_needed(self, tasks: int) -> int | None:
+        """The fewest samples per task that show the difference on these tasks; None where none do."""
+        detect, power = self._asked.detect, self._asked.power
+        if detect is None or self._power(tasks, math.inf, detect) < power:
+            return None
+        high = 1
+        while self._power(tasks, high, detect) < power:
+            if high >= MOST_SAMPLES:
+                return None
+            high *= 2
+        low = high // 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._power(tasks, middle, detect) >= power else (middle, high)
+        return high
+
+    def _best(self, most_tasks: int | None) -> Design | None:
+        """What the budget is best spent on, with as many tasks as there are, or as one could make."""
+        asked = self._asked
+        if asked.budget is None or self._price is None:
+            return None
+        found = best_split(
+            self._pair,
+            asked.budget,
+            per_sample=self._price,
+            per_task=asked.price_per_task,
+            most_tasks=most_tasks,
+            power=asked.power,
+            confidence=self._confidence,
+            clusters=self._clusters,
+        )
+        if found is None:
+            two = self._clusters.tasks(2) * (asked.price_per_task + 2 * self._price)
+            wrong = f"{asked.budget:g} buys no two {self._units} in both runs"
+            raise InputError.at("--budget", wrong, f"expected at least {two:g}")
+        return self._design(found.tasks, found.samples)
+
+    def _advice(
+        self,
+        have: Design | None,
+        endless: float | None,
+        needed: int | None,
+        worth: int | None,
+        spent: tuple[Design | None, Design | None],
+    ) -> Iterator[str]:
+        asked, (best, here) = self._asked, spent
+        between = self._between()
+        so = IF_SO if between is not None and between[0] <= 0 and self._pair.divided else ""
+        if have is not None:
+            smallest = "no difference that rewards can have"
+            if have.smallest is not None:
+                smallest = f"a difference of {figure(have.smallest)} or more"
+            those = tasks_and_samples(have.tasks, have.samples)
+            yield f"{those} show {smallest} with a power of {percent(asked.power)}"
+        if have is not None and asked.detect is not None and endless is not None:
+            if needed is None:
+                yield (
+                    f"{so}no number of samples shows {figure(asked.detect)} on {counted(have.tasks, 'task')}: without "
+                    f"end they show {figure(endless)}; only more {self._units} help"
+                )
+            elif needed > have.samples:
+                yield f"{so}on {counted(have.tasks, 'task')}, {needed:,} samples per task show {figure(asked.detect)}"
+            else:
+                yield f"that is enough to show {figure(asked.detect)}"
+        if self._pair.divided:
+            said = self._dear_tasks(worth) or _wasted(worth, have, endless, self._units)
+            yield said if worth is None else so + said
+        if best is not None and asked.budget is not None:
+            yield f"a budget of {figure(asked.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
+            if here is not None and here.tasks < best.tasks:
+                yield f"on the tasks there are it buys {tasks_and_samples(here.tasks, here.samples)}"
+        if asked.paired and asked.detect is not None and self._known.parts and self._known.correlation:
+            yield from self._unpaired(asked.detect)
+
+    def _dear_tasks(self, worth: int | None) -> str | None:
+        """What is said of samples where making a task costs so much that more of them are worth it."""
+        per_task = self._asked.price_per_task
+        if not (per_task and self._price):
+            return None
+        best = samples_at_price(self._pair, self._price, per_task)
+        if best is None or worth is None or best <= worth:
+            return None
+        return f"at these prices about {counted(best, 'sample')} per task are best: making a task has its price, too"
+
+    def _unpaired(self, detect: float) -> Iterator[str]:
+        """What pairing saves, where it saves something."""
+        parts = self._known.parts
+        if parts is None:
+            return
+        alone = self._fewest(2 * parts.variance(self._samples), detect)
+        paired = self._needed(self._samples, detect)
+        if alone and paired and alone > paired:
+            yield f"other tasks in each run would take {alone:,} tasks instead of {paired:,}"
+
+
+def _too_small(detect: float | None, designs: Sequence[Design]) -> list[str]:
+    """What is said of a difference that nobody can show."""
+    if detect is None or designs:
+        return []
+    return [f"a difference of {figure(detect)} is not shown by {MOST_TASKS:,} tasks"]
+
+
+def _wasted(worth: int | None, have: Design | None, endless: float | None, units: str) -> str:
+    """Whether more samples are worth their price."""
+    if worth is None:
+        return "no variance between tasks is seen: if there is none, a sample more is worth as much as a task more"
+    said = f"more than {counted(worth, 'sample')} per task are wasted: {units} narrow the interval faster"
+    if worth == 1:
+        said = "more than one sample per task is wasted: sampling adds nothing to the variance"
+    if have is None or endless is None or not have.smallest:
+        return said
+    gain = 1 - endless / have.smallest
+    if have.samples >= worth or gain < GAIN:
+        return f"{said}; here samples without end would shrink the smallest difference by {percent(round(gain, 3))}"
+    return said

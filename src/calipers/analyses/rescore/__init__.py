@@ -1,0 +1,1 @@
+"""Recorded answers before other verifiers."""

@@ -1,0 +1,125 @@
+"""What another judge changed: which rollouts flipped, and how far each number moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from calipers.reports.document import Blank, Block, Column, Document, Name, Row, Sentence, Table, Text, Title
+from calipers.reports.figures import counted, decimals, ends, figure
+from calipers.reports.result import Result, Slice, named, title
+from calipers.reports.untrusted_text import clean
+from calipers.stats.estimate import Estimate
+
+SHOWN = 8  # rollouts of a kind that are named in a table
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """The rollouts that went one way; ``which`` names the first of them as (task, sample)."""
+
+    what: str  # "pass to fail", ...
+    count: int
+    which: Sequence[tuple[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rescored:
+    """The same rollouts by two judges."""
+
+    path: str  # the file with both rewards
+    old: str | None  # the reward that was there; None when there was none
+    new: str  # the reward beside it
+    rollouts: int
+    judged: int  # of them, by the new judge
+    flips: Sequence[Flip]
+    outcomes: Mapping[str, tuple[int, int]]  # ledger's word -> rollouts before, after
+    before: Result | None
+    after: Result
+    notes: Sequence[str] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison, ready for strict JSON."""
+        return {
+            "schema": "calipers.rescored/1",
+            "path": self.path,
+            "old": self.old,
+            "new": self.new,
+            "rollouts": self.rollouts,
+            "judged": self.judged,
+            "flips": [asdict(flip) for flip in self.flips],
+            "outcomes": {word: {"before": one, "after": two} for word, (one, two) in self.outcomes.items()},
+            "before": None if self.before is None else self.before.to_dict(),
+            "after": self.after.to_dict(),
+        }
+
+
+def document(found: Rescored) -> Document:
+    """A rescoring for people: which rollouts flipped, then each number by both rewards."""
+    return Document(partial(_blocks, found), found.to_dict)
+
+
+def _blocks(found: Rescored) -> Iterator[Block]:
+    beside = f" beside reward {clean(found.old)!r}" if found.old else ""
+    judged = f"{counted(found.rollouts, 'rollout')}, {found.judged:,} judged"
+    yield Sentence(f"{judged}: reward {clean(found.new)!r}{beside}", whole=True)
+    yield Sentence(Name(found.path, None), whole=True)
+    yield Blank()
+    rows = []
+    for flip in found.flips:
+        names = [f"{clean(task)}/{sample}" for task, sample in flip.which[:SHOWN]]
+        more = ["…"] if names and flip.count > len(names) else []
+        rows.append(Row([flip.what, f"{flip.count:,}", ", ".join([*names, *more])]))
+    yield Table([Column(), Column(align="right"), Column()], rows, ruled=False, fits=True)
+    changed = [f"{word} {one:,} to {two:,}" for word, (one, two) in found.outcomes.items() if one != two]
+    if changed:
+        yield Sentence(f"outcomes: {', '.join(changed)}", whole=True)
+    for number, group in enumerate(found.after.groups):
+        yield Blank()
+        if name := title(group, found.after):
+            yield Title(Name(name, None))
+        yield from _moved(found, number)
+
+
+def _moved(found: Rescored, number: int) -> Iterator[Block]:
+    """A table of a group's metrics, by the old reward and by the new, and of its slices."""
+    after = found.after.groups[number]
+    before = found.before.groups[number] if found.before else None
+    pairs: list[tuple[Text, Estimate | None, Estimate]] = []
+    pairs += [(named(name, e), _of(before, name), e) for name, e in after.metrics.items()]
+    for key, cut in after.breakdowns.items():
+        for value, part in cut.items():
+            beside = before.breakdowns[key].get(value) if before else None
+            slice_of = f"{clean(key)}={clean(value)} "
+            pairs += [((slice_of, *named(name, e)), _of(beside, name), e) for name, e in part.metrics.items()]
+    rewards = [clean(found.old or "", 24)] if any(old for _, old, _ in pairs) else []
+    columns = [Column("metric")]
+    for reward in [*rewards, clean(found.new, 24)] if pairs else []:
+        columns += [Column(reward, "point"), Column("interval")]
+    columns += [Column("difference", "point")] if before else []
+    rows = []
+    for name, old, new in pairs:
+        places = max(decimals(estimate) for estimate in (old, new) if estimate)
+        cells = [name, *(_cells(old, places) if rewards else []), *_cells(new, places)]
+        rows.append(Row([*cells, _difference(old, new, places)] if before else cells))
+    yield Table(columns, rows, ruled=False)
+    if any(old and old.samples != new.samples for _, old, new in pairs):
+        apart = "not every rollout has both rewards, so that a difference is in part one between rollouts"
+        yield Sentence(apart, whole=True)
+
+
+def _of(part: Slice | None, name: str) -> Estimate | None:
+    return None if part is None else part.metrics.get(name)
+
+
+def _cells(estimate: Estimate | None, places: int) -> tuple[str, str]:
+    return (figure(estimate.value, places), ends(estimate.interval, places)) if estimate else ("", "")
+
+
+def _difference(old: Estimate | None, new: Estimate, places: int) -> str:
+    if old is None or old.value is None or new.value is None:
+        return "–"
+    moved = new.value - old.value
+    return f"{'+' if moved > 0 else ''}{figure(moved, places)}"

@@ -1,0 +1,1 @@
+"""Do a benchmark's verifiers work: right answers pass, wrong ones fail."""

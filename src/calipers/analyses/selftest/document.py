@@ -1,0 +1,87 @@
+"""What a benchmark's verifiers make of answers whose worth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Literal
+
+from calipers.reports.document import Blank, Block, Column, Document, Name, Row, Sentence, Table
+from calipers.reports.figures import counted, ends, figure, percent
+from calipers.reports.untrusted_text import clean
+
+SHOWN = 5  # ids of a kind that are named in a table
+
+Rate = Literal["false negatives", "false positives"]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One kind of answer, given to every task of one verifier."""
+
+    verifier: str
+    what: str  # gold, empty, echo, random, another's
+    rate: Rate  # what a wrong verdict on it is
+    asked: int  # tasks
+    wrong: Sequence[str]  # ids of the tasks where the verdict is wrong
+    failed: Sequence[tuple[str, str]]  # ids of the tasks where there was none, and why
+    share: float | None  # of the verdicts that are wrong; None without any verdict
+    interval: tuple[float, float] | None
+    why: str | None = None  # why there is no interval
+
+    @property
+    def clean(self) -> bool:
+        """Whether it says nothing against the verifier: a gold answer needs a verdict, any other must not pass."""
+        return not self.wrong and not (self.what == "gold" and self.failed)
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """All probes of a benchmark."""
+
+    confidence: float
+    probes: Sequence[Probe]
+    notes: Sequence[str] = ()
+
+    @property
+    def clean(self) -> bool:
+        """Whether every gold answer passed and nothing else did."""
+        return all(probe.clean for probe in self.probes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The test, ready for strict JSON."""
+        return {"clean": self.clean, "confidence": self.confidence, "probes": [asdict(one) for one in self.probes]}
+
+
+def document(test: SelfTest) -> Document:
+    """A test for people: a row for each probe, and then the tasks where a verdict is wrong."""
+    return Document(partial(_blocks, test), test.to_dict)
+
+
+def _blocks(test: SelfTest) -> Iterator[Block]:
+    columns = [Column("verifier"), Column("answer"), Column("tasks", "right"), Column("wrong", "right"), Column()]
+    rows = []
+    for probe in test.probes:
+        judged = f"{probe.asked - len(probe.failed):,}"
+        share = "–" if probe.share is None else f"{figure(probe.share)} {probe.rate}"
+        interval = ends(probe.interval, 4) or probe.why or ""
+        rows.append(Row([Name(probe.verifier), probe.what, judged, f"{len(probe.wrong):,}", share, interval]))
+    yield Table([*columns, Column(f"{percent(test.confidence)} interval")], rows, ruled=False)
+    yield Blank()
+    for probe in test.probes:
+        if probe.wrong:
+            verb = "does not pass" if probe.what == "gold" else "passes"
+            yield Sentence((Name(probe.verifier), f": {probe.what} {verb}: {_named(probe.wrong)}"), whole=True)
+        if probe.failed:
+            tasks, why = _named([task for task, _ in probe.failed]), clean(probe.failed[0][1], 200)
+            unjudged = f": {probe.what} cannot be judged: {tasks} ({why})"
+            yield Sentence((Name(probe.verifier), unjudged), whole=True)
+    wrong = sum(not probe.clean for probe in test.probes)
+    fault = f"{counted(wrong, 'probe')} of {len(test.probes)} found fault"
+    yield Sentence(fault if wrong else "clean", whole=True)
+
+
+def _named(tasks: Sequence[str]) -> str:
+    shown = ", ".join(map(clean, tasks[:SHOWN]))
+    return f"{shown} and {len(tasks) - SHOWN:,} more" if len(tasks) > SHOWN else shown

@@ -1,0 +1,1 @@
+"""Who answers: models behind servers, on this machine, or written down."""

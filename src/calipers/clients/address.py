@@ -1,0 +1,283 @@
+"""Where an OpenAI-compatible server is, the key it is shown, and the proxy on the way.
+
+Where a model's answers come from: the address of its server, or the content of what answers in this process.
+
+Two servers may serve two checkpoints under one name, and a file may change under one path: the endpoint is
+what tells them apart, in a run's identity and in every line of its log.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from calipers.clients.client import Connection
+from calipers.clients.secrets import Secrets
+from calipers.errors import InputError
+
+OFFICIAL = "https://api.openai.com/v1"
+KEY = "OPENAI_API_KEY"
+BASE_URL = "OPENAI_BASE_URL"
+ROUTES = {"chat": "/chat/completions", "completions": "/completions"}
+
+_RIGHT = "expected http(s)://HOST/PATH, such as http://localhost:8000/v1"
+_KEY_NAMES = re.compile(r"key|token|secret|sig", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """All that a call needs besides its body. What may hold a key is not shown."""
+
+    url: str = field(repr=False)
+    shown: str  # host and port
+    headers: Mapping[str, str] = field(repr=False)
+    proxy: str | None = field(repr=False)
+    exposed: bool  # a key goes over the network in plain text
+
+
+def find(connection: Connection) -> Address:
+    """The address of a connection: its base URL, else ``$OPENAI_BASE_URL``, else the official server.
+
+    Every key that will be sent is added to the connection's secrets.
+    """
+    place = "--base-url" if connection.base_url else f"${BASE_URL}"
+    base = connection.base_url or os.environ.get(BASE_URL) or OFFICIAL
+    parts = _split(base, place)
+    route = ROUTES[connection.api]
+    path = parts.path.rstrip("/").removesuffix(route)  # lm-eval's users give the whole route
+    headers = _headers(parts, connection.secrets)
+    _remember_query(parts, connection.secrets)
+    return Address(
+        parts._replace(path=path + route).geturl(),
+        parts.netloc,
+        headers,
+        _proxy(parts, connection.secrets),
+        "Authorization" in headers and parts.scheme == "http" and not is_loopback(parts.hostname or ""),
+    )
+
+
+def called(base_url: str | None) -> str:
+    """The base URL that a connection calls, as a run's records have it: resolved, in one spelling, without keys."""
+    place = "--base-url" if base_url else f"${BASE_URL}"
+    base = base_url or os.environ.get(BASE_URL) or OFFICIAL
+    _split(base, place)
+    return without_keys(base)
+
+
+def without_keys(url: str) -> str:
+    """A base URL in one spelling: no user, password or key in it, no route, no port that goes without saying.
+
+    >>> without_keys("HTTP://me:secret@Host:80/v1/chat/completions?api-version=2&api-key=sk-1")
+    'http://host/v1?api-version=2'
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise InputError.at("--base-url", "host or port of the URL cannot be read", _RIGHT) from None
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+    if port not in (None, {"http": 80, "https": 443}.get(parts.scheme)):
+        host = f"{host}:{port}"
+    path = parts.path.rstrip("/")
+    for route in ROUTES.values():
+        path = path.removesuffix(route)
+    kept = [pair for pair in parse_qsl(parts.query, keep_blank_values=True) if not _KEY_NAMES.search(pair[0])]
+    return parts._replace(netloc=host, path=path.rstrip("/"), query=urlencode(kept), fragment="").geturl()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by its name alone."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _split(base: str, place: str) -> SplitResult:
+    """The parts of a base URL; InputError, which never shows a password, for one that cannot be used."""
+    if not base.isprintable() or " " in base:
+        raise InputError.at(place, "the URL holds spaces or control characters", _RIGHT)
+    try:
+        parts = urlsplit(base)
+        has_port = parts.port != 0
+        (parts.hostname or "").encode("idna")
+    except ValueError:  # of which UnicodeError is one
+        raise InputError.at(place, "host or port of the URL cannot be read", _RIGHT) from None
+    if parts.username is not None or parts.password is not None:
+        raise InputError.at(place, "the URL holds a user name or a password", f"put the key into ${KEY} instead")
+    if parts.scheme not in ("http", "https") or not parts.hostname or not has_port or parts.fragment:
+        raise InputError.at(place, f"{base!r} is no address of a server", _RIGHT)
+    return parts
+
+
+def _headers(parts: SplitResult, secrets: Secrets) -> dict[str, str]:
+    key = os.environ.get(KEY, "").strip()
+    if not key and parts.hostname == urlsplit(OFFICIAL).hostname:
+        raise InputError(f"${KEY} is not set; set it, or name another server with --base-url")
+    secrets.add(key)
+    if not (key.isascii() and key.isprintable()):
+        raise InputError(f"${KEY} holds characters that cannot be sent; expected printable ASCII")
+    headers = {"Content-Type": "application/json", "Accept": "application/json"}
+    return {**headers, "Authorization": f"Bearer {key}"} if key else headers
+
+
+def _remember_query(parts: SplitResult, secrets: Secrets) -> None:
+    """Gateways that want their key in the query: it is a secret like any other."""
+    for name, value in parse_qsl(parts.query):
+        if _KEY_NAMES.search(name):
+            secrets.add(value)
+            secrets.add(quote(value, safe=""))
+
+
+def _proxy(parts: SplitResult, secrets: Secrets) -> str | None:
+    """The proxy that the environment names for this server; never one for this machine itself.
+
+    aiohttp could ask the environment itself, but then does so in a thread for every call, and adds
+    what ``~/.netrc`` holds for the host.
+    """
+    host = parts.hostname or ""
+    if is_loopback(host) or proxy_bypass(parts.netloc):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy:
+        return None
+    try:
+        found = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        (found.hostname or "").encode("idna")
+        usable = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        wrong = "the proxy in the environment cannot be used"
+        raise InputError.at(f"${parts.scheme}_proxy", wrong, "expected http://HOST:PORT")
+    secrets.add(found.password)
+    secrets.add(unquote(found.password or ""))
+    return found.geturl()
+
+
+_AT_ONCE = 4  # files of a checkpoint that are hashed at once
+_BLOB: Final = re.compile(r"[0-9a-f]{64}")  # the hub's cache names large files by their SHA-256
+_UNREAD: Final = re.compile(
+    r"\..*|.*\.(md|msgpack|h5|onnx|gguf|py)|(optimizer|scheduler|scaler|rng_state|trainer_state|training_args).*",
+    re.IGNORECASE,
+)
+"""Files beside a checkpoint from which no answer is made: what training goes on with, and what other programs load."""
+
+
+def endpoint(model: str, base_url: str | None) -> str | None:
+    """The base URL of a served model, without keys; ``sha256:...`` of a file, a module or a checkpoint.
+
+    None where nobody knows: a model of a plugin that was given no URL. What is named by ``base_url`` or by the
+    environment is resolved first, so that the same server has one endpoint however it was named.
+    """
+    kind, _, name = model.strip().partition("/")
+    if kind == "openai":
+        return called(base_url)
+    if kind == "litellm":
+        return _by_litellm(name, base_url)
+    if kind == "replay":
+        return f"sha256:{file_sha256(Path(name))}"
+    if kind == "python":
+        source = source_file(name)
+        return None if source is None else f"sha256:{file_sha256(source)}"
+    if kind == "hf":
+        return f"sha256:{checkpoint_sha256(_checkpoint(name))}"
+    return without_keys(base_url) if base_url else None
+
+
+def is_moved(model: str) -> bool:
+    """Whether the environment says where a model is served, rather than its kind."""
+    kind, _, name = model.strip().partition("/")
+    if kind == "openai":
+        return bool(os.environ.get(BASE_URL))
+    return kind == "litellm" and "://" in _by_litellm(name, None)
+
+
+def source_file(name: str) -> Path | None:
+    """The file of ``FILE.py:OBJECT`` or ``MODULE:OBJECT``; None for a module that has none, as one built in."""
+    module = name.rpartition(":")[0]
+    if module.endswith(".py"):
+        return Path(module)
+    file = getattr(sys.modules.get(module), "__file__", None)  # its client has imported it
+    return Path(file) if file and Path(file).is_file() else None
+
+
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file, read once as long as it does not change; InputError when it cannot be read."""
+    try:
+        state = path.stat()
+        return _sha256(str(path.absolute()), state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    except OSError as error:
+        raise InputError.at(str(path), f"cannot be read ({error.strerror})") from None
+
+
+def checkpoint_sha256(folder: Path) -> str:
+    """The SHA-256 of a checkpoint: names, sizes and SHA-256 of the files that a model is loaded from.
+
+    The weights are read whole. Their index would be faster, but it is the same for every checkpoint of a training.
+    """
+    files = sorted(_read_by_loading(folder))
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        digests = list(threads.map(_blob_sha256, files))
+    whole = sha256()
+    for file, digest in zip(files, digests, strict=True):
+        whole.update(f"{file.relative_to(folder)}\0{file.stat().st_size}\0{digest}\n".encode())
+    return whole.hexdigest()
+
+
+@cache
+def _sha256(path: str, *_: int) -> str:
+    with open(path, "rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def _blob_sha256(file: Path) -> str:
+    """The SHA-256 of a file; one in the hub's cache is called by it."""
+    blob = file.resolve()
+    return (
+        blob.name
+        if file.is_symlink() and blob.parent.name == "blobs" and _BLOB.fullmatch(blob.name)
+        else file_sha256(blob)
+    )
+
+
+def _read_by_loading(folder: Path) -> Iterable[Path]:
+    for place in (folder, folder / "additional_chat_templates"):
+        if place.is_dir():
+            yield from (file for file in place.iterdir() if file.is_file() and not _UNREAD.fullmatch(file.name))
+
+
+def _checkpoint(name: str) -> Path:
+    """The directory of a checkpoint: as it is named, or in the hub's local cache."""
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    from huggingface_hub import try_to_load_from_cache
+
+    return Path(str(try_to_load_from_cache(name, "config.json"))).parent
+
+
+def _by_litellm(name: str, base_url: str | None) -> str:
+    """The address that litellm calls, as far as it says; else the name of the provider, at its own address."""
+    if base_url:
+        return without_keys(base_url)
+    package: Any = importlib.import_module("litellm")  # loaded by its client
+    _, provider, _, base = package.get_llm_provider(model=name)
+    named = (f"{str(provider).upper()}_{end}" for end in ("API_BASE", "BASE_URL"))
+    base = base or next((os.environ[variable] for variable in named if os.environ.get(variable)), None)
+    return without_keys(str(base)) if base else str(provider)

@@ -1,0 +1,98 @@
+"""The seam to a model: a request in, a completion out, or one `ClientError`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from calipers.clients.secrets import Secrets
+from calipers.errors import ClientError
+from calipers.tasks.task import Message, Prompt
+
+Ending = Literal["", "refused", "truncated"]
+"""How a completion ended early by the model's own doing, as an outcome of the ledger; "" for a whole one."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One call to a model. ``task`` and ``sample`` say whose it is; only `replay/` looks at them.
+
+    A struct and no dataclass, as one is made for every call: a frozen dataclass takes ten times as long.
+    """
+
+    task: str
+    sample: int
+    prompt: Prompt
+    system: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    stop: Sequence[str] = ()
+    seed: int | None = None
+    extra: Mapping[str, Any] = msgspec.field(default_factory=dict)  # what --gen-kwargs adds, sent as it is
+
+    @property
+    def messages(self) -> list[Message]:
+        """The prompt as the turns of a chat, the system's before them."""
+        turns: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
+        return [*turns, *([{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else self.prompt)]
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """What came back. ``usage`` holds the names of `record.USAGE` that are known, never a guess."""
+
+    text: str
+    finish_reason: str | None = None  # in the server's own word
+    ending: Ending = ""
+    usage: Mapping[str, float] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a million tokens cost, in dollars."""
+
+    input: float
+    output: float
+
+    def of(self, usage: Mapping[str, float]) -> float | None:
+        """The cost of one call; None unless both counts are known."""
+        if "input_tokens" not in usage or "output_tokens" not in usage:
+            return None
+        return (usage["input_tokens"] * self.input + usage["output_tokens"] * self.output) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How a model is reached: what every ``connect(name, connection) -> Client`` is handed."""
+
+    base_url: str | None = None  # None: the kind's own default
+    api: Literal["chat", "completions"] = "chat"
+    timeout: float = 600.0  # seconds for one call, from the first byte sent to the last received
+    most: int = 64  # calls in flight at once
+    price: Price | None = None
+    secrets: Secrets = field(default_factory=Secrets)  # a client adds the keys it uses
+    template: str | None = None  # of a local model, for chats as lm-evaluation-harness writes them; "": its own
+
+
+class Client(Protocol):
+    """A model. ``complete`` is called by many workers of one event loop at once."""
+
+    async def complete(self, request: Request) -> Completion:
+        """The model's answer; `ClientError` for every other end of a call."""
+        ...
+
+    async def close(self) -> None:
+        """Give back connections; called once, after the last call."""
+        ...
+
+
+def as_text(request: Request, instead: str) -> str:
+    """The prompt, the system's words before it and a blank line between; ClientError for a chat.
+
+    ``instead`` says what would take a chat. Turns are not joined: which words tell them apart is
+    the model's own affair, and a guess would change what is measured.
+    """
+    if not isinstance(request.prompt, str):
+        raise ClientError(f"the prompt is a chat and only text can be sent; {instead}", kind="prompt")
+    return f"{request.system}\n\n{request.prompt}" if request.system else request.prompt

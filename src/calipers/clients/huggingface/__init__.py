@@ -1,0 +1,1 @@
+"""A checkpoint of Hugging Face's transformers, on this machine."""

@@ -1,0 +1,159 @@
+"""A checkpoint in memory: a transformers causal model, its tokenizer, and what is to be known of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+from calipers.clients.client import Request, as_text
+from calipers.clients.huggingface.template import Template
+from calipers.errors import ClientError
+from calipers.tasks.task import Message
+
+DEFAULT_LENGTH = 2048  # tokens of a model that does not say how many it reads; lm-eval's number
+ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}  # transformers' words for kinds of layers
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A loaded model and how to speak to it."""
+
+    model: Any
+    tokenizer: Any
+    longest: int  # tokens it reads at once, prompt and answer together
+    ends: frozenset[int]  # tokens that end an answer
+    prefix: int | None  # the token that stands for the beginning of a text; None when it has none
+    pads: int  # a token that fills rows up; nobody looks at it
+    takes: frozenset[str]  # what its forward pass can be told
+    shares: bool  # its memory of a text can be copied to several continuations, and filled up from the left
+    gaps: bool  # that memory may have gaps, which are passed over: every layer sees all of it, by given positions
+
+    @property
+    def chats(self) -> bool:
+        """Whether it comes with a template for chats."""
+        return bool(self.tokenizer.chat_template)
+
+    def encode(self, text: str, whole: bool = True) -> list[int]:
+        """The tokens of a text; a whole text begins with what the tokenizer puts first, but never twice."""
+        first = "" if self.prefix is None else self.tokenizer.decode([self.prefix])
+        special = whole and not (first and text.startswith(first))
+        try:
+            found: list[int] = self.tokenizer.encode(text, add_special_tokens=special)
+        except (TypeError, UnicodeError) as error:  # half a character
+            raise ClientError("the text cannot be encoded: it is not valid Unicode", kind="prompt") from error
+        return found
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens, without those that only steer."""
+        text: str = self.tokenizer.decode(list(tokens), skip_special_tokens=True)
+        return text
+
+    def prompt(self, request: Request, chat: bool, template: Template | None = None) -> list[int]:
+        """The tokens of a request: by the checkpoint's own template for a chat, else its plain text.
+
+        A ``template`` that is given is put around turns as lm-evaluation-harness does it.
+        """
+        if template is not None and not isinstance(request.prompt, str):
+            text = template.around(self.tokenizer, request.messages)
+        elif not chat:
+            text = as_text(request, "use the chat route")
+        elif self.chats:
+            return self.encode(self._templated(_plain(request.messages)), whole=False)
+        elif isinstance(request.prompt, str):
+            text = as_text(request, "")
+        else:
+            text = "\n\n".join(turn["content"] for turn in _plain(request.messages))
+        tokens = self.encode(text)
+        if tokens:
+            return tokens
+        if self.prefix is None:
+            raise ClientError("the prompt is empty, and the model has no token for a beginning", kind="prompt")
+        return [self.prefix]
+
+    def special(self, text: str) -> int | None:
+        """The one token that a text is, where it is a token that only steers, such as ``<|im_end|>``."""
+        added = self.tokenizer.added_tokens_decoder.items()
+        return next((token for token, kind in added if kind.special and kind.content == text), None)
+
+    def _templated(self, turns: list[Message]) -> str:
+        try:
+            text: str = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # a template is a program of the checkpoint's, and says no in its own way
+            raise ClientError(f"the model's chat template refuses the prompt: {error}", kind="prompt") from error
+        return text
+
+
+def load(path: str) -> Checkpoint:
+    """Load a checkpoint from a directory or the hub's local cache; nothing is downloaded, none of its code is run."""
+    import torch
+    import transformers
+
+    transformers.utils.logging.set_verbosity_error()  # it writes advice and progress where our own are shown
+    transformers.utils.logging.disable_progress_bar()
+    asked = {"local_files_only": True, "trust_remote_code": False}
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **asked)
+        model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype="auto", **asked)
+    except Exception as error:  # OSError, ValueError, KeyError, RuntimeError and those of three file formats
+        raise ClientError(f"it cannot be loaded: {error}", kind="model", hopeless=True) from error
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    model = model.to(accelerator or "cpu").eval()
+    ends = _ends(model, tokenizer)
+    pads = next((token for token in (tokenizer.pad_token_id, *sorted(ends)) if token is not None), 0)
+    # What is asked for is what is done: a checkpoint's own taste in sampling stays out of it.
+    model.generation_config = transformers.GenerationConfig(pad_token_id=pads)
+    takes = frozenset(signature(model.forward).parameters)
+    prefix = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    shares = _shares(model)
+    gaps = shares and "position_ids" in takes and _sees_all(model)
+    return Checkpoint(model, tokenizer, _longest(model, tokenizer), ends, prefix, pads, takes, shares, gaps)
+
+
+def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
+    found: set[int] = set()
+    for holder in (model.generation_config, model.config, tokenizer):
+        ids = getattr(holder, "eos_token_id", None)
+        found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
+    return frozenset(found)
+
+
+def _longest(model: Any, tokenizer: Any) -> int:
+    """The tokens a model reads at once, by its configuration, else its tokenizer, in lm-eval's order."""
+    config = getattr(model.config, "text_config", None) or model.config
+    for name in ("n_positions", "max_position_embeddings", "n_ctx"):
+        if (value := getattr(config, name, None)) is not None:
+            return int(value)
+    said = tokenizer.model_max_length
+    return int(said) if said and said < 1e9 else DEFAULT_LENGTH  # a tokenizer that knows no limit says 1e30
+
+
+def _shares(model: Any) -> bool:
+    """Whether every layer is attention: a recurrent one would take what fills a row up for text."""
+    config = getattr(model.config, "text_config", None) or model.config
+    layers = set(getattr(config, "layer_types", None) or ())
+    return not getattr(model, "_is_stateful", False) and layers <= ATTENTION
+
+
+def _sees_all(model: Any) -> bool:
+    """Whether no layer sees only the latest tokens, which are counted with the gaps between them."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    config = model.config.get_text_config()
+    limited = ("sliding_window", "attention_chunk_size", "num_kv_shared_layers")
+    kinds = {type(layer) for layer in DynamicCache(config=model.config).layers}
+    return kinds <= {DynamicLayer} and not any(getattr(config, name, None) for name in limited)
+
+
+def _plain(messages: Sequence[Message]) -> list[Message]:
+    """Turns whose content is text; ClientError for pictures and sound, which a causal model cannot see."""
+    return [{**turn, "content": _words(turn.get("content"))} for turn in messages]
+
+
+def _words(content: Any) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    if isinstance(content, Sequence) and all(isinstance(part, dict) and part.get("type") == "text" for part in content):
+        return "".join(str(part.get("text", "")) for part in content)
+    raise ClientError("a turn holds more than text; hf/ models read text", kind="prompt")

@@ -1,0 +1,235 @@
+"""Models of Hugging Face in this process: loaded once, asked in batches, let go when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from typing import Generic, TypeVar
+
+from calipers.clients.client import Completion, Connection, Request
+from calipers.clients.failure import cleaned
+from calipers.clients.huggingface.batches import Trunks
+from calipers.clients.huggingface.checkpoint import Checkpoint, load
+from calipers.clients.huggingface.generate import Bounds, completions
+from calipers.clients.huggingface.score import Texts, scores
+from calipers.clients.huggingface.template import Template
+from calipers.clients.likelihood import Scored
+from calipers.errors import ClientError, InputError
+
+Asked = TypeVar("Asked")
+Given = TypeVar("Given")
+Work = Callable[[Sequence[Asked]], Sequence[Given | Exception]]
+"""Answers to some calls, in their order; an exception among them is raised to its caller."""
+
+LINGER = 0.005  # seconds without another arrival after which a batch is taken to be whole
+
+
+class Gathering(Generic[Asked, Given]):
+    """A queue before one thread. What arrives while the thread is busy goes in together when it is free.
+
+    Workers that were answered together come back together, but not in the same instant: each has its
+    answer judged and logged first. So a batch waits as long as there are still some arriving.
+    """
+
+    def __init__(self, thread: Executor, work: Work[Asked, Given]) -> None:
+        self._thread, self._work = thread, work
+        self._waiting: list[tuple[Asked, asyncio.Future[Given]]] = []
+        self._draining: asyncio.Task[None] | None = None
+
+    async def ask(self, one: Asked) -> Given:
+        """The answer to one call."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Given] = loop.create_future()
+        self._waiting.append((one, answer))
+        if self._draining is None:
+            self._draining = loop.create_task(self._drain())
+        return await answer
+
+    async def _drain(self) -> None:
+        try:
+            while self._waiting:
+                await self._arrivals()
+                batch, self._waiting = self._waiting, []
+                await self._answer([(one, answer) for one, answer in batch if not answer.done()])
+        finally:
+            self._draining = None
+
+    async def _arrivals(self) -> None:
+        """Wait until nobody has come for a while."""
+        seen = 0
+        while len(self._waiting) > seen:
+            seen = len(self._waiting)
+            await asyncio.sleep(LINGER)
+
+    async def _answer(self, batch: Sequence[tuple[Asked, asyncio.Future[Given]]]) -> None:
+        asked = [one for one, _ in batch]
+        ends: Sequence[Given | Exception]
+        try:
+            ends = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, asked)
+        except Exception as error:  # a bug of ours: every caller shall see it, none shall wait for ever
+            ends = [error] * len(batch)
+        for end, (_, answer) in zip(ends, batch, strict=True):
+            if answer.done():
+                continue  # its caller has gone
+            if isinstance(end, Exception):
+                answer.set_exception(end)
+            else:
+                answer.set_result(end)
+
+
+Stamp = tuple[str, tuple[tuple[str, int, int], ...]]
+
+_lock = Lock()
+_idle: list[tuple[Stamp, Checkpoint]] = []  # one at most
+
+
+def take(path: str) -> tuple[Stamp, Checkpoint]:
+    """The idle checkpoint, when it is the one that lies at that path as it is now; else that one, loaded.
+
+    Whoever takes it has it alone. An idle one of another path makes room before another is loaded.
+    """
+    stamp = _stamp(path)
+    with _lock:  # over the loading too: while transformers loads, it changes settings of the whole process
+        found = _idle.pop() if _idle else None
+        if found is not None and found[0] == stamp:
+            return found
+        del found
+        return stamp, load(path)
+
+
+def leave(taken: tuple[Stamp, Checkpoint]) -> None:
+    """Leave a checkpoint that nobody uses any more."""
+    with _lock:
+        _idle[:] = [taken]
+
+
+def _stamp(path: str) -> Stamp:
+    """What tells one checkpoint from another, and from itself after a file of it was changed."""
+    folder = Path(path)
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    states = [(file.name, file.stat()) for file in files if file.is_file()]
+    return path, tuple((name, state.st_mtime_ns, state.st_size) for name, state in states)
+
+
+T = TypeVar("T")
+
+NO_TEMPLATE = "the model has no chat template; the turns of a chat are joined with blank lines between them"
+
+
+def connect(name: str, connection: Connection) -> HfModel:
+    """The client of a checkpoint: a directory, or the id of one that the hub's local cache holds.
+
+    It is looked for now, and loaded at the first call. Nothing is ever downloaded.
+    """
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            raise InputError(f"model 'hf/{name}' needs {package}; pip install 'calipers[hf]'")
+    path = Path(name).expanduser()
+    if not path.exists():
+        if not _cached(name):
+            raise InputError.at(f"hf/{name}", "no such directory", "expected one that holds a config.json")
+        return HfModel(name, connection)
+    if not (path / "config.json").is_file():
+        raise InputError.at(f"hf/{name}", "it holds no config.json", "expected a directory with a checkpoint")
+    return HfModel(str(path), connection)
+
+
+class HfModel:
+    """Answers and likelihoods of one checkpoint. All its work is done in one thread, many calls at once."""
+
+    def __init__(self, path: str, connection: Connection) -> None:
+        self.notes: list[str] = []
+        self._path, self._connection = path, connection
+        self._closed = threading.Event()
+        self._busy = threading.Lock()  # held while the thread uses the checkpoint, and for good once that is given away
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="calipers-model")
+        self._taken: tuple[Stamp, Checkpoint] | ClientError | None = None
+        self._trunks: Trunks | None = None
+        self._template = None if connection.template is None else Template(connection.template, self.notes)
+        self._completions: Gathering[Request, Completion] = Gathering(self._thread, self._complete)
+        self._scores: Gathering[Texts, list[Scored]] = Gathering(self._thread, self._score)
+
+    async def complete(self, request: Request) -> Completion:
+        """The model's answer; `ClientError` for every other end of a call."""
+        return await self._completions.ask(request)
+
+    async def score(self, requests: Texts) -> list[Scored]:
+        """The likelihoods of some texts, in their order; `ClientError` when one of them has none."""
+        return await self._scores.ask(requests)
+
+    async def close(self) -> None:
+        """Let the thread go; what it is busy with ends at the next token. The next model may have the checkpoint."""
+        self._closed.set()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._busy.acquire(blocking=False) and isinstance(self._taken, tuple):
+            leave(self._taken)
+            self._taken = None
+
+    def _complete(self, requests: Sequence[Request]) -> Sequence[Completion | Exception]:
+        connection, chat = self._connection, self._connection.api == "chat"
+
+        def work(checkpoint: Checkpoint) -> Sequence[Completion | Exception]:
+            bare = chat and self._template is None and not checkpoint.chats
+            turns = bare and any(not isinstance(one.prompt, str) for one in requests)
+            if turns and NO_TEMPLATE not in self.notes:
+                self.notes.append(NO_TEMPLATE)
+            bounds = Bounds(connection.most, connection.timeout, self._closed)
+            trunks, price = self._trunks_of(checkpoint), connection.price
+            return completions(checkpoint, trunks, requests, chat, bounds, price, self._template)
+
+        return self._with_model(work, len(requests))
+
+    def _score(self, calls: Sequence[Texts]) -> Sequence[list[Scored] | Exception]:
+        most = self._connection.most
+
+        def work(checkpoint: Checkpoint) -> Sequence[list[Scored] | Exception]:
+            return scores(checkpoint, self._trunks_of(checkpoint), calls, most, self._closed, self._template)
+
+        return self._with_model(work, len(calls))
+
+    def _with_model(self, work: Callable[[Checkpoint], Sequence[T | Exception]], calls: int) -> Sequence[T | Exception]:
+        """The work on a batch of calls; when it fails as a whole, so does each of them."""
+        try:
+            if not self._busy.acquire(blocking=False):
+                raise ClientError("the model was closed before it had answered", kind="closed")
+            try:
+                return work(self._loaded())
+            finally:
+                self._busy.release()
+        except ClientError as error:
+            return [error] * calls
+        except Exception as error:  # of torch, transformers or the checkpoint; whatever it is, there is no answer
+            said = cleaned(f"{type(error).__name__}: {error}", self._connection.secrets)
+            return [ClientError(said, kind="hf")] * calls
+
+    def _trunks_of(self, checkpoint: Checkpoint) -> Trunks:
+        """What it remembers from one batch to the next."""
+        self._trunks = self._trunks or Trunks(checkpoint)
+        return self._trunks
+
+    def _loaded(self) -> Checkpoint:
+        """The checkpoint, loaded once; one that cannot be loaded is not tried again."""
+        if self._taken is None:
+            try:
+                self._taken = take(self._path)
+            except ClientError as error:
+                said = cleaned(str(error), self._connection.secrets)
+                self._taken = ClientError(said, kind=error.kind, hopeless=True)
+        if isinstance(self._taken, ClientError):
+            raise self._taken
+        return self._taken[1]
+
+
+def _cached(name: str) -> bool:
+    """Whether the hub's local cache holds a model of this id."""
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except ValueError:  # it cannot be the id of a model
+        return False

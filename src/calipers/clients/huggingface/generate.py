@@ -1,0 +1,297 @@
+"""Answers of a checkpoint to a batch of prompts.
+
+Each row has its own limit, stops and dice, so what a prompt is answered does not depend on who shares
+the batch: only the last digits of the scores do, as a matrix of another shape is multiplied in another
+order.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from calipers.clients.client import Completion, Price, Request
+from calipers.clients.huggingface.batches import Reader, Tokens, Trunks, in_batches
+from calipers.clients.huggingface.checkpoint import Checkpoint
+from calipers.clients.huggingface.template import Template
+from calipers.errors import ClientError
+
+TAKEN = ("do_sample", "min_p", "top_k", "top_p", "truncate")  # what --gen-kwargs may say to hf/
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are drawn: scores over the temperature, then the unlikely ones left out."""
+
+    temperature: float
+    seed: int | None = None
+    top_k: int = 0  # so many of the likeliest; 0: all
+    top_p: float = 1.0  # the likeliest that together reach this chance
+    min_p: float = 0.0  # those at least this fraction as likely as the likeliest
+
+    def dice(self) -> random.Random:
+        """The draws of one sample: the same for a seed whatever else is in the batch; other ones without."""
+        return random.Random(self.seed)
+
+
+def sampling_of(request: Request) -> Sampling | None:
+    """How a request wants its tokens drawn; None where the likeliest is taken: no temperature, or 0.
+
+    ``do_sample`` is transformers' switch: false takes the likeliest, true alone means temperature 1.
+    """
+    extra = dict(request.extra)
+    if unknown := sorted(set(extra) - set(TAKEN)):
+        raise _wrong(f"hf/ models take no {unknown[0]!r}; they take {', '.join(TAKEN)}")
+    asked = extra.pop("do_sample", None)
+    if asked not in (None, True, False):
+        raise _wrong(f"do_sample is {asked!r}; expected true or false")
+    temperature = request.temperature
+    if asked and temperature == 0:
+        raise _wrong("do_sample is true and the temperature 0; expected one or the other")
+    if asked and temperature is None:
+        temperature = 1.0
+    found = Sampling(
+        temperature or 0.0,
+        request.seed,
+        int(_number(extra, "top_k", 0, math.inf, 0)),
+        _number(extra, "top_p", 0, 1, 1.0),
+        _number(extra, "min_p", 0, 1, 0.0),
+    )
+    return found if found.temperature and asked is not False else None
+
+
+def truncates(request: Request) -> bool:
+    """Whether a prompt that leaves its answer too little room loses its beginning, as in lm-evaluation-harness."""
+    asked = request.extra.get("truncate")
+    if asked not in (None, "left"):
+        raise _wrong(f"truncate is {asked!r}; expected left, or nothing")
+    return asked == "left"
+
+
+def drawn(scores: Any, sampling: Sampling, chance: float) -> Any:
+    """The token (a tensor of one index) at a chance in [0, 1), for the scores [V] of all tokens.
+
+    The tokens stand in the order of their numbers, each as wide as it is likely, and the chance points
+    at one of them; so scores that differ in their last digit give the same token but at the very edge.
+    """
+    import torch
+
+    exact = torch.float32 if scores.device.type == "mps" else torch.float64
+    chances = (scores.to(exact) / sampling.temperature).softmax(0)
+    if 0 < sampling.top_k < len(chances):
+        chances = torch.where(chances < chances.topk(sampling.top_k).values[-1], 0, chances)
+        chances = chances / chances.sum()
+    if sampling.top_p < 1:
+        ordered, tokens = chances.sort(descending=True, stable=True)
+        reached = ordered.cumsum(0) - ordered  # by those likelier
+        beyond = reached >= sampling.top_p
+        beyond[0] = False  # top_p 0 leaves the likeliest
+        chances = chances.index_fill(0, tokens[beyond], 0)
+    if sampling.min_p:
+        chances = torch.where(chances < sampling.min_p * chances.max(), 0, chances)
+    edges = chances.cumsum(0)
+    return torch.searchsorted(edges, chance * edges[-1:], right=True).clamp(max=len(edges) - 1)
+
+
+def _number(extra: Mapping[str, Any], name: str, least: float, most: float, default: float) -> float:
+    value = extra.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
+        right = f"a number from {least:g} to {most:g}" if most < math.inf else f"an integer >= {least:g}"
+        raise _wrong(f"{name} is {value!r}; expected {right}")
+    return value
+
+
+def _wrong(message: str) -> ClientError:
+    return ClientError(message, kind="setting", hopeless=True)
+
+
+DEFAULT_TOKENS = 256  # of an answer, when nobody says; EvSys' and lm-eval's number
+LOOKBACK = 8  # tokens looked at beyond those a stop can take: some only steer, and have no text
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """A prompt in tokens, and how its answer is made."""
+
+    place: int  # among those asked
+    tokens: Tokens
+    limit: int  # tokens of the answer
+    stops: Sequence[str]
+    ends: frozenset[int]
+    sampling: Sampling | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Why a row ended, after how many tokens and seconds."""
+
+    why: str  # stop, length; timeout and closed: without an answer
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a batch may use."""
+
+    most: int  # rows at once
+    seconds: float
+    closed: threading.Event  # set when nobody waits for the answers any more
+
+
+def completions(
+    checkpoint: Checkpoint,
+    trunks: Trunks,
+    requests: Sequence[Request],
+    chat: bool,
+    bounds: Bounds,
+    price: Price | None,
+    template: Template | None = None,
+) -> list[Completion | ClientError]:
+    """The answers to some requests, in their order; an error in the place of a request that has none."""
+    ends: list[Completion | ClientError | None] = [None] * len(requests)
+    rows = []
+    for place, request in enumerate(requests):
+        try:
+            rows.append(_prompted(checkpoint, place, request, chat, template))
+        except ClientError as error:
+            ends[place] = error
+    most = bounds.most if checkpoint.shares else 1  # a row that is filled up would be misread
+
+    def fits(batch: Sequence[Prompted]) -> bool:
+        """A row that has ended goes on beside the others, and may not run out of the model's positions."""
+        return max(len(row.tokens) for row in batch) + max(row.limit for row in batch) <= checkpoint.longest
+
+    alike: dict[Tokens, list[Prompted]] = {}
+    for row in rows:
+        alike.setdefault(row.tokens, []).append(row)
+    for trunk, prompts in trunks.branches(list(alike)):
+        # Those of a length share a batch; the largest comes first.
+        grown = [row for prompt in sorted(prompts, key=len, reverse=True) for row in alike[prompt]]
+        memory = partial(trunks.memory, trunk, read=Reader(checkpoint, bounds.closed))
+        made = in_batches(grown, most, fits, partial(_generate, checkpoint, bounds, trunk, memory))
+        for row, (tokens, ended) in zip(grown, made, strict=True):
+            ends[row.place] = _completion(checkpoint, row, tokens, ended, bounds, price)
+    return [end for end in ends if end is not None]
+
+
+def _prompted(checkpoint: Checkpoint, place: int, request: Request, chat: bool, template: Template | None) -> Prompted:
+    sampling = sampling_of(request)
+    tokens = checkpoint.prompt(request, chat, template)
+    limit = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
+    if truncates(request):
+        if limit >= checkpoint.longest:
+            said = f"the answer may have {limit} tokens and the model reads {checkpoint.longest}, its prompt included"
+            raise ClientError(said, kind="context")
+        tokens = tokens[-(checkpoint.longest - limit) :]
+    room = checkpoint.longest - len(tokens)
+    if room <= 0:
+        said = f"the prompt has {len(tokens)} tokens and the model reads {checkpoint.longest}, its answer included"
+        raise ClientError(said, kind="context")
+    steering = {stop: checkpoint.special(stop) for stop in request.stop}
+    ends = checkpoint.ends | {token for token in steering.values() if token is not None}
+    stops = [stop for stop, token in steering.items() if token is None and stop]
+    return Prompted(place, tuple(tokens), min(limit, room), stops, ends, sampling)
+
+
+def _generate(
+    checkpoint: Checkpoint, bounds: Bounds, trunk: Tokens, memory: Callable[[int], Any], batch: Sequence[Prompted]
+) -> list[tuple[list[int], Ended]]:
+    """The tokens of each answer, and how it ended. What fills a prompt up stands between its trunk and the rest."""
+    import torch
+    from transformers import LogitsProcessorList, StoppingCriteriaList
+
+    width = max(len(row.tokens) for row in batch)
+    start, gaps = len(trunk), [width - len(row.tokens) for row in batch]
+    pairs = list(zip(gaps, batch, strict=True))
+    filled = [[*trunk, *[checkpoint.pads] * gap, *row.tokens[start:]] for gap, row in pairs]
+    given = [[1] * start + [0] * gap + [1] * (len(row.tokens) - start) for gap, row in pairs]
+    device = checkpoint.model.device
+    ends = _Ends(batch, checkpoint.decode, width, bounds)
+    with torch.inference_mode():
+        found = checkpoint.model.generate(
+            input_ids=torch.tensor(filled, device=device),
+            attention_mask=torch.tensor(given, device=device),
+            do_sample=False,  # it takes the likeliest, of which _Choose leaves one where a row samples
+            max_new_tokens=max(row.limit for row in batch),
+            logits_processor=LogitsProcessorList([_Choose(batch)]),
+            stopping_criteria=StoppingCriteriaList([ends]),
+            **({"past_key_values": memory(len(batch))} if trunk else {}),
+        )
+    answers = zip(found[:, width:].tolist(), ends.found, strict=True)
+    return [(tokens[: ended.tokens], ended) for tokens, ended in answers if ended is not None]
+
+
+def _completion(
+    checkpoint: Checkpoint, row: Prompted, tokens: Sequence[int], ended: Ended, bounds: Bounds, price: Price | None
+) -> Completion | ClientError:
+    if ended.why == "timeout":
+        said = f"no answer within {bounds.seconds:g} s; a larger --timeout or a smaller --concurrency gives it more"
+        return ClientError(said, kind="timeout")
+    if ended.why == "closed":
+        return ClientError("the model was closed before it had answered", kind="closed")
+    text = checkpoint.decode(tokens[:-1] if tokens[-1] in row.ends else tokens)
+    cut = min((place for stop in row.stops if (place := text.find(stop)) >= 0), default=len(text))
+    usage: dict[str, float] = {"input_tokens": len(row.tokens), "output_tokens": len(tokens)}
+    if price is not None and (cost := price.of(usage)) is not None:
+        usage["cost_usd"] = cost
+    usage["latency_s"] = ended.seconds
+    return Completion(text[:cut], ended.why, "truncated" if ended.why == "length" else "", usage)
+
+
+class _Choose:
+    """Draws the next token of every row that samples, and leaves no other to take."""
+
+    def __init__(self, rows: Sequence[Prompted]) -> None:
+        self._dice = {place: (row.sampling, row.sampling.dice()) for place, row in enumerate(rows) if row.sampling}
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        for place, (sampling, dice) in self._dice.items():
+            token = drawn(scores[place], sampling, dice.random())
+            scores[place] = float("-inf")
+            scores[place, token] = 0.0
+        return scores
+
+
+class _Ends:
+    """Looks after each token whether a row is at its end; ``found`` holds the ends."""
+
+    def __init__(
+        self, rows: Sequence[Prompted], decode: Callable[[Sequence[int]], str], start: int, bounds: Bounds
+    ) -> None:
+        self.found: list[Ended | None] = [None] * len(rows)
+        self._rows, self._decode, self._start, self._bounds = rows, decode, start, bounds
+        self._began = perf_counter()
+        self._window = max((len(stop.encode()) for row in rows for stop in row.stops), default=0) + LOOKBACK
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        import torch
+
+        seconds = perf_counter() - self._began
+        made = input_ids.shape[1] - self._start
+        latest = input_ids[:, self._start :][:, -self._window :].tolist()  # once: it waits for the device
+        for place, row in enumerate(self._rows):
+            if self.found[place] is None:
+                written = row.stops and self._stops(row, latest[place])
+                if written and len(latest[place]) < made:  # made sure of in all: a part may read otherwise
+                    written = self._stops(row, input_ids[place, self._start :].tolist())
+                if why := "stop" if written or latest[place][-1] in row.ends else self._limit(row, made, seconds):
+                    self.found[place] = Ended(why, made, seconds)
+        return torch.tensor([ended is not None for ended in self.found], device=input_ids.device)
+
+    def _stops(self, row: Prompted, tokens: Sequence[int]) -> bool:
+        text = self._decode(tokens)
+        return any(stop in text for stop in row.stops)
+
+    def _limit(self, row: Prompted, made: int, seconds: float) -> str:
+        if made >= row.limit:
+            return "length"
+        if self._bounds.closed.is_set():
+            return "closed"
+        return "timeout" if seconds > self._bounds.seconds else ""

@@ -1,0 +1,557 @@
+"""Answers and likelihoods of a server with an API like OpenAI's.
+
+Likelihoods over a completions route: the server reads a prompt and says how likely each of its tokens was.
+
+::
+
+    context + continuation ──► tokens of the prompt, each with its log-probability
+                                    └── scored from the border on, which the tokens' own text shows
+
+There are two ways to ask, of which a small probe finds the one that a server understands: ``echo`` with
+``logprobs``, OpenAI's own, and vLLM's ``prompt_logprobs``. No tokenizer is needed here. Where a token lies
+across the border, the context is sent by itself: as in lm-evaluation-harness, as many tokens as it has alone are
+passed over, and what is left is scored after the context as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import math
+import os
+import re
+import resource
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate
+from time import perf_counter
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+from multidict import CIMultiDict
+from yarl import URL
+
+from calipers.clients import reply
+from calipers.clients.address import Address, find
+from calipers.clients.client import Completion, Connection, Request, as_text
+from calipers.clients.failure import cleaned, from_status, read_refusal
+from calipers.clients.likelihood import NONE_HERE, Continuation, Rolling, Scored, Text
+from calipers.clients.reply import malformed
+from calipers.errors import ClientError
+
+
+async def read_body(content: aiohttp.StreamReader, most: int, *, whole: bool) -> bytes:
+    """A body of limited size. The start is enough where it is not needed ``whole``."""
+    chunks, size = [], 0
+    try:
+        while size <= most and (chunk := await content.readany()):
+            chunks.append(chunk)
+            size += len(chunk)
+    except aiohttp.ClientPayloadError:
+        if whole:
+            raise
+    if whole and size > most:
+        raise ClientError(f"the answer is longer than {most} bytes", kind="malformed")
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+PROBE: Final = "one two"
+ECHO: Final = {"echo": True, "logprobs": 1}
+LISTED: Final = {"prompt_logprobs": 1}
+REFUSED: Final = ("http_400", "http_422", "http_501")  # the server does not know what it is asked for
+_SPECIAL: Final = re.compile(r"<[^<>\s]+>|\[[A-Z]+\]")  # a token that only steers, as servers print it
+
+
+class _Echoed(msgspec.Struct, gc=False):
+    tokens: list[str] | None = None
+    token_logprobs: list[float | None] | None = None
+    top_logprobs: list[dict[str, float] | None] | None = None
+
+
+class _Listed(msgspec.Struct, gc=False):
+    logprob: float
+    rank: int
+    decoded_token: str | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    logprobs: _Echoed | None = None
+    prompt_logprobs: list[dict[str, _Listed] | None] | None = None
+
+
+class _Usage(msgspec.Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Reply(msgspec.Struct, gc=False):
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+
+
+_decode = msgspec.json.Decoder(_Reply).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A prompt as the server read it, token by token. The first has no log-probability: nothing stands before it."""
+
+    tokens: Sequence[str]  # their text, as far as a token is text
+    logprobs: Sequence[float | None]
+    greedy: Sequence[bool]  # it is the likeliest there is
+    read: int | None
+    wrote: int | None
+
+    def spells(self, prompt: str) -> bool:
+        """Whether the tokens' texts are those of the prompt, but for what the server put before it."""
+        return "".join(self.tokens).endswith(prompt)
+
+    def border(self, prompt: str, at: int) -> int | None:
+        """The token that begins at a character of the prompt; None where none does, or where that cannot be seen."""
+        starts = [0, *accumulate(map(len, self.tokens))]
+        before = starts[-1] - len(prompt)  # what the server put there itself
+        if not self.spells(prompt) or before + at not in starts:
+            return None
+        return len(starts) - 1 - starts[::-1].index(before + at)  # the last: a token without text belongs before it
+
+
+class ScoringModel:
+    """A served model that may also be asked how likely texts are. The first such call is preceded by a probe."""
+
+    def __init__(self, name: str, served: ServedModel) -> None:
+        self._name, self._served = name, served
+        self._way: dict[str, Any] | None = None  # how this server is asked; None until it is known
+        self._lead: int | None = None  # tokens that it puts before a text; None when that cannot be seen
+        self._probing = asyncio.Lock()
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is to be said of the server when all is over."""
+        return self._served.notes
+
+    async def complete(self, request: Request) -> Completion:
+        """The model's answer; `ClientError` for every other end of a call."""
+        return await self._served.complete(request)
+
+    async def close(self) -> None:
+        """Give back the connections."""
+        await self._served.close()
+
+    async def score(self, requests: Sequence[Text]) -> list[Scored]:
+        """The likelihoods of some texts, in their order; `ClientError` when one of them has none."""
+        async with self._probing:
+            if self._way is None:
+                await self._probe()
+        ends = await asyncio.gather(*map(self._scored, requests), return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+        return [end for end in ends if isinstance(end, Scored)]
+
+    async def _scored(self, text: Text) -> Scored:
+        if isinstance(text, Rolling):
+            return await self._from(text.text, 0) if text.text else Scored(0.0, True, 0)
+        if not text.continuation:
+            raise _empty(text)
+        if not isinstance(text.context, str):
+            raise ClientError("the context is a chat and only text can be scored here", kind="prompt")
+        return await self._from(text.context + text.continuation, len(text.context.rstrip()), text)
+
+    async def _from(self, prompt: str, at: int, text: Continuation | None = None) -> Scored:
+        """The likelihood of a prompt from a character on."""
+        if at == 0 and not self._lead:
+            raise ClientError(
+                "a text without a context cannot be scored: the server shows no token before it, "
+                "and of a first token nobody tells the likelihood",
+                kind="prompt" if text else NONE_HERE,
+                hopeless=text is None,  # every whole text would fare the same
+            )
+        calls = [whole := await self._ask(prompt)]
+        first = self._lead if at == 0 else whole.border(prompt, at)
+        if first is None:  # a token lies across the border, or half a character is no text
+            calls.append(alone := await self._ask(prompt[:at]))
+            first = len(alone.logprobs)
+            if whole.spells(prompt):  # then what is left of the continuation follows the context as it is alone
+                calls.append(whole := await self._ask(prompt[:at] + "".join(whole.tokens[first:])))
+        logprobs = whole.logprobs[first:]
+        if text is not None and not logprobs:
+            raise _empty(text)
+        known = [one for one in logprobs if one is not None]
+        if len(known) < len(logprobs):
+            raise malformed("a token of the prompt has no log-probability")
+        counts = (_sum(one.read for one in calls), _sum(one.wrote for one in calls))
+        return Scored(math.fsum(known), all(whole.greedy[first:]), len(known), *counts)
+
+    async def _ask(self, prompt: str) -> Read:
+        found = await self._try(prompt, self._way or ECHO)
+        if found is None:
+            raise malformed("the answer has no log-probabilities of the prompt")
+        return found
+
+    async def _try(self, prompt: str, way: dict[str, Any]) -> Read | None:
+        """A prompt as the server read it; None when it does not say."""
+        body = {"model": self._name, "prompt": prompt, "max_tokens": 1, "temperature": 0, **way}
+        raw = await self._served.ask(body)
+        try:
+            reply = _decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise malformed("the body is not JSON in the shape of a reply with log-probabilities") from error
+        if not reply.choices:
+            raise malformed("the reply has no choices")
+        usage = reply.usage or _Usage()
+        return _listed(reply.choices[0], usage, prompt) if way is LISTED else _echoed(reply.choices[0], usage)
+
+    async def _probe(self) -> None:
+        """Find out how this server is asked; ClientError, before any question of the task, for one that cannot be."""
+        said = ""
+        for way in (ECHO, LISTED):
+            try:
+                found = await self._try(PROBE, way)
+            except ClientError as error:
+                if error.kind not in REFUSED:
+                    raise
+                said = f" (it says: {error})"
+                continue
+            if found is not None and len(found.logprobs) > 1 and None not in found.logprobs[1:]:
+                self._way, self._lead = way, _lead(found)
+                return
+        tried = "neither echo with logprobs nor prompt_logprobs brings them"
+        raise ClientError(
+            f"the server gives no log-likelihoods of a prompt: {tried}{said}", kind=NONE_HERE, hopeless=True
+        )
+
+
+def _echoed(choice: _Choice, usage: _Usage) -> Read | None:
+    """The echo of a prompt; what was written after it is left out. None where it does not say enough."""
+    told = choice.logprobs
+    if told is None or told.token_logprobs is None or told.top_logprobs is None:
+        return None
+    most = len(told.token_logprobs)
+    count = usage.prompt_tokens if usage.prompt_tokens in (most - 1, most) else most - 1
+    logprobs, tops = told.token_logprobs[:count], told.top_logprobs[:count]
+    if len(tops) < len(logprobs):
+        return None
+    greedy = []
+    for one, top in zip(logprobs, tops, strict=True):
+        if one is not None and not top:
+            return None
+        greedy.append(one is None or not top or one >= max(top.values()))
+    return Read((told.tokens or [])[:count], logprobs, greedy, usage.prompt_tokens, usage.completion_tokens)
+
+
+def _listed(choice: _Choice, usage: _Usage, prompt: str) -> Read | None:
+    """The list that vLLM gives: at each place the token itself and the likeliest, one entry where they are the same."""
+    if choice.prompt_logprobs is None:
+        return None
+    held = [None if not place else max(place.values(), key=lambda one: one.rank) for place in choice.prompt_logprobs]
+    tokens = ["" if one is None else one.decoded_token or "" for one in held]
+    rest = "".join(tokens)
+    if tokens and held[0] is None and prompt.endswith(rest):
+        tokens[0] = prompt.removesuffix(rest)  # of the first one nothing is told: it is what the others leave
+    logprobs = [None if one is None else one.logprob for one in held]
+    greedy = [one is None or one.rank <= 1 for one in held]
+    return Read(tokens, logprobs, greedy, usage.prompt_tokens, usage.completion_tokens)
+
+
+def _lead(probe: Read) -> int | None:
+    """How many tokens stand before the probe's own; None when its tokens do not show it."""
+    found = probe.border(PROBE, 0)
+    if found is not None:
+        return found
+    return 1 if probe.tokens and _SPECIAL.fullmatch(probe.tokens[0]) else None
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _empty(text: Continuation) -> ClientError:
+    return ClientError(f"the continuation {text.continuation!r} has no tokens of its own", kind="prompt")
+
+
+class Deadlines:
+    """Cancels calls that take longer than so many seconds.
+
+    All calls have the same time, so the oldest is always due first, and one timer, set for the oldest,
+    is enough. A timer for each call, as aiohttp sets one, costs a twelfth of a call to a quick server.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._due: dict[asyncio.Task[object], float] = {}  # the oldest first
+        self._late: set[asyncio.Task[object]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> asyncio.Task[object]:
+        """Start the time of the call that this task makes; the task is what `end` wants."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        due = self._due[task] = loop.time() + self._seconds
+        if self._timer is None:
+            self._timer = loop.call_at(due, self._look)
+        return task
+
+    def end(self, task: asyncio.Task[object]) -> bool:
+        """The call is over; whether it was cancelled here, and by nobody else, for taking too long."""
+        self._due.pop(task, None)
+        if task not in self._late:
+            return False
+        self._late.discard(task)
+        return task.uncancel() == 0
+
+    def close(self) -> None:
+        """Let go of the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        """Cancel what is due, and look again when the next is."""
+        loop, self._timer = asyncio.get_running_loop(), None
+        now = loop.time()
+        for task, due in list(self._due.items()):
+            if due > now:
+                self._timer = loop.call_at(due, self._look)
+                return
+            del self._due[task]
+            self._late.add(task)
+            task.cancel()
+
+
+MOST: Final = 4  # that OpenAI's own servers take
+
+
+def cut(done: Completion, stops: Sequence[str]) -> Completion:
+    """A completion up to the first of some texts, as one that ended there by itself; else as it is.
+
+    >>> cut(Completion("4\\n\\nQ: 3 + 3", "length", "truncated"), ["Q:", "\\n\\n"])
+    Completion(text='4', finish_reason='stop', ending='', usage={})
+    """
+    places = [place for stop in stops if stop and (place := done.text.find(stop)) >= 0]
+    if not places:
+        return done
+    ending = "" if done.ending == "truncated" else done.ending  # it was at its end before it ran out of tokens
+    return msgspec.structs.replace(done, text=done.text[: min(places)], finish_reason="stop", ending=ending)
+
+
+def fewer(sent: int) -> tuple[int, str]:
+    """How many texts to send to a server that refused so many, and what to tell the user."""
+    if sent > MOST:
+        return MOST, f"the server takes no {sent} stop texts; it gets the first {MOST}, and the others are cut off here"
+    return 0, "the server takes no stop texts; answers are cut off here, after they are paid for"
+
+
+LARGEST = 64 * 2**20
+"""Bytes of a reply, after decompression."""
+
+LARGEST_ERROR = 64 * 2**10
+SECONDS_TO_CONNECT = 30.0
+SECONDS_WITHOUT_FILES = 1.0
+"""How long nothing is sent after this process could open no more connections: others must be closed first."""
+
+SPARE_FILES = 128  # beside the connections
+_LARGE_BODY = 2**20  # bytes; aiohttp wants more than that as a file
+
+_encode = msgspec.json.Encoder().encode
+
+
+def connect(name: str, connection: Connection) -> ServedModel | ScoringModel:
+    """The client of a model by the name its server gives it; over completions it may also be asked for likelihoods."""
+    served = ServedModel(name, connection, find(connection))
+    return served if connection.api == "chat" else ScoringModel(name, served)
+
+
+class ServedModel:
+    """Answers from one model behind an OpenAI-style route.
+
+    What a server turns out not to accept, a seed, the name ``max_tokens`` or that many stop texts, is not sent
+    to it again; ``notes`` says so once.
+    """
+
+    def __init__(self, name: str, connection: Connection, address: Address) -> None:
+        self.notes: list[str] = []
+        if address.exposed:
+            self.notes.append(f"the key goes to {address.shown} in plain text: the URL says http, not https")
+        self._name, self._connection, self._address = name, connection, address
+        self._url = URL(address.url)
+        self._headers = CIMultiDict(address.headers)  # as aiohttp wants it, made once
+        self._deadlines = Deadlines(connection.timeout)
+        self._secrets = connection.secrets
+        self._http: aiohttp.ClientSession | None = None  # belongs to the loop of the first call
+        self._limit, self._seeds = "max_tokens", True
+        self._stops: int | None = None  # how many stop texts are sent; None: all
+        self._frames: dict[Any, tuple[bytes, bytes, Any]] = {}  # settings -> what stands before and after the prompt
+
+    async def complete(self, request: Request) -> Completion:
+        """The model's answer; `ClientError` for every other end of a call."""
+        body = self._body(request)
+        while True:
+            started, taken = perf_counter(), self._stops
+            status, headers, raw = await self._post(body)
+            if 200 <= status < 300:
+                latency_s = perf_counter() - started
+                done = reply.completion(reply.decode(raw), latency_s, self._connection.price, self._secrets)
+                if not request.stop or request.extra.get("include_stop_str_in_output"):
+                    return done
+                return cut(done, request.stop)
+            said = read_refusal(raw)
+            if status in (400, 422):
+                self._learn(request, said.message, said.param, len(request.stop[:taken]))
+            sent, body = body, self._body(request)
+            if body == sent:
+                raise from_status(status, said, headers, self._secrets)
+
+    async def close(self) -> None:
+        """Give back the connections."""
+        if self._http is not None:
+            self._deadlines.close()
+            await self._http.close()
+
+    def _body(self, request: Request) -> bytes:
+        """The body of a call. All but prompt and seed are the same in every call of a run, and encoded once."""
+        if not isinstance(request.prompt, str) or request.system or self._connection.api != "chat":
+            return self._whole_body(request)
+        key = request.max_tokens, request.temperature, tuple(request.stop), id(request.extra), self._limit, self._stops
+        frame = self._frames.get(key)
+        if frame is None:
+            if "seed" in request.extra or "messages" in request.extra:
+                return self._whole_body(request)
+            mark = f"{id(self)}-here"
+            whole = self._whole_body(msgspec.structs.replace(request, prompt=mark, seed=None))
+            before, _, after = whole.partition(_encode(mark))
+            frame = self._frames[key] = before, after[:-1], request.extra  # held, so that its id stays its own
+        try:
+            prompt = _encode(request.prompt)
+        except UnicodeEncodeError:  # half a character
+            return self._whole_body(request)
+        seed = b',"seed":%d}' % request.seed if request.seed is not None and self._seeds else b"}"
+        return b"%b%b%b%b" % (frame[0], prompt, frame[1], seed)
+
+    def _whole_body(self, request: Request) -> bytes:
+        body: dict[str, Any] = {"model": self._name}
+        if self._connection.api == "chat":
+            body["messages"] = request.messages
+        else:
+            body["prompt"] = as_text(request, "use the chat route")
+        if request.max_tokens is not None:
+            body[self._limit] = request.max_tokens
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if stops := request.stop[: self._stops]:
+            body["stop"] = list(stops)
+        if request.seed is not None and self._seeds:
+            body["seed"] = request.seed
+        body.update(request.extra)
+        return self._written(body)
+
+    def _written(self, body: dict[str, Any]) -> bytes:
+        try:
+            return _encode(body)
+        except (TypeError, ValueError, msgspec.MsgspecError) as error:  # half a character, or no JSON at all
+            what = cleaned(f"{type(error).__name__}: {error}", self._secrets)
+            raise ClientError(f"the request cannot be written as JSON: {what}", kind="prompt") from error
+
+    def _learn(self, request: Request, message: str, param: str, stops: int) -> None:
+        """Leave out, from now on, what a refusal of a request with so many stop texts complains of."""
+        if "max_completion_tokens" in message and request.max_tokens is not None and self._limit == "max_tokens":
+            self._limit = "max_completion_tokens"
+            self.notes.append("the server wants max_completion_tokens in place of max_tokens, and gets it")
+        blamed = param == "seed" if param else re.search(r"\bseed\b", message, re.IGNORECASE)
+        if blamed and request.seed is not None and self._seeds:
+            self._seeds = False
+            self.notes.append("the server accepts no seed; none is sent, so answers may differ from run to run")
+        blamed = param.startswith("stop") if param else re.search(r"\bstop\b", message, re.IGNORECASE)
+        if blamed and stops and stops == len(request.stop[: self._stops]):  # else another call has learnt it already
+            self._stops, note = fewer(stops)
+            self.notes.append(note)
+
+    async def ask(self, body: dict[str, Any]) -> bytes:
+        """The body of the answer to a request of another shape; `ClientError` for every other end of a call."""
+        status, headers, raw = await self._post(self._written(body))
+        if 200 <= status < 300:
+            return raw
+        raise from_status(status, read_refusal(raw), headers, self._secrets)
+
+    async def _post(self, body: bytes) -> tuple[int, Any, bytes]:
+        """Status, headers and body of the answer to one call."""
+        http = self._http or self._open()
+        data = body if len(body) <= _LARGE_BODY else io.BytesIO(body)
+        call = self._deadlines.begin()
+        try:
+            # Not as headers of the session: aiohttp would show those, key and all, to a proxy.
+            response = await http.post(
+                self._url, data=data, headers=self._headers, allow_redirects=False, proxy=self._address.proxy
+            )
+            try:
+                good = response.status < 300
+                raw = await read_body(response.content, LARGEST if good else LARGEST_ERROR, whole=good)
+                return response.status, response.headers, raw
+            finally:
+                response.close()  # a connection whose answer was read to its end is back in the pool already
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._failed(error) from None  # its repr holds the key
+        except asyncio.CancelledError:
+            if not self._deadlines.end(call):
+                raise
+            raise self._failed(TimeoutError()) from None
+        finally:
+            self._deadlines.end(call)
+
+    def _open(self) -> aiohttp.ClientSession:
+        _make_room(self._connection.most)
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._connection.most),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=SECONDS_TO_CONNECT),
+            cookie_jar=aiohttp.DummyCookieJar(),
+        )
+        return self._http
+
+    def _failed(self, error: Exception) -> ClientError:
+        """What became of a call without an answer, in our own words: aiohttp's may hold URLs and headers."""
+        where = self._address.shown
+        if "content-encoding" in str(error).lower():  # which of its errors it is depends on how far it got
+            return reply.malformed("the answer is compressed in a way that cannot be read")
+        match error:
+            case aiohttp.ClientPayloadError():
+                return reply.malformed("the connection ended in the middle of the answer")
+            case aiohttp.ConnectionTimeoutError():
+                return _unreachable(f"cannot connect to {where}: nobody answers there")
+            case TimeoutError():
+                return ClientError(f"no answer within {self._connection.timeout:g} s", kind="timeout", retry=True)
+            case aiohttp.ClientProxyConnectionError():
+                return _unreachable(f"cannot connect to {where}: the proxy cannot be reached")
+            case aiohttp.ClientHttpProxyError(status=status):
+                return _unreachable(f"cannot connect to {where}: the proxy answers {status}")
+            case aiohttp.ClientConnectorDNSError():
+                return _unreachable(f"cannot connect to {where}: no such host")
+            case aiohttp.ClientConnectorCertificateError():
+                return _unreachable(f"cannot connect to {where}: its certificate is not trusted")
+            case aiohttp.ClientSSLError(os_error=why):  # whose errno is none of the system's
+                reason = getattr(why, "reason", None) or "no reason given"
+                return _unreachable(f"cannot connect to {where}: TLS failed ({cleaned(str(reason), self._secrets)})")
+            case aiohttp.ClientConnectorError(os_error=OSError(errno=errno.EMFILE | errno.ENFILE)):
+                wrong = "this process may open no more connections; lower --concurrency, or raise ulimit -n"
+                return ClientError(wrong, kind="connection", retry=True, slow_down=True, wait=SECONDS_WITHOUT_FILES)
+            case aiohttp.ClientConnectorError(os_error=why):
+                reason = os.strerror(why.errno) if why.errno else cleaned(str(why), self._secrets)
+                return _unreachable(f"cannot connect to {where}: {reason.lower()}")
+            case aiohttp.ClientResponseError():
+                return reply.malformed("the answer is no HTTP")
+            case _:
+                return ClientError("the connection was closed before the answer", kind="connection", retry=True)
+
+
+def _make_room(calls: int) -> None:
+    """Let this process open as many connections as calls may be in flight, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = calls + SPARE_FILES if hard == resource.RLIM_INFINITY else min(calls + SPARE_FILES, hard)
+    if soft not in (resource.RLIM_INFINITY, hard) and soft < wanted:
+        with suppress(OSError, ValueError):  # then the calls that find no room say so
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _unreachable(what: str) -> ClientError:
+    return ClientError(what, kind="connection", retry=True, hopeless=True)

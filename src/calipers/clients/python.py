@@ -1,0 +1,297 @@
+"""``python/MODULE:OBJECT`` and ``python/FILE.py:OBJECT``: a model in the user's own code, in this process.
+
+One thread for code that does not wait, which nobody waits for, either.
+
+The threads of `concurrent.futures` are joined before the interpreter ends: a model that hangs would keep a command
+from ending that the user has given up twice over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import math
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from time import perf_counter
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from calipers.clients.client import Client, Completion, Connection, Request, as_text
+from calipers.clients.failure import cleaned
+from calipers.clients.likelihood import Scored, Text
+from calipers.clients.secrets import Secrets
+from calipers.errors import ClientError, InputError, PluginError
+
+
+class Aside:
+    """A thread that makes one call after another, begun with the first of them."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: SimpleQueue[tuple[asyncio.Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._begun = False
+
+    async def call(self, code: Callable[[], Any]) -> Any:
+        """What the code returns; what it raises, a request to end the process included, is returned, too."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._calls.put((answer, code))
+        if not self._begun:
+            self._begun = True
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        return await answer
+
+    def close(self) -> None:
+        """Let the thread end after the call it is at."""
+        self._calls.put(None)
+
+    def _work(self) -> None:
+        while (one := self._calls.get()) is not None:
+            answer, code = one
+            if answer.cancelled():  # whoever asked has given up before it was begun
+                continue
+            try:
+                found = code()
+            except BaseException as error:  # a thread that died of it would leave the others waiting for ever
+                found = error
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+                answer.get_loop().call_soon_threadsafe(_tell, answer, found)
+
+
+def _tell(answer: asyncio.Future[Any], found: Any) -> None:
+    if not answer.done():  # or cancelled
+        answer.set_result(found)
+
+
+class OwnScorer:
+    """A client of the user's that also scores. What does not wait runs in one thread, never twice at once.
+
+    ``score`` is handed `Continuation` and `Rolling` values and returns a `Scored` for each. Whatever it raises
+    fails that one call, and is not tried again; a `ClientError` of its own passes as it is.
+    """
+
+    def __init__(self, client: Client, score: Callable[..., Any], secrets: Secrets) -> None:
+        self._client, self._score, self._secrets = client, score, secrets
+        self.notes: Sequence[str] = getattr(client, "notes", ())
+        waits = inspect.iscoroutinefunction(score)
+        self._aside = None if waits else Aside("calipers-scores")
+
+    async def complete(self, request: Request) -> Completion:
+        """What the code answers."""
+        return await self._client.complete(request)
+
+    async def close(self) -> None:
+        """Let the thread go, and close the user's object if it can be closed."""
+        if self._aside is not None:
+            self._aside.close()
+        await self._client.close()
+
+    async def score(self, requests: Sequence[Text]) -> list[Scored]:
+        """What the code says of some texts; `ClientError` when that is no likelihood of each."""
+        found: Any
+        try:
+            if self._aside is None:
+                found = await self._score(requests)
+            elif isinstance(found := await self._aside.call(lambda: self._score(requests)), BaseException):
+                raise found
+        except ClientError:
+            raise
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
+            said = cleaned(f"{type(error).__name__}: {error}", self._secrets)
+            raise ClientError(said, kind="python") from error
+        held = list(found) if isinstance(found, (list, tuple)) else []
+        if len(held) != len(requests) or not all(isinstance(one, Scored) for one in held):
+            said = f"score() returned {type(found).__name__} for {len(requests)} texts; expected a Scored for each"
+            raise ClientError(said, kind="python", hopeless=True)
+        return held
+
+
+Ask = Callable[[Request], Any]
+"""The user's code behind one signature: what it returns is an answer, or awaits one."""
+
+_RIGHT = "expected MODULE:OBJECT or FILE.py:OBJECT"
+_FORMS = "expected a client with complete(), EvSys' generate(), or a function of a prompt or of messages"
+
+
+def connect(name: str, connection: Connection) -> Client:
+    """The client around an object of the user's; a class is called without arguments first."""
+    module, _, attribute = name.rpartition(":")
+    if not module or not attribute:
+        raise InputError.at(f"python/{name}", "no object is named", _RIGHT)
+    found = _attribute(_from_file(module) if module.endswith(".py") else _import(module), attribute, name)
+    if inspect.isclass(found):
+        try:
+            found = found()
+        except (Exception, SystemExit) as error:
+            raise PluginError(f"python/{name}: {attribute}() failed: {type(error).__name__}: {error}") from error
+    return guarded(found, f"python/{name}", connection)
+
+
+def guarded(found: Any, name: str, connection: Connection) -> Client:
+    """Somebody else's object as a client: whatever it raises fails one call, and its keys are not shown."""
+    connection.secrets.add_environment()
+    client, score = wrap(found, name, connection.secrets), getattr(found, "score", None)
+    return OwnScorer(client, score, connection.secrets) if callable(score) else client
+
+
+def wrap(found: Any, name: str, secrets: Secrets) -> Client:
+    """The client around an object: one that has ``complete``, one that has ``generate``, or a function."""
+    close = getattr(found, "close", None)
+    if callable(getattr(found, "complete", None)):
+        return OwnModel(found.complete, True, close, secrets, getattr(found, "notes", ()))
+    if callable(getattr(found, "generate", None)):
+        return OwnModel(_evsys(found.generate), _waits(found.generate), close, secrets)
+    if callable(found):
+        return OwnModel(_function(found), _waits(found), close, secrets)
+    if callable(getattr(found, "score", None)):
+        return OwnModel(_writes_nothing, False, close, secrets)
+    raise InputError.at(name, f"it is {type(found).__name__}", _FORMS)
+
+
+def _writes_nothing(_: Request) -> Any:
+    raise ClientError("it has score(), and writes nothing: expected complete(), too", kind="python", hopeless=True)
+
+
+class OwnModel:
+    """The user's code as a client. What does not wait runs in one thread, never twice at once.
+
+    Whatever the code raises fails that one call, and is not tried again; a `ClientError` of its own
+    passes as it is.
+    """
+
+    def __init__(self, ask: Ask, waits: bool, close: Any, secrets: Secrets, notes: Sequence[str] = ()) -> None:
+        self.notes = notes  # its own, to which it may still add
+        self._ask, self._close, self._secrets = ask, close, secrets
+        self._aside = None if waits else Aside("calipers-model")
+
+    async def complete(self, request: Request) -> Completion:
+        """What the code returns, as a completion."""
+        if self._aside is None:
+            return await self._finish(*self._call(request))
+        return await self._finish(*await self._aside.call(lambda: self._call(request)))
+
+    async def close(self) -> None:
+        """Let the thread go, and close the user's object if it can be closed."""
+        if self._aside is not None:
+            self._aside.close()
+        if callable(self._close) and inspect.isawaitable(closing := self._close()):
+            await closing
+
+    def _call(self, request: Request) -> tuple[Any, float, float]:
+        """What the code returned or raised, when it began, and the seconds it took: its own, not those in the queue."""
+        started = perf_counter()
+        try:
+            answer = self._ask(request)
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # here: a future cannot carry every exception
+            answer = error
+        return answer, started, perf_counter() - started
+
+    async def _finish(self, answer: Any, started: float, latency_s: float) -> Completion:
+        if inspect.isawaitable(answer):
+            try:
+                answer = await answer
+            except (Exception, SystemExit) as error:
+                answer = error
+            latency_s = perf_counter() - started
+        if isinstance(answer, ClientError):
+            raise answer
+        if isinstance(answer, BaseException):
+            said = cleaned(f"{type(answer).__name__}: {answer}", self._secrets)
+            raise ClientError(said, kind="python") from answer
+        if isinstance(answer, str):
+            return Completion(answer, usage={"latency_s": latency_s})
+        if not isinstance(answer, Completion):
+            raise ClientError(f"it returned {type(answer).__name__}; expected text or a Completion", kind="python")
+        _check(answer)
+        return msgspec.structs.replace(answer, usage={"latency_s": latency_s, **answer.usage})
+
+
+def _check(answer: Completion) -> None:
+    """Refuse a completion that a log could not hold: its maker set its parts to what they cannot be."""
+    try:
+        msgspec.convert(msgspec.structs.asdict(answer), Completion)
+    except msgspec.ValidationError as error:
+        raise ClientError(f"it returned a Completion that is none: {error}", kind="python") from error
+    for name, value in answer.usage.items():
+        if not math.isfinite(value):
+            raise ClientError(f"its usage.{name} is {value}; expected a finite number", kind="python")
+
+
+def _waits(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def _evsys(generate: Callable[..., Any]) -> Ask:
+    """EvSys' client: text in, text out. A limit that was not set is left to its own default."""
+
+    def ask(request: Request) -> Any:
+        if request.extra:
+            unknown = ", ".join(sorted(request.extra))
+            raise ClientError(f"generate() takes no {unknown}; leave it out", kind="python", hopeless=True)
+        limits = {"max_tokens": request.max_tokens, "temperature": request.temperature}
+        given = {name: value for name, value in limits.items() if value is not None}
+        prompt = as_text(request, "give the object an async complete()")
+        return generate(prompt=prompt, stop=list(request.stop) or None, **given)
+
+    return ask
+
+
+def _function(function: Callable[..., Any]) -> Ask:
+    """A function of one argument: the turns if it is called ``messages``, else the prompt as text."""
+    try:
+        first = next(iter(inspect.signature(function).parameters), "")
+    except ValueError:  # built in, and silent about itself
+        first = ""
+    if first == "messages":
+        return lambda request: function(request.messages)
+    return lambda request: function(as_text(request, "call the function's argument 'messages' to be given the turns"))
+
+
+def _attribute(module: ModuleType, attribute: str, name: str) -> Any:
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            public = ", ".join(key for key in vars(module) if not key.startswith("_"))
+            raise InputError.at(f"python/{name}", f"it has no {attribute!r}", f"it has: {public or 'nothing'}")
+        found = getattr(found, part)
+    return found
+
+
+def _import(name: str) -> ModuleType:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise InputError.at(f"python/{name}", "is neither a module nor a .py file", _RIGHT)
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise InputError.at(f"python/{name}", "no such module", "a file is named as FILE.py:OBJECT") from error
+        raise PluginError(f"python/{name}: {type(error).__name__}: {error}") from error
+
+
+def _from_file(name: str) -> ModuleType:
+    """A file run as a module. Nothing is written beside it, and its folder is no place to import from."""
+    path = Path(name)
+    try:
+        code = compile(path.read_bytes(), name, "exec", dont_inherit=True)
+    except OSError as error:
+        raise InputError.at(name, error.strerror or "cannot be read", _RIGHT) from error
+    except SyntaxError as error:
+        raise InputError.at(f"{name}:{error.lineno or 1}", f"it is no Python: {error.msg}", _RIGHT) from error
+    except ValueError as error:  # null bytes
+        raise InputError.at(name, f"it is no Python: {error}", _RIGHT) from error
+    module = ModuleType(f"calipers_model_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses and pickle look their module up there
+    try:
+        exec(code, vars(module))
+    except (Exception, SystemExit) as error:
+        sys.modules.pop(module.__name__, None)
+        raise PluginError(f"{name}: {type(error).__name__}: {error}") from error
+    return module

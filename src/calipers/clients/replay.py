@@ -1,0 +1,165 @@
+"""``replay/FILE``: the completions of an earlier run, from its rollouts.jsonl."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import msgspec
+
+from calipers.clients.client import Completion, Connection, Ending, Request
+from calipers.errors import ClientError, InputError
+from calipers.rollouts.record import USAGE, Outcome, fault
+from calipers.tasks.task import Prompt
+
+_NOTHING_CAME = {"client_failed", "cancelled", "not_run", "stopped_early"}
+_SAID_NOTHING = {"empty", "refused"}  # outcomes under which no completion is the text ""
+
+
+class _Record(msgspec.Struct):
+    task: str | int
+    sample: Annotated[int, msgspec.Meta(ge=0)] = 0
+    attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
+    prompt: str | list[Any] | dict[str, Any] | None = None
+    completion: str | list[Any] | dict[str, Any] | None = None
+    outcome: Outcome | None = None
+    finish_reason: Any = None
+    usage: dict[str, float | bool | None] | None = None
+
+
+_decode = msgspec.json.Decoder(_Record).decode
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+
+def connect(name: str, connection: Connection) -> Replay:
+    """The client of a file; it is read through once, for the places of its records."""
+    path = Path(name)
+    try:
+        with path.open("rb") as file:
+            return Replay(path, file)
+    except IsADirectoryError as error:
+        raise InputError.at(name, "is a directory", f"expected a file, such as {path / 'rollouts.jsonl'}") from error
+    except OSError as error:
+        raise InputError.at(name, error.strerror or "cannot be read", "expected a file of rollouts") from error
+
+
+class Replay:
+    """Stored completions: by (task, sample), else by prompt and sample. Of several attempts the last counts.
+
+    The file stays on disk; what is held is a place per record. Its records are those of one model:
+    the same (task, sample, attempt) twice is an error that names both lines.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self._path = path
+        self._file: BinaryIO | None = None  # open from the first call on
+        self._by_task: dict[tuple[str, int], tuple[int, int]] = {}  # -> (attempt, byte where the record begins)
+        self._by_prompt: dict[tuple[bytes, int], tuple[str, int]] = {}  # -> key of the first task that asked it
+        place = 0
+        for number, line in enumerate(file, 1):
+            if not line.isspace():
+                self._index(line, number, place, file)
+            place += len(line)
+
+    async def complete(self, request: Request) -> Completion:
+        """The stored completion; `ClientError` of the kind ``absent`` when there is none."""
+        key = request.task, request.sample
+        if key not in self._by_task:
+            prompts = ((_digest(prompt), request.sample) for prompt in (request.prompt, request.messages))
+            key = next((self._by_prompt[prompt] for prompt in prompts if prompt in self._by_prompt), key)
+        if key not in self._by_task:
+            missing = f"no rollout of task {request.task!r}, sample {request.sample}, nor of its prompt"
+            raise ClientError(f"{self._path}: {missing}", kind="absent")
+        record = self._read(self._by_task[key][1])
+        text = _text(record)
+        if text is None:
+            missing = f"task {key[0]!r}, sample {key[1]} has no completion (outcome {record.outcome or 'missing'})"
+            raise ClientError(f"{self._path}: {missing}", kind="absent")
+        finish = record.finish_reason if isinstance(record.finish_reason, str) else None
+        return Completion(text, finish, _ending(record.outcome), _usage(record.usage))
+
+    async def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _index(self, line: bytes, number: int, place: int, file: BinaryIO) -> None:
+        try:
+            record = _decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise self._wrong(line, number) from error
+        key = str(record.task), record.sample
+        held = self._by_task.get(key)
+        if held and held[0] == record.attempt:
+            what = (
+                f"task {key[0]!r}, sample {key[1]}, attempt {record.attempt} also stands in line {_line(file, held[1])}"
+            )
+            raise InputError.at(f"{self._path}:{number}", what, "expected the rollouts of one model, each once")
+        if not held or held[0] < record.attempt:
+            self._by_task[key] = record.attempt, place
+        if record.prompt is not None:
+            self._by_prompt.setdefault((_digest(record.prompt), record.sample), key)
+
+    def _read(self, place: int) -> _Record:
+        try:
+            if self._file is None:
+                self._file = self._path.open("rb")
+            self._file.seek(place)
+            return _decode(self._file.readline())
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            changed = f"{self._path}: the file changed while it was replayed"
+            raise ClientError(changed, kind="absent", hopeless=True) from error
+
+    def _wrong(self, line: bytes, number: int) -> InputError:
+        wrong, right = "the line is not JSON", "expected one rollout per line"
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            wrong, right = fault(msgspec.json.decode(line), {}) or ("the rollout cannot be read", "")
+        if wrong.startswith("no key"):  # whose advice is for a file that is scored: here no key can be named
+            right = "expected one rollout per line, as in a run's rollouts.jsonl"
+        return InputError.at(f"{self._path}:{number}", wrong, right)
+
+
+def _line(file: BinaryIO, place: int) -> int:
+    """The number of the line that begins at a byte."""
+    file.seek(0)
+    number = 1
+    while block := file.read(min(place, 2**20)):
+        number += block.count(b"\n")
+        place -= len(block)
+    return number
+
+
+def _digest(prompt: Prompt | Mapping[str, Any]) -> bytes:
+    """A prompt, short: 16 bytes, in which the order of a message's keys does not matter."""
+    try:
+        text = _canonical(prompt)
+    except (TypeError, ValueError):  # half a character, or no JSON at all: no file holds it
+        return b""
+    return hashlib.blake2b(text, digest_size=16).digest()
+
+
+def _text(record: _Record) -> str | None:
+    """What the model said; None when nothing came."""
+    if record.outcome in _NOTHING_CAME:
+        return None
+    found: Any = record.completion
+    if isinstance(found, list):  # turns: the last one is the answer
+        found = found[-1] if found and isinstance(found[-1], dict) else None
+    if isinstance(found, dict):
+        found = found.get("content")
+    if isinstance(found, str):
+        return found
+    return "" if record.outcome in _SAID_NOTHING else None
+
+
+def _ending(outcome: str | None) -> Ending:
+    if outcome == "refused":
+        return "refused"
+    return "truncated" if outcome == "truncated" else ""
+
+
+def _usage(found: Mapping[str, float | bool | None] | None) -> dict[str, float]:
+    return {name: value for name in USAGE if (value := (found or {}).get(name)) is not None}

@@ -1,1 +1,0 @@
-"""How others say it: their names, their defaults, and what their gaps become."""

@@ -1,0 +1,85 @@
+"""A format: one kind of files, from the first bytes that show it to rollouts, and what else the files say.
+
+Every format has a line in `names.FORMATS`. That of another system is loaded when the sign beside its name there is
+seen, so that who reads only records of ours loads no other system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from calipers.formats.texts import Text
+from calipers.rollouts.part import Part
+
+Columns = Mapping[str, str]  # role -> the key that the files have for it
+Settings = Iterator[tuple[str, Any]]  # name, value
+
+
+class Opened(Protocol):
+    """A file or a folder that is open to be read, and hashed meanwhile."""
+
+    path: str
+    size: int  # bytes
+    format: str  # the name of its format, where that is known before it is read; else ""
+
+    def start_hashing(self) -> None:
+        """Begin to hash what is to be hashed in the background."""
+
+    def sha256(self) -> str:
+        """The hash of what was read."""
+
+    def close(self) -> None:
+        """Let go of what is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What is looked at to recognise a file."""
+
+    path: str
+    head: bytes  # its first bytes, unpacked
+    line: bytes = b""  # the first line that is not blank
+    row: Mapping[str, Any] | None = None  # that line as a JSON object, its values not decoded; None when it is none
+    columns: Columns = field(default_factory=dict)
+
+    @property
+    def is_record(self) -> bool:
+        """Whether the line is one of our own, or the user says which key is the task's."""
+        return "task" in self.columns or (self.row is not None and "task" in self.row)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How one kind of files is recognised, read, and asked for what it says beside numbers."""
+
+    name: str
+    read: Callable[[Any, Columns, Collection[str], Callable[[int], None]], list[Part]]
+    """``read(opened, columns, labels, progress)``."""
+    recognise: Callable[[Beginning], bool]
+    texts: Callable[[str, Columns, frozenset[str]], Iterator[Text]] | None = None
+    """``texts(path, columns, wanted tasks)``: the prompt of each task, the answers of the wanted ones."""
+    provenance: Callable[[str, str | None], Settings] | None = None
+    """``provenance(path, dataset)``: how the run was made, as far as the file says."""
+    folder: Callable[[str], tuple[Sequence[str | Opened], Sequence[str]]] | None = None
+    """``folder(path)``: what of a directory is to be read, and notes; nothing when it is none of this format's."""
+    without_companions: Callable[[Sequence[str]], Sequence[str]] | None = None
+    """``without_companions(paths)``: the paths but for those that are read anyway, beside another of them."""
+    join: Callable[[Sequence[Part]], list[Part]] | None = None
+    """``join(parts)``: the parts, with what only all of them together say."""
+    stands_for_others: bool = False  # its rollouts lie in files beside it
+    has_documents: bool = False  # its records carry the hash of the document each task is made of
+
+
+def flat(value: Any, path: str) -> Settings:
+    """The values inside a mapping, each under the path of its keys.
+
+    >>> list(flat({"sampling": {"seed": 1}}, ""))
+    [('sampling.seed', 1)]
+    """
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from flat(inner, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value

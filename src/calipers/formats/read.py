@@ -1,0 +1,287 @@
+"""The door: paths in, one table of rollouts out, whatever the files are made of.
+
+What a file is, its content says, never its name.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import msgspec
+
+from calipers.errors import InputError, UnknownName
+from calipers.formats import parallel
+from calipers.formats.format import Beginning, Format, Opened
+from calipers.formats.run_folder import RunLog
+from calipers.formats.run_plan import LOG, is_run
+from calipers.formats.schema import odd_key
+from calipers.formats.source import BOM, LONGEST_LINE, Source
+from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS, LINE_SIGNS
+from calipers.rollouts.part import Part
+from calipers.rollouts.record import ROLES, USAGE
+from calipers.rollouts.table import Rollouts, assemble
+
+RIGHT = (
+    "expected a file of rollouts, a run or a Harbor job (plan.json or result.json in it), "
+    "or what lm_eval --output_path wrote (results_*.json beside samples_*.jsonl, or in a folder for each model)"
+)
+
+
+def with_folders(paths: Sequence[str]) -> tuple[list[str | Opened], list[str]]:
+    """The paths with what is to be read of each folder in its place, and notes on what is not.
+
+    InputError for a folder that holds nothing we read, or for what was given before.
+    """
+    given: list[str | Opened] = []
+    notes: list[str] = []
+    files = {os.path.realpath(path): path for path in paths if not os.path.isdir(path)}
+    jobs: dict[str, str] = {}
+    for path in paths:
+        if not os.path.isdir(path) or is_run(path):
+            given.append(path)
+            continue
+        found, told = _inside(path)
+        for each in found:
+            if isinstance(each, str):
+                _once(each, files, path, "stands twice, also by way of", "expected each results file once")
+            else:
+                _once(each.path, jobs, each.path, "stands twice, first as", "expected each job once")
+        given += found
+        notes += told
+    return given, notes
+
+
+def _inside(path: str) -> tuple[Sequence[str | Opened], Sequence[str]]:
+    """What the first format that knows a folder finds in it, and its notes."""
+    for name in FOLDER_FORMATS:
+        found, notes = FORMATS.load(name).folder(path)
+        if found:
+            return found, notes
+    raise InputError.at(path, "is a directory", RIGHT)
+
+
+def _once(path: str, met: dict[str, str], by: str, wrong: str, right: str) -> None:
+    real = os.path.realpath(path)
+    if real in met:
+        raise InputError.at(path, f"{wrong} {met[real]}", right)
+    met[real] = by
+
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+BLANKS = b" \t\r\n"
+CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\v\f\r\x1b")  # bytes that no header holds
+
+Progress = Callable[[int, int], None]  # bytes read, bytes in all (0 when nobody knows)
+
+_ROW = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One file that was read, or one job's directory."""
+
+    path: str
+    format: str  # a name in FORMATS
+    sha256: str  # of the bytes on disk; of a job, of its trials' names and results
+    rollouts: int  # rows in it, or in the samples beside results; those that a plan owes are not
+
+
+def read(
+    paths: Sequence[str],
+    *,
+    columns: Mapping[str, str] = NOTHING,
+    labels: Collection[str] = (),
+    progress: Progress | None = None,
+) -> tuple[Rollouts, list[Input]]:
+    """All rollouts of some files as one table, and what the files were.
+
+    ``columns`` says what the files call a role (``{"task": "id"}``); ``labels`` are the keys whose
+    values are to be kept, for slices and clusters. InputError for the first thing that is wrong.
+    """
+    rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress)
+    return rollouts, inputs()
+
+
+def begin(
+    paths: Sequence[str],
+    *,
+    columns: Mapping[str, str] = NOTHING,
+    labels: Collection[str] = (),
+    progress: Progress | None = None,
+    kept: list[Part] | None = None,
+) -> tuple[Rollouts, Callable[[], list[Input]]]:
+    """As `read`, but the files are still being hashed: the second answer waits for that.
+
+    ``kept`` gets the parts too, for who needs more of a file than rollouts.
+    """
+    _check_columns(columns)
+    if (odd := odd_key([*labels, *columns.values()])) is not None:
+        raise InputError(f"{odd!r} holds a quote, a backslash or a control character; expected a plain key")
+    if not paths:
+        raise InputError("no files; expected at least one file of rollouts")
+    given, told = with_folders(_without_companions(paths))
+    done, total = 0, sum(map(_size, given))
+    parts: list[Part] = [] if kept is None else kept
+    seen = []
+    with uncollected():
+        for each in given:
+            source = _opened(each)
+            with closing(source):
+                kind = found_format(source, columns)
+                found = kind.read(source, columns, labels, _told(progress, done, source.size, total))
+                source.start_hashing()  # not earlier: reading keeps every core busy, what follows does not
+                if not found:
+                    raise InputError.at(
+                        each if isinstance(each, str) else each.path, "no rollouts", "expected at least one"
+                    )
+                rows = sum(map(len, parts))
+                found = [part if part.turn is None else replace(part, turn=part.turn + rows) for part in found]
+                own = [part for part in found if part.places.path == source.path or kind.stands_for_others]
+                seen.append((source, kind, sum(map(len, own))))
+                done += source.size
+                parts += found
+                if progress is not None:
+                    progress(done, total)
+        _check_named(columns, paths, parts)
+        parts[0] = replace(parts[0], notes=[*parts[0].notes, *told])
+        for join in dict.fromkeys(kind.join for _, kind, _ in seen if kind.join):
+            parts[:] = join(parts)
+        rollouts = assemble(parts)
+    return rollouts, lambda: [Input(source.path, kind.name, source.sha256(), rows) for source, kind, rows in seen]
+
+
+def found_format(source: Opened, columns: Mapping[str, str] = NOTHING) -> Format:
+    """What a source is made of; InputError when it is nothing we read."""
+    if not isinstance(source, Source) or isinstance(source, RunLog):  # a folder, of which it is known already
+        return _load(source.format)
+    start = Beginning(source.path, source.head, columns=columns)
+    if (found := _asked(FILE_SIGNS, start.head, start)) is not None:
+        return found
+    line = _first_line(source)
+    if not line:
+        return _of_nothing(start)
+    is_json = line[:1] in b"[{"
+    if b"\0" in (line if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(line)):
+        right = "expected JSON Lines, a JSON list of lists, CSV or Parquet"
+        raise InputError.at(source.path, "is not a file of rollouts", right)
+    if not is_json:
+        return _load("csv")
+    start = replace(start, line=line, row=_row(line))
+    return _asked(LINE_SIGNS, line, start) or _load("native")
+
+
+def _asked(signs: Mapping[str, bytes], text: bytes, start: Beginning) -> Format | None:
+    """The first format whose sign is there and that recognises the file."""
+    for name, sign in signs.items():
+        if re.search(sign, text) and (found := _load(name)).recognise(start):
+            return found
+    return None
+
+
+def _of_nothing(start: Beginning) -> Format:
+    """The format of an empty file, by what lies beside it; InputError when nothing does."""
+    for found in map(_load, COMPANION_SIGNS):
+        if found.recognise(start):
+            return found
+    raise InputError.at(start.path, "no rollouts", "expected at least one")
+
+
+def _load(name: str) -> Format:
+    found: Format = FORMATS.load(name)
+    return found
+
+
+def _row(line: bytes) -> Mapping[str, msgspec.Raw] | None:
+    try:
+        return _ROW.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # left to the reader, which says it better
+        return None
+
+
+def _without_companions(paths: Sequence[str]) -> Sequence[str]:
+    """The paths without those that are read anyway, beside another of them."""
+    for name, sign in COMPANION_SIGNS.items():
+        if len(paths) > 1 and any(re.search(sign, os.path.realpath(path)) for path in paths):
+            without = _load(name).without_companions
+            paths = without(paths) if without else paths
+    return paths
+
+
+def _first_line(source: Source) -> bytes:
+    """The first line that is not blank, its blanks stripped; what was read for it stays to be read."""
+    head, source.head = source.head, b""
+    while True:
+        start = head.removeprefix(BOM).lstrip(BLANKS)
+        line, whole, _ = start.partition(b"\n")
+        more = b"" if whole or len(head) > LONGEST_LINE else source.read(max(1 << 20, len(head)))
+        if not more:
+            source.head = head
+            return line.rstrip(BLANKS)
+        head += more
+
+
+def _opened(given: str | Opened) -> Opened:
+    if not isinstance(given, str):
+        return given
+    return RunLog(given) if is_run(given) else Source(given)
+
+
+def _told(progress: Progress | None, done: int, size: int, total: int) -> parallel.Progress:
+    """A reader's "so many more bytes" as "so many of all", at most the size of its file until the next."""
+    read = 0
+
+    def tell(more: int) -> None:
+        nonlocal read
+        read += more
+        if progress is not None:
+            progress(done + min(read, size) if size else done + read, total)
+
+    return tell
+
+
+def _check_columns(columns: Mapping[str, str]) -> None:
+    known = (*ROLES, *USAGE)
+    owners: dict[str, str] = {}
+    for role, key in columns.items():
+        if role not in known:
+            raise UnknownName.of("role for --columns", role, known)
+        if key in owners:
+            raise InputError.at("--columns", f"{owners[key]} and {role} are both {key!r}", "expected a key for each")
+        owners[key] = role
+    if owners.get("task", "task") != "task" and "task" not in columns:
+        raise InputError.at("--columns", f"{owners['task']} takes the key 'task'", "name another with task=KEY")
+
+
+def _check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequence[Part]) -> None:
+    met = frozenset[str]().union(*(part.named for part in parts))
+    for role, key in columns.items():
+        if key not in met:
+            wrong = f"no row has {key!r}" + (f", nor has one in {len(paths) - 1} more files" if len(paths) > 1 else "")
+            raise InputError.at(paths[0], wrong, f"expected it as {role} (--columns {role}={key})")
+
+
+def _size(given: str | Opened) -> int:
+    if not isinstance(given, str):
+        return given.size
+    try:
+        return os.path.getsize(os.path.join(given, LOG) if is_run(given) else given)
+    except (OSError, ValueError):
+        return 0
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage collection meanwhile: millions of rows, and no cycles among them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,125 @@
+"""Rewards as a JSON list of lists: a list for each task, a reward for each sample, and nothing else.
+
+They name nothing: tasks and samples are numbered by their place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from calipers.errors import InputError
+from calipers.formats.frames import shown
+from calipers.formats.parallel import Progress
+from calipers.formats.source import BOM, LARGEST_WHOLE, Source
+from calipers.rollouts.column import Column, Ints
+from calipers.rollouts.part import Part, Places
+from calipers.rollouts.record import UNSTATED
+
+_RIGHT = "expected a list with a list of rewards for each task"
+_NUMBER = "expected a number of at most 1.8e308 in size, or null"
+_REWARDS = msgspec.json.Decoder(list[list[float | bool | None]])
+_NUMBERS = (int, float, np.bool_, np.integer, np.floating)
+
+
+def read_rewards(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rewards in a JSON list of lists: task 0 is the first list, sample 0 its first reward.
+
+    An empty list is a task without rollouts, null a rollout without a reward; NaN and Infinity,
+    which Python writes bare, are numbers somebody sent.
+    """
+    text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
+    progress(len(text))
+    try:
+        rows: Any = _REWARDS.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        rows = _with_constants(text, source.path)
+    return [from_rewards(rows, source.path)]
+
+
+def from_rewards(rows: Sequence[Sequence[float | None]], path: str = "rewards") -> Part:
+    """Rewards by task and sample as a `Part`; ``path`` stands in its errors.
+
+    >>> part = from_rewards([[1.0, 0.0], [], [True]])
+    >>> part.tasks, part.task.tolist(), part.rewards["reward"].values.tolist()
+    (['0', '1', '2'], [0, 0, 2], [1.0, 0.0, 1.0])
+    """
+    lists = [_list(row, f"task {task}", path) for task, row in enumerate(_list(rows, "it", path))]
+    sizes = np.array([len(row) for row in lists], dtype=np.int64)
+    flat = [reward for row in lists for reward in row]
+    rewards = _numbers(flat, sizes, path)
+    task = np.repeat(np.arange(len(lists)), sizes)
+    places = Places(path, "reward ")
+    places.add(0, 1)
+    return Part(
+        places=places,
+        tasks=[str(number) for number in range(len(lists))],
+        task=task,
+        sample=np.arange(len(flat)) - (np.cumsum(sizes) - sizes)[task],
+        attempt=np.ones(len(flat), dtype=np.int64),
+        outcome=np.full(len(flat), UNSTATED, dtype=np.uint8),
+        rewards={"reward": rewards} if rewards.given.any() else {},
+    )
+
+
+def _with_constants(text: bytes, path: str) -> Any:
+    """JSON as Python reads it, NaN and Infinity included; InputError for what is no JSON."""
+    try:
+        return json.loads(text.decode(), parse_float=_or_text(float), parse_int=_or_text(int))
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        raise InputError.at(f"{path}:{line}", "a byte is not UTF-8", "expected UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        wrong = f"not JSON ({error.msg} at column {error.colno})"
+        raise InputError.at(f"{path}:{error.lineno}", wrong, _RIGHT) from None
+    except RecursionError:
+        raise InputError.at(path, "it is nested too deeply", _RIGHT) from None
+
+
+def _or_text(number: type[float]) -> Callable[[str], float | str]:
+    """A decoder of numbers that leaves one out of range as its text, to be refused where it stands."""
+
+    def decoded(text: str) -> float | str:
+        try:
+            value = number(text)
+            return text if math.isinf(value) else value
+        except (OverflowError, ValueError):
+            return text
+
+    return decoded
+
+
+def _list(value: Any, what: str, path: str) -> Sequence[Any]:
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        right = f"{_RIGHT}, or one JSON object a line" if isinstance(value, Mapping) else _RIGHT
+        raise InputError.at(path, f"{what} is {shown(value)}", right)
+    return value if isinstance(value, (list, tuple)) else list(value)
+
+
+def _numbers(flat: Sequence[Any], sizes: Ints, path: str) -> Column:
+    """Rewards as a column; InputError names the task and the sample of one that is no number."""
+    given = np.array([reward is not None for reward in flat], dtype=bool)
+    if all(issubclass(kind, _NUMBERS) for kind in set(map(type, flat)) - {type(None)}):
+        try:
+            return Column(np.array([0.0 if reward is None else reward for reward in flat], dtype=np.float64), given)
+        except OverflowError:
+            pass  # an integer beyond every float
+    row = next(row for row, reward in enumerate(flat) if reward is not None and not _fits(reward))
+    task = int(np.searchsorted(np.cumsum(sizes), row, side="right"))
+    sample = row - int(sizes[:task].sum())
+    raise InputError.at(path, f"task {task} sample {sample} is {shown(flat[row])}", _NUMBER)
+
+
+def _fits(reward: Any) -> bool:
+    if not isinstance(reward, _NUMBERS):
+        return False
+    try:
+        float(reward)
+    except OverflowError:
+        return False
+    return True

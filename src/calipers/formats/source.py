@@ -1,0 +1,241 @@
+"""Bytes from a path: opened, unpacked, hashed, and cut into blocks of whole lines."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+import sys
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from calipers.errors import InputError
+from calipers.tasks.lines import ZstdFrames
+
+BLOCK = 1 << 17  # half and twice of it are 10-15 % slower to decode
+FEW_LINES = 256  # in a block: of longer lines four times as much is read at once, as each block costs something, too
+LONGEST_LINE = 64 << 20
+LARGEST_WHOLE = 2 << 30  # of a format that cannot be read piece by piece
+FREE_UNPACKED = 1 << 30  # packed input may unpack to this much whatever its ratio ...
+MOST_RATIO = 1000  # ... and beyond it to this many times its packed size
+BOM = b"\xef\xbb\xbf"
+STDIN = "-"
+
+
+class LongLine(Exception):
+    """A line longer than LONGEST_LINE."""
+
+
+class Source:
+    """One input: a file, packed or not, or standard input (``-``); hashed while it is read."""
+
+    format = ""  # known by what it holds
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.packing = ""
+        self._hash = hashlib.sha256()
+        self._hashed = 0  # bytes, from the first; the others are hashed in the background
+        self._hashing: threading.Thread | None = None
+        self._unpacked_bytes = 0
+        self._file: Any = _open(path)
+        self._lasting = path != STDIN and stat.S_ISREG(os.fstat(self._file.fileno()).st_mode)
+        self.size = os.fstat(self._file.fileno()).st_size if self._lasting else 0
+        self._state = _state(path) if self._lasting else None
+        # standard input or a pipe gives its bytes once: they are hashed as they pass
+        passing = None if self._lasting else io.BufferedReader(_Hashed(self._file, self._hash), BLOCK)
+        self._raw: io.BufferedReader[Any] = passing or self._file
+        try:
+            self._stream = self._unpacking()
+            self.head = self._unpacked(BLOCK)
+        except (InputError, OSError) as error:
+            self.close()
+            if isinstance(error, InputError):
+                raise
+            raise InputError.at(path, f"cannot be read ({error.strerror})") from None
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; its hash stays."""
+        if self.path != STDIN:
+            self._file.close()
+
+    @property
+    def divisible(self) -> bool:
+        """Whether byte ranges of the input can be read on their own."""
+        return self._lasting and not self.packing
+
+    def read(self, size: int) -> bytes:
+        """At most ``size`` more unpacked bytes; InputError when they cannot be unpacked."""
+        if self.head:
+            found, self.head = self.head[:size], self.head[size:]
+            return found
+        return self._unpacked(size)
+
+    def readinto(self, room: memoryview) -> int:
+        """Fill the room with more unpacked bytes, or a part of it; how many they are."""
+        if self.head or self.packing or not self._lasting:
+            found = self.read(len(room))
+            room[: len(found)] = found
+            return len(found)
+        try:
+            size: int = self._raw.readinto(room)
+        except OSError as error:
+            raise InputError.at(self.path, f"cannot be read ({error})") from None
+        return size
+
+    def readinto_hashed(self, room: memoryview) -> int:
+        """As `readinto`, and hash them while they are at hand; from the first byte on, or not at all."""
+        size = self.readinto(room)
+        self._hash.update(room[:size])
+        self._hashed += size
+        return size
+
+    def everything(self, most: int) -> bytes:
+        """All of it at once, for formats that cannot be streamed; InputError beyond ``most`` bytes."""
+        pieces = [self.read(BLOCK)]
+        size = len(pieces[0])
+        while pieces[-1] and size <= most:
+            pieces.append(self.read(1 << 20))
+            size += len(pieces[-1])
+        if size > most:
+            raise InputError.at(self.path, f"larger than {most >> 20} MiB", "expected a smaller file, or JSON Lines")
+        return b"".join(pieces)
+
+    def start_hashing(self) -> None:
+        """Hash the file in the background: hashing holds no lock, so it costs a core that idles, not time."""
+        if self._lasting:
+            self._hashing = threading.Thread(target=self._hash_file, daemon=True)
+            self._hashing.start()
+
+    def sha256(self) -> str:
+        """The hash of the bytes as they lie on disk; InputError when they changed since they were opened."""
+        if self._hashing is None:
+            self.start_hashing()
+        if self._hashing is not None:
+            self._hashing.join()
+            if self._state != _state(self.path):
+                raise InputError.at(self.path, "changed while it was read", "expected a file nobody writes to")
+        return self._hash.hexdigest()
+
+    def _hash_file(self) -> None:
+        with suppress(OSError), open(self.path, "rb", buffering=0) as file:  # gone: `sha256` sees it too
+            file.seek(self._hashed)
+            room = memoryview(bytearray(1 << 20))
+            while size := file.readinto(room):
+                self._hash.update(room[:size])
+
+    def _unpacking(self) -> io.BufferedReader[Any]:
+        magic = self._raw.peek(4)[:4]
+        if magic[:2] == b"\x1f\x8b":
+            self.packing = "gzip"
+            return io.BufferedReader(gzip.GzipFile(fileobj=self._raw, mode="rb"), BLOCK)
+        if magic == b"\x28\xb5\x2f\xfd":
+            self.packing = "zstd"
+            return io.BufferedReader(ZstdFrames(self._raw), BLOCK)
+        return self._raw
+
+    def _unpacked(self, size: int) -> bytes:
+        try:
+            found: bytes = self._stream.read(size)
+        except (OSError, EOFError, zlib.error) as error:
+            if not self.packing:
+                raise InputError.at(self.path, f"cannot be read ({error})") from None
+            raise InputError.at(self.path, f"cannot be unpacked as {self.packing} ({error})", "is it whole?") from None
+        if not self.packing:
+            return found
+        self._unpacked_bytes += len(found)
+        limit = max(FREE_UNPACKED, MOST_RATIO * (self.size or FREE_UNPACKED))
+        if self._unpacked_bytes > limit:
+            wrong = f"unpacks to more than {MOST_RATIO} times its size"
+            raise InputError.at(self.path, wrong, "expected rollouts, not a bomb")
+        return found
+
+
+def line_blocks(readinto: Callable[[memoryview], int | None], left: int = sys.maxsize) -> Iterator[memoryview]:
+    """Blocks of whole lines out of the next ``left`` bytes; the last may lack its newline.
+
+    All blocks share one room: each is gone when the next is asked for. LongLine, once all lines
+    before it are out, for a line that no rollout needs.
+    """
+    room = bytearray(BLOCK)
+    held = 0  # bytes of a line whose end is not read yet, at the start of the room
+    while left > 0 and (size := readinto(memoryview(room)[held : held + left])):
+        left -= size
+        end = held + size
+        cut = room.rfind(b"\n", held, end) + 1
+        if (room.find(b"\n", held, end) if cut else end) > LONGEST_LINE:
+            raise LongLine
+        if cut:
+            yield memoryview(room)[:cut]
+            if len(room) == BLOCK and room.count(b"\n", 0, cut) < FEW_LINES:
+                room = room + bytes(3 * len(room))
+            room[: end - cut] = room[cut:end]
+        held = end - cut
+        if held == len(room):
+            room = room + bytes(len(room))
+    if held:
+        yield memoryview(room)[:held]
+
+
+def next_line(path: str, offset: int) -> int:
+    """The first byte of the first line that starts after ``offset``; the size of the file if none does."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        while chunk := file.read(BLOCK):
+            cut = chunk.find(b"\n")
+            if cut >= 0:
+                return offset + cut + 1
+            offset += len(chunk)
+    return offset
+
+
+def _state(path: str) -> tuple[int, ...] | None:
+    """What tells a file from what it was before somebody wrote to it; None when it is gone."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _open(path: str) -> Any:
+    if path == STDIN:
+        stream = getattr(sys.stdin, "buffer", None)
+        if stream is None:
+            raise InputError.at(STDIN, "standard input is closed", "expected rollouts on it, or a file")
+        return stream
+    try:
+        return io.BufferedReader(io.FileIO(path, "rb"), BLOCK)
+    except FileNotFoundError:
+        raise InputError.at(path, "no such file", "expected a file of rollouts, or - for standard input") from None
+    except IsADirectoryError:
+        raise InputError.at(path, "is a directory", "expected a file of rollouts, a run or a Harbor job") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise InputError.at(path, f"cannot be read ({getattr(error, 'strerror', error)})") from None
+
+
+class _Hashed(io.RawIOBase):
+    """A stream that hashes what passes through."""
+
+    def __init__(self, inner: Any, digest: hashlib._Hash) -> None:
+        self._inner, self._digest = inner, digest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        chunk = self._inner.read1(len(buffer))
+        buffer[: len(chunk)] = chunk
+        self._digest.update(chunk)
+        return len(chunk)

@@ -1,0 +1,466 @@
+"""CSV and Parquet: a row for each rollout, its rewards and its texts.
+
+CSV text: cut into records, each with its line, nothing guessed and nothing repaired.
+
+The cells are parsed by polars. What polars forgives (missing cells, stray quotes) or does not say
+(the line of a record) is found here first, on the bytes of a block at a time.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calipers.errors import InputError
+from calipers.formats.frames import LEAST, Frames, Meaning, meanings, named, shown
+from calipers.formats.jsonl import LineError
+from calipers.formats.parallel import Progress
+from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source
+from calipers.formats.texts import Text
+from calipers.rollouts.column import Ints
+from calipers.rollouts.part import Part, Places
+from calipers.rollouts.record import GROUP, TEXTS, meant
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+CHUNK = 8 << 20
+NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+NO_NUMBER = r"(?i)^[+-]?(nan|inf|infinity)$"
+
+_NEWLINE, _RETURN, _QUOTE, _COMMA = b'\n\r",'
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """N whole records, blank lines left out."""
+
+    text: bytes  # every record ends with a newline
+    lines: Ints  # [N] the line each record starts on
+    cells: Ints  # [N] how many cells it has
+
+    def frame(self) -> pl.DataFrame:
+        """The cells as text; a cell with nothing in it is null. All records have as many as the first."""
+        import polars as pl
+
+        schema = dict.fromkeys(map(str, range(self.cells[0])), pl.String())
+        frame = pl.read_csv(self.text, has_header=False, schema=schema, infer_schema=False)
+        if frame.height != len(self.lines):
+            raise RuntimeError(f"{len(self.lines)} records of CSV were read as {frame.height}")
+        return frame.with_columns(pl.all().replace("", None))
+
+
+def blocks(read: Callable[[int], bytes]) -> Iterator[Block]:
+    """The header of a CSV text, alone, then its records; LineError for the first bad one."""
+    header = True
+    for block in _blocks(read):
+        if header and len(block.lines):
+            end = int(_outside(block.text, _NEWLINE, _at(block.text, _QUOTE))[0]) + 1
+            yield Block(block.text[:end], block.lines[:1], block.cells[:1])
+            block = Block(block.text[end:], block.lines[1:], block.cells[1:])
+            header = False
+        if len(block.lines):
+            yield block
+
+
+def _blocks(read: Callable[[int], bytes]) -> Iterator[Block]:
+    data, line = read(CHUNK).removeprefix(BOM), 1
+    while data:
+        more = read(max(CHUNK, len(data)))
+        if not more and not data.endswith(b"\n"):
+            data += b"\n"
+        quotes = _at(data, _QUOTE)
+        ends = _outside(data, _NEWLINE, quotes)
+        cut = int(ends[-1]) + 1 if len(ends) else 0
+        if (int(ends[0]) if cut else len(data)) > LONGEST_LINE:
+            wrong = f"a record is longer than {LONGEST_LINE >> 20} MiB"
+            raise LineError(line, wrong, "expected one rollout a record; is a quote left open?")
+        _check(data if not more else data[:cut], quotes, line)
+        if cut:
+            yield _block(data[:cut], ends, quotes, line)
+        line += data.count(b"\n", 0, cut)
+        if cut < len(data) and not more:
+            raise LineError(line, "a quote is opened and never closed", "expected a quote at the end of the cell")
+        data = data[cut:] + more
+
+
+def _at(data: bytes, octet: int) -> Ints:
+    """Where a byte stands."""
+    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == octet)
+
+
+def _outside(data: bytes, octet: int, quotes: Ints) -> Ints:
+    """Where a byte stands outside quotes: after an even number of them."""
+    found = _at(data, octet)
+    return found[np.searchsorted(quotes, found) % 2 == 0] if len(quotes) else found
+
+
+def _check(data: bytes, quotes: Ints, line: int) -> None:
+    """LineError for the first byte that has no business where it stands."""
+    octets = np.frombuffer(data, dtype=np.uint8)
+    faults: list[tuple[int, str, str]] = []
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        faults.append((error.start, "a cell is not UTF-8", "expected UTF-8 text"))
+    if (at := data.find(b"\0")) >= 0:
+        faults.append((at, "a cell holds a NUL byte", "expected text"))
+    if b"\r" in data:
+        returns = _outside(data, _RETURN, quotes)
+        wrong, right = "a carriage return inside a line", r"expected lines that end in \n or \r\n"
+        faults += [(int(at), wrong, right) for at in returns[octets[returns + 1] != _NEWLINE][:1]]
+    if len(quotes):
+        quotes = quotes[quotes < len(data)]
+        opening, closing = quotes[::2], quotes[1::2]
+        before = np.where(opening > 0, octets[opening - 1], _NEWLINE)
+        stray = [opening[~np.isin(before, [_COMMA, _NEWLINE, _QUOTE])]]
+        stray.append(closing[~np.isin(octets[closing + 1], [_COMMA, _NEWLINE, _RETURN, _QUOTE])])
+        right = 'expected the whole cell in quotes and each quote in it doubled ("")'
+        faults += [(int(at[0]), "a quote inside a cell", right) for at in stray if len(at)]
+    if faults:
+        at, wrong, right = min(faults)
+        raise LineError(line + data.count(b"\n", 0, at), wrong, right)
+
+
+def _block(data: bytes, ends: Ints, quotes: Ints, line: int) -> Block:
+    """Whole records as a `Block`: lines and cells counted, blank lines and carriage returns left out."""
+    octets = np.frombuffer(data, dtype=np.uint8)
+    starts = np.append(0, ends[:-1] + 1)
+    lines = line + (np.searchsorted(_at(data, _NEWLINE), starts) if len(quotes) else np.arange(len(ends)))
+    commas = _outside(data, _COMMA, quotes)
+    cells = np.searchsorted(commas, ends) - np.searchsorted(commas, starts) + 1
+    returns = (octets[ends - 1] == _RETURN) & (ends > starts)
+    filled = ends - returns > starts
+    if returns.any() or not filled.all():
+        kept = np.ones(len(octets), dtype=bool)
+        kept[ends[returns] - 1] = False
+        kept[ends[~filled]] = False
+        data = octets[kept].tobytes()
+    return Block(data, lines[filled], cells[filled])
+
+
+def whole(cells: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Text as whole numbers, and which cells are none. A cell of blanks is a gap in both."""
+    import polars as pl
+
+    text = cells.str.strip_chars().replace("", None)
+    bad = ~text.str.contains("^[0-9]{1,18}$")
+    return text.set(bad, None).cast(pl.Int64), bad
+
+
+def numbers(cells: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series]:
+    """Text as numbers, true as 1 and false as 0; which cells are no number; which are NaN or out of range.
+
+    A cell of blanks is a gap in all three.
+    """
+    import polars as pl
+
+    text = cells.str.strip_chars().replace("", None)
+    number = text.str.contains(NUMBER)
+    if bool(number.all()):
+        values = text.cast(pl.Float64, strict=False)
+        return values, ~number, values.is_infinite()
+    low = text.str.to_lowercase()
+    truth = low.is_in(["true", "false"])
+    values = text.set(~number, None).cast(pl.Float64, strict=False)
+    values = values.zip_with(~truth.fill_null(False), (low == "true").cast(pl.Float64))
+    odd = text.str.contains(NO_NUMBER) | values.is_infinite().fill_null(False)
+    return values, ~(number | truth | odd), odd
+
+
+_FINITE = "a finite number, or an empty cell"
+BATCH = 1 << 18  # rows of Parquet held at once, besides the columns made of them
+
+
+def read_csv(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a CSV source: a header, then a rollout a record; an empty cell is a gap."""
+
+    def read(size: int) -> bytes:
+        found = source.read(size)
+        progress(len(found))
+        return found
+
+    table: _Csv | None = None
+    try:
+        for block in blocks(read):
+            if table is None:
+                table = _Csv(source.path, block, names, labels)
+            else:
+                table.take(block)
+    except LineError as error:
+        raise error.at(source.path) from None
+    return [table.finish()] if table and table.rows else []
+
+
+def read_parquet(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts of a Parquet source: a rollout a row, null is a gap, NaN is a number somebody sent."""
+    import polars as pl
+
+    with explained(source.path):
+        table = scanned(source)
+        columns = _flat(table.collect_schema(), names, labels)
+        rows = int(table.select(pl.len()).collect().item())
+    keys = [column.key for column in columns]
+    _check_keys(source.path, keys, names)
+    found = [one for one in meanings(keys, names, labels) if _readable(one.what, columns[one.at].dtype)]
+    wanted = sorted({columns[meaning.at].at for meaning in found})
+    frames = Frames(Places(source.path, "row "))
+    frames.begin(1)
+    with explained(source.path):
+        # columns by position: as names, "*" and "^.*$" are patterns
+        chosen = table.select([pl.nth(at).alias(str(at)) for at in wanted])
+        for batch in chosen.collect_batches(chunk_size=BATCH, maintain_order=True):
+            for meaning in found:
+                frames.take(meaning, columns[meaning.at].of(batch))
+            before, frames.rows = frames.rows, frames.rows + batch.height
+            progress(source.size * frames.rows // rows - source.size * before // rows)
+    if frames.rows != rows:  # polars ends early, without a word, where its own code gave up
+        wrong = f"only {frames.rows} of its {rows} rows can be read as Parquet"
+        raise InputError.at(source.path, wrong, "is it whole?")
+    return [frames.finish(frozenset(keys) & frozenset(names.values()))] if rows else []
+
+
+def csv_keys(header: Block) -> list[str]:
+    """What the first record of a CSV text calls its columns."""
+    return [(key or "").strip() for key in header.frame().row(0)]
+
+
+def scanned(source: Source) -> pl.LazyFrame:
+    """A Parquet source, of which nothing is read yet that nobody asks for."""
+    import polars as pl
+
+    # a bare path could be taken for an address
+    place = os.path.abspath(source.path) if source.divisible else io.BytesIO(source.everything(LARGEST_WHOLE))
+    return pl.scan_parquet(place, glob=False, hive_partitioning=False)
+
+
+class _Csv:
+    """The table a CSV text holds: every cell is text, and becomes what its column is read as."""
+
+    def __init__(self, path: str, header: Block, names: Mapping[str, str], labels: Collection[str]) -> None:
+        keys = csv_keys(header)
+        _check_keys(f"{path}:{header.lines[0]}", keys, names)
+        self._keys = keys
+        self._meanings = meanings(keys, names, labels)
+        self._named = frozenset(keys) & frozenset(names.values())
+        self._frames = Frames(Places(path))
+        self._texts: set[Meaning] = set()  # columns that turned out to hold text
+        self._odd: dict[Meaning, tuple[int, str]] = {}  # the first NaN of columns of numbers: its row, its text
+
+    @property
+    def rows(self) -> int:
+        """How many rollouts were taken."""
+        return self._frames.rows
+
+    def take(self, block: Block) -> None:
+        """The next records."""
+        for row in (block.cells != len(self._keys)).nonzero()[0][:1]:
+            wrong = f"a row of {block.cells[row]} cells"
+            raise LineError(int(block.lines[row]), wrong, f"expected {len(self._keys)}, as in the header")
+        cells = block.frame()
+        first, last = int(block.lines[0]), int(block.lines[-1])
+        self._frames.begin(first if last - first == cells.height - 1 else block.lines)
+        for meaning in self._meanings:
+            self._take(meaning, cells[:, meaning.at])
+        self._frames.rows += cells.height
+
+    def _take(self, meaning: Meaning, cells: pl.Series) -> None:
+        column = cells
+        if meaning.what in LEAST:
+            column, bad = whole(cells)
+            self._frames.refuse(meaning, cells, bad)
+        elif meaning.what == "column":
+            column, no_number, odd = numbers(cells)
+            if meaning in self._texts or bool(no_number.any()):
+                self._texts.add(meaning)
+                return self._frames.drop(meaning)
+            if bool(odd.any()) and meaning not in self._odd:
+                row = odd.fill_null(False).arg_max() or 0
+                self._odd[meaning] = (self.rows + row, cells[row])
+        elif meaning.what in ("reward", "number"):
+            column, no_number, odd = numbers(cells)
+            self._frames.refuse(meaning, cells, no_number | odd, _FINITE)
+        elif meaning.what == "object":
+            return self._frames.refuse(meaning, cells, cells.is_not_null())
+        return self._frames.take(meaning, column)
+
+    def finish(self) -> Part:
+        """All rows taken, as one `Part`; InputError for a NaN in a column of numbers."""
+        for meaning, (row, cell) in self._odd.items():
+            if meaning not in self._texts:
+                place = self._frames.places.of(row)
+                raise InputError.at(place, f"{named(meaning.key)} is {shown(cell)}", f"expected {_FINITE}")
+        return self._frames.finish(self._named)
+
+
+def _check_keys(place: str, keys: list[str], names: Mapping[str, str]) -> None:
+    """InputError unless every column has a name of its own, if any, and one is the task."""
+    for key, count in Counter(keys).items():
+        if key and count > 1:
+            raise InputError.at(place, f"column {key!r} stands twice", "expected each column once")
+    task = names.get("task", "task")
+    if task not in keys:
+        here = ", ".join(map(named, keys))
+        here = here if len(here) <= 300 else here[:297] + "..."
+        right = f"name it with --columns task=KEY (columns here: {here})"
+        parted = next((mark for mark in ";\t|" if len(keys) == 1 and task in keys[0].split(mark)), None)
+        if parted is not None:
+            right = f"expected commas between columns, not {json.dumps(parted)}"
+        raise InputError.at(place, f"no column {task!r}", right)
+
+
+def _readable(what: str, dtype: pl.DataType) -> bool:
+    """Whether a column is worth reading: one that may hold numbers must, and an object must hold something."""
+    import polars as pl
+
+    if what == "column":
+        return dtype.is_numeric() or dtype == pl.Boolean
+    return what != "object" or dtype != pl.Null
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A column of Parquet, or a field inside one."""
+
+    key: str
+    at: int  # the position of the column
+    steps: Sequence[str]  # the way to the field
+    dtype: pl.DataType
+
+    def of(self, batch: pl.DataFrame) -> pl.Series:
+        """Its values in a batch, whose columns are called by their position."""
+        found = batch.get_column(str(self.at))
+        for step in self.steps:
+            found = found.struct.unnest().get_column(step)
+        return found
+
+
+def _flat(schema: pl.Schema, names: Mapping[str, str], labels: Collection[str]) -> list[_Leaf]:
+    """The columns of a table, with the fields of its objects as columns of their own.
+
+    Of ``rewards`` and ``usage`` every field (``rewards.accuracy``), of ``metadata`` those asked for.
+    """
+    objects = {key: role for key, role in meant(names).items() if role in ("rewards", "usage", "metadata")}
+    found = []
+    for at, (key, dtype) in enumerate(schema.items()):
+        fields = [field.name for field in getattr(dtype, "fields", ())]
+        if key not in objects or not fields:
+            found.append(_Leaf(key, at, (), dtype))
+        elif objects[key] == "metadata":
+            ways = [path.split(".") for path in sorted(labels)]
+            found += [_Leaf(f"{key}.{'.'.join(way)}", at, way, end) for way in ways if (end := _end(dtype, way))]
+        else:
+            found += [_Leaf(f"{key}.{field}", at, [field], end) for field in fields if (end := _end(dtype, [field]))]
+    return found
+
+
+def _end(dtype: Any, steps: Sequence[str]) -> pl.DataType | None:
+    """The type of what a path into an object leads to; None when it leads nowhere."""
+    for step in steps:
+        dtype = {field.name: field.dtype for field in getattr(dtype, "fields", ())}.get(step)
+    found: pl.DataType | None = dtype
+    return found
+
+
+@contextmanager
+def explained(path: str) -> Iterator[None]:
+    """Turn what polars says of a broken file into an InputError."""
+    import polars as pl
+
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        said = str(error).partition("\n")[0][:120]
+        raise InputError.at(path, f"cannot be read as Parquet ({said})", "is it whole?") from None
+
+
+READ = ("task", "sample", *GROUP, *TEXTS, "answer")
+TEXT_BATCH = 1 << 12  # rows; a text may be long
+
+
+def texts(kind: str, path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
+    """The first row of each task that has its prompt, and all of the wanted tasks."""
+    key_of = {role: key for key, role in meant(names).items()}
+    key_of = {role: key_of[role] for role in READ if role in key_of}
+    tasks = sorted(wanted)
+    seen = set[tuple[Any, ...]]()
+    with Source(path) as source:
+        for frame in (_csv if kind == "csv" else _parquet)(source, key_of, tasks):
+            for row in _chosen(frame, tasks, seen).iter_rows(named=True):
+                sample = row.pop("sample", None) or 0
+                yield Text(**{**dict.fromkeys(GROUP), **row}, sample=sample)
+
+
+def _csv(source: Source, key_of: Mapping[str, str], tasks: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """The columns of a CSV text that say something, called by their roles."""
+    import polars as pl
+
+    places: dict[str, int] = {}
+    try:
+        for block in blocks(source.read):
+            if not places:
+                places = _places(csv_keys(block), key_of)
+                if not _speak(places, tasks):
+                    return
+                continue
+            cells = block.frame()
+            columns = {role: cells[:, at] for role, at in places.items()}
+            if "sample" in columns:
+                columns["sample"], _ = whole(columns["sample"])
+            yield pl.DataFrame(columns)
+    except LineError as error:  # the file was whole when its numbers were read
+        raise error.at(source.path) from None
+
+
+def _parquet(source: Source, key_of: Mapping[str, str], tasks: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """The same of a Parquet file, prompts and answers apart; a column of bytes says nothing."""
+    import polars as pl
+
+    with explained(source.path):
+        table = scanned(source)
+        schema = table.collect_schema()
+        types = list(schema.values())
+        found = {role: at for role, at in _places(list(schema), key_of).items() if types[at] != pl.Binary}
+        who = [role for role in found if role in ("task", *GROUP)]
+        # columns by position: as names, "*" and "^.*$" are patterns
+        table = table.select([pl.nth(at).alias(role) for role, at in found.items()])
+        table = table.with_columns(pl.col(who).cast(pl.String))
+        if "prompt" in found:
+            yield from table.select(*who, "prompt").collect_batches(chunk_size=TEXT_BATCH, maintain_order=True)
+        if _speak(found.keys() - {"prompt"}, tasks):  # apart, so that no other completion is unpacked
+            answers = table.filter(pl.col("task").is_in(tasks)).drop("prompt", strict=False)
+            yield from answers.collect_batches(chunk_size=TEXT_BATCH, maintain_order=True)
+
+
+def _places(keys: Sequence[str], key_of: Mapping[str, str]) -> dict[str, int]:
+    """Where the columns of a table stand that have these roles."""
+    return {role: keys.index(key) for role, key in key_of.items() if key in keys}
+
+
+def _speak(found: Collection[str], tasks: Sequence[str]) -> bool:
+    """Whether any of the columns found says what is asked for."""
+    return "prompt" in found or bool(tasks and ("answer" in found or "completion" in found))
+
+
+def _chosen(frame: pl.DataFrame, tasks: Sequence[str], seen: set[tuple[Any, ...]]) -> pl.DataFrame:
+    """The rows of a batch with the first prompt of a task, none of them in ``seen`` yet, and those of some tasks."""
+    import polars as pl
+
+    kept = frame["task"].is_in(tasks)
+    if "prompt" in frame.columns:
+        who = [name for name in ("task", *GROUP) if name in frame.columns]
+        asked = frame.select(*who, at=pl.int_range(pl.len())).filter(frame["prompt"].is_not_null())
+        firsts = asked.unique(who, keep="first", maintain_order=True)
+        new = {row[:-1]: row[-1] for row in firsts.iter_rows() if row[:-1] not in seen}
+        seen.update(new)
+        kept = kept.scatter(list(new.values()), True)
+    return frame.filter(kept)

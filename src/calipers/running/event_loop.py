@@ -1,0 +1,114 @@
+"""From a plain call into the event loop and back, also from a notebook that runs one of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from calipers.clients.client import Client
+from calipers.running.log import Log
+from calipers.running.loop import Loop
+from calipers.running.rollout import Owed
+from calipers.verifiers.verifier import Verifier
+
+T = TypeVar("T")
+
+UNHEARD = 3  # signals that the loop has not heard of: something holds it up that will not end by itself
+
+
+def conduct(loop: Loop, client: Client, log: Log, owed: Iterator[Owed], verifiers: Iterable[Verifier] = ()) -> None:
+    """Run the loop to its end, whoever calls; Ctrl-C lets it finish what is in flight."""
+
+    async def whole() -> None:
+        with interrupts(lambda: loop.stop("interrupted")):
+            try:
+                await loop.run(owed)
+            except asyncio.CancelledError:
+                loop.stop("interrupted")  # twice: what was in flight stays owed
+            finally:
+                await client.close()
+                for verifier in verifiers:
+                    if close := getattr(verifier, "close", None):
+                        await close()
+                await log.close()
+
+    finish(whole)
+
+
+def finish(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine to its end; in a thread of its own where this one already runs an event loop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return _finish_here(work)
+    answer: list[T] = []
+    errors: list[BaseException] = []
+
+    def elsewhere() -> None:
+        try:
+            answer.append(_finish_here(work))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=elsewhere, name="calipers-run")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return answer[0]
+
+
+def _finish_here(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        return runner.run(work())
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, a quarter faster, where somebody has installed it."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    loop: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return loop
+
+
+@contextmanager
+def interrupts(first: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C, or a request to terminate, calls ``first``; a second one cancels the task we are in."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are not ours to handle
+        return
+    seen = 0
+
+    def interrupted() -> None:
+        nonlocal seen
+        seen += 1
+        if seen == 1:
+            first()
+        elif task is not None:
+            task.cancel()
+
+    came = 0
+
+    def unheard(number: int, frame: object) -> None:
+        """Called at once, wherever we are; the loop hears of a signal only when it has its turn again."""
+        nonlocal came
+        came += 1
+        if came - seen >= UNHEARD:
+            raise asyncio.CancelledError  # into the code that holds the loop up: it fails, and the loop goes on
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
+        loop.add_signal_handler(number, interrupted)
+        signal.signal(number, unheard)  # beside it: the loop is told by a byte in a pipe, not by this
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,324 @@
+"""A run on disk: one directory, one process at a time, a plan that only grows, and a log.
+
+::
+
+    runs/arith-openai_m-1f0a4c2e/
+      plan.json         what was asked, where each value came from; written and renamed
+      rollouts.jsonl    a line for each attempt at a rollout, in the order they ended; only ever longer
+      stopped.json      the rule that stopped the run early, where one did; written and renamed
+      .lock             held while a process runs it
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from calipers.errors import InputError, LogError
+from calipers.formats.run_plan import (
+    LOG,
+    PLAN,
+    PLAN_SCHEMA,
+    STOPPED,
+    TORN,
+    RunPlan,
+    RunStop,
+    is_run,
+    read_plan,
+    read_stop,
+)
+from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
+from calipers.rollouts.record import Outcome
+from calipers.running.log import Log, Scrub, mode_in, put, repaired, scrubbed
+from calipers.running.resume import all_starts, continued, fingerprint
+
+_RIGHT = "mend the line, or take it out to have its rollout run again"
+
+
+class Past(msgspec.Struct, frozen=True, gc=False):
+    """What became of a rollout, by its highest attempt."""
+
+    attempt: int
+    outcome: str
+    reward: float | None
+    cost: float | None  # dollars, of all its attempts, judging included; None when nobody said
+
+
+class _Usage(msgspec.Struct, gc=False):
+    cost_usd: float | None = None
+
+
+class _Line(msgspec.Struct, gc=False):
+    """The few keys of a record that a run asks for when it continues; all others are passed over."""
+
+    task: str
+    sample: int
+    attempt: int = 1
+    outcome: Outcome | None = None
+    reward: float | bool | None = None
+    usage: _Usage | None = None
+    judge_cost_usd: float | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+def read_history(log: Path) -> dict[tuple[str, int], Past]:
+    """The last of each (task, sample) in a log of whole lines; InputError for a line that is no record."""
+    found: dict[tuple[str, int], Past] = {}
+    texts: dict[str, str] = {}  # a task's id and a reward stand in many lines, and once in memory
+    numbers: dict[float, float] = {}
+    for number, line in _lines(log):
+        key = texts.setdefault(line.task, line.task), line.sample
+        reward = None if line.reward is None else float(line.reward)
+        reward = reward if reward is None else numbers.setdefault(reward, reward)
+        cost = _sum(line.usage.cost_usd if line.usage else None, line.judge_cost_usd)
+        outcome = line.outcome or ("missing" if reward is None else "scored")
+        before = found.get(key)
+        if before is not None:
+            if before.attempt == line.attempt:
+                wrong = f"task {line.task!r} sample {line.sample} attempt {line.attempt} stands in an earlier line, too"
+                raise InputError.at(f"{log}:{number}", wrong, "expected each attempt once; take one of them out")
+            cost = _sum(before.cost, cost)
+            if before.attempt > line.attempt:
+                found[key] = Past(before.attempt, before.outcome, before.reward, cost)
+                continue
+        found[key] = Past(line.attempt, outcome, reward, cost)
+    return found
+
+
+def _lines(log: Path) -> Iterator[tuple[int, _Line]]:
+    """The records of a log, each with the number of its line."""
+    number = 0
+    try:
+        with open(log, "rb", buffering=0) as file:
+            for block in line_blocks(file.readinto):
+                lines = bytes(block).count(b"\n")
+                try:
+                    records = _DECODER.decode_lines(block)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                    records = []
+                if len(records) == lines:
+                    yield from enumerate(records, number + 1)
+                else:
+                    yield from _one_by_one(log, bytes(block), number)
+                number += lines
+    except LongLine:
+        wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
+        raise InputError.at(str(log), wrong, _RIGHT) from None
+    except OSError as error:
+        raise InputError.at(str(log), f"cannot be read ({error.strerror})") from None
+
+
+def _one_by_one(log: Path, block: bytes, before: int) -> Iterator[tuple[int, _Line]]:
+    """The records of a block that is not a record a line: some are blank, or one is broken."""
+    for number, line in enumerate(block.split(b"\n"), before + 1):
+        if line.strip():
+            try:
+                yield number, _DECODER.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise InputError.at(f"{log}:{number}", f"is no record ({error})", _RIGHT) from None
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one if other is None else one + other
+
+
+LOCK = ".lock"
+PRIVATE = 0o700  # of a folder that is made here; one that is there keeps its mode, and files follow their folder
+
+
+class Folder:
+    """The directory of a run, held by this process until it is closed."""
+
+    def __init__(self, path: Path, lock: int, scrub: Scrub) -> None:
+        self.path = path
+        self.notes: list[str] = []
+        self.history: dict[tuple[str, int], Past] = {}  # by (task, sample), the highest attempt
+        self.place: dict[str, int] = {}  # of each task in the plan
+        self.stop: RunStop | None = None  # of an earlier start, or of this one
+        self._before: RunStop | None = None  # as it was before this start went on
+        self._lock, self._scrub = lock, scrub
+        self._log: Log | None = None
+        self._made: Sequence[Path] = ()  # directories that were not there before, the deepest first
+
+    @classmethod
+    def open(
+        cls, path: Path, identity: Mapping[str, Any], plan: Mapping[str, Any], scrub: Scrub, same_model: bool = False
+    ) -> Folder:
+        """Make a run's directory, or continue in one: nobody else may run it, and it must be the same run.
+
+        ``plan`` is written with ``schema``, ``identity`` and ``fingerprint`` added to it; what was
+        planned before stays planned, and how it was started stays written. With ``same_model`` it may go on
+        at another endpoint. InputError says what differs.
+        """
+        missing = [place for place in (path, *path.parents) if not place.exists()]
+        folder = cls(path, _locked(path), scrub)
+        folder._made = missing
+        try:
+            folder._begin(identity, plan, same_model)
+        except BaseException:
+            folder.close()
+            raise
+        return folder
+
+    @property
+    def log(self) -> Log:
+        """The log, opened when it is first asked for."""
+        if self._log is None:
+            self._log = Log(self.path / LOG, self._scrub, mode_in(self.path))
+        return self._log
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole or not at all, whatever happens meanwhile; LogError when it cannot be."""
+        put(self.path / name, [scrubbed(data, self._scrub)], mode_in(self.path))
+
+    def stopped(self, stop: RunStop) -> None:
+        """Keep that a rule has stopped the run; LogError when it cannot be written."""
+        plan = read_plan(str(self.path))
+        self._keep(structs.replace(stop, planned_rollouts=sum(map(plan.of, plan.tasks))))
+
+    def continues(self) -> None:
+        """Keep that the run goes on, where a rule had stopped it: what is owed from here on is not the rule's doing."""
+        if self.stop is not None and not self.stop.completed:
+            self._before = self.stop
+            self._keep(structs.replace(self.stop, continued=True))
+
+    def stays(self) -> None:
+        """Take back that the run goes on: no call could be made."""
+        if self._before is not None:
+            self._keep(self._before)
+
+    def _keep(self, stop: RunStop) -> None:
+        self.stop = stop
+        self.write(STOPPED, msgspec.json.format(msgspec.json.encode(stop), indent=1) + b"\n")
+
+    def close(self) -> None:
+        """Finish the log and let go of the directory; LogError when a line could not be written."""
+        try:
+            if self._log is not None:
+                self._log.shut()
+        finally:
+            if self._lock >= 0:
+                os.close(self._lock)
+                self._lock = -1
+
+    def abandon(self) -> None:
+        """Take back what `open` made, if nothing came of it: a run that could not even begin leaves no trace."""
+        self.close()
+        if self.path in self._made and not (self.path / LOG).stat().st_size:
+            for name in (LOG, PLAN, LOCK):
+                (self.path / name).unlink(missing_ok=True)
+            for place in self._made:
+                with suppress(OSError):  # somebody else has put something there
+                    place.rmdir()
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            self.close()
+        except LogError:
+            if error is None:  # else the same was said already
+                raise
+
+    def _begin(self, identity: Mapping[str, Any], plan: Mapping[str, Any], same_model: bool) -> None:
+        log = self.path / LOG
+        asked = msgspec.json.decode(scrubbed(msgspec.json.encode(identity), self._scrub))
+        plan = {**plan, "identity": asked, "fingerprint": fingerprint(asked)}
+        before = read_plan(str(self.path)) if is_run(str(self.path)) else None
+        if before is not None:
+            kept, notes = continued(self.path, asked, same_model)
+            self.notes += notes
+            plan |= {"identity": kept, "fingerprint": fingerprint(kept)}
+            if "starts" in plan:
+                plan["starts"] = all_starts(self.path, plan["starts"])
+            self.stop = read_stop(str(self.path))
+            plan = self._grown(before, plan)
+        elif log.exists() and log.stat().st_size:
+            right = f"expected none, or {PLAN} beside it; choose another --out"
+            raise InputError.at(str(self.path), f"holds a {LOG} of something else", right)
+        if log.exists():
+            if repaired(log):
+                self.notes.append(TORN)
+            self.history = read_history(log)
+        if before is not None and self.stop is not None and not self.stop.completed:
+            self._check_completed(before, self.stop)
+        self.place = {entry["task"]: number for number, entry in enumerate(plan["tasks"])}
+        put(self.path / PLAN, _laid_out({"schema": PLAN_SCHEMA, **plan}, self._scrub), mode_in(self.path))
+
+    def _check_completed(self, before: RunPlan, stop: RunStop) -> None:
+        """Keep that a later start came to the end of the plan, before the plan may grow: it is a fixed sample again."""
+        planned = sum(map(before.of, before.tasks))
+        every = ((task.task, sample) for task in before.tasks for sample in range(before.of(task)))
+        owed = sum(key not in self.history for key in every)
+        if stop.of_plan(planned, owed) is None:
+            self._keep(structs.replace(stop, completed=True))
+
+    def _grown(self, before: RunPlan, plan: Mapping[str, Any]) -> dict[str, Any]:
+        """The plan asked for, and all that was planned before: nothing finished may drop out of the count."""
+        samples = plan["samples"]
+        asked = {entry["task"]: entry.get("samples", samples) for entry in plan["tasks"]}
+        more = {old.task: old for old in before.tasks if before.of(old) > asked.get(old.task, 0)}
+        kept = sum(before.of(old) - asked.get(task, 0) for task, old in more.items())
+        tasks = [
+            {**entry, "samples": before.of(more[entry["task"]])} if entry["task"] in more else entry
+            for entry in plan["tasks"]
+        ]
+        gone = [old for task, old in more.items() if task not in asked]
+        tasks += [{"task": old.task, "metadata": old.metadata, "samples": before.of(old)} for old in gone]
+        # what was planned before comes first: whoever looks at tasks in their order finds new ones behind old ones
+        place = {old.task: number for number, old in enumerate(before.tasks)}
+        tasks.sort(key=lambda entry: place.get(entry["task"], len(place)))
+        if kept:
+            wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
+            self.notes.append(f"{PLAN}: {wider}; choose another --out for a smaller run")
+        return {**plan, "tasks": tasks, "created_at": before.created_at or plan.get("created_at")}
+
+
+def _locked(path: Path) -> int:
+    """The directory's lock, taken; InputError when another process holds it."""
+    try:
+        path.mkdir(PRIVATE, parents=True, exist_ok=True)
+        lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, mode_in(path))
+    except (FileExistsError, NotADirectoryError):
+        raise InputError.at(str(path), "is a file, or lies in one", "expected a directory for the run") from None
+    except OSError as error:
+        raise InputError.at(str(path), f"cannot be written ({error.strerror})", "choose another --out") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(os.getpid()).encode(), 0)
+    except BlockingIOError:
+        holder = os.pread(lock, 32, 0).decode("ascii", "ignore").strip()
+        os.close(lock)
+        wrong = "another process is running it" + (f" (pid {holder})" if holder.isdecimal() else "")
+        raise InputError.at(str(path), wrong, "wait for it, or choose another --out") from None
+    except OSError as error:
+        os.close(lock)
+        raise InputError.at(str(path), f"cannot be locked ({error.strerror})", "choose another --out") from None
+    return lock
+
+
+def _laid_out(plan: Mapping[str, Any], scrub: Scrub) -> Iterator[bytes]:
+    """A plan as JSON for people, without secrets, piece by piece: indented, a line for each task."""
+    for number, (name, value) in enumerate(plan.items()):
+        yield (b",\n " if number else b"{\n ") + msgspec.json.encode(name) + b": "
+        if name == "tasks" and value:
+            rows = (scrubbed(msgspec.json.encode(row), scrub) for row in value)
+            yield b"[\n  " + next(rows)
+            yield from (b",\n  " + row for row in rows)
+            yield b"\n ]"
+        else:
+            text = msgspec.json.encode(value) if name == "schema" else scrubbed(msgspec.json.encode(value), scrub)
+            yield msgspec.json.format(text, indent=1).replace(b"\n", b"\n ")
+    yield b"\n}\n"

@@ -1,0 +1,145 @@
+"""What one run is asked to do, every value decided and where it came from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from calipers.clients.client import Price
+from calipers.errors import InputError
+from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds
+
+MEANT = "expected a number of tasks, or a share of them below 1, such as 0.1"
+
+
+def limit_of(place: str, given: float | None) -> float | None:
+    """A limit that means something: an integer from 1 on, or a share between 0 and 1; None is no limit.
+
+    1.0 is one task, as there. What means something there by accident is refused: 0, which is all of them, and
+    1.5, which is one.
+
+    >>> limit_of("--limit", 20.0), limit_of("--limit", 0.1)
+    (20, 0.1)
+    """
+    if given is None:
+        return None
+    if not 0 < given < math.inf or (given > 1 and given != int(given)):
+        raise InputError.at(place, f"is {given:g}", MEANT)
+    return given if given < 1 else int(given)
+
+
+def first(total: int, limit: float | None) -> int:
+    """How many of all tasks a limit takes; of a share what is left over makes one more.
+
+    >>> first(7, 0.3), first(7, 3), first(7, 99), first(7, None)
+    (3, 3, 7, 7)
+    """
+    if limit is None:
+        return total
+    return min(math.ceil(total * limit) if limit < 1 else int(limit), total)
+
+
+Metrics = Sequence[str | Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One benchmark against one model. A value of None is the server's, or the dialect's, own."""
+
+    benchmark: str  # a path, an id or a name in the store
+    model: str  # kind/name
+    samples: int = 1
+    limit: float | None = None  # the first so many tasks, or a share of them below 1
+    # what is asked
+    max_tokens: int | None = None
+    temperature: float | None = None
+    stop: tuple[str, ...] = ()
+    system_prompt: str | None = None
+    user_template: str = "{prompt}"
+    gen_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    # a task of lm-evaluation-harness
+    lm_eval: str | None = None  # its name among those that `benchmark` stands for; None: no such task
+    num_fewshot: int | None = None
+    include_path: tuple[str, ...] = ()
+    apply_chat_template: bool | str = False  # its prompts are chats; a text: the name of a local model's template
+    fewshot_as_multiturn: bool | None = None  # None: in a chat, yes
+    system_instruction: str | None = None  # words before its description
+    trust: bool = False  # run code that came with the data
+    load_seeds: Seeds = LOAD_SEEDS  # under which it is loaded
+    default_metrics: Literal["release", "guide"] = (
+        "release"  # where it names none: by lm-evaluation-harness, or its guide
+    )
+    # how it is reached
+    base_url: str | None = None
+    same_model: bool = False  # go on with a run that began at another endpoint
+    api: Literal["chat", "completions"] = "chat"
+    timeout: float = 600.0
+    price: Price | None = None
+    concurrency: int = 32
+    retries: int = 8
+    # when it ends
+    max_cost: float | None = None
+    max_time: float | None = None
+    until: str | None = None
+    retry_failed: bool = False
+    predict_only: bool = False
+    # how it is scored
+    metrics: Metrics = ()
+    dialect: str | None = None
+    by: tuple[str, ...] = ()
+    cluster: str | None = None
+    reward: str | None = None
+    missing: str | None = None
+    interval: str | None = None
+    confidence: float = 0.95
+    seed: int = 0
+    out: Path | None = None  # the run's folder, or with `among` the folder it stands in
+    among: bool = False  # one of several runs
+    origins: Mapping[str, str] = field(default_factory=dict)  # setting -> where its value was given
+
+    def __post_init__(self) -> None:
+        least = {"samples": 1, "max_tokens": 1, "concurrency": 1, "retries": 0, "seed": 0, "num_fewshot": 0}
+        for name, lowest in least.items():
+            value = getattr(self, name)
+            if value is not None and value < lowest:
+                raise InputError.at(self.place(name), f"is {value}", f"expected an integer >= {lowest}")
+        object.__setattr__(self, "limit", limit_of(self.place("limit"), self.limit))
+        for name in ("timeout", "max_cost", "max_time"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError.at(self.place(name), f"is {value:g}", "expected a number > 0")
+        if self.temperature is not None and not self.temperature >= 0:
+            raise InputError.at(self.place("temperature"), f"is {self.temperature}", "expected >= 0")
+        if "{prompt}" not in self.user_template:
+            raise InputError.at(
+                self.place("user_template"), "it has no {prompt}", "expected a text such as 'Q: {prompt}'"
+            )
+
+    @property
+    def chats(self) -> bool:
+        """Whether the prompts of a task of lm-evaluation-harness are chats."""
+        return self.apply_chat_template not in (False, None)
+
+    def place(self, name: str) -> str:
+        """Where a setting was given, for an error: ``--samples``, or ``config.yaml: samples``."""
+        origin = self.origins.get(name, "")
+        return f"{origin}: {name}" if origin and origin != "command line" else f"--{name.replace('_', '-')}"
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """Every setting with its value and where it came from, as the run's plan keeps it."""
+        told = (one.name for one in fields(self) if one.name not in ("origins", "out", "among"))
+        return {
+            name: {"value": _plain(getattr(self, name)), "from": self.origins.get(name, "default")} for name in told
+        }
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON."""
+    if isinstance(value, Price):
+        return [value.input, value.output]
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, Mapping) else value

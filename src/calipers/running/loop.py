@@ -1,0 +1,296 @@
+"""The loop of a live run: workers that take what is owed, ask the model, have it judged, and log it.
+
+::
+
+    owed ──► worker ──► client (pace, retries) ──► verifier ──► log ──► those who watch
+               └── as many as calls may be in flight; each takes the next when it is done
+
+The first call goes out alone: a wrong address, key or model ends the run before a second is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Protocol
+
+from calipers.clients.client import Client, Completion, Request
+from calipers.clients.pace import FIRST_WAIT, LONGEST_WAIT, Pace, Shut
+from calipers.errors import ClientError, VerifierError
+from calipers.running.blame import Blame
+from calipers.running.log import Log
+from calipers.running.rollout import Made, Owed, kept
+from calipers.verifiers.verifier import Verifier
+from calipers.verifiers.verify import ready
+
+REFUSALS = 16  # hopeless calls in a row after which nothing more is asked
+MOST_ERRORS = 100  # different ones that are remembered
+GLANCE = 0.25  # seconds between two looks of those who watch
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may use."""
+
+    concurrency: int = 32
+    retries: int = 8
+    cost: float | None = None  # dollars
+    seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Status:
+    """Where a run stands."""
+
+    planned: int
+    outcomes: Counter[str] = field(default_factory=Counter)
+    errors: Counter[tuple[str, str]] = field(default_factory=Counter)  # (outcome, message), the first few of them
+    spent: float | None = None
+    began: float = field(default_factory=monotonic)
+    pace: Pace = field(default_factory=lambda: Pace(1))
+    waiting: int = 0  # calls that failed and wait for their next try
+    trouble: str = ""  # the kind of the latest such failure
+    stopped: str = ""  # why no more rollouts are begun; "" while they are
+
+    @property
+    def done(self) -> int:
+        """Rollouts that are settled."""
+        return sum(self.outcomes.values())
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return monotonic() - self.began
+
+
+class Observer(Protocol):
+    """Somebody who watches the run, and may end it."""
+
+    def settled(self, position: int, sample: int, outcome: str, reward: float | None) -> None:
+        """A rollout was settled."""
+        ...
+
+    def look(self, status: Status) -> str:
+        """Called a few times a second; a reason to begin no more tasks, or ""."""
+        ...
+
+
+class Loop:
+    """One run of a client over what is owed."""
+
+    def __init__(
+        self,
+        client: Client,
+        verifiers: Mapping[str, Verifier],
+        ask: Callable[[Owed], Request],
+        log: Log,
+        *,
+        dataset: str,
+        model: str,
+        status: Status,
+        observer: Observer,
+        limits: Limits,
+        endpoint: str | None = None,
+        clock: Callable[[], float] = monotonic,
+        dice: random.Random | None = None,
+    ) -> None:
+        self._client, self._verifiers, self._ask, self._log = client, verifiers, ask, log
+        self._dataset, self._model, self._endpoint = dataset, model, endpoint
+        self._status, self._observer, self._limits = status, observer, limits
+        self._random = dice or random.Random()
+        local = endpoint is not None and endpoint.startswith("sha256:")  # and its batches are not to be torn
+        self._pace = status.pace = Pace(limits.concurrency, clock, self._random, ramp=not local)
+        self._blame = Blame()
+        self._owed: Iterator[Owed] = iter(())
+        self._begun, self._last = -1, sys.maxsize  # places in the order: the latest begun, the last to begin
+        self._refusals = 0
+        self._opened = asyncio.Event()  # the first call was answered, well or badly
+        self._stopping = asyncio.Event()
+
+    @property
+    def begun(self) -> int:
+        """How many tasks of the planned order were begun, up to the last one of this start."""
+        return self._begun + 1
+
+    async def run(self, owed: Iterator[Owed]) -> None:
+        """Make every rollout that is owed, or as many as the limits, the observer and the user allow.
+
+        SandboxError, before the first call, when a verifier needs a sandbox and there is none; ClientError when the
+        very first call says that no other would fare better; LogError when the log cannot be written.
+        """
+        self._owed = owed
+        if (first := self._next()) is None:
+            return
+        ready(self._verifiers.values())
+        looking = asyncio.create_task(self._look())
+        try:
+            async with asyncio.TaskGroup() as workers:
+                workers.create_task(self._worker(first))
+                for _ in range(self._limits.concurrency - 1):
+                    workers.create_task(self._worker())
+        except BaseExceptionGroup as errors:
+            raise _root(errors) from None
+        finally:
+            looking.cancel()
+            await self._log.flush()
+
+    def stop(self, reason: str) -> None:
+        """Begin no more rollouts; what is in flight is finished, what waits for another try stays owed."""
+        self._status.stopped = self._status.stopped or reason
+        self._owed = iter(())
+        self._stopping.set()
+        self._pace.shut()
+
+    def stop_between_tasks(self, reason: str) -> None:
+        """Begin no more tasks; every sample of those that were begun is made.
+
+        So which tasks are settled at the end depends on the plan alone, not on which were quick.
+        """
+        self._status.stopped = self._status.stopped or reason
+        self._last = min(self._last, self._begun)
+
+    def _next(self) -> Owed | None:
+        """The next rollout to make; None when there is none, or it belongs to a task that shall not begin."""
+        one = next(self._owed, None)
+        if one is None or one.position > self._last:
+            self._owed = iter(())
+            return None
+        self._begun = one.position
+        return one
+
+    async def _worker(self, first: Owed | None = None) -> None:
+        if first is not None:
+            await self._rollout(first)
+            self._opened.set()  # also where no call was made of it, as the run was stopped: the others wait for this
+        else:
+            await self._opened.wait()
+        while (one := self._next()) is not None:
+            await self._rollout(one)
+
+    async def _rollout(self, owed: Owed) -> None:
+        request = self._ask(owed)
+        started = datetime.now(UTC)
+        try:
+            completion, retries = await self._complete(request)
+        except Shut:
+            return  # the run ended while this one waited: it stays owed
+        except _Failed as failed:
+            made = Made(owed, request, started, error=failed.error, retries=failed.retries)
+        else:
+            verdict = error = None
+            if owed.task.verifier is not None:
+                try:
+                    verdict = await self._blame.judged(self._verifiers[owed.task.verifier], owed.task, completion)
+                except VerifierError as failed:
+                    error = failed
+            made = Made(owed, request, started, completion, verdict, error, retries)
+        made, told = kept(made, self._dataset, self._model, datetime.now(UTC), self._endpoint)
+        if self._log.behind:
+            await self._log.append(told)
+        else:
+            self._log.put(told)
+        self._settle(made)
+
+    async def _complete(self, request: Request) -> tuple[Completion, int]:
+        """The completion, and how many tries failed before it."""
+        tried, turn = 0, self._pace.turn()
+        while True:
+            try:
+                if not self._pace.entered():
+                    await self._enter(turn, again=tried > 0)
+                try:
+                    completion = await self._client.complete(request)
+                except asyncio.CancelledError:
+                    if (worker := asyncio.current_task()) is None or worker.cancelling():
+                        raise
+                    # Not this worker but something in the client: it may not end the worker, in silence.
+                    raise ClientError("the call was cancelled by the client itself", kind="cancelled") from None
+                finally:
+                    self._pace.leave()
+            except ClientError as error:
+                if error.hopeless and not self._opened.is_set():
+                    raise
+                self._opened.set()
+                if error.slow_down:
+                    self._pace.too_many(error.wait)
+                    self._status.trouble = error.kind
+                if not error.retry or tried == self._limits.retries:
+                    self._count_refusal(error)
+                    raise _Failed(error, tried) from None
+                if not error.slow_down:  # else all calls are held back, and this one has its turn before later ones
+                    await self._wait(error, tried)
+                tried += 1
+            else:
+                self._opened.set()
+                self._refusals = 0
+                self._pace.succeeded()
+                return completion, tried
+
+    async def _enter(self, turn: int, again: bool) -> None:
+        """Wait for a place, counted among those who wait for another try where it is one."""
+        self._status.waiting += again
+        try:
+            await self._pace.enter(turn)
+        finally:
+            self._status.waiting -= again
+
+    def _count_refusal(self, error: ClientError) -> None:
+        """Stop when the server has turned its back: what is not asked now can still be asked later."""
+        self._refusals += error.hopeless
+        if self._refusals >= REFUSALS:
+            self.stop(f"{self._refusals} calls in a row were refused, the last with: {error}")
+
+    async def _wait(self, error: ClientError, tried: int) -> None:
+        """Wait before the next try, as long as the server asks, else a random while that grows."""
+        longest = min(LONGEST_WAIT, FIRST_WAIT * 2**tried)
+        wait = self._random.uniform(0, longest) if error.wait is None else error.wait
+        self._status.waiting, self._status.trouble = self._status.waiting + 1, error.kind
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), wait)
+                raise Shut  # the run ends: this rollout stays owed
+        finally:
+            self._status.waiting -= 1
+
+    def _settle(self, made: Made) -> None:
+        status, cost, outcome = self._status, made.cost, made.outcome
+        status.outcomes[outcome] += 1
+        if made.error is not None and (len(status.errors) < MOST_ERRORS or (outcome, str(made.error)) in status.errors):
+            status.errors[outcome, str(made.error)] += 1
+        if cost is not None:
+            status.spent = (status.spent or 0.0) + cost
+        self._observer.settled(made.owed.position, made.owed.sample, outcome, made.reward)
+        if self._limits.cost is not None:
+            if cost is None and made.completion is not None:
+                self.stop("nobody says what a call costs, so no limit can be kept; give --price")
+            elif (status.spent or 0.0) >= self._limits.cost:
+                self.stop(f"the limit of ${self._limits.cost:g} for one start is reached")
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(GLANCE)
+            if reason := self._observer.look(self._status):
+                self.stop_between_tasks(reason)
+            if self._limits.seconds is not None and self._status.elapsed >= self._limits.seconds:
+                self.stop(f"the limit of {self._limits.seconds:g} s is reached")
+
+
+class _Failed(Exception):
+    """A call that brought no completion, after all its tries."""
+
+    def __init__(self, error: ClientError, retries: int) -> None:
+        super().__init__(str(error))
+        self.error, self.retries = error, retries
+
+
+def _root(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error that ended the workers; those of the others only follow from it."""
+    first = errors.exceptions[0]
+    return _root(first) if isinstance(first, BaseExceptionGroup) else first

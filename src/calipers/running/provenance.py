@@ -1,0 +1,123 @@
+"""What a run writes down about itself before it begins: its identity, and its plan."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from calipers import __version__
+from calipers.clients.address import file_sha256, source_file
+from calipers.running.job import Job
+from calipers.running.resume import ENDPOINT, JUDGES
+from calipers.tasks.task import Suite, Task
+
+
+def identity(
+    job: Job, suite: Suite, endpoint: str | None = None, judges: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What makes two runs the same run: what is asked, of whom and where, and how it is judged.
+
+    ``judges`` are the models that judge and where the environment says they are: the tasks name them, and no place.
+
+    Not how much of it (samples, limit), how fast (concurrency, retries) or what is made of it (metrics).
+    """
+    return {
+        "benchmark": suite.name,
+        "tasks": _content(suite.tasks),
+        "model": job.model,
+        **({} if endpoint is None else {ENDPOINT: endpoint}),
+        "prompt": {
+            "system": job.system_prompt,
+            "template": job.user_template,
+            "api": job.api,
+            **({"chat_template": job.apply_chat_template} if isinstance(job.apply_chat_template, str) else {}),
+        },
+        "sampling": {
+            "max_tokens": job.max_tokens,
+            "temperature": job.temperature,
+            "stop": list(job.stop),
+            "extra": dict(job.gen_kwargs),
+            "seed": job.seed,
+        },
+        "judged": not job.predict_only,
+        **({JUDGES: dict(judges)} if judges else {}),
+    }
+
+
+def plan(job: Job, suite: Suite, order: Sequence[Task], endpoint: str | None = None) -> dict[str, Any]:
+    """The plan of a run: every setting and where it came from, the tasks in their order, and what made them.
+
+    Its settings, versions and inputs are those of the latest start; ``starts`` has all of them.
+    """
+    settings = job.settings()
+    versions = {
+        "calipers": __version__,
+        "python": sys.version.split()[0],
+        **{name: version(name) for name in ("aiohttp", "msgspec", "numpy")},
+    }
+    made = {"versions": versions, "git": _commit(), "inputs": _inputs(job, suite)}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    given = {name: one["value"] for name, one in settings.items() if one["from"] != "default"}
+    return {
+        "dataset": suite.name,
+        "model": job.model,
+        "samples": job.samples,
+        "settings": settings,
+        **made,
+        "created_at": now,
+        "starts": [{"at": now, ENDPOINT: endpoint, "settings": given, **made}],
+        **({"lm_eval": suite.metadata["lm_eval"]} if "lm_eval" in suite.metadata else {}),
+        "tasks": PlannedTasks(order),
+    }
+
+
+class PlannedTasks:
+    """The tasks as rows of the plan, each made when it is looked at: they may be many."""
+
+    def __init__(self, order: Sequence[Task]) -> None:
+        self._order = order
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for task in self._order:
+            yield {"task": task.id, "metadata": task.metadata} if task.metadata else {"task": task.id}
+
+
+def _content(tasks: Sequence[Task]) -> str:
+    """The hash of what the tasks say, whatever the order of their file."""
+    encode = msgspec.json.Encoder(order="sorted").encode
+    whole = sha256()
+    for task in sorted(tasks, key=lambda task: task.id):  # ids stand once each
+        whole.update(encode(task) + b"\n")
+    return whole.hexdigest()
+
+
+def _inputs(job: Job, suite: Suite) -> list[Mapping[str, str]]:
+    """Every file the run reads, with its hash: the tasks, and a model that is a file."""
+    found: list[Mapping[str, str]] = []
+    if suite.sha256:
+        found.append({"path": str(suite.root or job.benchmark), "sha256": suite.sha256})
+    kind, _, rest = job.model.partition("/")
+    file = source_file(rest) if kind == "python" else Path(rest) if kind == "replay" else None
+    if file is not None and file.is_file():
+        found.append({"path": str(file), "sha256": file_sha256(file)})
+    return found
+
+
+def _commit() -> str | None:
+    """The commit of the project the run is started in, where there is one."""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None

@@ -1,0 +1,409 @@
+"""What a run is asked for: options and configuration files into jobs.
+
+A run's configuration file: our own keys, or EvSys' ``benchmark:`` section.
+
+Ours has the names of the command's options::
+
+    benchmark: data/arith        # or a list
+    model: openai/gpt-4o-mini    # or a list
+    samples: 4
+    metrics: [pass@1, {metric: pass@3, threshold: 0.5}]
+
+EvSys' section stands under ``benchmark`` or ``metadata.benchmark``, a mapping or a list of them, and
+means what it means there: its defaults, and the dialect evsys. An unknown key is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+from types import UnionType
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from calipers.clients.client import Price
+from calipers.errors import CalipersError, InputError, UnknownName
+from calipers.names import CLIENTS, MOCK_MODEL
+from calipers.running.job import Job
+from calipers.running.library import library
+from calipers.tasks.load_seeds import LOAD_SEEDS, MOST, Seeds
+from calipers.tasks.store import names
+
+Settings = dict[str, Any]
+"""Values of a `Job` by name; ``benchmark`` and ``model`` are lists."""
+
+EVSYS: Final = {  # a key of EvSys' section -> our setting
+    "metrics": "metrics",
+    "num_samples": "samples",
+    "max_tokens": "max_tokens",
+    "temperature": "temperature",
+    "limit": "limit",
+    "breakdown_keys": "by",
+    "n_concurrent": "concurrency",
+}
+APART: Final = ("path", "id", "name", "engine", "chat_template", "models", "model", "inference")  # read one by one
+IDLE: Final = ("run_every", "split", "tags")  # for training
+EVSYS_DEFAULTS: Final = {"dialect": "evsys", "max_tokens": 512, "temperature": 0.0, "concurrency": 8}
+OURS: Final = tuple(field.name for field in fields(Job) if field.name not in ("origins", "among", "lm_eval"))
+LISTS: Final = ("benchmark", "model", "metrics", "stop", "by", "include_path")
+
+
+def read_config(path: str) -> tuple[list[Settings], list[str]]:
+    """The runs a file asks for, as settings, and notes on what in it has no meaning here."""
+    import yaml
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
+        twice = list(_twice(path, yaml.compose(text, yaml.SafeLoader)))
+    except OSError as error:
+        right = "expected a task of lm-evaluation-harness, or a file with benchmark and model"
+        raise InputError.at(path, f"cannot be read ({error.strerror})", right) from None
+    except UnicodeDecodeError:
+        raise InputError.at(path, "is not UTF-8", "expected YAML in UTF-8") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise _syntax(path, error) from None
+    if not isinstance(content, dict):
+        raise InputError.at(path, "is no mapping", "expected keys such as benchmark, model, samples")
+    section = content.get("benchmark")
+    inner = content.get("metadata")
+    if isinstance(section, dict) or (isinstance(section, list) and any(isinstance(one, dict) for one in section)):
+        others = {key: value for key, value in content.items() if key != "benchmark"}
+        runs, notes = _evsys_runs(path, section, _ours(path, others))
+        return runs, [*twice, *notes]
+    if section is None and isinstance(inner, dict) and "benchmark" in inner:
+        runs, notes = _evsys_runs(path, inner["benchmark"], {})
+        rest = ", ".join(key for key in content if key != "metadata")
+        return runs, [*twice, *notes, *([f"{path}: {rest}: not used here"] if rest else [])]
+    return [_ours(path, content)], twice
+
+
+def _twice(path: str, node: Any) -> Iterator[str]:
+    """A note for each key that stands twice in one mapping: YAML takes the last of them without a word."""
+    left, seen = [node], set[int]()
+    while left:
+        node = left.pop()
+        if id(node) in seen or not isinstance(getattr(node, "value", None), list):
+            continue
+        seen.add(id(node))
+        pairs = [pair for pair in node.value if isinstance(pair, tuple)]
+        left += [value for _, value in pairs] or node.value
+        held = set[str]()
+        for key in (key for key, _ in pairs if isinstance(key.value, str)):
+            if key.value in held:
+                yield f"{path}:{key.start_mark.line + 1}: {key.value} stands twice, and the last one counts"
+            held.add(key.value)
+
+
+def _ours(path: str, content: Mapping[Any, Any]) -> Settings:
+    found: Settings = {}
+    for key, value in content.items():
+        name = str(key).replace("-", "_")
+        if name not in OURS:
+            raise UnknownName(f"{path}: {UnknownName.of('setting', str(key), OURS)}")
+        found[name] = setting(f"{path}: {key}", name, value)
+    return found
+
+
+def setting(place: str, name: str, value: Any) -> Any:
+    """One value, checked, in the form that `Job` wants."""
+    if value is None:
+        return () if name in LISTS else None
+    if name in LISTS:
+        several = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, (str, dict) if name == "metrics" else str) for one in several):
+            raise InputError.at(place, f"is {_shown(value)}", "expected text or a list of texts")
+        return tuple(several)
+    if name == "price":
+        return price(place, value)
+    if name == "load_seeds":
+        return load_seeds(place, value)
+    if name == "gen_kwargs" and not _is_json(value):
+        raise InputError.at(place, f"is {_shown(value)}", "expected what JSON can say; put a date in quotes")
+    kind = str if name == "out" else _types()[name]
+    try:
+        found = msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        raise InputError.at(place, f"is {_shown(value)}", f"expected {_meant(kind)}") from None
+    return Path(found) if name == "out" else found
+
+
+def _is_json(value: Any) -> bool:
+    """Whether a server can be sent it: YAML also has dates, bytes, sets and numbers that are none."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _meant(kind: Any) -> str:
+    """A type in words."""
+    words = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+    if kind in words:
+        return words[kind]
+    if get_origin(kind) is Literal:
+        return " or ".join(map(str, get_args(kind)))
+    return " or ".join(map(_meant, get_args(kind))) if get_origin(kind) is UnionType else "a mapping"
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(Job)
+
+
+def price(place: str, value: Any) -> Price:
+    """``in,out``, or a list of two: dollars for a million tokens.
+
+    >>> price("--price", "0.15,0.6")
+    Price(input=0.15, output=0.6)
+    """
+    sides = value.split(",") if isinstance(value, str) else value
+    try:
+        first, second = (float(side) for side in sides)
+    except (TypeError, ValueError):
+        first = second = -1.0
+    if not (0 <= first < float("inf") and 0 <= second < float("inf")):
+        raise InputError.at(place, f"is {_shown(value)}", "expected in,out in dollars per million tokens: 0.15,0.6")
+    return Price(first, second)
+
+
+def load_seeds(place: str, value: Any) -> Seeds:
+    """Four seeds, ``0,1234,1234,1234`` or a list; one alone is all four, and three leave the last as it is.
+
+    >>> load_seeds("--load-seeds", "7"), load_seeds("--load-seeds", "1,2,3")
+    ((7, 7, 7, 7), (1, 2, 3, 1234))
+    """
+    parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
+    try:
+        found = [int(part) if isinstance(part, str) else part for part in parts]
+    except ValueError:
+        found = []
+    found = found * 4 if len(found) == 1 else [*found, LOAD_SEEDS[3]] if len(found) == 3 else found
+    if len(found) != 4 or not all(type(one) is int and 0 <= one < MOST for one in found):
+        right = "expected four integers >= 0, of random, numpy, torch and the few-shot examples: 0,1234,1234,1234"
+        raise InputError.at(place, f"is {_shown(value)}", right)
+    return found[0], found[1], found[2], found[3]
+
+
+def _evsys_runs(path: str, section: Any, shared: Settings) -> tuple[list[Settings], list[str]]:
+    runs, notes = [], []
+    for number, one in enumerate(section if isinstance(section, list) else [section]):
+        place = f"{path}: benchmark" + (f"[{number}]" if isinstance(section, list) else "")
+        if not isinstance(one, dict):
+            raise InputError.at(place, f"is {_shown(one)}", "expected a mapping with path, id or name")
+        run, told = _evsys_run(place, one)
+        runs.append({**EVSYS_DEFAULTS, **run, **shared})
+        notes += told
+    return runs, notes
+
+
+def _evsys_run(place: str, section: Mapping[Any, Any]) -> tuple[Settings, list[str]]:
+    known = (*APART, *EVSYS, *IDLE)
+    for key in section:
+        if key not in known:
+            raise UnknownName(f"{place}: {UnknownName.of('key', str(key), known)}")
+    where = next((str(section[key]) for key in ("path", "id", "name") if section.get(key)), None)
+    if where is None:
+        raise InputError.at(place, "names no benchmark", "expected path, id or name")
+    if str(section.get("engine") or "").lower() == "harbor":
+        raise CalipersError(f"{place}: engine is harbor; calipers run does not drive Harbor yet: leave engine out")
+    run = {ours: setting(f"{place}.{key}", ours, section[key]) for key, ours in EVSYS.items() if key in section}
+    run |= {"benchmark": (where,)} | dict(_chat(place, section.get("chat_template") or {}))
+    if models := _models(place, section):
+        run["model"] = models
+    if section.get("inference"):
+        run |= _inference(f"{place}.inference", section["inference"])
+    idle = [key for key in IDLE if section.get(key)]
+    return run, [f"{place}: {', '.join(idle)}: for training, not used here"] if idle else []
+
+
+def _chat(place: str, template: Any) -> Iterator[tuple[str, Any]]:
+    known = ("system_prompt", "user_template", "enable_thinking")
+    if not isinstance(template, dict) or any(key not in known for key in template):
+        raise InputError.at(f"{place}.chat_template", f"is {_shown(template)}", f"expected {', '.join(known)}")
+    yield from ((key, template[key]) for key in known[:2] if template.get(key) is not None)
+    if template.get("enable_thinking") is not None:
+        yield "gen_kwargs", {"chat_template_kwargs": {"enable_thinking": bool(template["enable_thinking"])}}
+
+
+def _models(place: str, section: Mapping[Any, Any]) -> tuple[str, ...]:
+    """EvSys names models as litellm does; a kind of ours in front is taken as ours."""
+    asked = section.get("models")
+    asked = section.get("model") if asked is None else asked
+    several: Sequence[Any] = [] if asked is None else asked if isinstance(asked, list) else [asked]
+    if not all(isinstance(one, str) and one for one in several):
+        raise InputError.at(f"{place}.models", f"is {_shown(asked)}", "expected a model's name or a list of them")
+    return tuple(one if one.partition("/")[0] in CLIENTS.entries else f"litellm/{one}" for one in several)
+
+
+def _inference(place: str, inference: Any) -> Settings:
+    """EvSys' ``{kind, params}`` as a model of ours."""
+    if not isinstance(inference, dict) or not isinstance(inference.get("kind"), str):
+        raise InputError.at(place, f"is {_shown(inference)}", "expected kind and params")
+    params = inference.get("params") or {}
+    if inference["kind"] == "mock":
+        return {"model": (f"python/{MOCK_MODEL}",)}
+    if inference["kind"] != "openai":
+        raise InputError.at(place, f"kind is {inference['kind']!r}", "expected openai or mock, or a model as kind/name")
+    known = {"base_url": "base_url", "timeout_s": "timeout", "system_prompt": "system_prompt"}
+    odd = [key for key in params if key not in {"model", "default_max_tokens", "default_temperature", *known}]
+    if odd:
+        raise InputError.at(place, f"no parameter named {odd[0]!r}", f"known: model, {', '.join(known)}")
+    run = {ours: setting(f"{place}.params.{key}", ours, params[key]) for key, ours in known.items() if key in params}
+    return {"model": (f"openai/{params.get('model', 'gpt-4o-mini')}",), **run}
+
+
+def _syntax(path: str, error: Exception) -> InputError:
+    mark = getattr(error, "problem_mark", None)
+    wrong = getattr(error, "problem", None) or str(error).partition("\n")[0]
+    return InputError.at(f"{path}:{mark.line + 1}" if mark else path, f"is no YAML ({wrong})")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+COMMAND_LINE = "command line"
+_SAID = {"true": "true", "false": "false", "none": "null"}  # in any case, as JSON says it
+LIFTED = {  # what --gen-kwargs may say of our own settings, in the names of other systems
+    "temperature": "temperature",
+    "max_tokens": "max_tokens",
+    "max_gen_toks": "max_tokens",
+    "max_new_tokens": "max_tokens",
+    "stop": "stop",
+    "until": "stop",
+}
+
+
+def jobs_of(benchmarks: Sequence[str], given: Mapping[str, Any]) -> tuple[list[Job], list[str]]:
+    """The product of benchmarks and models as jobs, and notes on what was passed over.
+
+    A benchmark that is a YAML file says more: its settings hold where the command line is silent.
+    """
+    told = _told(given)
+    asked: list[tuple[Settings, str]] = []
+    notes: list[str] = []
+    for benchmark in benchmarks:
+        if (theirs := _theirs(benchmark, told)) is not None:
+            asked += [(run, benchmark) for run in theirs]
+        elif Path(benchmark).suffix in (".yaml", ".yml"):
+            runs, more = read_config(benchmark)
+            asked += [(one, benchmark) for run in runs for one in _with_theirs(run, told)]
+            notes += more
+        else:
+            asked.append(({"benchmark": (benchmark,)}, COMMAND_LINE))
+    jobs = [job for settings, origin in asked for job in _product(settings, origin, told)]
+    several = len(jobs) > 1
+    return [replace(job, among=several) for job in jobs], notes
+
+
+def _with_theirs(run: Settings, told: Mapping[str, Any]) -> Iterator[Settings]:
+    """The runs of a file of ours, one more for each task of lm-evaluation-harness that it names as a benchmark."""
+    others = []
+    for benchmark in run.get("benchmark", ()):
+        theirs = _theirs(benchmark, {**run, **told})
+        if theirs is None:
+            others.append(benchmark)
+        else:
+            held = {name: value for name, value in run.items() if name != "benchmark"}
+            own = held.get("gen_kwargs") or {}
+            yield from ({**one, **held, "gen_kwargs": {**one.get("gen_kwargs", {}), **own}} for one in theirs)
+    if others or not run.get("benchmark"):
+        yield {**run, "benchmark": tuple(others)} if others else run
+
+
+def _theirs(benchmark: str, told: Mapping[str, Any]) -> list[Settings] | None:
+    """The runs that a task file or a name of lm-evaluation-harness asks for; None when it is none of those."""
+    include_path = tuple(told.get("include_path", ()))
+    is_file = Path(benchmark).suffix in (".yaml", ".yml")
+    if not is_file and not include_path and (os.path.lexists(benchmark) or find_spec("lm_eval") is None):
+        return None
+    if not is_file and not include_path and benchmark in names():  # a benchmark that was published here comes first
+        return None
+    if not library().is_known(benchmark, include_path):
+        return None
+    return library().settings(benchmark, include_path, told)
+
+
+def _product(settings: Settings, origin: str, told: Mapping[str, Any]) -> list[Job]:
+    merged = {**settings, **told}
+    if "gen_kwargs" in settings and "gen_kwargs" in told:
+        merged["gen_kwargs"] = {**settings["gen_kwargs"], **told["gen_kwargs"]}
+    origins = {**dict.fromkeys(settings, origin), **dict.fromkeys(told, COMMAND_LINE)}
+    for name, example in (("benchmark", "benchmark: data/arith"), ("model", "--model openai/gpt-4o-mini")):
+        if not merged.get(name):
+            raise InputError.at(origin if origin != COMMAND_LINE else f"--{name}", f"no {name}", f"expected {example}")
+    pairs = product(merged.pop("benchmark"), merged.pop("model"))
+    return [_as_there(Job(benchmark, model, **merged, origins=origins), told) for benchmark, model in pairs]
+
+
+def _as_there(job: Job, told: Mapping[str, Any]) -> Job:
+    """A task of lm-evaluation-harness on a local model, as it is asked there: plain text unless told
+    otherwise, cut on the left to fit.
+    """
+    if not job.lm_eval or not job.model.startswith("hf/"):
+        return job
+    api = job.api if "api" in told or job.chats else "completions"
+    return replace(job, api=api, gen_kwargs={"truncate": "left", **job.gen_kwargs})
+
+
+def _told(given: Mapping[str, Any]) -> Settings:
+    """What the command line says, as settings of a job."""
+    told = dict(given)
+    if told.get("apply_chat_template") == "":  # the option without a name
+        told["apply_chat_template"] = True
+    if "price" in told:
+        told["price"] = price("--price", told["price"])
+    if "load_seeds" in told:
+        told["load_seeds"] = load_seeds("--load-seeds", told["load_seeds"])
+    if "gen_kwargs" in told:
+        extra = gen_kwargs(told["gen_kwargs"])
+        if extra.pop("do_sample", None) is False:  # lm-evaluation-harness' word for temperature 0
+            extra["temperature"] = 0.0
+        lifted = {LIFTED[key]: extra.pop(key) for key in list(extra) if key in LIFTED}
+        if isinstance(lifted.get("stop"), str):
+            lifted["stop"] = (lifted["stop"],)
+        told = {**lifted, **told, "gen_kwargs": extra}
+    return told
+
+
+def gen_kwargs(text: str) -> dict[str, Any]:
+    """``key=value,...`` or a JSON object; a value is JSON where it can be, else text.
+
+    As in lm-evaluation-harness, true, false and none are written in any case, and quotes of either kind make a text.
+
+    >>> gen_kwargs("top_p=0.9,do_sample=true,mode=fast,revision='7'")
+    {'top_p': 0.9, 'do_sample': True, 'mode': 'fast', 'revision': '7'}
+    """
+    if text.lstrip().startswith("{"):
+        try:
+            return msgspec.json.decode(text, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise InputError.at(
+                "--gen-kwargs", f"is no JSON object ({error})", """expected such as {"top_p": 0.9}"""
+            ) from None
+    found: dict[str, Any] = {}
+    for pair in text.split(","):
+        key, equals, value = (side.strip() for side in pair.partition("="))
+        if not (key and equals):
+            raise InputError.at("--gen-kwargs", f"{pair!r} cannot be read", "expected KEY=VALUE, such as top_p=0.9")
+        found[key] = _read(value)
+    return found
+
+
+def _read(value: str) -> Any:
+    if len(value) > 1 and value[0] == value[-1] == "'":
+        return value[1:-1]
+    try:
+        return msgspec.json.decode(_SAID.get(value.lower(), value))
+    except msgspec.DecodeError:
+        return value

@@ -1,0 +1,140 @@
+"""Filters: one response in, the answer out, or None where there is none.
+
+A filter takes at most one setting, by name; on the command line it follows an equals sign:
+``after_marker=Answer:``. `find` has them by name, and in a row.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from calipers.text import patterns
+
+NUMBER: Final = re.compile(r"(?<![A-Za-z\d.])-?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|(?<![A-Za-z\d.])-?\.\d+")
+WINDOW: Final = 128  # characters at the end of a text; most texts that hold a number have their last one there
+
+
+def after_marker(text: str, *, marker: str = "####") -> str | None:
+    """What follows the last marker, trimmed; None when there is no marker.
+
+    >>> after_marker("3 + 4 = 7 #### 7"), after_marker("7")
+    ('7', None)
+    """
+    _, found, answer = text.rpartition(marker)
+    return answer.strip() if found else None
+
+
+def tag(text: str, *, name: str = "answer") -> str | None:
+    """What stands in the last ``<name>...</name>``, trimmed; None when there is no such pair.
+
+    >>> tag("<think>4?</think> <answer> 5 </answer>")
+    '5'
+    """
+    before, found, _ = text.rpartition(f"</{name}>")
+    _, opened, answer = before.rpartition(f"<{name}>")
+    return answer.strip() if found and opened else None
+
+
+def boxed(text: str) -> str | None:
+    r"""What stands in the last ``\boxed{...}``, braces inside it counted; None when there is none that closes.
+
+    >>> boxed(r"so \boxed{\frac{1}{2}}.")
+    '\\frac{1}{2}'
+    """
+    _, found, rest = text.rpartition("\\boxed{")
+    depth = 1
+    for brace in re.finditer(r"[{}]", rest) if found else ():
+        depth += 1 if brace[0] == "{" else -1
+        if not depth:
+            return rest[: brace.start()].strip()
+    return None
+
+
+def regex(text: str, *, pattern: str) -> str | None:
+    """The first match of a pattern: its first group that is not empty, or all of it where it has no groups.
+
+    None when nothing matches; `regexes.RegexTimeout` when that cannot be known in time.
+
+    >>> regex("The answer is (B), not (C).", pattern=r"\\(([A-D])\\)")
+    'B'
+    """
+    found = patterns.search(pattern, text)
+    if found is None:
+        return None
+    groups = found.groups()
+    return (next(filter(None, groups), None) if groups else found[0]) or None
+
+
+def regex_last(text: str, *, pattern: str) -> str | None:
+    """As `regex`, but the last match.
+
+    >>> regex_last("The answer is (B), not (C).", pattern=r"\\(([A-D])\\)")
+    'C'
+    """
+    found: Any = patterns.find_all(pattern, text)
+    if not found:
+        return None
+    return (found[-1] if isinstance(found[-1], str) else next(filter(None, found[-1]), None)) or None
+
+
+def last_number(text: str) -> str | None:
+    """The last number, without the commas between its thousands; None when there is none.
+
+    Digits that follow a letter, as in ``x2``, are part of a name. A full stop after a number is none of it.
+
+    >>> last_number("It is 3 x 411 = $1,233."), last_number("x2")
+    ('1233', None)
+    """
+    start = len(text) - WINDOW
+    found = _last(text, start) if start > 0 else None
+    # what reaches into the window from before it may be half of a number
+    if found is None or not text[start : found.start()].strip("0123456789.,-"):
+        found = _last(text, 0)
+    return found[0].replace(",", "") if found else None
+
+
+def _last(text: str, start: int) -> re.Match[str] | None:
+    found = None
+    for found in NUMBER.finditer(text, start):  # noqa: B007
+        pass
+    return found
+
+
+def json_key(text: str, *, key: str = "answer") -> str | None:
+    """The value of a key of the JSON object in the text; None when there is no such object, or no such key.
+
+    The object is all of the text, or reaches from its first ``{`` to its last ``}``. What is no text
+    is written as JSON; null is no value.
+
+    >>> json_key('Here you are: {"answer": [1, 2]}'), json_key('{"result": 3}', key="result"), json_key("3")
+    ('[1, 2]', '3', None)
+    """
+    inner = text[text.find("{") : text.rfind("}") + 1]
+    try:
+        found = json.loads(inner)
+    except (ValueError, RecursionError):
+        return None
+    value = found.get(key) if isinstance(found, dict) else None
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def first_line(text: str) -> str | None:
+    """The first line that is not blank, trimmed; None when there is none."""
+    return next(filter(None, map(str.strip, text.splitlines())), None)
+
+
+def last_line(text: str) -> str | None:
+    """The last line that is not blank, trimmed; None when there is none."""
+    return next(filter(None, map(str.strip, reversed(text.splitlines()))), None)
+
+
+def strip(text: str) -> str | None:
+    """The text without blanks at its ends."""
+    return text.strip()
+
+
+def lower(text: str) -> str | None:
+    """The text in lower case."""
+    return text.lower()

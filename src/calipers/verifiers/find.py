@@ -1,0 +1,70 @@
+"""A verifier by its name: registered functions, then our own, then what installed packages bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from calipers.clients.secrets import Secrets
+from calipers.errors import UnknownName
+from calipers.names import VERIFIERS
+from calipers.tasks.task import Task
+from calipers.verifiers import user_code
+from calipers.verifiers.user_code import ClassVerifier, FunctionVerifier, ObjectVerifier, wrap
+from calipers.verifiers.verifier import Verifier
+
+
+class NamedVerifier(Verifier, Protocol):
+    """A verifier that a run can plan with."""
+
+    @property
+    def name(self) -> str:
+        """What tasks call it."""
+        ...
+
+    @property
+    def rerunnable(self) -> bool:
+        """Whether it may judge stored completions again: its verdict is all their own doing."""
+        ...
+
+    def check(self, task: Task) -> None:
+        """Nothing for a task that can be judged; an InputError for one that never can, whatever is answered."""
+        ...
+
+
+def verifier(name: str) -> NamedVerifier:
+    """The verifier of a name; UnknownName says the nearest, PluginError whose plugin is none.
+
+    >>> verifier("exact_match").rerunnable
+    True
+    """
+    if fn := user_code.registered().get(name):
+        return FunctionVerifier(name, fn)
+    if name in VERIFIERS.entries:
+        built_in: NamedVerifier = VERIFIERS.load(name)
+        return built_in
+    thing = VERIFIERS.plugin(name)
+    if thing is None:
+        raise VERIFIERS.unknown(name, known=names())
+    return wrap(name, thing)
+
+
+def judge_of(task: Task) -> NamedVerifier:
+    """The verifier that a task names; UnknownName says which task."""
+    try:
+        return verifier(str(task.verifier))
+    except UnknownName as error:
+        raise UnknownName(f"task {task.id!r}: {error}") from None
+
+
+def opened(judge: NamedVerifier, secrets: Secrets) -> Verifier:
+    """The verifier as one run uses it: one that keeps connections (``use``) gets its own, and the run's secrets."""
+    if isinstance(judge, (FunctionVerifier, ClassVerifier, ObjectVerifier)):
+        secrets.add_environment()
+    use: Callable[[Secrets], Verifier] | None = getattr(judge, "use", None)
+    return judge if use is None else use(secrets)
+
+
+def names() -> list[str]:
+    """Every name that `verifier` knows, sorted."""
+    return sorted({*VERIFIERS.names(), *user_code.list_fns()})

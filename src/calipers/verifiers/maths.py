@@ -1,0 +1,95 @@
+"""The answer as mathematics: the last expression in the text, equal to the target by what it means.
+
+Math-Verify reads and compares; it runs in a booth (`booth`), as what it computes can take for ever and its own
+limit on time does not stop a huge power.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+from calipers.clients.client import Completion
+from calipers.errors import InputError, VerifierError
+from calipers.tasks.task import Task
+from calipers.verifiers.isolated import Booths, apart
+from calipers.verifiers.verifier import Verdict, check_names, check_number, fault, is_number
+
+SECONDS: Final = 5.0
+CHECKING: Final = 30.0  # seconds for a target; nobody hostile wrote it
+PLACES: Final = 6
+PLAIN: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?")  # what needs no parser to be known for a number
+EXPONENT: Final = re.compile(r"(?<![A-Za-z\\])[0-9.][eE][+-]?[0-9]")
+BOOTHS: Final = Booths(
+    Path(__file__).with_name("maths_worker.py"), ("math_verify", "latex2sympy2_extended", "sympy", "mpmath", "antlr4")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MathMatch:
+    """Reward 1 for the target's value in any form, else 0; the answer is what was found, `unparsed` without one.
+
+    An answer too large to compute is `unparsed` too, as the target never is. When no verdict is reached within
+    ``seconds`` the rollout is `verifier_failed`.
+    """
+
+    name: str = "math"
+    rerunnable: bool = True
+    forgeable: bool = False
+
+    def check(self, task: Task) -> None:
+        """Refuse a target that is no mathematics; InputError also where Math-Verify is not installed."""
+        check_names(task, ("seconds", "digits"))
+        check_number(task, "seconds", least=0.1)
+        digits = task.params.get("digits", PLACES)
+        if not isinstance(digits, int) or isinstance(digits, bool) or not 0 <= digits <= 100:
+            raise fault(task, f"digits is {digits!r}", "expected a number of decimal places, from 0 to 100")
+        if BOOTHS.missing():
+            raise fault(task, f"verifier 'math' needs {BOOTHS.missing()}", "pip install 'calipers[math]'")
+        gold = as_text(task)
+        if EXPONENT.search(gold):
+            raise fault(
+                task, f"target {gold!r:.80} has an e, which is read as Euler's", r"write 1.5 \cdot 10^{3} for 1.5e3"
+            )
+        if not PLAIN.fullmatch(gold):
+            try:
+                wrong = BOOTHS.ask({"gold": gold}, CHECKING)["gold"]
+            except VerifierError as error:
+                raise fault(task, f"target {gold!r:.80} cannot be checked", str(error)) from error
+            if wrong:
+                raise fault(
+                    task, f"target is {gold!r:.80}: {wrong}", r"expected LaTeX such as '\frac{1}{2}', or a number"
+                )
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on one completion."""
+        params = task.params
+        if BOOTHS.missing():
+            raise VerifierError(f"verifier 'math' needs {BOOTHS.missing()}; pip install 'calipers[math]'")
+        try:
+            gold, seconds = as_text(task), float(params.get("seconds", SECONDS))
+        except (InputError, TypeError, ValueError) as error:
+            raise VerifierError(str(error)) from error
+        question = {"gold": gold, "text": completion.text[-100_000:], "digits": params.get("digits", PLACES)}
+        found: dict[str, Any] = await apart(lambda stop: BOOTHS.ask(question, seconds, stop))
+        if found["gold"]:
+            raise VerifierError(f"target is {gold!r:.80}: {found['gold']}")
+        if "unparsed" in found:
+            return Verdict(0.0, outcome="unparsed")
+        return Verdict(float(found["right"]), answer=found["answer"])
+
+
+def as_text(task: Task) -> str:
+    """The target as text: LaTeX as it stands, a number as it is written."""
+    target = task.target
+    if isinstance(target, str) and target.strip():
+        return target.strip()
+    if is_number(target):
+        return format(Decimal(repr(target)), "f")  # the shortest decimals, and never 1e-07
+    raise fault(task, f"target is {target!r:.80}", r"expected LaTeX such as '\frac{1}{2}', or a number")
+
+
+MATH: Final = MathMatch()

@@ -1,0 +1,126 @@
+"""The answer as a number: the last one in the text, or the first after a marker, compared with the target.
+
+Read are ``-1,234.5``, ``.5``, ``6.02e23``, ``3/4`` and a leading minus of any typographer. A currency or
+percent sign is a unit and passed over, in the target too: 50% is 50. A comma (or ``_``, ``'`` or a narrow
+space) only ever parts thousands, so ``3,14`` is two numbers. Digits that follow a letter (``x2``, ``H2O``)
+are part of a name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from calipers.clients.client import Completion
+from calipers.errors import VerifierError
+from calipers.tasks.task import Task
+from calipers.verifiers.verifier import Verdict, check_names, check_number, fault, is_number
+
+REL_TOL: Final = 1e-9
+DIGITS: Final = 300  # what is longer is no number that a float can hold
+MINUS: Final = "-\u2212\u2013\uff0d"  # hyphen, minus, en dash, full-width hyphen
+SPACE: Final = "\u00a0\u2009\u202f"  # no-break, thin, narrow no-break
+
+_SIGNS = rf"(?:(?<![A-Za-z\d.)\]])(?P<sign>[+{MINUS}]))?"
+_PLAIN = rf"(?:\d{{1,3}}(?:(?P<mark>[,_'’{SPACE}])\d{{3}}(?:(?P=mark)\d{{3}})*(?!\d))|\d+)(?:\.\d*)?|\.\d+"
+DIGIT: Final = re.compile(r"\d")
+NUMBER: Final = re.compile(
+    rf"{_SIGNS}[$€£¥₹]?(?P<late>(?<=[$€£¥₹])[{MINUS}])?(?<![A-Za-z\d.])"
+    rf"(?P<digits>{_PLAIN})(?P<exponent>[eE][+{MINUS}]?\d+)?(?:/(?P<under>\d+)(?!\d|[/.]\d))?"
+)
+
+
+def last_number(text: str, marker: str = "") -> int | float | None:
+    """The number a text ends on, or the first after the last marker; None when there is none.
+
+    >>> last_number("3 + 4 = 7, so it costs $1,007.50."), last_number("a: 4 of 5", marker="a:"), last_number("?")
+    (1007.5, 4, None)
+    """
+    if marker:
+        _, there, text = text.rpartition(marker)
+        first = NUMBER.search(text) if there else None
+        return first and _value(first)
+    end = len(text)
+    while end > 0:  # word by word from the end, where it usually stands; no number has a space in it
+        start = text.rfind(" ", 0, end)
+        word = text[start + 1 : end]
+        if DIGIT.search(word) and (found := list(NUMBER.finditer(word))):
+            return _value(found[-1])
+        end = start
+    return None
+
+
+def _value(match: re.Match[str]) -> int | float | None:
+    """What a match is worth, whole numbers as integers; None for what no float can hold."""
+    digits = re.sub(rf"[,_'’{SPACE}]", "", match["digits"])
+    under, exponent = match["under"] or "1", re.sub(f"[{MINUS}]", "-", match["exponent"] or "")
+    if len(digits) > DIGITS or len(under) > DIGITS or not int(under):
+        return None
+    negative = any(sign and sign in MINUS for sign in (match["sign"], match["late"]))
+    value: int | float = int(digits) if digits.isdecimal() and not exponent else float(digits + exponent)
+    if match["under"]:
+        dated = match.start() > 0 and match.string[match.start() - 1] == "/"  # 3/4/2024 is no fraction
+        value = int(under) if dated else value / int(under)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        value = int(value)
+    if not is_number(value):
+        return None
+    return -value if negative else value
+
+
+def as_number(value: Any) -> int | float | None:
+    """A target as a number: itself, or text that is one and nothing else, a unit aside; None for all else."""
+    if isinstance(value, str):
+        match = NUMBER.fullmatch(value.strip().removesuffix("%").rstrip())
+        return match and _value(match)
+    return value if is_number(value) else None
+
+
+def same(answer: float, target: float, params: Mapping[str, Any]) -> bool:
+    """Whether two numbers agree: within the tolerances, if there are any; else whole ones exactly, others to 1e-9."""
+    given = {name: float(params[name]) for name in ("rel_tol", "abs_tol") if name in params}
+    if not given and isinstance(answer, int) and isinstance(target, int):
+        return answer == target
+    return math.isclose(answer, target, rel_tol=given.get("rel_tol", REL_TOL), abs_tol=given.get("abs_tol", 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class NumericMatch:
+    """Reward 1 for the target's number, else 0; the answer is the number that was found, `unparsed` without one."""
+
+    name: str = "numeric_match"
+    rerunnable: bool = True
+
+    def check(self, task: Task) -> None:
+        """Refuse a target that is no number, a marker that is no text, a tolerance below 0."""
+        check_names(task, ("marker", "rel_tol", "abs_tol"))
+        marker = task.params.get("marker", "####")
+        if not isinstance(marker, str) or not marker:
+            raise fault(task, f"marker is {marker!r}", "expected text that stands before the number")
+        check_number(task, "rel_tol", least=0)
+        check_number(task, "abs_tol", least=0)
+        if as_number(task.target) is None:
+            raise fault(task, f"target is {task.target!r}", "expected a number, or text that is one")
+
+    def gold(self, task: Task) -> str | None:
+        """An answer that must pass: the target, after the marker where one is looked for."""
+        return f"{task.params.get('marker') or ''} {task.target}".strip()
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on one completion."""
+        target = as_number(task.target)
+        if target is None:
+            raise VerifierError(f"target is {task.target!r}; expected a number, or text that is one")
+        answer = last_number(completion.text, str(task.params.get("marker", "")))
+        if answer is None:
+            return Verdict(0.0, outcome="unparsed")
+        try:
+            return Verdict(float(same(answer, target, task.params)), answer=answer)
+        except (TypeError, ValueError, OverflowError) as error:  # a tolerance that is none
+            raise VerifierError(f"{self.name}: {error}") from error
+
+
+NUMERIC_MATCH: Final = NumericMatch()

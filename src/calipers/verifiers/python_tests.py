@@ -1,0 +1,268 @@
+"""Python written by a model, judged by tests that are data.
+
+The candidate only computes: it is given inputs inside the sandbox, its answers come back as JSON or as printed
+text, and the comparison happens here. It never sees what would be right, and nothing it writes is a verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from itertools import chain
+from threading import Event
+from typing import Any, Final
+
+from calipers.clients.client import Completion
+from calipers.errors import InputError, VerifierError
+from calipers.isolate import Limits, Mechanism, SandboxError
+from calipers.isolate.launch import Launched, launch
+from calipers.isolate.probing import probe
+from calipers.isolate.view import view
+from calipers.tasks.task import Task
+from calipers.verifiers.isolated import apart
+from calipers.verifiers.verifier import Verdict, check_flag, check_names, check_number, fault
+
+FENCE: Final = re.compile(r"( {0,12})(`{3,}|~{3,})[ \t]*([^\s`]*)[^`]*")
+PYTHON: Final = frozenset({"py", "python", "python3"})
+
+
+def python_in(text: str) -> str | None:
+    """The last block marked as Python, else the last unmarked one, else the whole text if it has no fences.
+
+    A block that is never closed goes on to the end. None when there is nothing but white space, or only
+    blocks of other languages.
+
+    >>> python_in("Try:\\n```python\\nprint(1)\\n```\\nIt prints\\n```\\n1\\n```\\n")
+    'print(1)\\n'
+    """
+    blocks = fenced(text)
+    if not blocks:
+        return text if text.strip() else None
+    for wanted in (PYTHON, {""}):
+        found = [code for language, code in blocks if language in wanted and code.strip()]
+        if found:
+            return found[-1]
+    return None
+
+
+def fenced(text: str) -> list[tuple[str, str]]:
+    """Every fenced block as (language, code), in order; the indentation of its fence is taken off."""
+    blocks: list[tuple[str, list[str]]] = []
+    opened: re.Match[str] | None = None
+    for line in text.splitlines(keepends=True):
+        fence = FENCE.fullmatch(line.rstrip())
+        if opened is None:
+            if fence:
+                opened = fence
+                blocks.append((fence[3].lower(), []))
+        elif fence and not fence[3] and fence[2].startswith(opened[2]):
+            opened = None
+        else:
+            indent = opened[1]
+            blocks[-1][1].append(line.removeprefix(indent))
+    return [(language, "".join(lines)) for language, lines in blocks]
+
+
+PARAMS: Final = ("entry_point", "partial", "rel_tol", "abs_tol", "seconds", "total_seconds", "memory_mb")
+PRINTED: Final = frozenset({"input", "output"})
+CALLED: Final = frozenset({"args", "kwargs", "expected"})
+GIVEN: Final = ("input", "args", "kwargs")  # all that a candidate ever sees of a test
+REL_TOL: Final = 1e-9
+SECONDS: Final = 10.0  # for one test
+TOTAL_SECONDS: Final = 60.0  # for all of a candidate's; the tests it leaves are failed
+REPORT_BYTES: Final = 32 << 20  # of all answers to all tests
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one test: what was said, unless it ended badly or said too much."""
+
+    exit_code: int | None
+    cut: bool
+    said: bytes
+
+    @property
+    def whole(self) -> bool:
+        """Whether the candidate got to the end."""
+        return self.exit_code == 0 and not self.cut
+
+
+@dataclass(frozen=True, slots=True)
+class PythonTests:
+    """Reward 1 for code that passes every test, else 0, or with ``partial`` the share of tests it passes.
+
+    The tests are the target: ``{"input", "output"}`` for a script, ``{"args", "kwargs", "expected"}`` for calls of
+    ``entry_point``. A candidate that crashes, is too slow or says too much fails that test.
+    """
+
+    name: str = "python_tests"
+    rerunnable: bool = True
+    forgeable: bool = False
+
+    def check(self, task: Task) -> None:
+        """Refuse tests that cannot be run, and limits that are none."""
+        check_names(task, PARAMS)
+        check_flag(task, "partial")
+        for name in ("rel_tol", "abs_tol"):
+            check_number(task, name, least=0)
+        for name in ("seconds", "total_seconds", "memory_mb"):
+            check_number(task, name, least=0.1 if name != "memory_mb" else 32)
+        entry_point = task.params.get("entry_point")
+        if entry_point is not None and not _is_name(entry_point):
+            raise fault(task, f"entry_point is {entry_point!r}", "expected a name such as 'solve' or 'Solution.solve'")
+        if not isinstance(task.target, Sequence) or isinstance(task.target, str) or not task.target:
+            raise fault(task, "target holds no tests", 'expected a list such as [{"input": "1 2", "output": "3"}]')
+        for number, test in enumerate(task.target):
+            wrong = _wrong_with(test, entry_point is not None)
+            if wrong:
+                right = "args, kwargs and expected" if entry_point is not None else "input and output, both text"
+                raise fault(task, f"target[{number}] {wrong}", f"expected a test with {right}")
+
+    def gold(self, task: Task) -> None:
+        """No answer is known to pass: the tests are no program."""
+
+    def ready(self) -> None:
+        """SandboxError with the reasons where candidates cannot be run."""
+        probe()
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on one completion; `unparsed` when there is no code in it."""
+        try:
+            self.check(task)
+        except InputError as error:
+            raise VerifierError(str(error)) from error
+        code = python_in(completion.text)
+        if code is None:
+            return Verdict(0.0, outcome="unparsed", fields={"passed": 0, "tests": len(task.target)})
+        try:
+            answers = await apart(lambda stop: ask(task, code, stop))
+        except (SandboxError, OSError) as error:
+            raise VerifierError(str(error)) from error
+        passed = sum(_passes(task, test, answer) for test, answer in zip(task.target, answers, strict=True))
+        reward = passed / len(answers) if task.params.get("partial") else float(passed == len(answers))
+        return Verdict(reward, fields={"passed": passed, "tests": len(answers)})
+
+
+def ask(task: Task, code: str, stop: Event | None = None, mechanism: Mechanism | None = None) -> list[Answer]:
+    """The candidate's answer to each test, all from one sandbox; what would be right stays here."""
+    params = task.params
+    limits = Limits(seconds=float(params.get("seconds", SECONDS)), memory_mb=int(params.get("memory_mb", 512)))
+    total = float(params.get("total_seconds", max(TOTAL_SECONDS, limits.seconds)))
+    job = {
+        "code": code,
+        "entry_point": params.get("entry_point"),
+        "tests": [{key: test[key] for key in GIVEN if key in test} for test in json.loads(json.dumps(task.target))],
+        "total_seconds": total,
+        "report_bytes": REPORT_BYTES,
+    }
+    done = launch(mechanism or probe(), "calls", job, view(limits.disk_mb), limits, seconds=total, stop=stop)
+    return _answers(done, len(task.target))
+
+
+def same(answer: Any, expected: Any, params: Mapping[str, Any]) -> bool:
+    """Whether two JSON values agree: numbers as numbers, fractions within the tolerances, NaN only with NaN.
+
+    >>> same([1, 0.1 + 0.2], [1.0, 0.3], {}), same(True, 1, {}), same({"a": 1}, {"a": 1, "b": 2}, {})
+    (True, False, False)
+    """
+    if isinstance(answer, bool) or isinstance(expected, bool):
+        return answer is expected
+    if isinstance(answer, (int, float)) and isinstance(expected, (int, float)):
+        if isinstance(answer, int) and isinstance(expected, int):
+            return answer == expected
+        if answer != answer or expected != expected:
+            return answer != answer and expected != expected
+        rel_tol, abs_tol = float(params.get("rel_tol", REL_TOL)), float(params.get("abs_tol", 0.0))
+        try:
+            return math.isclose(answer, expected, rel_tol=rel_tol, abs_tol=abs_tol)
+        except OverflowError:  # a whole number beyond every float
+            return False
+    if isinstance(answer, list) and isinstance(expected, (list, tuple)):
+        pairs = zip(answer, expected, strict=False)
+        return len(answer) == len(expected) and all(same(one, other, params) for one, other in pairs)
+    if isinstance(answer, dict) and isinstance(expected, Mapping):
+        return answer.keys() == expected.keys() and all(same(answer[key], expected[key], params) for key in answer)
+    return type(answer) is type(expected) and bool(answer == expected)
+
+
+def same_text(answer: str, expected: str, params: Mapping[str, Any]) -> bool:
+    """Whether two printed texts agree, white space at the ends of lines and of the text aside.
+
+    With a tolerance among the params, words that are both numbers need only be as close as that.
+
+    >>> same_text("1 \\n2\\n\\n", "1\\n2", {}), same_text("0.3", "0.33", {}), same_text("0.3", "0.33", {"abs_tol": 0.1})
+    (True, False, True)
+    """
+    mine, theirs = ([line.rstrip() for line in text.rstrip().splitlines()] for text in (answer, expected))
+    if mine == theirs or not params.keys() & {"rel_tol", "abs_tol"}:
+        return mine == theirs
+    ours, others = ([line.split() for line in lines] for lines in (mine, theirs))
+    if [*map(len, ours)] != [*map(len, others)]:
+        return False
+    pairs = zip(chain(*ours), chain(*others), strict=True)
+    return all(one == other or _close(one, other, params) for one, other in pairs)
+
+
+def _close(one: str, other: str, params: Mapping[str, Any]) -> bool:
+    try:
+        return same(float(one), float(other), params)
+    except ValueError:
+        return False
+
+
+def _passes(task: Task, test: Mapping[str, Any], answer: Answer) -> bool:
+    if not answer.whole:
+        return False
+    if task.params.get("entry_point") is None:
+        return same_text(answer.said.decode(errors="surrogateescape"), test["output"], task.params)
+    try:
+        return same(json.loads(answer.said), test.get("expected"), task.params)
+    except (ValueError, RecursionError):  # not JSON, or deeper or longer than anybody asked for
+        return False
+
+
+def _answers(done: Launched, tests: int) -> list[Answer]:
+    """The report of `inside.calls`, read; a candidate that used up everything fails the tests it left."""
+    report, answers = BytesIO(done.report), list[Answer]()
+    while (header := report.readline()) and len(answers) < tests:
+        try:
+            exit_code, cut, size = header.split()
+            said = report.read(length := int(size))
+            answer = Answer(None if exit_code == b"-" else int(exit_code), cut == b"1", said)
+        except ValueError:
+            answer, length = None, 0
+        if answer is None or len(answer.said) != length:
+            if done.stopped:
+                break  # it was killed while it wrote this
+            raise SandboxError("the sandbox's report cannot be read")
+        answers.append(answer)
+    if len(answers) < tests and not done.stopped:
+        raise SandboxError("the sandbox ended before all tests were run")
+    return answers + [Answer(None, False, b"")] * (tests - len(answers))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and all(part.isidentifier() for part in value.split("."))
+
+
+def _wrong_with(test: Any, called: bool) -> str:
+    """What keeps a test from being run; '' for a good one."""
+    if not isinstance(test, Mapping):
+        return f"is {test!r}"
+    odd = sorted(test.keys() - (CALLED if called else PRINTED))
+    if odd:
+        return f"has {odd[0]!r}"
+    if not called:
+        return "" if all(isinstance(test.get(key), str) for key in PRINTED) else "lacks input or output"
+    if "expected" not in test:
+        return "lacks expected"
+    if not isinstance(test.get("args", []), (list, tuple)) or not isinstance(test.get("kwargs", {}), Mapping):
+        return "has args that are no list, or kwargs that are no object"
+    return ""
+
+
+PYTHON_TESTS: Final = PythonTests()

@@ -1,0 +1,100 @@
+"""The answer as JSON: it fits a schema and, where asked, equals the target.
+
+The package jsonschema decides; it runs in a booth (`booth`), as patterns in a schema can take for ever.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from calipers.clients.client import Completion
+from calipers.errors import VerifierError
+from calipers.tasks.task import Task
+from calipers.verifiers.isolated import Booths, apart
+from calipers.verifiers.python_tests import fenced, same
+from calipers.verifiers.verifier import Verdict, check_flag, check_names, check_number, fault
+
+SECONDS: Final = 5.0
+LONGEST: Final = 1_000_000  # characters of a completion, and of a schema
+PATTERN: Final = '"pattern'  # and patternProperties: an expression of the user's, which may be what takes so long
+BOOTHS: Final = Booths(
+    Path(__file__).with_name("schema_worker.py"),
+    ("jsonschema", "jsonschema_specifications", "referencing", "rpds", "attrs"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchema:
+    """Reward 1 for JSON that fits the schema, and with ``equals`` is the target too; else 0, without JSON `unparsed`.
+
+    The JSON is the whole completion, else its last fenced block of JSON, else what begins at its first brace or
+    bracket. The answer is its text with sorted keys; the fields say what of it was right.
+    """
+
+    name: str = "json_schema"
+    rerunnable: bool = True
+    forgeable: bool = False
+
+    def check(self, task: Task) -> None:
+        """Refuse what is no schema, or refers to something that would have to be fetched."""
+        check_names(task, ("schema", "equals", "seconds"))
+        check_flag(task, "equals")
+        check_number(task, "seconds", least=0.1)
+        if BOOTHS.missing():
+            raise fault(task, f"verifier 'json_schema' needs {BOOTHS.missing()}", "pip install 'calipers[schema]'")
+        schema = task.params.get("schema")
+        right = 'expected a JSON Schema such as {"type": "object"}'
+        if not isinstance(schema, (Mapping, bool)):
+            raise fault(task, f"schema is {schema!r:.80}", right)
+        if len(json.dumps(schema)) > LONGEST:
+            raise fault(task, f"schema has more than {LONGEST} characters", right)
+        if task.params.get("equals") and task.target is None:
+            raise fault(task, "equals is true, but there is no target", "expected the JSON value to compare with")
+        try:
+            wrong = BOOTHS.ask({"schema": schema}, SECONDS)["schema"]
+        except VerifierError as error:
+            raise fault(task, "schema cannot be checked", str(error)) from error
+        if wrong:
+            raise fault(task, f"schema cannot be used: {wrong}", right)
+
+    def gold(self, task: Task) -> str | None:
+        """An answer that must pass: the target, where it is compared; no other is known."""
+        return json.dumps(task.target) if task.params.get("equals") else None
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on one completion; `verifier_failed` when the schema comes to no end with it in time."""
+        params = task.params
+        if BOOTHS.missing() or "schema" not in params:
+            raise VerifierError(f"json_schema lacks {BOOTHS.missing() or 'a schema'}")
+        if len(completion.text) > LONGEST:
+            return Verdict(0.0, outcome="unparsed")
+        question = {"schema": params["schema"], "text": completion.text, "block": block_in(completion.text)}
+        try:
+            seconds = float(params.get("seconds", SECONDS))
+            found: dict[str, Any] = await apart(lambda stop: BOOTHS.ask(question, seconds, stop))
+        except (TypeError, ValueError) as error:
+            raise VerifierError(f"{self.name}: {error}") from error
+        except VerifierError as error:
+            raise VerifierError(str(error), blameless=PATTERN in json.dumps(params["schema"])) from error
+        if found["schema"]:
+            raise VerifierError(f"schema cannot be used: {found['schema']}")
+        if "value" not in found:
+            return Verdict(0.0, outcome="unparsed")
+        fields = {"valid": float(found["valid"])}
+        if params.get("equals"):
+            fields["equal"] = float(same(found["value"], task.target, {}))
+        return Verdict(min(fields.values()), answer=json.dumps(found["value"], sort_keys=True), fields=fields)
+
+
+def block_in(text: str) -> str:
+    """The last fenced block marked as JSON, else the last unmarked one; "" without one."""
+    blocks = fenced(text)
+    marked = [code for language, code in blocks if language == "json"]
+    return (marked or [code for language, code in blocks if not language] or [""])[-1]
+
+
+JSON_SCHEMA: Final = JsonSchema()

@@ -1,0 +1,191 @@
+"""A test script, run in the sandbox over the completion: EvSys' `e2b` kind, and Harbor's ``tests/test.sh``.
+
+The script and whatever it starts share one sandbox, so code that it takes from the completion can write the
+reward itself: the verdict is `forgeable`, and says so. What cannot happen is that anything still runs, or that
+a test has changed, when the reward is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from calipers.clients.client import Completion
+from calipers.errors import InputError, VerifierError
+from calipers.isolate import Limits, Ran, SandboxError, run
+from calipers.isolate.program import apart_here, check_place
+from calipers.tasks.task import Task
+from calipers.verifiers.isolated import apart
+from calipers.verifiers.verifier import Verdict, check_names, check_number, fault, is_number
+
+PARAMS: Final = (
+    "test_sh",
+    "test_state_py",
+    "dockerfile",
+    "files",
+    "sha256",
+    "reward_from",
+    "keys",
+    "range",
+    "seconds",
+    "memory_mb",
+)
+COMPLETION: Final = "input/completion.txt"
+SCRIPT: Final = "tests/test.sh"
+STATE: Final = "tests/test_state.py"
+FOLDERS: Final = ("/logs/verifier", "/app")
+REWARD_TXT: Final = "/logs/verifier/reward.txt"
+REWARD_JSON: Final = "/logs/verifier/reward.json"
+CANNOT_START: Final = (126, 127)
+SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShellTest:
+    """Reward as a script decides: from ``/logs/verifier/reward.json`` or ``reward.txt``, or by its exit status.
+
+    The script is ``/tests/test.sh``; it is given the path of the completion. A reward that is no number within
+    ``range``, or under a key that is not among ``keys``, is no reward: `verifier_failed`.
+    """
+
+    name: str = "test_sh"
+    rerunnable: bool = True
+    forgeable: bool = True
+
+    def check(self, task: Task) -> None:
+        """Refuse a task without a script, with an image to be built, or with tests that are not the ones hashed."""
+        check_names(task, PARAMS)
+        check_number(task, "seconds", least=0.1)
+        check_number(task, "memory_mb", least=32)
+        params = task.params
+        if not isinstance(params.get("test_sh"), str) or not params["test_sh"].strip():
+            raise fault(task, "test_sh is missing", "expected the text of a shell script")
+        files = params.get("files", {})
+        if not isinstance(files, Mapping) or not all(isinstance(text, str) for text in (*files, *files.values())):
+            raise fault(task, "files cannot be read", 'expected an object such as {"tests/data.json": "{}"}')
+        for name in files:
+            try:
+                check_place(name, FOLDERS)
+            except InputError as error:
+                raise InputError(f"task {task.id!r}: {error}") from error
+        built = [line.split()[0] for line in str(params.get("dockerfile") or "").splitlines() if line.strip()]
+        built = [word for word in built if not word.startswith("#") and word.upper() not in ("FROM", "WORKDIR")]
+        if built:
+            raise fault(task, f"dockerfile has {built[0]}", "expected FROM and WORKDIR alone: no image is built here")
+        if params.get("reward_from", "file") not in ("file", "exit"):
+            raise fault(task, f"reward_from is {params['reward_from']!r}", "expected 'file' or 'exit'")
+        low, high = _range(task)
+        if not (is_number(low) and is_number(high) and low <= high):
+            raise fault(task, f"range is {params['range']!r}", "expected two numbers, such as [0, 1]")
+        keys = params.get("keys", ["reward"])
+        if not isinstance(keys, (list, tuple)) or not keys or not all(isinstance(key, str) for key in keys):
+            raise fault(task, f"keys is {keys!r}", 'expected a list of names, such as ["reward"]')
+        if params.get("sha256", digest(task)) != digest(task):
+            raise fault(task, "the tests are not those that sha256 was made of", f"expected {digest(task)}")
+
+    def gold(self, task: Task) -> None:
+        """No answer is known to pass: the script does not say which."""
+
+    def ready(self) -> None:
+        """SandboxError with the reasons where scripts cannot be run."""
+        apart_here()
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on one completion."""
+        try:
+            self.check(task)  # and so the tests are hashed again
+        except InputError as error:
+            raise VerifierError(str(error)) from error
+        script = task.params["test_sh"]
+        files = {**files_of(task), COMPLETION: completion.text.encode(errors="replace")}
+        limits = Limits(
+            seconds=float(task.params.get("seconds", SECONDS)), memory_mb=int(task.params.get("memory_mb", 1024))
+        )
+        argv = [*([] if script.startswith("#!") else ["/bin/sh"]), f"/{SCRIPT}", f"/{COMPLETION}"]
+        collect = (REWARD_JSON, REWARD_TXT)
+        try:
+            ran = await apart(
+                lambda stop: run(argv, files=files, folders=FOLDERS, collect=collect, limits=limits, stop=stop)
+            )
+        except (SandboxError, OSError) as error:
+            raise VerifierError(str(error)) from error
+        if ran.stopped:
+            raise VerifierError(f"test.sh was stopped: it used up its {ran.stopped}")
+        if task.params.get("reward_from") == "exit":
+            if ran.exit_code in CANNOT_START:
+                raise VerifierError(f"test.sh could not be run: {_last_line(ran)}")
+            return Verdict(float(ran.exit_code == 0))
+        rewards = read_rewards(ran.files, task.params.get("keys", ["reward"]), _range(task), _last_line(ran))
+        return Verdict(rewards.get("reward"), rewards=rewards if rewards.keys() != {"reward"} else {})
+
+
+def files_of(task: Task) -> dict[str, bytes]:
+    """The files of the tests, by their path in the sandbox."""
+    state = task.params.get("test_state_py")
+    files = {**task.params.get("files", {}), SCRIPT: task.params["test_sh"], **({STATE: state} if state else {})}
+    return {name: text.encode(errors="replace") for name, text in files.items()}
+
+
+def digest(task: Task) -> str:
+    """The sha256 of the tests: of their paths and contents, in the order of the paths."""
+    whole = hashlib.sha256()
+    for name, data in sorted(files_of(task).items()):
+        whole.update(f"{name}\0{len(data)}\0".encode() + data)
+    return whole.hexdigest()
+
+
+def read_rewards(
+    files: Mapping[str, bytes], keys: list[str], bounds: tuple[float, float], said: str = ""
+) -> dict[str, float]:
+    """The rewards a script left: `reward.json` alone where it exists, else `reward.txt`; VerifierError for any other.
+
+    >>> read_rewards({"/logs/verifier/reward.txt": b" 1.0 "}, ["reward"], (0, 1))
+    {'reward': 1.0}
+    """
+    if REWARD_JSON in files:
+        try:
+            found = json.loads(files[REWARD_JSON], object_pairs_hook=_once)
+        except (ValueError, RecursionError) as error:
+            raise VerifierError(f"reward.json cannot be read: {error}") from error
+        if not isinstance(found, dict):
+            raise VerifierError('reward.json holds no object; expected one such as {"reward": 1}')
+    elif REWARD_TXT in files:
+        try:
+            found = {"reward": float(files[REWARD_TXT].decode())}
+        except ValueError as error:
+            raise VerifierError("reward.txt holds no number") from error
+    else:
+        raise VerifierError("test.sh left neither reward.json nor reward.txt" + (f": {said}" if said else ""))
+    if found.keys() != set(keys):
+        raise VerifierError(f"rewards are {', '.join(sorted(found)) or 'none'}; expected {', '.join(sorted(keys))}")
+    rewards = {}
+    for key, value in found.items():
+        if not isinstance(value, (bool, int, float)) or not math.isfinite(value) or not bounds[0] <= value <= bounds[1]:
+            raise VerifierError(f"{key} is {value!r}; expected a number from {bounds[0]:g} to {bounds[1]:g}")
+        rewards[key] = float(value)
+    return rewards
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys stand there once: of two rewards, neither is the reward."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+def _range(task: Task) -> tuple[Any, Any]:
+    given = task.params.get("range", (0, 1))
+    return (given[0], given[1]) if isinstance(given, (list, tuple)) and len(given) == 2 else (None, None)
+
+
+def _last_line(ran: Ran) -> str:
+    lines = (ran.stderr or ran.stdout).decode(errors="replace").strip().splitlines()
+    return lines[-1][:200] if lines else ""
+
+
+TEST_SH: Final = ShellTest()

@@ -1,0 +1,222 @@
+"""Somebody else's code as a verifier: a function, an EvSys class, an object of one's own.
+
+Whatever it raises becomes a `VerifierError` that says whose it is; only what such an error already is stays so.
+
+Verifier functions by name, as EvSys has them: ``fn(model_output, expected, params) -> float``.
+
+What is registered here is a verifier of that name in every run. As in EvSys, registering a name again
+replaces what it meant without a word, our own functions included.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from calipers.clients.client import Completion
+from calipers.errors import InputError, PluginError, UnknownName, VerifierError, nearest
+from calipers.tasks.task import Task
+from calipers.verifiers.text import contains, exact_match, regex_match
+from calipers.verifiers.tools import tool_calls_match
+from calipers.verifiers.verifier import Verdict, Verifier, fault
+from calipers.verifiers.verify import failure, said
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionVerifier:
+    """EvSys' kind: ``fn(model_output, expected, params) -> float``. It may also be async."""
+
+    name: str
+    fn: Callable[..., Any]
+    rerunnable: bool = True
+
+    def check(self, task: Task) -> None:
+        """Nothing is known of what it demands."""
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on one completion."""
+        return Verdict(_number(self.name, await _call(self.name, self.fn, completion.text, task.target, task.params)))
+
+
+@dataclass(frozen=True, slots=True)
+class ClassVerifier:
+    """EvSys' other kind: a class whose ``verify(*, prompt, completion, target)`` gives a reward and some info.
+
+    The task's params become its ``Config``. A target that is no object is handed over as ``{"expected": target}``,
+    and the numbers of the info become fields.
+    """
+
+    name: str
+    judge: Any  # the class, or an instance that somebody made
+    rerunnable: bool = True
+
+    def check(self, task: Task) -> None:
+        """Refuse params that its ``Config`` refuses, or any where it has none."""
+        self._made(task)
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on one completion."""
+        try:
+            judge = self._made(task)
+        except InputError as error:
+            raise VerifierError(str(error)) from error
+        target = task.target if isinstance(task.target, Mapping) else {"expected": task.target}
+        result = await _call(self.name, judge.verify, prompt=task.prompt, completion=completion.text, target=target)
+        reward = _number(self.name, getattr(result, "reward", result))
+        return Verdict(reward, fields=_numbers(getattr(result, "info", None)))
+
+    def _made(self, task: Task) -> Any:
+        config = getattr(self.judge, "Config", None) if isinstance(self.judge, type) else None
+        if config is None and task.params:
+            raise fault(task, f"verifier {self.name!r} takes no params", f"leave out {', '.join(task.params)}")
+        if not isinstance(self.judge, type):
+            return self.judge
+        try:
+            return self.judge() if config is None else self.judge(config(**task.params))
+        except Exception as error:
+            raise fault(task, f"verifier {self.name!r} refuses its params", said(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectVerifier:
+    """Our own kind, `Verifier`: ``async verify(task, completion)``, and ``check`` and ``rerunnable`` if it likes."""
+
+    name: str
+    judge: Verifier
+
+    @property
+    def rerunnable(self) -> bool:
+        """Whether it may judge a stored completion again; it may, unless it says otherwise."""
+        return bool(getattr(self.judge, "rerunnable", True))
+
+    def check(self, task: Task) -> None:
+        """What the verifier itself refuses, if it has a `check`."""
+        check = getattr(self.judge, "check", None)
+        if check is not None:
+            try:
+                check(task)
+            except InputError:
+                raise
+            except Exception as error:
+                raise PluginError(f"verifier {self.name!r} failed at task {task.id!r}: {said(error)}") from error
+
+    async def verify(self, task: Task, completion: Completion) -> Verdict:
+        """The verdict on one completion."""
+        verdict = await _call(self.name, self.judge.verify, task, completion)
+        if not isinstance(verdict, Verdict):
+            raise VerifierError(f"verifier {self.name!r} returned {verdict!r:.80}; expected a Verdict")
+        return verdict
+
+
+def wrap(name: str, thing: Any) -> FunctionVerifier | ClassVerifier | ObjectVerifier:
+    """A plugin as a verifier; PluginError for what is none."""
+    method = getattr(thing, "verify", None)
+    if callable(method):
+        if {"prompt", "target"} <= inspect.signature(method).parameters.keys():
+            return ClassVerifier(name, thing)
+        return ObjectVerifier(name, _instance(name, thing))
+    if callable(thing) and not isinstance(thing, type):
+        return FunctionVerifier(name, thing)
+    right = "fn(model_output, expected, params), or verify(task, completion), or EvSys' verify(*, prompt, ...)"
+    raise PluginError(f"verifier {name!r} is {thing!r:.80}; expected {right}")
+
+
+def _instance(name: str, thing: Any) -> Any:
+    try:
+        return thing() if isinstance(thing, type) else thing
+    except Exception as error:
+        raise PluginError(f"verifier {name!r} cannot be made without arguments: {said(error)}") from error
+
+
+async def _call(name: str, fn: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    try:
+        result = fn(*args, **named)
+        return await result if isinstance(result, Awaitable) else result
+    except VerifierError:
+        raise
+    except BaseException as error:
+        if (failed := failure(name, error)) is error:
+            raise
+        raise failed from error
+
+
+def _number(name: str, value: Any) -> float:
+    """A reward as EvSys takes it, by `float`; NaN is a number somebody sent."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise VerifierError(f"verifier {name!r} returned {value!r:.80}; expected a number") from None
+
+
+def _numbers(info: Any) -> dict[str, float]:
+    """What of an info is a number; the rest has no column to go to."""
+    found = info if isinstance(info, Mapping) else {}
+    return {str(key): float(value) for key, value in found.items() if isinstance(value, (bool, float)) or _small(value)}
+
+
+def _small(value: Any) -> bool:
+    return isinstance(value, int) and abs(value) < 2**63
+
+
+VerifierFn = Callable[[str, Any, Mapping[str, Any]], float]
+"""A completion's text, the task's target and its params in; a reward out."""
+
+F = TypeVar("F", bound=VerifierFn)
+
+BUILT_IN: Final[Mapping[str, VerifierFn]] = {
+    "contains": contains,
+    "exact_match": exact_match,
+    "regex_match": regex_match,
+    "tool_calls_match": tool_calls_match,
+}
+
+_registered: dict[str, VerifierFn] = {}
+
+
+def get(name: str) -> VerifierFn:
+    """The function of a name; UnknownName, a ValueError and a KeyError, lists the names there are."""
+    fn = _registered.get(name) or BUILT_IN.get(name)
+    if fn is None:
+        close = nearest(str(name), list_fns(), 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise UnknownName(f"Unknown verifier fn {name!r}; registered: {list_fns()}{hint}")
+    return fn
+
+
+def register(name: str, fn: VerifierFn) -> None:
+    """Give a function a name; whatever had it before has it no longer."""
+    _registered[name] = fn
+
+
+def register_fn(name: str) -> Callable[[F], F]:
+    """`register` as a decorator.
+
+    >>> @register_fn("is_long")
+    ... def is_long(model_output, expected, params):
+    ...     return float(len(model_output) > params.get("least", 100))
+    >>> get("is_long")("short", None, {}), unregister("is_long")
+    (0.0, None)
+    """
+
+    def decorate(fn: F) -> F:
+        register(name, fn)
+        return fn
+
+    return decorate
+
+
+def unregister(name: str) -> None:
+    """Take a registered function back, so that its name means what it meant at first; an unknown one is no error."""
+    _registered.pop(name, None)
+
+
+def list_fns() -> list[str]:
+    """The names, sorted."""
+    return sorted({*BUILT_IN, *_registered})
+
+
+def registered() -> Mapping[str, VerifierFn]:
+    """The functions that were registered, without those that are built in and still mean what they did."""
+    return dict(_registered)

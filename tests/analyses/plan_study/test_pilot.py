@@ -1,0 +1,178 @@
+"""What a pilot says, alone and with a second one."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calipers.analyses.plan_study.pilot import Chosen, from_pilots
+from calipers.analyses.plan_study.plan_study import Asked, study
+from calipers.errors import InputError
+
+
+def written(folder, name, tasks, **more):
+    """A run in a folder: rewards by task; its path."""
+    rows = [
+        {"task": str(task), "sample": sample, "reward": reward, **more}
+        for task, rewards in enumerate(tasks)
+        for sample, reward in enumerate(rewards)
+    ]
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def pilots(*paths, correlation=None, paired=True, **chosen):
+    return from_pilots(paths, Chosen(**chosen), correlation, paired=paired)
+
+
+def test_the_parts_come_back(tmp_path):
+    """Chances uniform on [0, 1]: a variance of 1/12 between tasks, 1/6 of one sample."""
+    rng = np.random.default_rng(3)
+    chances = rng.uniform(0, 1, 4000)
+    runs = [written(tmp_path, name, (rng.random((4000, 3)) < chances[:, None]).astype(float).tolist()) for name in "ab"]
+    alone = pilots(runs[0])
+    assert (alone.parts.tasks, alone.parts.sampling) == pytest.approx((1 / 12, 1 / 6), rel=0.05)
+    assert alone.pair.tasks == pytest.approx(2 / 12, rel=0.05)  # no correlation is assumed, and that is said
+    assert "no correlation is assumed" in alone.notes[0]
+    assert alone.pilot.interval(float("inf")) == pytest.approx((2 / 12, 2 / 12), rel=0.15)
+    both = pilots(*runs)
+    assert both.pair.tasks == pytest.approx(0.0, abs=0.005)  # both find the same tasks hard
+    assert both.correlation == pytest.approx(1.0, abs=0.05)
+    assert (both.pair.first, both.pair.second) == pytest.approx((1 / 6, 1 / 6), rel=0.05)
+    low, high = both.pilot.interval(float("inf"))
+    assert -0.01 < low < 0 < high < 0.01
+    apart = pilots(*runs, paired=False)
+    assert apart.pair.tasks == pytest.approx(2 / 12, rel=0.05)
+    assert apart.pilot.interval(float("inf")) == pytest.approx((2 / 12, 2 / 12), rel=0.15)
+
+
+def by_source(folder, name, rewards, sources):
+    """A run whose tasks carry the source they come from."""
+    rows = [
+        {"task": str(task), "sample": sample, "reward": float(reward), "metadata": {"source": f"s{source}"}}
+        for task, (some, source) in enumerate(zip(rewards, sources, strict=True))
+        for sample, reward in enumerate(some)
+    ]
+    path = folder / f"{name}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_clusters_are_in_the_variance(tmp_path):
+    """Differences of 0.02 by cluster and 0.02 by task: a correlation of 0.5, so 0.04 (1 + 9/2) for clusters of 10."""
+    rng = np.random.default_rng(5)
+    sources = np.repeat(np.arange(2000), 10)
+    sway = rng.choice([-(0.02**0.5), 0.02**0.5], 2000)[sources] + rng.choice([-(0.02**0.5), 0.02**0.5], 20_000)
+    chances = np.full(20_000, 0.4), 0.45 + sway
+    runs = [
+        by_source(tmp_path, name, (rng.random((20_000, 2)) < chance[:, None]).astype(float), sources)
+        for name, chance in zip("ab", chances, strict=True)
+    ]
+    found = pilots(*runs, cluster="source")
+    assert found.pair.tasks == pytest.approx(0.04 * 5.5, rel=0.1)
+    assert pilots(*runs).pair.tasks == pytest.approx(0.04, rel=0.1)
+    assert (found.pair.first, found.pair.second) == pytest.approx((0.2075, 0.24), rel=0.05)
+    assert (found.clustered.count, found.clustered.clusters.size, found.tasks) == (2000, 10.0, 20_000)
+    whole = 0.04 + (0.2075 + 0.24) / 2
+    assert found.clustered.effect == pytest.approx((whole + 0.04 * 4.5) / whole, rel=0.1)
+    assert "2,000 clusters by source" in found.source
+    low, high = found.pilot.interval(float("inf"))
+    assert low < 0.04 * 5.5 < high < 1.3 * low
+    assert len(found.pilot.squares) == 2000
+    alone = pilots(runs[1], cluster="source")
+    assert alone.pair.tasks == pytest.approx(2 * 0.04 * 5.5, rel=0.1)  # no correlation of the runs is assumed
+    assert pilots(*runs, cluster="source", paired=False).pair.tasks == pytest.approx(0.04 * 5.5, rel=0.1)
+
+
+def test_clusters_without_repeats(tmp_path):
+    """Two clusters of two, 1 1 and 0 0: a squared standard error of 1/4 over clusters, 1/12 over tasks."""
+    path = by_source(tmp_path, "a", [[1], [1], [0], [0]], [0, 0, 1, 1])
+    found = pilots(path, cluster="source", correlation=0.5)
+    assert (found.pair.tasks, found.pair.divided) == (pytest.approx(4 * 1 / 4), False)
+    assert found.clustered.effect == pytest.approx(3)
+    assert pilots(path, correlation=0.5).pair.tasks == pytest.approx(4 * 1 / 12)
+
+
+def test_clusters_that_say_nothing(tmp_path):
+    one = by_source(tmp_path, "a", [[1], [0]], [0, 0])
+    other = by_source(tmp_path, "b", [[1, 0], [0, 1]], [0, 1])
+    for paths in ([one], [one, one]):
+        with pytest.raises(InputError, match=r"one cluster says nothing about others; expected .*two clusters"):
+            pilots(*paths, cluster="source")
+    with pytest.raises(InputError, match="--cluster sauce: task '0' has no 'sauce'"):
+        pilots(one, cluster="sauce")
+    with pytest.raises(InputError, match="one cluster says nothing"):
+        pilots(one, other, cluster="source")  # the first run's clusters count, as in a comparison
+    said = pilots(other, one, cluster="source").notes
+    assert "the runs do not agree on 'source': the clusters are those of the first" in said
+
+
+def test_flips_are_measured_in_accuracy(tmp_path):
+    """100 discordant of 1000 pairs show 2.8 points: a share of all tasks, not of those that differ."""
+    before = [[float(n % 2 == 0)] for n in range(1000)]
+    after = [[1 - one[0]] if n < 100 else one for n, one in enumerate(before)]
+    known = pilots(written(tmp_path, "a", before), written(tmp_path, "b", after))
+    have = study(known, Asked()).have
+    assert have.smallest == pytest.approx(0.0280, abs=0.0003)
+
+
+def test_pairs_are_made_by_name_and_not_by_place(tmp_path):
+    rewards = [[float(n < 10)] for n in range(20)]
+    first = written(tmp_path, "a", rewards)
+    rows = [{"task": str(n), "reward": one[0]} for n, one in enumerate(rewards)][::-1]
+    second = tmp_path / "b.jsonl"
+    second.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"task": "more", "reward": 1}]))
+    found = pilots(first, str(second))
+    assert (found.tasks, found.pair.tasks) == (20, 0.0)
+
+
+def test_the_cost_of_a_rollout_is_the_pilots(tmp_path):
+    path = written(tmp_path, "a", [[1, 0], [0, 1], [1, 1]], usage={"cost_usd": 0.25})
+    found = study(pilots(path), Asked(budget=10.0))
+    assert found.price_per_sample == 0.25
+    assert found.have.price == 3 * 2 * 2 * 0.25
+
+
+def test_a_pilot_without_variance_plans_nothing(tmp_path):
+    path = written(tmp_path, "a", [[1, 1], [1, 1], [1, 1]])
+    with pytest.raises(InputError, match="nothing varies"):
+        study(pilots(path), Asked(detect=0.1))
+
+
+def test_gaps_are_left_out_or_zero(tmp_path):
+    path = written(tmp_path, "a", [[1, None], [1, 1], [1, 1]])
+    assert pilots(path).pair.of(1) == 0
+    assert pilots(path, missing="zero").pair.of(1) > 0
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ([[1]], "a pilot of two tasks or more"),
+        ([[None], [None]], "no rollout has a reward"),
+    ],
+)
+def test_a_pilot_that_says_nothing(tmp_path, tasks, said):
+    with pytest.raises(InputError, match=said):
+        pilots(written(tmp_path, "a", tasks))
+
+
+def test_pilots_that_do_not_fit(tmp_path):
+    first, second = written(tmp_path, "a", [[1], [0]]), tmp_path / "b.jsonl"
+    second.write_text('{"task": "x", "reward": 1}\n{"task": "y", "reward": 0}\n')
+    with pytest.raises(InputError, match="no task in common"):
+        pilots(first, str(second))
+    with pytest.raises(InputError, match="two pilots say it themselves"):
+        pilots(first, first, correlation=0.5)
+
+
+def test_one_group_must_be_meant(tmp_path):
+    path = tmp_path / "a.jsonl"
+    rows = [{"task": str(n), "model": model, "reward": n % 2} for n in range(4) for model in ("one", "two")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(InputError, match="holds 2 groups"):
+        pilots(str(path))
+    assert pilots(str(path), model="one").tasks == 4
+    with pytest.raises(InputError, match="named 'thre'"):
+        pilots(str(path), model="thre")

@@ -1,0 +1,69 @@
+"""The thread for code that does not wait: one call after another, and no end of a command depends on it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+
+import pytest
+from waiting import PATIENCE
+
+from calipers.clients.python import Aside
+
+HANGS = """
+import asyncio, threading
+from calipers.clients.python import Aside
+
+async def main():
+    aside, begun = Aside("model"), threading.Event()
+    def hang():
+        begun.set()
+        threading.Event().wait()
+    call = asyncio.create_task(aside.call(hang))
+    await asyncio.to_thread(begun.wait)
+    call.cancel()
+    aside.close()
+
+asyncio.run(main())
+print("over")
+"""
+
+
+def test_a_call_that_never_ends_does_not_keep_the_process():
+    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
+
+
+@pytest.mark.parametrize("raised", [ValueError("no"), StopIteration(), SystemExit(3), KeyboardInterrupt()])
+def test_what_the_code_raises_is_returned_and_the_thread_lives_on(raised):
+    def code():
+        raise raised
+
+    async def main():
+        aside = Aside("model")
+        ends = [await aside.call(code), await aside.call(lambda: threading.current_thread().name)]
+        aside.close()
+        return ends
+
+    assert asyncio.run(main()) == [raised, "model"]
+
+
+def test_a_call_that_was_given_up_before_its_turn_is_not_made():
+    made = []
+
+    async def main():
+        aside, gate = Aside("model"), threading.Event()
+        first = asyncio.create_task(aside.call(gate.wait))
+        second = asyncio.create_task(aside.call(lambda: made.append("second")))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        await first
+        await aside.call(lambda: made.append("third"))
+        aside.close()
+
+    asyncio.run(main())
+    assert made == ["third"]

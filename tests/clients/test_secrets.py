@@ -1,0 +1,95 @@
+import asyncio
+import json
+import traceback
+
+import pytest
+from aiohttp import web
+from clients.asking import answer, request
+from clients.weather import Forecast, Server
+
+from calipers.clients.client import Connection
+from calipers.clients.models import connect
+from calipers.clients.secrets import Secrets
+from calipers.errors import ClientError
+
+KEY = 'sk-live-"4711"/\\0815'
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "scrubbed"),
+    [
+        (["sk-12345678"], "Bearer sk-12345678.", "Bearer [secret]."),
+        (["sk-1234", "sk-12345678"], "sk-12345678 sk-1234", "[secret] [secret]"),  # the longer one first
+        (["short"], "short", "short"),  # no key is that short, and words would suffer
+        ([None, ""], "None ", "None "),
+        ([KEY], json.dumps({"said": KEY}), '{"said": "[secret]"}'),  # as it stands in a line of the log
+        (["schlüssel"], json.dumps("schlüssel"), '"[secret]"'),
+    ],
+)
+def test_a_text_without_keys(keys, text, scrubbed):
+    secrets = Secrets()
+    for key in keys:
+        secrets.add(key)
+    assert secrets.scrub(text) == scrubbed
+    assert secrets.scrub_bytes(text.encode()) == scrubbed.encode()
+
+
+def test_keys_in_the_environment(monkeypatch):
+    """A model or a verifier in the user's own code takes whichever it likes, and its errors may show it."""
+    held = {"OTHER_API_KEY": " key-of-another ", "AWS_SESSION_TOKEN": "passing-token", "MONKEY": "banana-banana"}
+    for name, value in held.items():
+        monkeypatch.setenv(name, value)
+    secrets = Secrets()
+    secrets.add_environment()
+    assert secrets.scrub("key-of-another passing-token banana-banana") == "[secret] [secret] banana-banana"
+
+
+def test_keys_among_the_settings():
+    """litellm takes ``api_key=...`` with a call: the plan keeps every setting, and may not keep that."""
+    secrets = Secrets()
+    headers = {"Authorization": "Bearer sk-in-header", "User-Agent": "calipers"}
+    secrets.add_named({"api_key": "sk-in-setting", "extra_headers": headers, "eos_token": "<|endoftext|>", "top_p": 1})
+    shown = "sk-in-setting; sk-in-header; calipers; <|endoftext|>"
+    assert secrets.scrub(shown) == "[secret]; [secret]; calipers; <|endoftext|>"
+
+
+def test_bytes_that_are_no_text():
+    secrets = Secrets()
+    secrets.add("sk-12345678")
+    assert secrets.scrub_bytes(b"\xffsk-12345678\xfe") == b"\xff[secret]\xfe"
+
+
+def echo(status):
+    return web.json_response({"error": {"message": f"the key {KEY} is wrong"}}, status=status)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        echo(401),
+        echo(429),
+        echo(500),
+        echo(200),
+        web.Response(status=500, text=f"<p>{KEY}</p>"),
+        web.Response(status=500, text="x" * 190 + KEY),  # cut in the middle of the key
+        web.Response(status=302, headers={"Location": f"https://x.example/?key={KEY}"}),
+        web.json_response({"choices": [{"error": KEY}]}),
+        None,  # the connection is dropped
+    ],
+)
+def test_no_error_holds_the_key(monkeypatch, reply):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+    async def main():
+        kinds = ("dropped",) if reply is None else ()
+        async with Server(Forecast(share=float(reply is None), kinds=kinds), [reply] if reply else []) as server:
+            connection = Connection(base_url=server.url)
+            client = connect("openai/any", connection)
+            end = await answer(client, request())
+            await client.close()
+            return end, client, connection
+
+    end, client, connection = asyncio.run(main())
+    assert isinstance(end, ClientError)
+    shown = [str(end), repr(end), *traceback.format_exception(end), repr(client), repr(client.notes), repr(connection)]
+    assert [text for text in shown if KEY in text or "4711" in text or "sk-live" in text] == []

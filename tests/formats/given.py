@@ -1,0 +1,47 @@
+"""Files for the readers, what they are refused with, and what was read of them, by value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calipers.errors import InputError
+from calipers.formats.read import read
+from calipers.rollouts.record import GROUP, OUTCOMES, label
+from calipers.rollouts.table import Rollouts
+
+
+def written(folder: Path, content: str | bytes, name: str = "rollouts.jsonl") -> str:
+    """The path of a new file with this content."""
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+def refused(*paths: str, **asked: Any) -> str:
+    """What reading these files is refused with, without the path it must start with."""
+    with pytest.raises(InputError) as caught:
+        read(paths, **asked)
+    text = str(caught.value)
+    assert "\n" not in text
+    path = next((path for path in paths if text.startswith(f"{path}:")), None)
+    assert path, f"{text!r} does not say where"
+    return text.removeprefix(path)
+
+
+def seen(table: Rollouts) -> list[dict[str, Any]]:
+    """Every rollout of a table as its values, in the table's order; gaps left out."""
+    rows: list[dict[str, Any]] = []
+    for row, task in enumerate(table.task.tolist()):
+        group = zip(GROUP, table.keys[int(table.owner[task])], strict=True)
+        numbers = [*((f"reward {key}", column) for key, column in table.rewards.items()), *table.columns.items()]
+        labels = [(f"label {key}", held.values, int(held.code[row])) for key, held in table.labels.items()]
+        rows.append(
+            {"task": table.tasks[task], "sample": int(table.sample[row]), "outcome": OUTCOMES[table.outcome[row]]}
+            | {key: value for key, value in group if value is not None}
+            | {key: float(column.values[row]) for key, column in numbers if column.given[row]}
+            | {key: label(values[code]) for key, values, code in labels if code >= 0 and values[code] is not None}
+        )
+    return rows

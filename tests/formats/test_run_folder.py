@@ -1,0 +1,251 @@
+import hashlib
+import json
+import os
+
+import pytest
+from cli.running import calipers, scored
+from formats.given import seen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calipers.errors import InputError
+from calipers.formats.parallel import WORTH_DIVIDING
+from calipers.formats.read import Input, read
+from calipers.formats.run_folder import RunLog
+from calipers.formats.run_plan import TORN, whole
+from calipers.formats.source import BLOCK
+from calipers.pipeline import score
+from calipers.rollouts.ledger import Ledger
+
+GROUP = {"dataset": "d", "model": "m"}
+
+
+def record(task, sample=0, reward=1.0, **more):
+    return {"task": task, "sample": sample, "reward": reward, **GROUP, **more}
+
+
+def run(folder, tasks, *records, samples=1, **more):
+    """The directory of a run with these tasks, and these records in its log."""
+    rows = [task if isinstance(task, dict) else {"task": task} for task in tasks]
+    plan = {"schema": "calipers.plan/1", **GROUP, "samples": samples, "tasks": rows, **more}
+    (folder / "plan.json").write_text(json.dumps(plan))
+    log = "".join(row if isinstance(row, str) else json.dumps(row) + "\n" for row in records)
+    (folder / "rollouts.jsonl").write_text(log)
+    return str(folder)
+
+
+def refused(path):
+    """What reading a directory is refused with, without its path."""
+    with pytest.raises(InputError) as caught:
+        read([path])
+    assert str(caught.value).startswith(path)
+    return str(caught.value).removeprefix(path)
+
+
+def outcomes(table):
+    return [(row["task"], row["sample"], row["outcome"]) for row in seen(table)]
+
+
+def test_what_is_owed_stands_beside_what_was_done(tmp_path):
+    path = run(tmp_path, ["b", "a"], record("a", 1), record("b", 0, 0.0), samples=2)
+    table, inputs = read([path])
+    assert outcomes(table) == [("a", 0, "not_run"), ("a", 1, "scored"), ("b", 0, "scored"), ("b", 1, "not_run")]
+    assert table.keys == [(None, "m", "d")]  # one group: what was owed is owed by the same model
+    assert table.notes == []
+    log = os.path.join(path, "rollouts.jsonl")
+    assert inputs == [Input(log, "run", hashlib.sha256((tmp_path / "rollouts.jsonl").read_bytes()).hexdigest(), 2)]
+    ledger = Ledger.of(table)
+    assert (ledger.planned, ledger.planned_from, ledger.gaps) == (4, "plan", 2)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "records", "samples", "expected"),
+    [
+        (["a"], [], 2, [("a", 0, "not_run"), ("a", 1, "not_run")]),
+        (["a", "a'"], [record("a'")], 1, [("a", 0, "not_run"), ("a'", 0, "scored")]),
+        ([{"task": "a", "samples": 1}, "b"], [], 2, [("a", 0, "not_run"), ("b", 0, "not_run"), ("b", 1, "not_run")]),
+        ([{"task": "a", "samples": 0}, "b"], [record("b")], 1, [("b", 0, "scored")]),
+        (["a"], [record("a", 3), record("x")], 1, [("a", 0, "not_run"), ("a", 3, "scored"), ("x", 0, "scored")]),
+        (["a"], [record("a", reward=0.0), record("a", attempt=2)], 1, [("a", 0, "scored")]),
+        (["a"], [record("a", attempt=2, reward=None, outcome="client_failed")], 1, [("a", 0, "client_failed")]),
+        (["模", 'q"\\'], [record("模")], 1, [('q"\\', 0, "not_run"), ("模", 0, "scored")]),
+    ],
+)
+def test_every_planned_rollout_has_one_outcome(tmp_path, tasks, records, samples, expected):
+    assert outcomes(read([run(tmp_path, tasks, *records, samples=samples)])[0]) == expected
+
+
+def test_the_highest_attempt_counts(tmp_path):
+    path = run(tmp_path, ["a"], record("a", attempt=2), record("a", reward=0.0, attempt=1))
+    assert score(path, "mean_reward")["mean_reward"].value == 1.0
+
+
+def test_an_absent_log_is_an_empty_one(tmp_path):
+    path = run(tmp_path, ["a", "b"])
+    (tmp_path / "rollouts.jsonl").unlink()
+    table, (source,) = read([path])
+    assert outcomes(table) == [("a", 0, "not_run"), ("b", 0, "not_run")]
+    assert (source.sha256, source.rollouts) == (hashlib.sha256(b"").hexdigest(), 0)
+
+
+def test_what_was_not_run_has_its_labels(tmp_path):
+    tasks = [
+        {"task": "a", "metadata": {"level": "easy", "of": {"author": "x"}}},
+        {"task": "b", "metadata": {"level": "hard", "of": {"author": "y"}}},
+        {"task": "c", "metadata": None},
+    ]
+    path = run(tmp_path, tasks, record("a", metadata=tasks[0]["metadata"]))
+    result = score(path, "mean_reward", by=["level", "of.author", "model"])
+    found = {
+        key: {name: part.ledger.outcomes for name, part in cut.items()}
+        for key, cut in result.groups[0].breakdowns.items()
+    }
+    assert found == {
+        "level": {"__missing__": {"not_run": 1}, "easy": {"scored": 1}, "hard": {"not_run": 1}},
+        "of.author": {"__missing__": {"not_run": 1}, "x": {"scored": 1}, "y": {"not_run": 1}},
+        "model": {"m": {"scored": 1, "not_run": 2}},
+    }
+
+
+def test_a_finished_run_has_the_numbers_of_its_log(tmp_path):
+    records = [record(task, sample, float(sample > 0)) for task in "abc" for sample in range(3)]
+    path = run(tmp_path, "abc", *records, samples=3)
+    asked = ["mean_reward", "pass@2", "pass_rate"]
+    whole_run, bare = score(path, asked), score(os.path.join(path, "rollouts.jsonl"), asked)
+    assert whole_run.groups[0].metrics == bare.groups[0].metrics
+    assert (whole_run.groups[0].ledger.planned_from, bare.groups[0].ledger.planned_from) == ("plan", "rows")
+
+
+@given(cut=st.integers(1, 400), room=st.sampled_from([0, 100, BLOCK, 2 * BLOCK]))
+def test_a_line_cut_off_is_owed_and_said(tmp_path_factory, cut, room):
+    folder = tmp_path_factory.mktemp("run")
+    rows = [record("a", completion="x" * room), record("b"), record("c", completion="y" * room)]
+    path = run(folder, "abc", *rows)
+    log = folder / "rollouts.jsonl"
+    content = log.read_bytes()[:-cut] or b"{"
+    log.write_bytes(content)
+    table, (source,) = read([path])
+    kept = content[: content.rfind(b"\n") + 1]
+    done = kept.count(b"\n")
+    assert [outcome for _, _, outcome in outcomes(table)] == ["scored"] * done + ["not_run"] * (3 - done)
+    assert table.notes == ([] if content.endswith(b"\n") else [f"{path}: {TORN}"])
+    assert (source.sha256, source.rollouts) == (hashlib.sha256(kept).hexdigest(), done)
+    assert log.read_bytes() == content  # a reader mends nothing
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", 0),
+        (b"{", 0),
+        (b"{}", 0),  # without its newline it is not finished
+        (b"{}\n", 3),
+        (b"{}\n\0\0\0", 3),
+        (b"{}\n\0\0\n", 3),
+        (b"{}\n{\n", 3),
+        (b"{}\n{\n{", 5),  # only the last line can be torn: the one before it is broken, and stays to be seen
+        (b"{}\n\n", 4),
+        (b"\n", 1),
+        (b"{}\n" + b"x" * 2 * BLOCK, 3),
+        (b"{}\n" + b"x" * 2 * BLOCK + b"\n", 3),
+        (b'"' + b"x" * 2 * BLOCK + b'"\n', 2 * BLOCK + 3),
+    ],
+)
+def test_where_a_log_ends(tmp_path, content, expected):
+    (tmp_path / "log").write_bytes(content)
+    assert whole(str(tmp_path / "log")) == expected
+
+
+def test_a_line_broken_in_the_middle_is_an_error(tmp_path):
+    path = run(tmp_path, "abc", record("a"), '{"task":\n', record("c"))
+    assert refused(path).startswith("/rollouts.jsonl:2: not JSON")
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        ({"tasks": []}, ": no rollouts; expected at least one"),
+        ({"schema": "calipers.plan/9"}, "/plan.json: schema is 'calipers.plan/9'; expected 'calipers.plan/1'"),
+        ({"samples": -1}, "/plan.json: is no plan of a run (Expected `int` >= 0 - at `$.samples`)"),
+        ({"samples": 2**30}, "/plan.json: 1073741824 rollouts are planned; expected at most 100000000"),
+        ({"tasks": [{"task": "a"}, {"task": "a"}]}, "/plan.json: task 'a' stands twice; expected each task once"),
+    ],
+)
+def test_a_plan_that_cannot_be(tmp_path, plan, said):
+    path = run(tmp_path, ["a"])
+    held = json.loads((tmp_path / "plan.json").read_text())
+    (tmp_path / "plan.json").write_text(json.dumps(held | plan))
+    assert refused(path).startswith(said)
+
+
+@pytest.mark.parametrize("left", [[], ["rollouts.jsonl"]])
+def test_a_directory_without_a_plan_is_no_run(tmp_path, left):
+    for name in left:
+        (tmp_path / name).write_text(json.dumps(record("a")))
+    assert refused(str(tmp_path)).startswith(": is a directory")
+
+
+def test_a_run_that_goes_on_is_read_as_far_as_it_was(tmp_path):
+    path = run(tmp_path, "abc", record("a"))
+    before = (tmp_path / "rollouts.jsonl").read_bytes()
+    with RunLog(path) as log:
+        with open(tmp_path / "rollouts.jsonl", "a") as file:
+            file.write(json.dumps(record("b")) + "\n")
+        room = memoryview(bytearray(1000))
+        assert bytes(room[: log.readinto(room)]) == before
+        assert log.readinto(room) == 0
+        assert log.sha256() == hashlib.sha256(before).hexdigest()
+
+
+def test_a_log_that_shrank_is_not_what_was_read(tmp_path):
+    path = run(tmp_path, "ab", record("a"), record("b"))
+    with RunLog(path) as log:
+        os.truncate(tmp_path / "rollouts.jsonl", 10)
+        with pytest.raises(ValueError, match="changed while it was read; expected a log that only grows"):
+            log.sha256()
+
+
+def test_a_large_log_is_divided_and_its_torn_line_is_nobodys(tmp_path):
+    row = json.dumps(record("a", 0, completion="x" * 60_000))
+    head, _, tail = row.partition('"sample": 0')
+    rows = WORTH_DIVIDING // len(row) + 10
+    path = run(tmp_path, ["a"], samples=rows + 5)
+    with open(tmp_path / "rollouts.jsonl", "w") as file:
+        file.writelines(f'{head}"sample": {number}{tail}\n' for number in range(rows))
+        file.write(row[:-5])
+    table, (source,) = read([path])
+    assert Ledger.of(table).outcomes == {"scored": rows, "not_run": 5}
+    assert source.rollouts == rows
+    assert table.notes == [f"{path}: {TORN}"]
+
+
+def test_a_run_beside_a_file(tmp_path):
+    path = run(tmp_path, ["a"])
+    (tmp_path / "more.jsonl").write_text(json.dumps(record("b")) + "\n")
+    table, inputs = read([path, str(tmp_path / "more.jsonl")])
+    assert outcomes(table) == [("a", 0, "not_run"), ("b", 0, "scored")]
+    assert [source.format for source in inputs] == ["run", "native"]
+
+
+def test_the_command_takes_a_directory(tmp_path):
+    (tmp_path / "out").mkdir()
+    run(tmp_path / "out", "ab", record("a"), samples=1)
+    found = scored("out", cwd=tmp_path)
+    ledger = found["groups"][0]["ledger"]
+    assert (ledger["planned"], ledger["planned_from"]) == (2, "plan")
+    assert ledger["outcomes"] == {"scored": 1, "not_run": 1}
+    assert found["inputs"][0]["path"] == os.path.join("out", "rollouts.jsonl")
+    assert calipers("score", "out", "--missing", "fail", cwd=tmp_path).returncode == 3
+
+
+def test_the_turn_of_a_task_is_that_of_the_plan(tmp_path):
+    """A log has quick tasks first; a second folder's tasks come after those of the first."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir(), two.mkdir()
+    first = run(one, ["c", "a", "b"], record("b"), record("c"), record("elsewhere"))
+    table, _ = read([first])
+    assert sorted(table.tasks, key=dict(zip(table.tasks, table.turn, strict=True)).get) == ["c", "a", "b", "elsewhere"]
+    second = run(two, ["z", "y"], record("y", dataset="e"), record("z", dataset="e"))
+    both, _ = read([first, second])
+    turns = dict(zip(both.tasks, both.turn, strict=True))
+    assert sorted(turns, key=turns.get) == ["c", "a", "b", "elsewhere", "z", "y"]

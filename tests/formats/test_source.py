@@ -1,0 +1,150 @@
+import gzip
+import hashlib
+import io
+import os
+import threading
+from types import SimpleNamespace
+
+import pytest
+import zstandard
+from formats.given import written
+
+from calipers.errors import InputError
+from calipers.formats.source import LONGEST_LINE, LongLine, Source, line_blocks, next_line
+
+TEXT = b"".join(b'{"task": %d, "reward": %d}\n' % (n, n % 2) for n in range(20_000))
+PACKED = {"gzip": gzip.compress(TEXT, mtime=0), "zstd": zstandard.compress(TEXT), "": TEXT}
+
+
+def everything(path):
+    with Source(path) as source:
+        return source.everything(1 << 30)
+
+
+def refusal(path):
+    with pytest.raises(InputError) as caught:
+        everything(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("packing", PACKED)
+def test_content_says_how_a_file_is_packed_and_its_name_does_not(tmp_path, packing):
+    path = written(tmp_path, PACKED[packing], "rollouts.txt")
+    with Source(path) as source:
+        assert source.packing == packing
+        assert source.divisible == (not packing)
+        assert source.everything(1 << 30) == TEXT
+        assert source.sha256() == hashlib.sha256(PACKED[packing]).hexdigest()
+
+
+@pytest.mark.parametrize("packing", ["gzip", "zstd"])
+def test_packed_files_may_be_joined(tmp_path, packing):
+    assert everything(written(tmp_path, PACKED[packing] * 2)) == TEXT * 2
+
+
+@pytest.mark.parametrize(
+    ("packed", "why"),
+    [
+        (PACKED["gzip"][:-4], "cut inside the length at the end"),
+        (PACKED["gzip"][: len(PACKED["gzip"]) // 2], "cut in the middle"),
+        (PACKED["gzip"][:6], "cut inside the header"),
+        (PACKED["gzip"] + b"more", "something else follows"),
+        (PACKED["gzip"][:50] + b"\xff" * 50 + PACKED["gzip"][100:], "damaged"),
+        (PACKED["zstd"][:-1], "cut one byte short"),
+        (PACKED["zstd"][: len(PACKED["zstd"]) // 2], "cut between blocks: the library's reader says nothing"),
+        (PACKED["zstd"][:5], "cut inside the header"),
+        (PACKED["zstd"] + b"more", "something else follows"),
+        (PACKED["zstd"][:20] + b"\xff" * 50 + PACKED["zstd"][70:], "damaged"),
+    ],
+)
+def test_a_packed_file_that_is_not_whole_is_refused(tmp_path, packed, why):
+    assert "cannot be unpacked as" in refusal(written(tmp_path, packed)), why
+
+
+def test_a_bomb_is_refused(tmp_path):
+    path = tmp_path / "bomb.zst"
+    with open(path, "wb") as file, zstandard.ZstdCompressor().stream_writer(file) as packer:
+        for _ in range(1100):
+            packer.write(b"\n" * (1 << 20))
+    with Source(str(path)) as source, pytest.raises(InputError, match="unpacks to more than 1000 times its size"):
+        any(not source.read(1 << 20) for _ in range(1100))
+
+
+def test_paths_that_cannot_be_opened(tmp_path):
+    file = written(tmp_path, "x")
+    assert "no such file" in refusal(str(tmp_path / "none.jsonl"))
+    assert "is a directory" in refusal(str(tmp_path))
+    assert "cannot be read" in refusal(f"{file}/inside")
+    assert "cannot be read" in refusal(str(tmp_path / ("x" * 300)))
+    assert "cannot be read" in refusal("a\0b")
+
+
+def test_a_file_that_opens_but_cannot_be_read():
+    assert "cannot be read" in refusal("/proc/self/mem")
+
+
+def test_a_file_larger_than_asked_for_is_refused(tmp_path):
+    with Source(written(tmp_path, TEXT)) as source, pytest.raises(InputError, match="larger than 0 MiB"):
+        source.everything(len(TEXT) - 1)
+
+
+def test_standard_input_is_hashed_as_it_passes(monkeypatch):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(PACKED["gzip"]))))
+    with Source("-") as source:
+        source.start_hashing()
+        assert not source.divisible
+        assert source.everything(1 << 30) == TEXT
+        assert source.sha256() == hashlib.sha256(PACKED["gzip"]).hexdigest()
+
+
+def test_a_pipe_gives_its_bytes_once_and_hashing_takes_none_of_them(tmp_path):
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+
+    def feed():
+        with open(path, "wb") as pipe:
+            pipe.write(TEXT)
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    with Source(path) as source:
+        source.start_hashing()
+        assert not source.divisible
+        assert source.everything(1 << 30) == TEXT
+        assert source.sha256() == hashlib.sha256(TEXT).hexdigest()
+    feeder.join()
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_blocks_are_whole_lines_however_the_bytes_come(size):
+    text = b"a\n\nbb\nccc"
+    stream = io.BytesIO(text)
+    blocks = list(map(bytes, line_blocks(lambda room: stream.readinto(room[:size]))))
+    assert b"".join(blocks) == text
+    assert all(block.endswith(b"\n") for block in blocks[:-1])
+
+
+def test_blocks_stop_where_they_are_told():
+    stream = io.BytesIO(b"a\nb\nc\n")
+    assert b"".join(map(bytes, line_blocks(stream.readinto, 4))) == b"a\nb\n"
+
+
+def test_lines_before_one_that_is_too_long_come_out_first():
+    stream = io.BytesIO(b"a\n" + b"x" * (LONGEST_LINE + 2))
+    blocks = line_blocks(stream.readinto)
+    assert bytes(next(blocks)) == b"a\n"
+    with pytest.raises(LongLine):
+        next(blocks)
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(0, 2), (1, 2), (2, 4), (3, 4), (4, 5), (9, 9)])
+def test_the_next_line_starts_after_the_next_newline(tmp_path, offset, expected):
+    assert next_line(written(tmp_path, "a\nb\nc"), offset) == expected
+
+
+@pytest.mark.parametrize("stdin", [None, io.StringIO("")])  # closed; and a notebook's, which has no bytes
+def test_standard_input_that_cannot_be_read_is_refused(monkeypatch, stdin):
+    monkeypatch.setattr("sys.stdin", stdin)
+    with pytest.raises(InputError, match=r"^-: standard input is closed; expected rollouts on it, or a file$"):
+        Source("-")

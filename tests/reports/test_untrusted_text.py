@@ -1,0 +1,53 @@
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calipers.reports.untrusted_text import BROKEN, LONGEST, clean, plain, safe_json, width
+
+ANYTHING = st.text(st.characters())  # half characters included
+
+
+@given(ANYTHING)
+def test_nothing_harmful_is_left(text):
+    kept = [unicodedata.category(character) for character in clean(text, None) if character not in "\u200c\u200d"]
+    assert {"Cc", "Cf", "Cs", "Zl", "Zp"} & {*kept} == set()
+    assert len(clean(text, None)) == len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("easy", "easy"),
+        ("größe 🙂", "größe 🙂"),
+        ("می\u200cخواهم", "می\u200cخواهم"),  # a letter that needs its joiner
+        ("a\x1b]0;title\x07b", f"a{BROKEN}]0;title{BROKEN}b"),
+        ("a\u2028b\r\nc", "a b  c"),
+        ("\ud800", BROKEN),
+        ("x" * 100, "x" * (LONGEST - 1) + "…"),
+    ],
+)
+def test_clean(text, expected):
+    assert clean(text) == expected
+
+
+@given(st.dictionaries(ANYTHING, ANYTHING | st.floats(allow_nan=False, allow_infinity=False) | st.none()))
+def test_safe_json_is_the_same_json(value):
+    document = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+    made = safe_json(document)
+    assert json.loads(made) == value
+    assert clean(made.replace("\n", ""), None) == made.replace("\n", "")
+    made.encode()  # no half character is left
+
+
+@given(ANYTHING)
+def test_plain_is_ascii_of_the_same_length(text):
+    assert plain(text).isascii()
+    assert len(plain(text)) == len(text)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("abc", 3), ("é", 1), ("e\u0301", 1), ("漢字", 4), ("🙂", 2), ("", 0)])
+def test_width(text, expected):
+    assert width(text) == expected

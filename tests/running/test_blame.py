@@ -1,0 +1,129 @@
+"""Whose failure it is when there is no verdict: the answer's, the verifier's or a server's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from calipers.clients.client import Completion
+from calipers.errors import VerifierError
+from calipers.running.blame import NEUTRAL, Blame, neutral
+from calipers.tasks.task import Task
+from calipers.verifiers.verifier import Verdict
+from calipers.verifiers.verify import judged as verdict
+
+TASK = Task("t", "q", "fussy", "42")
+USED = {"cost_usd": 1.0, "input_tokens": 10.0}
+
+
+class Fussy:
+    """A verifier that fails on some texts so often, by an error of one's choice, and keeps what it was shown."""
+
+    def __init__(self, fails, error=None):
+        self.left, self.error, self.seen = dict(fails), error, []
+
+    async def verify(self, task, completion):
+        text = completion.text
+        self.seen.append(text)
+        await asyncio.sleep(0)
+        if self.left.get(text, 0):
+            self.left[text] -= 1
+            raise self.error or VerifierError("no idea", outcome="judge_failed", usage=USED)
+        return Verdict(1.0, usage=USED)
+
+
+def judged(fussy, *texts, task=TASK):
+    """What becomes of each text, judged one after the other."""
+
+    async def scene():
+        blame, found = Blame(), []
+        for text in texts:
+            try:
+                found.append(await blame.judged(fussy, task, Completion(text)))
+            except VerifierError as error:
+                found.append(error)
+        return found
+
+    return asyncio.run(scene())
+
+
+def test_an_answer_that_fails_twice_where_the_target_does_not_is_the_models_own():
+    fussy = Fussy({"bad": 9})
+    (error,) = judged(fussy, "bad")
+    assert (error.outcome, str(error), fussy.seen) == ("broke_verifier", "no idea", ["bad", "42", "bad"])
+    assert error.usage == {"cost_usd": 3.0, "input_tokens": 30.0}  # all three calls
+    assert error.tried == {"tries": 2, "neutral": "judged", "neutral_calls": 1, "failed_as": "judge_failed"}
+
+
+def test_a_verifier_that_fails_on_the_target_too_is_no_answers_fault():
+    fussy = Fussy({"bad": 9, "42": 9})
+    first, second = judged(fussy, "bad", "bad")
+    assert (first.outcome, second.outcome) == ("judge_failed", "judge_failed")
+    assert fussy.seen == ["bad", "42", "bad"]  # the neutral answer once, and nothing a second time
+    assert (first.usage["cost_usd"], second.usage["cost_usd"]) == (2.0, 1.0)
+    assert second.tried == {"tries": 1, "neutral": "failed", "neutral_calls": 0}
+
+
+def test_a_failure_that_passes_leaves_the_verdict():
+    fussy = Fussy({"bad": 1})
+    (found,) = judged(fussy, "bad")
+    assert (found.reward, found.fields, found.usage["cost_usd"]) == (1.0, {"verifier_tries": 2.0}, 3.0)
+
+
+def test_the_neutral_answer_is_judged_once_for_a_task_however_many_fail_at_once():
+    fussy = Fussy({"bad": 99})
+
+    async def scene():
+        blame = Blame()
+        calls = [blame.judged(fussy, TASK, Completion("bad")) for _ in range(10)]
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    assert {error.outcome for error in asyncio.run(scene())} == {"broke_verifier"}
+    assert (fussy.seen.count("42"), fussy.seen.count("bad")) == (1, 20)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        VerifierError("HTTP 503", outcome="judge_failed", blameless=True),
+        VerifierError("a pattern did not end", outcome="filter_timeout"),
+        TimeoutError("a server is slow"),
+        ConnectionResetError("a server is gone"),
+    ],
+)
+def test_what_is_plainly_the_machines_is_not_tried_again(error):
+    fussy = Fussy({"bad": 9}, error)
+    (found,) = judged(fussy, "bad")
+    assert found.outcome == getattr(error, "outcome", "verifier_failed")
+    assert fussy.seen == ["bad"]
+
+
+def test_whatever_a_verifier_raises_is_no_verdict():
+    with pytest.raises(VerifierError, match=r"^verifier 'Fussy' failed: ZeroDivisionError: oh$"):
+        asyncio.run(verdict(Fussy({"bad": 1}, ZeroDivisionError("oh")), TASK, Completion("bad")))
+    (found,) = judged(Fussy({"bad": 9}, ZeroDivisionError("oh")), "bad")
+    assert found.outcome == "broke_verifier"
+
+
+class Knows:
+    """A verifier that knows its gold answer, or not, or fails to say."""
+
+    def __init__(self, says):
+        self.gold = says
+
+
+@pytest.mark.parametrize(
+    ("judge", "target", "text"),
+    [
+        (object(), "42", "42"),
+        (object(), 42, "42"),
+        (object(), ["42"], NEUTRAL),
+        (object(), None, NEUTRAL),
+        (Knows(lambda task: "mine"), "42", "mine"),
+        (Knows(lambda task: None), "42", NEUTRAL),
+        (Knows(lambda task: 1 / 0), "42", NEUTRAL),
+    ],
+)
+def test_a_neutral_answer(judge, target, text):
+    assert neutral(judge, Task("t", "q", "v", target)) == text

@@ -1,0 +1,357 @@
+"""The loop: what it asks, how often, when it stops, and what it writes down."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from calipers.clients.client import Completion, Request
+from calipers.clients.scripted import Scripted
+from calipers.errors import ClientError, LogError, VerifierError
+from calipers.running import loop as loop_module
+from calipers.running import rollout as rollout_module
+from calipers.running.log import Log
+from calipers.running.loop import Limits, Loop, Status
+from calipers.running.rollout import Owed
+from calipers.tasks.task import Task
+from calipers.verifiers.verifier import Verdict
+
+
+class Same:
+    """A judge who gives 1 for the task's target, and fails over a few words."""
+
+    async def verify(self, task, completion):
+        if completion.text == "crash":
+            raise VerifierError("the judge is unwell")
+        if completion.text == "busy":
+            raise VerifierError("HTTP 503", outcome="judge_failed", blameless=True)
+        if completion.text == "bug":
+            raise ZeroDivisionError("a bug of the judge")
+        if completion.text == "exit":
+            raise SystemExit(3)
+        if completion.text == "nothing":
+            return None
+        if completion.text == "cancelled":
+            raise asyncio.CancelledError
+        if completion.text == "nan":
+            return Verdict(float("nan"))
+        return Verdict(float(completion.text == task.target), answer=completion.text)
+
+
+class Nobody:
+    """An observer who keeps what it saw, and stops the run after so many."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.seen: list[tuple[int, int, str, float | None]] = []
+        self.most = most
+        self.stop = None
+
+    def settled(self, position, sample, outcome, reward):
+        self.seen.append((position, sample, outcome, reward))
+        if self.most is not None and len(self.seen) >= self.most:
+            self.stop("enough")
+
+    def look(self, status):
+        return ""
+
+
+def owed(tasks: int, samples: int = 1) -> list[Owed]:
+    return [Owed(i, Task(f"t{i}", f"q{i}", "same", f"a{i}"), s) for i in range(tasks) for s in range(samples)]
+
+
+def ask(one: Owed) -> Request:
+    return Request(one.task.id, one.sample, one.task.prompt)
+
+
+def run(tmp_path, client, rollouts, observer=None, ask=ask, **limits):
+    """The records of a run, and where it stood at its end."""
+    status, observer = Status(len(rollouts)), observer or Nobody()
+
+    async def scene():
+        log = Log(tmp_path / "log.jsonl", lambda data: data)
+        one = Loop(
+            client,
+            {"same": Same()},
+            ask,
+            log,
+            dataset="d",
+            model="m",
+            status=status,
+            observer=observer,
+            limits=Limits(**limits),
+        )
+        observer.stop = one.stop
+        try:
+            await one.run(iter(rollouts))
+        finally:
+            await log.close()
+
+    asyncio.run(scene())
+    lines = (tmp_path / "log.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines], status
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    """The waits between tries are drawn from [0, this]; tests need not sit through them."""
+    monkeypatch.setattr(loop_module, "FIRST_WAIT", 0.0)
+
+
+def test_a_judge_that_fails_over_one_answer_judges_the_others(tmp_path):
+    answers = {("t0", 0): "a0", ("t1", 0): "bug", ("t2", 0): "exit", ("t3", 0): "a3"}
+    records, status = run(tmp_path, Scripted(answers), owed(4), concurrency=2)
+    assert sorted(one["outcome"] for one in records) == ["broke_verifier", "broke_verifier", "scored", "scored"]
+    said = {one["task"]: one["error"] for one in records if "error" in one}
+    assert said["t1"] == {
+        "kind": "verifier",
+        "message": "verifier 'Same' failed: ZeroDivisionError: a bug of the judge",
+        **{"tries": 2, "neutral": "judged", "neutral_calls": 1, "failed_as": "verifier_failed"},
+    }
+    assert status.outcomes == {"scored": 2, "broke_verifier": 2}
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "reward"),
+    [
+        ("a0", "scored", 1.0),
+        ("no", "scored", 0.0),
+        ("", "empty", 0.0),  # the judge saw it, too
+        ("crash", "broke_verifier", None),  # as the judge has a verdict on the target
+        ("nan", "broke_verifier", None),
+        ("bug", "broke_verifier", None),
+        ("exit", "broke_verifier", None),  # whoever ends itself does not end the run
+        ("nothing", "broke_verifier", None),
+        ("cancelled", "verifier_failed", None),  # which no answer does
+        ("busy", "judge_failed", None),  # the judge's fault is no wrong answer
+        (Completion("a", "length", "truncated"), "truncated", 0.0),
+        (Completion("a0", "length", "truncated"), "truncated", 1.0),  # cut short, and right all the same
+        (Completion("I cannot", "content_filter", "refused"), "refused", 0.0),
+        (ClientError("HTTP 400", kind="http_400"), "client_failed", None),
+    ],
+)
+def test_outcomes(tmp_path, answer, outcome, reward):
+    records, status = run(tmp_path, Scripted({("t0", 0): answer}), owed(1))
+    assert [(one["outcome"], one.get("reward")) for one in records] == [(outcome, reward)]
+    assert status.outcomes == {outcome: 1}
+
+
+def test_the_record_holds_what_was_asked_and_what_came_back(tmp_path):
+    usage = {"input_tokens": 3, "output_tokens": 5, "cost_usd": 0.25}
+    (record,), status = run(tmp_path, Scripted({("t0", 0): Completion("a0", "stop", "", usage)}), owed(1))
+    assert record["started_at"] <= record["finished_at"]
+    assert {key: value for key, value in record.items() if not key.endswith("_at")} == {
+        "task": "t0",
+        "sample": 0,
+        "attempt": 1,
+        "outcome": "scored",
+        "reward": 1.0,
+        "answer": "a0",
+        "prompt": "q0",
+        "completion": "a0",
+        "finish_reason": "stop",
+        "usage": usage,
+        "dataset": "d",
+        "model": "m",
+    }
+    assert status.spent == 0.25
+
+
+@pytest.mark.parametrize("answer", [0, False, 0.0, [], "x"])
+def test_an_answer_that_is_nothing_much_still_votes(tmp_path, answer, monkeypatch):
+    async def verify(self, task, completion):
+        return Verdict(1.0, answer=answer)
+
+    monkeypatch.setattr(Same, "verify", verify)
+    (record,), _ = run(tmp_path, Scripted({("t0", 0): "x"}), owed(1))
+    assert record["answer"] == answer
+
+
+def test_a_call_that_may_fare_better_is_tried_again(tmp_path):
+    busy = ClientError("HTTP 503", kind="http_503", retry=True)
+    client = Scripted({("t0", 0): [busy, busy, "a0"]})
+    (record,), _ = run(tmp_path, client, owed(1), retries=2)
+    assert (record["outcome"], record["retries"]) == ("scored", 2)
+
+
+def test_a_call_that_waits_for_its_next_try_is_counted(tmp_path):
+    seen = []
+
+    class Looking(Nobody):
+        def look(self, status):
+            seen.append((status.waiting, status.trouble))
+            self.stop("seen")
+            return ""
+
+    busy = ClientError("down", kind="http_503", retry=True, wait=3600.0)
+    _, status = run(tmp_path, Scripted({("t0", 0): busy}), owed(1), Looking())
+    assert seen == [(1, "http_503")]
+    assert status.waiting == 0
+
+
+def test_the_tries_are_counted(tmp_path):
+    busy = ClientError("HTTP 503", kind="http_503", retry=True)
+    client = Scripted({("t0", 0): busy})
+    (record,), _ = run(tmp_path, client, owed(1), retries=3)
+    assert len(client.calls) == 4
+    assert record["error"] == {"kind": "http_503", "message": "HTTP 503"}
+    assert (record["outcome"], record["retries"]) == ("client_failed", 3)
+
+
+def test_a_server_that_asks_for_a_pause_gets_it(tmp_path):
+    limited = ClientError("HTTP 429", kind="http_429", retry=True, wait=0.2, slow_down=True)
+    times = []
+
+    async def note(request):
+        times.append(asyncio.get_running_loop().time())
+
+    run(tmp_path, Scripted({("t0", 0): [limited, "a0"]}, note), owed(1))
+    assert times[1] - times[0] >= 0.2
+
+
+@pytest.mark.parametrize("kind", ["connection", "http_401", "http_403", "http_404"])
+def test_a_hopeless_first_call_ends_the_run_before_a_second(tmp_path, kind):
+    client = Scripted(lambda request: ClientError("no", kind=kind, retry=kind == "connection", hopeless=True))
+    with pytest.raises(ClientError):
+        run(tmp_path, client, owed(50), concurrency=8)
+    assert len(client.calls) == 1
+    assert (tmp_path / "log.jsonl").read_bytes() == b""
+
+
+def test_a_first_call_that_fails_otherwise_ends_nothing(tmp_path):
+    client = Scripted(lambda request: ClientError("HTTP 400") if request.task == "t0" else "a1")
+    records, _ = run(tmp_path, client, owed(2))
+    assert sorted(one["outcome"] for one in records) == ["client_failed", "scored"]
+
+
+def test_a_server_that_turns_its_back_later_stops_the_run_and_leaves_the_rest_owed(tmp_path):
+    no = ClientError("HTTP 401", kind="http_401", hopeless=True)
+    client = Scripted(lambda request: f"a{request.task[1:]}" if int(request.task[1:]) < 5 else no)
+    records, status = run(tmp_path, client, owed(1_000), concurrency=4)
+    assert "calls in a row were refused" in status.stopped
+    assert 5 + loop_module.REFUSALS <= len(records) <= 5 + loop_module.REFUSALS + 4
+
+
+def test_no_more_calls_are_in_flight_than_allowed(tmp_path):
+    now = most = 0
+
+    async def hold(request):
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.001)
+        now -= 1
+
+    records, _ = run(tmp_path, Scripted(lambda request: "x", hold), owed(60), concurrency=7)
+    assert (len(records), most) == (60, 7)
+
+
+def test_stopping_finishes_what_is_in_flight_and_begins_nothing(tmp_path):
+    observer = Nobody(most=10)
+    records, status = run(tmp_path, Scripted(lambda request: "x"), owed(100), observer, concurrency=4)
+    assert status.stopped == "enough"
+    assert 10 <= len(records) <= 14
+    assert len(records) == len(observer.seen) == status.done
+
+
+def test_a_rollout_that_waits_for_its_next_try_when_the_run_stops_stays_owed(tmp_path):
+    slow = ClientError("HTTP 429", retry=True, wait=3600.0)
+    client = Scripted(lambda request: slow if request.task == "t0" else "x")
+    records, _ = run(tmp_path, client, owed(9), Nobody(most=8), concurrency=2)
+    assert {one["task"] for one in records} == {f"t{i}" for i in range(1, 9)}
+
+
+def test_money_stops_the_run(tmp_path):
+    client = Scripted(lambda request: Completion("x", usage={"cost_usd": 0.1}))
+    records, status = run(tmp_path, client, owed(100), concurrency=1, cost=0.45)
+    assert len(records) == 5
+    assert status.stopped == "the limit of $0.45 for one start is reached"
+
+
+def test_a_limit_that_nobody_can_keep_stops_the_run_too(tmp_path):
+    records, status = run(tmp_path, Scripted(lambda request: "x"), owed(100), concurrency=1, cost=0.45)
+    assert len(records) == 1
+    assert status.stopped == "nobody says what a call costs, so no limit can be kept; give --price"
+
+
+def test_time_stops_the_run(tmp_path):
+    async def hold(request):
+        await asyncio.sleep(0.05)
+
+    records, status = run(tmp_path, Scripted(lambda request: "x", hold), owed(1_000), concurrency=1, seconds=0.3)
+    assert status.stopped == "the limit of 0.3 s is reached"
+    assert 0 < len(records) < 1_000
+
+
+def test_a_log_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
+    import os
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(LogError, match="No space left on device"):
+        run(tmp_path, Scripted(lambda request: "x"), owed(100))
+
+
+def test_a_task_without_a_verifier_is_kept_and_not_judged(tmp_path):
+    (record,), _ = run(tmp_path, Scripted({("t", 0): "x"}), [Owed(0, Task("t", "q"), 0)])
+    assert (record["outcome"], record.get("reward"), record["completion"]) == ("missing", None, "x")
+
+
+class Cancelling(Scripted):
+    """A client in whose own depths something was cancelled, such as a call of a library with a time limit."""
+
+    async def complete(self, request):
+        await super().complete(request)
+        raise asyncio.CancelledError
+
+
+def test_a_client_that_cancels_itself_fails_its_calls_and_holds_nobody_up(tmp_path):
+    records, status = run(tmp_path, Cancelling(lambda request: "a0"), owed(3))
+    assert status.outcomes == {"client_failed": 3}
+    assert records[0]["error"] == {"kind": "cancelled", "message": "the call was cancelled by the client itself"}
+
+
+def test_a_run_that_is_stopped_before_its_first_call_ends(tmp_path):
+    """Whoever waits for the first call is told that there will be none."""
+    watching = Nobody()
+
+    def asked_and_stopped(one):
+        watching.stop("enough")
+        return Request(one.task.id, one.sample, one.task.prompt)
+
+    records, status = run(tmp_path, Scripted({}), owed(3), watching, asked_and_stopped)
+    assert (records, status.done, status.stopped) == ([], 0, "enough")
+
+
+@pytest.mark.parametrize(
+    ("asked", "outcome"), [("q0", "broke_verifier"), ("q" * 3000, "client_failed")], ids=["answer", "prompt"]
+)
+def test_a_rollout_that_a_log_has_no_room_for_is_not_kept_and_nothing_else_is_lost(
+    tmp_path, monkeypatch, asked, outcome
+):
+    """Readers take lines of so many bytes: with a longer one in it the whole log could not be read any more."""
+    monkeypatch.setattr(rollout_module, "LONGEST_LINE", 2000)
+    rollouts = [Owed(0, Task("t0", asked, "same", "a0"), 0), *owed(2)[1:]]
+    paid = Completion("a" * 5000, usage={"cost_usd": 0.5})
+    (long, fine), status = run(tmp_path, Scripted(lambda request: paid if request.task == "t0" else "a1"), rollouts)
+    assert status.outcomes == {outcome: 1, "scored": 1}
+    assert (long["outcome"], "completion" in long, "prompt" in long) == (outcome, False, False)
+    assert (long.get("usage"), status.spent) == (
+        ({"cost_usd": 0.5}, 0.5) if outcome != "client_failed" else (None, None)
+    )
+    assert long["error"]["kind"] == "too_long"
+    assert fine["reward"] == 1.0
+
+
+def test_half_a_character_of_a_model_is_logged(tmp_path):
+    (record,), _ = run(tmp_path, Scripted({("t0", 0): "half \ud800"}), owed(1))
+    assert record["completion"] == record["answer"] == "half \ufffd"
+
+
+def test_nothing_owed_is_nothing_done(tmp_path):
+    client = Scripted({})
+    records, status = run(tmp_path, client, [])
+    assert (records, client.calls, status.stopped) == ([], [], "")

@@ -1,0 +1,157 @@
+"""A run's configuration file: what it may say, in our words and in EvSys'."""
+
+from __future__ import annotations
+
+import pytest
+
+from calipers.clients.client import Price
+from calipers.errors import CalipersError, InputError
+from calipers.running.settings import read_config, setting
+
+EVSYS = {"dialect": "evsys", "max_tokens": 512, "temperature": 0.0, "concurrency": 8}
+
+
+def read(tmp_path, text):
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    return read_config(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("benchmark: a\nmodel: m/x", [{"benchmark": ("a",), "model": ("m/x",)}]),
+        ("benchmark: [a, b]\nmodel: [m/x, m/y]", [{"benchmark": ("a", "b"), "model": ("m/x", "m/y")}]),
+        ("benchmark: a\nmax-tokens: 5", [{"benchmark": ("a",), "max_tokens": 5}]),  # as the option is written
+        ("benchmark: a\ntemperature: 1", [{"benchmark": ("a",), "temperature": 1.0}]),
+        ("benchmark: a\nprice: [0.1, 2]", [{"benchmark": ("a",), "price": Price(0.1, 2.0)}]),
+        (
+            "benchmark: a\nmetrics: [pass@1, {metric: pass@3, threshold: 0.5}]",
+            [{"benchmark": ("a",), "metrics": ("pass@1", {"metric": "pass@3", "threshold": 0.5})}],
+        ),
+    ],
+)
+def test_our_own_words(tmp_path, text, expected):
+    assert read(tmp_path, text) == (expected, [])
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ("{path: a}", {"benchmark": ("a",)}),
+        ("{path: a, id: b, name: c}", {"benchmark": ("a",)}),  # path before id before name
+        ("{id: b, name: c}", {"benchmark": ("b",)}),
+        ("{name: c, num_samples: 4}", {"benchmark": ("c",), "samples": 4}),
+        ("{path: a, max_tokens: 9, temperature: 0.7}", {"benchmark": ("a",), "max_tokens": 9, "temperature": 0.7}),
+        ("{path: a, n_concurrent: 2, limit: 3}", {"benchmark": ("a",), "concurrency": 2, "limit": 3}),
+        (
+            "{path: a, metrics: [avg], breakdown_keys: [x.y]}",
+            {"benchmark": ("a",), "metrics": ("avg",), "by": ("x.y",)},
+        ),
+        ("{path: a, model: gpt-4o}", {"benchmark": ("a",), "model": ("litellm/gpt-4o",)}),  # models as litellm
+        ("{path: a, models: [a/b, openai/c]}", {"benchmark": ("a",), "model": ("litellm/a/b", "openai/c")}),
+        ("{path: a, models: []}", {"benchmark": ("a",)}),
+        (
+            "{path: a, chat_template: {system_prompt: s, user_template: 'Q {prompt}', enable_thinking: false}}",
+            {
+                "benchmark": ("a",),
+                "system_prompt": "s",
+                "user_template": "Q {prompt}",
+                "gen_kwargs": {"chat_template_kwargs": {"enable_thinking": False}},
+            },
+        ),
+        (
+            "{path: a, inference: {kind: openai, params: {model: m, base_url: 'http://h'}}}",
+            {"benchmark": ("a",), "model": ("openai/m",), "base_url": "http://h"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("wrapped", ["benchmark: {}", "metadata: {{benchmark: {}}}", "benchmark: [{}]"])
+def test_the_section_of_evsys(tmp_path, section, expected, wrapped):
+    runs, notes = read(tmp_path, wrapped.format(section))
+    assert (runs, notes) == ([{**EVSYS, **expected}], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("benchmark: a\nsamples: 1\nmodel: m/x\nsamples: 4", {4: "samples"}),
+        ("benchmark:\n  path: a\n  limit: 1\n  limit: 2", {4: "limit"}),
+        ("benchmark: a\ngen_kwargs: {a: {b: 1, b: 2}}", {2: "b"}),
+        ("benchmark: a\ngen_kwargs: {a: {b: 1}, c: {b: 2}}", {}),  # two mappings
+        ("benchmark: a\ngen_kwargs: {a: &x {b: 1, b: 1}, c: *x}", {2: "b"}),  # said once
+    ],
+)
+def test_a_key_that_stands_twice_is_said(tmp_path, text, lines):
+    """YAML takes the last of them without a word, and a slip of the pen would go unnoticed."""
+    _, notes = read(tmp_path, text)
+    assert [note.partition("c.yaml:")[2] for note in notes] == [
+        f"{line}: {key} stands twice, and the last one counts" for line, key in lines.items()
+    ]
+
+
+def test_our_settings_beside_the_section_beat_it(tmp_path):
+    (run,), _ = read(tmp_path, "benchmark: {path: a, num_samples: 2}\nsamples: 3\nmodel: openai/m")
+    assert (run["samples"], run["model"]) == (3, ("openai/m",))
+
+
+def test_what_only_training_reads_is_passed_over_and_said(tmp_path):
+    _, notes = read(tmp_path, "metadata: {benchmark: {path: a, run_every: 5, split: val}}\nalgorithm: grpo")
+    assert [note.partition("c.yaml: ")[2] for note in notes] == [
+        "benchmark: run_every, split: for training, not used here",
+        "algorithm: not used here",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sampels: 4", "c.yaml: no setting named 'sampels'; did you mean 'samples'?"),
+        ("samples: four", "c.yaml: samples: is 'four'; expected an integer"),
+        ("samples: true", "c.yaml: samples: is True; expected an integer"),
+        ("temperature: hot", "c.yaml: temperature: is 'hot'; expected a number or null"),
+        ("api: chut", "c.yaml: api: is 'chut'; expected chat or completions"),
+        ("out: 5", "c.yaml: out: is 5; expected text"),
+        ("by: [1]", "c.yaml: by: is [1]; expected text or a list of texts"),
+        (
+            "gen_kwargs: {since: 2020-01-01}",
+            "c.yaml: gen_kwargs: is {'since': datetime.date(2020, 1, 1)}; expected what JSON can say; put a date in",
+        ),
+        ("gen_kwargs: {top_p: .nan}", "c.yaml: gen_kwargs: is {'top_p': nan}; expected what JSON can say"),
+        ("price: 3", "c.yaml: price: is 3; expected in,out in dollars per million tokens: 0.15,0.6"),
+        ("benchmark: {num_sample: 4}", "c.yaml: benchmark: no key named 'num_sample'; did you mean 'num_samples'?"),
+        ("benchmark: {num_samples: 4}", "c.yaml: benchmark: names no benchmark; expected path, id or name"),
+        ("benchmark: [a, {path: b}, 3]", "c.yaml: benchmark[0]: is 'a'; expected a mapping with path, id or name"),
+        ("benchmark: {path: a, models: [1]}", "expected a model's name or a list of them"),
+        ("benchmark: {path: a, inference: {kind: vllm}}", "kind is 'vllm'; expected openai or mock"),
+        ("benchmark: {path: a, chat_template: {system: s}}", "expected system_prompt, user_template, enable_thinking"),
+        ("benchmark: {path: a, engine: Harbor}", "calipers run does not drive Harbor yet"),
+        ("- 1", "c.yaml: is no mapping; expected keys such as benchmark, model, samples"),
+        ("a: [", "c.yaml:1: is no YAML"),
+        ("a: !!python/object/apply:os.getcwd []", "is no YAML (could not determine a constructor"),
+    ],
+)
+def test_a_wrong_file_says_where_and_what(tmp_path, text, said):
+    with pytest.raises(CalipersError) as caught:
+        read(tmp_path, text)
+    assert said in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(CalipersError, match="cannot be read"):
+        read_config(str(tmp_path / "none.yaml"))
+
+
+@pytest.mark.parametrize("value", ["1,2,3,4", " 1, 2, 3, 4", [1, 2, 3, 4], (1, 2, 3, 4)])
+def test_four_seeds_however_they_are_given(value):
+    assert setting("ours.yaml: load_seeds", "load_seeds", value) == (1, 2, 3, 4)
+    assert setting("ours.yaml: load_seeds", "load_seeds", 7) == (7, 7, 7, 7)
+    assert setting("ours.yaml: load_seeds", "load_seeds", [1, 2, 3]) == (1, 2, 3, 1234)
+
+
+@pytest.mark.parametrize("value", [[1, 2], [1, 2, 3, 0.5], [True, 1, 1, 1], {"random": 1}, "None,1,1,1"])
+def test_what_are_no_seeds_is_refused(value):
+    with pytest.raises(
+        InputError, match=r"^ours\.yaml: load_seeds: is .*; expected four integers >= 0, of random, numpy"
+    ):
+        setting("ours.yaml: load_seeds", "load_seeds", value)

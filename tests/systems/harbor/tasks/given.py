@@ -1,0 +1,47 @@
+"""Harbor's tasks and datasets on disk, for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FILES = {
+    "task.toml": "",
+    "instruction.md": "Do it.\n",
+    "environment/Dockerfile": "FROM scratch\n",
+    "tests/test.sh": "#!/bin/bash\necho 1 > /logs/verifier/reward.txt\n",
+}
+ARITH = Path(__file__).parents[3] / "golden" / "harbor" / "dataset_arith_mini"
+
+
+def task(folder: Path, toml: str = "", without: tuple[str, ...] = (), **more: str) -> Path:
+    """A task's directory, valid unless something is left out; more files by name."""
+    files = {**FILES, "task.toml": toml, **more}
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        if name not in without:
+            write(folder / name, text)
+    return folder
+
+
+def dataset(
+    folder: Path, *tasks: str, toml: str | None = '[dataset]\nname = "acme/arith"\nversion = "1.0.0"\n'
+) -> Path:
+    """A dataset's directory with some tasks, each asking for something of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in tasks:
+        task(folder / name, **{"instruction.md": f"Do {name}.\n"})
+    if toml is not None:
+        write(folder / "dataset.toml", toml)
+    return folder
+
+
+def write(path: Path, text: str) -> Path:
+    """A file, and the directories it needs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    return path
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file below a directory and its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,0 +1,256 @@
+"""A metric script in the sandbox: Harbor's contract, and every way in which a script can go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from isolate.captive import alive
+from systems.harbor.metric_page import PAGE, put
+
+from calipers.errors import InputError
+from calipers.isolate import Limits, Mechanism
+from calipers.isolate.mechanism import NAMES
+from calipers.isolate.probing import attempt
+from calipers.systems.harbor.metric_script import LAST_WORDS, ScriptError, last_words, output_of, run_script, scrubbed
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "harbor"
+SHORT = Limits(seconds=1.0, memory_mb=256, processes=8, disk_mb=4, output_bytes=1 << 16)
+KINDS = {"RuntimeError": "exit", "FileNotFoundError": "no_output", "JSONDecodeError": "no_json"}
+SECRET = "sk-not-for-scripts-51ab"
+
+
+@pytest.fixture(params=NAMES)
+def mechanism(request: pytest.FixtureRequest) -> Mechanism:
+    found = attempt(request.param)
+    if not isinstance(found, Mechanism):
+        pytest.skip(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rewards", "mean"),
+    [
+        ([{"reward": 1.0}, {"reward": 0.0}, {"reward": 1.0}, {"reward": 0.0}], 0.5),
+        ([{"reward": 1.0}, None, {"reward": 1.0}, None], 0.5),  # null counts 0, as the page says
+        ([{"accuracy": 1}, {"f1": 0.5}], 0.75),  # one key each, whatever it is called
+        ([], 0),
+    ],
+)
+def test_the_page_as_printed(tmp_path, mechanism, rewards, mean):
+    (tmp_path / "metric.py").write_text(PAGE)
+    assert run_script(tmp_path / "metric.py", rewards, mechanism=mechanism) == {"mean": mean}
+
+
+def test_the_page_refuses_two_keys_in_its_own_words(tmp_path, mechanism):
+    (tmp_path / "metric.py").write_text(PAGE)
+    with pytest.raises(ScriptError, match=r"Expected exactly one key in reward dictionary, got 2$") as failure:
+        run_script(tmp_path / "metric.py", [{"a": 1, "b": 0}], mechanism=mechanism)
+    assert (failure.value.kind, failure.value.what) == ("exit", "it ended with exit status 1")
+    assert failure.value.exit_code == 3
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("uv_script_*.json")), ids=lambda path: path.stem)
+def test_what_harbor_itself_makes_of_a_script(path):
+    case = json.loads(path.read_text())
+    script, rewards, expected = case["input"]["script"], case["input"]["rewards"], case["expected"]
+    if script is None:  # Harbor refuses the job
+        with pytest.raises(InputError, match="no such file"):
+            run_script(Path("nowhere/metric.py"), rewards)
+    elif isinstance(expected, dict) and "error" in expected:
+        with pytest.raises(ScriptError) as failure:
+            output_of(script.encode(), rewards)
+        assert failure.value.kind == KINDS[expected["error"]["type"]]
+    else:
+        assert output_of(script.encode(), rewards) == expected
+
+
+@pytest.mark.parametrize("value", ["[1, 2]", "3", '"text"', "null", "true"])
+def test_only_an_object_is_a_metric(tmp_path, value):
+    """Harbor takes a list, and crashes over it when it prints the job's progress."""
+    script = put(tmp_path, f"open(target, 'w').write({value!r})")
+    with pytest.raises(ScriptError, match="expected an object") as failure:
+        run_script(script, [])
+    assert failure.value.kind == "no_object"
+
+
+WRONG = {
+    "fails": ("sys.exit('no rewards here')", "exit", "it ended with exit status 1: no rewards here"),
+    "is no Python": ("def metric(:", "exit", "SyntaxError"),
+    "dies": ("os.kill(os.getpid(), 11)", "exit", "it ended with SIGSEGV"),
+    "leaves nothing": ("print(json.dumps({'mean': 1}))", "no_output", "it left no metric.json"),
+    "leaves a folder": ("os.mkdir(target)", "no_output", "it left no metric.json"),
+    "leaves a link": ("os.symlink('/etc/passwd', target)", "no_output", "it left no metric.json"),
+    "leaves a pipe": ("os.mkfifo(target)", "no_output", "it left no metric.json"),
+    "leaves too much": ("leave({'a': 'x' * 100_000})", "no_output", "of at most"),
+    "leaves rubbish": ("open(target, 'w').write('mean=1')", "no_json", "metric.json is no JSON"),
+    "leaves no text": ("open(target, 'wb').write(bytes(range(128, 256)))", "no_json", "metric.json is no JSON"),
+    "leaves an abyss": ("open(target, 'w').write('[' * 50_000)", "no_json", "metric.json is no JSON"),
+    "hangs": ("time.sleep(1000)", "stopped", "it was stopped: it used up its 1 s"),
+    "spins": ("while True: pass", "stopped", "it used up its 1 s"),
+    "prints without end": ("while True: print('x' * 4096)", "stopped", "it used up its 1 s"),
+    "complains without end": ("while True: sys.stderr.write('x' * 4096)", "stopped", "it used up its 1 s"),
+    "forks without end": (
+        """
+        while True:
+            try: os.fork()
+            except OSError: pass
+        """,
+        "stopped",
+        "it used up its 1 s",
+    ),
+    "takes all memory": ("x = b'x' * (10 << 30)", "exit", "MemoryError"),
+    "fills the disk": (
+        """
+        with open("/tmp/big", "wb") as file:
+            while True: file.write(b"x" * (1 << 20))
+        """,
+        "exit",
+        "OSError",
+    ),
+    "fills the folder of its output": (
+        """
+        for number in range(1000):
+            with open(f"{os.path.dirname(target)}/{number}", "wb") as file: file.write(b"x" * (1 << 20))
+        """,
+        "exit",
+        "No space left on device",
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "kind", "said"), WRONG.values(), ids=WRONG)
+def test_a_script_that(tmp_path, mechanism, code, kind, said):
+    script, marker = marked(tmp_path, code)
+    with pytest.raises(ScriptError) as failure:
+        run_script(script, [{"reward": 1.0}], limits=SHORT, mechanism=mechanism)
+    assert failure.value.kind == kind
+    assert said in str(failure.value)
+    assert alive(marker) == []
+
+
+def test_children_that_are_left_do_not_stay(tmp_path, mechanism):
+    code = """
+        leave({"mean": 1})
+        if os.fork() == 0:
+            os.setsid()
+            time.sleep(1000)
+    """
+    script, marker = marked(tmp_path, code)
+    assert run_script(script, [], mechanism=mechanism) == {"mean": 1}
+    assert alive(marker) == []
+
+
+def marked(folder: Path, code: str) -> tuple[Path, str]:
+    """A script that starts itself anew with a word by which its processes can be found, and the word."""
+    marker = f"marker-{uuid.uuid4().hex}"
+    again = f"if {marker!r} not in sys.argv: os.execv(sys.executable, [sys.executable, *sys.argv, {marker!r}])"
+    return put(folder, f"{again}\n{dedent(code)}"), marker
+
+
+def test_inside_are_no_secrets_and_nothing_of_the_machine(tmp_path, mechanism, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    kept = tmp_path / "key"
+    kept.write_text(SECRET)
+    code = f"""
+        def read(path):
+            try: return open(path).read()
+            except OSError as error: return type(error).__name__
+        def walked(top):
+            return [path for path, _, _ in os.walk(top)]
+        leave({{
+            "environment": dict(os.environ),
+            "beside": sorted(os.listdir(os.path.dirname(os.path.abspath(__file__)))),
+            "work": sorted(os.listdir(os.path.dirname(source))),
+            "files": [read({str(kept)!r}), read("/proc/1/environ"), read("/etc/shadow")],
+            "home": os.listdir(os.path.expanduser("~")),
+            "user": os.getuid(),
+            "commands": os.path.exists("/bin/sh"),
+        }})
+    """
+    found = run_script(put(tmp_path, code), [None], mechanism=mechanism)
+    assert SECRET not in json.dumps(found)
+    assert found["files"] == ["FileNotFoundError"] * 3
+    assert found["beside"] == ["metric.py"]
+    assert set(found["work"]) <= {"rewards.jsonl", "metric.json"}
+    assert (found["home"], found["user"], found["commands"]) == ([], 65534, False)
+
+
+def test_inside_is_no_network(tmp_path, mechanism):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        code = f"""
+            import socket
+            said = []
+            for host, port in (("127.0.0.1", {server.getsockname()[1]}), ("192.0.2.1", 80)):
+                try:
+                    socket.create_connection((host, port), 1)
+                    said.append("reached")
+                except OSError:
+                    said.append("refused")
+            leave({{"said": said}})
+        """
+        assert run_script(put(tmp_path, code), [], mechanism=mechanism) == {"said": ["refused", "refused"]}
+
+
+def test_nothing_but_the_standard_library_without_a_declaration(tmp_path, mechanism):
+    code = """
+        import importlib.util
+        found = [name for name in ("numpy", "click", "calipers", "pip") if importlib.util.find_spec(name)]
+        leave({"found": found, "apart": sys.prefix != sys.base_prefix})
+    """
+    assert run_script(put(tmp_path, code), [], mechanism=mechanism) == {"found": [], "apart": True}
+
+
+def test_the_input_cannot_be_changed(tmp_path, mechanism):
+    code = """
+        try: open(source, "w")
+        except OSError: leave({"refused": 1})
+    """
+    assert run_script(put(tmp_path, code), [], mechanism=mechanism) == {"refused": 1}
+
+
+def test_the_same_rewards_give_the_same_numbers(tmp_path):
+    """Text is hashed alike in every run, so that sets are walked in one order."""
+    script = put(tmp_path, "leave({'order': list({str(number) for number in range(50)})})")
+    assert run_script(script, []) == run_script(script, [])
+
+
+@pytest.mark.parametrize("made", ["nothing", "folder", "long"])
+def test_what_is_no_script(tmp_path, made):
+    path = tmp_path / "metric.py"
+    if made == "folder":
+        path.mkdir()
+    elif made == "long":
+        path.write_bytes(b"#" * (2 << 20))
+    said = {"nothing": "no such file", "folder": "is a directory", "long": "is longer than 1 MiB"}[made]
+    with pytest.raises(InputError, match=f"metric.py: {said}; expected a Python script"):
+        run_script(path, [])
+
+
+@pytest.mark.parametrize(
+    ("stderr", "shown"),
+    [
+        (b"", ""),
+        (b"one\n\n  two\t three\n", "one / two three"),
+        (b"x" * 10_000, "x" * LAST_WORDS),
+        (b"first\n" + b"y" * LAST_WORDS, "y" * LAST_WORDS),  # whole lines, from the end
+        (
+            b"\xff\x1b]0;title\x07",
+            "\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}]0;title\N{REPLACEMENT CHARACTER}",
+        ),
+    ],
+)
+def test_last_words_are_safe_to_show(stderr, shown):
+    assert last_words(stderr) == shown
+
+
+def test_words_are_scrubbed(monkeypatch):
+    monkeypatch.setenv("SOME_TOKEN", SECRET)
+    said = f"GET https://user:{SECRET}@host/simple with {SECRET}"
+    assert scrubbed(said) == "GET https://[secret]@host/simple with [secret]"
+    assert os.environ["SOME_TOKEN"] == SECRET

@@ -1,0 +1,62 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from calipers.errors import InputError
+from calipers.systems.lm_eval.jobs.report import responses, sample_lines, score_run
+from calipers.systems.lm_eval.jobs.settings import TaskRequest, loaded
+
+RUN = Path(__file__).parents[3] / "golden" / "lm_eval" / "e2e" / "gen_repeats"
+
+
+def logged(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def rows():
+    """lm-evaluation-harness' own responses, as the log of a run of ours holds them."""
+    lines = map(json.loads, (RUN / "fixtures.jsonl").read_text().splitlines())
+    return [{"task": str(one["doc_id"]), "sample": one["repeat"], "completion": one["response"]} for one in lines]
+
+
+@pytest.fixture
+def task():
+    return loaded(str(RUN / "inputs" / "task.yaml"), "e2e_gen_repeats", TaskRequest())
+
+
+def test_the_same_responses_give_the_same_numbers_and_samples(task, rows, tmp_path):
+    scored = score_run(task, logged(tmp_path / "log", reversed(rows)), 5)  # in whatever order they came
+    expected = json.loads((RUN / "results.json").read_text())["results"]["e2e_gen_repeats"]
+    numbers = scored.scores.numbers().metrics
+    assert numbers == pytest.approx({key: expected[key] for key in numbers}, rel=1e-9)
+    assert {key for key in expected if "," in key} == set(numbers)
+    samples = (RUN / "samples_e2e_gen_repeats.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in sample_lines(scored)] == [json.loads(line) for line in samples]
+
+
+def test_a_document_with_a_gap_is_left_out_and_named(task, rows, tmp_path):
+    rows[7] = {"task": rows[7]["task"], "sample": rows[7]["sample"], "outcome": "client_failed"}
+    number = int(rows[7]["task"])
+    scored = score_run(task, logged(tmp_path / "log", rows), 5)
+    assert scored.gaps == [number]
+    assert sorted(scored.responses) == [one for one in range(8) if one != number]
+    assert scored.scores.numbers().sample_len == 7
+
+
+def test_the_last_attempt_counts(tmp_path):
+    rows = [
+        {"task": "0", "sample": 0, "attempt": 2, "completion": "later"},
+        {"task": "0", "sample": 0, "attempt": 1, "outcome": "client_failed"},
+        {"task": "0", "sample": 1, "completion": ""},  # nothing said is an answer
+    ]
+    assert responses(logged(tmp_path / "log", rows)) == {0: ["later", ""]}
+
+
+def test_what_is_no_such_log_is_refused(task, tmp_path):
+    with pytest.raises(InputError, match=r"log:1: is no rollout of such a task"):
+        responses(logged(tmp_path / "log", [{"task": "a name"}]))
+    with pytest.raises(InputError, match="no document was answered in full; expected 5 completions of one"):
+        score_run(task, logged(tmp_path / "log", [{"task": "0", "completion": "x"}]), 5)

@@ -1,0 +1,168 @@
+"""A task of lm-evaluation-harness from responses to numbers, and its own files added up again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from calipers.dialect import resolve
+from calipers.errors import InputError
+from calipers.systems.lm_eval.own_files import results_of, table_of
+from calipers.systems.lm_eval.scores.scorers import scorings
+from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
+from calipers.systems.lm_eval.words import LM_EVAL
+
+RUNS = Path(__file__).parents[2] / "golden" / "lm_eval" / "e2e"
+FATAL = "a" * 60 + "!"
+
+
+def scored(resps, targets, way=None, **asked):
+    documents = [Answered({}, target, [held]) for held, target in zip(resps, targets, strict=True)]
+    return score_documents(documents, scorings("generate_until", **asked), way or Way())
+
+
+def listed(*steps, **more):
+    return [{"name": "p", "filter": [{"function": step} if isinstance(step, str) else step for step in steps], **more}]
+
+
+REPEATS = [["a", "x", "a", "x"], ["x", "x", "x", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("metric", "steps", "scorer", "expected"),
+    [
+        ({}, None, None, {"exact_match,none": 0.5}),  # without filters, the first repeat
+        ({}, ["noop"], None, {"exact_match,p": 0.375}),  # no filter picks, no reduction is named: lm-eval's mean
+        ({}, ["noop"], "gen", {"exact_match,p": 0.5}),  # the guide's scorers take the first
+        ({"reduction": "take_first"}, ["noop"], None, {"exact_match,p": 0.5}),
+        ({"reduction": "mean"}, ["noop"], None, {"exact_match,p": 0.375}),
+        ({"reduction": "pass_at_k", "k": 2}, ["noop"], None, {"pass@2(exact_match),p": (5 / 6 + 0.5) / 2}),
+        ({"reduction": "majority"}, ["noop"], None, {"exact_match,p": 0.5}),
+    ],
+)
+def test_repeats(metric, steps, scorer, expected):
+    asked = {"metric_list": [{"metric": "exact_match", **metric}], "scorer": scorer}
+    found = scored(REPEATS, ["a", "b"], filter_list=listed(*steps) if steps else None, **asked)
+    numbers = found.numbers(0).metrics
+    assert {key: value for key, value in numbers.items() if "stderr" not in key} == pytest.approx(expected)
+
+
+def test_all_at_once_is_as_one_by_one():
+    resps = [[f"#### {n % 7}."] for n in range(200)] + [["none"]]
+    targets = [str(n % 5) for n in range(201)]
+    asked = {"filter_list": listed("regex", "take_first")}
+    fast = scored(resps, targets, metric_list=[{"metric": "exact_match", "ignore_punctuation": True}], **asked)
+    slow = scored(  # a second metric: documents one by one
+        resps,
+        targets,
+        metric_list=[{"metric": "exact_match", "ignore_punctuation": True}, {"metric": "bypass"}],
+        **asked,
+    )
+    (one,), (other,) = fast.pipelines, slow.pipelines
+    assert [row["exact_match"] for row in one.scores] == [row["exact_match"] for row in other.scores]
+    assert (one.outcomes, one.answers) == (other.outcomes, other.answers)
+    assert one.outcomes.count("unparsed") == 1
+
+
+def test_a_pattern_without_end_is_a_gap_and_no_zero():
+    steps = [{"function": "regex", "regex_pattern": "(a+)+$"}, "take_first"]
+    found = scored([["aa"], [FATAL], ["b"]], ["aa", "a", "b"], filter_list=listed(*steps))
+    assert found.pipelines[0].outcomes == ["scored", "filter_timeout", "unparsed"]
+    assert found.values() == {"exact_match,p": [1.0, 0.0]}
+    assert found.numbers(0).sample_len == 2
+
+
+def test_so_is_one_among_what_exact_match_ignores():
+    found = scored(
+        [["aa"], [FATAL]], ["aa", "b"], metric_list=[{"metric": "exact_match", "regexes_to_ignore": ["(a+)+$"]}]
+    )
+    assert found.pipelines[0].outcomes == ["scored", "filter_timeout"]
+    assert found.values() == {"exact_match,none": [1.0]}
+
+
+def test_a_repeat_without_an_answer_in_time_is_left_out_of_the_mean():
+    steps = [{"function": "regex", "regex_pattern": "(a+)+$"}]
+    assert scored([["aa", FATAL]], ["aa"], filter_list=listed(*steps)).values() == {"exact_match,p": [1.0]}
+
+
+def test_what_a_functions_keys_inherit():
+    def both(references, predictions):
+        return {"one": 1.0, "two": 2.0}
+
+    entry = {"metric": both, "aggregation": "median", "higher_is_better": False}
+    found = scored([["x"], ["y"]], ["x", "y"], metric_list=[entry])
+    assert found.higher_is_better() == {"both": False, "one": False, "two": False}
+    assert found.numbers(0).metrics["two,none"] == 2.0
+
+
+def test_a_metric_that_process_results_adds_has_no_better_way():
+    way = Way(process_results=lambda doc, results: {"exact_match": 1.0, "length": 3})
+    found = scored([["x"]], ["x"], way, metric_list=[{"metric": "exact_match"}])
+    assert found.higher_is_better() == {"exact_match": True}
+    assert found.values() == {"exact_match,none": [1.0], "length,none": [3]}
+
+
+def test_an_error_says_pipeline_and_document():
+    table = {"function": "map", "mapping_dict": {"5": "5", "x": 1.5}}
+    metrics = [{"metric": "exact_match", "ignore_case": True}]
+    with pytest.raises(InputError, match=r"pipeline 'p', document 1"):  # 1.5 has no case to ignore
+        scored([["5"], ["x"]], ["5", 5], filter_list=listed(table, "take_first"), metric_list=metrics)
+
+
+def test_a_k_that_no_document_has_is_refused():
+    asked = {"metric_list": [{"metric": "exact_match", "reduction": "pass_at_k", "k": 9}]}
+    with pytest.raises(InputError, match="expected repeats: 9"):
+        scored(REPEATS, ["a", "b"], filter_list=listed("noop"), **asked)
+
+
+@pytest.mark.parametrize("name", ["acc", "exact_match", "mean"])
+def test_the_dialects_names_are_means_over_documents(name):
+    assert resolve(name, LM_EVAL).metric.name == "mean_reward"
+
+
+def test_samples_add_up_to_the_table_that_was_printed():
+    path = RUNS / "gen_repeats" / "samples_e2e_gen_repeats.jsonl"
+    assert table_of([str(path)]) == (RUNS / "gen_repeats" / "table.txt").read_text()
+
+
+def test_a_results_file_stands_for_the_samples_beside_it_and_its_groups():
+    found = results_of([str(RUNS / "mc_group" / "results.json")])
+    theirs = json.loads((RUNS / "mc_group" / "results.json").read_text())
+    assert found["results"]["e2e_mc_beta"] == pytest.approx(theirs["results"]["e2e_mc_beta"])
+    assert table_of([str(RUNS / "mc_group" / "results.json")]) == (RUNS / "mc_group" / "table.txt").read_text()
+
+
+def two_models(folder, names=("small", "large")):
+    """A folder of lm-eval's with the same task run by two models."""
+    for number, name in enumerate(names):
+        place = folder / f"place{number}"
+        place.mkdir()
+        row = {"doc_id": 0, "doc": {}, "resps": [["x"]], "filtered_resps": ["x"], "filter": "none", "acc": number}
+        (place / "samples_t_2026-01-01T00-00-00.jsonl").write_text(json.dumps(row) + "\n")
+        results = {"results": {"t": {}}, "configs": {"t": {}}, "model_name": name}
+        (place / "results_2026-01-01T00-00-00.json").write_text(json.dumps(results))
+    return folder
+
+
+def test_two_models_have_a_table_each(tmp_path):
+    small, large = table_of([str(two_models(tmp_path))]).split("large\n")
+    assert small.startswith("small\n")
+    assert ("|0|" in small.replace(" ", ""), "|1|" in large.replace(" ", "")) == (True, True)
+
+
+def test_one_model_that_ran_a_task_twice_is_not_shown_once(tmp_path):
+    with pytest.raises(InputError, match="task 't' was also run in "):
+        table_of([str(one) for one in two_models(tmp_path, ["same", "same"]).glob("*/samples*")])
+
+
+def test_samples_alone_are_known_by_the_registry(tmp_path):
+    row = {"doc_id": 0, "doc": {}, "resps": [["x"]], "filtered_resps": ["x"], "filter": "none", "ter": ["a b", "a c"]}
+    path = tmp_path / "samples_t.jsonl"
+    path.write_text(json.dumps({**row, "brier_score": [0, "[0.5 0.5]"]}) + "\n")
+    pytest.importorskip("sacrebleu", reason="sacrebleu comes with calipers[text]")
+    found = results_of([str(path)])
+    assert found["results"]["t"]["ter,none"] == 50.0
+    assert found["results"]["t"]["brier_score,none"] == "N/A"  # rounded to text by lm-eval: not to be had again
+    assert found["higher_is_better"] == {"t": {"ter": False, "brier_score": False}}

@@ -1,0 +1,514 @@
+"""A collection from inputs to metrics, against agent servers that are real, and really fail."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from clients.weather import Forecast
+from clients.weather import Server as Model
+from systems.nemo_gym.agents import AgentServer, reward
+from systems.nemo_gym.collect.gathering import agents, here, keys, put, rows, tasks
+
+from calipers.errors import ClientError, InputError, SandboxError, UnknownName
+from calipers.isolate.probing import attempt
+from calipers.rollouts.record import OUTCOMES
+from calipers.systems.nemo_gym import read, wire
+from calipers.systems.nemo_gym.collect import row
+from calipers.systems.nemo_gym.collect.collect import collect
+from calipers.systems.nemo_gym.collect.files import Files
+from calipers.systems.nemo_gym.collect.request import Collecting
+from calipers.systems.nemo_gym.inputs import Materializing
+
+
+def asked(folder, places, repeats=2, **more) -> Collecting:
+    """A collection of six tasks into ``r.jsonl``."""
+    given = more.pop("input", None) or tasks(folder)
+    how = Materializing(num_repeats=repeats, **more.pop("how", {}))
+    return Collecting(given, folder / "r.jsonl", places, how, **more)
+
+
+def ledger(found) -> dict[str, int]:
+    """What became of the planned rollouts, of all agents."""
+    return {word: count for group in found.result.groups for word, count in group.ledger.outcomes.items()}
+
+
+def metrics(folder, name="r_aggregate_metrics.json"):
+    return json.loads((folder / name).read_text())
+
+
+def test_the_whole_flow_leaves_the_four_files(tmp_path):
+    server = AgentServer()
+    with agents(math=server) as places:
+        found = collect(asked(tmp_path, places, repeats=3))
+    assert found.complete
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "r.jsonl",
+        "r_aggregate_metrics.json",
+        "r_failures.jsonl",
+        "r_materialized_inputs.jsonl",
+        "tasks.jsonl",
+    ]
+    assert (tmp_path / "r_failures.jsonl").read_bytes() == b""
+    planned = rows(tmp_path / "r_materialized_inputs.jsonl")
+    made = rows(tmp_path / "r.jsonl")
+    assert keys(tmp_path / "r.jsonl") == [(task, number) for task in range(6) for number in range(3)]
+    assert sorted(map(json.dumps, server.runs)) == sorted(map(json.dumps, planned))  # posted whole
+    assert [row["reward"] for row in made] == [reward(task, n) for task in range(6) for n in range(3)]
+    assert made[0]["agent_ref"] == {"type": "responses_api_agents", "name": "math"}  # copied from the input
+    (entry,) = metrics(tmp_path)
+    assert list(entry) == ["agent_ref", "agent_metrics", "key_metrics", "group_level_metrics"]
+    assert entry["agent_metrics"]["mean/reward"] == math.fsum(row["reward"] for row in made) / 18
+    assert entry["agent_metrics"]["pass@k"] == 1.0  # the server's own hook ran
+    assert found.result.groups[0].ledger.planned == 18
+
+
+def test_what_an_agent_is_sent_to_aggregate_is_sorted_and_without_bulk(tmp_path):
+    server = AgentServer()
+    with agents(math=server) as places:
+        collect(asked(tmp_path, places))
+    (sent,) = server.aggregations
+    assert [(row["_ng_task_index"], row["_ng_rollout_index"]) for row in sent] == keys(tmp_path / "r.jsonl")
+    assert all("responses_create_params" not in row for row in sent)
+    assert sent[0]["response"] == {"usage": {"input_tokens": 3, "output_tokens": 10}}
+
+
+def test_both_ways_to_aggregate_write_the_same_bytes(tmp_path):
+    with agents(math=AgentServer(metrics="plain")) as places:
+        job = asked(tmp_path, places, repeats=4)
+        collect(job)
+        theirs = (tmp_path / "r_aggregate_metrics.json").read_bytes()
+        collect(replace(job, local=True))
+    assert (tmp_path / "r_aggregate_metrics.json").read_bytes() == theirs
+
+
+def test_an_agent_without_the_route_has_its_metrics_computed_here(tmp_path):
+    server = AgentServer(metrics="absent")
+    with agents(math=server) as places:
+        found = collect(asked(tmp_path, places))
+        theirs = (tmp_path / "r_aggregate_metrics.json").read_bytes()
+        collect(asked(tmp_path, places, local=True))
+    assert found.complete
+    assert found.notes == ("agent math has no /aggregate_metrics; its metrics are computed here",)
+    assert (tmp_path / "r_aggregate_metrics.json").read_bytes() == theirs
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("broken", "HTTP 500: \"ZeroDivisionError('division by zero')\""),
+        ("rubbish", "its answer has no group_level_metrics in the right shape"),
+    ],
+)
+def test_a_failed_aggregation_loses_no_rollout_and_is_said(tmp_path, how, why):
+    with agents(math=AgentServer(metrics=how)) as places:
+        found = collect(asked(tmp_path, places, retries=0))
+    assert not found.complete
+    assert found.notes == (f"agent math: /aggregate_metrics failed ({why}); the file has what is computed without it",)
+    assert "pass@k" not in metrics(tmp_path)[0]["agent_metrics"]
+    assert len(rows(tmp_path / "r.jsonl")) == 12
+
+
+def test_a_group_that_is_no_object_is_no_metric(tmp_path):
+    class Odd(AgentServer):
+        async def _aggregate(self, request):
+            return web.json_response({"group_level_metrics": [None], "agent_metrics": {}, "key_metrics": {}})
+
+    with agents(math=Odd()) as places:
+        found = collect(asked(tmp_path, places, retries=0))
+    assert (found.complete, "a group in its answer is no object" in found.notes[0]) == (False, True)
+    assert len(metrics(tmp_path)[0]["group_level_metrics"]) == 6
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_a_blank_line_in_the_rollouts_is_none(tmp_path, local):
+    """As is left by whoever takes a line out by hand, or writes CRLF at the end of the file."""
+    server = AgentServer()
+    with agents(math=server) as places:
+        collect(asked(tmp_path, places))
+        first, *others = (tmp_path / "r.jsonl").read_bytes().splitlines(keepends=True)
+        (tmp_path / "r.jsonl").write_bytes(b"".join([b"\n", *others, b"\r\n"]))  # one rollout is owed again
+        found = collect(asked(tmp_path, places, local=local))
+    assert (found.complete, len(server.runs)) == (True, 13)
+    assert metrics(tmp_path)[0]["agent_metrics"]["mean/reward"] == found.result["mean_reward"].value
+    assert json.loads(first)["_ng_task_index"] == 0
+
+
+def test_two_agents_repeats_by_agent_and_seeds(tmp_path):
+    lines = [
+        json.loads(line) for agent in ("b", "a") for line in Path(tasks(tmp_path, 2, agent)).read_text().splitlines()
+    ]
+    given = put(tmp_path / "both.jsonl", *lines)
+    first, second = AgentServer(), AgentServer(metrics="absent")
+    with agents(a=first, b=second) as places:
+        how = {"num_repeats_add_seed": True, "responses_create_params": {"temperature": 0.5}}
+        found = collect(asked(tmp_path, places, {"a": 3, "_default": 1}, input=given, how=how))
+    assert (len(first.runs), len(second.runs)) == (6, 2)
+    assert [entry["agent_ref"]["name"] for entry in metrics(tmp_path)] == ["a", "b"]  # by name, not as they finished
+    assert [group.agent for group in found.result.groups] == ["a", "b"]
+    sent = first.runs[0]
+    params = sent["responses_create_params"]
+    assert (params["temperature"], json.loads(params["metadata"]["extra_body"])) == (
+        0.5,
+        {"seed": sent["_ng_rollout_index"]},
+    )
+
+
+@pytest.mark.parametrize("trouble", ["once500", "once503", "once429", "oncebad", "oncedrop"])
+def test_what_passes_is_tried_again_and_leaves_no_trace(tmp_path, trouble):
+    server = AgentServer({"2": trouble})
+    with agents(math=server) as places:
+        assert collect(asked(tmp_path, places)).complete
+    assert server.tries["2:0"] == 2
+    assert (tmp_path / "r_failures.jsonl").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    ("trouble", "kind", "word", "tries", "said"),
+    [
+        (
+            "500",
+            "http_500",
+            "client_failed",
+            3,
+            "HTTP 500: \"ValueError('the verifier broke')\"",
+        ),  # tried again, but no more than twice: it is the agent's own fault
+        ("bad", "malformed", "client_failed", 4, "the answer is not JSON"),
+        ("list", "malformed", "client_failed", 4, "the answer is no JSON object"),
+        (
+            "norewards",
+            "malformed",
+            "client_failed",
+            1,
+            "there is no reward; expected a number",
+        ),  # whoever asks again gets the same
+        (
+            "huge",
+            "malformed",
+            "client_failed",
+            1,
+            "stamp is beyond 64 bits; expected a smaller integer",
+        ),  # else no aggregation would take the file
+        ("failed", "judge_failed", "judge_failed", 1, "judge_failed"),  # the agent's own word
+    ],
+)
+def test_a_rollout_that_fails_stops_nothing_else(tmp_path, trouble, kind, word, tries, said):
+    server = AgentServer({"2": trouble})
+    with agents(math=server) as places:
+        found = collect(asked(tmp_path, places, retries=3))
+        assert server.tries["2:0"] == tries
+        assert ledger(found) == {"scored": 10, word: 2}
+        assert not found.complete
+        side = rows(tmp_path / "r_failures.jsonl")
+        assert [row["_ng_failure_class"] for row in side] == [kind] * 2
+        assert keys(tmp_path / "r_failures.jsonl") == [(2, 0), (2, 1)]
+        assert "_ng_attempt_index" not in side[0]
+        assert found.notes == (f"2 {word}: {said}",)
+        (entry,) = metrics(tmp_path)  # written all the same, of what succeeded
+        assert [group["_ng_task_index"] for group in entry["group_level_metrics"]] == [0, 1, 3, 4, 5]
+
+        server.troubles.clear()
+        again = collect(asked(tmp_path, places, retries=3))
+    assert again.complete
+    assert ledger(again) == {"scored": 12}
+    assert server.tries["0:0"] == 1  # what had succeeded was not asked again
+    assert len(metrics(tmp_path)[0]["group_level_metrics"]) == 6
+
+
+def test_a_rollout_is_given_up_after_three_failures_or_when_the_agent_says_so(tmp_path):
+    server = AgentServer({"1": "500", "2": "terminal"})
+    with agents(math=server) as places:
+        job = asked(tmp_path, places, repeats=1, retries=0)
+        for _ in range(5):
+            found = collect(job)
+    assert server.tries["1:0"] == 3
+    assert server.tries["2:0"] == 1
+    side = rows(tmp_path / "r_failures.jsonl")
+    assert [row.get("_ng_attempt_index") for row in side] == [None, 1, 2, None]
+    assert ledger(found) == {"scored": 4, "client_failed": 1, "judge_failed": 1}
+    assert found.notes == (
+        "2 rollouts are not tried again: they failed 3 times, or for good; "
+        "$NEMO_GYM_MAX_ROLLOUT_ATTEMPTS raises the number",
+    )
+
+
+@pytest.mark.parametrize(("value", "tries"), [("1", 1), ("5", 4), ("many", 3)])
+def test_nemo_gyms_variable_says_how_often(tmp_path, monkeypatch, value, tries):
+    monkeypatch.setenv("NEMO_GYM_MAX_ROLLOUT_ATTEMPTS", value)
+    server = AgentServer({"1": "500"})
+    with agents(math=server) as places:
+        notes = [collect(asked(tmp_path, places, repeats=1, retries=0)).notes for _ in range(4)]
+    assert server.tries["1:0"] == tries
+    said = "$NEMO_GYM_MAX_ROLLOUT_ATTEMPTS is 'many'; expected an integer >= 1, so 3 holds"
+    assert (said in notes[0]) == (value == "many")
+
+
+def test_a_killed_attempt_is_written_nowhere_and_made_again(tmp_path):
+    with agents(math=AgentServer({"3": "killed"})) as places:
+        first = collect(asked(tmp_path, places))
+        assert ledger(first) == {"scored": 10, "not_run": 2}
+        assert (tmp_path / "r_failures.jsonl").read_bytes() == b""
+        assert collect(asked(tmp_path, places)).complete
+
+
+def test_an_agent_that_is_gone_stops_only_its_own_lane(tmp_path):
+    lines = [line for agent in ("up", "down") for line in Path(tasks(tmp_path, 20, agent)).read_text().splitlines()]
+    given = put(tmp_path / "both.jsonl", *lines)
+    with agents(down=AgentServer()) as gone:
+        pass
+    with agents(up=AgentServer()) as places:
+        found = collect(asked(tmp_path, {**places, **gone}, 1, input=given, retries=0))
+        assert ledger(found) == {"not_run": 20, "scored": 20}
+        assert not found.complete
+        assert found.notes[0].startswith("agent down: cannot connect to 127.0.0.1:")
+        assert (tmp_path / "r_failures.jsonl").read_bytes() == b""  # nobody was there: that says nothing of a rollout
+        with agents(down=AgentServer()) as back:
+            assert collect(asked(tmp_path, {**places, **back}, 1, input=given)).complete
+
+
+def test_nobody_there_at_all_is_an_error_that_leaves_nothing(tmp_path):
+    with agents(math=AgentServer()) as gone:
+        pass
+    with pytest.raises(ClientError, match=r"agent math: cannot connect .* connection refused; nothing was collected"):
+        collect(replace(asked(tmp_path, gone), output=tmp_path / "new" / "r.jsonl"))
+    assert [path.name for path in tmp_path.iterdir()] == ["tasks.jsonl"]
+
+
+def test_the_plan_may_grow_and_never_shrinks(tmp_path):
+    server = AgentServer()
+    with agents(math=server) as places:
+        collect(asked(tmp_path, places, 2, how={"limit": 4}))
+        assert len(server.runs) == 8
+        assert collect(asked(tmp_path, places, 3)).complete
+        assert len(server.runs) == 18  # only what was new
+        narrow = collect(asked(tmp_path, places, 1))
+    assert len(server.runs) == 18
+    assert narrow.result.groups[0].ledger.planned == 18
+    assert "12 more rollouts than asked now were planned before, and stay planned" in narrow.notes[0]
+
+
+def test_metrics_that_rollouts_to_come_make_wrong_are_taken_away(tmp_path):
+    there = []
+    with agents(math=AgentServer()) as places:
+        collect(asked(tmp_path, places, 1))
+        collect(asked(tmp_path, places, 2), lambda _: there.append((tmp_path / "r_aggregate_metrics.json").exists()))
+    assert not any(there)
+    assert metrics(tmp_path)[0]["group_level_metrics"][0]["num_rollouts"] == 2
+
+
+def test_an_agent_of_an_earlier_plan_keeps_its_rows(tmp_path):
+    both = [
+        {"_ng_task_index": n, "agent_ref": {"name": name}, "responses_create_params": {}}
+        for n, name in enumerate(["a", "b", "b"])
+    ]
+    first, second = AgentServer(metrics="plain"), AgentServer(metrics="plain")
+    with agents(a=first, b=second) as places:
+        collect(asked(tmp_path, places, 2, input=put(tmp_path / "both.jsonl", *both)))
+        before = (tmp_path / "r_aggregate_metrics.json").read_bytes()
+        only = put(tmp_path / "only.jsonl", both[0])
+        found = collect(asked(tmp_path, {"a": places["a"]}, 2, input=only))
+    assert found.complete
+    assert "agent b has no /aggregate_metrics; its metrics are computed here" in found.notes
+    assert (tmp_path / "r_aggregate_metrics.json").read_bytes() == before
+
+
+def test_a_failed_attempt_among_the_rollouts_is_no_rollout(tmp_path):
+    server = AgentServer({"2": "terminal"}, metrics="plain")
+    with agents(math=server) as places:
+        collect(asked(tmp_path, places))
+        theirs = (tmp_path / "r_aggregate_metrics.json").read_bytes()
+        with open(tmp_path / "r.jsonl", "ab") as file:  # as an older NeMo Gym may have left it
+            file.write((tmp_path / "r_failures.jsonl").read_bytes())
+        (tmp_path / "r_failures.jsonl").write_bytes(b"")
+        for local in (False, True):
+            found = collect(asked(tmp_path, places, local=local))
+            assert ledger(found) == {"scored": 10, "judge_failed": 2}
+            assert (tmp_path / "r_aggregate_metrics.json").read_bytes() == theirs
+    assert server.tries["2:0"] == 1
+
+
+def test_another_collection_is_refused_and_overwrite_replaces_all_of_it(tmp_path):
+    server = AgentServer({"1": "500"})
+    with agents(math=server) as places:
+        collect(asked(tmp_path, places, retries=0))
+        before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        other = asked(tmp_path, places, how={"responses_create_params": {"temperature": 1}})
+        with pytest.raises(InputError, match=r"holds another collection: rollout 0:0: .*temperature: nothing here, 1"):
+            collect(other)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+        server.troubles.clear()
+        assert collect(replace(other, overwrite=True)).complete
+    assert (tmp_path / "r_failures.jsonl").read_bytes() == b""  # stale failures would count against what is to come
+    assert rows(tmp_path / "r.jsonl")[0]["responses_create_params"]["temperature"] == 1
+
+
+def test_what_is_overwritten_stays_until_an_agent_has_answered(tmp_path):
+    with agents(math=AgentServer({"1": "500"})) as places:
+        collect(asked(tmp_path, places, retries=0))
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    other = asked(tmp_path, places, how={"responses_create_params": {"temperature": 1}}, retries=0)
+    with pytest.raises(ClientError, match="nothing was collected"):
+        collect(replace(other, overwrite=True))  # the agent is gone
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+BAD_INPUTS = [
+    (['{"responses_create_params": {}}', "{"], "tasks.jsonl:2: not JSON"),
+    (['{"responses_create_params": {}}', ""], "tasks.jsonl:2: the line is blank; expected one JSON object a line"),
+    ([], "tasks.jsonl: no tasks; expected one JSON object a line"),
+    (["[1]"], "tasks.jsonl:1: an input is no object"),
+    (['{"x": 1}'], "tasks.jsonl:1: responses_create_params is no object"),
+    (
+        [
+            '{"_ng_task_index": "a", "responses_create_params": {}}',
+            '{"_ng_task_index": 1, "responses_create_params": {}}',
+        ],
+        "tasks.jsonl: task indices are text in some rows and numbers in others; expected one kind",
+    ),
+    (['{"_ng_task_index": 1.5, "responses_create_params": {}}'], "tasks.jsonl:1: _ng_task_index is 1.5; expected"),
+    (
+        ['{"_ng_task_index": 9223372036854775808, "responses_create_params": {}}'],
+        "tasks.jsonl:1: _ng_task_index is 9223372036854775808; expected an integer or text of at most 64 bits",
+    ),
+]
+
+
+@pytest.mark.parametrize(("lines", "said"), BAD_INPUTS)
+def test_bad_inputs_are_refused_before_the_first_call(tmp_path, lines, said):
+    given = put(tmp_path / "tasks.jsonl", *lines)
+    server = AgentServer()
+    with agents(math=server) as places, pytest.raises(InputError) as error:
+        collect(asked(tmp_path, places, input=given, how={"agent_name": "math"}))
+    assert said in str(error.value)
+    assert server.runs == []
+    assert [path.name for path in tmp_path.iterdir()] == ["tasks.jsonl"]
+
+
+def test_an_unknown_agent_says_the_nearest(tmp_path):
+    with agents(math=AgentServer()) as places, pytest.raises(UnknownName, match="no agent named 'mathe'; did you mean"):
+        collect(asked(tmp_path, places, input=tasks(tmp_path, 2, "mathe"), head=places["math"]))
+
+
+def test_rollouts_of_something_else_are_not_touched(tmp_path):
+    put(tmp_path / "r.jsonl", {"task": "a", "reward": 1})
+    before = (tmp_path / "r.jsonl").read_bytes()
+    with agents(math=AgentServer()) as places, pytest.raises(InputError, match="holds rollouts, and there is no r_mat"):
+        collect(asked(tmp_path, places))
+    assert (tmp_path / "r.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ({"_ng_task_index": 99, "_ng_rollout_index": 0}, "r.jsonl:13: rollout 99:0 was never planned"),
+        ({"_ng_task_index": 1, "_ng_rollout_index": 1}, "r.jsonl:13: rollout 1:1 stands in an earlier line, too"),
+        ({"reward": 1}, "r.jsonl:13: is no rollout"),
+    ],
+)
+def test_a_file_of_rollouts_that_somebody_has_changed_is_refused(tmp_path, extra, said):
+    with agents(math=AgentServer()) as places:
+        collect(asked(tmp_path, places))
+        with open(tmp_path / "r.jsonl", "a") as file:
+            file.write(json.dumps(extra) + "\n")
+        with pytest.raises(InputError, match=said):
+            collect(asked(tmp_path, places))
+
+
+@pytest.mark.parametrize("torn", [b'{"_ng_task_index": 3, "_ng_rol', b'{"_ng_task_index": 3', b"\0\0\0\0\n"])
+@pytest.mark.parametrize("name", ["r.jsonl", "r_failures.jsonl"])
+def test_a_torn_last_line_is_made_again(tmp_path, torn, name):
+    with agents(math=AgentServer({"2": "500"})) as places:
+        collect(asked(tmp_path, places, retries=0))
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[: whole[:-1].rfind(b"\n") + 1] + torn)
+        found = collect(asked(tmp_path, places, retries=0))
+    assert f"{tmp_path / name}: the last line was cut off by a crash; its rollout is made again" in found.notes
+    assert keys(tmp_path / "r.jsonl") == [(task, n) for task in (0, 1, 3, 4, 5) for n in range(2)]
+
+
+def test_a_second_process_is_turned_away(tmp_path):
+    with agents(math=AgentServer()) as places:
+        job = asked(tmp_path, places)
+        collect(job)
+        planned = rows(tmp_path / "r_materialized_inputs.jsonl")
+        files = Files.open(tmp_path / "r.jsonl", planned, lambda data: data, overwrite=False)
+        with pytest.raises(InputError, match="another process is collecting into it; wait for it"):
+            collect(job)
+        files.close()
+        assert collect(job).complete
+
+
+def test_the_key_of_a_model_is_in_no_file(tmp_path, monkeypatch):
+    """An agent that echoes a key, as one that logs its environment does."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-verysecretkey")
+    given = tasks(tmp_path, 2, echo="Bearer sk-verysecretkey", level="sk-verysecretkey")
+    with agents(math=AgentServer()) as places:
+        found = collect(asked(tmp_path, places, input=given))
+        assert collect(asked(tmp_path, places, input=given)).complete  # the same collection, although it was scrubbed
+    assert found.complete
+    for path in tmp_path.glob("r*"):
+        assert b"verysecret" not in path.read_bytes()
+    assert rows(tmp_path / "r.jsonl")[0]["level"] == "[secret]"
+
+
+def test_the_built_in_agent_and_a_verifier_need_no_agent_server(tmp_path):
+    model = Model(Forecast(share=0.2, kinds=("500", "malformed", "429")))
+    with here(model):
+        found = collect(
+            asked(
+                tmp_path,
+                {"simple_agent": "openai/any"},
+                how={"num_repeats_add_seed": True, "agent_name": "simple_agent", "limit": 4},
+                input=tasks(tmp_path, 4, None),
+                base_url=model.url,
+                verifier="exact_match",
+            )
+        )
+    assert found.complete
+    for made in rows(tmp_path / "r.jsonl"):
+        task, number = made["_ng_task_index"], made["_ng_rollout_index"]
+        text, _ = model.forecast.truth(f"What is {task} + {task * 7}?", number)
+        assert made["response"]["output"][0]["content"][0]["text"] == text
+        assert made["reward"] == float(text == str(task * 8))
+
+
+def test_without_a_sandbox_no_model_is_asked(tmp_path, monkeypatch):
+    attempt.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    model = Model(Forecast(0))
+    tests = [{"input": "", "output": "1"}]
+    given = put(tmp_path / "tasks.jsonl", {"responses_create_params": {"input": "?"}, "target": tests})
+    try:
+        with here(model):
+            simple = {"input": given, "base_url": model.url, "how": {"agent_name": "simple_agent"}}
+            wanted = asked(tmp_path, {"simple_agent": "openai/any"}, verifier="python_tests", **simple)
+            with pytest.raises(SandboxError, match="bwrap is not installed"):
+                collect(wanted)
+    finally:
+        attempt.cache_clear()
+    assert model.calls == []
+
+
+def test_tasks_without_a_target_are_told(tmp_path):
+    """Their rewards would be 0 without a word, as where the file calls it ``answer``."""
+    lines = [{"responses_create_params": {"input": "?"}, name: "4"} for name in ("answer", "expected", "label")]
+    model = Model(Forecast(0))
+    with here(model):
+        given = put(tmp_path / "tasks.jsonl", *lines)
+        simple = {"input": given, "base_url": model.url, "how": {"agent_name": "simple_agent"}}
+        found = collect(asked(tmp_path, {"simple_agent": "openai/any"}, verifier="exact_match", **simple))
+    said = "2 tasks without target, expected_answer or expected; exact_match compares the answers with the empty text"
+    assert found.notes == (f"{given}: {said}",)
+
+
+def test_names_and_words_are_those_of_the_readers():
+    assert (row.TASK, row.ROLLOUT) == (wire.TASK, wire.ROLLOUT)
+    assert (row.AGENT, row.FAILURE) == (wire.AGENT, wire.FAILURE)
+    assert row.KILLED == wire.KILLED
+    for word in ("judge_failed", "verifier_http_500", "timeout"):
+        expected = OUTCOMES[read.outcome_of(word)]
+        assert row.outcome({row.FAILURE: word}) == expected

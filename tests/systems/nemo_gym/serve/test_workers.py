@@ -1,0 +1,161 @@
+import asyncio
+import json
+import os
+import signal
+
+import pytest
+from gym import row
+from systems.nemo_gym.serve.asking import server_file
+from waiting import PATIENCE
+
+from calipers.systems.nemo_gym.serve import workers
+from calipers.systems.nemo_gym.serve.guard import LIMITS
+from calipers.systems.nemo_gym.serve.workers import Workers, WorkerSettings
+
+BODY = json.dumps({"verify_responses": [row(0, 0)]}).encode()
+HANGS = """def compute_metrics(self, tasks):
+        import time
+        print("hangs", flush=True)
+        time.sleep(600)
+"""
+READS = """def compute_metrics(self, tasks):
+        import subprocess, sys
+        heard = subprocess.run([sys.executable, "-c", "import sys; print(sys.stdin.read())"], capture_output=True)
+        return {"heard": len(sys.stdin.read()) + len(heard.stdout.strip())}
+"""
+KILLED = """def compute_metrics(self, tasks):
+        import os
+        os.kill(os.getpid(), 15)
+"""
+DIES = """def compute_metrics(self, tasks):
+        import os
+        os._exit(9)
+"""
+
+
+async def aggregated(pool, body=BODY):
+    into, answer = pool.paths()
+    into.write_bytes(body)
+    refusal = await pool.aggregate(into, answer)
+    return refusal or json.loads(answer.read_bytes())["agent_metrics"]["mean/reward"]
+
+
+def settings(spec=None):
+    return WorkerSettings(LIMITS, spec, "127.0.0.1", 0)
+
+
+def test_many_at_once_share_a_few_processes():
+    async def work():
+        async with Workers(settings(), most=2) as pool:
+            found = await asyncio.gather(*(aggregated(pool) for _ in range(20)))
+            return found, {process.pid for process in pool._all}
+
+    found, pids = asyncio.run(work())
+    assert found == [1.0] * 20
+    assert len(pids) == 2
+    assert not any(alive(pid) for pid in pids)  # the pool has ended
+
+
+def test_nothing_is_left_on_the_disk():
+    async def work():
+        async with Workers(settings()) as pool:
+            return pool.paths()[0].parent
+
+    assert not asyncio.run(work()).exists()
+
+
+def test_a_worker_that_was_killed_is_replaced():
+    async def work():
+        async with Workers(settings(), most=1) as pool:
+            await aggregated(pool)
+            (process,) = pool._all
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+            return await aggregated(pool)
+
+    assert asyncio.run(work()) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        (DIES, "the worker ended with 9 while"),
+        (KILLED, "the worker was ended by SIGTERM while"),  # its own end is told, not that we made sure of it
+    ],
+)
+def test_a_worker_that_dies_at_work_is_said_to_have(tmp_path, hook, said):
+    async def work():
+        async with Workers(settings(server_file(tmp_path, hook)), most=1) as pool:
+            return [await aggregated(pool) for _ in range(4)]
+
+    for refusal in asyncio.run(work()):
+        assert (refusal.status, refusal.code) == (503, "no_worker")
+        assert said in refusal.message
+
+
+def test_a_hook_that_reads_standard_input_finds_nothing_there(tmp_path):
+    """Else it would wait for ever, and eat the next question."""
+
+    async def work():
+        async with Workers(settings(server_file(tmp_path, READS)), most=1) as pool:
+            return [await asyncio.wait_for(aggregated(pool), PATIENCE) for _ in range(2)]
+
+    assert asyncio.run(work()) == [1.0, 1.0]
+
+
+def test_whoever_stops_waiting_stops_the_work(tmp_path, capfd):
+    async def work():
+        async with Workers(settings(server_file(tmp_path, HANGS)), most=1) as pool:
+            waiting = asyncio.ensure_future(aggregated(pool))
+            (process,) = pool._all
+            while "hangs" not in capfd.readouterr().err:  # what a hook prints is on standard error
+                await asyncio.sleep(0.01)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            return process.returncode
+
+    assert asyncio.run(work()) == -signal.SIGKILL
+
+
+def test_a_worker_ends_with_whoever_asked_it(tmp_path, capfd):
+    """A server that was killed can end nobody: its workers hear that nobody speaks to them, at work or not."""
+
+    async def work():
+        async with Workers(settings(server_file(tmp_path, HANGS)), most=1) as pool:
+            waiting = asyncio.ensure_future(aggregated(pool))
+            (process,) = pool._all
+            while "hangs" not in capfd.readouterr().err:
+                await asyncio.sleep(0.01)
+            process.stdin.close()
+            return await asyncio.wait_for(process.wait(), PATIENCE), (await waiting).code
+
+    assert asyncio.run(work()) == (0, "no_worker")
+
+
+def test_a_worker_that_has_grown_is_replaced(monkeypatch):
+    monkeypatch.setattr(workers, "LARGE", 10)
+
+    async def work():
+        async with Workers(settings(), most=1) as pool:
+            first = {process.pid for process in pool._all}
+            return await aggregated(pool), await aggregated(pool), first & {process.pid for process in pool._all}
+
+    assert asyncio.run(work()) == (1.0, 1.0, set())
+
+
+def test_a_server_that_a_worker_cannot_load_is_said(tmp_path):
+    async def work():
+        async with Workers(settings(f"{tmp_path}/no.py:Server"), most=1) as pool:
+            return await aggregated(pool)
+
+    refusal = asyncio.run(work())
+    assert (refusal.status, "No such file" in refusal.message) == (503, True)
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,78 @@
+import json
+
+import msgspec
+import numpy as np
+import pytest
+from golden import vectors
+from gym import put, row
+
+from calipers.errors import InputError, PluginError
+from calipers.formats.read import begin
+from calipers.systems.nemo_gym import report
+from calipers.systems.nemo_gym.aggregate import aggregate_agents, entries_of, one_table
+from calipers.systems.nemo_gym.report import beside, encoded, file_chunks
+
+WITHOUT_HOOKS = [
+    one
+    for one in vectors.nemo_gym(vectors.HERE / "nemo_gym")
+    if one.kind == "collector" and one.content["expected_aggregate"] and not one.content.get("hooks_py_by_agent")
+]
+
+
+def written(path):
+    kept = []
+    begin([path], kept=kept)
+    return b"".join(file_chunks(entries_of(one_table(kept))))
+
+
+@pytest.mark.parametrize("vector", WITHOUT_HOOKS, ids=[one.name for one in WITHOUT_HOOKS])
+def test_the_file_byte_for_byte(tmp_path, vector):
+    """Key order, ints and floats, two spaces of indent, no newline at the end: all as NeMo Gym writes it."""
+    path = put(tmp_path / "rollouts.jsonl", *vector.content["input_rollouts"])
+    expected = sorted(vector.content["expected_aggregate"], key=lambda entry: entry["agent_ref"]["name"])
+    assert written(path) == json.dumps(expected, indent=2, ensure_ascii=False).encode()
+
+
+def test_many_groups_are_one_list(tmp_path, monkeypatch):
+    path = put(tmp_path / "rollouts.jsonl", *[row(task, 0, note="ü\n") for task in range(25)])
+    whole = written(path)
+    monkeypatch.setattr(report, "AT_ONCE", 4)
+    assert written(path) == whole == json.dumps(json.loads(whole), indent=2, ensure_ascii=False).encode()
+
+
+def test_an_agent_without_groups_is_still_a_file():
+    (entry,) = json.loads(b"".join(file_chunks(aggregate_agents({"a": []}))))
+    assert entry == {"agent_ref": {"name": "a"}, "agent_metrics": {}, "key_metrics": {}, "group_level_metrics": []}
+
+
+@pytest.mark.parametrize("key", ['quo"te', "back\\slash", "new\nline", "ünï", "a/b", "rollout_id", "sample"])
+def test_any_key_may_be_a_field(tmp_path, key):
+    (entry,) = json.loads(written(put(tmp_path / "rollouts.jsonl", row(0, 0, **{key: 3}), row(0, 1))))
+    assert entry["agent_metrics"][f"mean/{key}"] == 3
+    assert entry["group_level_metrics"][0]["rollout_infos"][0][key] == 3
+
+
+def test_names_replace_the_last_extension_only():
+    assert beside("a/r.x.jsonl") == "a/r.x_aggregate_metrics.json"
+    assert beside("rollouts") == "rollouts_aggregate_metrics.json"
+
+
+def test_what_no_finite_number_is_null_and_numpys_double_is_a_number():
+    assert msgspec.json.decode(encoded([float("nan"), float("inf"), np.float64(0.5)])) == [None, None, 0.5]
+    with pytest.raises(PluginError, match="a hook returned what JSON cannot say: int64 is no JSON value"):
+        encoded(np.int64(1))
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([row(0, 0, agent=None)], "no rollout names its agent; expected agent_ref: {name: ...}"),
+        ([{"task": "a", "reward": 1}], "holds no rollouts of NeMo Gym's; expected its rollouts.jsonl"),
+        ([row(0, 0, _ng_failure_class="x")], "no rollout names its agent"),
+    ],
+)
+def test_what_has_no_file(tmp_path, rows, said):
+    path = put(tmp_path / "rollouts.jsonl", *rows)
+    with pytest.raises(InputError) as caught:
+        written(path)
+    assert str(caught.value).startswith(f"{path}: {said}")

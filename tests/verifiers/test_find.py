@@ -1,0 +1,86 @@
+import sys
+
+import pytest
+from compat.packages import put
+from verifiers.judging import judge
+
+from calipers.errors import PluginError, UnknownName
+from calipers.names import VERIFIERS
+from calipers.verifiers import user_code
+from calipers.verifiers.find import names, verifier
+from calipers.verifiers.text import EXACT_MATCH
+from calipers.verifiers.user_code import register, unregister
+
+BUILT_IN = sorted(VERIFIERS.entries)
+OF_TEXT = ["contains", "exact_match", "format_only", "numeric_match", "regex_match", "tool_calls_match"]
+
+PLUGINS = """
+from calipers.verifiers.verifier import Verdict
+def function(model_output, expected, params):
+    return 0.25
+class Object:
+    async def verify(self, task, completion):
+        return Verdict(0.5)
+number = 42
+"""
+
+
+@pytest.fixture(autouse=True)
+def site(tmp_path, monkeypatch):
+    """A folder for installed packages; what they bring is forgotten afterwards."""
+    monkeypatch.setattr(VERIFIERS, "added", {})
+    monkeypatch.setattr(VERIFIERS, "_broken", {})
+    monkeypatch.setattr(user_code, "_registered", {})
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    sys.modules.pop("brings_some", None)
+
+
+def always(model_output, expected, params):
+    return 0.75
+
+
+def test_every_built_in_knows_its_name():
+    assert names() == BUILT_IN
+    assert [verifier(name).name for name in BUILT_IN] == BUILT_IN
+    assert all(verifier(name).rerunnable for name in OF_TEXT)
+    assert verifier("exact_match") is EXACT_MATCH
+
+
+def test_a_registered_function_comes_first():
+    register("mine", always)
+    register("exact_match", always)
+    assert names() == sorted([*BUILT_IN, "mine"])
+    assert judge(verifier("mine"), "a").reward == judge(verifier("exact_match"), "a").reward == 0.75
+    unregister("exact_match")
+    assert verifier("exact_match") is EXACT_MATCH
+
+
+def test_what_packages_bring(site):
+    brought = {"f": "brings_some:function", "o": "brings_some:Object", "n": "brings_some:number"}
+    put(site, "brings-some", PLUGINS, {"calipers.verifiers": brought})
+    assert names() == sorted([*BUILT_IN, *brought])
+    assert judge(verifier("f"), "a").reward == 0.25
+    assert judge(verifier("o"), "a").reward == 0.5
+    with pytest.raises(PluginError, match="verifier 'n' is 42; expected fn"):
+        verifier("n")
+
+
+def test_a_package_does_not_replace_what_is_built_in(site):
+    put(site, "brings-some", PLUGINS, {"calipers.verifiers": {"exact_match": "brings_some:function"}})
+    assert verifier("exact_match") is EXACT_MATCH
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("containz", "no verifier named 'containz'; did you mean 'contains'?"),
+        ("min", "no verifier named 'min'; did you mean 'mine'?"),
+        ("zzz", f"no verifier named 'zzz'; known: {', '.join(sorted([*BUILT_IN, 'mine']))}"),
+    ],
+)
+def test_an_unknown_name(name, said):
+    register("mine", always)
+    with pytest.raises(UnknownName) as caught:
+        verifier(name)
+    assert str(caught.value) == said

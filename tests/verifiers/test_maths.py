@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from verifiers.judging import judge, task
+
+from calipers.clients.client import Completion
+from calipers.errors import InputError, VerifierError
+from calipers.isolate.probing import NONE
+from calipers.verifiers import isolated, maths
+from calipers.verifiers.isolated import Booths
+from calipers.verifiers.maths import BOOTHS, MATH
+
+pytestmark = pytest.mark.skipif(bool(BOOTHS.missing()), reason="math-verify is not installed: calipers[math]")
+
+ENDLESS = r"$\int_0^1 \sin(x^x)^{\cos(x)} dx$"
+
+
+@pytest.mark.parametrize(
+    ("gold", "text", "reward"),
+    [
+        ("4", "It is 4.", 1),
+        (4, "It is 4.", 1),
+        (0.5, r"so \boxed{\frac12}", 1),
+        (1e-7, "0.0000001", 1),  # written out: an e would be Euler's
+        ("1/2", "0.5", 1),
+        (r"\frac{1}{2}", "We get 1/2", 1),
+        (r"$\frac{1}{2}$", "0.49", 0),
+        ("x+1", r"\boxed{1+x}", 1),
+        ("1/3", "0.333333", 1),  # as many places as are compared
+        ("1/3", "0.33", 0),
+        (r"\{1,2\}", r"$\{2,1\}$", 1),
+        ("(1,2]", "$(1,2]$", 1),
+        ("(1,2]", "$(1,2)$", 0),
+        (r"\begin{pmatrix}1\\2\end{pmatrix}", r"$\begin{pmatrix}1\\2\end{pmatrix}$", 1),
+        ("Evelyn", r"\boxed{\text{Evelyn}}", 1),
+        ("5050", r"$\sum_{i=1}^{100} i$", 1),
+        (r"2^{1000}", "$4^{500}$", 1),
+        (r"5 \text{ cm}", "5 cm", 1),
+        ("9", "9%", 1),  # Math-Verify's own rule
+        # The gold answer decides what is asked for, so the two cannot be exchanged.
+        ("2x+z=1", "$1$", 0),
+        ("1", "$2x+z=1$", 1),
+        ("1 < x < 2", "$(1,2)$", 1),
+        ("(1,2)", "$1 < x < 2$", 0),
+        # What Math-Verify alone takes for right.
+        ("1", "$5=1$", 0),
+        ("5", "$2+3=5$", 1),
+        ("0.0000001", "0.0000002", 0),
+        ("0", "0.0000002", 0),
+        ("0.0000001", "$10^{-7}$", 1),
+    ],
+)
+def test_the_answer_is_right_in_any_form(gold: Any, text: str, reward: float) -> None:
+    verdict = judge(MATH, text, gold)
+    assert (verdict.reward, verdict.outcome) == (reward, "")
+    assert verdict.answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "I cannot say.",
+        "__import__('os').system('true')",
+        "$9^{9^{9^{9}}}$",  # none of these is ever computed
+        "9^9^9^9",
+        "9**9**9",
+        "$(10^9)!$",
+        "$((10^3)!)!$",
+        r"$\binom{10^9}{10^8}$",
+        "$2^{100000}$",
+        "$e^{10^{100}}$",
+        "$0.5^{10^9}$",
+        "$(x+y+z)^{9999}$",
+        r"$\sum_{i=1}^{10^9} \sin(i)$",
+        r"$\prod_{i=1}^{10^7} i$",
+        "$" + "9" * 5000 + "$",
+        "(" * 500 + "4" + ")" * 500,
+        "$" + "{" * 500 + "4" + "}" * 500 + "$",
+        r"\[ " * 100_000,
+        r"\boxed{4}" + " and" * 20_000,  # an answer stands at the end
+    ],
+)
+def test_no_answer_is_unparsed_and_so_is_one_that_nobody_should_compute(text: str) -> None:
+    verdict = judge(MATH, text, "4")
+    assert (verdict.reward, verdict.outcome, verdict.answer) == (0, "unparsed", None)
+
+
+def test_a_verdict_that_takes_too_long_is_none() -> None:
+    with pytest.raises(VerifierError, match=r"no verdict within 0\.1 s") as failed:
+        judge(MATH, ENDLESS, "4", seconds=0.1)
+    assert failed.value.outcome == "verifier_failed"
+    assert judge(MATH, "4", "4").reward == 1  # by a new process
+
+
+def test_decimal_places_can_be_chosen() -> None:
+    assert [judge(MATH, "3.14", r"\pi", digits=digits).reward for digits in (2, 3)] == [1, 0]
+
+
+def test_hostile_text_is_only_text(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """sympy's parser evaluates Python; nothing with a name in it may get there, sandbox or not."""
+    monkeypatch.setattr(isolated, "mechanism", lambda: NONE)  # where what it writes would be seen
+    BOOTHS.close()
+    trace = tmp_path / "trace"
+    for text in (f"open('{trace}', 'w')", f"1 + open('{trace}', 'w')", f"$\\text{{open('{trace}', 'w')}}$", "(1)(2)"):
+        judge(MATH, text, "4")
+    BOOTHS.close()
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "params", "said"),
+    [
+        (r"\foo{", {}, r"task 't1': target is '\\\\foo\{': it is no mathematics"),
+        ("", {}, "task 't1': target is ''"),
+        (None, {}, "target is None"),
+        ([1], {}, r"target is \[1\]"),
+        (True, {}, "target is True"),
+        (float("nan"), {}, "target is nan"),
+        ("1e-7", {}, "Euler"),
+        ("9^{9^{9}}", {}, "a number of more than 2000 digits"),
+        ("9" * 20_000, {}, "20000 characters"),
+        ("4", {"seconds": 0}, "seconds is 0"),
+        ("4", {"digits": -1}, "digits is -1"),
+        ("4", {"digits": True}, "digits is True"),
+        ("4", {"second": 1}, "did you mean 'seconds'"),
+    ],
+)
+def test_check_refuses_what_no_answer_could_match(target: Any, params: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        MATH.check(task(target, "math", **params))
+
+
+@pytest.mark.parametrize("target", ["4", 4, -0.5, r"\frac{1}{2}", "$x$", "Evelyn", "2e", "10^{-7}"])
+def test_check_passes_a_target_that_is_mathematics(target: Any) -> None:
+    MATH.check(task(target, "math", seconds=1, digits=3))
+
+
+def test_a_target_that_slipped_through_is_no_verdict() -> None:
+    for target in (r"\foo{", None):
+        with pytest.raises(VerifierError, match="target is"):
+            judge(MATH, "4", target)
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(maths, "BOOTHS", Booths(tmp_path, ("math_verify_of_elsewhere",)))
+    with pytest.raises(InputError, match=r"needs math_verify_of_elsewhere; pip install 'calipers\[math\]'"):
+        MATH.check(task("4", "math"))
+    with pytest.raises(VerifierError, match="needs math_verify_of_elsewhere"):
+        judge(MATH, "4", "4")
+
+
+def test_its_card() -> None:
+    assert (MATH.name, MATH.rerunnable, MATH.forgeable) == ("math", True, False)
+
+
+def test_many_are_judged_at_once() -> None:
+    async def whole() -> list[float | None]:
+        cases = [(number, number + number % 2) for number in range(40)]
+        verdicts = [MATH.verify(task(str(gold), "math"), Completion(f"It is {said}.")) for gold, said in cases]
+        return [verdict.reward for verdict in await asyncio.gather(*verdicts)]
+
+    assert asyncio.run(whole()) == [1, 0] * 20  # each its own answer, whichever process gave it

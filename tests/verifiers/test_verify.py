@@ -1,0 +1,93 @@
+"""What a verifier raises: which of it is about one rollout, and which about the run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from calipers.clients.client import Completion
+from calipers.errors import SandboxError, VerifierError
+from calipers.tasks.task import Task
+from calipers.text.patterns import RegexTimeout
+from calipers.verifiers.verifier import Verdict
+from calipers.verifiers.verify import LONGEST, judged, ready
+
+TASK, TEXT = Task("a", "?"), Completion("text")
+
+
+class Raising:
+    """A verifier that raises what it was given."""
+
+    name = "mine"
+
+    def __init__(self, error):
+        self.error = error
+
+    async def verify(self, task, completion):
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "outcome"),
+    [
+        (ValueError("not enough values to unpack"), "ValueError: not enough values to unpack", "verifier_failed"),
+        (KeyError(), "KeyError", "verifier_failed"),
+        (MemoryError(), "MemoryError", "verifier_failed"),
+        (SystemExit(1), "SystemExit: 1", "verifier_failed"),
+        (SandboxError("it broke"), "SandboxError: it broke", "verifier_failed"),
+        (ExceptionGroup("two", [OSError(), OSError()]), "ExceptionGroup: two (2 sub-exceptions)", "verifier_failed"),
+        (asyncio.CancelledError(), "something in it was cancelled", "verifier_failed"),
+    ],
+)
+def test_whatever_is_raised_is_about_this_rollout(error, said, outcome):
+    with pytest.raises(VerifierError) as failed:
+        asyncio.run(judged(Raising(error), TASK, TEXT))
+    assert (str(failed.value), failed.value.outcome) == (f"verifier 'mine' failed: {said}", outcome)
+    assert failed.value.__cause__ is error
+
+
+def test_what_has_a_word_of_its_own_keeps_it():
+    for error, outcome in ((RegexTimeout("too slow"), "filter_timeout"), (VerifierError("x", outcome="a"), "a")):
+        with pytest.raises(VerifierError) as failed:
+            asyncio.run(judged(Raising(error), TASK, TEXT))
+        assert failed.value.outcome == outcome
+
+
+def test_a_long_text_is_cut():
+    with pytest.raises(VerifierError) as failed:
+        asyncio.run(judged(Raising(ValueError("x" * 10_000)), TASK, TEXT))
+    assert len(str(failed.value)) == LONGEST + len("verifier 'mine' failed: ")
+
+
+def test_the_user_is_still_heard():
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(judged(Raising(KeyboardInterrupt()), TASK, TEXT))
+
+
+def test_a_run_that_is_given_up_is_given_up():
+    class Waiting:
+        async def verify(self, task, completion):
+            await asyncio.Event().wait()
+
+    async def scene():
+        asking = asyncio.create_task(judged(Waiting(), TASK, TEXT))
+        await asyncio.sleep(0)
+        asking.cancel()
+        await asking
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(scene())
+
+
+def test_those_that_need_something_are_asked_for_it():
+    class Needy:
+        def ready(self):
+            raise SandboxError("none here")
+
+        async def verify(self, task, completion):
+            return Verdict(1.0)
+
+    ready([Raising(ValueError())])
+    with pytest.raises(SandboxError, match="none here"):
+        ready([Raising(ValueError()), Needy()])
