@@ -1,5 +1,6 @@
 import ast
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 
@@ -57,3 +58,8 @@ def test_a_class_name_in_two_files_and_a_local_counted_once_a_function():
     known = house(a="class X: pass\ndef f():\n    found = 1\n    found = 2", b="class X: pass\nclass Y: pass")
     assert script.classes(known) == ["X"]
     assert script.locals_of(known) == {"found": 1}
+
+
+def test_the_picture_is_what_the_import_graph_says():
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "house_picture.py"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,139 @@
+"""Draw the house from its import graph: a box for each room, and who imports whom.
+
+    python scripts/house_picture.py            say whether docs/house.svg is up to date
+    python scripts/house_picture.py --write    draw it
+
+A room stands one floor above the highest room it imports, so every import points down, and rooms on one floor do not
+import each other. What a room imports and also reaches through another room has no arrow of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from house import ROOT, imports_of, trees
+
+PAGE = ROOT / "docs" / "house.svg"
+WIDTH, FLOOR, GAP, BOX = 940, 70, 24, (200, 36)  # the picture, from floor to floor, between boxes, a box
+SAYS = {
+    "cli": "the commands",
+    "systems": "everything about another system",
+    "analyses": "questions asked of results",
+    "running": "the loop that waits, and its log",
+    "compat": "imports of other systems, plugins",
+    "pipeline": "the whole of scoring on one page",
+    "request": "what was asked for, resolved",
+    "dialect": "what other systems mean by a name",
+    "reports": "what is shown",
+    "stats": "how sure we are",
+    "metrics": "what it adds up to",
+    "verifiers": "who judges",
+    "clients": "who answers",
+    "formats": "files into rollouts",
+    "rollouts": "what happened",
+    "text": "what a completion says",
+    "tasks": "what is asked",
+    "isolate": "programs nobody trusts, shut in",
+    "names": "every named thing, and its file",
+    "errors": "every error raised on purpose",
+}
+
+
+def graph() -> dict[str, set[str]]:
+    """Which room imports which; the systems are one."""
+    known = trees()
+    uses: dict[str, set[str]] = {room: set() for room in SAYS}
+    for name, (_, tree) in known.items():
+        room = room_of(name)
+        if room and room != "names":  # names.py holds where things are as text, and imports none of them
+            uses[room] |= {room_of(target) for target in imports_of(name, tree, known)} - {"", room}
+    return uses
+
+
+def room_of(name: str) -> str:
+    """The room of a module; nothing for the front page, which only names the rooms."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in SAYS else ""
+
+
+def floors(uses: dict[str, set[str]]) -> dict[str, int]:
+    """A room's floor: one above the highest that it imports. ValueError where imports go round."""
+    done: dict[str, int] = {}
+
+    def floor(room: str, path: tuple[str, ...] = ()) -> int:
+        if room in path:
+            raise ValueError("imports go round: " + " -> ".join((*path, room)))
+        if room not in done:
+            done[room] = 1 + max((floor(below, (*path, room)) for below in uses[room]), default=-1)
+        return done[room]
+
+    for room in SAYS:
+        floor(room)
+    return done
+
+
+def direct(uses: dict[str, set[str]]) -> list[tuple[str, str]]:
+    """Imports that no longer way through other rooms explains."""
+
+    def below(room: str) -> set[str]:
+        return uses[room] | {deeper for next_room in uses[room] for deeper in below(next_room)}
+
+    return sorted(
+        (room, used) for room in uses for used in uses[room] if not any(used in below(other) for other in uses[room])
+    )
+
+
+def drawn() -> str:
+    """The picture as SVG; the same graph, the same bytes."""
+    uses = graph()
+    floor_of = floors(uses)
+    top = max(floor_of.values())
+    by_floor: dict[int, list[str]] = defaultdict(list)
+    for room, floor in floor_of.items():
+        by_floor[floor].append(room)
+    at: dict[str, tuple[float, float]] = {}
+    for floor, rooms in by_floor.items():
+        left = (WIDTH - BOX[0] * len(rooms) - GAP * (len(rooms) - 1)) / 2
+        for column, room in enumerate(sorted(rooms, key=list(SAYS).index)):
+            at[room] = left + column * (BOX[0] + GAP), 12 + (top - floor) * FLOOR
+    height = 24 + top * FLOOR + BOX[1]
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif">',
+        "<title>The rooms of Calipers; an arrow points to what a room imports</title>",
+        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+        '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+        '<path d="M0 0L8 4L0 8z" fill="#8a94a3"/></marker></defs>',
+    ]
+    for room, used in direct(uses):
+        (left, above), (right, below) = at[room], at[used]
+        a, b, c, d = left + BOX[0] / 2, above + BOX[1], right + BOX[0] / 2, below
+        bend = (d - b) / 2
+        parts.append(
+            f'<path d="M{a:.0f} {b:.0f}C{a:.0f} {b + bend:.0f} {c:.0f} {d - bend:.0f} {c:.0f} {d:.0f}" fill="none" '
+            'stroke="#8a94a3" stroke-width="1.1" marker-end="url(#tip)"/>'
+        )
+    for room, (left, above) in at.items():
+        middle = left + BOX[0] / 2
+        parts.append(
+            f'<rect x="{left:.0f}" y="{above:.0f}" width="{BOX[0]}" height="{BOX[1]}" rx="4" fill="#eef3f8" '
+            f'stroke="#33526e"/><text x="{middle:.0f}" y="{above + 15:.0f}" font-size="13" font-weight="600" '
+            f'text-anchor="middle" fill="#14202b">{escape(room)}</text><text x="{middle:.0f}" y="{above + 29:.0f}" '
+            f'font-size="10.5" text-anchor="middle" fill="#45505c">{escape(SAYS[room])}</text>'
+        )
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def main() -> None:
+    """Draw, or say whether the page is as it would be drawn."""
+    picture = drawn()
+    if "--write" in sys.argv[1:]:
+        Path(PAGE).write_text(picture)
+    elif not PAGE.exists() or PAGE.read_text() != picture:
+        raise SystemExit("docs/house.svg is out of date; python scripts/house_picture.py --write")
+
+
+if __name__ == "__main__":
+    main()
