@@ -206,13 +206,13 @@ class Pace:
             raise Shut
         if self.entered():
             return
-        place = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (self.turn() if turn is None else turn, place))
+        slot = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (self.turn() if turn is None else turn, slot))
         self._wake()
         try:
-            await place
+            await slot
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled() and not self._shut:
+            if slot.done() and not slot.cancelled() and not self._shut:
                 self.leave()  # it had its place already
             raise
         if self._shut:
@@ -264,11 +264,11 @@ class Pace:
                 if self._timer is None:
                     self._timer = asyncio.get_running_loop().call_later(early, self._wake_later)
                 return
-            place = heapq.heappop(self._waiting)[1]
-            if not place.done():  # whoever waited here was cancelled
+            slot = heapq.heappop(self._waiting)[1]
+            if not slot.done():  # whoever waited here was cancelled
                 if not self._shut:
                     self._begin()
-                place.set_result(None)
+                slot.set_result(None)
 
     def _wake_later(self) -> None:
         self._timer = None

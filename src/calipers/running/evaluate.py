@@ -49,7 +49,7 @@ def evaluate(benchmark: str | Path, model: str, **settings: Any) -> Result:
 
 def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as the command line has them: lists of one where several may stand, texts where it has texts."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in settings.items():
         if name not in SETTINGS:
             raise UnknownName.of("setting of a run", name, SETTINGS)
@@ -57,15 +57,15 @@ def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if name in LISTS:
             several = value if isinstance(value, (list, tuple)) else [value]
-            value = tuple(str(one) if isinstance(one, Path) else one for one in several)
+            value = tuple(str(item) if isinstance(item, Path) else item for item in several)
         elif name == "gen_kwargs" and not isinstance(value, str):
             value = _json(value)
         elif isinstance(value, Price):
             value = (value.input, value.output)
         elif name != "price":
             value = setting(name, name, str(value) if isinstance(value, Path) else value)
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _json(value: Any) -> str:

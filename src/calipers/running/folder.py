@@ -73,7 +73,7 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 def read_history(log: Path) -> dict[tuple[str, int], Past]:
     """The last of each (task, sample) in a log of whole lines; InputError for a line that is no record."""
-    found: dict[tuple[str, int], Past] = {}
+    history: dict[tuple[str, int], Past] = {}
     texts: dict[str, str] = {}  # a task's id and a reward stand in many lines, and once in memory
     numbers: dict[float, float] = {}
     for number, line in _lines(log):
@@ -82,17 +82,17 @@ def read_history(log: Path) -> dict[tuple[str, int], Past]:
         reward = reward if reward is None else numbers.setdefault(reward, reward)
         cost = _sum(line.usage.cost_usd if line.usage else None, line.judge_cost_usd)
         outcome = line.outcome or ("missing" if reward is None else "scored")
-        before = found.get(key)
+        before = history.get(key)
         if before is not None:
             if before.attempt == line.attempt:
                 wrong = f"task {line.task!r} sample {line.sample} attempt {line.attempt} stands in an earlier line, too"
                 raise InputError.at(f"{log}:{number}", wrong, "expected each attempt once; take one of them out")
             cost = _sum(before.cost, cost)
             if before.attempt > line.attempt:
-                found[key] = Past(before.attempt, before.outcome, before.reward, cost)
+                history[key] = Past(before.attempt, before.outcome, before.reward, cost)
                 continue
-        found[key] = Past(line.attempt, outcome, reward, cost)
-    return found
+        history[key] = Past(line.attempt, outcome, reward, cost)
+    return history
 
 
 def _lines(log: Path) -> Iterator[tuple[int, _Line]]:
@@ -128,8 +128,8 @@ def _one_by_one(log: Path, block: bytes, before: int) -> Iterator[tuple[int, _Li
                 raise InputError.at(f"{log}:{number}", f"is no record ({error})", _RIGHT) from None
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return other if one is None else one if other is None else one + other
+def _sum(first: float | None, other: float | None) -> float | None:
+    return other if first is None else first if other is None else first + other
 
 
 LOCK = ".lock"
@@ -160,7 +160,7 @@ class Folder:
         planned before stays planned, and how it was started stays written. With ``same_model`` it may go on
         at another endpoint. InputError says what differs.
         """
-        missing = [place for place in (path, *path.parents) if not place.exists()]
+        missing = [directory for directory in (path, *path.parents) if not directory.exists()]
         folder = cls(path, _locked(path), scrub)
         folder._made = missing
         try:
@@ -217,9 +217,9 @@ class Folder:
         if self.path in self._made and not (self.path / LOG).stat().st_size:
             for name in (LOG, PLAN, LOCK):
                 (self.path / name).unlink(missing_ok=True)
-            for place in self._made:
+            for directory in self._made:
                 with suppress(OSError):  # somebody else has put something there
-                    place.rmdir()
+                    directory.rmdir()
 
     def __enter__(self) -> Folder:
         return self
@@ -233,11 +233,11 @@ class Folder:
 
     def _begin(self, identity: Mapping[str, Any], plan: Mapping[str, Any], same_model: bool) -> None:
         log = self.path / LOG
-        asked = msgspec.json.decode(scrubbed(msgspec.json.encode(identity), self._scrub))
-        plan = {**plan, "identity": asked, "fingerprint": fingerprint(asked)}
+        identity_now = msgspec.json.decode(scrubbed(msgspec.json.encode(identity), self._scrub))
+        plan = {**plan, "identity": identity_now, "fingerprint": fingerprint(identity_now)}
         before = read_plan(str(self.path)) if is_run(str(self.path)) else None
         if before is not None:
-            kept, notes = continued(self.path, asked, same_model)
+            kept, notes = continued(self.path, identity_now, same_model)
             self.notes += notes
             plan |= {"identity": kept, "fingerprint": fingerprint(kept)}
             if "starts" in plan:
@@ -267,18 +267,18 @@ class Folder:
     def _grown(self, before: RunPlan, plan: Mapping[str, Any]) -> dict[str, Any]:
         """The plan asked for, and all that was planned before: nothing finished may drop out of the count."""
         samples = plan["samples"]
-        asked = {entry["task"]: entry.get("samples", samples) for entry in plan["tasks"]}
-        more = {old.task: old for old in before.tasks if before.of(old) > asked.get(old.task, 0)}
-        kept = sum(before.of(old) - asked.get(task, 0) for task, old in more.items())
+        wanted = {entry["task"]: entry.get("samples", samples) for entry in plan["tasks"]}
+        more = {old.task: old for old in before.tasks if before.of(old) > wanted.get(old.task, 0)}
+        kept = sum(before.of(old) - wanted.get(task, 0) for task, old in more.items())
         tasks = [
             {**entry, "samples": before.of(more[entry["task"]])} if entry["task"] in more else entry
             for entry in plan["tasks"]
         ]
-        gone = [old for task, old in more.items() if task not in asked]
+        gone = [old for task, old in more.items() if task not in wanted]
         tasks += [{"task": old.task, "metadata": old.metadata, "samples": before.of(old)} for old in gone]
         # what was planned before comes first: whoever looks at tasks in their order finds new ones behind old ones
-        place = {old.task: number for number, old in enumerate(before.tasks)}
-        tasks.sort(key=lambda entry: place.get(entry["task"], len(place)))
+        order = {old.task: number for number, old in enumerate(before.tasks)}
+        tasks.sort(key=lambda entry: order.get(entry["task"], len(order)))
         if kept:
             wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
             self.notes.append(f"{PLAN}: {wider}; choose another --out for a smaller run")

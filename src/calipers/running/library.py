@@ -40,8 +40,8 @@ class TaskLibrary:
 
 def library() -> TaskLibrary:
     """The library; it loads the other system."""
-    found: TaskLibrary = load(TASK_LIBRARY)
-    return found
+    tasks: TaskLibrary = load(TASK_LIBRARY)
+    return tasks
 
 
 def check_apart(job: Job) -> None:

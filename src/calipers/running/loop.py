@@ -158,12 +158,12 @@ class Loop:
 
     def _next(self) -> Owed | None:
         """The next rollout to make; None when there is none, or it belongs to a task that shall not begin."""
-        one = next(self._owed, None)
-        if one is None or one.position > self._last:
+        rollout = next(self._owed, None)
+        if rollout is None or rollout.position > self._last:
             self._owed = iter(())
             return None
-        self._begun = one.position
-        return one
+        self._begun = rollout.position
+        return rollout
 
     async def _worker(self, first: Owed | None = None) -> None:
         if first is not None:
@@ -171,8 +171,8 @@ class Loop:
             self._opened.set()  # also where no call was made of it, as the run was stopped: the others wait for this
         else:
             await self._opened.wait()
-        while (one := self._next()) is not None:
-            await self._rollout(one)
+        while (rollout := self._next()) is not None:
+            await self._rollout(rollout)
 
     async def _rollout(self, owed: Owed) -> None:
         request = self._ask(owed)
@@ -191,11 +191,11 @@ class Loop:
                 except VerifierError as failed:
                     error = failed
             made = Made(owed, request, started, completion, verdict, error, retries)
-        made, told = kept(made, self._dataset, self._model, datetime.now(UTC), self._endpoint)
+        made, line = kept(made, self._dataset, self._model, datetime.now(UTC), self._endpoint)
         if self._log.behind:
-            await self._log.append(told)
+            await self._log.append(line)
         else:
-            self._log.put(told)
+            self._log.put(line)
         self._settle(made)
 
     async def _complete(self, request: Request) -> tuple[Completion, int]:

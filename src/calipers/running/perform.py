@@ -85,10 +85,10 @@ def last_words(status: Status, job: Job, folder: Path, speakers: Sequence[object
 
 def _failures(status: Status) -> Iterator[str]:
     """What went wrong most often, in its own words."""
-    told = status.errors.most_common(MOST_FAILURES)
-    for (outcome, said), count in told:
-        yield f"{count} {outcome}: {said}"
-    others = status.errors.total() - sum(count for _, count in told)
+    commonest = status.errors.most_common(MOST_FAILURES)
+    for (outcome, message), count in commonest:
+        yield f"{count} {outcome}: {message}"
+    others = status.errors.total() - sum(count for _, count in commonest)
     if others:
         least = "at least " if len(status.errors) >= MOST_ERRORS else ""
         yield f"and {least}{others} more, each with its error in the log"
@@ -158,7 +158,7 @@ def owed(order: Sequence[Task], history: History, job: Job) -> Iterator[Owed]:
 def begun(order: Sequence[Task], history: History, samples: int) -> int:
     """How many tasks of the planned order earlier starts had begun, up to the last one whose last sample they made."""
     last = samples - 1
-    return max((place + 1 for place, task in enumerate(order) if (task.id, last) in history), default=0)
+    return max((position + 1 for position, task in enumerate(order) if (task.id, last) in history), default=0)
 
 
 def past_of(history: History, order: Sequence[Task], job: Job, watcher: Watcher) -> Status:
@@ -200,8 +200,8 @@ class Report:
         if self.job.lm_eval is not None and self.part is None:
             return False  # its own numbers are what was asked for
         ledgers = [group.ledger for group in self.result.groups]
-        answered = sum(one.outcomes.get("missing", 0) for one in ledgers) if self.job.predict_only else 0
-        return not self.stopped and sum(one.gaps for one in ledgers) == answered
+        answered = sum(ledger.outcomes.get("missing", 0) for ledger in ledgers) if self.job.predict_only else 0
+        return not self.stopped and sum(ledger.gaps for ledger in ledgers) == answered
 
 
 def perform(
@@ -218,16 +218,16 @@ def perform(
     InputError, before the first call, for whatever cannot work, and SandboxError where a verifier needs a sandbox and
     there is none; ClientError when the first call says that no other would fare better.
     """
-    suite, own, tasks = _suite(job, tasks)
+    suite, verifiers, tasks = _suite(job, tasks)
     taken = suite.tasks[: first(len(suite.tasks), job.limit)]
     questions = [replace(task, verifier=None) if job.predict_only else task for task in taken]
     if not questions:
         raise InputError.at(job.benchmark, "no tasks", "expected at least one")
     scoring = _scoring(job)
     until = Until.of(job.until, scoring) if job.until else None
-    if until and until.asked.text not in [one.text for one in scoring.asked]:
+    if until and until.asked.text not in [request.text for request in scoring.asked]:
         scoring = replace(scoring, asked=[*scoring.asked, until.asked])
-    named, doubts = _judges(questions, own, lenient=scoring.dialect.name == "evsys")
+    named, doubts = _judges(questions, verifiers, lenient=scoring.dialect.name == "evsys")
     secrets = Secrets()
     secrets.add_named(job.gen_kwargs)
     judges = {name: opened(judge, secrets) for name, judge in named.items()}
@@ -291,7 +291,7 @@ def perform(
             finished = watcher.headline.settled_all(max(before, loop.begun))
             _keep(folder, stop, status, finished=finished)
         result = score_plan([str(path)], scoring)
-        part, said = _part(job, path, tasks)
+        part, remarks = _part(job, path, tasks)
         _keep_documents(part, folder)
         result = _with_parts(result, [part])
         folder.write("result.json", safe_json(result.to_json()).encode())
@@ -302,10 +302,10 @@ def perform(
         *folder.notes,
         *([f"{status.done - logged:,} requested, {logged:,} from the log"] if logged else []),
         *last_words(status, job, path, [client, *judges.values()]),
-        *said,
+        *remarks,
     )
-    told = tuple(map(secrets.scrub, notes))
-    return Report(job, path, scoring, result, status.stopped, stop is not None, told, part)
+    scrubbed = tuple(map(secrets.scrub, notes))
+    return Report(job, path, scoring, result, status.stopped, stop is not None, scrubbed, part)
 
 
 def _keep(folder: Folder, stop: Stop, status: Status, *, finished: bool = False) -> None:
@@ -326,10 +326,10 @@ def _keep(folder: Folder, stop: Stop, status: Status, *, finished: bool = False)
 
 def _place(job: Job, identity: Mapping[str, Any], secrets: Secrets) -> tuple[dict[str, Any], Path, list[str]]:
     """The identity of a run without secrets, its folder, and why that is a new one where there are others like it."""
-    asked: dict[str, Any] = msgspec.json.decode(secrets.scrub_bytes(msgspec.json.encode(identity)))
+    scrubbed: dict[str, Any] = msgspec.json.decode(secrets.scrub_bytes(msgspec.json.encode(identity)))
     if job.out and not job.among:
-        return asked, job.out, []
-    return asked, *find_folder(job.out or RUNS, asked, job.same_model)
+        return scrubbed, job.out, []
+    return scrubbed, *find_folder(job.out or RUNS, scrubbed, job.same_model)
 
 
 def together(reports: Sequence[Report]) -> list[Result]:
@@ -338,13 +338,13 @@ def together(reports: Sequence[Report]) -> list[Result]:
         return [reports[0].result]
     alike: list[tuple[Plan, list[Report]]] = []
     for report in reports:
-        held = next((held for plan, held in alike if plan == report.scoring), None)
-        if held is None:
-            alike.append((report.scoring, held := []))
-        held.append(report)
+        group = next((group for plan, group in alike if plan == report.scoring), None)
+        if group is None:
+            alike.append((report.scoring, group := []))
+        group.append(report)
     return [
-        _with_parts(score_plan([str(one.folder) for one in held], plan), [one.part for one in held])
-        for plan, held in alike
+        _with_parts(score_plan([str(member.folder) for member in group], plan), [member.part for member in group])
+        for plan, group in alike
     ]
 
 
@@ -366,11 +366,11 @@ def _keep_documents(part: TaskReport | None, folder: Folder) -> None:
 
 def _with_parts(result: Result, parts: Sequence[TaskReport | None]) -> Result:
     """A result with every number that lm-evaluation-harness' table of these runs has."""
-    held = [part for part in parts if part is not None]
-    if not held:
+    known = [part for part in parts if part is not None]
+    if not known:
         return result
     tasks = library()
-    return replace(result, own={tasks.name: tasks.joined(held)})
+    return replace(result, own={tasks.name: tasks.joined(known)})
 
 
 def _scoring(job: Job) -> Plan:
@@ -410,7 +410,7 @@ def _client(job: Job, suite: Suite, connection: Connection) -> Client:
 
 
 def _judges(
-    tasks: Sequence[Task], own: Mapping[str, NamedVerifier], lenient: bool
+    tasks: Sequence[Task], brought: Mapping[str, NamedVerifier], lenient: bool
 ) -> tuple[Mapping[str, NamedVerifier], list[str]]:
     """Every verifier the tasks name, and doubts about what they are to judge.
 
@@ -420,7 +420,7 @@ def _judges(
     judges: dict[str, NamedVerifier] = {}
     for task in tasks:
         if task.verifier is not None and task.verifier not in judges:
-            judges[task.verifier] = own.get(task.verifier) or judge_of(task)
+            judges[task.verifier] = brought.get(task.verifier) or judge_of(task)
     doubts = []
     for task in tasks:
         if task.verifier is not None:
@@ -435,18 +435,18 @@ def _judges(
 
 def _judged_at(tasks: Sequence[Task], judges: Mapping[str, NamedVerifier]) -> dict[str, str]:
     """The models that judge these tasks and where they are, as far as the environment alone says that."""
-    found: dict[str, str] = {}
+    endpoints: dict[str, str] = {}
     for task in tasks:
         where = getattr(judges.get(task.verifier or ""), "endpoints", None)
-        found |= where(task) if where is not None else {}
-    return dict(sorted(found.items()))
+        endpoints |= where(task) if where is not None else {}
+    return dict(sorted(endpoints.items()))
 
 
 def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Job) -> Headline | None:
-    asked = until.asked if until else next(iter(scoring.asked), None)
-    if asked is None or job.predict_only:
+    request = until.asked if until else next(iter(scoring.asked), None)
+    if request is None or job.predict_only:
         return None
-    return Headline(asked, len(order), job.samples, scoring.confidence, scoring.missing)
+    return Headline(request, len(order), job.samples, scoring.confidence, scoring.missing)
 
 
 def _template(job: Job) -> str | None:

@@ -65,7 +65,7 @@ def plan(job: Job, suite: Suite, order: Sequence[Task], endpoint: str | None = N
     }
     made = {"versions": versions, "git": _commit(), "inputs": _inputs(job, suite)}
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    given = {name: one["value"] for name, one in settings.items() if one["from"] != "default"}
+    given = {name: setting["value"] for name, setting in settings.items() if setting["from"] != "default"}
     return {
         "dataset": suite.name,
         "model": job.model,
@@ -104,14 +104,14 @@ def _content(tasks: Sequence[Task]) -> str:
 
 def _inputs(job: Job, suite: Suite) -> list[Mapping[str, str]]:
     """Every file the run reads, with its hash: the tasks, and a model that is a file."""
-    found: list[Mapping[str, str]] = []
+    inputs: list[Mapping[str, str]] = []
     if suite.sha256:
-        found.append({"path": str(suite.root or job.benchmark), "sha256": suite.sha256})
+        inputs.append({"path": str(suite.root or job.benchmark), "sha256": suite.sha256})
     kind, _, rest = job.model.partition("/")
     file = source_file(rest) if kind == "python" else Path(rest) if kind == "replay" else None
     if file is not None and file.is_file():
-        found.append({"path": str(file), "sha256": file_sha256(file)})
-    return found
+        inputs.append({"path": str(file), "sha256": file_sha256(file)})
+    return inputs
 
 
 def _commit() -> str | None:

@@ -67,9 +67,9 @@ class Made(msgspec.Struct, frozen=True):
     @property
     def cost(self) -> float | None:
         """What it cost, in dollars, where anybody said so; judging included."""
-        asked = None if self.completion is None else self.completion.usage.get("cost_usd")
+        answering = None if self.completion is None else self.completion.usage.get("cost_usd")
         judged = self.judging.get("cost_usd")
-        return judged if asked is None else asked if judged is None else asked + judged
+        return judged if answering is None else answering if judged is None else answering + judged
 
     @property
     def judging(self) -> Mapping[str, float]:
@@ -133,11 +133,11 @@ def kept(made: Made, dataset: str, model: str, finished: datetime, endpoint: str
     An answer for which a line has no room is not kept, and counts 0: one line that is too long, and no line of the log
     can be read.
     """
-    told = line(made.record(made.outcome, dataset, model, finished, endpoint))
-    if len(told) <= LONGEST_LINE:
-        return made, told
+    text = line(made.record(made.outcome, dataset, model, finished, endpoint))
+    if len(text) <= LONGEST_LINE:
+        return made, text
     wrong = (
-        f"the answer takes {len(told) >> 20} MiB of the log, where {LONGEST_LINE >> 20} are the most, and is not kept"
+        f"the answer takes {len(text) >> 20} MiB of the log, where {LONGEST_LINE >> 20} are the most, and is not kept"
     )
     record = made.record(made.outcome, dataset, model, finished, endpoint)
     rest = {key: value for key, value in record.items() if key not in ("completion", "answer")}

@@ -70,8 +70,8 @@ class Booth:
         for name in ("questions", "replies"):
             os.mkfifo(pipes / name)
             (pipes / name).chmod(0o666)  # nobody's user too; the folder above is ours alone
-        both = os.O_RDWR | os.O_NONBLOCK  # so that opening waits for nobody
-        self._questions, self._replies = (os.open(pipes / name, both) for name in ("questions", "replies"))
+        flags = os.O_RDWR | os.O_NONBLOCK  # so that opening waits for nobody
+        self._questions, self._replies = (os.open(pipes / name, flags) for name in ("questions", "replies"))
         self._heard = bytearray()
         self._thread = Thread(target=self._run, name="booth", daemon=True)
         self._thread.start()
@@ -209,8 +209,8 @@ def directories(packages: Sequence[str]) -> list[str]:
 
 def _above(spec: Any) -> str:
     """The directory to import a package from."""
-    place = Path(spec.origin)
-    return str((place.parent if spec.submodule_search_locations else place).parent)
+    path = Path(spec.origin)
+    return str((path.parent if spec.submodule_search_locations else path).parent)
 
 
 Result = TypeVar("Result")

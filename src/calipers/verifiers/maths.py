@@ -74,12 +74,12 @@ class MathMatch:
         except (InputError, TypeError, ValueError) as error:
             raise VerifierError(str(error)) from error
         question = {"gold": gold, "text": completion.text[-100_000:], "digits": params.get("digits", PLACES)}
-        found: dict[str, Any] = await apart(lambda stop: BOOTHS.ask(question, seconds, stop))
-        if found["gold"]:
-            raise VerifierError(f"target is {gold!r:.80}: {found['gold']}")
-        if "unparsed" in found:
+        reply: dict[str, Any] = await apart(lambda stop: BOOTHS.ask(question, seconds, stop))
+        if reply["gold"]:
+            raise VerifierError(f"target is {gold!r:.80}: {reply['gold']}")
+        if "unparsed" in reply:
             return Verdict(0.0, outcome="unparsed")
-        return Verdict(float(found["right"]), answer=found["answer"])
+        return Verdict(float(reply["right"]), answer=reply["answer"])
 
 
 def as_text(task: Task) -> str:

@@ -43,9 +43,9 @@ def python_in(text: str) -> str | None:
     if not blocks:
         return text if text.strip() else None
     for wanted in (PYTHON, {""}):
-        found = [code for language, code in blocks if language in wanted and code.strip()]
-        if found:
-            return found[-1]
+        blocks_of = [code for language, code in blocks if language in wanted and code.strip()]
+        if blocks_of:
+            return blocks_of[-1]
     return None
 
 
@@ -183,7 +183,7 @@ def same(answer: Any, expected: Any, params: Mapping[str, Any]) -> bool:
             return False
     if isinstance(answer, list) and isinstance(expected, (list, tuple)):
         pairs = zip(answer, expected, strict=False)
-        return len(answer) == len(expected) and all(same(one, other, params) for one, other in pairs)
+        return len(answer) == len(expected) and all(same(first, other, params) for first, other in pairs)
     if isinstance(answer, dict) and isinstance(expected, Mapping):
         return answer.keys() == expected.keys() and all(same(answer[key], expected[key], params) for key in answer)
     return type(answer) is type(expected) and bool(answer == expected)
@@ -204,12 +204,12 @@ def same_text(answer: str, expected: str, params: Mapping[str, Any]) -> bool:
     if [*map(len, ours)] != [*map(len, others)]:
         return False
     pairs = zip(chain(*ours), chain(*others), strict=True)
-    return all(one == other or _close(one, other, params) for one, other in pairs)
+    return all(first == other or _close(first, other, params) for first, other in pairs)
 
 
-def _close(one: str, other: str, params: Mapping[str, Any]) -> bool:
+def _close(first: str, other: str, params: Mapping[str, Any]) -> bool:
     try:
-        return same(float(one), float(other), params)
+        return same(float(first), float(other), params)
     except ValueError:
         return False
 
@@ -231,8 +231,8 @@ def _answers(done: Launched, tests: int) -> list[Answer]:
     while (header := report.readline()) and len(answers) < tests:
         try:
             exit_code, cut, size = header.split()
-            said = report.read(length := int(size))
-            answer = Answer(None if exit_code == b"-" else int(exit_code), cut == b"1", said)
+            output = report.read(length := int(size))
+            answer = Answer(None if exit_code == b"-" else int(exit_code), cut == b"1", output)
         except ValueError:
             answer, length = None, 0
         if answer is None or len(answer.said) != length:

@@ -75,19 +75,19 @@ class JsonSchema:
         question = {"schema": params["schema"], "text": completion.text, "block": block_in(completion.text)}
         try:
             seconds = float(params.get("seconds", SECONDS))
-            found: dict[str, Any] = await apart(lambda stop: BOOTHS.ask(question, seconds, stop))
+            reply: dict[str, Any] = await apart(lambda stop: BOOTHS.ask(question, seconds, stop))
         except (TypeError, ValueError) as error:
             raise VerifierError(f"{self.name}: {error}") from error
         except VerifierError as error:
             raise VerifierError(str(error), blameless=PATTERN in json.dumps(params["schema"])) from error
-        if found["schema"]:
-            raise VerifierError(f"schema cannot be used: {found['schema']}")
-        if "value" not in found:
+        if reply["schema"]:
+            raise VerifierError(f"schema cannot be used: {reply['schema']}")
+        if "value" not in reply:
             return Verdict(0.0, outcome="unparsed")
-        fields = {"valid": float(found["valid"])}
+        fields = {"valid": float(reply["valid"])}
         if params.get("equals"):
-            fields["equal"] = float(same(found["value"], task.target, {}))
-        return Verdict(min(fields.values()), answer=json.dumps(found["value"], sort_keys=True), fields=fields)
+            fields["equal"] = float(same(reply["value"], task.target, {}))
+        return Verdict(min(fields.values()), answer=json.dumps(reply["value"], sort_keys=True), fields=fields)
 
 
 def block_in(text: str) -> str:

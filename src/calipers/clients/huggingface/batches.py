@@ -118,12 +118,12 @@ def branches(texts: Sequence[Tokens], known: Sequence[Tokens] = ()) -> list[Bran
     >>> [trunk[-1:] for trunk, _ in branches([(*range(200), 7, 1), (*range(200), 8, 1), (5, 6)])]
     [(), (199,)]
     """
-    marked = {(*one, END) for one in known}
+    marked = {(*prompt, END) for prompt in known}
     ordered = sorted({*texts, *marked})
-    found: dict[Tokens, list[Tokens]] = {(): []}
+    members_of: dict[Tokens, list[Tokens]] = {(): []}
     for trunk, members in _parted(ordered, DEEPEST)[1]:
-        found.setdefault(trunk, []).extend(text for text in members if text not in marked)
-    return [(trunk, members) for trunk, members in found.items() if members]
+        members_of.setdefault(trunk, []).extend(text for text in members if text not in marked)
+    return [(trunk, members) for trunk, members in members_of.items() if members]
 
 
 def _parted(ordered: Sequence[Tokens], deepest: int) -> tuple[int, list[Branch]]:
@@ -139,14 +139,14 @@ def _parted(ordered: Sequence[Tokens], deepest: int) -> tuple[int, list[Branch]]
         longer = [_parted(part, deepest - 1) for part in parts if len(part) > 1]
         if (total := sum(saves for saves, _ in longer)) > best[0]:
             alone: Branch = ((), [part[0] for part in parts if len(part) == 1])
-            best = total, [alone, *(branch for _, found in longer for branch in found)]
+            best = total, [alone, *(branch for _, parts_of in longer for branch in parts_of)]
     return best
 
 
-def _alike(one: Tokens, other: Tokens) -> int:
+def _alike(first: Tokens, other: Tokens) -> int:
     """How many tokens two texts begin with alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))
+    pairs = enumerate(zip(first, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(first), len(other)))
 
 
 class Trunks:
@@ -165,7 +165,7 @@ class Trunks:
         """
         if not self._checkpoint.gaps:
             return [((), list(dict.fromkeys(texts)))]
-        known = [one for one in (self._tokens, self._latest if len(texts) == 1 else ()) if one]
+        known = [text for text in (self._tokens, self._latest if len(texts) == 1 else ()) if text]
         self._latest = texts[-1] if texts else ()
         return branches(texts, known)
 
@@ -186,9 +186,9 @@ def _copied(memory: Any, length: int, rows: int) -> Any:
     from transformers import DynamicCache
 
     copy = DynamicCache()
-    for place, layer in enumerate(memory.layers):
+    for index, layer in enumerate(memory.layers):
         keys, values = (
             part[:, :, :length].expand(rows, *[-1] * (part.dim() - 1)) for part in (layer.keys, layer.values)
         )
-        copy.update(keys, values, place)
+        copy.update(keys, values, index)
     return copy

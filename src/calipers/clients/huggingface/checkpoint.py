@@ -40,10 +40,10 @@ class Checkpoint:
         first = "" if self.prefix is None else self.tokenizer.decode([self.prefix])
         special = whole and not (first and text.startswith(first))
         try:
-            found: list[int] = self.tokenizer.encode(text, add_special_tokens=special)
+            tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=special)
         except (TypeError, UnicodeError) as error:  # half a character
             raise ClientError("the text cannot be encoded: it is not valid Unicode", kind="prompt") from error
-        return found
+        return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens, without those that only steer."""
@@ -92,10 +92,10 @@ def load(path: str) -> Checkpoint:
 
     transformers.utils.logging.set_verbosity_error()  # it writes advice and progress where our own are shown
     transformers.utils.logging.disable_progress_bar()
-    asked = {"local_files_only": True, "trust_remote_code": False}
+    options = {"local_files_only": True, "trust_remote_code": False}
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **asked)
-        model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype="auto", **asked)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **options)
+        model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype="auto", **options)
     except Exception as error:  # OSError, ValueError, KeyError, RuntimeError and those of three file formats
         raise ClientError(f"it cannot be loaded: {error}", kind="model", hopeless=True) from error
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -112,11 +112,11 @@ def load(path: str) -> Checkpoint:
 
 
 def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
-    found: set[int] = set()
+    tokens: set[int] = set()
     for holder in (model.generation_config, model.config, tokenizer):
         ids = getattr(holder, "eos_token_id", None)
-        found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
-    return frozenset(found)
+        tokens.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
+    return frozenset(tokens)
 
 
 def _longest(model: Any, tokenizer: Any) -> int:
@@ -125,8 +125,8 @@ def _longest(model: Any, tokenizer: Any) -> int:
     for name in ("n_positions", "max_position_embeddings", "n_ctx"):
         if (value := getattr(config, name, None)) is not None:
             return int(value)
-    said = tokenizer.model_max_length
-    return int(said) if said and said < 1e9 else DEFAULT_LENGTH  # a tokenizer that knows no limit says 1e30
+    limit = tokenizer.model_max_length
+    return int(limit) if limit and limit < 1e9 else DEFAULT_LENGTH  # a tokenizer that knows no limit says 1e30
 
 
 def _shares(model: Any) -> bool:

@@ -41,11 +41,11 @@ class Gathering(Generic[Asked, Given]):
         self._waiting: list[tuple[Asked, asyncio.Future[Given]]] = []
         self._draining: asyncio.Task[None] | None = None
 
-    async def ask(self, one: Asked) -> Given:
+    async def ask(self, request: Asked) -> Given:
         """The answer to one call."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Given] = loop.create_future()
-        self._waiting.append((one, answer))
+        self._waiting.append((request, answer))
         if self._draining is None:
             self._draining = loop.create_task(self._drain())
         return await answer
@@ -55,7 +55,7 @@ class Gathering(Generic[Asked, Given]):
             while self._waiting:
                 await self._arrivals()
                 batch, self._waiting = self._waiting, []
-                await self._answer([(one, answer) for one, answer in batch if not answer.done()])
+                await self._answer([(request, answer) for request, answer in batch if not answer.done()])
         finally:
             self._draining = None
 
@@ -67,10 +67,10 @@ class Gathering(Generic[Asked, Given]):
             await asyncio.sleep(LINGER)
 
     async def _answer(self, batch: Sequence[tuple[Asked, asyncio.Future[Given]]]) -> None:
-        asked = [one for one, _ in batch]
+        requests = [request for request, _ in batch]
         ends: Sequence[Given | Exception]
         try:
-            ends = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, asked)
+            ends = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, requests)
         except Exception as error:  # a bug of ours: every caller shall see it, none shall wait for ever
             ends = [error] * len(batch)
         for end, (_, answer) in zip(ends, batch, strict=True):
@@ -95,10 +95,10 @@ def take(path: str) -> tuple[Stamp, Checkpoint]:
     """
     stamp = _stamp(path)
     with _lock:  # over the loading too: while transformers loads, it changes settings of the whole process
-        found = _idle.pop() if _idle else None
-        if found is not None and found[0] == stamp:
-            return found
-        del found
+        loaded = _idle.pop() if _idle else None
+        if loaded is not None and loaded[0] == stamp:
+            return loaded
+        del loaded
         return stamp, load(path)
 
 
@@ -175,7 +175,7 @@ class HfModel:
 
         def work(checkpoint: Checkpoint) -> Sequence[Completion | Exception]:
             bare = chat and self._template is None and not checkpoint.chats
-            turns = bare and any(not isinstance(one.prompt, str) for one in requests)
+            turns = bare and any(not isinstance(request.prompt, str) for request in requests)
             if turns and NO_TEMPLATE not in self.notes:
                 self.notes.append(NO_TEMPLATE)
             bounds = Bounds(connection.most, connection.timeout, self._closed)
@@ -204,8 +204,8 @@ class HfModel:
         except ClientError as error:
             return [error] * calls
         except Exception as error:  # of torch, transformers or the checkpoint; whatever it is, there is no answer
-            said = cleaned(f"{type(error).__name__}: {error}", self._connection.secrets)
-            return [ClientError(said, kind="hf")] * calls
+            message = cleaned(f"{type(error).__name__}: {error}", self._connection.secrets)
+            return [ClientError(message, kind="hf")] * calls
 
     def _trunks_of(self, checkpoint: Checkpoint) -> Trunks:
         """What it remembers from one batch to the next."""
@@ -218,8 +218,8 @@ class HfModel:
             try:
                 self._taken = take(self._path)
             except ClientError as error:
-                said = cleaned(str(error), self._connection.secrets)
-                self._taken = ClientError(said, kind=error.kind, hopeless=True)
+                message = cleaned(str(error), self._connection.secrets)
+                self._taken = ClientError(message, kind=error.kind, hopeless=True)
         if isinstance(self._taken, ClientError):
             raise self._taken
         return self._taken[1]

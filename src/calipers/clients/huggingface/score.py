@@ -53,8 +53,8 @@ def spans(checkpoint: Checkpoint, request: Continuation | Rolling, template: Tem
     if not scored:
         raise ClientError(f"the continuation {request.continuation!r} has no tokens of its own", kind="prompt")
     if len(scored) > checkpoint.longest:
-        said = f"the continuation has {len(scored)} tokens and the model reads {checkpoint.longest}"
-        raise ClientError(said, kind="context")
+        message = f"the continuation has {len(scored)} tokens and the model reads {checkpoint.longest}"
+        raise ClientError(message, kind="context")
     kept = (context + scored)[-(checkpoint.longest + 1) :]  # what is too long loses its beginning
     return [Span(tuple(kept[: -len(scored)]), tuple(scored))]
 
@@ -124,12 +124,12 @@ def scores(
         except ClientError as error:
             cut.append(error)
     wanted = [span for call in cut if not isinstance(call, ClientError) for text in call for span in text]
-    found = Scorer(checkpoint, trunks, most, closed).find(wanted)
-    return [call if isinstance(call, ClientError) else [_joined(text, found) for text in call] for call in cut]
+    likelihoods = Scorer(checkpoint, trunks, most, closed).find(wanted)
+    return [call if isinstance(call, ClientError) else [_joined(text, likelihoods) for text in call] for call in cut]
 
 
-def _joined(text: Sequence[Span], found: Found) -> Scored:
-    parts = [found[span] for span in text]
+def _joined(text: Sequence[Span], likelihoods: Found) -> Scored:
+    parts = [likelihoods[span] for span in text]
     return Scored(
         math.fsum(part.logprob for part in parts),
         all(part.greedy for part in parts),
@@ -149,15 +149,15 @@ class Scorer:
         families: dict[Tokens, list[Span]] = {}
         for span in dict.fromkeys(wanted):
             families.setdefault(span.context, []).append(span)
-        found: list[list[tuple[Span, Scored]]] = []
+        pairs_of: list[list[tuple[Span, Scored]]] = []
         for trunk, contexts in self._trunks.branches(list(families)):
-            found += self._grown(trunk, [(context, families[context]) for context in contexts])
-        return dict(pair for pairs in found for pair in pairs)
+            pairs_of += self._grown(trunk, [(context, families[context]) for context in contexts])
+        return dict(pair for pairs in pairs_of for pair in pairs)
 
     def _grown(self, trunk: Tokens, families: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
         """The spans of the families of a trunk."""
         start = len(trunk)
-        shared = [one for one in families if self._checkpoint.shares and _saves(one, start) >= WORTH]
+        shared = [sharing for sharing in families if self._checkpoint.shares and _saves(sharing, start) >= WORTH]
         apart = {context for context, _ in shared}
         rows = _grouped(span for context, members in families if context not in apart for span in members)
         return in_batches(
@@ -178,12 +178,12 @@ class Scorer:
         filled = [[*read[start:], *[self._checkpoint.pads] * (width - len(read))] for read, _ in batch]
         memory = self._trunks.memory(trunk, len(batch), self._reader)
         logits, _ = self._reader(filled, kept, memory=memory, use_cache=memory is not None)
-        found = []
+        scored_rows = []
         for (read, row), scored in zip(batch, logits, strict=True):
             end = len(read) - width + kept
             table = _table(scored[end - max(len(span.scored) for span in row) : end])
-            found.append([(span, _likelihood(table[-len(span.scored) :], span.scored)) for span in row])
-        return found
+            scored_rows.append([(span, _likelihood(table[-len(span.scored) :], span.scored)) for span in row])
+        return scored_rows
 
     def _families(self, trunk: Tokens, batch: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
         """The spans of some families: each context is read once, and then every rest of them behind it."""
@@ -204,13 +204,13 @@ class Scorer:
             position_ids=(given.cumsum(1) - 1).clamp(min=0)[:, start:],
             use_cache=True,
         )
-        rests = [(place, rest) for place, family in enumerate(batch) for rest in _rests(family)]
+        rests = [(index, rest) for index, family in enumerate(batch) for rest in _rests(family)]
         later: dict[tuple[int, Tokens], Any] = {}
         if rests:
-            owner = torch.tensor([place for place, _ in rests])
+            owner = torch.tensor([index for index, _ in rests])
             length = max(len(rest) for _, rest in rests)
             memory.batch_select_indices(owner.to(self._checkpoint.model.device))
-            places = torch.tensor([[len(batch[place][0])] for place, _ in rests]) + torch.arange(length)
+            places = torch.tensor([[len(batch[index][0])] for index, _ in rests]) + torch.arange(length)
             logits, _ = self._reader(
                 [[*rest, *[self._checkpoint.pads] * (length - len(rest))] for _, rest in rests],
                 length,
@@ -220,15 +220,15 @@ class Scorer:
                 use_cache=True,
             )
             later = {key: _table(row[: len(key[1])]) for key, row in zip(rests, logits, strict=True)}
-        found = []
-        for place, (_, family) in enumerate(batch):
-            start_table, pairs = _table(first[place]), []
+        scored_families = []
+        for index, (_, family) in enumerate(batch):
+            start_table, pairs = _table(first[index]), []
             for span in family:
                 rest = span.scored[:-1]
-                table = torch.cat([start_table, later[place, rest]]) if rest else start_table
+                table = torch.cat([start_table, later[index, rest]]) if rest else start_table
                 pairs.append((span, _likelihood(table, span.scored)))
-            found.append(pairs)
-        return found
+            scored_families.append(pairs)
+        return scored_families
 
     def _members(self, family: Family) -> int:
         """How many of a family are read at once behind its context."""
