@@ -26,9 +26,9 @@ from calipers.request import make_plan
 from calipers.running.event_loop import finish
 from calipers.running.job import Job
 from calipers.running.log import Log
-from calipers.running.loop import Limits, Loop, Status
+from calipers.running.loop import Loop, RunLimits, Status
 from calipers.running.perform import Asker
-from calipers.running.rollout import Owed
+from calipers.running.rollout import Outstanding
 from calipers.running.watcher import Headline, Watcher
 from calipers.tasks.benchmark_row import as_task, harbor_task_from_dict
 from calipers.tasks.task import Task
@@ -77,7 +77,7 @@ class Running:
             model="openai/fixed",
             status=Status(tasks),
             observer=Watcher(headline, None, None),
-            limits=Limits(workers),
+            limits=RunLimits(workers),
         )
 
     async def segment(self, requests: int) -> None:
@@ -90,9 +90,9 @@ class Running:
         await self._log.close()
 
 
-def _owed(tasks: Sequence[Task]) -> Iterator[Owed]:
+def _owed(tasks: Sequence[Task]) -> Iterator[Outstanding]:
     for position, task in enumerate(tasks):
-        yield Owed(position, task, 0)
+        yield Outstanding(position, task, 0)
 
 
 def main(asked: str) -> None:

@@ -77,22 +77,22 @@ class _Listed(msgspec.Struct, gc=False):
     decoded_token: str | None = None
 
 
-class _Choice(msgspec.Struct, gc=False):
+class _ScoredChoice(msgspec.Struct, gc=False):
     logprobs: _Echoed | None = None
     prompt_logprobs: list[dict[str, _Listed] | None] | None = None
 
 
-class _Usage(msgspec.Struct, gc=False):
+class _TokenCounts(msgspec.Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
 
-class _Reply(msgspec.Struct, gc=False):
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
+class _ScoredReply(msgspec.Struct, gc=False):
+    choices: list[_ScoredChoice] = []
+    usage: _TokenCounts | None = None
 
 
-_decode = msgspec.json.Decoder(_Reply).decode
+_decode = msgspec.json.Decoder(_ScoredReply).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class ScoringModel:
             raise malformed("the body is not JSON in the shape of a reply with log-probabilities") from error
         if not reply.choices:
             raise malformed("the reply has no choices")
-        usage = reply.usage or _Usage()
+        usage = reply.usage or _TokenCounts()
         return _listed(reply.choices[0], usage, prompt) if way is LISTED else _echoed(reply.choices[0], usage)
 
     async def _probe(self) -> None:
@@ -224,7 +224,7 @@ class ScoringModel:
         )
 
 
-def _echoed(choice: _Choice, usage: _Usage) -> Read | None:
+def _echoed(choice: _ScoredChoice, usage: _TokenCounts) -> Read | None:
     """The echo of a prompt; what was written after it is left out. None where it does not say enough."""
     echo = choice.logprobs
     if echo is None or echo.token_logprobs is None or echo.top_logprobs is None:
@@ -242,7 +242,7 @@ def _echoed(choice: _Choice, usage: _Usage) -> Read | None:
     return Read((echo.tokens or [])[:count], logprobs, greedy, usage.prompt_tokens, usage.completion_tokens)
 
 
-def _listed(choice: _Choice, usage: _Usage, prompt: str) -> Read | None:
+def _listed(choice: _ScoredChoice, usage: _TokenCounts, prompt: str) -> Read | None:
     """The list that vLLM gives: at each place the token itself and the likeliest, one entry where they are the same."""
     if choice.prompt_logprobs is None:
         return None

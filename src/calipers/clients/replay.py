@@ -19,7 +19,7 @@ _NOTHING_CAME = {"client_failed", "cancelled", "not_run", "stopped_early"}
 _SAID_NOTHING = {"empty", "refused"}  # outcomes under which no completion is the text ""
 
 
-class _Record(msgspec.Struct):
+class _StoredRollout(msgspec.Struct):
     task: str | int
     sample: Annotated[int, msgspec.Meta(ge=0)] = 0
     attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
@@ -30,7 +30,7 @@ class _Record(msgspec.Struct):
     usage: dict[str, float | bool | None] | None = None
 
 
-_decode = msgspec.json.Decoder(_Record).decode
+_decode = msgspec.json.Decoder(_StoredRollout).decode
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -102,7 +102,7 @@ class Replay:
         if record.prompt is not None:
             self._by_prompt.setdefault((_digest(record.prompt), record.sample), key)
 
-    def _read(self, offset: int) -> _Record:
+    def _read(self, offset: int) -> _StoredRollout:
         try:
             if self._file is None:
                 self._file = self._path.open("rb")
@@ -140,7 +140,7 @@ def _digest(prompt: Prompt | Mapping[str, Any]) -> bytes:
     return hashlib.blake2b(text, digest_size=16).digest()
 
 
-def _text(record: _Record) -> str | None:
+def _text(record: _StoredRollout) -> str | None:
     """What the model said; None when nothing came."""
     if record.outcome in _NOTHING_CAME:
         return None

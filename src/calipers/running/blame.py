@@ -182,10 +182,10 @@ class Bench:
 
     async def _judged(self, cases: Sequence[Case]) -> list[Verdict | VerifierError]:
         results: dict[int, Verdict | VerifierError] = {}
-        owed = iter(enumerate(cases))
+        waiting = iter(enumerate(cases))
 
         async def worker() -> None:
-            for index, (verifier, task, completion) in owed:
+            for index, (verifier, task, completion) in waiting:
                 try:
                     judge = self._blame.judged if self._blame else judged
                     results[index] = await judge(self._seat(verifier), task, completion)

@@ -52,11 +52,11 @@ class Past(msgspec.Struct, frozen=True, gc=False):
     cost: float | None  # dollars, of all its attempts, judging included; None when nobody said
 
 
-class _Usage(msgspec.Struct, gc=False):
+class _LoggedCost(msgspec.Struct, gc=False):
     cost_usd: float | None = None
 
 
-class _Line(msgspec.Struct, gc=False):
+class _LoggedRollout(msgspec.Struct, gc=False):
     """The few keys of a record that a run asks for when it continues; all others are passed over."""
 
     task: str
@@ -64,11 +64,11 @@ class _Line(msgspec.Struct, gc=False):
     attempt: int = 1
     outcome: Outcome | None = None
     reward: float | bool | None = None
-    usage: _Usage | None = None
+    usage: _LoggedCost | None = None
     judge_cost_usd: float | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Line)
+_DECODER = msgspec.json.Decoder(_LoggedRollout)
 
 
 def read_history(log: Path) -> dict[tuple[str, int], Past]:
@@ -95,7 +95,7 @@ def read_history(log: Path) -> dict[tuple[str, int], Past]:
     return history
 
 
-def _lines(log: Path) -> Iterator[tuple[int, _Line]]:
+def _lines(log: Path) -> Iterator[tuple[int, _LoggedRollout]]:
     """The records of a log, each with the number of its line."""
     number = 0
     try:
@@ -118,7 +118,7 @@ def _lines(log: Path) -> Iterator[tuple[int, _Line]]:
         raise InputError.at(str(log), f"cannot be read ({error.strerror})") from None
 
 
-def _one_by_one(log: Path, block: bytes, before: int) -> Iterator[tuple[int, _Line]]:
+def _one_by_one(log: Path, block: bytes, before: int) -> Iterator[tuple[int, _LoggedRollout]]:
     """The records of a block that is not a record a line: some are blank, or one is broken."""
     for number, line in enumerate(block.split(b"\n"), before + 1):
         if line.strip():
@@ -187,7 +187,7 @@ class Folder:
         self._keep(structs.replace(stop, planned_rollouts=sum(map(plan.of, plan.tasks))))
 
     def continues(self) -> None:
-        """Keep that the run goes on, where a rule had stopped it: what is owed from here on is not the rule's doing."""
+        """Keep that the run goes on, where a rule had stopped it: what lacks from here on is not the rule's doing."""
         if self.stop is not None and not self.stop.completed:
             self._before = self.stop
             self._keep(structs.replace(self.stop, continued=True))
@@ -233,11 +233,11 @@ class Folder:
 
     def _begin(self, identity: Mapping[str, Any], plan: Mapping[str, Any], same_model: bool) -> None:
         log = self.path / LOG
-        identity_now = msgspec.json.decode(scrubbed(msgspec.json.encode(identity), self._scrub))
-        plan = {**plan, "identity": identity_now, "fingerprint": fingerprint(identity_now)}
+        scrubbed_identity = msgspec.json.decode(scrubbed(msgspec.json.encode(identity), self._scrub))
+        plan = {**plan, "identity": scrubbed_identity, "fingerprint": fingerprint(scrubbed_identity)}
         before = read_plan(str(self.path)) if is_run(str(self.path)) else None
         if before is not None:
-            kept, notes = continued(self.path, identity_now, same_model)
+            kept, notes = continued(self.path, scrubbed_identity, same_model)
             self.notes += notes
             plan |= {"identity": kept, "fingerprint": fingerprint(kept)}
             if "starts" in plan:
@@ -260,8 +260,8 @@ class Folder:
         """Keep that a later start came to the end of the plan, before the plan may grow: it is a fixed sample again."""
         planned = sum(map(before.of, before.tasks))
         every = ((task.task, sample) for task in before.tasks for sample in range(before.of(task)))
-        owed = sum(key not in self.history for key in every)
-        if stop.of_plan(planned, owed) is None:
+        outstanding = sum(key not in self.history for key in every)
+        if stop.of_plan(planned, outstanding) is None:
             self._keep(structs.replace(stop, completed=True))
 
     def _grown(self, before: RunPlan, plan: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 ::
 
-    benchmark ──► tasks, shuffled ──► what is owed ──► loop ──► log ──► score ──► result.json
+    benchmark ──► tasks, shuffled ──► outstanding ──► loop ──► log ──► score ──► result.json
                         └── checked, named and hashed before the first call
 """
 
@@ -39,9 +39,9 @@ from calipers.running.folder import Folder, Past
 from calipers.running.job import Job, first
 from calipers.running.library import Loaded, check_apart, library
 from calipers.running.library import Report as TaskReport
-from calipers.running.loop import MOST_ERRORS, Limits, Loop, Status
+from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status
 from calipers.running.resume import find_folder
-from calipers.running.rollout import Owed
+from calipers.running.rollout import Outstanding
 from calipers.running.watcher import Headline, Screen, Until, Watcher
 from calipers.tasks.store import load_suite
 from calipers.tasks.task import Suite, Task
@@ -122,37 +122,37 @@ History = Mapping[tuple[str, int], Past]
 
 
 class Asker:
-    """Turns what is owed into a request."""
+    """Turns an outstanding rollout into a request."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
 
-    def __call__(self, owed: Owed) -> Request:
+    def __call__(self, rollout: Outstanding) -> Request:
         """The request for a rollout."""
-        job, task = self._job, owed.task
+        job, task = self._job, rollout.task
         prompt = task.prompt
         return Request(
             task.id,
-            owed.sample,
+            rollout.sample,
             job.user_template.replace("{prompt}", prompt) if isinstance(prompt, str) else prompt,
             job.system_prompt,
             job.max_tokens,
             job.temperature,
             job.stop,
-            sample_seed(job.seed, task.id, owed.sample),
+            sample_seed(job.seed, task.id, rollout.sample),
             job.gen_kwargs,
         )
 
 
-def owed(order: Sequence[Task], history: History, job: Job) -> Iterator[Owed]:
+def outstanding(order: Sequence[Task], history: History, job: Job) -> Iterator[Outstanding]:
     """What is still to be made: all that is not in the log, and the gaps in it if they are to be tried again."""
     for position, task in enumerate(order):
         for sample in range(job.samples):
             past = history.get((task.id, sample))
             if past is None:
-                yield Owed(position, task, sample)
+                yield Outstanding(position, task, sample)
             elif job.retry_failed and past.outcome in GAPS:
-                yield Owed(position, task, sample, past.attempt + 1)
+                yield Outstanding(position, task, sample, past.attempt + 1)
 
 
 def begun(order: Sequence[Task], history: History, samples: int) -> int:
@@ -260,17 +260,17 @@ def perform(
             model=job.model,
             status=status,
             observer=watcher,
-            limits=Limits(job.concurrency, job.retries, job.max_cost, job.max_time),
+            limits=RunLimits(job.concurrency, job.retries, job.max_cost, job.max_time),
             endpoint=source,
         )
         logged = status.done
         status.stopped = watcher.look(status)  # it may be sure enough by what an earlier start did
         before = begun(order, folder.history, job.samples)
-        # a run that is sure enough begins no task; of those that a killed start had begun it makes what is owed
-        rest = owed(order[:before] if status.stopped else order, folder.history, job)
-        if not status.stopped and (first_owed := next(rest, None)) is not None:
+        # a run that is sure enough begins no task; of those that a killed start had begun it makes what is outstanding
+        rest = outstanding(order[:before] if status.stopped else order, folder.history, job)
+        if not status.stopped and (first_rollout := next(rest, None)) is not None:
             folder.continues()
-            rest = chain([first_owed], rest)
+            rest = chain([first_rollout], rest)
         try:
             conduct(loop, client, folder.log, rest, judges.values())
         except SandboxError:  # nothing was asked, as nothing could be judged

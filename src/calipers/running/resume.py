@@ -96,7 +96,7 @@ EARLIER: Final = "the last start by an earlier version, which kept no others"
 _UNKNOWN: Final = f"{ENDPOINT}: not recorded"
 
 
-class _Setting(msgspec.Struct):
+class _StartSetting(msgspec.Struct):
     value: Any = None
 
 
@@ -105,7 +105,7 @@ class _Begun(msgspec.Struct):
 
     identity: dict[str, Any] = {}
     model: str | None = None
-    settings: dict[str, _Setting] = {}
+    settings: dict[str, _StartSetting] = {}
     versions: dict[str, Any] = {}
     git: str | None = None
     created_at: str | None = None

@@ -1,4 +1,4 @@
-"""One rollout, from what is owed to the line of the log."""
+"""One rollout, from what is outstanding to the line of the log."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TAKEN: Final = frozenset((*ROLES, *USAGE, "finish_reason", "retries", "endpoint"
 _encode = msgspec.json.Encoder().encode
 
 
-class Owed(msgspec.Struct, frozen=True):
-    """A rollout that the run still owes.
+class Outstanding(msgspec.Struct, frozen=True):
+    """A rollout that is still to be made.
 
     Like `Made` a struct and no dataclass: one of each is made for every rollout, ten times faster.
     """
@@ -34,9 +34,9 @@ class Owed(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What was made of a rollout that was owed."""
+    """What was made of a rollout that was outstanding."""
 
-    owed: Owed
+    outstanding: Outstanding
     request: Request
     started: datetime
     completion: Completion | None = None
@@ -82,8 +82,8 @@ class Made(msgspec.Struct, frozen=True):
         self, outcome: str, dataset: str, model: str, finished: datetime, endpoint: str | None = None
     ) -> dict[str, Any]:
         """The record of the rollout (a line of the log); what is empty is left out."""
-        owed, request, verdict, done = self.owed, self.request, self.verdict, self.completion
-        record: dict[str, Any] = {"task": owed.task.id, "sample": owed.sample, "attempt": owed.attempt}
+        planned, request, verdict, done = self.outstanding, self.request, self.verdict, self.completion
+        record: dict[str, Any] = {"task": planned.task.id, "sample": planned.sample, "attempt": planned.attempt}
         record["outcome"] = outcome
         if verdict is not None:
             for name, value in verdict.fields.items():
@@ -109,8 +109,8 @@ class Made(msgspec.Struct, frozen=True):
             record["error"] = {"kind": kind, "message": str(self.error), **tried}
         if self.retries:
             record["retries"] = self.retries
-        if owed.task.metadata:
-            record["metadata"] = owed.task.metadata
+        if planned.task.metadata:
+            record["metadata"] = planned.task.metadata
         record["dataset"], record["model"] = dataset, model
         if endpoint:
             record["endpoint"] = endpoint
@@ -150,10 +150,10 @@ def _too_long(made: Made, wrong: str, alone: bool) -> Made:
     """The rollout without its answer: ``alone``, that was too long, and the model's own doing; else the log failed."""
     error: RunError = ClientError(wrong, kind="too_long")
     if not alone or made.completion is None:
-        return Made(made.owed, made.request, made.started, error=error, retries=made.retries)
+        return Made(made.outstanding, made.request, made.started, error=error, retries=made.retries)
     error = VerifierError(wrong, outcome="broke_verifier", usage=made.judging, kind="too_long")
     nothing = msgspec.structs.replace(made.completion, text="")
-    return Made(made.owed, made.request, made.started, nothing, error=error, retries=made.retries)
+    return Made(made.outstanding, made.request, made.started, nothing, error=error, retries=made.retries)
 
 
 def line(record: Mapping[str, Any]) -> bytes:

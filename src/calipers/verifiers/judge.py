@@ -51,7 +51,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class RangeScale:
     """Any number between two; a score is worth its share of the way from the low one to the high one."""
 
     low: float
@@ -74,7 +74,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class LabelScale:
     """A few words, each with its reward; upper and lower case are the same."""
 
     rewards: Mapping[str, float]
@@ -93,7 +93,7 @@ class Labels:
         raise Unreadable(f"the score is {score!r:.60}; expected {self.shown}")
 
 
-Scale = Range | Labels
+Scale = RangeScale | LabelScale
 
 
 def read_score(reply: str, scale: Scale) -> float:
@@ -101,7 +101,7 @@ def read_score(reply: str, scale: Scale) -> float:
 
     Text around it does not matter. Said twice it must be the same, since of two scores neither is the score.
 
-    >>> read_score("It is mostly right.\\n\\n**SCORE: 7**", Range(0, 10))
+    >>> read_score("It is mostly right.\\n\\n**SCORE: 7**", RangeScale(0, 10))
     0.7
     """
     if len(reply) > LONGEST_REPLY:
@@ -135,8 +135,8 @@ def _objects(reply: str) -> list[Any]:
 ALONE: Final = ("question", "answer", "target")
 PAIR: Final = ("question", "answer_a", "answer_b")
 PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_]+)\}")
-FIRST: Final = Labels({"A": 1.0, "TIE": 0.5, "B": 0.0})
-SECOND: Final = Labels({"A": 0.0, "TIE": 0.5, "B": 1.0})
+FIRST: Final = LabelScale({"A": 1.0, "TIE": 0.5, "B": 0.0})
+SECOND: Final = LabelScale({"A": 0.0, "TIE": 0.5, "B": 1.0})
 """The scale of a comparison, by where the completion stands."""
 
 
@@ -235,7 +235,7 @@ def settings(task: Task) -> JudgeSettings:
     judges, pair = _judges(task), bool(params.get("pair"))
     _check_rubric(task, pair)
     scale = FIRST if pair else _scale(task)
-    how = params.get("aggregate", "vote" if isinstance(scale, Labels) else "mean")
+    how = params.get("aggregate", "vote" if isinstance(scale, LabelScale) else "mean")
     if how not in HOW:
         raise fault(task, f"aggregate is {how!r:.60}", f"expected one of {', '.join(HOW)}")
     quorum = params.get("quorum", len(judges) // 2 + 1)
@@ -314,11 +314,11 @@ def _check_rubric(task: Task, pair: bool) -> None:
 def _scale(task: Task) -> Scale:
     given = task.params.get("scale", [0, 1])
     if isinstance(given, (list, tuple)) and len(given) == 2 and all(map(is_number, given)) and given[0] < given[1]:
-        return Range(float(given[0]), float(given[1]))
+        return RangeScale(float(given[0]), float(given[1]))
     if isinstance(given, Mapping) and len(given) > 1 and all(map(is_number, given.values())):
         words = {word.strip().casefold() for word in given if isinstance(word, str) and word.strip()}
         if len(words) == len(given):
-            return Labels({word.strip(): float(reward) for word, reward in given.items()})
+            return LabelScale({word.strip(): float(reward) for word, reward in given.items()})
     right = 'expected two numbers, such as [0, 10], or labels with their rewards, such as {"CORRECT": 1, "WRONG": 0}'
     raise fault(task, f"scale is {given!r:.80}", right)
 
@@ -369,7 +369,7 @@ class JudgeReply:
     spared: bool = False  # there is none because of the server, whatever it was asked
 
 
-class Jury:
+class JudgeClients:
     """The judges of one run. Clients are opened inside its event loop, when first needed."""
 
     def __init__(self, secrets: Secrets) -> None:
@@ -457,17 +457,17 @@ class LLMJudge:
 
     def check(self, task: Task) -> None:
         """Refuse a task without a judge that can be reached, or with a rubric that shows it nothing."""
-        wanted = settings(task)
-        for spec in dict.fromkeys(wanted.judges):
+        config = settings(task)
+        for spec in dict.fromkeys(config.judges):
             try:
-                connect(spec, Connection(wanted.base_url))  # nothing is sent
+                connect(spec, Connection(config.base_url))  # nothing is sent
             except InputError as error:
                 raise InputError(f"task {task.id!r}: {error}") from error
 
     def endpoints(self, task: Task) -> dict[str, str]:
         """Where the environment says that the judges of a task are, without keys; a URL in the task is its content."""
-        wanted = settings(task)
-        endpoints = {} if wanted.base_url else {spec: endpoint(spec, None) for spec in wanted.judges if is_moved(spec)}
+        config = settings(task)
+        endpoints = {} if config.base_url else {spec: endpoint(spec, None) for spec in config.judges if is_moved(spec)}
         return {spec: where for spec, where in endpoints.items() if where}
 
     def use(self, secrets: Secrets) -> Sitting:
@@ -487,91 +487,91 @@ class Sitting:
     """`llm_judge` for the length of a run."""
 
     def __init__(self, secrets: Secrets) -> None:
-        self._jury = Jury(secrets)
+        self._clients = JudgeClients(secrets)
 
     @property
     def notes(self) -> list[str]:
         """What there is to say about the judges when the run is over."""
-        return self._jury.notes
+        return self._clients.notes
 
     async def close(self) -> None:
         """Give back all connections."""
-        await self._jury.close()
+        await self._clients.close()
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; `judge_failed` unless a quorum gives a score in time."""
         try:
-            wanted = settings(task)
+            config = settings(task)
             if len(completion.text) > LONGEST_ANSWER:
                 much = f"the answer has {len(completion.text)} characters; no judge is shown so many"
                 raise VerifierError(much, outcome="judge_failed")
             began = perf_counter()
-            replies = await self._opinions(wanted, task, completion.text)
+            replies = await self._opinions(config, task, completion.text)
         except InputError as error:
             raise VerifierError(str(error), outcome="judge_failed") from error
         usage = total([part.usage for parts in replies for part in parts]) | {"latency_s": perf_counter() - began}
         opinions = [opinion(parts) for parts in replies]
         rewards = [reward for reward in opinions if reward is not None]
-        if len(rewards) < wanted.quorum:
+        if len(rewards) < config.quorum:
             why = "; ".join(dict.fromkeys(part.why for parts in replies for part in parts if part.why))
-            few = f"{len(rewards)} of {len(opinions)} judges gave a score, {wanted.quorum} must: "
+            few = f"{len(rewards)} of {len(opinions)} judges gave a score, {config.quorum} must: "
             lost = sum(any(part.spared for part in parts) for parts in replies)  # these might have given one
             raise VerifierError(
                 f"{few if len(opinions) > 1 else ''}{why}",
                 outcome="judge_failed",
                 usage=usage,
-                blameless=len(rewards) + lost >= wanted.quorum,
+                blameless=len(rewards) + lost >= config.quorum,
             )
         fields = {f"judge_{number}": reward for number, reward in enumerate(opinions, 1) if reward is not None}
-        if wanted.pair:
+        if config.pair:
             whole = [parts for parts, reward in zip(replies, opinions, strict=True) if reward is not None]
             fields["swapped_disagree"] = float(any(len({part.reward for part in parts}) > 1 for parts in whole))
         fields["judges_failed"] = float(len(opinions) - len(rewards))
-        return Verdict(combined(rewards, wanted.aggregate), fields=fields, usage=usage)
+        return Verdict(combined(rewards, config.aggregate), fields=fields, usage=usage)
 
-    async def _opinions(self, wanted: JudgeSettings, task: Task, answer: str) -> list[list[JudgeReply]]:
+    async def _opinions(self, config: JudgeSettings, task: Task, answer: str) -> list[list[JudgeReply]]:
         """What each judge says, one opinion or one for each order; all are asked at once."""
-        orders = [*questions(wanted, task, answer)]
+        orders = [*questions(config, task, answer)]
         calls = [
-            asyncio.create_task(self._ask(wanted, task, spec, seed, order, prompt, scale))
-            for seed, spec in enumerate(wanted.judges)
+            asyncio.create_task(self._ask(config, task, spec, seed, order, prompt, scale))
+            for seed, spec in enumerate(config.judges)
             for order, (prompt, scale) in enumerate(orders)
         ]
         try:
-            await asyncio.wait(calls, timeout=wanted.seconds)
+            await asyncio.wait(calls, timeout=config.seconds)
         finally:
             for call in calls:
                 call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-        seats = [spec for spec in wanted.judges for _ in orders]
-        late = [JudgeReply(None, f"{spec}: no score within {wanted.seconds:g} s", spared=True) for spec in seats]
+        seats = [spec for spec in config.judges for _ in orders]
+        late = [JudgeReply(None, f"{spec}: no score within {config.seconds:g} s", spared=True) for spec in seats]
         replies = [none if call.cancelled() else call.result() for call, none in zip(calls, late, strict=True)]
         return [replies[start : start + len(orders)] for start in range(0, len(replies), len(orders))]
 
     async def _ask(
-        self, wanted: JudgeSettings, task: Task, spec: str, seed: int, order: int, prompt: str, scale: Scale
+        self, config: JudgeSettings, task: Task, spec: str, seed: int, order: int, prompt: str, scale: Scale
     ) -> JudgeReply:
         request = Request(
             task.id,
             order,
             prompt,
             system=system_prompt(scale),
-            max_tokens=wanted.max_tokens,
-            temperature=wanted.temperature,
+            max_tokens=config.max_tokens,
+            temperature=config.temperature,
             seed=seed,  # a judge that sits twice is at least not bound to say the same
         )
-        return await self._jury.ask((spec, wanted.base_url, wanted.price), request, scale, wanted.retries)
+        return await self._clients.ask((spec, config.base_url, config.price), request, scale, config.retries)
 
 
-def questions(wanted: JudgeSettings, task: Task, answer: str) -> Sequence[tuple[str, Scale]]:
+def questions(config: JudgeSettings, task: Task, answer: str) -> Sequence[tuple[str, Scale]]:
     """The prompts for one judge, each with its scale: two for a pair, so that neither answer is always first."""
     question = shown(task.prompt)
     target = "" if task.target is None else text_of(task.target)
-    if not wanted.pair:
-        return [(fill(wanted.rubric, {"question": question, "answer": answer, "target": target}), wanted.scale)]
+    if not config.pair:
+        return [(fill(config.rubric, {"question": question, "answer": answer, "target": target}), config.scale)]
     first = {"question": question, "answer_a": answer, "answer_b": target}
     second = {"question": question, "answer_a": target, "answer_b": answer}
-    return [(fill(wanted.rubric, first), FIRST), (fill(wanted.rubric, second), SECOND)]
+    return [(fill(config.rubric, first), FIRST), (fill(config.rubric, second), SECOND)]
 
 
 def opinion(parts: Sequence[JudgeReply]) -> float | None:

@@ -23,8 +23,8 @@ from calipers.isolate.launch import Launched, launch
 from calipers.isolate.probing import probe
 from calipers.isolate.view import view
 from calipers.tasks.task import Task
-from calipers.verifiers.isolated import apart
 from calipers.verifiers.verifier import Verdict, check_flag, check_names, check_number, fault
+from calipers.verifiers.workers import sandboxed
 
 FENCE: Final = re.compile(r"( {0,12})(`{3,}|~{3,})[ \t]*([^\s`]*)[^`]*")
 PYTHON: Final = frozenset({"py", "python", "python3"})
@@ -43,9 +43,9 @@ def python_in(text: str) -> str | None:
     if not blocks:
         return text if text.strip() else None
     for wanted in (PYTHON, {""}):
-        blocks_of = [code for language, code in blocks if language in wanted and code.strip()]
-        if blocks_of:
-            return blocks_of[-1]
+        programs = [code for language, code in blocks if language in wanted and code.strip()]
+        if programs:
+            return programs[-1]
     return None
 
 
@@ -138,10 +138,7 @@ class PythonTests:
         code = python_in(completion.text)
         if code is None:
             return Verdict(0.0, outcome="unparsed", fields={"passed": 0, "tests": len(task.target)})
-        try:
-            answers = await apart(lambda stop: ask(task, code, stop))
-        except (SandboxError, OSError) as error:
-            raise VerifierError(str(error)) from error
+        answers = await sandboxed(lambda stop: ask(task, code, stop))
         passed = sum(_passes(task, test, answer) for test, answer in zip(task.target, answers, strict=True))
         reward = passed / len(answers) if task.params.get("partial") else float(passed == len(answers))
         return Verdict(reward, fields={"passed": passed, "tests": len(answers)})

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from calipers.clients.client import Completion
 from calipers.errors import InputError, VerifierError
-from calipers.isolate import Limits, Ran, SandboxError, run
+from calipers.isolate import Limits, Ran, run
 from calipers.isolate.program import apart_here, check_place
 from calipers.tasks.task import Task
-from calipers.verifiers.isolated import apart
 from calipers.verifiers.verifier import Verdict, check_names, check_number, fault, is_number
+from calipers.verifiers.workers import sandboxed
 
 PARAMS: Final = (
     "test_sh",
@@ -107,12 +107,9 @@ class ShellTest:
         )
         argv = [*([] if script.startswith("#!") else ["/bin/sh"]), f"/{SCRIPT}", f"/{COMPLETION}"]
         collect = (REWARD_JSON, REWARD_TXT)
-        try:
-            ran = await apart(
-                lambda stop: run(argv, files=files, folders=FOLDERS, collect=collect, limits=limits, stop=stop)
-            )
-        except (SandboxError, OSError) as error:
-            raise VerifierError(str(error)) from error
+        ran = await sandboxed(
+            lambda stop: run(argv, files=files, folders=FOLDERS, collect=collect, limits=limits, stop=stop)
+        )
         if ran.stopped:
             raise VerifierError(f"test.sh was stopped: it used up its {ran.stopped}")
         if task.params.get("reward_from") == "exit":

@@ -24,7 +24,7 @@ class Checkpoint:
     tokenizer: Any
     longest: int  # tokens it reads at once, prompt and answer together
     ends: frozenset[int]  # tokens that end an answer
-    prefix: int | None  # the token that stands for the beginning of a text; None when it has none
+    prefix_token: int | None  # the token that stands for the beginning of a text; None when it has none
     pads: int  # a token that fills rows up; nobody looks at it
     takes: frozenset[str]  # what its forward pass can be told
     shares: bool  # its memory of a text can be copied to several continuations, and filled up from the left
@@ -37,7 +37,7 @@ class Checkpoint:
 
     def encode(self, text: str, whole: bool = True) -> list[int]:
         """The tokens of a text; a whole text begins with what the tokenizer puts first, but never twice."""
-        first = "" if self.prefix is None else self.tokenizer.decode([self.prefix])
+        first = "" if self.prefix_token is None else self.tokenizer.decode([self.prefix_token])
         special = whole and not (first and text.startswith(first))
         try:
             tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=special)
@@ -68,9 +68,9 @@ class Checkpoint:
         tokens = self.encode(text)
         if tokens:
             return tokens
-        if self.prefix is None:
+        if self.prefix_token is None:
             raise ClientError("the prompt is empty, and the model has no token for a beginning", kind="prompt")
-        return [self.prefix]
+        return [self.prefix_token]
 
     def special(self, text: str) -> int | None:
         """The one token that a text is, where it is a token that only steers, such as ``<|im_end|>``."""

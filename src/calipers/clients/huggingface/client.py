@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 
 from calipers.clients.client import Completion, Connection, Request
 from calipers.clients.failure import cleaned
-from calipers.clients.huggingface.batches import Trunks
+from calipers.clients.huggingface.batches import PrefixCache
 from calipers.clients.huggingface.checkpoint import Checkpoint, load
-from calipers.clients.huggingface.generate import Bounds, completions
+from calipers.clients.huggingface.generate import BatchBounds, completions
 from calipers.clients.huggingface.score import Texts, scores
 from calipers.clients.huggingface.template import Template
 from calipers.clients.likelihood import Scored
@@ -29,7 +29,7 @@ Work = Callable[[Sequence[Asked]], Sequence[Given | Exception]]
 LINGER = 0.005  # seconds without another arrival after which a batch is taken to be whole
 
 
-class Gathering(Generic[Asked, Given]):
+class Batching(Generic[Asked, Given]):
     """A queue before one thread. What arrives while the thread is busy goes in together when it is free.
 
     Workers that were answered together come back together, but not in the same instant: each has its
@@ -149,10 +149,10 @@ class HfModel:
         self._busy = threading.Lock()  # held while the thread uses the checkpoint, and for good once that is given away
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="calipers-model")
         self._taken: tuple[Stamp, Checkpoint] | ClientError | None = None
-        self._trunks: Trunks | None = None
+        self._cache: PrefixCache | None = None
         self._template = None if connection.template is None else Template(connection.template, self.notes)
-        self._completions: Gathering[Request, Completion] = Gathering(self._thread, self._complete)
-        self._scores: Gathering[Texts, list[Scored]] = Gathering(self._thread, self._score)
+        self._completions: Batching[Request, Completion] = Batching(self._thread, self._complete)
+        self._scores: Batching[Texts, list[Scored]] = Batching(self._thread, self._score)
 
     async def complete(self, request: Request) -> Completion:
         """The model's answer; `ClientError` for every other end of a call."""
@@ -178,9 +178,9 @@ class HfModel:
             turns = bare and any(not isinstance(request.prompt, str) for request in requests)
             if turns and NO_TEMPLATE not in self.notes:
                 self.notes.append(NO_TEMPLATE)
-            bounds = Bounds(connection.most, connection.timeout, self._closed)
-            trunks, price = self._trunks_of(checkpoint), connection.price
-            return completions(checkpoint, trunks, requests, chat, bounds, price, self._template)
+            bounds = BatchBounds(connection.most, connection.timeout, self._closed)
+            cache, price = self._cache_of(checkpoint), connection.price
+            return completions(checkpoint, cache, requests, chat, bounds, price, self._template)
 
         return self._with_model(work, len(requests))
 
@@ -188,7 +188,7 @@ class HfModel:
         most = self._connection.most
 
         def work(checkpoint: Checkpoint) -> Sequence[list[Scored] | Exception]:
-            return scores(checkpoint, self._trunks_of(checkpoint), calls, most, self._closed, self._template)
+            return scores(checkpoint, self._cache_of(checkpoint), calls, most, self._closed, self._template)
 
         return self._with_model(work, len(calls))
 
@@ -207,10 +207,10 @@ class HfModel:
             message = cleaned(f"{type(error).__name__}: {error}", self._connection.secrets)
             return [ClientError(message, kind="hf")] * calls
 
-    def _trunks_of(self, checkpoint: Checkpoint) -> Trunks:
+    def _cache_of(self, checkpoint: Checkpoint) -> PrefixCache:
         """What it remembers from one batch to the next."""
-        self._trunks = self._trunks or Trunks(checkpoint)
-        return self._trunks
+        self._cache = self._cache or PrefixCache(checkpoint)
+        return self._cache
 
     def _loaded(self) -> Checkpoint:
         """The checkpoint, loaded once; one that cannot be loaded is not tried again."""

@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from calipers.clients.client import Completion, Price, Request
-from calipers.clients.huggingface.batches import Reader, Tokens, Trunks, in_batches
+from calipers.clients.huggingface.batches import ForwardPass, PrefixCache, Tokens, in_batches
 from calipers.clients.huggingface.checkpoint import Checkpoint
 from calipers.clients.huggingface.template import Template
 from calipers.errors import ClientError
@@ -137,7 +137,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class BatchBounds:
     """What a batch may use."""
 
     most: int  # rows at once
@@ -147,10 +147,10 @@ class Bounds:
 
 def completions(
     checkpoint: Checkpoint,
-    trunks: Trunks,
+    cache: PrefixCache,
     requests: Sequence[Request],
     chat: bool,
-    bounds: Bounds,
+    bounds: BatchBounds,
     price: Price | None,
     template: Template | None = None,
 ) -> list[Completion | ClientError]:
@@ -171,11 +171,11 @@ def completions(
     alike: dict[Tokens, list[Prompted]] = {}
     for row in rows:
         alike.setdefault(row.tokens, []).append(row)
-    for trunk, prompts in trunks.branches(list(alike)):
+    for prefix, prompts in cache.branches(list(alike)):
         # Those of a length share a batch; the largest comes first.
         grown = [row for prompt in sorted(prompts, key=len, reverse=True) for row in alike[prompt]]
-        memory = partial(trunks.memory, trunk, read=Reader(checkpoint, bounds.closed))
-        made = in_batches(grown, most, fits, partial(_generate, checkpoint, bounds, trunk, memory))
+        memory = partial(cache.memory, prefix, read=ForwardPass(checkpoint, bounds.closed))
+        made = in_batches(grown, most, fits, partial(_generate, checkpoint, bounds, prefix, memory))
         for row, (tokens, ended) in zip(grown, made, strict=True):
             ends[row.place] = _completion(checkpoint, row, tokens, ended, bounds, price)
     return [end for end in ends if end is not None]
@@ -201,16 +201,16 @@ def _prompted(checkpoint: Checkpoint, index: int, request: Request, chat: bool, 
 
 
 def _generate(
-    checkpoint: Checkpoint, bounds: Bounds, trunk: Tokens, memory: Callable[[int], Any], batch: Sequence[Prompted]
+    checkpoint: Checkpoint, bounds: BatchBounds, prefix: Tokens, memory: Callable[[int], Any], batch: Sequence[Prompted]
 ) -> list[tuple[list[int], Ended]]:
-    """The tokens of each answer, and how it ended. What fills a prompt up stands between its trunk and the rest."""
+    """The tokens of each answer, and how it ended. What fills a prompt up stands between its prefix and the rest."""
     import torch
     from transformers import LogitsProcessorList, StoppingCriteriaList
 
     width = max(len(row.tokens) for row in batch)
-    start, gaps = len(trunk), [width - len(row.tokens) for row in batch]
+    start, gaps = len(prefix), [width - len(row.tokens) for row in batch]
     pairs = list(zip(gaps, batch, strict=True))
-    filled = [[*trunk, *[checkpoint.pads] * gap, *row.tokens[start:]] for gap, row in pairs]
+    filled = [[*prefix, *[checkpoint.pads] * gap, *row.tokens[start:]] for gap, row in pairs]
     given = [[1] * start + [0] * gap + [1] * (len(row.tokens) - start) for gap, row in pairs]
     device = checkpoint.model.device
     ends = _Ends(batch, checkpoint.decode, width, bounds)
@@ -222,14 +222,14 @@ def _generate(
             max_new_tokens=max(row.limit for row in batch),
             logits_processor=LogitsProcessorList([_Choose(batch)]),
             stopping_criteria=StoppingCriteriaList([ends]),
-            **({"past_key_values": memory(len(batch))} if trunk else {}),
+            **({"past_key_values": memory(len(batch))} if prefix else {}),
         )
     answers = zip(output[:, width:].tolist(), ends.found, strict=True)
     return [(tokens[: ended.tokens], ended) for tokens, ended in answers if ended is not None]
 
 
 def _completion(
-    checkpoint: Checkpoint, row: Prompted, tokens: Sequence[int], ended: Ended, bounds: Bounds, price: Price | None
+    checkpoint: Checkpoint, row: Prompted, tokens: Sequence[int], ended: Ended, bounds: BatchBounds, price: Price | None
 ) -> Completion | ClientError:
     if ended.why == "timeout":
         message = f"no answer within {bounds.seconds:g} s; a larger --timeout or a smaller --concurrency gives it more"
@@ -263,7 +263,7 @@ class _Ends:
     """Looks after each token whether a row is at its end; ``found`` holds the ends."""
 
     def __init__(
-        self, rows: Sequence[Prompted], decode: Callable[[Sequence[int]], str], start: int, bounds: Bounds
+        self, rows: Sequence[Prompted], decode: Callable[[Sequence[int]], str], start: int, bounds: BatchBounds
     ) -> None:
         self.found: list[Ended | None] = [None] * len(rows)
         self._rows, self._decode, self._start, self._bounds = rows, decode, start, bounds

@@ -1,4 +1,4 @@
-"""What runs in the booth of `math`: Math-Verify, with a limit on the size of what it is given.
+"""What runs in the worker process of `math`: Math-Verify, with a limit on the size of what it is given.
 
 This text is sent there and loads nothing of Calipers. Model text is only ever parsed: LaTeX by a grammar, plain
 arithmetic by sympy's `parse_expr`, which evaluates Python but is given nothing except digits, dots, blanks

@@ -1,4 +1,4 @@
-"""What runs in the booth of `json_schema`: the package jsonschema, which never fetches anything.
+"""What runs in the worker process of `json_schema`: the package jsonschema, which never fetches anything.
 
 This text is sent there and loads nothing of Calipers. Patterns in a schema are `re`'s and may take for ever; whoever
 asked does not wait so long.
