@@ -10,6 +10,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import perf_counter, process_time
@@ -27,7 +28,7 @@ from calipers.running.event_loop import finish
 from calipers.running.job import Job
 from calipers.running.log import Log
 from calipers.running.loop import Loop, RunLimits, Status
-from calipers.running.perform import Asker
+from calipers.running.perform import request_for
 from calipers.running.rollout import Outstanding
 from calipers.running.watcher import Headline, Watcher
 from calipers.tasks.benchmark_row import as_task, harbor_task_from_dict
@@ -71,7 +72,7 @@ class Running:
         self._loop = Loop(
             self._client,
             {"exact_match": EXACT_MATCH},
-            Asker(Job("bench", "openai/fixed", max_tokens=16, temperature=0.0)),
+            partial(request_for, Job("bench", "openai/fixed", max_tokens=16, temperature=0.0)),
             self._log,
             dataset="bench",
             model="openai/fixed",

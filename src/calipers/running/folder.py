@@ -143,7 +143,7 @@ class Folder:
         self.path = path
         self.notes: list[str] = []
         self.history: dict[tuple[str, int], Past] = {}  # by (task, sample), the highest attempt
-        self.place: dict[str, int] = {}  # of each task in the plan
+        self.position: dict[str, int] = {}  # of each task in the plan
         self.stop: RunStop | None = None  # of an earlier start, or of this one
         self._before: RunStop | None = None  # as it was before this start went on
         self._lock, self._scrub = lock, scrub
@@ -253,7 +253,7 @@ class Folder:
             self.history = read_history(log)
         if before is not None and self.stop is not None and not self.stop.completed:
             self._check_completed(before, self.stop)
-        self.place = {entry["task"]: number for number, entry in enumerate(plan["tasks"])}
+        self.position = {entry["task"]: number for number, entry in enumerate(plan["tasks"])}
         put(self.path / PLAN, _laid_out({"schema": PLAN_SCHEMA, **plan}, self._scrub), mode_in(self.path))
 
     def _check_completed(self, before: RunPlan, stop: RunStop) -> None:

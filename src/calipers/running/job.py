@@ -119,6 +119,11 @@ class Job:
             )
 
     @property
+    def from_library(self) -> bool:
+        """Whether it is of a task that another system's files describe."""
+        return self.lm_eval is not None
+
+    @property
     def chats(self) -> bool:
         """Whether the prompts of a task of lm-evaluation-harness are chats."""
         return self.apply_chat_template not in (False, None)

@@ -15,6 +15,7 @@ import msgspec
 
 from calipers import __version__
 from calipers.clients.address import file_sha256, source_file
+from calipers.names import TASK_LIBRARY_NAME
 from calipers.running.job import Job
 from calipers.running.resume import ENDPOINT, JUDGES
 from calipers.tasks.task import Suite, Task
@@ -74,7 +75,7 @@ def plan(job: Job, suite: Suite, order: Sequence[Task], endpoint: str | None = N
         **made,
         "created_at": now,
         "starts": [{"at": now, ENDPOINT: endpoint, "settings": given, **made}],
-        **({"lm_eval": suite.metadata["lm_eval"]} if "lm_eval" in suite.metadata else {}),
+        **{name: suite.metadata[name] for name in (TASK_LIBRARY_NAME,) if name in suite.metadata},
         "tasks": PlannedTasks(order),
     }
 

@@ -1,6 +1,6 @@
 """What a run is asked for: options and configuration files into jobs.
 
-A run's configuration file: our own keys, or EvSys' ``benchmark:`` section.
+A run's configuration file: our own keys, or another system's ``benchmark:`` section.
 
 Ours has the names of the command's options::
 
@@ -9,8 +9,8 @@ Ours has the names of the command's options::
     samples: 4
     metrics: [pass@1, {metric: pass@3, threshold: 0.5}]
 
-EvSys' section stands under ``benchmark`` or ``metadata.benchmark``, a mapping or a list of them, and
-means what it means there: its defaults, and the dialect evsys. An unknown key is an error.
+The other stands under ``benchmark`` or ``metadata.benchmark``, a mapping or a list of them, and means what it
+means there (`names.RUN_SECTION`). An unknown key is an error.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from calipers.clients.client import Price
-from calipers.errors import CalipersError, InputError, UnknownName
-from calipers.names import CLIENTS, MOCK_MODEL
+from calipers.errors import InputError, UnknownName
+from calipers.names import RUN_SECTION, TASK_LIBRARY_NAME, load
 from calipers.running.job import Job
 from calipers.running.library import library
 from calipers.tasks.load_seeds import LOAD_SEEDS, MOST, Seeds
@@ -39,18 +39,6 @@ from calipers.tasks.store import names
 Settings = dict[str, Any]
 """Values of a `Job` by name; ``benchmark`` and ``model`` are lists."""
 
-EVSYS: Final = {  # a key of EvSys' section -> our setting
-    "metrics": "metrics",
-    "num_samples": "samples",
-    "max_tokens": "max_tokens",
-    "temperature": "temperature",
-    "limit": "limit",
-    "breakdown_keys": "by",
-    "n_concurrent": "concurrency",
-}
-APART: Final = ("path", "id", "name", "engine", "chat_template", "models", "model", "inference")  # read one by one
-IDLE: Final = ("run_every", "split", "tags")  # for training
-EVSYS_DEFAULTS: Final = {"dialect": "evsys", "max_tokens": 512, "temperature": 0.0, "concurrency": 8}
 OURS: Final = tuple(field.name for field in fields(Job) if field.name not in ("origins", "among", "lm_eval"))
 LISTS: Final = ("benchmark", "model", "metrics", "stop", "by", "include_path")
 
@@ -76,10 +64,10 @@ def read_config(path: str) -> tuple[list[Settings], list[str]]:
     inner = content.get("metadata")
     if isinstance(section, dict) or (isinstance(section, list) and any(isinstance(item, dict) for item in section)):
         others = {key: value for key, value in content.items() if key != "benchmark"}
-        runs, notes = _evsys_runs(path, section, _ours(path, others))
+        runs, notes = load(RUN_SECTION)(path, section, _ours(path, others))
         return runs, [*twice, *notes]
     if section is None and isinstance(inner, dict) and "benchmark" in inner:
-        runs, notes = _evsys_runs(path, inner["benchmark"], {})
+        runs, notes = load(RUN_SECTION)(path, inner["benchmark"], {})
         rest = ", ".join(key for key in content if key != "metadata")
         return runs, [*twice, *notes, *([f"{path}: {rest}: not used here"] if rest else [])]
     return [_ours(path, content)], twice
@@ -119,19 +107,19 @@ def setting(where: str, name: str, value: Any) -> Any:
     if name in LISTS:
         several = value if isinstance(value, list) else [value]
         if not all(isinstance(item, (str, dict) if name == "metrics" else str) for item in several):
-            raise InputError.at(where, f"is {_shown(value)}", "expected text or a list of texts")
+            raise InputError.at(where, f"is {shown(value)}", "expected text or a list of texts")
         return tuple(several)
     if name == "price":
         return price(where, value)
     if name == "load_seeds":
         return load_seeds(where, value)
     if name == "gen_kwargs" and not _is_json(value):
-        raise InputError.at(where, f"is {_shown(value)}", "expected what JSON can say; put a date in quotes")
+        raise InputError.at(where, f"is {shown(value)}", "expected what JSON can say; put a date in quotes")
     kind = str if name == "out" else _types()[name]
     try:
         converted = msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        raise InputError.at(where, f"is {_shown(value)}", f"expected {_meant(kind)}") from None
+        raise InputError.at(where, f"is {shown(value)}", f"expected {_meant(kind)}") from None
     return Path(converted) if name == "out" else converted
 
 
@@ -171,7 +159,7 @@ def price(where: str, value: Any) -> Price:
     except (TypeError, ValueError):
         first = second = -1.0
     if not (0 <= first < float("inf") and 0 <= second < float("inf")):
-        raise InputError.at(where, f"is {_shown(value)}", "expected in,out in dollars per million tokens: 0.15,0.6")
+        raise InputError.at(where, f"is {shown(value)}", "expected in,out in dollars per million tokens: 0.15,0.6")
     return Price(first, second)
 
 
@@ -189,76 +177,8 @@ def load_seeds(where: str, value: Any) -> Seeds:
     seeds = seeds * 4 if len(seeds) == 1 else [*seeds, LOAD_SEEDS[3]] if len(seeds) == 3 else seeds
     if len(seeds) != 4 or not all(type(seed) is int and 0 <= seed < MOST for seed in seeds):
         right = "expected four integers >= 0, of random, numpy, torch and the few-shot examples: 0,1234,1234,1234"
-        raise InputError.at(where, f"is {_shown(value)}", right)
+        raise InputError.at(where, f"is {shown(value)}", right)
     return seeds[0], seeds[1], seeds[2], seeds[3]
-
-
-def _evsys_runs(path: str, section: Any, shared: Settings) -> tuple[list[Settings], list[str]]:
-    runs, notes = [], []
-    for number, part in enumerate(section if isinstance(section, list) else [section]):
-        where = f"{path}: benchmark" + (f"[{number}]" if isinstance(section, list) else "")
-        if not isinstance(part, dict):
-            raise InputError.at(where, f"is {_shown(part)}", "expected a mapping with path, id or name")
-        run, more = _evsys_run(where, part)
-        runs.append({**EVSYS_DEFAULTS, **run, **shared})
-        notes += more
-    return runs, notes
-
-
-def _evsys_run(prefix: str, section: Mapping[Any, Any]) -> tuple[Settings, list[str]]:
-    known = (*APART, *EVSYS, *IDLE)
-    for key in section:
-        if key not in known:
-            raise UnknownName(f"{prefix}: {UnknownName.of('key', str(key), known)}")
-    where = next((str(section[key]) for key in ("path", "id", "name") if section.get(key)), None)
-    if where is None:
-        raise InputError.at(prefix, "names no benchmark", "expected path, id or name")
-    if str(section.get("engine") or "").lower() == "harbor":
-        raise CalipersError(f"{prefix}: engine is harbor; calipers run does not drive Harbor yet: leave engine out")
-    run = {ours: setting(f"{prefix}.{key}", ours, section[key]) for key, ours in EVSYS.items() if key in section}
-    run |= {"benchmark": (where,)} | dict(_chat(prefix, section.get("chat_template") or {}))
-    if models := _models(prefix, section):
-        run["model"] = models
-    if section.get("inference"):
-        run |= _inference(f"{prefix}.inference", section["inference"])
-    idle = [key for key in IDLE if section.get(key)]
-    return run, [f"{prefix}: {', '.join(idle)}: for training, not used here"] if idle else []
-
-
-def _chat(where: str, template: Any) -> Iterator[tuple[str, Any]]:
-    known = ("system_prompt", "user_template", "enable_thinking")
-    if not isinstance(template, dict) or any(key not in known for key in template):
-        raise InputError.at(f"{where}.chat_template", f"is {_shown(template)}", f"expected {', '.join(known)}")
-    yield from ((key, template[key]) for key in known[:2] if template.get(key) is not None)
-    if template.get("enable_thinking") is not None:
-        yield "gen_kwargs", {"chat_template_kwargs": {"enable_thinking": bool(template["enable_thinking"])}}
-
-
-def _models(where: str, section: Mapping[Any, Any]) -> tuple[str, ...]:
-    """EvSys names models as litellm does; a kind of ours in front is taken as ours."""
-    given = section.get("models")
-    given = section.get("model") if given is None else given
-    several: Sequence[Any] = [] if given is None else given if isinstance(given, list) else [given]
-    if not all(isinstance(model, str) and model for model in several):
-        raise InputError.at(f"{where}.models", f"is {_shown(given)}", "expected a model's name or a list of them")
-    return tuple(model if model.partition("/")[0] in CLIENTS.entries else f"litellm/{model}" for model in several)
-
-
-def _inference(where: str, inference: Any) -> Settings:
-    """EvSys' ``{kind, params}`` as a model of ours."""
-    if not isinstance(inference, dict) or not isinstance(inference.get("kind"), str):
-        raise InputError.at(where, f"is {_shown(inference)}", "expected kind and params")
-    params = inference.get("params") or {}
-    if inference["kind"] == "mock":
-        return {"model": (f"python/{MOCK_MODEL}",)}
-    if inference["kind"] != "openai":
-        raise InputError.at(where, f"kind is {inference['kind']!r}", "expected openai or mock, or a model as kind/name")
-    known = {"base_url": "base_url", "timeout_s": "timeout", "system_prompt": "system_prompt"}
-    odd = [key for key in params if key not in {"model", "default_max_tokens", "default_temperature", *known}]
-    if odd:
-        raise InputError.at(where, f"no parameter named {odd[0]!r}", f"known: model, {', '.join(known)}")
-    run = {ours: setting(f"{where}.params.{key}", ours, params[key]) for key, ours in known.items() if key in params}
-    return {"model": (f"openai/{params.get('model', 'gpt-4o-mini')}",), **run}
 
 
 def _syntax(path: str, error: Exception) -> InputError:
@@ -267,13 +187,14 @@ def _syntax(path: str, error: Exception) -> InputError:
     return InputError.at(f"{path}:{mark.line + 1}" if mark else path, f"is no YAML ({wrong})")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value in few characters, for an error."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 COMMAND_LINE = "command line"
-_SAID = {"true": "true", "false": "false", "none": "null"}  # in any case, as JSON says it
+_JSON_WORDS = {"true": "true", "false": "false", "none": "null"}  # in any case, as JSON says it
 LIFTED = {  # what --gen-kwargs may say of our own settings, in the names of other systems
     "temperature": "temperature",
     "max_tokens": "max_tokens",
@@ -289,7 +210,7 @@ def jobs_of(benchmarks: Sequence[str], given: Mapping[str, Any]) -> tuple[list[J
 
     A benchmark that is a YAML file says more: its settings hold where the command line is silent.
     """
-    options = _told(given)
+    options = _options(given)
     requested: list[tuple[Settings, str]] = []
     notes: list[str] = []
     for benchmark in benchmarks:
@@ -325,7 +246,7 @@ def _theirs(benchmark: str, options: Mapping[str, Any]) -> list[Settings] | None
     """The runs that a task file or a name of lm-evaluation-harness asks for; None when it is none of those."""
     include_path = tuple(options.get("include_path", ()))
     is_file = Path(benchmark).suffix in (".yaml", ".yml")
-    if not is_file and not include_path and (os.path.lexists(benchmark) or find_spec("lm_eval") is None):
+    if not is_file and not include_path and (os.path.lexists(benchmark) or find_spec(TASK_LIBRARY_NAME) is None):
         return None
     if not is_file and not include_path and benchmark in names():  # a benchmark that was published here comes first
         return None
@@ -350,13 +271,13 @@ def _as_there(job: Job, options: Mapping[str, Any]) -> Job:
     """A task of lm-evaluation-harness on a local model, as it is asked there: plain text unless told
     otherwise, cut on the left to fit.
     """
-    if not job.lm_eval or not job.model.startswith("hf/"):
+    if not job.from_library or not job.model.startswith("hf/"):
         return job
     api = job.api if "api" in options or job.chats else "completions"
     return replace(job, api=api, gen_kwargs={"truncate": "left", **job.gen_kwargs})
 
 
-def _told(given: Mapping[str, Any]) -> Settings:
+def _options(given: Mapping[str, Any]) -> Settings:
     """What the command line says, as settings of a job."""
     options = dict(given)
     if options.get("apply_chat_template") == "":  # the option without a name
@@ -404,6 +325,6 @@ def _read(value: str) -> Any:
     if len(value) > 1 and value[0] == value[-1] == "'":
         return value[1:-1]
     try:
-        return msgspec.json.decode(_SAID.get(value.lower(), value))
+        return msgspec.json.decode(_JSON_WORDS.get(value.lower(), value))
     except msgspec.DecodeError:
         return value
