@@ -25,7 +25,7 @@ def conduct(
 ) -> None:
     """Run the loop to its end, whoever calls; Ctrl-C lets it finish what is in flight."""
 
-    async def whole() -> None:
+    async def run_and_close() -> None:
         with interrupts(lambda: loop.stop("interrupted")):
             try:
                 await loop.run(outstanding)
@@ -38,7 +38,7 @@ def conduct(
                         await close()
                 await log.close()
 
-    finish(whole)
+    finish(run_and_close)
 
 
 def finish(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -204,7 +204,7 @@ class Loop:
         while True:
             try:
                 if not self._pace.entered():
-                    await self._enter(turn, again=tried > 0)
+                    await self._enter(turn, retrying=tried > 0)
                 try:
                     completion = await self._client.complete(request)
                 except asyncio.CancelledError:
@@ -233,13 +233,13 @@ class Loop:
                 self._pace.succeeded()
                 return completion, tried
 
-    async def _enter(self, turn: int, again: bool) -> None:
+    async def _enter(self, turn: int, retrying: bool) -> None:
         """Wait for a place, counted among those who wait for another try where it is one."""
-        self._status.waiting += again
+        self._status.waiting += retrying
         try:
             await self._pace.enter(turn)
         finally:
-            self._status.waiting -= again
+            self._status.waiting -= retrying
 
     def _count_refusal(self, error: ClientError) -> None:
         """Stop when the server has turned its back: what is not asked now can still be asked later."""
