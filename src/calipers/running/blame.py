@@ -24,8 +24,7 @@ from calipers.clients.client import Completion
 from calipers.clients.secrets import Secrets
 from calipers.errors import VerifierError
 from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict, Verifier
-from calipers.verifiers.verify import judged
+from calipers.verifiers.verifier import Verdict, Verifier, judged
 
 NEUTRAL: Final = "# no answer\n"
 """An answer that says nothing: a text, and in many languages a program, that does nothing."""

@@ -27,8 +27,7 @@ from calipers.errors import ClientError, VerifierError
 from calipers.running.blame import Blame
 from calipers.running.log import Log
 from calipers.running.rollout import Made, Outstanding, kept
-from calipers.verifiers.verifier import Verifier
-from calipers.verifiers.verify import ready
+from calipers.verifiers.verifier import Verifier, ready
 
 REFUSALS = 16  # hopeless calls in a row after which nothing more is asked
 MOST_ERRORS = 100  # different ones that are remembered

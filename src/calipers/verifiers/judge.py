@@ -28,8 +28,7 @@ from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from calipers.clients.address import BASE_URL, KEY, endpoint, is_loopback, is_moved
-from calipers.clients.client import Client, Completion, Connection, Price, Request
-from calipers.clients.models import connect
+from calipers.clients.client import Client, Completion, Connection, Price, Request, connect
 from calipers.clients.pace import FIRST_WAIT, LONGEST_WAIT, Pace
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, VerifierError

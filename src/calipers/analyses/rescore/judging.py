@@ -19,8 +19,7 @@ from calipers.running.rollout import column, whole_characters
 from calipers.tasks.task import Task
 from calipers.text.find import Answer, Filter, filtered
 from calipers.verifiers.find import NamedVerifier, verifier
-from calipers.verifiers.verifier import Verdict
-from calipers.verifiers.verify import ready
+from calipers.verifiers.verifier import Verdict, ready
 
 MOST_REASONS: Final = 3  # that are told
 MOST_ERRORS: Final = 100  # different ones that are counted

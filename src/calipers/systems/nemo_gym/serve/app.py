@@ -40,7 +40,7 @@ from calipers.systems.nemo_gym.serve.workers import Workers, no_room
 from calipers.systems.nemo_gym.wire import FAILURE, KILLED, ROLLOUT, TASK
 from calipers.tasks.task import Prompt, Task
 from calipers.verifiers.find import NamedVerifier
-from calipers.verifiers.verify import given
+from calipers.verifiers.verifier import given
 
 if TYPE_CHECKING:
     from calipers.systems.nemo_gym.hooks import Hosted
