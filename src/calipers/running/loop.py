@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Protocol
 
 from calipers.clients.client import Client, Completion, Request
-from calipers.clients.pace import FIRST_WAIT, LONGEST_WAIT, Pace, Shut
+from calipers.clients.pace import Pace, Shut, retry_wait
 from calipers.errors import ClientError, VerifierError
 from calipers.running.blame import Blame
 from calipers.running.log import Log
@@ -247,13 +247,11 @@ class Loop:
             self.stop(f"{self._refusals} calls in a row were refused, the last with: {error}")
 
     async def _wait(self, error: ClientError, tried: int) -> None:
-        """Wait before the next try, as long as the server asks, else a random while that grows."""
-        longest = min(LONGEST_WAIT, FIRST_WAIT * 2**tried)
-        wait = self._random.uniform(0, longest) if error.wait is None else error.wait
+        """Wait before the next try."""
         self._status.waiting, self._status.trouble = self._status.waiting + 1, error.kind
         try:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), wait)
+                await asyncio.wait_for(self._stopping.wait(), retry_wait(error, tried, self._random))
                 raise Shut  # the run ends: this rollout stays outstanding
         finally:
             self._status.waiting -= 1

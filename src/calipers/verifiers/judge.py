@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 
 from calipers.clients.address import BASE_URL, KEY, endpoint, is_loopback, is_moved
 from calipers.clients.client import Client, Completion, Connection, Price, Request, connect
-from calipers.clients.pace import FIRST_WAIT, LONGEST_WAIT, Pace
+from calipers.clients.pace import Pace, retry_wait
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.names import CLIENTS
@@ -401,10 +401,7 @@ class JudgeClients:
             await client.close()
 
     async def _complete(self, key: JudgeKey, request: Request, retries: int) -> Completion:
-        """The reply, tried for by the rule of the loop.
-
-        Between tries it waits as long as the server asks, else a random while that grows.
-        """
+        """The reply, tried for by the rule of the loop."""
         client, pace = self._connection(key)
         tried = 0
         while True:
@@ -416,8 +413,7 @@ class JudgeClients:
                     pace.too_many(error.wait)
                 if not error.retry or tried >= retries:
                     raise
-                longest = min(LONGEST_WAIT, FIRST_WAIT * 2**tried)
-                wait = self._random.uniform(0, longest) if error.wait is None else error.wait
+                wait = retry_wait(error, tried, self._random)
             else:
                 pace.succeeded()
                 return completion
