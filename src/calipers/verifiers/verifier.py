@@ -78,18 +78,14 @@ LONGEST = 500
 """Characters of an error that somebody else worded."""
 
 
-async def judged(verifier: Verifier, task: Task, completion: Completion) -> Verdict:
-    """The verdict, as a log can hold it; VerifierError where there is none, whatever else was raised instead."""
-    return await given(verifier, task, completion, checked)
+async def judged(verifier: Verifier, task: Task, completion: Completion, *, check: bool = True) -> Verdict:
+    """The verdict, as a log can hold it; VerifierError where there is none, whatever else was raised instead.
 
-
-async def given(
-    verifier: Verifier, task: Task, completion: Completion, check: Callable[[Verdict], Verdict] | None = None
-) -> Verdict:
-    """The verdict as it was given, or as a ``check`` of it returns it; else as `judged`."""
+    Without ``check`` it is the verdict as it was given.
+    """
     try:
         verdict = await verifier.verify(task, completion)
-        return verdict if check is None else check(verdict)
+        return checked(verdict) if check else verdict
     except VerifierError:
         raise
     except BaseException as error:
