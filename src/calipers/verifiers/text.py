@@ -246,7 +246,7 @@ def worth(present: Mapping[str, bool], rewards: Mapping[str, float]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class FormatOnly:
+class TagMatch:
     """Reward for ``<think>`` and ``<answer>`` tags; the fields say which were there. The target is not looked at."""
 
     name: str = "format_only"
@@ -272,4 +272,4 @@ class FormatOnly:
         return Verdict(worth(present, rewards), fields={tag: float(there) for tag, there in present.items()})
 
 
-FORMAT_ONLY: Final = FormatOnly()
+FORMAT_ONLY: Final = TagMatch()
