@@ -20,7 +20,7 @@ LONGEST = 200
 """Characters of a stranger's text that one error may hold."""
 
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
-_AGAIN = {408, 409, 429}
+_RETRIED = {408, 409, 429}
 _HOPELESS = {401, 403, 404}  # key, permission, model or address: the next call has the same ones
 
 
@@ -63,20 +63,20 @@ def read_refusal(body: bytes) -> Refusal:
     return Refusal(str(error or body.decode()))
 
 
-def from_status(status: int, said: Refusal, headers: Mapping[str, str], secrets: Secrets) -> ClientError:
+def from_status(status: int, refusal: Refusal, headers: Mapping[str, str], secrets: Secrets) -> ClientError:
     """The error for an HTTP status: 408, 409, 429 and 5xx can be tried again, wrong keys and addresses cannot."""
-    message = cleaned(said.message, secrets)
+    message = cleaned(refusal.message, secrets)
     if 300 <= status < 400:
         target = cleaned(headers.get("Location", "nowhere"), secrets)
         message = f"the server redirects to {target}; give the address itself, as redirects are not followed"
-    broke = status == 429 and said.code == "insufficient_quota"  # OpenAI's word for an account without money
-    again = (status in _AGAIN or status >= 500) and not broke
+    broke = status == 429 and refusal.code == "insufficient_quota"  # OpenAI's word for an account without money
+    retry = (status in _RETRIED or status >= 500) and not broke
     return ClientError(
         f"HTTP {status}: {message}" if message else f"HTTP {status}",
         kind=f"http_{status}",
-        retry=again,
-        wait=wait_asked(headers) if again else None,
-        slow_down=status == 429 and again,
+        retry=retry,
+        wait=wait_asked(headers) if retry else None,
+        slow_down=status == 429 and retry,
         hopeless=status in _HOPELESS or 300 <= status < 400 or broke,
     )
 

@@ -24,8 +24,7 @@ from calipers.clients.client import Completion
 from calipers.clients.secrets import Secrets
 from calipers.errors import VerifierError
 from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict, Verifier
-from calipers.verifiers.verify import judged
+from calipers.verifiers.verifier import Verdict, Verifier, judged
 
 NEUTRAL: Final = "# no answer\n"
 """An answer that says nothing: a text, and in many languages a program, that does nothing."""
@@ -56,19 +55,19 @@ class Blame:
             if spared(error):
                 raise
             first = error
-        works, asked, spent = await self._known(verifier, task)
-        tried: dict[str, Any] = {"neutral": "judged" if works else "failed", "neutral_calls": int(asked)}
+        works, probed, spent = await self._known(verifier, task)
+        tried: dict[str, Any] = {"neutral": "judged" if works else "failed", "neutral_calls": int(probed)}
         used = added(first.usage, spent)
         if not works:
             raise VerifierError(str(first), outcome=first.outcome, usage=used, tried={"tries": 1, **tried}) from first
         try:
-            found = await judged(verifier, task, completion)
-        except VerifierError as again:
-            word = again.outcome if spared(again) else BROKE
-            used, tried = added(used, again.usage), {"tries": 2, **tried, "failed_as": first.outcome}
-            raise VerifierError(str(again), outcome=word, usage=used, tried=tried) from first
-        fields = {**found.fields, "verifier_tries": 2.0}
-        return msgspec.structs.replace(found, fields=fields, usage=added(used, found.usage))
+            verdict = await judged(verifier, task, completion)
+        except VerifierError as second:
+            word = second.outcome if spared(second) else BROKE
+            used, tried = added(used, second.usage), {"tries": 2, **tried, "failed_as": first.outcome}
+            raise VerifierError(str(second), outcome=word, usage=used, tried=tried) from first
+        fields = {**verdict.fields, "verifier_tries": 2.0}
+        return msgspec.structs.replace(verdict, fields=fields, usage=added(used, verdict.usage))
 
     async def _known(self, verifier: Verifier, task: Task) -> tuple[bool, bool, Mapping[str, float]]:
         """Whether the task's verifier judges a neutral answer; whether it was asked just now, and what that used."""
@@ -102,18 +101,18 @@ def gold(judge: Any, task: Task) -> str | None:
     """An answer that must pass: the verifier's own, else the target, if it is a text or a number."""
     known = getattr(judge, "gold", None) or getattr(getattr(judge, "judge", None), "gold", None)
     if known is not None:
-        found: str | None = known(task)
-        return found
+        answer: str | None = known(task)
+        return answer
     plain = isinstance(task.target, (str, int, float)) and not isinstance(task.target, bool)
     return str(task.target) if plain else None
 
 
 def added(*used: Mapping[str, float]) -> dict[str, float]:
     """The sum of what several judgements used."""
-    whole: Counter[str] = Counter()
-    for one in used:
-        whole.update(one)
-    return dict(whole)
+    total: Counter[str] = Counter()
+    for usage in used:
+        total.update(usage)
+    return dict(total)
 
 
 T = TypeVar("T")
@@ -128,7 +127,7 @@ class Bench:
     def __init__(self, most: int, blame: Blame | None = None) -> None:
         self.secrets = Secrets()  # the keys that judges use
         self._most, self._blame = most, blame  # who finds out whose failure it is; None: nobody
-        self._seated: dict[int, Any] = {}  # verifier -> itself for the length of the job, where it asks for that
+        self._opened: dict[int, Any] = {}  # verifier -> itself for the length of the job, where it asks for that
         self._runner = asyncio.Runner()
         self._thread: ThreadPoolExecutor | None = None
 
@@ -153,7 +152,7 @@ class Bench:
     @property
     def notes(self) -> list[str]:
         """What the judges have to say."""
-        return [note for seated in self._seated.values() for note in getattr(seated, "notes", ())]
+        return [note for opened in self._opened.values() for note in getattr(opened, "notes", ())]
 
     def judge(self, cases: Sequence[Case]) -> list[Verdict | VerifierError]:
         """A verdict on each case, in their order, or why there is none."""
@@ -167,32 +166,32 @@ class Bench:
         except BaseExceptionGroup as errors:  # one was stopped; the errors of the others only follow from it
             raise errors.exceptions[0] from None
 
-    def _seat(self, verifier: Verifier) -> Verifier:
+    def _open(self, verifier: Verifier) -> Verifier:
         use = getattr(verifier, "use", None)
         if use is None:
             return verifier
-        if id(verifier) not in self._seated:
-            self._seated[id(verifier)] = use(self.secrets)
-        seated: Verifier = self._seated[id(verifier)]
-        return seated
+        if id(verifier) not in self._opened:
+            self._opened[id(verifier)] = use(self.secrets)
+        opened: Verifier = self._opened[id(verifier)]
+        return opened
 
     async def _dismissed(self) -> None:
-        for seated in self._seated.values():
-            await seated.close()
+        for opened in self._opened.values():
+            await opened.close()
 
     async def _judged(self, cases: Sequence[Case]) -> list[Verdict | VerifierError]:
-        found: dict[int, Verdict | VerifierError] = {}
-        owed = iter(enumerate(cases))
+        results: dict[int, Verdict | VerifierError] = {}
+        waiting = iter(enumerate(cases))
 
         async def worker() -> None:
-            for place, (verifier, task, completion) in owed:
+            for index, (verifier, task, completion) in waiting:
                 try:
                     judge = self._blame.judged if self._blame else judged
-                    found[place] = await judge(self._seat(verifier), task, completion)
+                    results[index] = await judge(self._open(verifier), task, completion)
                 except VerifierError as error:
-                    found[place] = error
+                    results[index] = error
 
         async with asyncio.TaskGroup() as workers:
             for _ in range(min(self._most, len(cases))):
                 workers.create_task(worker())
-        return [found[place] for place in range(len(cases))]
+        return [results[index] for index in range(len(cases))]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from calipers.clients.client import Client
 from calipers.running.log import Log
 from calipers.running.loop import Loop
-from calipers.running.rollout import Owed
+from calipers.running.rollout import Outstanding
 from calipers.verifiers.verifier import Verifier
 
 T = TypeVar("T")
@@ -20,15 +20,17 @@ T = TypeVar("T")
 UNHEARD = 3  # signals that the loop has not heard of: something holds it up that will not end by itself
 
 
-def conduct(loop: Loop, client: Client, log: Log, owed: Iterator[Owed], verifiers: Iterable[Verifier] = ()) -> None:
+def conduct(
+    loop: Loop, client: Client, log: Log, outstanding: Iterator[Outstanding], verifiers: Iterable[Verifier] = ()
+) -> None:
     """Run the loop to its end, whoever calls; Ctrl-C lets it finish what is in flight."""
 
-    async def whole() -> None:
+    async def run_and_close() -> None:
         with interrupts(lambda: loop.stop("interrupted")):
             try:
-                await loop.run(owed)
+                await loop.run(outstanding)
             except asyncio.CancelledError:
-                loop.stop("interrupted")  # twice: what was in flight stays owed
+                loop.stop("interrupted")  # twice: what was in flight stays outstanding
             finally:
                 await client.close()
                 for verifier in verifiers:
@@ -36,7 +38,7 @@ def conduct(loop: Loop, client: Client, log: Log, owed: Iterator[Owed], verifier
                         await close()
                 await log.close()
 
-    finish(whole)
+    finish(run_and_close)
 
 
 def finish(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -44,13 +46,14 @@ def finish(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return _finish_here(work)
+        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+            return runner.run(work())
     answer: list[T] = []
     errors: list[BaseException] = []
 
     def elsewhere() -> None:
         try:
-            answer.append(_finish_here(work))
+            answer.append(finish(work))  # no loop runs there
         except BaseException as error:
             errors.append(error)
 
@@ -60,11 +63,6 @@ def finish(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     if errors:
         raise errors[0]
     return answer[0]
-
-
-def _finish_here(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        return runner.run(work())
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
