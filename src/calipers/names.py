@@ -239,7 +239,7 @@ TASK_LIBRARY = "calipers.systems.lm_eval.library:LIBRARY"
 """Benchmarks that another system's files describe, see `jobs.library`."""
 
 DOCUMENT_TABLES = "calipers.systems.lm_eval.tables:TABLES"
-"""Numbers that are made of all documents of a task together, see `analyses.compare.values`."""
+"""Numbers that are made of all documents of a task together, see `analyses.compare.document_table`."""
 
 METRIC_SCRIPTS = "calipers.systems.harbor.scored_scripts:asked_scripts"
 """Which metric scripts a scoring runs after its own metrics."""

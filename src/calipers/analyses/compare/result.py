@@ -17,7 +17,7 @@ from calipers.stats.ranks import Winner
 if TYPE_CHECKING:
     import polars as pl
 
-SCHEMA = "calipers.analyses.compare/1"
+SCHEMA = "calipers.comparison/1"
 FIELDS = (
     *("dataset", "first_run", "second_run", "by", "slice", "metric", "first", "second", "delta", "stderr"),
     *("low", "high", "p", "p_holm", "p_bh", "method", "verdict", "sentence", "more_tasks", "more_samples"),

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from calipers.analyses.compare.checks import named
-from calipers.analyses.compare.missing import NO_RANGE, ends_of, filled_rollouts, no_filling, within_range
+from calipers.analyses.compare.checks import ours_and_theirs
+from calipers.analyses.compare.document_table import DocumentTable, short, table_of, table_reader
+from calipers.analyses.compare.findings import NO_RANGE, ends_of, filled_rollouts, no_filling, within_range
 from calipers.analyses.compare.question import metric_key
-from calipers.analyses.compare.values import DocumentTable, short, table_of, table_reader
 from calipers.analyses.gate.requirement import Requirement
 from calipers.dialect import per_reward
 from calipers.errors import CalipersError, InputError
@@ -127,6 +127,8 @@ def worked_out(
     The value and its interval are those of ``calipers run`` with this confidence and seed.
     """
     table = table_of(inputs, who)
+    if table is None:
+        return {}, []
     if table.why is not None:
         return {name: Number(None, why=f"{table.why}; {table.cure}") for name in wanted}, []
     keys = {key for name in wanted for key in table.named(name)}
@@ -324,19 +326,17 @@ def answers(path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateS
 
 
 def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring) -> GateNumbers:
-    asked = named(list(metrics) or None, scoring.dialect, [path])
-    result = score(path, asked.ours or None, by=list(by), **scoring.given())
+    ours, theirs = ours_and_theirs(list(metrics) or None, scoring.dialect, [path])
+    result = score(path, ours or None, by=list(by), **scoring.given())
     found = msgspec.convert(result.to_dict(), _Document)
     tables: dict[Who, dict[str, Number]] = {}
     known: list[str] = []
-    if asked.theirs:
+    if theirs:
         for group in found.groups:
-            tables[group.who], keys = worked_out(
-                result.inputs, group.who, list(asked.theirs), result.confidence, result.seed
-            )
+            tables[group.who], keys = worked_out(result.inputs, group.who, list(theirs), result.confidence, result.seed)
             known += keys
         if not known and not any(tables.values()):
-            raise next(iter(asked.theirs.values()))
+            raise next(iter(theirs.values()))
     warned = [f"warning: {said}" for group in result.groups for said in group.warnings]
     notes = [*result.notes, *_stops("", found), *warned]
     zero = found.missing == ZERO
@@ -348,10 +348,10 @@ def with_filled(
 ) -> GateNumbers:
     """The same with rollouts scored once more for each end of the range (`BOTTOM`, `TOP`), every missing one there."""
     held, unknown = dict(found.filled), dict(found.unknown)
-    asked = named(list(metrics) or None, scoring.dialect, [found.path])
+    ours, _ = ours_and_theirs(list(metrics) or None, scoring.dialect, [found.path])
     for end in ends:
         if end not in held:
-            filled = scored_filled(found.path, asked.ours or None, by, scoring.given(), end)
+            filled = scored_filled(found.path, ours or None, by, scoring.given(), end)
             twins = msgspec.convert(filled.result.to_dict(), _Document).groups
             held[end] = {group.who: group for group in twins}
             unknown |= filled.unknown
