@@ -43,7 +43,7 @@ from calipers.analyses.compare.checks import (
     waiting_notes,
 )
 from calipers.analyses.compare.document_table import compared_tables
-from calipers.analyses.compare.findings import DECIDED, adjusted, filled_pair, finding, warnings_of, with_missing
+from calipers.analyses.compare.findings import DECIDED, adjusted, filled_pair, finding_of, warnings_of, with_missing
 from calipers.analyses.compare.measure import Measured, MetricPair, columns_of, measure, metrics_of
 from calipers.analyses.compare.question import ORDER, SHOWN, SIDAK, Primary, Question, make_question
 from calipers.analyses.compare.result import Changed, Comparison, Contest, Finding, Flips, Pair, Place, Ranks, Run
@@ -330,11 +330,11 @@ def _without_stopped(ranks: Sequence[Ranks], contest: Sequence[ReadRun]) -> list
 
 def _findings(family: Sequence[Measured], question: Question, tests: int) -> list[Finding]:
     """The differences of two runs judged: the primary question first, as the others hang on it."""
-    leading = finding(next(measured for measured in family if measured.primary), question, tests)
+    leading = finding_of(next(measured for measured in family if measured.primary), question, tests)
     open_to_all = question.adjust != SIDAK or leading.verdict in DECIDED
     return [
         with_missing(
-            finding(measured, question, tests, claims=measured.primary or open_to_all), measured.metric_pair, tests
+            finding_of(measured, question, tests, claims=measured.primary or open_to_all), measured.metric_pair, tests
         )
         for measured in family
     ]
@@ -413,8 +413,8 @@ def _finished(
 
 def _answers(first: Texts, second: Texts, ids: tuple[str, str] | None) -> tuple[str | None, str | None]:
     """What two runs answered to a task, by what each calls it."""
-    one, other = (first.answers.get(ids[0]), second.answers.get(ids[1])) if ids else (None, None)
-    return one and one[1], other and other[1]
+    old, other = (first.answers.get(ids[0]), second.answers.get(ids[1])) if ids else (None, None)
+    return old and old[1], other and other[1]
 
 
 def _runs(contest: Sequence[ReadRun]) -> list[Run]:
@@ -515,9 +515,9 @@ def _ranked(metrics: Sequence[Asked], contest: Sequence[ReadRun], indices: Seque
     return Ranks(text, count, places, ranked.optimism, ranked.corrected, winner=best)
 
 
-def _limits(asked: Asked, rewards: Sequence[Column]) -> tuple[float, float] | None:
+def _limits(request: Asked, rewards: Sequence[Column]) -> tuple[float, float] | None:
     """The range of the values, where it is known: rewards lie in [0, 1] when those of all runs do."""
-    metric = _metric(asked)
+    metric = _metric(request)
     if metric.range is not None or not metric.of_rewards:
         return metric.range
     kept = (column.kept() for column in rewards)
@@ -532,15 +532,15 @@ def _alike(values: Floats) -> Floats:
     return values
 
 
-def _task_values(asked: Asked, part: Rollouts, columns: Sequence[Column]) -> Column:
-    metric = _metric(asked)
-    settled = {key: asked.params[key] for key in metric.params if key != "column"}
+def _task_values(request: Asked, part: Rollouts, columns: Sequence[Column]) -> Column:
+    metric = _metric(request)
+    settled = {key: request.params[key] for key in metric.params if key != "column"}
     return metric.reduce(*columns, by=part.by_task, **settled)
 
 
-def _metric(asked: Asked) -> Metric:
+def _metric(request: Asked) -> Metric:
     """The metric, which is none of a plugin's: `_of_all` has looked."""
-    return cast(Metric, asked.metric)
+    return cast(Metric, request.metric)
 
 
 def _units(contest: Sequence[ReadRun], indices: Sequence[Ints], key: str | None, there: Bools) -> Ints | None:

@@ -105,8 +105,8 @@ def at_confidence(difference: Difference, confidence: float) -> Difference:
         return replace(again, p=difference.p, method=difference.method)
     if difference.sequence is not None and difference.width is not None and difference.value is not None:
         ends = difference.sequence.ends(difference.value / difference.width, confidence)
-        found = None if ends is None else (difference.width * ends[0], difference.width * ends[1])
-        return replace(difference, interval=found)
+        interval = None if ends is None else (difference.width * ends[0], difference.width * ends[1])
+        return replace(difference, interval=interval)
     if difference.draws is not None and difference.value is not None:
         again = resampled_difference(by_draws(difference.value, difference.draws, confidence, difference.units))
         return replace(again, p=difference.p, method=difference.method)
@@ -146,7 +146,7 @@ def _what(measured: Measured) -> object:
 DECIDED = ("better", "worse", "higher", "lower", "equivalent")
 
 
-def finding(measured: Measured, question: Question, tests: int, *, claims: bool = True) -> Finding:
+def finding_of(measured: Measured, question: Question, tests: int, *, claims: bool = True) -> Finding:
     """An adjusted difference with its verdict, one of so many tests; a hint, where it may make no claim."""
     stepwise = question.adjust in ("holm", "bh")
     metric_pair, confidence, difference = measured.metric_pair, measured.confidence, measured.difference
@@ -250,10 +250,10 @@ _DECIDED: Final = {"better": "worse", "worse": "better", "higher": "lower", "low
 """Verdicts that missing rollouts could turn, and what each would turn into."""
 
 
-def no_filling(asked: Asked) -> str | None:
+def no_filling(request: Asked) -> str | None:
     """Why nobody knows what missing rollouts do to a metric; None where a worse reward never raises it."""
-    metric = asked.metric
-    if asked.foreign or not isinstance(metric, Metric):
+    metric = request.metric
+    if request.foreign or not isinstance(metric, Metric):
         return "no bounds are known for a metric of somebody else's"
     if metric.reads != ("reward",):
         return "no bounds are known for a metric that reads anything but the reward"
@@ -282,11 +282,11 @@ def filled_pair(metric_pair: MetricPair, first: float, second: float) -> MetricP
     """The same question with the missing rollouts of the runs at these values; as it is where no filling is known."""
     if not fillable(metric_pair):
         return metric_pair
-    one, two = (
+    first_columns, second_columns = (
         [filled(side, columns[0], value)]
         for side, columns, value in zip(metric_pair.sides, metric_pair.columns, (first, second), strict=True)
     )
-    return replace(metric_pair, columns=(one, two))
+    return replace(metric_pair, columns=(first_columns, second_columns))
 
 
 def fillable(metric_pair: MetricPair) -> bool:
@@ -310,7 +310,7 @@ def within_range(rewards: Column, ends: tuple[float, float]) -> bool:
     return bool(((kept >= ends[0]) & (kept <= ends[1])).all())
 
 
-def with_missing(found: Finding, metric_pair: MetricPair, tests: int) -> Finding:
+def with_missing(finding: Finding, metric_pair: MetricPair, tests: int) -> Finding:
     """A finding with what the missing rollouts of its tasks could make of it; as it is where there are none.
 
     ``metric_pair`` holds the columns as they are, gaps and all, and none for a number of a table; ``tests`` is how many
@@ -319,10 +319,10 @@ def with_missing(found: Finding, metric_pair: MetricPair, tests: int) -> Finding
     gaps = _lost_of(metric_pair)
     counts = int(gaps[0].sum()), int(gaps[1].sum())
     if not any(counts):
-        return found
-    found = replace(found, missing=counts)
-    if found.delta is None or not fillable(metric_pair):
-        return found
+        return finding
+    finding = replace(finding, missing=counts)
+    if finding.delta is None or not fillable(metric_pair):
+        return finding
     bottom, top = ends_of(metric_pair.question.plan)
     ends = [filled_pair(metric_pair, top, bottom), filled_pair(metric_pair, bottom, top)]
     able = isinstance(metric_pair.metrics[0].metric, Metric) and metric_pair.metrics[0].metric.interval in MEANS
@@ -333,36 +333,36 @@ def with_missing(found: Finding, metric_pair: MetricPair, tests: int) -> Finding
         low, high = (measure(replace(end, question=by_default)).difference for end in ends)
         able = False
     if low.value is None or high.value is None:
-        return found
-    found = replace(found, bounds=(low.value, high.value))
-    if found.verdict not in _DECIDED or found.delta is None or not able:
-        return found
-    sign = math.copysign(1.0, found.delta)
-    worst, level = low if sign > 0 else high, _level(found, metric_pair.question, tests)
+        return finding
+    finding = replace(finding, bounds=(low.value, high.value))
+    if finding.verdict not in _DECIDED or finding.delta is None or not able:
+        return finding
+    sign = math.copysign(1.0, finding.delta)
+    worst, level = low if sign > 0 else high, _level(finding, metric_pair.question, tests)
     word = "undecided"
     if worst.p is not None and worst.p <= level and worst.value:
-        word = found.verdict if worst.value * sign > 0 else _DECIDED[found.verdict]
-    return replace(found, worst_verdict=word, tipping=_tipping(metric_pair, gaps, sign, level))
+        word = finding.verdict if worst.value * sign > 0 else _DECIDED[finding.verdict]
+    return replace(finding, worst_verdict=word, tipping=_tipping(metric_pair, gaps, sign, level))
 
 
 def _lost_of(metric_pair: MetricPair) -> tuple[Bools, Bools]:
     """The missing rollouts of both runs: those without the reward that the metric reads, else those of no number."""
     reads = metric_pair.metrics[0].metric.reads
-    place = reads.index("reward") if "reward" in reads and all(metric_pair.columns) else None
-    one, two = (
-        lost(side, None if place is None else columns[place]) & metric_pair.counted[side.task]
+    index = reads.index("reward") if "reward" in reads and all(metric_pair.columns) else None
+    first_lost, second_lost = (
+        lost(side, None if index is None else columns[index]) & metric_pair.counted[side.task]
         for side, columns in zip(metric_pair.sides, metric_pair.columns, strict=True)
     )
-    return one, two
+    return first_lost, second_lost
 
 
-def _level(found: Finding, question: Question, tests: int) -> float:
+def _level(finding: Finding, question: Question, tests: int) -> float:
     """The p, for itself, up to which this test among others is decided: what adjusting made of its own p."""
     if question.adjust not in ("holm", "bh"):
-        return 1 - found.confidence
+        return 1 - finding.confidence
     alpha = 1 - question.plan.confidence
-    by = found.p_holm if question.adjust == "holm" else found.p_bh
-    return alpha / max(tests, 1) if not found.p or not by else alpha * found.p / by
+    by = finding.p_holm if question.adjust == "holm" else finding.p_bh
+    return alpha / max(tests, 1) if not finding.p or not by else alpha * finding.p / by
 
 
 def _tipping(metric_pair: MetricPair, gaps: tuple[Bools, Bools], sign: float, level: float) -> Tipping | None:
@@ -374,30 +374,32 @@ def _tipping(metric_pair: MetricPair, gaps: tuple[Bools, Bools], sign: float, le
     bottom, top = ends_of(metric_pair.question.plan)
     fill = (top, bottom) if sign > 0 else (bottom, top)  # what speaks against the verdict
     whole = filled_pair(metric_pair, *fill)
-    reduced = [reduced_of(whole, place, whole.columns[place]) for place in (0, 1)]
+    reduced = [reduced_of(whole, which, whole.columns[which]) for which in (0, 1)]
     there = np.flatnonzero(reduced[0].given & reduced[1].given & metric_pair.counted)
     counts = [side.by_task.count(lacking) for side, lacking in zip(metric_pair.sides, gaps, strict=True)]
     run = 1 if counts[1][there].any() else 0
     if not counts[run][there].any():
         return None
-    own, other = _by_adverse(metric_pair, run, gaps[run], fill[run]), reduced[1 - run]
+    by_adverse, other = _by_adverse(metric_pair, run, gaps[run], fill[run]), reduced[1 - run]
     every = np.arange(len(other))
 
     def intact(placed: Ints) -> bool:
         adverse = np.zeros(len(every), dtype=np.int64)
         adverse[there] = placed
-        filled_run = Column(own[adverse, every], reduced[run].given)
-        found = tested(whole, *((other, filled_run) if run else (filled_run, other)))
-        return found.p is not None and found.p <= level and (found.value or 0.0) * sign > 0
+        filled_run = Column(by_adverse[adverse, every], reduced[run].given)
+        difference = tested(whole, *((other, filled_run) if run else (filled_run, other)))
+        return difference.p is not None and difference.p <= level and (difference.value or 0.0) * sign > 0
 
     metric, test = metric_pair.metrics[0].metric, metric_pair.question.test
     # the order of samples counts for metrics of the first k, and the statistic is that of tasks and of the default
     alike = isinstance(metric, Metric) and metric.uses is None and metric_pair.clusters is None and test == FLOORED_T
-    kinds = _kinds(own[:, there], other.values[there]) if alike else None
+    kinds = _kinds(by_adverse[:, there], other.values[there]) if alike else None
     direction = sign if run else -sign
-    one, own_shares = _parts(own[:, there])
-    two, other_shares = _parts(other.values[there][None])
-    filling = Fillings(direction * one, direction * two[0], (own_shares, other_shares), counts[run][there], kinds)
+    run_parts, own_shares = _parts(by_adverse[:, there])
+    other_parts, other_shares = _parts(other.values[there][None])
+    filling = Fillings(
+        direction * run_parts, direction * other_parts[0], (own_shares, other_shares), counts[run][there], kinds
+    )
     point = tipping_point(filling, intact)
     return Tipping(
         run="second" if run else "first",
@@ -426,17 +428,17 @@ def _by_adverse(metric_pair: MetricPair, run: int, missing: Bools, adverse: floa
     """
     column, by = metric_pair.columns[run][0], metric_pair.sides[run].by_task
     rank = by.rank(missing)
-    found: list[Floats] = []
+    values: list[Floats] = []
     for adverse_ones in range(int(by.count(missing).max()) + 1):
         fill = np.where(rank < adverse_ones, adverse, sum(ends_of(metric_pair.question.plan)) - adverse)
         rewards = Column(np.where(missing, fill, column.values), column.given | missing)
-        found.append(reduced_of(metric_pair, run, [rewards]).values)
-    return np.stack(found)
+        values.append(reduced_of(metric_pair, run, [rewards]).values)
+    return np.stack(values)
 
 
-def _kinds(own: Floats, others: Floats) -> Ints:
+def _kinds(values: Floats, others: Floats) -> Ints:
     """Which tasks are alike in everything that a test sees, [T]."""
-    columns = [np.moveaxis(own, 1, 0).reshape(own.shape[1], -1), others.reshape(len(others), -1)]
+    columns = [np.moveaxis(values, 1, 0).reshape(values.shape[1], -1), others.reshape(len(others), -1)]
     code = np.unique(np.round(np.concatenate(columns, axis=1), 12), axis=0, return_inverse=True)[1]
     return np.asarray(code).reshape(-1)
 

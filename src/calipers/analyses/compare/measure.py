@@ -279,16 +279,25 @@ def _judged(
         return Difference(value, None, None, None, METHOD, units, why=why)
     members = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
     rng = np.random.Generator(np.random.PCG64(metric_pair.seed))
-    found = np.array([draw(np.concatenate([members[u] for u in _units(rng, units)]).tolist()) for _ in range(draws)])
-    return resampled_difference(by_draws(value, found, metric_pair.confidence, units))
+    drawn_values = np.array(
+        [draw(np.concatenate([members[u] for u in _units(rng, units)]).tolist()) for _ in range(draws)]
+    )
+    return resampled_difference(by_draws(value, drawn_values, metric_pair.confidence, units))
 
 
-def resampled_difference(found: Resampled) -> Difference:
+def resampled_difference(resampled: Resampled) -> Difference:
     """What the bootstrap found; for what is asked beyond that, the normal distribution with its spread."""
     return Difference(
-        found.value, found.stderr, found.interval, found.p, METHOD, found.units, float(found.units),
-        why=found.why, draws=found.found,
-    )  # fmt: skip
+        resampled.value,
+        resampled.stderr,
+        resampled.interval,
+        resampled.p,
+        METHOD,
+        resampled.units,
+        float(resampled.units),
+        why=resampled.why,
+        draws=resampled.found,
+    )
 
 
 def _units(rng: np.random.Generator, units: int) -> list[int]:
@@ -308,10 +317,10 @@ def _by_task(column: Column, by: Groups) -> list[Floats]:
     return np.split(column.kept(), np.cumsum(by.count(column.given))[:-1]) if by.size else []
 
 
-def _compute(asked: Asked) -> Compute:
-    metric = asked.metric
+def _compute(request: Asked) -> Compute:
+    metric = request.metric
     if isinstance(metric, Metric):
-        settled = {key: asked.params[key] for key in metric.aggregated}
+        settled = {key: request.params[key] for key in metric.aggregated}
         return lambda tasks: float(metric.aggregate(np.concatenate(tasks), **settled))
     return lambda tasks: float(metric.compute([task.tolist() for task in tasks]))
 
@@ -338,7 +347,7 @@ def _measure(metric_pair: MetricPair) -> Measured:
     metric = metric_pair.metrics[0].metric
     if not isinstance(metric, Metric) or metric.rows:
         return _untested(drawn(metric_pair), metric)
-    reduced = rounded_alike(*(reduced_of(metric_pair, place, metric_pair.columns[place]) for place in (0, 1)))
+    reduced = rounded_alike(*(reduced_of(metric_pair, run, metric_pair.columns[run]) for run in (0, 1)))
     there = reduced[0].given & reduced[1].given & metric_pair.counted
     pair = (reduced[0].values[there], reduced[1].values[there])
     counts = pair[0].ndim > 1
@@ -347,7 +356,7 @@ def _measure(metric_pair: MetricPair) -> Measured:
     counted = metric_pair.clusters is None and difference.p is not None  # clusters are no tasks of their own
     first, second = (_value(metric, metric_pair, side) for side in pair)
     variance, repeats = _parts(metric, metric_pair, there) if counted else (None, None)
-    found = Measured(
+    measured = Measured(
         metric_pair=metric_pair,
         higher_is_better=metric_pair.higher_is_better,
         difference=difference,
@@ -364,26 +373,28 @@ def _measure(metric_pair: MetricPair) -> Measured:
         variance=variance,
         repeats=repeats,
     )
-    return _untested(found, metric)
+    return _untested(measured, metric)
 
 
-def _untested(found: Measured, metric: Metric | Opaque) -> Measured:
+def _untested(measured: Measured, metric: Metric | Opaque) -> Measured:
     """The same without a test, where drawing again says nothing: of an extreme, or of a sum."""
     if not isinstance(metric, Metric) or metric.aggregate not in (largest, smallest, total):
-        return found
-    bare = Difference(found.difference.value, None, None, None, METHOD, found.difference.units, why=metric.no_interval)
-    return replace(found, difference=bare if found.difference.value is not None else found.difference)
+        return measured
+    bare = Difference(
+        measured.difference.value, None, None, None, METHOD, measured.difference.units, why=metric.no_interval
+    )
+    return replace(measured, difference=bare if measured.difference.value is not None else measured.difference)
 
 
-def reduced_of(metric_pair: MetricPair, place: int, columns: list[Column]) -> Column:
+def reduced_of(metric_pair: MetricPair, run: int, columns: list[Column]) -> Column:
     """What a metric makes of these columns of the first run or the second, task by task, [T] or [T, 2]."""
-    asked = metric_pair.metrics[place]
-    metric: Any = asked.metric
-    settled = {key: asked.params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
-    found: Column = metric.reduce(*columns, by=metric_pair.sides[place].by_task, **settled)
+    request = metric_pair.metrics[run]
+    metric: Any = request.metric
+    settled = {key: request.params[key] for key in metric.params if key not in (*metric.aggregated, "column")}
+    values: Column = metric.reduce(*columns, by=metric_pair.sides[run].by_task, **settled)
     if metric.interval == "posterior":  # a mean over tasks, whose variance is not asked for here
-        return Column(found.values[:, 0], found.given)
-    return found
+        return Column(values.values[:, 0], values.given)
+    return values
 
 
 def rounded_alike(first: Column, second: Column) -> tuple[Column, Column]:
@@ -392,9 +403,9 @@ def rounded_alike(first: Column, second: Column) -> tuple[Column, Column]:
         return first, second
     with np.errstate(invalid="ignore"):
         same = apart(second.values, first.values) == 0
-    both = np.maximum(first.values, second.values)  # whichever run comes first
-    return Column(np.where(same, both, first.values), first.given), Column(
-        np.where(same, both, second.values), second.given
+    larger = np.maximum(first.values, second.values)  # whichever run comes first
+    return Column(np.where(same, larger, first.values), first.given), Column(
+        np.where(same, larger, second.values), second.given
     )
 
 
@@ -428,18 +439,20 @@ def _tested(
         return _bootstrapped(metric, metric_pair, pair, units)
     with np.errstate(invalid="ignore"):
         pulls = rate_units(second, first, units) if first.ndim > 1 else units_of(second - first, None, units)
-    found = judged(pulls, _limits(metric, metric_pair), metric_pair.confidence, STRICT if test == STRICT else FLOORED_T)
-    if found.p is None or test in (FLOORED_T, STRICT):
-        return found
+    difference = judged(
+        pulls, _limits(metric, metric_pair), metric_pair.confidence, STRICT if test == STRICT else FLOORED_T
+    )
+    if difference.p is None or test in (FLOORED_T, STRICT):
+        return difference
     if test == "sign_flip":
-        return replace(found, p=sign_flip(pulls.pulls, seed=metric_pair.seed).p, method=test)
+        return replace(difference, p=sign_flip(pulls.pulls, seed=metric_pair.seed).p, method=test)
     if outright is None:
         right = "expected a metric of 0 and 1, such as solved_rate, or --test sign-flip"
         raise InputError(
             f"McNemar's test needs one pass or fail for each task, which {metric_pair.text} has not; {right}"
         )
     counted = flips(outright[0][there], outright[1][there])
-    return replace(found, p=counted.exact if test == "mcnemar" else counted.mid_p, method=test)
+    return replace(difference, p=counted.exact if test == "mcnemar" else counted.mid_p, method=test)
 
 
 def _in_order(
@@ -473,8 +486,8 @@ def _bootstrapped(
     if metric.interval == "pooled":
         return resampled_difference(paired_bootstrap(second, first, ratio, units, **sure))
     if metric.interval in ("mean", "posterior"):
-        one, two = (np.stack([side, np.ones(len(side))], axis=1) for side in pair)
-        return resampled_difference(paired_bootstrap(two, one, ratio, units, **sure))
+        old, new = (np.stack([side, np.ones(len(side))], axis=1) for side in pair)
+        return resampled_difference(paired_bootstrap(new, old, ratio, units, **sure))
     aggregate = partial(metric.aggregate, **{key: metric_pair.metrics[0].params[key] for key in metric.aggregated})
     if (
         metric.aggregate is COST_PER_SOLVED.aggregate
@@ -489,12 +502,12 @@ def _value(metric: Metric, metric_pair: MetricPair, values: Floats) -> float | N
     if not len(values):
         return None
     if metric.interval == "posterior":
-        found = float(mean(values))
+        value = float(mean(values))
     else:
-        found = float(
+        value = float(
             metric.aggregate(values, **{key: metric_pair.metrics[0].params[key] for key in metric.aggregated})
         )
-    return found + 0.0 if np.isfinite(found) else None
+    return value + 0.0 if np.isfinite(value) else None
 
 
 def _limits(metric: Metric, metric_pair: MetricPair) -> tuple[float, float] | None:
@@ -514,14 +527,14 @@ def _limits(metric: Metric, metric_pair: MetricPair) -> tuple[float, float] | No
 def _task_values(metric: Metric, reduced: tuple[Column, Column]) -> tuple[Floats, Floats] | None:
     """Each task's value in both runs, where it has one of its own, [T] each."""
     if metric.interval == "pooled":
-        one, two = (side.values[:, 0] / np.maximum(side.values[:, 1], 1.0) for side in reduced)
-        return one, two
+        first, second = (side.values[:, 0] / np.maximum(side.values[:, 1], 1.0) for side in reduced)
+        return first, second
     return None if reduced[0].values.ndim > 1 else (reduced[0].values, reduced[1].values)
 
 
 def _outright(reduced: tuple[Column, Column], there: Bools) -> tuple[Bools, Bools] | None:
     """The passes of both runs, [T] each, where every task has one pass or fail in each; else None."""
-    found = []
+    outright = []
     for side in reduced:
         values = side.values
         if values.ndim > 1:
@@ -531,8 +544,8 @@ def _outright(reduced: tuple[Column, Column], there: Bools) -> tuple[Bools, Bool
         kept = values[there]
         if not len(kept) or bool(((kept != 0) & (kept != 1)).any()):
             return None
-        found.append(values == 1)
-    return found[0], found[1]
+        outright.append(values == 1)
+    return outright[0], outright[1]
 
 
 def _parts(metric: Metric, metric_pair: MetricPair, there: Bools) -> tuple[PairVariance | None, float | None]:
@@ -542,12 +555,12 @@ def _parts(metric: Metric, metric_pair: MetricPair, there: Bools) -> tuple[PairV
     if metric.reduce is not task_mean and metric.reduce is not passes:
         return None, None
     columns = []
-    for asked, held in zip(metric_pair.metrics, metric_pair.columns, strict=True):
-        column = held[0]
+    for request, read in zip(metric_pair.metrics, metric_pair.columns, strict=True):
+        column = read[0]
         if metric.reduce is passes:
-            column = Column(passed(column, asked.params["threshold"]).astype(float), column.given)
+            column = Column(passed(column, request.params["threshold"]).astype(float), column.given)
         columns.append(column)
     first, second = metric_pair.sides
-    found = pair_variance(columns[1], columns[0], second.by_task, first.by_task)
+    variance = pair_variance(columns[1], columns[0], second.by_task, first.by_task)
     repeats = min(metric_pair.samples(there)) / max(int(there.sum()), 1)
-    return (found if isinstance(found, PairVariance) else None), repeats
+    return (variance if isinstance(variance, PairVariance) else None), repeats

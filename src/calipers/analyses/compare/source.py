@@ -42,27 +42,27 @@ def contents(
     inputs: Sequence[Input], keys: Sequence[Key], columns: Mapping[str, str], wanted: Mapping[Key, Collection[str]]
 ) -> dict[Key, Texts]:
     """What the files of one side say: prompts of all tasks, answers of the wanted ones, by group."""
-    found = {key: Texts() for key in keys}
+    by_group = {key: Texts() for key in keys}
     owner: dict[Key, Key | None] = {}
     every = frozenset(task for tasks in wanted.values() for task in tasks)
-    for one in inputs:
-        for text in _texts(one, columns, every):
+    for file in inputs:
+        for text in _texts(file, columns, every):
             who = text[:3]
             if who not in owner:
                 owner[who] = _owner(who, keys)
             key = owner[who]
             if key is None:
                 continue
-            said, task = found[key], text.task
-            if task not in said.prompts and (prompt := _prompt(text.prompt)) is not None:
-                said.prompts[task] = _hash(prompt)
-            if text.document and task not in said.documents:
-                said.documents[task] = text.document.encode()
+            texts, task = by_group[key], text.task
+            if task not in texts.prompts and (prompt := _prompt(text.prompt)) is not None:
+                texts.prompts[task] = _hash(prompt)
+            if text.document and task not in texts.documents:
+                texts.documents[task] = text.document.encode()
             # of several attempts at one sample, the later record is the later attempt
-            first = task not in said.answers or text.sample <= said.answers[task][0]
+            first = task not in texts.answers or text.sample <= texts.answers[task][0]
             if first and task in wanted.get(key, ()) and (answer := _answer(text)):
-                said.answers[task] = text.sample, answer[:LONGEST]
-    return found
+                texts.answers[task] = text.sample, answer[:LONGEST]
+    return by_group
 
 
 def spoken(value: Any, deepest: int = DEEPEST) -> str | None:
@@ -79,26 +79,26 @@ def spoken(value: Any, deepest: int = DEEPEST) -> str | None:
         inside = iter([value.get(key) for key in ("content", "text", "output")])
     else:
         return json.dumps(value) if isinstance(value, (bool, int, float)) else str(value)
-    texts = (spoken(one, deepest - 1) for one in inside) if deepest else iter(())
+    texts = (spoken(inner, deepest - 1) for inner in inside) if deepest else iter(())
     return next((text for text in texts if text is not None), None)
 
 
-def _texts(one: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
-    texts = FORMATS.load(one.format).texts
-    if texts is not None and (os.path.isfile(one.path) or os.path.isdir(one.path)):  # a pipe gives its bytes once
-        yield from texts(one.path, columns, wanted)
+def _texts(file: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
+    texts = FORMATS.load(file.format).texts
+    if texts is not None and (os.path.isfile(file.path) or os.path.isdir(file.path)):  # a pipe gives its bytes once
+        yield from texts(file.path, columns, wanted)
 
 
 def _owner(who: Key, keys: Sequence[Key]) -> Key | None:
     """The group that a record belongs to, by what it says of itself; None where several may be meant."""
-    found = [key for key in keys if all(said is None or said == own for said, own in zip(who, key, strict=True))]
-    exact = [key for key in found if key == who]
-    return (exact or found)[0] if len(exact or found) == 1 else None
+    matches = [key for key in keys if all(name is None or name == known for name, known in zip(who, key, strict=True))]
+    exact = [key for key in matches if key == who]
+    return (exact or matches)[0] if len(exact or matches) == 1 else None
 
 
-def _prompt(held: Any) -> str | None:
+def _prompt(stored: Any) -> str | None:
     """The text of a prompt: what the only message says, or all of them as they are; None without one."""
-    value = _value(held)
+    value = _value(stored)
     if value is None or value == "":
         return None
     alone = value[0] if isinstance(value, list) and len(value) == 1 else value
@@ -107,16 +107,16 @@ def _prompt(held: Any) -> str | None:
 
 
 def _answer(text: Text) -> str | None:
-    said = (spoken(_value(held)) for held in (text.answer, text.completion))
-    return next((one for one in said if one is not None), None)
+    answers = (spoken(_value(stored)) for stored in (text.answer, text.completion))
+    return next((answer for answer in answers if answer is not None), None)
 
 
-def _value(held: Any) -> Any:
+def _value(stored: Any) -> Any:
     """A value, decoded where that was left to be done; None for what is no JSON."""
-    if not isinstance(held, Raw):
-        return held
+    if not isinstance(stored, Raw):
+        return stored
     try:
-        return msgspec.json.decode(held) if held else None
+        return msgspec.json.decode(stored) if stored else None
     except BAD:
         return None
 
