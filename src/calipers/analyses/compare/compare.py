@@ -164,8 +164,8 @@ def _compared(sources: Sequence[ReadSource], question: Question, theirs: Mapping
             refused.append(reasons)
     if not pairs:
         raise InputError("; ".join(unshared))
-    texts_measured = {measured.metric_pair.text for family in families for measured in family}
-    table_notes = check_tables(theirs, texts_measured, refused, sources)
+    known = {measured.metric_pair.text for family in families for measured in family}
+    table_notes = check_tables(theirs, known, refused, sources)
     families, tests = adjusted(families, question)
     texts = _texts(pairs, families, sources)
     finished = [
@@ -244,14 +244,12 @@ def _measured(
         for value, part in slices.items():
             of_part = of_tasks if key is None else units(part, plan.cluster)[0] if plan.cluster else None
             for metric in metrics:
-                metric_pair, counted = (
-                    MetricPair(metric, part, columns, of_part, question, key, value)
-                    for columns in (
-                        _columns(metric, part, names, zero=zero) for zero in (False, plan.missing == "zero")
-                    )
-                )
+                columns = _columns(metric, part, names)
+                metric_pair = counted = MetricPair(metric, part, columns, of_part, question, key, value)
                 if question.filled is not None:
                     counted = filled_pair(metric_pair, *question.filled)
+                elif plan.missing == "zero":
+                    counted = replace(metric_pair, columns=_columns(metric, part, names, zero=True))
                 family.append(replace(measure(counted), metric_pair=metric_pair))
             if key is not None and question.tables is None:
                 continue  # draws take their time: in slices only for what is named
@@ -282,7 +280,7 @@ def _measured(
 
 
 def _columns(
-    metric: tuple[Asked, Asked], part: Common, names: tuple[str, str], *, zero: bool
+    metric: tuple[Asked, Asked], part: Common, names: tuple[str, str], *, zero: bool = False
 ) -> tuple[list[Column], list[Column]]:
     first, second = (
         columns_of(of_run, side, name, zero=zero) for of_run, side, name in zip(metric, part.sides, names, strict=True)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from calipers.analyses.compare.question import SIDAK
 from calipers.analyses.compare.result import FIELDS, Changed, Comparison, Contest, Finding, OneSide, Pair, Ranks, Run
 from calipers.reports.document import (
     Blank,
@@ -57,7 +58,7 @@ def _blocks(comparison: Comparison) -> Iterator[Block]:
 def _contest(contest: Contest, comparison: Comparison) -> Iterator[Block]:
     if contest.dataset:
         yield Title(Name(contest.dataset, None))
-    names, labels = names_of(contest.runs), letters(len(contest.runs))
+    names, labels = shown_names(contest.runs), letters(len(contest.runs))
     for label, run, name in zip(labels, contest.runs, names, strict=True):
         known = [part for part in (run.model, run.agent, run.source) if part and part not in run.name]
         account = f"({counted(run.tasks, 'task')}, {counted(run.samples, 'sample')})"
@@ -83,7 +84,7 @@ def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], compa
         verdicts += [Sentence(line, "strong", indent=1) for line in below]
     yield Items(verdicts)
     notes = [Sentence(note_line(note), markdown=note) for note in (hints(pair), *pair.notes) if note]
-    yield Items([Sentence(common(pair, names)), *notes])
+    yield Items([Sentence(common_tasks(pair, names)), *notes])
     yield Blank()
     yield _findings(pair, names, labels, comparison)
     if pair.flips and (pair.flips.worse or pair.flips.better):
@@ -191,7 +192,7 @@ def _ranks(ranks: Ranks, names: Sequence[str], comparison: Comparison) -> Iterat
     yield Items([Sentence(text, "note") for text in about_ranks(ranks, names, comparison.confidence)])
 
 
-def names_of(runs: Sequence[Run]) -> list[str]:
+def shown_names(runs: Sequence[Run]) -> list[str]:
     """What runs are called on the page: long names lose their middle, unless that made two of them alike.
 
     Models of one family differ at the end of their names, where a plain cut would leave them the same.
@@ -208,7 +209,7 @@ def _shortened(name: str) -> str:
 def sentences(pair: Pair, names: tuple[str, str]) -> list[tuple[str, str]]:
     """The verdicts of the primary question and over all tasks, (word, sentence); what shares a sentence shares a line.
 
-    ``names`` are those of the first and the second run, as `names_of` makes them.
+    ``names`` are those of the first and the second run, as `shown_names` makes them.
     """
     return [
         (those[0].verdict, sentence(those[0], names, ", ".join(map(_question, those)))) for those in _by_sentence(pair)
@@ -323,7 +324,7 @@ def _missing(finding: Finding, names: tuple[str, str]) -> str:
     return " and ".join(parts)
 
 
-def common(pair: Pair, names: tuple[str, str]) -> str:
+def common_tasks(pair: Pair, names: tuple[str, str]) -> str:
     """Which tasks the runs share, and which only one of them has."""
     aligned = pair.alignment
     how = "" if aligned.by == "id" else ", paired by the same content under other ids"
@@ -390,7 +391,6 @@ def _tests(comparison: Comparison) -> dict[str, list[str]]:
 
 _DRAWN = "paired_bootstrap"
 _OF_P_ONLY = ("sign_flip", "mcnemar", "mid_p")  # tests that have no interval of their own
-SIDAK = "sidak"
 _ADJUSTED = {"holm": "Holm's", "bh": "Benjamini and Hochberg's", "none": "the plain p"}
 
 

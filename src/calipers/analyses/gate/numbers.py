@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from calipers.analyses.compare.checks import ours_and_theirs
-from calipers.analyses.compare.document import common, names_of
+from calipers.analyses.compare.document import common_tasks, shown_names
 from calipers.analyses.compare.document_table import DocumentTable, short, table_of, table_reader
 from calipers.analyses.compare.findings import NO_RANGE, ends_of, filled_rollouts, no_filling, within_range
 from calipers.analyses.compare.question import metric_key
@@ -254,10 +254,8 @@ class GateNumbers:
     tables: Mapping[Who, Mapping[str, Number]] = field(default_factory=dict)  # of lm-evaluation-harness, by group
     known: Sequence[str] = ()  # the names that their tables have
     confidence: float | None = None  # of the intervals
-    filled: Mapping[int, Mapping[Who, GateGroup]] = field(
-        default_factory=dict
-    )  # an end of the range -> the groups with
-    # every missing rollout there, where that is asked for
+    # an end of the range -> the groups with every missing rollout there, where that is asked for
+    filled: Mapping[int, Mapping[Who, GateGroup]] = field(default_factory=dict)
     unknown: Mapping[Key, str] = field(default_factory=dict)  # a metric of which that says nothing -> why
     zero: bool = False  # missing rollouts count 0, by the rule that was asked for
 
@@ -582,8 +580,8 @@ def _uncommon(contest: Contest, pair: Pair) -> list[str]:
     aligned = pair.alignment
     if aligned.by == "id" and not (aligned.only_first.count or aligned.only_second.count):
         return []
-    names = names_of(contest.runs)
-    return [f"differences are of {common(pair, (names[pair.first], names[pair.second]))}"]
+    names = shown_names(contest.runs)
+    return [f"differences are of {common_tasks(pair, (names[pair.first], names[pair.second]))}"]
 
 
 def _known(number: Number, group: GateGroup) -> bool:
