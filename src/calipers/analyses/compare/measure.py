@@ -285,19 +285,12 @@ def _judged(
     return resampled_difference(by_draws(value, drawn_values, metric_pair.confidence, units))
 
 
-def resampled_difference(resampled: Resampled) -> Difference:
+def resampled_difference(drawn: Resampled) -> Difference:
     """What the bootstrap found; for what is asked beyond that, the normal distribution with its spread."""
     return Difference(
-        resampled.value,
-        resampled.stderr,
-        resampled.interval,
-        resampled.p,
-        METHOD,
-        resampled.units,
-        float(resampled.units),
-        why=resampled.why,
-        draws=resampled.found,
-    )
+        drawn.value, drawn.stderr, drawn.interval, drawn.p, METHOD, drawn.units, float(drawn.units),
+        why=drawn.why, draws=drawn.found,
+    )  # fmt: skip
 
 
 def _units(rng: np.random.Generator, units: int) -> list[int]:
@@ -350,7 +343,6 @@ def _measure(metric_pair: MetricPair) -> Measured:
     reduced = rounded_alike(*(reduced_of(metric_pair, run, metric_pair.columns[run]) for run in (0, 1)))
     there = reduced[0].given & reduced[1].given & metric_pair.counted
     pair = (reduced[0].values[there], reduced[1].values[there])
-    counts = pair[0].ndim > 1
     outright = _outright(reduced, there)
     difference = _tested(metric, metric_pair, pair, there, outright)
     counted = metric_pair.clusters is None and difference.p is not None  # clusters are no tasks of their own
@@ -365,7 +357,7 @@ def _measure(metric_pair: MetricPair) -> Measured:
         there=there,
         samples=metric_pair.samples(there),
         values=_task_values(metric, reduced),
-        weights=(reduced[0].values[:, 1], reduced[1].values[:, 1]) if counts else None,
+        weights=(reduced[0].values[:, 1], reduced[1].values[:, 1]) if pair[0].ndim > 1 else None,
         # whose p holds for one look only
         mcnemar=flips(outright[0][there], outright[1][there])
         if outright and counted and not metric_pair.question.anytime

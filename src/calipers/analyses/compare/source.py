@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -133,7 +134,7 @@ def _hash(text: str) -> bytes:
 
 
 LONGEST_SETTING = 60
-MOST = 12  # differences that are told one by one
+MOST = 12  # settings that are named one by one
 ABSENT = object()
 CALLED: Final = {
     "tasks": "the content of the tasks, with targets and verifiers,",
@@ -253,13 +254,6 @@ def read_source(
         if paths and len(paths) == len(given):
             parts: list[Part] = []
             rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress, kept=parts)
-            known: list[list[Input]] = []
-
-            def hashed() -> list[Input]:
-                if not known:
-                    known.append(inputs())
-                return known[0]
-
             digests = {key: digest for part in parts for key, digest in part.digests.items()}
-            return ReadSource(" ".join(paths), rollouts, digests, columns, hashed)
+            return ReadSource(" ".join(paths), rollouts, digests, columns, cache(inputs))
     return ReadSource("", read(source, columns=columns, labels=labels), {}, columns, list)

@@ -37,7 +37,6 @@ from calipers.stats.multiplicity import holm
 from calipers.stats.paired import below
 
 NO_INTERVAL: Final = "there is no interval with them filled in"
-Ends = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Missing:
 
     text: str  # 8 of 40 rollouts
     count: int
-    ends: Ends | None = None
+    ends: tuple[float, float] | None = None
     why: str = NO_BOUNDS
     finished: bool = False
 
@@ -59,10 +58,8 @@ def decided(wanted: Requirement, word: Word, missing: Missing, too_many: str | N
     if missing.ends is None:
         if missing.finished and word == "failed" and not too_many:
             return "failed", None
-        return (
-            "undefined",
-            too_many or f"{missing.text} are missing, and may decide it: {missing.why}; {allow(missing.count)}",
-        )
+        may = f"{missing.text} are missing, and may decide it: {missing.why}; {allow(missing.count)}"
+        return "undefined", too_many or may
     low, high = sorted(missing.ends)
     if not _could(wanted, low, high):
         return "failed", None
@@ -128,11 +125,8 @@ def at_ends(
         return Missing(lost, count, number.bounds, unknown or NO_BOUNDS)
     if twins is None:
         return Missing(lost, count, None, NO_ENDS, finished=True)
-    end = int(wanted.end == "upper")
-    values = [twin.interval[end] if twin and twin.interval else math.nan for twin in (twins(BOTTOM), twins(TOP))]
-    if unknown or not all(map(math.isfinite, values)):
-        return Missing(lost, count, None, unknown or NO_INTERVAL)
-    return Missing(lost, count, (values[0], values[1]))
+    ends = None if unknown else _interval_ends(wanted, twins(BOTTOM), twins(TOP))
+    return Missing(lost, count, ends, unknown or NO_INTERVAL)
 
 
 def of_difference(wanted: Requirement, group: GateGroup, number: Number, apart: Differences) -> Missing | None:
@@ -148,12 +142,15 @@ def of_difference(wanted: Requirement, group: GateGroup, number: Number, apart: 
         return Missing(lost, count, number.bounds, finished=apart.paired is None)
     if number.bounds is None or not apart.filled:
         return Missing(lost, count, None, NO_BOUNDS)
+    ends = _interval_ends(wanted, *(apart.with_filled(group, wanted, best) for best in (False, True)))
+    return Missing(lost, count, ends, NO_INTERVAL)
+
+
+def _interval_ends(wanted: Requirement, *filled: Number | None) -> tuple[float, float] | None:
+    """The end that is asked for, of the interval with what is missing at either end; None where there is none."""
     end = int(wanted.end == "upper")
-    filled = [apart.with_filled(group, wanted, best) for best in (False, True)]
-    values = [each.interval[end] if each.interval else math.nan for each in filled]
-    if not all(map(math.isfinite, values)):
-        return Missing(lost, count, None, NO_INTERVAL)
-    return Missing(lost, count, (values[0], values[1]))
+    low, high = (number.interval[end] if number and number.interval else math.nan for number in filled)
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
 
 
 def lacking(numbers: GateNumbers, most: Gaps | None) -> bool:
