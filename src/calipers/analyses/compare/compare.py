@@ -194,7 +194,7 @@ def _compared(sources: Sequence[ReadSource], question: Question, theirs: Mapping
         tests=tests,
         order=ORDER if question.anytime else None,
         notes=[*not_said([*source_notes(sources), *notes], _stop_notes(sources)), *unshared, *table_notes],
-        primary=question.primary.text if question.primary else families[0][0].metric_pair.asked_as,
+        primary=question.primary.text if question.primary else families[0][0].metric_pair.question_text,
         differences=[measured.difference for family in families for measured in family],
     )
 

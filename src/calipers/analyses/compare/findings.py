@@ -121,7 +121,7 @@ def _primary(family: Sequence[Measured], wanted: Primary | None) -> int:
     for index, pair in enumerate(pairs):
         if wanted.means(pair.text, pair.by, pair.slice):
             return index
-    raise UnknownName.of("question in this comparison", wanted.text, [pair.asked_as for pair in pairs])
+    raise UnknownName.of("question in this comparison", wanted.text, [pair.question_text for pair in pairs])
 
 
 def _key(number: int, measured: Measured, first: Measured) -> TestKey | None:

@@ -81,7 +81,7 @@ class MetricPair:
         return self.metrics[0].text
 
     @property
-    def asked_as(self) -> str:
+    def question_text(self) -> str:
         """The question as ``--primary`` names it."""
         return self.text + ("" if self.by is None else f"[{self.by}={self.slice}]")
 
