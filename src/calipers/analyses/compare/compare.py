@@ -166,6 +166,13 @@ def _compared(sources: Sequence[ReadSource], question: Question, theirs: Mapping
         raise InputError("; ".join(unshared))
     known = {measured.metric_pair.text for family in families for measured in family}
     table_notes = check_tables(theirs, known, refused, sources)
+    for (contest, pair), family, reasons in zip(pairs, families, refused, strict=True):
+        if not family:
+            names = f"{contest[pair.first].name} and {contest[pair.second].name}"
+            because = "".join(f"; {metric}: {reason}" for metric, reason in reasons.items())
+            unshared.append(f"{names} have none of these numbers in common{because}")
+    pairs = [pair for pair, family in zip(pairs, families, strict=True) if family]
+    families = [family for family in families if family]
     families, tests = adjusted(families, question)
     texts = _texts(pairs, families, sources)
     finished = [
