@@ -82,7 +82,7 @@ def test_the_document(tmp_path, runs):
     done = calipers("compare", *runs, "--format", "json", "--out", "found.json", "--margin", "0.1", cwd=tmp_path)
     found = json.loads(done.stdout)
     assert found == json.loads((tmp_path / "found.json").read_text())
-    assert (found["schema"], found["test"], found["margin"]) == ("calipers.analyses.compare/1", "floored_t", 0.1)
+    assert (found["schema"], found["test"], found["margin"]) == ("calipers.comparison/1", "floored_t", 0.1)
     (contest,) = found["contests"]
     assert [run["name"] for run in contest["runs"]] == runs
     (pair,) = contest["pairs"]

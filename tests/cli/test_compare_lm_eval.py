@@ -27,6 +27,15 @@ def test_the_page_says_which_way_is_better(folder):
     assert [(row[0], row[1], row[-1]) for row in rows] == [("ter", "↓", "better"), ("bleu", "↑", "better")]
 
 
+def test_a_third_run_without_such_a_table_is_left_out_by_name(folder):
+    rows = [{"task": str(number), "sample": 0, "reward": 1.0} for number in range(40)]
+    (folder / "third.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = calipers("compare", "said-before", "said-after", "third.jsonl", "--metric", "bleu", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "third.jsonl have none of these numbers in common" in done.stdout + done.stderr
+    assert [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("bleu ")] == ["better"]
+
+
 def test_worse_is_worse_for_the_exit_code(folder):
     """A higher error rate is worse, though the number went up."""
     asked = ("compare", "said-after", "said-before", "--metric", "ter", "--fail-on", "worse", "--format", "json")

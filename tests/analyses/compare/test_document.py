@@ -5,7 +5,7 @@ import json
 import pytest
 
 from calipers.analyses.compare.compare import compare
-from calipers.analyses.compare.document import document, figures, names_of, settings
+from calipers.analyses.compare.document import document, figures, settings, shown_names
 from calipers.analyses.compare.result import Finding, Run
 from calipers.reports import csv as renderer
 from calipers.reports import markdown, terminal
@@ -38,7 +38,7 @@ def finding(first, second, stderr, interval=None):
     ],
 )
 def test_no_two_runs_are_called_the_same(names, shown):
-    assert names_of([run(name) for name in names]) == shown
+    assert shown_names([run(name) for name in names]) == shown
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_the_page_keeps_to_its_width(three, columns):
 
 def test_the_document_is_strict_and_whole(three):
     document = json.loads(three.to_json())
-    assert document["schema"] == "calipers.analyses.compare/1"
+    assert document["schema"] == "calipers.comparison/1"
     assert [len(contest["pairs"]) for contest in document["contests"]] == [3]
     assert document["contests"][0]["ranks"][0]["places"][0]["run"] == 2
     assert len(three.rows()) == len(three.to_polars()) == 9

@@ -1,7 +1,13 @@
-"""Which tasks two runs share, and both runs cut down to those, in the same order."""
+"""Who is compared with whom, and on what: runs matched by agent, model and dataset; then the tasks two of them share.
+
+::
+
+    sources ──► runs: agent, model, source ──► contests: runs on one dataset ──► Common: two of them, task by task
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,13 +15,171 @@ from typing import Any
 import numpy as np
 
 from calipers.analyses.compare.result import Alignment, OneSide
+from calipers.errors import InputError, UnknownName
 from calipers.rollouts.column import Bools, Ints
 from calipers.rollouts.labels import clusters, has, slices
 from calipers.rollouts.record import CODE
 from calipers.rollouts.table import Rollouts
 
+Who = tuple[str | None, str | None]  # agent, model
 NAMED = 20  # tasks of one side that are named
 NOT_RUN = CODE["not_run"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRun:
+    """What one agent and model did, as one source has it; in a contest on one dataset, under a name of its own."""
+
+    source: int  # the index of the source
+    path: str  # of the source; "" for a table
+    who: Who
+    parts: Mapping[str | None, Rollouts]  # by dataset
+    name: str = ""  # no other run of the contest has it
+
+    @property
+    def rollouts(self) -> Rollouts:
+        """Those on its only dataset."""
+        (part,) = self.parts.values()
+        return part
+
+    @property
+    def key(self) -> tuple[str | None, ...]:
+        """Agent, model and dataset, as its records say them."""
+        return tuple(self.rollouts.keys[0])
+
+
+def runs_of(source: int, path: str, rollouts: Rollouts) -> list[ReadRun]:
+    """The runs in one source: a run is what one agent and model did."""
+    by_who: dict[Who, dict[str | None, Rollouts]] = {}
+    for part in rollouts.groups():
+        agent, model, dataset = part.keys[0]
+        by_who.setdefault((agent, model), {})[dataset] = part
+    return [ReadRun(source, path, who, parts) for who, parts in by_who.items()]
+
+
+def contests_of(sources: Sequence[Sequence[ReadRun]]) -> tuple[list[Sequence[ReadRun]], list[str]]:
+    """Which runs are compared with which, and what is left out; InputError where that is not clear.
+
+    One source is compared within itself. Of several, the runs of one name meet each other: of the same
+    agent and model, else of the same agent where each source has one model, or of the same model where
+    each has one agent. A source with a single run meets every run of the others.
+    """
+    matched = _matched(sources)
+    there = {id(run) for runs in matched for run in runs}
+    alone = [run for runs in sources for run in runs if id(run) not in there]
+    notes = [f"{_titled(run)} is only in {_called(run)}, and left out" for run in alone]
+    contests: list[Sequence[ReadRun]] = []
+    for runs in matched:
+        by_dataset, more = _by_dataset(
+            [replace(run, name=name) for run, name in zip(runs, names_of(runs), strict=True)]
+        )
+        contests += by_dataset
+        notes += more
+    return contests, notes
+
+
+def dataset_of(contest: Sequence[ReadRun]) -> str | None:
+    """What the runs call the dataset; None where they call it differently, or not at all."""
+    names = _dataset_names(contest)
+    return names[0] if len(names) == 1 else None
+
+
+def _dataset_names(contest: Sequence[ReadRun]) -> list[str]:
+    return list(dict.fromkeys(dataset for run in contest for dataset in run.parts if dataset is not None))
+
+
+def _matched(sources: Sequence[Sequence[ReadRun]]) -> list[list[ReadRun]]:
+    if len(sources) == 1:
+        if len(sources[0]) < 2:
+            wrong = "holds one run only"
+            raise InputError.at(_called(sources[0][0]), wrong, "give a second one to compare it with")
+        return [list(sources[0])]
+    if all(len(runs) == 1 for runs in sources):
+        return [[runs[0] for runs in sources]]
+    for part in (slice(0, 2), slice(0, 1), slice(1, 2)):  # agent and model, agent, model
+        keyed = [{run.who[part]: run for run in runs} for runs in sources]
+        distinct = all(len(keys) == len(runs) for keys, runs in zip(keyed, sources, strict=True))
+        shared = [key for key in keyed[0] if all(key in keys for keys in keyed[1:])]
+        if distinct and shared:
+            return [[keys[key] for keys in keyed] for key in shared]
+    if sum(len(runs) > 1 for runs in sources) == 1 or len(sources[0]) == 1:
+        return [[run for runs in sources for run in runs]]
+    listed = "; ".join(f"{_called(runs[0])} holds {', '.join(map(_titled, runs))}" for runs in sources)
+    raise InputError(f"which runs belong together is not clear: {listed}; expected one run in each, or the same names")
+
+
+def _by_dataset(runs: Sequence[ReadRun]) -> tuple[list[Sequence[ReadRun]], list[str]]:
+    if all(len(run.parts) == 1 for run in runs):
+        names = _dataset_names(runs)
+        notes = [f"the datasets have different names: {', '.join(map(repr, names))}"] if len(names) > 1 else []
+        return [runs], notes
+    every = list(dict.fromkeys(dataset for run in runs for dataset in run.parts))
+    there = {dataset: [run for run in runs if dataset in run.parts] for dataset in every}
+    shared = {dataset: some for dataset, some in there.items() if len(some) > 1}
+    if not shared:
+        listed = "; ".join(f"{run.name} has {_listed(run.parts)}" for run in runs)
+        raise InputError(f"the runs have no dataset in common: {listed}; expected the same datasets")
+    alone = [dataset for dataset in every if dataset not in shared]
+    notes = [f"in one run only, and left out: {_listed(alone)}"] if alone else []
+    return [
+        [replace(run, parts={dataset: run.parts[dataset]}) for run in some] for dataset, some in shared.items()
+    ], notes
+
+
+def names_of(runs: Sequence[ReadRun]) -> list[str]:
+    """What tells the runs apart: model, agent, both, path, or all of them."""
+    paths = _tails([_called(run) for run in runs])
+    ways: list[list[str | None]] = [
+        [run.who[1] for run in runs],
+        [run.who[0] for run in runs],
+        [" · ".join(filter(None, reversed(run.who))) or None for run in runs],
+        [*paths],
+        [" · ".join([path, *filter(None, reversed(run.who))]) for path, run in zip(paths, runs, strict=True)],
+    ]
+    for names in ways:
+        given = [name for name in names if name]
+        if len(set(given)) == len(runs):
+            return given
+    return [f"{path} ({number})" for number, path in enumerate(paths, start=1)]  # one file, given twice
+
+
+def _tails(paths: Sequence[str]) -> list[str]:
+    """As much of the end of each path as tells it from the others."""
+    split = [path.rstrip(os.sep).split(os.sep) for path in paths]
+    for count in range(1, max(map(len, split)) + 1):
+        tails = [os.sep.join(parts[-count:]) for parts in split]
+        if len(set(tails)) == len(set(paths)):
+            return tails
+    return list(paths)
+
+
+def chosen_pairs(contest: Sequence[ReadRun], baseline: str | None) -> list[tuple[int, int]]:
+    """The pairs to compare, (first, second): all of them, or each run against the baseline."""
+    count = len(contest)
+    if baseline is None:
+        return [(first, second) for first in range(count) for second in range(first + 1, count)]
+    known = [{run.name, run.path, run.path.rstrip(os.sep), *filter(None, run.who)} for run in contest]
+    matches = [index for index, words in enumerate(known) if baseline in words]
+    if not matches:
+        raise UnknownName.of("run", baseline, [run.name for run in contest])
+    if len(matches) > 1:
+        called = ", ".join(contest[index].name for index in matches)
+        raise InputError.at(
+            "--baseline", f"{baseline!r} is the name of several runs ({called})", "expected one of them"
+        )
+    return [(matches[0], index) for index in range(count) if index != matches[0]]
+
+
+def _called(run: ReadRun) -> str:
+    return run.path or f"run {run.source + 1}"
+
+
+def _titled(run: ReadRun) -> str:
+    return repr(" · ".join(filter(None, reversed(run.who))) or "(unnamed)")
+
+
+def _listed(datasets: Mapping[str | None, object] | Sequence[str | None]) -> str:
+    return ", ".join("(unnamed)" if dataset is None else repr(dataset) for dataset in datasets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +193,7 @@ class Common:
 
     @property
     def sides(self) -> tuple[Rollouts, Rollouts]:
-        """Both runs."""
+        """The rollouts of the first run and of the second."""
         return self.first, self.second
 
     @property
@@ -45,36 +209,40 @@ class Common:
         Tasks that finish early are easier, or harder, than the others: those beyond have to wait.
         """
         waiting = np.zeros(len(self.own_ids), dtype=bool)
-        for side in (self.first, self.second):
+        for side in self.sides:
             waiting[side.task[side.outcome == NOT_RUN]] = True
-        order, found = self.order, np.zeros(len(waiting), dtype=bool)
-        found[order] = ~np.logical_or.accumulate(waiting[order])
-        return found
+        order, settled = self.order, np.zeros(len(waiting), dtype=bool)
+        settled[order] = ~np.logical_or.accumulate(waiting[order])
+        return settled
 
 
 def by_id(first: Rollouts, second: Rollouts, apart: frozenset[str] = frozenset()) -> Common:
     """The tasks of the same id; those ``apart`` are not the same task in spite of it."""
-    number = {task: place for place, task in enumerate(second.tasks)}
-    pairs = [(one, number[task]) for one, task in enumerate(first.tasks) if task in number and task not in apart]
+    number = {task: index for index, task in enumerate(second.tasks)}
+    pairs = [(index, number[task]) for index, task in enumerate(first.tasks) if task in number and task not in apart]
     return _common(first, second, pairs, "id", apart)
 
 
-def by_content(first: Rollouts, second: Rollouts, one: Mapping[str, bytes], two: Mapping[str, bytes]) -> Common:
+def by_content(
+    first: Rollouts, second: Rollouts, first_contents: Mapping[str, bytes], second_contents: Mapping[str, bytes]
+) -> Common:
     """The tasks of the same content, by the hash of each task's; content that stands twice in a run is left out."""
-    number = _once([(two[task], place) for place, task in enumerate(second.tasks) if task in two])
-    held = _once([(one[task], place) for place, task in enumerate(first.tasks) if task in one])
-    pairs = [(place, number[content]) for content, place in held.items() if content in number]
+    indices = [
+        _once([(contents[task], index) for index, task in enumerate(part.tasks) if task in contents])
+        for part, contents in ((first, first_contents), (second, second_contents))
+    ]
+    pairs = [(index, indices[1][content]) for content, index in indices[0].items() if content in indices[1]]
     return _common(first, second, sorted(pairs), "content")
 
 
-def _once(held: Sequence[tuple[bytes, int]]) -> dict[bytes, int]:
-    found: dict[bytes, int] = {}
+def _once(contents: Sequence[tuple[bytes, int]]) -> dict[bytes, int]:
+    indices: dict[bytes, int] = {}
     twice = set[bytes]()
-    for content, place in held:
-        if content in found:
+    for content, index in contents:
+        if content in indices:
             twice.add(content)
-        found[content] = place
-    return {content: place for content, place in found.items() if content not in twice}
+        indices[content] = index
+    return {content: index for content, index in indices.items() if content not in twice}
 
 
 def _common(
@@ -84,16 +252,16 @@ def _common(
     how: str,
     apart: frozenset[str] = frozenset(),
 ) -> Common:
-    places = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    names = [first.tasks[place] for place in places[:, 0].tolist()]
-    own = [second.tasks[place] for place in places[:, 1].tolist()]
-    alignment = Alignment(how, len(pairs), _left(first, places[:, 0], apart), _left(second, places[:, 1], apart))
-    return Common(_of(first, places[:, 0], names), _of(second, places[:, 1], names), alignment, own)
+    indices = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    names = [first.tasks[index] for index in indices[:, 0].tolist()]
+    own_ids = [second.tasks[index] for index in indices[:, 1].tolist()]
+    alignment = Alignment(how, len(pairs), _left(first, indices[:, 0], apart), _left(second, indices[:, 1], apart))
+    return Common(_of(first, indices[:, 0], names), _of(second, indices[:, 1], names), alignment, own_ids)
 
 
 def _left(part: Rollouts, taken: Ints, apart: frozenset[str]) -> OneSide:
     rest = np.setdiff1d(np.arange(len(part.tasks)), taken).tolist()
-    names = [part.tasks[place] for place in rest if part.tasks[place] not in apart]
+    names = [part.tasks[index] for index in rest if part.tasks[index] not in apart]
     return OneSide(len(names), names[:NAMED])
 
 
@@ -125,20 +293,20 @@ def cut(common: Common, key: str, label: Callable[[Any], str]) -> dict[str, Comm
 
     A run that does not know the key takes each task's value from the other.
     """
-    sides = (common.first, common.second)
+    sides = common.sides
     known = [has(side, key) for side in sides]
-    found = [slices(side, key, label) for side in sides]
-    for place in (0, 1):
-        if not known[place] and known[1 - place]:
-            code, names = found[1 - place]
+    sliced = [slices(side, key, label) for side in sides]
+    for run in (0, 1):
+        if not known[run] and known[1 - run]:
+            code, names = sliced[1 - run]
             of_task = np.full(len(common.first.tasks), -1, dtype=np.int64)
-            of_task[sides[1 - place].task[::-1]] = code[::-1]  # the first sample's
-            found[place] = of_task[sides[place].task], names
+            of_task[sides[1 - run].task[::-1]] = code[::-1]  # the first sample's
+            sliced[run] = of_task[sides[run].task], names
     parts: dict[str, Common] = {}
-    for name in sorted({*found[0][1], *found[1][1]}):
+    for name in sorted({*sliced[0][1], *sliced[1][1]}):
         some = [
             side.where(code == (names.index(name) if name in names else -2))
-            for side, (code, names) in zip(sides, found, strict=True)
+            for side, (code, names) in zip(sides, sliced, strict=True)
         ]
         shared = by_id(some[0], some[1])
         if shared.alignment.common:
@@ -148,10 +316,10 @@ def cut(common: Common, key: str, label: Callable[[Any], str]) -> dict[str, Comm
 
 def units(common: Common, key: str) -> tuple[Ints, str | None]:
     """The cluster of each common task, [T], and what must be said where the runs do not agree on them."""
-    known = [side for side in (common.first, common.second) if has(side, key)]
-    found = [clusters(side, key) for side in known or [common.first]]
-    if len(found) == 2:
-        both = len(np.unique(np.stack(found, axis=1), axis=0))
-        if not both == len(np.unique(found[0])) == len(np.unique(found[1])):
-            return found[0], f"the runs do not agree on {key!r}: the clusters are those of the first"
-    return found[0], None
+    known = [side for side in common.sides if has(side, key)]
+    codes = [clusters(side, key) for side in known or [common.first]]
+    if len(codes) == 2:
+        pairs = len(np.unique(np.stack(codes, axis=1), axis=0))
+        if not pairs == len(np.unique(codes[0])) == len(np.unique(codes[1])):
+            return codes[0], f"the runs do not agree on {key!r}: the clusters are those of the first"
+    return codes[0], None

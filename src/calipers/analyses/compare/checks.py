@@ -1,16 +1,15 @@
-"""What is checked before two runs are compared: whose the named metrics are, and what the reader must be told."""
+"""What is checked before two runs are compared: whose the named metrics are, and what the reader must know."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from calipers.analyses.compare.align import ReadRun
+from calipers.analyses.compare.document_table import is_theirs, short
 from calipers.analyses.compare.question import Question
-from calipers.analyses.compare.runs import Meeting
 from calipers.analyses.compare.source import ReadSource
-from calipers.analyses.compare.values import is_theirs, short
 from calipers.errors import CalipersError, Incomplete, InputError, UnknownName, nearest
 from calipers.formats.read import found_format
 from calipers.formats.run_plan import is_run
@@ -24,43 +23,33 @@ from calipers.rollouts.column import Bools
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.table import Rollouts
 
-Asked = str | Mapping[str, Any]
+MetricRequest = str | Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class NamedMetrics:
-    """Metrics by whose they are."""
-
-    ours: Sequence[Asked] | None  # None: none was named, and the dialect's own are meant
-    theirs: Mapping[str, CalipersError] = field(default_factory=dict)  # a name -> why it is none of ours
-
-    @property
-    def wanted(self) -> Sequence[str] | None:
-        """The names to be looked for in tables; None for all there are."""
-        return None if self.ours is None else list(self.theirs)
-
-
-def named(metrics: str | Sequence[Asked] | None, dialect: str | None, sources: Sequence[Any]) -> NamedMetrics:
-    """Tell the metrics apart; where no source can have a table, all are taken for ours.
+def ours_and_theirs(
+    metrics: str | Sequence[MetricRequest] | None, dialect: str | None, sources: Sequence[Any]
+) -> tuple[Sequence[MetricRequest] | None, dict[str, CalipersError]]:
+    """Metrics by whose they are: ours, None where none was named and the dialect's own are meant; and those that may
+    be numbers of a table, each with why it is none of ours. Where no source can have a table, all are taken for ours.
 
     A name that is ours means ours, whatever a table has: acc in lm_eval's dialect is the mean of a reward.
     """
     if not metrics:
-        return NamedMetrics(None)
+        return None, {}
     every = [metrics] if isinstance(metrics, (str, Mapping)) else list(metrics)
     if not any(map(may_have_table, sources)):
-        return NamedMetrics(every)
-    ours: list[Asked] = []
+        return every, {}
+    ours: list[MetricRequest] = []
     theirs: dict[str, CalipersError] = {}
-    for one in every:
+    for metric in every:
         try:
-            make_plan([one], dialect=dialect)
-            ours.append(one)
+            make_plan([metric], dialect=dialect)
+            ours.append(metric)
         except CalipersError as error:
-            if not isinstance(one, str):
+            if not isinstance(metric, str):
                 raise
-            theirs[one.strip()] = error
-    return NamedMetrics(ours, theirs)
+            theirs[metric.strip()] = error
+    return ours, theirs
 
 
 def may_have_table(source: Any) -> bool:
@@ -79,7 +68,7 @@ def may_have_table(source: Any) -> bool:
         return False
 
 
-def gaps_told(name: str, part: Rollouts, missing: str) -> list[str]:
+def gap_notes(name: str, part: Rollouts, missing: str) -> list[str]:
     """A sentence on the rollouts of a run that have no number; none where all have one."""
     gaps = Ledger.of(part).gaps
     if not gaps:
@@ -89,7 +78,7 @@ def gaps_told(name: str, part: Rollouts, missing: str) -> list[str]:
     return [f"{name}: {gaps:,} of {len(part):,} rollouts of these tasks {are} missing ({what})"]
 
 
-def waiting_told(settled: Bools) -> list[str]:
+def waiting_notes(settled: Bools) -> list[str]:
     """A sentence on the tasks that are not looked at yet, as tasks before them are unfinished."""
     waiting = int((~settled).sum())
     if not waiting:
@@ -97,13 +86,13 @@ def waiting_told(settled: Bools) -> list[str]:
     return [f"{counted(waiting, 'task')} left out, from the first unfinished one on: finish the runs to count them"]
 
 
-def check_gaps(meeting: Meeting, question: Question) -> None:
+def check_gaps(contest: Sequence[ReadRun], question: Question) -> None:
     """Incomplete where a run has gaps and none may be."""
     if question.plan.missing != "fail":
         return
-    for name, part in zip(meeting.names, meeting.parts, strict=True):
-        if gaps := Ledger.of(part).gaps:
-            refusal = f"{name}: {gaps:,} of {len(part):,} rollouts are gaps"
+    for run in contest:
+        if gaps := Ledger.of(run.rollouts).gaps:
+            refusal = f"{run.name}: {gaps:,} of {len(run.rollouts):,} rollouts are gaps"
             raise Incomplete(f"{refusal}; --missing gap leaves them out, --missing zero counts them 0")
 
 
@@ -111,26 +100,29 @@ def check_sources(sources: Sequence[Source]) -> None:
     """InputError where there is nothing to compare, or a file would be compared with itself."""
     if not sources:
         raise InputError("nothing to compare; expected two runs or more")
-    paths = [os.fspath(one) for one in sources if isinstance(one, (str, os.PathLike))]
+    paths = [os.fspath(source) for source in sources if isinstance(source, (str, os.PathLike))]
     real = [path if path == STDIN else os.path.realpath(path) for path in paths]
-    for place, path in enumerate(real):
-        if path in real[:place]:
-            raise InputError.at(paths[place], "is given twice", "expected another run: one and the same cannot differ")
+    for index, path in enumerate(real):
+        if path in real[:index]:
+            raise InputError.at(paths[index], "is given twice", "expected another run: one and the same cannot differ")
 
 
 def check_tables(
-    asked: NamedMetrics, measured: Collection[str], refused: Sequence[Mapping[str, str]], sides: Sequence[ReadSource]
+    theirs: Mapping[str, CalipersError],
+    measured: Collection[str],
+    refused: Sequence[Mapping[str, str]],
+    sources: Sequence[ReadSource],
 ) -> list[str]:
     """Why some pairs of runs lack a number of lm-evaluation-harness' table; an error where all of them do."""
     notes: list[str] = []
-    names = short(key for side in sides for table in side.tables.values() for key in table.ways)
-    for name, unknown in asked.theirs.items():
-        why = list(dict.fromkeys(text for said in refused for key, text in said.items() if _means(name, key)))
+    names = short(key for source in sources for table in source.tables.values() if table for key in table.ways)
+    for name, unknown in theirs.items():
+        why = list(dict.fromkeys(text for reasons in refused for key, text in reasons.items() if _means(name, key)))
         if any(_means(name, text) for text in measured):
             notes += why
         elif why:
             raise InputError(f"metric {name!r}: {'; '.join(why)}")
-        elif any(name in side.rollouts.rewards for side in sides):
+        elif any(name in source.rollouts.rewards for source in sources):
             right = f"expected mean_reward(reward={name}), or --dialect lm_eval"
             raise InputError(f"{name!r} is a reward of these runs, and no metric; {right}")
         elif names and nearest(name, names):
@@ -145,14 +137,14 @@ def _means(name: str, key: str) -> bool:
     return name in (key, key.rpartition(",")[0])
 
 
-def notes_of(sides: Sequence[ReadSource], met: Sequence[Meeting]) -> list[str]:
-    """What the readers passed over, files that are one and the same, and datasets without a match."""
-    found = [note for side in sides for note in side.rollouts.notes if not note.endswith(COMPARED)]
+def source_notes(sources: Sequence[ReadSource]) -> list[str]:
+    """What the readers passed over, and files that are one and the same."""
+    notes = [note for source in sources for note in source.rollouts.notes if not note.endswith(COMPARED)]
     seen: dict[tuple[str, ...], str] = {}
-    for side in sides:
-        whole = [one for one in side.hashed() if one.format != "lm_eval_results"]  # whose rollouts stand beside it
-        hashes = tuple(one.sha256 for one in whole)
+    for source in sources:
+        whole = [file for file in source.hashed() if file.format != "lm_eval_results"]  # whose rollouts stand beside it
+        hashes = tuple(file.sha256 for file in whole)
         if hashes and hashes in seen:
-            found.append(f"{side.path} and {seen[hashes]} hold the same bytes: there is no difference to be found")
-        seen.setdefault(hashes, side.path)
-    return [*found, *(note for meeting in met for note in meeting.notes)]
+            notes.append(f"{source.path} and {seen[hashes]} hold the same bytes: there is no difference to be found")
+        seen.setdefault(hashes, source.path)
+    return notes

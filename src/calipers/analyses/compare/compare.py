@@ -2,305 +2,74 @@
 
 ::
 
-    sources ──► sides ──► meetings ──► pairs: common tasks ──► differences ──► adjusted ──► findings
-                                          └─► what differs beside the answers, what flipped
+    source ─┐
+            ├─► contests ──► Common: two runs, ──► Measured: a metric's ──► adjusted ──► Finding: with a verdict
+    source ─┘   of runs      task by task          difference               for others   in a Pair of the Comparison
+    (source.py) (align.py)   (align.py)            (measure.py)             (findings.py)
+
+A `MetricPair` is one metric on the common tasks, all of them or a slice; the `Question` is how it is to be compared.
+What else the sources say is noted beside the findings: settings, prompts and tasks that differ, answers that flipped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from functools import reduce
+from itertools import combinations
+from typing import Any, Final, TypedDict, cast
 
 import numpy as np
 
-from calipers.analyses.compare.align import Common, by_content, by_id, cut, units
+from calipers.analyses.compare.align import (
+    Common,
+    ReadRun,
+    by_content,
+    by_id,
+    chosen_pairs,
+    contests_of,
+    cut,
+    dataset_of,
+    runs_of,
+    units,
+)
 from calipers.analyses.compare.checks import (
-    NamedMetrics,
     check_gaps,
     check_sources,
     check_tables,
-    gaps_told,
-    named,
-    notes_of,
-    waiting_told,
+    gap_notes,
+    ours_and_theirs,
+    source_notes,
+    waiting_notes,
 )
-from calipers.analyses.compare.families import SlicePair, TestedPair, answered, at_confidence, flips, standings
-from calipers.analyses.compare.measure import measure
-from calipers.analyses.compare.metric_pair import Measured, MetricPair, columns_of, of_both
-from calipers.analyses.compare.missing import filled_matter, warnings_of, with_missing
+from calipers.analyses.compare.document_table import compared_tables
+from calipers.analyses.compare.findings import DECIDED, adjusted, filled_pair, finding_of, warnings_of, with_missing
+from calipers.analyses.compare.measure import Measured, MetricPair, columns_of, measure, metrics_of
 from calipers.analyses.compare.question import ORDER, SHOWN, SIDAK, Primary, Question, make_question
-from calipers.analyses.compare.ranks import ranks
-from calipers.analyses.compare.result import Comparison, Contest, Finding, Flips, Pair, Ranks, Run
-from calipers.analyses.compare.runs import Meeting, chosen, meetings, runners
-from calipers.analyses.compare.source import Key, ReadSource, Texts, prompts_differ, provenance_differences, read_source
-from calipers.analyses.compare.values import DocumentTable, compared_tables
-from calipers.errors import InputError
-from calipers.pipeline import DEFINITIONS, Progress, Source, quietly
-from calipers.request import make_plan
-from calipers.rollouts.labels import has
-from calipers.rollouts.stop import Stop, not_said
-from calipers.stats.margins import equivalence, margin_method, non_inferiority, too_few
-from calipers.stats.paired import FLOORED_T, undone_by_one
-from calipers.stats.verdict import Verdict, verdict
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredPair:
-    """Two runs of a meeting, measured and not yet judged."""
-
-    meeting: Meeting
-    first: int
-    second: int
-    common: Common
-    cuts: Sequence[SlicePair]
-    flips: Flips | None
-    notes: Sequence[str]
-    refused: Mapping[str, str]  # numbers of tables that were asked for -> why they are not compared
-
-    @property
-    def places(self) -> tuple[int, int]:
-        """Of both runs in their meeting."""
-        return self.first, self.second
-
-
-def drafted(
-    meeting: Meeting, one: int, two: int, sides: Sequence[ReadSource], question: Question
-) -> MeasuredPair | str:
-    """Two runs measured on their common tasks; or a sentence why there is nothing to measure."""
-    names = meeting.names[one], meeting.names[two]
-    common, notes = _common(meeting, one, two, sides)
-    if not common.alignment.common:
-        first, second = (", ".join(map(repr, meeting.parts[at].tasks[:2])) for at in (one, two))
-        why = "".join(f": {note}" for note in notes)
-        return f"{names[0]} ({first}, ...) and {names[1]} ({second}, ...) have no task in common{why}"
-    plan = question.plan
-    clusters, said = units(common, plan.cluster) if plan.cluster else (None, None)
-    asked, more = of_both(plan.asked, (common.first, common.second), names, plan.reward)
-    notes += [*([said] if said else []), *more]
-    absent = [key for key in plan.by if not (has(common.first, key) or has(common.second, key))]
-    notes += [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
-    parts = {None: {None: common}} | {key: cut(common, key, plan.dialect.label) for key in plan.by}
-    tables = _tables(meeting, one, two, sides)
-    cuts: list[SlicePair] = []
-    refused: Mapping[str, str] = {}
-    for key, slices in parts.items():
-        for value, part in slices.items():
-            own = clusters if key is None else units(part, plan.cluster)[0] if plan.cluster else None
-            for both in asked:
-                columns = [
-                    [columns_of(run, side, name, zero=zero) for zero in (False, plan.missing == "zero")]
-                    for run, side, name in zip((both.first, both.second), (part.first, part.second), names, strict=True)
-                ]
-                held, counted = (
-                    MetricPair(both, part, (columns[0][zero], columns[1][zero]), own, question) for zero in (0, 1)
-                )
-                matter = counted if question.filled is None else filled_matter(held, *question.filled)
-                cuts.append(SlicePair(key, value, measure(matter), held))
-            if key is not None and question.tables is None:
-                continue  # draws take their time: in slices only for what is named
-            told = compared_tables(tables, names, part, own, question)
-            cuts += [
-                SlicePair(key, value, found, MetricPair(found.both, part, ([], []), own, question))
-                for found in told.measured
-            ]
-            if key is None:
-                notes, refused = [*notes, *told.notes], told.refused
-    notes += [*gaps_told(names[0], common.first, plan.missing), *gaps_told(names[1], common.second, plan.missing)]
-    notes += waiting_told(common.settled) if question.anytime else []
-    notes += warnings_of(names, (common.first, common.second))
-    counts = len(common.first), len(common.second)
-    if counts[0] != counts[1]:
-        notes.append(f"on the common tasks {names[0]} has {counts[0]:,} samples, {names[1]} {counts[1]:,}")
-    return MeasuredPair(
-        meeting, one, two, common, cuts, flips(cuts, common.first.tasks, question.flips), notes, refused
-    )
-
-
-def _tables(meeting: Meeting, one: int, two: int, sides: Sequence[ReadSource]) -> tuple[DocumentTable, DocumentTable]:
-    first, second = (sides[meeting.runners[at].side].table(tuple(meeting.parts[at].keys[0])) for at in (one, two))
-    return first, second
-
-
-def _common(meeting: Meeting, one: int, two: int, sides: Sequence[ReadSource]) -> tuple[Common, list[str]]:
-    """The common tasks: by id, and by content where no id is common, or none means the same document."""
-    first, second = meeting.parts[one], meeting.parts[two]
-    found = by_id(first, second)
-    those = [sides[meeting.runners[place].side] for place in (one, two)]
-    documented = found.alignment.common and all(side.documented for side in those)
-    if found.alignment.common and not documented:
-        return found, []
-    said = [side.prompts(tuple(part.keys[0])) for side, part in zip(those, (first, second), strict=True)]
-    held = [one.documents if documented else one.prompts for one in said]
-    if not documented:
-        return by_content(first, second, held[0], held[1]), []
-    told = [task for task in found.first.tasks if task in held[0] and task in held[1]]
-    apart = [task for task in told if held[0][task] != held[1][task]]
-    if not apart:
-        return found, []
-    if len(apart) == found.alignment.common:
-        return by_content(first, second, held[0], held[1]), ["no id means the same document in both runs"]
-    some = ", ".join(apart[:3]) + (", …" if len(apart) > 3 else "")
-    note = f"the same id, another document: {some} ({len(apart):,} in all), left out"
-    return by_id(first, second, frozenset(apart)), [note]
-
-
-DECIDED = ("better", "worse", "higher", "lower", "equivalent")
-
-
-def finding(cut: SlicePair, standing: TestedPair, question: Question, tests: int, *, claims: bool = True) -> Finding:
-    """A difference with its verdict, one of so many tests; a hint, where it may make no claim."""
-    measured = cut.measured
-    stepwise = question.adjust in ("holm", "bh")
-    confidence = question.plan.confidence if stepwise else standing.confidence
-    difference = measured.difference
-    if confidence != question.plan.confidence:
-        difference = at_confidence(difference, confidence)
-    better, margin = measured.higher_is_better, question.margin
-    said = verdict(
-        difference,
-        higher_is_better=better is not False,
-        margin=margin,
-        confidence=confidence,
-        p=standing.p if stepwise else None,
-        pair=measured.pair,
-        samples=measured.repeats,
-        clustered=question.plan.cluster is not None,
-        tests=tests if stepwise else 1,
-        anytime=_even(measured),
-    )
-    word, sentence = _worded(said, better, standing, question, tests)
-    shaky = word in DECIDED[:4] and undone_by_one(difference, confidence)
-    if shaky:
-        unit = "cluster" if question.plan.cluster else "task"
-        lost = "lost" if (difference.value or 0.0) > 0 else "won"
-        sentence += f"; one more {unit} {lost} outright would undo this, and --test strict allows for that"
-    hint = word if not claims and word in DECIDED else None
-    if hint is not None:
-        word, sentence = "undecided", _hint(sentence)
-    able = margin is not None and difference.p is not None
-    return Finding(
-        metric=measured.both.text,
-        by=cut.by,
-        slice=cut.slice,
-        first=measured.first,
-        second=measured.second,
-        delta=difference.value,
-        stderr=difference.stderr if difference.plain_stderr is None else difference.plain_stderr,
-        interval=difference.interval,
-        p=difference.p,
-        p_holm=standing.holm,
-        p_bh=standing.bh,
-        method=difference.method,
-        tasks=int(measured.there.sum()),
-        undefined_tasks=int((~measured.there).sum()),
-        units=difference.units,
-        samples=measured.samples,
-        higher_is_better=better,
-        verdict=word,
-        sentence=sentence,
-        more_tasks=said.more_tasks,
-        more_samples=said.more_samples,
-        new_tasks=said.new_tasks,
-        p_equivalent=equivalence(difference, margin, confidence=confidence).p if able and margin else None,
-        p_not_worse=non_inferiority(difference, margin, higher_is_better=better is not False, confidence=confidence).p
-        if able and margin and better is not None
-        else None,
-        mcnemar=measured.mcnemar,
-        why=difference.why,
-        signature=_signature(measured, question),
-        floored_stderr=difference.stderr if difference.method == FLOORED_T else None,
-        role="primary" if standing.primary else "secondary",
-        p_adjusted=standing.p,
-        confidence=confidence,
-        hint=hint,
-        undone_by_one=shaky,
-        margin_method=margin_method(difference) if able else None,
-        tasks_for_margin=too_few(difference, margin, confidence) if able and margin else None,
-    )
-
-
-def _even(measured: Measured) -> bool:
-    """Whether every task has the same weight, so that tasks can be judged one after another."""
-    return measured.weights is None or all(len(np.unique(side[measured.there])) < 2 for side in measured.weights)
-
-
-def _worded(
-    said: Verdict, better: bool | None, standing: TestedPair, question: Question, tests: int
-) -> tuple[str, str]:
-    """The word and the sentence of a verdict, in the direction the metric has, with the p it goes by."""
-    word, sentence = str(said.word), said.sentence
-    if better is None and word in ("better", "worse"):  # nobody says which way is better
-        word = "higher" if word == "better" else "lower"
-        sentence = word + sentence.removeprefix(said.word)
-    adjusted = standing.tests > 1 if question.adjust == SIDAK else tests > 1 and question.adjust != "none"
-    if adjusted and said.p is not None and standing.p is not None:
-        sentence = sentence.replace(f"p {said.p:.2g})", f"adjusted p {standing.p:.2g})")
-    return word, sentence
-
-
-def _hint(sentence: str) -> str:
-    return f"undecided, as the primary question is: that alone would be called {sentence}; a hint, not a claim"
-
-
-def _signature(measured: Measured, question: Question) -> str:
-    """Everything that made the difference, on one line."""
-    asked, plan = measured.both.first, question.plan
-    params = [f"{key}:{value}" for key, value in sorted(asked.params.items()) if value != ""]
-    policy = [f"dialect:{plan.dialect.name}", f"missing:{plan.missing}", f"confidence:{plan.confidence}"]
-    made = [f"test:{measured.difference.method}", f"cluster:{plan.cluster or 'none'}", f"seed:{plan.seed}"]
-    return "|".join([f"delta({asked.metric.name})", *params, *policy, *made, f"definitions:{DEFINITIONS}"])
-
-
-SEQUENTIAL: Final = frozenset({"betting"})
-"""Tests that hold after every task, and so after a stop."""
-
-UNTESTED: Final = (
-    "a run was stopped by what it showed, and a test for a fixed number of tasks does not hold then; "
-    "compare --anytime does"
+from calipers.analyses.compare.result import Changed, Comparison, Contest, Finding, Flips, Pair, Place, Ranks, Run
+from calipers.analyses.compare.source import (
+    Key,
+    ReadSource,
+    Texts,
+    prompts_differ,
+    read_source,
+    settings_differ,
+    tasks_differ,
 )
-UNRANKED: Final = "a run was stopped by what it showed: ranks over a fixed number of tasks do not hold then"
-
-
-def without_fixed_tests(draft: MeasuredPair | str) -> MeasuredPair | str:
-    """Two runs measured, without the tests that a stopped run among them makes invalid; and what must be said of it."""
-    if isinstance(draft, str):
-        return draft
-    names = (draft.meeting.names[place] for place in draft.places)
-    stops = [(name, side.stop) for name, side in zip(names, draft.common.sides, strict=True)]
-    stopped = [(name, stop) for name, stop in stops if stop is not None]
-    if not stopped:
-        return draft
-    return replace(draft, cuts=[_untested(cut) for cut in draft.cuts], notes=[*draft.notes, *_notes(stopped)])
-
-
-def without_ranks(found: Sequence[Ranks], meeting: Meeting) -> list[Ranks]:
-    """The ranks of several runs; none where a stopping rule ended one of the runs."""
-    if all(part.stop is None for part in meeting.parts):
-        return list(found)
-    return [replace(one, places=[], optimism=None, corrected=None, why=UNRANKED) for one in found]
-
-
-def stop_notes(sides: Sequence[ReadSource]) -> list[str]:
-    """What the readers say of stops, which the pairs say in their own words."""
-    return [note for side in sides for stop in side.rollouts.stops.values() for note in stop.notes]
-
-
-def _untested(cut: SlicePair) -> SlicePair:
-    found = cut.measured.difference
-    if found.method in SEQUENTIAL or found.value is None:
-        return cut
-    bare = replace(found, interval=None, p=None, why=UNTESTED, evidence=None, draws=None)
-    return replace(cut, measured=replace(cut.measured, difference=bare, mcnemar=None, pair=None))
-
-
-def _notes(stopped: Sequence[tuple[str, Stop]]) -> list[str]:
-    said = []
-    for name, stop in stopped:
-        leans = {"lower": "too high", "upper": "too low"}.get(stop.side)
-        biased = f"; its value is {leans} on average, and the difference is off by up to as much" if leans else ""
-        said.append(f"{name}: {stop.fact}: how many tasks are compared depends on what it showed{biased}")
-    return said
+from calipers.dialect import Asked
+from calipers.errors import CalipersError, InputError
+from calipers.metrics.metric import Metric
+from calipers.pipeline import Progress, Source, quietly
+from calipers.request import make_plan
+from calipers.rollouts.column import Bools, Column, Floats, Ints
+from calipers.rollouts.labels import clusters, has
+from calipers.rollouts.stop import Stop, not_said
+from calipers.rollouts.table import Rollouts
+from calipers.stats.intervals import ONE_CLUSTER
+from calipers.stats.multiplicity import ranking
+from calipers.stats.paired import apart
+from calipers.stats.paired_bootstrap import least_p
+from calipers.stats.ranks import rank_sets, winner
 
 
 def compare(
@@ -339,11 +108,11 @@ def compare(
     >>> found.delta, found.verdict
     (0.5, 'undecided')
     """
-    asked = named(metric, dialect, sources)
+    ours, theirs = ours_and_theirs(metric, dialect, sources)
     first = None if primary is None else Primary.of(primary)
     keys = [by] if isinstance(by, str) else list(by)
     plan = make_plan(
-        asked.ours,
+        ours,
         by=keys if first is None or first.by is None or first.by in keys else [*keys, first.by],
         cluster=cluster,
         dialect=dialect,
@@ -354,57 +123,69 @@ def compare(
         range=range,
     )
     question = make_question(
-        plan if asked.ours is None else replace(plan, asked=plan.asked if asked.ours else ()),
+        plan if ours is None or ours else replace(plan, asked=()),
         test=test,
         adjust=adjust,
         margin=margin,
         baseline=baseline,
         flips=flips,
-        tables=asked.wanted,
+        tables=None if ours is None else list(theirs),
         anytime=anytime,
         primary=first,
         filled=filled,
     )
     check_sources(sources)
-    sides = [read_source(source, columns or {}, plan.labels, progress) for source in sources]
+    read = [read_source(source, columns or {}, plan.labels, progress) for source in sources]
     with quietly():
-        return _compared(sides, question, asked)
+        return _compared(read, question, theirs)
 
 
-def _compared(sides: Sequence[ReadSource], question: Question, asked: NamedMetrics) -> Comparison:
-    met = meetings([runners(place, side.path, side.rollouts) for place, side in enumerate(sides)])
-    planned = [(meeting, chosen(meeting, question.baseline)) for meeting in met]
-    for meeting, _ in planned:
-        check_gaps(meeting, question)
-    drafts: list[list[MeasuredPair]] = []
-    apart: list[str] = []
-    for meeting, pairs in planned:
-        found = [without_fixed_tests(drafted(meeting, one, two, sides, question)) for one, two in pairs]
-        drafts.append([draft for draft in found if isinstance(draft, MeasuredPair)])
-        apart += [said for said in found if isinstance(said, str)]
-    flat = [draft for some in drafts for draft in some]
-    if not flat:
-        raise InputError("; ".join(apart))
-    measured = {cut.measured.both.text for draft in flat for cut in draft.cuts}
-    more = check_tables(asked, measured, [draft.refused for draft in flat], sides)
-    among, tests = standings([draft.cuts for draft in flat], question)
-    said = _said(flat, sides)
-    judged = {
-        id(draft): _pair(draft, _findings(draft, its, question, tests), said, sides)
-        for draft, its in zip(flat, among, strict=True)
-    }
-    contests = [
-        Contest(
-            meeting.dataset,
-            _runs(meeting),
-            [judged[id(draft)] for draft in some],
-            without_ranks(ranks(meeting, question), meeting)
-            if len(meeting.runners) > 2 and not question.anytime
-            else (),
-        )
-        for (meeting, _), some in zip(planned, drafts, strict=True)
-        if some
+def _compared(sources: Sequence[ReadSource], question: Question, theirs: Mapping[str, CalipersError]) -> Comparison:
+    contests, notes = contests_of(
+        [runs_of(index, source.path, source.rollouts) for index, source in enumerate(sources)]
+    )
+    planned = [chosen_pairs(contest, question.baseline) for contest in contests]
+    for contest in contests:
+        check_gaps(contest, question)
+    pairs: list[tuple[Sequence[ReadRun], Pair]] = []  # without their findings
+    families: list[list[Measured]] = []  # the differences of each of them
+    refused: list[Mapping[str, str]] = []  # numbers of tables that were asked for -> why they are not compared
+    unshared: list[str] = []
+    for contest, chosen in zip(contests, planned, strict=True):
+        for first, second in chosen:
+            common, pair_notes = _common(contest[first], contest[second], sources)
+            if not common.alignment.common:
+                unshared.append(_no_common(contest[first], contest[second], pair_notes))
+                continue
+            family, more, reasons = _measured(contest[first], contest[second], common, sources, question)
+            flips = _flips(family, common.first.tasks, question.flips)
+            pairs.append((contest, Pair(first, second, common.alignment, (), flips, [*pair_notes, *more])))
+            families.append(family)
+            refused.append(reasons)
+    if not pairs:
+        raise InputError("; ".join(unshared))
+    known = {measured.metric_pair.text for family in families for measured in family}
+    table_notes = check_tables(theirs, known, refused, sources)
+    for (contest, pair), family, reasons in zip(pairs, families, refused, strict=True):
+        if not family:
+            names = f"{contest[pair.first].name} and {contest[pair.second].name}"
+            because = "".join(f"; {metric}: {reason}" for metric, reason in reasons.items())
+            unshared.append(f"{names} have none of these numbers in common{because}")
+    pairs = [pair for pair, family in zip(pairs, families, strict=True) if family]
+    families = [family for family in families if family]
+    families, tests = adjusted(families, question)
+    texts = _texts(pairs, families, sources)
+    finished = [
+        (contest, _finished(contest, pair, family, _findings(family, question, tests), texts, sources))
+        for (contest, pair), family in zip(pairs, families, strict=True)
     ]
+    results = []
+    for contest in contests:
+        its_pairs = [pair for runs, pair in finished if runs is contest]
+        if its_pairs:
+            ranked = len(contest) > 2 and not question.anytime
+            ranks = _without_stopped(_ranks(contest, question), contest) if ranked else ()
+            results.append(Contest(dataset_of(contest), _runs(contest), its_pairs, ranks))
     plan = question.plan
     return Comparison(
         dialect=plan.dialect.name,
@@ -415,73 +196,361 @@ def _compared(sides: Sequence[ReadSource], question: Question, asked: NamedMetri
         adjust=question.adjust,
         margin=question.margin,
         cluster=plan.cluster,
-        inputs=[side.hashed() for side in sides],
-        contests=contests,
+        inputs=[source.hashed() for source in sources],
+        contests=results,
         tests=tests,
         order=ORDER if question.anytime else None,
-        notes=[*not_said(notes_of(sides, met), stop_notes(sides)), *apart, *more],
-        primary=question.primary.text if question.primary else flat[0].cuts[0].text,
-        differences=[cut.measured.difference for some in drafts for draft in some for cut in draft.cuts],
+        notes=[*not_said([*source_notes(sources), *notes], _stop_notes(sources)), *unshared, *table_notes],
+        primary=question.primary.text if question.primary else families[0][0].metric_pair.question_text,
+        differences=[measured.difference for family in families for measured in family],
     )
 
 
-def _findings(draft: MeasuredPair, among: Sequence[TestedPair], question: Question, tests: int) -> list[Finding]:
+def _common(first: ReadRun, second: ReadRun, sources: Sequence[ReadSource]) -> tuple[Common, list[str]]:
+    """The common tasks: by id, and by content where no id is common, or none means the same document."""
+    runs = first, second
+    common = by_id(first.rollouts, second.rollouts)
+    documented = common.alignment.common and all(sources[run.source].documented for run in runs)
+    if common.alignment.common and not documented:
+        return common, []
+    texts = [sources[run.source].prompts(run.key) for run in runs]
+    contents = [text.documents if documented else text.prompts for text in texts]
+    if not documented:
+        return by_content(first.rollouts, second.rollouts, *contents), []
+    known = [task for task in common.first.tasks if task in contents[0] and task in contents[1]]
+    others = [task for task in known if contents[0][task] != contents[1][task]]
+    if not others:
+        return common, []
+    if len(others) == common.alignment.common:
+        return by_content(first.rollouts, second.rollouts, *contents), ["no id means the same document in both runs"]
+    some = ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
+    note = f"the same id, another document: {some} ({len(others):,} in all), left out"
+    return by_id(first.rollouts, second.rollouts, frozenset(others)), [note]
+
+
+def _no_common(first: ReadRun, second: ReadRun, notes: Sequence[str]) -> str:
+    runs = (f"{run.name} ({', '.join(map(repr, run.rollouts.tasks[:2]))}, ...)" for run in (first, second))
+    return f"{' and '.join(runs)} have no task in common{''.join(f': {note}' for note in notes)}"
+
+
+def _measured(
+    first: ReadRun, second: ReadRun, common: Common, sources: Sequence[ReadSource], question: Question
+) -> tuple[list[Measured], list[str], Mapping[str, str]]:
+    """Two runs measured on their common tasks, what must be said of that, and why numbers of tables are not there."""
+    plan, names = question.plan, (first.name, second.name)
+    of_tasks, disagreement = units(common, plan.cluster) if plan.cluster else (None, None)
+    metrics, reward_notes = metrics_of(plan.asked, common.sides, names, plan.reward)
+    notes = [*([disagreement] if disagreement else []), *reward_notes]
+    absent = [key for key in plan.by if not any(has(side, key) for side in common.sides)]
+    notes += [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
+    tables = [sources[run.source].table(run.key) for run in (first, second)]
+    family: list[Measured] = []
+    refused: Mapping[str, str] = {}
+    parts = {None: {None: common}} | {key: cut(common, key, plan.dialect.label) for key in plan.by}
+    for key, slices in parts.items():
+        for value, part in slices.items():
+            of_part = of_tasks if key is None else units(part, plan.cluster)[0] if plan.cluster else None
+            for metric in metrics:
+                columns = _columns(metric, part, names)
+                metric_pair = counted = MetricPair(metric, part, columns, of_part, question, key, value)
+                if question.filled is not None:
+                    counted = filled_pair(metric_pair, *question.filled)
+                elif plan.missing == "zero":
+                    counted = replace(metric_pair, columns=_columns(metric, part, names, zero=True))
+                family.append(replace(measure(counted), metric_pair=metric_pair))
+            if key is not None and question.tables is None:
+                continue  # draws take their time: in slices only for what is named
+            of_tables = compared_tables(tables[0], tables[1], names, part, of_part, question)
+            if of_tables is None:
+                continue
+            family += [
+                replace(
+                    measured,
+                    metric_pair=replace(measured.metric_pair, common=part, columns=([], []), by=key, slice=value),
+                )
+                for measured in of_tables.measured
+            ]
+            if key is None:
+                notes, refused = [*notes, *of_tables.notes], of_tables.refused
+    notes += [
+        note for name, side in zip(names, common.sides, strict=True) for note in gap_notes(name, side, plan.missing)
+    ]
+    notes += waiting_notes(common.settled) if question.anytime else []
+    notes += warnings_of(names, common.sides)
+    counts = len(common.first), len(common.second)
+    if counts[0] != counts[1]:
+        notes.append(f"on the common tasks {names[0]} has {counts[0]:,} samples, {names[1]} {counts[1]:,}")
+    stops = [(name, side.stop) for name, side in zip(names, common.sides, strict=True) if side.stop is not None]
+    if stops:
+        family, notes = [_untested(measured) for measured in family], [*notes, *map(_biased, stops)]
+    return family, notes, refused
+
+
+def _columns(
+    metric: tuple[Asked, Asked], part: Common, names: tuple[str, str], *, zero: bool = False
+) -> tuple[list[Column], list[Column]]:
+    first, second = (
+        columns_of(of_run, side, name, zero=zero) for of_run, side, name in zip(metric, part.sides, names, strict=True)
+    )
+    return first, second
+
+
+SEQUENTIAL: Final = frozenset({"betting"})
+"""Tests that hold after every task, and so after a stop."""
+
+UNTESTED: Final = (
+    "a run was stopped by what it showed, and a test for a fixed number of tasks does not hold then; "
+    "compare --anytime does"
+)
+UNRANKED: Final = "a run was stopped by what it showed: ranks over a fixed number of tasks do not hold then"
+
+
+def _untested(measured: Measured) -> Measured:
+    """A difference without the test that a stopped run makes invalid."""
+    difference = measured.difference
+    if difference.method in SEQUENTIAL or difference.value is None:
+        return measured
+    bare = replace(difference, interval=None, p=None, why=UNTESTED, evidence=None, draws=None)
+    return replace(measured, difference=bare, mcnemar=None, variance=None)
+
+
+def _biased(stopped: tuple[str, Stop]) -> str:
+    name, stop = stopped
+    leans = {"lower": "too high", "upper": "too low"}.get(stop.side)
+    biased = f"; its value is {leans} on average, and the difference is off by up to as much" if leans else ""
+    return f"{name}: {stop.fact}: how many tasks are compared depends on what it showed{biased}"
+
+
+def _stop_notes(sources: Sequence[ReadSource]) -> list[str]:
+    """What the readers say of stops, which the pairs say in their own words."""
+    return [note for source in sources for stop in source.rollouts.stops.values() for note in stop.notes]
+
+
+def _without_stopped(ranks: Sequence[Ranks], contest: Sequence[ReadRun]) -> list[Ranks]:
+    """The ranks of several runs; none where a stopping rule ended one of the runs."""
+    if all(run.rollouts.stop is None for run in contest):
+        return list(ranks)
+    return [replace(by_metric, places=[], optimism=None, corrected=None, why=UNRANKED) for by_metric in ranks]
+
+
+def _findings(family: Sequence[Measured], question: Question, tests: int) -> list[Finding]:
     """The differences of two runs judged: the primary question first, as the others hang on it."""
-    first = next(number for number, standing in enumerate(among) if standing.primary)
-    leading = finding(draft.cuts[first], among[first], question, tests)
+    leading = finding_of(next(measured for measured in family if measured.primary), question, tests)
     open_to_all = question.adjust != SIDAK or leading.verdict in DECIDED
     return [
-        with_missing(finding(cut, standing, question, tests, claims=standing.primary or open_to_all), cut.matter, tests)
-        for cut, standing in zip(draft.cuts, among, strict=True)
+        with_missing(
+            finding_of(measured, question, tests, claims=measured.primary or open_to_all), measured.metric_pair, tests
+        )
+        for measured in family
     ]
 
 
-def _said(drafts: Sequence[MeasuredPair], sides: Sequence[ReadSource]) -> list[dict[Key, Texts]]:
-    """What each side says: its prompts, and its answers to what flipped."""
-    wanted: list[dict[Key, set[str]]] = [{} for _ in sides]
-    for draft in drafts:
-        for place, at in enumerate(draft.places):
-            names = _own_ids(draft, place)
-            key = tuple(draft.meeting.parts[at].keys[0])
-            those = wanted[draft.meeting.runners[at].side].setdefault(key, set())
-            if draft.flips:
-                those |= {names.get(one.task, "") for one in (*draft.flips.regressions, *draft.flips.fixes)}
-    return [side.said(some) for side, some in zip(sides, wanted, strict=True)]
+def _flips(family: Sequence[Measured], tasks: Sequence[str], most: int) -> Flips | None:
+    """The tasks whose value differs, by the first metric that has a value per task; None where none has."""
+    for measured in family:
+        if measured.metric_pair.by is not None or measured.values is None:
+            continue
+        first, second = measured.values
+        with np.errstate(invalid="ignore"):
+            moved = np.where(measured.there & np.isfinite(second - first), second - first, 0.0)
+        gain = -moved if measured.higher_is_better is False else moved
+        lists = []
+        for sign in (-1.0, 1.0):
+            size = np.where(sign * gain > 0, np.abs(gain), 0.0)
+            order = np.argsort(-size, kind="stable")[:most].tolist()
+            lists.append([Changed(tasks[t], float(first[t]), float(second[t])) for t in order if size[t] > 0])
+        worse, better = int((gain < 0).sum()), int((gain > 0).sum())
+        same = int((measured.there & (second == first)).sum())
+        return Flips(measured.metric_pair.text, worse, better, same, lists[0], lists[1])
+    return None
 
 
-def _own_ids(draft: MeasuredPair, place: int) -> Mapping[str, str]:
-    """What a side calls the tasks that flipped, by the first run's ids."""
-    if not draft.flips:
-        return {}
-    flipped = {one.task for one in (*draft.flips.regressions, *draft.flips.fixes)}
-    pairs = zip(draft.common.first.tasks, draft.common.own_ids, strict=True)
-    return {task: own if place else task for task, own in pairs if task in flipped}
+def _flipped(pair: Pair, common: Common) -> dict[str, tuple[str, str]]:
+    """The tasks that flipped and are shown, by the first run's id: what each run calls them."""
+    changes = (*pair.flips.regressions, *pair.flips.fixes) if pair.flips else ()
+    tasks = {change.task for change in changes}
+    ids = zip(common.first.tasks, common.own_ids, strict=True) if tasks else ()
+    return {first: (first, second) for first, second in ids if first in tasks}
 
 
-def _pair(
-    draft: MeasuredPair, findings: Sequence[Any], said: Sequence[dict[Key, Texts]], sides: Sequence[ReadSource]
+def _texts(
+    pairs: Sequence[tuple[Sequence[ReadRun], Pair]],
+    families: Sequence[Sequence[Measured]],
+    sources: Sequence[ReadSource],
+) -> list[dict[Key, Texts]]:
+    """What each source says: its prompts, and its answers to what flipped."""
+    wanted: list[dict[Key, set[str]]] = [{} for _ in sources]
+    for (contest, pair), family in zip(pairs, families, strict=True):
+        ids = _flipped(pair, family[0].metric_pair.common).values()
+        for side, run in enumerate((contest[pair.first], contest[pair.second])):
+            wanted[run.source].setdefault(run.key, set()).update(names[side] for names in ids)
+    return [source.texts(tasks) for source, tasks in zip(sources, wanted, strict=True)]
+
+
+def _finished(
+    contest: Sequence[ReadRun],
+    pair: Pair,
+    family: Sequence[Measured],
+    findings: Sequence[Finding],
+    texts: Sequence[dict[Key, Texts]],
+    sources: Sequence[ReadSource],
 ) -> Pair:
-    meeting = draft.meeting
-    own = [said[meeting.runners[at].side].get(tuple(meeting.parts[at].keys[0])) or Texts() for at in draft.places]
-    ids = [_own_ids(draft, place) for place in (0, 1)]
-
-    def answer(place: int, task: str) -> str | None:
-        return own[place].answers.get(ids[place].get(task, ""), (0, None))[1]
-
-    names = meeting.names[draft.first], meeting.names[draft.second]
-    tasks = draft.common.first.tasks
-    one, two = (sides[meeting.runners[at].side].papers(meeting.parts[at].keys[0][2]) for at in draft.places)
-    notes = [*draft.notes, *provenance_differences(one, two, names, tasks)]
-    if draft.common.alignment.by == "id":
+    """A pair with its findings, the answers to what flipped, and what differs beside them."""
+    runs, common = (contest[pair.first], contest[pair.second]), family[0].metric_pair.common
+    names, tasks = (runs[0].name, runs[1].name), common.first.tasks
+    first, second = (texts[run.source].get(run.key) or Texts() for run in runs)
+    old, new = (sources[run.source] for run in runs)
+    dataset_settings = old.settings(runs[0].key[2]), new.settings(runs[1].key[2])
+    notes = [*pair.notes, *settings_differ(*dataset_settings, names), *tasks_differ(old.digests, new.digests, tasks)]
+    if pair.alignment.by == "id":
         # where the digest of a task is the same, so is its instruction: the rest is how the agent puts it
-        same = {key[1] for key, digest in one.digests.items() if two.digests.get(key) == digest}
-        notes += prompts_differ(own[0].prompts, own[1].prompts, [task for task in tasks if task not in same])
-    shown = answered(draft.flips, answer) if draft.flips else None
-    return Pair(draft.first, draft.second, draft.common.alignment, findings, shown, notes)
+        same = {key[1] for key, digest in old.digests.items() if new.digests.get(key) == digest}
+        notes += prompts_differ(first.prompts, second.prompts, [task for task in tasks if task not in same])
+    flips, ids = pair.flips, _flipped(pair, common)
+    if flips is not None:
+
+        def answered(changes: Sequence[Changed]) -> list[Changed]:
+            return [replace(change, answers=_answers(first, second, ids.get(change.task))) for change in changes]
+
+        flips = replace(flips, regressions=answered(flips.regressions), fixes=answered(flips.fixes))
+    return replace(pair, findings=findings, flips=flips, notes=notes)
 
 
-def _runs(meeting: Meeting) -> list[Run]:
+def _answers(first: Texts, second: Texts, ids: tuple[str, str] | None) -> tuple[str | None, str | None]:
+    """What two runs answered to a task, by what each calls it."""
+    old, other = (first.answers.get(ids[0]), second.answers.get(ids[1])) if ids else (None, None)
+    return old and old[1], other and other[1]
+
+
+def _runs(contest: Sequence[ReadRun]) -> list[Run]:
     return [
-        Run(name, runner.path, *runner.who, part.keys[0][2], len(part.tasks), len(part))
-        for name, runner, part in zip(meeting.names, meeting.runners, meeting.parts, strict=True)
+        Run(run.name, run.path, *run.who, run.key[2], len(run.rollouts.tasks), len(run.rollouts)) for run in contest
     ]
+
+
+FEW = "fewer than two tasks have a value in every run"
+ALL_ONE_WAY = "by chance all may point one way"
+UNEQUAL = "the runs have different numbers of samples: a rate over samples has no common weights"
+
+
+class _RankSettings(TypedDict):
+    higher_is_better: bool
+    confidence: float
+    seed: int
+
+
+def _ranks(contest: Sequence[ReadRun], question: Question) -> list[Ranks]:
+    """The runs of a contest by every metric that is a mean over tasks, over the tasks that all of them have."""
+    common = reduce(set.intersection, (set(run.rollouts.tasks) for run in contest))
+    tasks = [task for task in contest[0].rollouts.tasks if task in common]
+    indices = [_indices(run.rollouts, tasks) for run in contest]
+    return [_ranked(metrics, contest, indices, question) for metrics in _of_all(contest, question)]
+
+
+def _indices(part: Rollouts, tasks: Sequence[str]) -> Ints:
+    number = {task: index for index, task in enumerate(part.tasks)}
+    return np.array([number[task] for task in tasks], dtype=np.int64)
+
+
+def _of_all(contest: Sequence[ReadRun], question: Question) -> list[list[Asked]]:
+    """Each metric that all runs can answer, as it is asked of each of them."""
+    head, plan = contest[0], question.plan
+    by_name: dict[str, list[Asked]] = {}
+    for run in contest[1:]:
+        try:
+            pairs = metrics_of(plan.asked, (head.rollouts, run.rollouts), (head.name, run.name), plan.reward)[0]
+        except InputError:  # they need not have met: no metric is common to all
+            return []
+        for first, second in pairs:
+            by_name.setdefault(first.text, [first]).append(second)
+    return [
+        metrics
+        for metrics in by_name.values()
+        if len(metrics) == len(contest)
+        and isinstance(metrics[0].metric, Metric)
+        and metrics[0].metric.is_mean
+        and metrics[0].metric.higher_is_better is not None
+    ]
+
+
+def _ranked(metrics: Sequence[Asked], contest: Sequence[ReadRun], indices: Sequence[Ints], question: Question) -> Ranks:
+    text, plan = metrics[0].text, question.plan
+    read = [
+        columns_of(metric, run.rollouts, run.name, zero=plan.missing == "zero")
+        for metric, run in zip(metrics, contest, strict=True)
+    ]
+    columns = [
+        _task_values(metric, run.rollouts, its_columns).take(rows)
+        for metric, run, its_columns, rows in zip(metrics, contest, read, indices, strict=True)
+    ]
+    there = np.logical_and.reduce([column.given for column in columns])
+    count = int(there.sum())
+    values = np.stack([column.values[there] for column in columns])  # [M, T] or [M, T, 2]
+    if count < 2 or not np.isfinite(values).all():
+        return Ranks(text, count, [], None, None, FEW)
+    weights = None
+    if values.ndim > 2:
+        if not (values[..., 1] == values[0, :, 1]).all():
+            return Ranks(text, count, [], None, None, UNEQUAL)
+        weights, values = values[0, :, 1], values[..., 0] / values[..., 1]
+    codes = _units(contest, indices, plan.cluster, there)
+    if codes is not None and len(np.unique(codes)) < 2:
+        return Ranks(text, count, [], None, None, ONE_CLUSTER)
+    drawn = count if codes is None else len(np.unique(codes))
+    if least_p(drawn) > 1 - plan.confidence:
+        return Ranks(text, count, [], None, None, f"{drawn} are too few to draw ranks from: {ALL_ONE_WAY}")
+    sure = _RankSettings(
+        higher_is_better=_metric(metrics[0]).higher_is_better is not False, confidence=plan.confidence, seed=plan.seed
+    )
+    values = _alike(values)
+    ranked = ranking(values, weights, codes, **sure)
+    sets = rank_sets(values, weights, codes, **sure)
+    best = winner(values, weights, codes, limits=_limits(metrics[0], [some[0] for some in read]), **sure)
+    places = [
+        Place(
+            run,
+            float(ranked.values[run]),
+            float(ranked.ranks[run]),
+            (float(ranked.low[run]), float(ranked.high[run])),
+            float(ranked.chance_best[run]),
+            (int(sets.low[run]), int(sets.high[run])),
+        )
+        for run in np.argsort(ranked.ranks, kind="stable").tolist()
+    ]
+    return Ranks(text, count, places, ranked.optimism, ranked.corrected, winner=best)
+
+
+def _limits(request: Asked, rewards: Sequence[Column]) -> tuple[float, float] | None:
+    """The range of the values, where it is known: rewards lie in [0, 1] when those of all runs do."""
+    metric = _metric(request)
+    if metric.range is not None or not metric.of_rewards:
+        return metric.range
+    kept = (column.kept() for column in rewards)
+    return (0.0, 1.0) if all(bool(((some >= 0) & (some <= 1)).all()) for some in kept) else None
+
+
+def _alike(values: Floats) -> Floats:
+    """The values of several runs, [M, T], equal where they differ by rounding only: that makes no run the best."""
+    values = values.copy()
+    for first, second in combinations(range(len(values)), 2):
+        values[second] = np.where(apart(values[first], values[second]) == 0, values[first], values[second])
+    return values
+
+
+def _task_values(request: Asked, part: Rollouts, columns: Sequence[Column]) -> Column:
+    metric = _metric(request)
+    settled = {key: request.params[key] for key in metric.params if key != "column"}
+    return metric.reduce(*columns, by=part.by_task, **settled)
+
+
+def _metric(request: Asked) -> Metric:
+    """The metric, which is none of a plugin's: `_of_all` has looked."""
+    return cast(Metric, request.metric)
+
+
+def _units(contest: Sequence[ReadRun], indices: Sequence[Ints], key: str | None, there: Bools) -> Ints | None:
+    if key is None:
+        return None
+    known = next((at for at, run in enumerate(contest) if has(run.rollouts, key)), 0)
+    codes: Ints = clusters(contest[known].rollouts, key)[indices[known]][there]
+    return codes

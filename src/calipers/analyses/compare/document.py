@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from calipers.analyses.compare.question import SIDAK
 from calipers.analyses.compare.result import FIELDS, Changed, Comparison, Contest, Finding, OneSide, Pair, Ranks, Run
 from calipers.reports.document import (
     Blank,
@@ -34,25 +35,30 @@ _ARROWS = {True: " ↑", False: " ↓", None: ""}
 _EXACT = 1e-9  # of the size of a number: a spread below is the rounding of sums, and deserves no decimals
 
 
-def document(found: Comparison) -> Document:
+def document(comparison: Comparison) -> Document:
     """A comparison for people: of each pair of runs the verdicts, the figures and what flipped, then the ranks."""
     return Document(
-        partial(_blocks, found), found.to_dict, FIELDS, found.rows, escaped="\\`*_[]|#!~<@", flush_right=False
+        partial(_blocks, comparison),
+        comparison.to_dict,
+        FIELDS,
+        comparison.rows,
+        escaped="\\`*_[]|#!~<@",
+        flush_right=False,
     )
 
 
-def _blocks(found: Comparison) -> Iterator[Block]:
-    for contest in found.contests:
-        yield from _contest(contest, found)
-    for note in found.notes:  # a terminal has them beside the output
+def _blocks(comparison: Comparison) -> Iterator[Block]:
+    for contest in comparison.contests:
+        yield from _contest(contest, comparison)
+    for note in comparison.notes:  # a terminal has them beside the output
         yield Items([Sentence("", markdown=note)])
-    yield Sentence(settings(found), "note")
+    yield Sentence(settings(comparison), "note")
 
 
-def _contest(contest: Contest, found: Comparison) -> Iterator[Block]:
+def _contest(contest: Contest, comparison: Comparison) -> Iterator[Block]:
     if contest.dataset:
         yield Title(Name(contest.dataset, None))
-    names, labels = names_of(contest.runs), letters(len(contest.runs))
+    names, labels = shown_names(contest.runs), letters(len(contest.runs))
     for label, run, name in zip(labels, contest.runs, names, strict=True):
         known = [part for part in (run.model, run.agent, run.source) if part and part not in run.name]
         account = f"({counted(run.tasks, 'task')}, {counted(run.samples, 'sample')})"
@@ -61,14 +67,14 @@ def _contest(contest: Contest, found: Comparison) -> Iterator[Block]:
         yield Sentence((first, Styled(name), rest), "note", whole=True, markdown="")
     for pair in contest.pairs:
         yield Blank()
-        yield from _pair(pair, names, labels, found)
+        yield from _pair(pair, names, labels, comparison)
     for ranks in contest.ranks:
         yield Blank()
-        yield from _ranks(ranks, names, found)
+        yield from _ranks(ranks, names, comparison)
     yield Blank()
 
 
-def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], found: Comparison) -> Iterator[Block]:
+def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], comparison: Comparison) -> Iterator[Block]:
     names = all_names[pair.first], all_names[pair.second]
     labels = all_labels[pair.first], all_labels[pair.second]
     yield Title("", markdown=(Name(names[1], None), " against ", Name(names[0], None)), level=4)
@@ -78,9 +84,9 @@ def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], found
         verdicts += [Sentence(line, "strong", indent=1) for line in below]
     yield Items(verdicts)
     notes = [Sentence(note_line(note), markdown=note) for note in (hints(pair), *pair.notes) if note]
-    yield Items([Sentence(common(pair, names)), *notes])
+    yield Items([Sentence(common_tasks(pair, names)), *notes])
     yield Blank()
-    yield _findings(pair, names, labels, found)
+    yield _findings(pair, names, labels, comparison)
     if pair.flips and (pair.flips.worse or pair.flips.better):
         flips = pair.flips
         yield Blank()
@@ -93,18 +99,18 @@ def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], found
                 yield _changed(what, those, labels)
 
 
-def _findings(pair: Pair, names: tuple[str, str], labels: tuple[str, str], found: Comparison) -> Table:
+def _findings(pair: Pair, names: tuple[str, str], labels: tuple[str, str], comparison: Comparison) -> Table:
     """All findings of a pair: those of all tasks first, then on a terminal the slices of each metric together."""
-    one, two = labels
-    several = found.tests > 1
-    adjusted = {"bh": "p (BH)", "holm": "p (Holm)"}.get(found.adjust, "p adjusted")
+    first, second = labels
+    several = comparison.tests > 1
+    adjusted = {"bh": "p (BH)", "holm": "p (Holm)"}.get(comparison.adjust, "p adjusted")
     columns = [
         Column("metric", style="strong"),
         Column(only="terminal", heading=True),
-        Column(one, "point", markdown="first"),
-        Column(two, "point", markdown="second"),
-        Column(f"{two} - {one}", "point", "value", markdown="difference"),
-        Column(f"{percent(found.confidence)} interval", yields=2, verbatim=True),
+        Column(first, "point", markdown="first"),
+        Column(second, "point", markdown="second"),
+        Column(f"{second} - {first}", "point", "value", markdown="difference"),
+        Column(f"{percent(comparison.confidence)} interval", yields=2, verbatim=True),
         Column("p", "right", yields=1 if several else 0),
         Column(adjusted, "right", markdown="p adjusted", only=None if several else "markdown"),
         Column("verdict", style="value"),
@@ -157,7 +163,7 @@ def answer(text: str | None, longest: int | None = None) -> str:
     return text if longest is None or len(text) <= longest else "…" + text[1 - longest :]
 
 
-def _ranks(ranks: Ranks, names: Sequence[str], found: Comparison) -> Iterator[Block]:
+def _ranks(ranks: Ranks, names: Sequence[str], comparison: Comparison) -> Iterator[Block]:
     by: tuple[Piece, ...] = "ranks by ", Name(ranks.metric), f" over {counted(ranks.tasks, 'task')} of all runs"
     yield Sentence(by, "strong", whole=True, markdown="")
     if ranks.why:
@@ -167,32 +173,32 @@ def _ranks(ranks: Ranks, names: Sequence[str], found: Comparison) -> Iterator[Bl
         Column("rank", "right"),
         Column("run", style="strong", markdown=("by ", Name(ranks.metric))),
         Column("value", "point", "value"),
-        Column(f"{percent(found.confidence)} rank set"),
+        Column(f"{percent(comparison.confidence)} rank set"),
         Column("best in", "right"),
     ]
     rows = []
-    for place in ranks.places:
-        low, high = place.rank_set
-        draws = f"{likely(place.chance_best)} of draws"
+    for standing in ranks.places:
+        low, high = standing.rank_set
+        draws = f"{likely(standing.chance_best)} of draws"
         cells: list[Cell] = [
-            f"{place.rank:g}",
-            Name(names[place.run], None),
-            figure(place.value),
+            f"{standing.rank:g}",
+            Name(names[standing.run], None),
+            figure(standing.value),
             f"{low} to {high}",
             draws,
         ]
         rows.append(Row(cells))
     yield Table(columns, rows)
-    yield Items([Sentence(text, "note") for text in about_ranks(ranks, names, found.confidence)])
+    yield Items([Sentence(text, "note") for text in about_ranks(ranks, names, comparison.confidence)])
 
 
-def names_of(runs: Sequence[Run]) -> list[str]:
+def shown_names(runs: Sequence[Run]) -> list[str]:
     """What runs are called on the page: long names lose their middle, unless that made two of them alike.
 
     Models of one family differ at the end of their names, where a plain cut would leave them the same.
     """
     short = [clean(_shortened(run.name), None) for run in runs]
-    return [own if short.count(own) == 1 else clean(run.name, None) for own, run in zip(short, runs, strict=True)]
+    return [name if short.count(name) == 1 else clean(run.name, None) for name, run in zip(short, runs, strict=True)]
 
 
 def _shortened(name: str) -> str:
@@ -203,7 +209,7 @@ def _shortened(name: str) -> str:
 def sentences(pair: Pair, names: tuple[str, str]) -> list[tuple[str, str]]:
     """The verdicts of the primary question and over all tasks, (word, sentence); what shares a sentence shares a line.
 
-    ``names`` are those of the first and the second run, as `names_of` makes them.
+    ``names`` are those of the first and the second run, as `shown_names` makes them.
     """
     return [
         (those[0].verdict, sentence(those[0], names, ", ".join(map(_question, those)))) for those in _by_sentence(pair)
@@ -212,11 +218,11 @@ def sentences(pair: Pair, names: tuple[str, str]) -> list[tuple[str, str]]:
 
 def _by_sentence(pair: Pair) -> list[list[Finding]]:
     """The findings that have a sentence on the page, together where it is the same one."""
-    found: dict[str, list[Finding]] = {}
-    for finding in sorted(pair.findings, key=lambda one: one.role != "primary"):  # stable: the rest in their order
+    by_sentence: dict[str, list[Finding]] = {}
+    for finding in sorted(pair.findings, key=lambda each: each.role != "primary"):  # stable: the rest in their order
         if finding.by is None or finding.role == "primary":
-            found.setdefault(finding.sentence, []).append(finding)
-    return list(found.values())
+            by_sentence.setdefault(finding.sentence, []).append(finding)
+    return list(by_sentence.values())
 
 
 def _question(finding: Finding) -> str:
@@ -229,16 +235,16 @@ def sentence(finding: Finding, names: tuple[str, str], of: str) -> str:
 
     The word of the verdict stands first in its own sentence, and so says what to put before it.
     """
-    one, two = names
-    said = finding.sentence
+    first, second = names
+    text = finding.sentence
     if finding.verdict == "undecided" and finding.hint is None:
         which = "higher" if finding.higher_is_better is None else "better"
-        return f"{of}: undecided whether {two} or {one} is {which}{said.removeprefix('undecided')}"
+        return f"{of}: undecided whether {second} or {first} is {which}{text.removeprefix('undecided')}"
     if finding.hint is not None:
-        return f"{of}: {said}"
+        return f"{of}: {text}"
     if finding.verdict == "equivalent":
-        return f"{of}: {two} and {one} are {said}"
-    return f"{of}: {two} is {finding.verdict} than {one}{said.removeprefix(finding.verdict)}"
+        return f"{of}: {second} and {first} are {text}"
+    return f"{of}: {second} is {finding.verdict} than {first}{text.removeprefix(finding.verdict)}"
 
 
 def under_verdicts(pair: Pair, names: tuple[str, str]) -> list[list[str]]:
@@ -248,11 +254,15 @@ def under_verdicts(pair: Pair, names: tuple[str, str]) -> list[list[str]]:
     """
     lines = []
     for those in _by_sentence(pair):
-        found: dict[str, list[str]] = {}
+        by_sentence: dict[str, list[str]] = {}
         for finding in those:
-            found.setdefault(of_missing(finding, names), []).append(_question(finding))
+            by_sentence.setdefault(of_missing(finding, names), []).append(_question(finding))
         lines.append(
-            [said if len(found) == 1 else f"{', '.join(metrics)}: {said}" for said, metrics in found.items() if said]
+            [
+                text if len(by_sentence) == 1 else f"{', '.join(metrics)}: {text}"
+                for text, metrics in by_sentence.items()
+                if text
+            ]
         )
     return lines
 
@@ -307,71 +317,73 @@ def _every(count: int, what: str = "") -> str:
 
 def _missing(finding: Finding, names: tuple[str, str]) -> str:
     """``59 missing rollouts of B and 12 of A``."""
-    said: list[str] = []
+    parts: list[str] = []
     for count, name in zip(finding.missing[::-1], names[::-1], strict=True):
         if count:
-            said.append(f"{count:,} of {name}" if said else f"{counted(count, 'missing rollout')} of {name}")
-    return " and ".join(said)
+            parts.append(f"{count:,} of {name}" if parts else f"{counted(count, 'missing rollout')} of {name}")
+    return " and ".join(parts)
 
 
-def common(pair: Pair, names: tuple[str, str]) -> str:
+def common_tasks(pair: Pair, names: tuple[str, str]) -> str:
     """Which tasks the runs share, and which only one of them has."""
     aligned = pair.alignment
     how = "" if aligned.by == "id" else ", paired by the same content under other ids"
-    said = [f"{counted(aligned.common, 'common task')}{how}"]
+    parts = [f"{counted(aligned.common, 'common task')}{how}"]
     sides = aligned.only_first, aligned.only_second
     for side, name in zip(sides, names, strict=True):
         if side.count:
-            said.append(f"{side.count:,} only in {name} ({_named(side)})")
-    return "; ".join(said)
+            parts.append(f"{side.count:,} only in {name} ({_named(side)})")
+    return "; ".join(parts)
 
 
-def settings(found: Comparison) -> str:
+def settings(comparison: Comparison) -> str:
     """How it was made, and the digest that proves it the same."""
-    parts = [f"test {found.test}"]
-    used = _tests(found)
+    parts = [f"test {comparison.test}"]
+    used = _tests(comparison)
     if set(used) == {_DRAWN}:
         parts = [f"test {_DRAWN}"]
-    elif found.test != _DRAWN and _DRAWN in used:
+    elif comparison.test != _DRAWN and _DRAWN in used:
         parts.append(f"{_DRAWN} for {', '.join(map(clean, used[_DRAWN]))}")
     if set(used) & set(_OF_P_ONLY):
         parts.append("intervals floored_t")
-    parts += [f"confidence {percent(found.confidence)}", f"dialect {found.dialect}"]
-    parts += [f"missing {found.missing}", f"seed {found.seed}"]
-    if found.cluster:
-        parts.append(f"clusters {clean(found.cluster)}")
-    if found.margin is not None:
-        how = sorted({finding.margin_method for finding in _all(found) if finding.margin_method in _OF_MARGINS})
-        parts.append(f"margin {found.margin:g}" + (f" by {' and '.join(how)}" if how else ""))
-    if found.order is not None:
-        parts.append(f"tasks in the order of the {found.order}")
-    if found.tests > 1:
-        parts.append(_family(found))
-    return f"{', '.join(parts)}, digest {found.digest[:23]}…"
+    parts += [f"confidence {percent(comparison.confidence)}", f"dialect {comparison.dialect}"]
+    parts += [f"missing {comparison.missing}", f"seed {comparison.seed}"]
+    if comparison.cluster:
+        parts.append(f"clusters {clean(comparison.cluster)}")
+    if comparison.margin is not None:
+        how = sorted({finding.margin_method for finding in _all(comparison) if finding.margin_method in _OF_MARGINS})
+        parts.append(f"margin {comparison.margin:g}" + (f" by {' and '.join(how)}" if how else ""))
+    if comparison.order is not None:
+        parts.append(f"tasks in the order of the {comparison.order}")
+    if comparison.tests > 1:
+        parts.append(_family(comparison))
+    return f"{', '.join(parts)}, digest {comparison.digest[:23]}…"
 
 
-def _family(found: Comparison) -> str:
+def _family(comparison: Comparison) -> str:
     """How several questions were kept apart."""
-    if found.adjust != SIDAK:
-        each = "intervals each by itself" if found.adjust != "none" else "each by itself"
-        return f"{found.tests} tests, verdicts by {_ADJUSTED[found.adjust]}, {each}"
-    pairs = sum(len(contest.pairs) for contest in found.contests)
+    if comparison.adjust != SIDAK:
+        each = "intervals each by itself" if comparison.adjust != "none" else "each by itself"
+        return f"{comparison.tests} tests, verdicts by {_ADJUSTED[comparison.adjust]}, {each}"
+    pairs = sum(len(contest.pairs) for contest in comparison.contests)
     among = f", one of {pairs} pairs" if pairs > 1 else ""
-    rest = {f"{100 * finding.confidence:.4g} %" for finding in _all(found) if finding.role == "secondary"}
+    rest = {f"{100 * finding.confidence:.4g} %" for finding in _all(comparison) if finding.role == "secondary"}
     at = f", intervals at {rest.pop()}" if len(rest) == 1 else ""
-    return f"primary question {clean(found.primary or '', None)}{among}, the others adjusted in one step (sidak{at})"
+    return (
+        f"primary question {clean(comparison.primary or '', None)}{among}, the others adjusted in one step (sidak{at})"
+    )
 
 
-def _all(found: Comparison) -> Iterator[Finding]:
-    for contest in found.contests:
+def _all(comparison: Comparison) -> Iterator[Finding]:
+    for contest in comparison.contests:
         for pair in contest.pairs:
             yield from pair.findings
 
 
-def _tests(found: Comparison) -> dict[str, list[str]]:
+def _tests(comparison: Comparison) -> dict[str, list[str]]:
     """The tests that were made, each with its metrics: what is no mean is drawn again, whatever was asked for."""
     used: dict[str, dict[str, None]] = {}
-    for finding in _all(found):
+    for finding in _all(comparison):
         if finding.p is not None:
             used.setdefault(finding.method, {})[finding.metric] = None
     return {method: list(metrics) for method, metrics in used.items()}
@@ -379,36 +391,35 @@ def _tests(found: Comparison) -> dict[str, list[str]]:
 
 _DRAWN = "paired_bootstrap"
 _OF_P_ONLY = ("sign_flip", "mcnemar", "mid_p")  # tests that have no interval of their own
-SIDAK = "sidak"
 _ADJUSTED = {"holm": "Holm's", "bh": "Benjamini and Hochberg's", "none": "the plain p"}
 
 
 def detail(finding: Finding, names: tuple[str, str]) -> list[str]:
     """What must be said beside the figures of a finding; of all tasks together what is missing stands above."""
-    said = [f"in {counted(finding.units, 'cluster')}"] if finding.units not in (0, finding.tasks) else []
+    remarks = [f"in {counted(finding.units, 'cluster')}"] if finding.units not in (0, finding.tasks) else []
     if finding.undefined_tasks:
-        said.append(f"{counted(finding.undefined_tasks, 'common task')} without a value in both")
+        remarks.append(f"{counted(finding.undefined_tasks, 'common task')} without a value in both")
     if finding.mcnemar:
         test = finding.mcnemar
         moved = _moved(test.second_only, test.first_only, finding.higher_is_better)
-        said.append(f"McNemar: {moved}, exact p {chance(test.exact)}, mid-p {chance(test.mid_p)}")
+        remarks.append(f"McNemar: {moved}, exact p {chance(test.exact)}, mid-p {chance(test.mid_p)}")
     if finding.p_equivalent is not None:
-        said.append(f"equivalent within the margin: p {chance(finding.p_equivalent)}")
+        remarks.append(f"equivalent within the margin: p {chance(finding.p_equivalent)}")
     if finding.p_not_worse is not None:
-        said.append(f"not worse by more than the margin: p {chance(finding.p_not_worse)}")
+        remarks.append(f"not worse by more than the margin: p {chance(finding.p_not_worse)}")
     if finding.margin_method not in (None, *_OF_MARGINS):
-        said.append("the margin has no protection against losses not yet seen: no range is known")
+        remarks.append("the margin has no protection against losses not yet seen: no range is known")
     if finding.tasks_for_margin is not None and finding.verdict == "undecided":
         unit = "task" if finding.units == finding.tasks else "cluster"
-        said.append(
+        remarks.append(
             f"{counted(finding.units, unit)} without any difference would not rule out the margin: "
             f"at least {finding.tasks_for_margin:,} are needed"
         )
     if finding.why:
-        said.append(finding.why)
+        remarks.append(finding.why)
     if finding.by is not None and (lost := of_missing(finding, names)):
-        said.append(lost)
-    return said
+        remarks.append(lost)
+    return remarks
 
 
 _OF_MARGINS = ("tango", "margin_score")
@@ -475,7 +486,7 @@ def _signed(value: float | None, places: int) -> str:
 def ways(pair: Pair) -> tuple[str, str]:
     """What the two lists of changed tasks are called: worse and better, where a metric has a better way."""
     of = pair.flips.metric if pair.flips else None
-    known = [one.higher_is_better for one in pair.findings if one.by is None and one.metric == of]
+    known = [finding.higher_is_better for finding in pair.findings if finding.by is None and finding.metric == of]
     return ("lower", "higher") if known == [None] else ("worse", "better")
 
 

@@ -17,7 +17,7 @@ from calipers.stats.ranks import Winner
 if TYPE_CHECKING:
     import polars as pl
 
-SCHEMA = "calipers.analyses.compare/1"
+SCHEMA = "calipers.comparison/1"
 FIELDS = (
     *("dataset", "first_run", "second_run", "by", "slice", "metric", "first", "second", "delta", "stderr"),
     *("low", "high", "p", "p_holm", "p_bh", "method", "verdict", "sentence", "more_tasks", "more_samples"),
@@ -210,15 +210,15 @@ class Comparison:
         pairs = [pair for contest in self.contests for pair in contest.pairs]
         if len(pairs) != 1:
             raise KeyError(f"{len(pairs)} pairs of runs were compared; ask .contests[i].pairs[j]")
-        found = {finding.metric: finding for finding in pairs[0].findings if finding.by is None}
-        if metric not in found:
-            raise UnknownName.of("metric in this comparison", metric, found)
-        return found[metric]
+        by_metric = {finding.metric: finding for finding in pairs[0].findings if finding.by is None}
+        if metric not in by_metric:
+            raise UnknownName.of("metric in this comparison", metric, by_metric)
+        return by_metric[metric]
 
     @property
     def verdicts(self) -> list[str]:
         """The word of every finding, in order."""
-        return [one.verdict for contest in self.contests for pair in contest.pairs for one in pair.findings]
+        return [finding.verdict for contest in self.contests for pair in contest.pairs for finding in pair.findings]
 
     @property
     def digest(self) -> str:
@@ -236,7 +236,7 @@ class Comparison:
             "schema": SCHEMA,
             "calipers": __version__,
             **self._settings(),
-            "inputs": [[asdict(one) for one in side] for side in self.inputs],
+            "inputs": [[asdict(file) for file in side] for side in self.inputs],
             "contests": [asdict(contest) for contest in self.contests],
             "notes": list(self.notes),
             "digest": self.digest,
@@ -248,7 +248,7 @@ class Comparison:
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per finding: who met whom, and every number of it."""
-        found = []
+        rows = []
         for contest in self.contests:
             for pair in contest.pairs:
                 who = {
@@ -263,8 +263,8 @@ class Comparison:
                     "only_first": aligned.only_first.count,
                     "only_second": aligned.only_second.count,
                 }
-                found += [{**who, **_flat(finding), **tasks} for finding in pair.findings]
-        return found
+                rows += [{**who, **_flat(finding), **tasks} for finding in pair.findings]
+        return rows
 
     def to_polars(self) -> pl.DataFrame:
         """The rows as a polars frame."""
@@ -284,24 +284,24 @@ def _numbers(contest: Contest) -> dict[str, Any]:
             "first": pair.first,
             "second": pair.second,
             "alignment": asdict(pair.alignment),
-            "findings": [_without(asdict(one), ("sentence",)) for one in pair.findings],
+            "findings": [_without(asdict(each), ("sentence",)) for each in pair.findings],
         }
         for pair in contest.pairs
     ]
-    return {"dataset": contest.dataset, "pairs": pairs, "ranks": [asdict(one) for one in contest.ranks]}
+    return {"dataset": contest.dataset, "pairs": pairs, "ranks": [asdict(each) for each in contest.ranks]}
 
 
-def _without(found: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if key not in names}
+def _without(fields: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key not in names}
 
 
 def _flat(finding: Finding) -> dict[str, Any]:
-    found = _without(asdict(finding), ("interval", "samples", "mcnemar", "missing", "bounds", "tipping", "new_tasks"))
+    fields = _without(asdict(finding), ("interval", "samples", "mcnemar", "missing", "bounds", "tipping", "new_tasks"))
     low, high = finding.interval or (None, None)
     lowest, highest = finding.bounds or (None, None)
     test = finding.mcnemar
     return {
-        **found,
+        **fields,
         "low": low,
         "high": high,
         "first_samples": finding.samples[0],

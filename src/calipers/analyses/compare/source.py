@@ -11,11 +11,12 @@ import json
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 import msgspec
 
-from calipers.analyses.compare.values import DocumentTable, table_of
+from calipers.analyses.compare.document_table import DocumentTable, table_of
 from calipers.formats.read import Input, begin
 from calipers.formats.texts import BAD, Raw, Text
 from calipers.names import FORMATS
@@ -42,27 +43,27 @@ def contents(
     inputs: Sequence[Input], keys: Sequence[Key], columns: Mapping[str, str], wanted: Mapping[Key, Collection[str]]
 ) -> dict[Key, Texts]:
     """What the files of one side say: prompts of all tasks, answers of the wanted ones, by group."""
-    found = {key: Texts() for key in keys}
+    by_group = {key: Texts() for key in keys}
     owner: dict[Key, Key | None] = {}
     every = frozenset(task for tasks in wanted.values() for task in tasks)
-    for one in inputs:
-        for text in _texts(one, columns, every):
+    for file in inputs:
+        for text in _texts(file, columns, every):
             who = text[:3]
             if who not in owner:
                 owner[who] = _owner(who, keys)
             key = owner[who]
             if key is None:
                 continue
-            said, task = found[key], text.task
-            if task not in said.prompts and (prompt := _prompt(text.prompt)) is not None:
-                said.prompts[task] = _hash(prompt)
-            if text.document and task not in said.documents:
-                said.documents[task] = text.document.encode()
+            texts, task = by_group[key], text.task
+            if task not in texts.prompts and (prompt := _prompt(text.prompt)) is not None:
+                texts.prompts[task] = _hash(prompt)
+            if text.document and task not in texts.documents:
+                texts.documents[task] = text.document.encode()
             # of several attempts at one sample, the later record is the later attempt
-            first = task not in said.answers or text.sample <= said.answers[task][0]
+            first = task not in texts.answers or text.sample <= texts.answers[task][0]
             if first and task in wanted.get(key, ()) and (answer := _answer(text)):
-                said.answers[task] = text.sample, answer[:LONGEST]
-    return found
+                texts.answers[task] = text.sample, answer[:LONGEST]
+    return by_group
 
 
 def spoken(value: Any, deepest: int = DEEPEST) -> str | None:
@@ -79,26 +80,26 @@ def spoken(value: Any, deepest: int = DEEPEST) -> str | None:
         inside = iter([value.get(key) for key in ("content", "text", "output")])
     else:
         return json.dumps(value) if isinstance(value, (bool, int, float)) else str(value)
-    texts = (spoken(one, deepest - 1) for one in inside) if deepest else iter(())
+    texts = (spoken(inner, deepest - 1) for inner in inside) if deepest else iter(())
     return next((text for text in texts if text is not None), None)
 
 
-def _texts(one: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
-    texts = FORMATS.load(one.format).texts
-    if texts is not None and (os.path.isfile(one.path) or os.path.isdir(one.path)):  # a pipe gives its bytes once
-        yield from texts(one.path, columns, wanted)
+def _texts(file: Input, columns: Mapping[str, str], wanted: frozenset[str]) -> Iterator[Text]:
+    texts = FORMATS.load(file.format).texts
+    if texts is not None and (os.path.isfile(file.path) or os.path.isdir(file.path)):  # a pipe gives its bytes once
+        yield from texts(file.path, columns, wanted)
 
 
 def _owner(who: Key, keys: Sequence[Key]) -> Key | None:
     """The group that a record belongs to, by what it says of itself; None where several may be meant."""
-    found = [key for key in keys if all(said is None or said == own for said, own in zip(who, key, strict=True))]
-    exact = [key for key in found if key == who]
-    return (exact or found)[0] if len(exact or found) == 1 else None
+    matches = [key for key in keys if all(name is None or name == known for name, known in zip(who, key, strict=True))]
+    exact = [key for key in matches if key == who]
+    return (exact or matches)[0] if len(exact or matches) == 1 else None
 
 
-def _prompt(held: Any) -> str | None:
+def _prompt(stored: Any) -> str | None:
     """The text of a prompt: what the only message says, or all of them as they are; None without one."""
-    value = _value(held)
+    value = _value(stored)
     if value is None or value == "":
         return None
     alone = value[0] if isinstance(value, list) and len(value) == 1 else value
@@ -107,16 +108,16 @@ def _prompt(held: Any) -> str | None:
 
 
 def _answer(text: Text) -> str | None:
-    said = (spoken(_value(held)) for held in (text.answer, text.completion))
-    return next((one for one in said if one is not None), None)
+    answers = (spoken(_value(stored)) for stored in (text.answer, text.completion))
+    return next((answer for answer in answers if answer is not None), None)
 
 
-def _value(held: Any) -> Any:
+def _value(stored: Any) -> Any:
     """A value, decoded where that was left to be done; None for what is no JSON."""
-    if not isinstance(held, Raw):
-        return held
+    if not isinstance(stored, Raw):
+        return stored
     try:
-        return msgspec.json.decode(held) if held else None
+        return msgspec.json.decode(stored) if stored else None
     except BAD:
         return None
 
@@ -133,7 +134,7 @@ def _hash(text: str) -> bytes:
 
 
 LONGEST_SETTING = 60
-MOST = 12  # differences that are told one by one
+MOST = 12  # settings that are named one by one
 ABSENT = object()
 CALLED: Final = {
     "tasks": "the content of the tasks, with targets and verifiers,",
@@ -144,60 +145,49 @@ CALLED: Final = {
 Digests = Mapping[tuple[str, str], str]  # (dataset, task) -> that of the task's content
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """What a source says of how it was made: settings by name, and the digest of each task's content."""
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    digests: Digests = field(default_factory=dict)
-
-
-def provenance(inputs: Sequence[Input], digests: Digests, dataset: str | None) -> Provenance:
-    """What the files of a source say of a dataset's run; of several files only what they agree on."""
-    found: dict[str, Any] = {}
-    for one in inputs:
-        settings = FORMATS.load(one.format).provenance
-        for name, value in settings(one.path, dataset) if settings else ():
-            if name in found and found[name] != value:
-                value = ABSENT
-            found[name] = value
-    return Provenance({name: value for name, value in found.items() if value is not ABSENT}, digests)
+def settings_of(inputs: Sequence[Input], dataset: str | None) -> dict[str, Any]:
+    """How the files of a source say that a dataset's run was made; of several files only what they agree on."""
+    settings: dict[str, Any] = {}
+    for file in inputs:
+        provenance = FORMATS.load(file.format).provenance
+        for name, value in provenance(file.path, dataset) if provenance else ():
+            settings[name] = ABSENT if name in settings and settings[name] != value else value
+    return {name: value for name, value in settings.items() if value is not ABSENT}
 
 
-def provenance_differences(
-    first: Provenance, second: Provenance, names: tuple[str, str], tasks: Sequence[str]
-) -> list[str]:
-    """What both runs say and say differently, a sentence each."""
-    found = []
-    for name in first.settings:
-        if name in second.settings and _json(first.settings[name]) != _json(second.settings[name]):
-            one, two = (_shown(side.settings[name]) for side in (first, second))
-            found.append(f"{CALLED.get(name, name)} differs: {one} in {names[0]}, {two} in {names[1]}")
-    if len(found) > MOST:
-        found = [*found[:MOST], f"and {len(found) - MOST} more settings"]
+def settings_differ(first: Mapping[str, Any], second: Mapping[str, Any], names: tuple[str, str]) -> list[str]:
+    """The settings that both runs have and have differently, a sentence each."""
+    notes = []
+    for name, value in first.items():
+        if name in second and _json(value) != _json(second[name]):
+            shown = f"{_shown(value)} in {names[0]}, {_shown(second[name])} in {names[1]}"
+            notes.append(f"{CALLED.get(name, name)} differs: {shown}")
+    return [*notes[:MOST], f"and {len(notes) - MOST} more settings"] if len(notes) > MOST else notes
+
+
+def tasks_differ(first: Digests, second: Digests, tasks: Sequence[str]) -> list[str]:
+    """Whether the content of tasks has changed, a sentence or none."""
     common = set(tasks)
     changed = [
         task
-        for (dataset, task), digest in first.digests.items()
-        if task in common and second.digests.get((dataset, task), digest) != digest
+        for (dataset, task), digest in first.items()
+        if task in common and second.get((dataset, task), digest) != digest
     ]
-    if changed:
-        found.append(f"{_many(len(changed), 'task')} changed in between ({_some(changed)}): another digest")
-    return found
+    return [f"{_many(len(changed), 'task')} changed in between ({_some(changed)}): another digest"] if changed else []
 
 
-def prompts_differ(one: Mapping[str, bytes], two: Mapping[str, bytes], tasks: Sequence[str]) -> list[str]:
+def prompts_differ(first: Mapping[str, bytes], second: Mapping[str, bytes], tasks: Sequence[str]) -> list[str]:
     """Whether tasks of one id were asked with different prompts, a sentence or none."""
-    asked = [task for task in tasks if task in one and task in two]
-    changed = [task for task in asked if one[task] != two[task]]
+    known = [task for task in tasks if task in first and task in second]
+    changed = [task for task in known if first[task] != second[task]]
     if not changed:
         return []
-    said = [f"the prompt differs in {len(changed):,} of {_many(len(asked), 'common task')} ({_some(changed)})"]
-    there = set(two.values())
-    moved = sum(one[task] in there for task in changed)
+    notes = [f"the prompt differs in {len(changed):,} of {_many(len(known), 'common task')} ({_some(changed)})"]
+    there = set(second.values())
+    moved = sum(first[task] in there for task in changed)
     if moved:
-        said.append(f"{moved:,} of these prompts stand under another id in the other run: tasks were paired by id")
-    return said
+        notes.append(f"{moved:,} of these prompts stand under another id in the other run: tasks were paired by id")
+    return notes
 
 
 def _json(value: Any) -> str:
@@ -225,24 +215,24 @@ class ReadSource:
     digests: Digests
     columns: Mapping[str, str]
     hashed: Callable[[], list[Input]]  # the files, once they are hashed
-    known: list[dict[Key, Texts]] = field(default_factory=list)  # what was asked before
-    tables: dict[Key, DocumentTable] = field(default_factory=dict)  # likewise
+    known: list[dict[Key, Texts]] = field(default_factory=list)  # what was read before
+    tables: dict[Key, DocumentTable | None] = field(default_factory=dict)  # likewise
 
-    def said(self, wanted: Mapping[Key, Collection[str]]) -> dict[Key, Texts]:
+    def texts(self, wanted: Mapping[Key, Collection[str]]) -> dict[Key, Texts]:
         """Prompts, and the answers to the wanted tasks, by group."""
         return contents(self.hashed(), self.rollouts.keys, self.columns, wanted)
 
     def prompts(self, key: Key) -> Texts:
         """What a group says but for its answers; read once, however many runs it meets."""
         if not self.known:
-            self.known.append(self.said({}))
+            self.known.append(self.texts({}))
         return self.known[0].get(key) or Texts()
 
-    def papers(self, dataset: str | None) -> Provenance:
+    def settings(self, dataset: str | None) -> dict[str, Any]:
         """How the run on a dataset was made, as far as the files say."""
-        return provenance(self.hashed(), self.digests, dataset)
+        return settings_of(self.hashed(), dataset)
 
-    def table(self, key: Key) -> DocumentTable:
+    def table(self, key: Key) -> DocumentTable | None:
         """What its documents keep for the numbers of lm-evaluation-harness' table of a group; read once."""
         if key not in self.tables:
             self.tables[key] = table_of(self.hashed(), key)
@@ -251,7 +241,7 @@ class ReadSource:
     @property
     def documented(self) -> bool:
         """Whether its records carry the hash of the document each task is made of."""
-        return any(FORMATS.load(one.format).has_documents for one in self.hashed())
+        return any(FORMATS.load(file.format).has_documents for file in self.hashed())
 
 
 def read_source(
@@ -264,13 +254,6 @@ def read_source(
         if paths and len(paths) == len(given):
             parts: list[Part] = []
             rollouts, inputs = begin(paths, columns=columns, labels=labels, progress=progress, kept=parts)
-            known: list[list[Input]] = []
-
-            def hashed() -> list[Input]:
-                if not known:
-                    known.append(inputs())
-                return known[0]
-
             digests = {key: digest for part in parts for key, digest in part.digests.items()}
-            return ReadSource(" ".join(paths), rollouts, digests, columns, hashed)
+            return ReadSource(" ".join(paths), rollouts, digests, columns, cache(inputs))
     return ReadSource("", read(source, columns=columns, labels=labels), {}, columns, list)

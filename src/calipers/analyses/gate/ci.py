@@ -46,10 +46,10 @@ def message(check: Check) -> str:
     """What came of a check, on one line: the value that does not hold, or why there is none."""
     if check.word == "undefined":
         return clean(f"{check.require}: {check.why}", None)
-    said = f"{check.require}: {check.shown}"
+    text = f"{check.require}: {check.shown}"
     if check.interval:
-        said += f", {check.level} {check.ends}"
-    return clean("; ".join(filter(None, (said, check.remark))), None)
+        text += f", {check.level} {check.ends}"
+    return clean("; ".join(filter(None, (text, check.remark))), None)
 
 
 def _case(suite: Xml.Element, check: Check, gate: Gate) -> str | None:

@@ -124,15 +124,15 @@ class Gate:
     @property
     def sentence(self) -> str:
         """The gate's answer for somebody who has to act on it."""
-        held = len(self.of("passed"))
-        said = [f"{held:,} of {len(self.checks):,} requirement{'' if len(self.checks) == 1 else 's'} met"]
+        met = len(self.of("passed"))
+        parts = [f"{met:,} of {len(self.checks):,} requirement{'' if len(self.checks) == 1 else 's'} met"]
         for tier in TIERS:
             if failed := len(self.of("failed", tier)):
                 may = f" of {self.allowed_failures:,} allowed" if tier == SUPPORTING and self.allowed_failures else ""
-                said.append(f"{failed:,} {tier} failed{may}")
+                parts.append(f"{failed:,} {tier} failed{may}")
             if lost := len(self.of("undefined", tier)):
-                said.append(f"{lost:,} {tier} cannot be answered")
-        return f"{self.word}: {', '.join(said)}"
+                parts.append(f"{lost:,} {tier} cannot be answered")
+        return f"{self.word}: {', '.join(parts)}"
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""

@@ -9,14 +9,13 @@ from typing import Final
 
 import numpy as np
 
-from calipers.analyses.compare.question import metric_key
-from calipers.analyses.gate.differences import Differences, differences
 from calipers.analyses.gate.document import Check, Gate, Word
 from calipers.analyses.gate.numbers import (
     BOTTOM,
     NO_BOUNDS,
     NO_ENDS,
     TOP,
+    Differences,
     GateGroup,
     GateNumbers,
     GateScoring,
@@ -24,6 +23,8 @@ from calipers.analyses.gate.numbers import (
     Number,
     answers,
     at_end,
+    differences,
+    number_of,
     with_filled,
     worst_of,
 )
@@ -36,7 +37,6 @@ from calipers.stats.multiplicity import holm
 from calipers.stats.paired import below
 
 NO_INTERVAL: Final = "there is no interval with them filled in"
-Ends = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Missing:
     Without ``ends`` nobody knows, and ``why`` says why; ``finished`` is a result that keeps too little to tell.
     """
 
-    said: str  # 8 of 40 rollouts
+    text: str  # 8 of 40 rollouts
     count: int
-    ends: Ends | None = None
+    ends: tuple[float, float] | None = None
     why: str = NO_BOUNDS
     finished: bool = False
 
@@ -58,10 +58,8 @@ def decided(wanted: Requirement, word: Word, missing: Missing, too_many: str | N
     if missing.ends is None:
         if missing.finished and word == "failed" and not too_many:
             return "failed", None
-        return (
-            "undefined",
-            too_many or f"{missing.said} are missing, and may decide it: {missing.why}; {allow(missing.count)}",
-        )
+        may = f"{missing.text} are missing, and may decide it: {missing.why}; {allow(missing.count)}"
+        return "undefined", too_many or may
     low, high = sorted(missing.ends)
     if not _could(wanted, low, high):
         return "failed", None
@@ -69,8 +67,8 @@ def decided(wanted: Requirement, word: Word, missing: Missing, too_many: str | N
         return "undefined", too_many
     if _must(wanted, low, high):
         return word, None
-    told = f"{figure(low)} to {figure(high)}, whatever they are"
-    return "undefined", f"{missing.said} are missing, and decide it: {told}; {allow(missing.count)}"
+    bounds = f"{figure(low)} to {figure(high)}, whatever they are"
+    return "undefined", f"{missing.text} are missing, and decide it: {bounds}; {allow(missing.count)}"
 
 
 def allow(count: int) -> str:
@@ -80,7 +78,7 @@ def allow(count: int) -> str:
 
 def undecided(seen: Check, ends: Sequence[Check], group: GateGroup) -> Check:
     """An answer as it was seen, unless what is missing makes another of it: then there is none."""
-    words = {one.word for one in ends}
+    words = {check.word for check in ends}
     if words == {seen.word}:
         return seen
     if words == {"failed"}:
@@ -120,46 +118,46 @@ def at_ends(
 
     ``twins`` are the same number with what is missing at one end; None where nothing can be filled any more.
     """
-    said, count = missing_of(part, number), part.ledger.gaps
-    if not said:
+    lost, count = missing_of(part, number), part.ledger.gaps
+    if not lost:
         return None
     if wanted.end is None:
-        return Missing(said, count, number.bounds, unknown or NO_BOUNDS)
+        return Missing(lost, count, number.bounds, unknown or NO_BOUNDS)
     if twins is None:
-        return Missing(said, count, None, NO_ENDS, finished=True)
-    place = int(wanted.end == "upper")
-    found = [twin.interval[place] if twin and twin.interval else math.nan for twin in (twins(BOTTOM), twins(TOP))]
-    if unknown or not all(map(math.isfinite, found)):
-        return Missing(said, count, None, unknown or NO_INTERVAL)
-    return Missing(said, count, (found[0], found[1]))
+        return Missing(lost, count, None, NO_ENDS, finished=True)
+    ends = None if unknown else _interval_ends(wanted, twins(BOTTOM), twins(TOP))
+    return Missing(lost, count, ends, unknown or NO_INTERVAL)
 
 
 def of_difference(wanted: Requirement, group: GateGroup, number: Number, apart: Differences) -> Missing | None:
     """What is missing of a difference, in either run; None where nothing is."""
     ledgers = [("", group.ledger), (" of the baseline", apart.counterpart(group).ledger)]
-    told = [f"{one.gaps:,} of {one.planned:,} rollouts{whose}" for whose, one in ledgers if one.gaps]
-    if not told and number.bounds is None:
+    parts = [f"{each.gaps:,} of {each.planned:,} rollouts{whose}" for whose, each in ledgers if each.gaps]
+    if not parts and number.bounds is None:
         return None
-    said, count = " and ".join(told) or "some rollouts", max(one.gaps for _, one in ledgers)
+    lost, count = " and ".join(parts) or "some rollouts", max(each.gaps for _, each in ledgers)
     if apart.paired is not None and number.bounds is None and not number.lacking:
         return None  # none of the tasks that both have
     if wanted.end is None:
-        return Missing(said, count, number.bounds, finished=apart.paired is None)
+        return Missing(lost, count, number.bounds, finished=apart.paired is None)
     if number.bounds is None or not apart.filled:
-        return Missing(said, count, None, NO_BOUNDS)
-    place = int(wanted.end == "upper")
-    filled = [apart.with_filled(group, wanted, best) for best in (False, True)]
-    found = [one.interval[place] if one.interval else math.nan for one in filled]
-    if not all(map(math.isfinite, found)):
-        return Missing(said, count, None, NO_INTERVAL)
-    return Missing(said, count, (found[0], found[1]))
+        return Missing(lost, count, None, NO_BOUNDS)
+    ends = _interval_ends(wanted, *(apart.with_filled(group, wanted, best) for best in (False, True)))
+    return Missing(lost, count, ends, NO_INTERVAL)
 
 
-def lacking(found: GateNumbers, most: Gaps | None) -> bool:
+def _interval_ends(wanted: Requirement, *filled: Number | None) -> tuple[float, float] | None:
+    """The end that is asked for, of the interval with what is missing at either end; None where there is none."""
+    end = int(wanted.end == "upper")
+    low, high = (number.interval[end] if number and number.interval else math.nan for number in filled)
+    return (low, high) if math.isfinite(low) and math.isfinite(high) else None
+
+
+def lacking(numbers: GateNumbers, most: Gaps | None) -> bool:
     """Whether a result lacks more rollouts than is allowed, of any of its groups."""
-    for group in found.groups:
+    for group in numbers.groups:
         gaps, planned = group.ledger.gaps, group.ledger.planned
-        if most is None and (gaps or any(one.bounds for one in group.numbers().values())):
+        if most is None and (gaps or any(number.bounds for number in group.numbers().values())):
             return True
         if most is not None and not most.allow(gaps, planned):
             return True
@@ -184,10 +182,10 @@ def of_every(wanted: Requirement, start: Check, checks: Mapping[str, Check]) -> 
         return replace(start, why=f"there is no {_noun(wanted)}")
     word: Word = "failed" if failed else "undefined" if lost else "passed"
     worst = min(there, key=lambda check: _margin(wanted, check.value or 0.0), default=None)
-    said = []
+    remarks = []
     if failed:
         shown = [f"{name} ({figure(check.value)})" for name, check in failed.items()]
-        said.append(f"{len(failed):,} of {_count(wanted, len(checks))} fail: {_listed(shown)}")
+        remarks.append(f"{len(failed):,} of {_count(wanted, len(checks))} fail: {_listed(shown)}")
     why = None
     if lost:
         first = next(iter(lost.values()))
@@ -201,7 +199,7 @@ def of_every(wanted: Requirement, start: Check, checks: Mapping[str, Check]) -> 
         confidence=worst.confidence if worst else None,
         tasks=None if wanted.missing else sum(check.tasks or 0 for check in checks.values()),
         why=why if word == "undefined" else None,
-        remark="; ".join(filter(None, [*said, why if failed else None])) or None,
+        remark="; ".join(filter(None, [*remarks, why if failed else None])) or None,
         failing=list(failed),
     )
 
@@ -218,7 +216,7 @@ def of_weakest(
     alpha = 1 - (CONFIDENCE if confidence is None else confidence)
     rates: dict[str, tuple[int, int]] = {}
     for name, cut in group.breakdowns[TASK].items():
-        number = next((one for text, one in cut.metrics.items() if metric_key(text) == wanted.key), None)
+        number = number_of(wanted, cut.metrics)
         if number is None:
             continue
         passes_seen, missing = round((number.value or 0.0) * number.samples), cut.ledger.gaps if fill is not None else 0
@@ -230,7 +228,7 @@ def of_weakest(
     adjusted = holm(below(passes, samples, wanted.number))
     order = np.lexsort((passes / samples, adjusted)).tolist()
     names = list(rates)
-    shown = [place for place in order if adjusted[place] <= alpha]
+    shown = [index for index in order if adjusted[index] <= alpha]
     over = f"Holm over {counted(len(names), 'task')}"
     if shown:
         some = [f"{names[at]} ({passes[at]:,} of {samples[at]:,}, p {adjusted[at]:.2g})" for at in shown]
@@ -287,69 +285,66 @@ def gate(policy: Policy, scoring: GateScoring | None = None, *, alone: bool = Fa
     checks: list[Check] = []
     notes: list[str] = []
     for named in policy.results:
-        asked = [one for one in policy.requirements if one.of in (None, named.name)]
-        if not asked:
+        requirements = [requirement for requirement in policy.requirements if requirement.of in (None, named.name)]
+        if not requirements:
             notes.append(f"nothing is required of {named.name}")
             continue
         try:
-            found, apart = _found(named, asked, settings, policy.max_gaps)
+            numbers, apart = _numbers_of(named, requirements, settings, policy.max_gaps)
         except UnknownName:
             raise
         except CalipersError as error:
             if alone:
                 raise
-            checks += [_unread(one, named, str(error)) for one in asked]
+            checks += [_unread(requirement, named, str(error)) for requirement in requirements]
             continue
-        notes += [*found.notes, *(apart.notes if apart else ())]
-        if not all(one.worst or one.missing for one in asked):
-            notes += [*_warnings(named.name, found), *(_warnings("the baseline", apart.before) if apart else ())]
-        for one in asked:
-            checks += _checks(one, named, found, apart, policy.max_gaps)
+        notes += [*numbers.notes, *(apart.notes if apart else ())]
+        if not all(requirement.worst or requirement.missing for requirement in requirements):
+            notes += [*_warnings(named.name, numbers), *(_warnings("the baseline", apart.before) if apart else ())]
+        for requirement in requirements:
+            checks += [
+                _check(requirement, named, group, numbers, apart, policy.max_gaps)
+                for group in _groups(requirement, numbers)
+            ]
     return Gate(checks, policy.allowed_failures, list(dict.fromkeys(notes)))
 
 
-def _found(
-    named: NamedResult, asked: Sequence[Requirement], scoring: GateScoring, most: Gaps | None
+def _numbers_of(
+    named: NamedResult, requirements: Sequence[Requirement], scoring: GateScoring, most: Gaps | None
 ) -> tuple[GateNumbers, Differences | None]:
-    by = list(dict.fromkeys(one.by for one in asked if one.by))
-    moved = [one for one in asked if one.delta]
+    by = list(dict.fromkeys(requirement.by for requirement in requirements if requirement.by))
+    moved = [requirement for requirement in requirements if requirement.delta]
     if moved and named.baseline is None:
         raise InputError(f"{moved[0].text!r} needs something to be compared with; expected --baseline PATH")
-    metrics = list(dict.fromkeys(one.metric for one in asked if not one.missing))
-    found = answers(named.path, metrics, by, scoring)
-    if not found.document and any(one.worst and not one.delta for one in asked):
-        found = with_filled(found, metrics, by, scoring, BOTTOM)
-    ends = any(one.end and not (one.delta or one.worst) for one in asked)
-    if ends and not found.once and not found.zero and lacking(found, most):
-        found = with_filled(found, metrics, by, scoring, BOTTOM, TOP)
+    metrics = list(dict.fromkeys(requirement.metric for requirement in requirements if not requirement.missing))
+    numbers = answers(named.path, metrics, by, scoring)
+    if not numbers.document and any(requirement.worst and not requirement.delta for requirement in requirements):
+        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM)
+    ends = any(requirement.end and not (requirement.delta or requirement.worst) for requirement in requirements)
+    if ends and not numbers.once and not numbers.zero and lacking(numbers, most):
+        numbers = with_filled(numbers, metrics, by, scoring, BOTTOM, TOP)
     if not moved or named.baseline is None:
-        return found, None
-    wanted = list(dict.fromkeys(one.metric for one in moved))
-    sliced = list(dict.fromkeys(one.by for one in moved if one.by))
-    worst, shown = any(one.worst for one in moved), any(one.end for one in moved)
+        return numbers, None
+    wanted = list(dict.fromkeys(requirement.metric for requirement in moved))
+    sliced = list(dict.fromkeys(requirement.by for requirement in moved if requirement.by))
+    worst, shown = any(requirement.worst for requirement in moved), any(requirement.end for requirement in moved)
 
     def filled(before: GateNumbers) -> bool:
-        return worst or (shown and not found.zero and (lacking(found, most) or lacking(before, most)))
+        return worst or (shown and not numbers.zero and (lacking(numbers, most) or lacking(before, most)))
 
-    return found, differences(named.path, named.baseline, wanted, sliced, scoring, filled)
-
-
-def _checks(
-    wanted: Requirement, named: NamedResult, found: GateNumbers, apart: Differences | None, most: Gaps | None
-) -> list[Check]:
-    return [_check(wanted, named, group, found, apart, most) for group in _groups(wanted, found)]
+    return numbers, differences(named.path, named.baseline, wanted, sliced, scoring, filled)
 
 
-def _groups(wanted: Requirement, found: GateNumbers) -> list[GateGroup]:
+def _groups(wanted: Requirement, numbers: GateNumbers) -> list[GateGroup]:
     """The groups a requirement is asked of; UnknownName where none is meant."""
-    groups = list(found.groups)
+    groups = list(numbers.groups)
     for key in GROUP:
         name = getattr(wanted, key)
         if name is not None:
-            known = [held for group in groups if (held := getattr(group, key)) is not None]
+            known = [label for group in groups if (label := getattr(group, key)) is not None]
             groups = [group for group in groups if getattr(group, key) == name]
             if not groups:
-                raise UnknownName.of(f"{key} in {found.path}", name, known)
+                raise UnknownName.of(f"{key} in {numbers.path}", name, known)
     return groups
 
 
@@ -357,17 +352,17 @@ def _check(
     wanted: Requirement,
     named: NamedResult,
     group: GateGroup,
-    found: GateNumbers,
+    numbers: GateNumbers,
     apart: Differences | None,
     most: Gaps | None,
 ) -> Check:
     if wanted.every or wanted.weakest:
-        return _of_slices(wanted, named, group, found, most)
-    part, number = _number(wanted, group, found)
+        return _of_slices(wanted, named, group, numbers, most)
+    part, number = _number(wanted, group, numbers)
     start = _start(wanted, named, group, part)
     better = number.better if number else None
     if wanted.worst and part is not None and number is not None:
-        number = _worst(wanted, part, number, group, found)
+        number = _worst(wanted, part, number, group, numbers)
     if wanted.delta and apart is not None:
         number = apart.of(group, wanted, number)
     if part is None or number is None:
@@ -375,7 +370,7 @@ def _check(
     tasks = None if wanted.missing else number.tasks
     start = replace(start, estimate=_finite(number.value), interval=number.interval, tasks=tasks)
     if number.interval is not None:
-        start = replace(start, confidence=found.confidence)
+        start = replace(start, confidence=numbers.confidence)
     too_many = _gaps(part, most, "")
     if too_many is None and wanted.delta and apart is not None:
         too_many = _gaps(apart.counterpart(group), most, " of the baseline")
@@ -384,8 +379,8 @@ def _check(
         return replace(start, why=too_many or why)
     word: Word = "passed" if wanted.met(value) else "failed"
     missing = None
-    if (most is None or too_many) and not (wanted.missing or wanted.worst or found.zero):
-        missing = _missing(wanted, group, part, number, found, apart)
+    if (most is None or too_many) and not (wanted.missing or wanted.worst or numbers.zero):
+        missing = _missing(wanted, group, part, number, numbers, apart)
     if missing is None:
         if too_many:
             return replace(start, why=too_many)
@@ -401,7 +396,7 @@ def _missing(
     group: GateGroup,
     part: GateGroup | GateSlice,
     number: Number,
-    found: GateNumbers,
+    numbers: GateNumbers,
     apart: Differences | None,
 ) -> Missing | None:
     """What is missing of what a requirement is about; None where nothing is."""
@@ -409,10 +404,10 @@ def _missing(
         return of_difference(wanted, group, number, apart)
 
     def twin(end: int) -> Number | None:
-        filled = found.filled.get(end, {}).get(group.who)
-        return None if filled is None else _held(wanted, filled)
+        filled = numbers.filled.get(end, {}).get(group.who)
+        return None if filled is None else _number_in(wanted, filled)
 
-    return at_ends(wanted, part, number, None if found.once else twin, found.unknown.get(wanted.key))
+    return at_ends(wanted, part, number, None if numbers.once else twin, numbers.unknown.get(wanted.key))
 
 
 def _start(wanted: Requirement, named: NamedResult, group: GateGroup, part: GateGroup | GateSlice | None) -> Check:
@@ -423,80 +418,78 @@ def _start(wanted: Requirement, named: NamedResult, group: GateGroup, part: Gate
 
 
 def _of_slices(
-    wanted: Requirement, named: NamedResult, group: GateGroup, found: GateNumbers, most: Gaps | None
+    wanted: Requirement, named: NamedResult, group: GateGroup, numbers: GateNumbers, most: Gaps | None
 ) -> Check:
     """What every slice, or the worst task, comes to."""
-    start, slices = _start(wanted, named, group, group), _slices_by(wanted, group, found)
+    start, slices = _start(wanted, named, group, group), _slices_by(wanted, group, numbers)
     if (too_many := _gaps(group, most, "")) is not None:
         return replace(start, why=too_many)
     if wanted.weakest:
-        seen = of_weakest(wanted, group, start, found.confidence)
-        if most is not None or found.zero or seen.value is None or not group.ledger.gaps:
+        seen = of_weakest(wanted, group, start, numbers.confidence)
+        if most is not None or numbers.zero or seen.value is None or not group.ledger.gaps:
             return seen
-        ends = [of_weakest(wanted, group, start, found.confidence, fill) for fill in (0, 1)]
+        ends = [of_weakest(wanted, group, start, numbers.confidence, fill) for fill in (0, 1)]
         return undecided(seen, ends, group)
     allowed = None if most is None else Gaps(1.0, share=True)  # so many are missing of the group that none decides it
-    each = {name: _check(replace(wanted, slice=name), named, group, found, None, allowed) for name in slices}
+    each = {name: _check(replace(wanted, slice=name), named, group, numbers, None, allowed) for name in slices}
     return of_every(wanted, start, each)
 
 
-def _slices_by(wanted: Requirement, group: GateGroup, found: GateNumbers) -> Mapping[str, GateSlice]:
+def _slices_by(wanted: Requirement, group: GateGroup, numbers: GateNumbers) -> Mapping[str, GateSlice]:
     """The slices of a key; UnknownName where the result has none by it."""
     if wanted.by not in group.breakdowns:
         hint = "" if group.breakdowns else f"it has no slices: expected a result of calipers score --by {wanted.by}"
-        raise UnknownName.of(f"slices in {found.path}", wanted.by or "", group.breakdowns, hint)
+        raise UnknownName.of(f"slices in {numbers.path}", wanted.by or "", group.breakdowns, hint)
     return group.breakdowns[wanted.by]
 
 
 def _worst(
-    wanted: Requirement, part: GateGroup | GateSlice, number: Number, group: GateGroup, found: GateNumbers
+    wanted: Requirement, part: GateGroup | GateSlice, number: Number, group: GateGroup, numbers: GateNumbers
 ) -> Number:
     """The number with every missing rollout at its worse end."""
-    if found.document or BOTTOM not in found.filled:  # or a difference that is not paired
+    if numbers.document or BOTTOM not in numbers.filled:  # or a difference that is not paired
         return at_end(number, part, worse=True)
-    twin = found.filled[BOTTOM].get(group.who)
-    return worst_of(wanted, part, number, found.unknown, None if twin is None else _held(wanted, twin))
+    twin = numbers.filled[BOTTOM].get(group.who)
+    return worst_of(wanted, part, number, numbers.unknown, None if twin is None else _number_in(wanted, twin))
 
 
-def _held(wanted: Requirement, group: GateGroup) -> Number | None:
+def _number_in(wanted: Requirement, group: GateGroup) -> Number | None:
     """A metric of a group, or of one slice of it; None where there is none of the name."""
     numbers: Mapping[str, Number] = group.numbers()
     if wanted.by is not None:
         cut = group.breakdowns.get(wanted.by, {}).get(wanted.slice or "")
         numbers = cut.metrics if cut else {}
-    return next((one for name, one in numbers.items() if metric_key(name) == wanted.key), None)
+    return number_of(wanted, numbers)
 
 
-def _warnings(name: str, found: GateNumbers) -> list[str]:
+def _warnings(name: str, numbers: GateNumbers) -> list[str]:
     """A warning for each group that lacks more of its rollouts than can be passed over in silence."""
-    said = []
-    for group in found.groups:
+    warnings = []
+    for group in numbers.groups:
         gaps, planned = group.ledger.gaps, group.ledger.planned
         if planned and gaps / planned > MOST_MISSING:
-            whose = f"{name} ({group.title})" if len(found.groups) > 1 else name
+            whose = f"{name} ({group.title})" if len(numbers.groups) > 1 else name
             share = f"{100 * gaps / planned:.3g} % of the rollouts of {whose} are missing ({gaps:,} of {planned:,})"
-            said.append(f"warning: {share}: which ones may decide a requirement, unless it says worst(...)")
-    return said
+            warnings.append(f"warning: {share}: which ones may decide a requirement, unless it says worst(...)")
+    return warnings
 
 
 def _number(
-    wanted: Requirement, group: GateGroup, found: GateNumbers
+    wanted: Requirement, group: GateGroup, result: GateNumbers
 ) -> tuple[GateGroup | GateSlice | None, Number | None]:
     """Where a metric stands, and what it says; UnknownName for one that the result does not have."""
     part: GateGroup | GateSlice | None = group
     if wanted.by is not None:
-        part = _slices_by(wanted, group, found).get(wanted.slice or "")
+        part = _slices_by(wanted, group, result).get(wanted.slice or "")
         if part is None:
             return None, None
     if wanted.missing and part is not None:
         ledger = part.ledger
         return part, Number(ledger.gaps / ledger.planned) if ledger.planned else Number(None, why="nothing was planned")
-    held = part.numbers() if isinstance(part, GateGroup) else part.metrics if part else {}
-    number = next((one for name, one in held.items() if metric_key(name) == wanted.key), None)
+    numbers = part.numbers() if isinstance(part, GateGroup) else part.metrics if part else {}
+    number = number_of(wanted, numbers) or result.of_table(group, wanted)
     if number is None:
-        number = found.of_table(group, wanted)
-    if number is None:
-        raise UnknownName.of(f"metric in {found.path}", wanted.metric, [*held, *found.known])
+        raise UnknownName.of(f"metric in {result.path}", wanted.metric, [*numbers, *result.known])
     return part, number
 
 
@@ -516,10 +509,12 @@ def _value(wanted: Requirement, number: Number) -> tuple[float | None, str | Non
 
 def _remark(wanted: Requirement, number: Number, word: Word, better: bool | None) -> str | None:
     """What is not sure about an answer, and whether the wrong end of a metric may have been meant."""
-    said = [_unsure(wanted, number, word), _gaps_decide(wanted, number), number.remark]
+    remarks = [_unsure(wanted, number, word), _gaps_decide(wanted, number), number.remark]
     if better is not None and wanted.op != "==" and wanted.op.startswith(">") is not better:
-        said.append(f"{'higher' if better else 'lower'} is better of {wanted.metric}, and this asks for the contrary")
-    return "; ".join(filter(None, said)) or None
+        remarks.append(
+            f"{'higher' if better else 'lower'} is better of {wanted.metric}, and this asks for the contrary"
+        )
+    return "; ".join(filter(None, remarks)) or None
 
 
 def _gaps_decide(wanted: Requirement, number: Number) -> str | None:

@@ -1,31 +1,40 @@
-"""The numbers of results, as far as a gate needs them: of documents, of rollouts, of lm-evaluation-harness' tables."""
+"""The numbers of results, as far as a gate needs them: of documents, of rollouts, of lm-evaluation-harness' tables.
+
+And how far a result is from its baseline, group by group: paired on their common tasks where both are rollouts.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
 
-from calipers.analyses.compare.checks import named
-from calipers.analyses.compare.missing import NO_RANGE, ends_of, filled_rollouts, no_filling, within_range
+from calipers.analyses.compare.checks import ours_and_theirs
+from calipers.analyses.compare.document import common_tasks, shown_names
+from calipers.analyses.compare.document_table import DocumentTable, short, table_of, table_reader
+from calipers.analyses.compare.findings import NO_RANGE, ends_of, filled_rollouts, no_filling, within_range
 from calipers.analyses.compare.question import metric_key
-from calipers.analyses.compare.values import DocumentTable, short, table_of, table_reader
+from calipers.analyses.compare.result import Comparison, Contest, Pair, Run
 from calipers.analyses.gate.requirement import Requirement
 from calipers.dialect import per_reward
-from calipers.errors import CalipersError, InputError
+from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.formats.read import Input
 from calipers.formats.run_plan import stop_said
 from calipers.formats.source import STDIN
+from calipers.metrics.metric import UNIT
 from calipers.pipeline import read, score, score_rollouts
+from calipers.reports.figures import counted
 from calipers.reports.result import SCHEMA, Result
 from calipers.request import make_plan
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.stop import Stop
+from calipers.stats.margins import margin_ends, margin_method, p_at_margin, too_few
+from calipers.stats.paired import Difference
 from calipers.stats.stopped import NO_SEQUENCE
 
 
@@ -88,7 +97,7 @@ class GateGroup(msgspec.Struct, frozen=True):
 
     def numbers(self) -> dict[str, Number]:
         """Its metrics, and those of what it cost."""
-        spent = {name: one for name, one in self.economics.items() if name != "total"}
+        spent = {name: number for name, number in self.economics.items() if name != "total"}
         return {**msgspec.convert(spent, dict[str, Number]), **self.metrics}
 
 
@@ -105,18 +114,18 @@ class StoredReport(msgspec.Struct, frozen=True):
 
 def written(reports: Sequence[StoredReport], whose: Sequence[Who]) -> dict[Who, dict[str, Number]]:
     """The table of each group of a result document, by ``metric,pipeline``."""
-    found: dict[Who, dict[str, Number]] = {}
+    tables: dict[Who, dict[str, Number]] = {}
     for who in whose:
         for report in reports:
             if report.model == who[1] and who[2] in report.tasks:
                 cells = report.tasks[who[2] or ""]
-                found[who] = {key: _number(cell) for key, cell in cells.items()}
-    return found
+                tables[who] = {key: _number(cell) for key, cell in cells.items()}
+    return tables
 
 
 def _number(cell: Mapping[str, Any]) -> Number:
-    held = msgspec.convert(cell, Number)
-    return msgspec.structs.replace(held, tasks=int(cell.get("documents") or 0), better=cell.get("higher_is_better"))
+    number = msgspec.convert(cell, Number)
+    return msgspec.structs.replace(number, tasks=int(cell.get("documents") or 0), better=cell.get("higher_is_better"))
 
 
 def worked_out(
@@ -127,27 +136,29 @@ def worked_out(
     The value and its interval are those of ``calipers run`` with this confidence and seed.
     """
     table = table_of(inputs, who)
+    if table is None:
+        return {}, []
     if table.why is not None:
         return {name: Number(None, why=f"{table.why}; {table.cure}") for name in wanted}, []
     keys = {key for name in wanted for key in table.named(name)}
     return {
-        key: _of_values(table, key, place, confidence, seed) for place, key in enumerate(table.ways) if key in keys
+        key: _of_values(table, key, index, confidence, seed) for index, key in enumerate(table.ways) if key in keys
     }, list(table.ways)
 
 
-def _of_values(table: DocumentTable, key: str, place: int, confidence: float, seed: int) -> Number:
-    way, held = table.ways[key], list(table.values.get(key, {}).values())
+def _of_values(table: DocumentTable, key: str, index: int, confidence: float, seed: int) -> Number:
+    way, values = table.ways[key], list(table.values.get(key, {}).values())
     if way.aggregation is None:
-        said = "it is added up by the task's own function, of which only a run's result.json has the number"
-        return Number(None, why=said, tasks=len(held), better=way.higher_is_better)
+        why_not = "it is added up by the task's own function, of which only a run's result.json has the number"
+        return Number(None, why=why_not, tasks=len(values), better=way.higher_is_better)
     try:
-        value = table_reader().value(way.aggregation, held)
+        value = table_reader().value(way.aggregation, values)
     except CalipersError as error:
         return Number(None, why=f"it cannot be worked out again ({error})", better=way.higher_is_better)
-    sure = table_reader().spread(way.aggregation, held, value, confidence, [seed, place])
+    sure = table_reader().spread(way.aggregation, values, value, confidence, [seed, index])
     shown = value if math.isfinite(value) else None
     why = sure.why if shown is not None else f"it is {value}"
-    return Number(shown, sure.ends, why, len(held), way.higher_is_better)
+    return Number(shown, sure.ends, why, len(values), way.higher_is_better)
 
 
 def picked(table: Mapping[str, Number], name: str) -> Number | None:
@@ -167,32 +178,32 @@ BOTTOM, TOP = 0, 1  # the ends of the range of rewards
 NO_SIDE: Final = "which way is better is not known, so there is no worse end"
 
 
-@dataclass(frozen=True, slots=True)
-class Filled:
-    """Rollouts scored again with every missing one failed, or passed, and the metrics of which that says nothing."""
-
-    result: Result
-    unknown: Mapping[Key, str]  # a metric -> why
-
-
 def scored_filled(
     path: str, metrics: Sequence[Any] | None, by: Sequence[str], given: Mapping[str, Any], end: int
-) -> Filled:
-    """Fill the missing rollouts of a file with an end of the range and score them, as ``given`` says."""
+) -> tuple[Result, dict[Key, str]]:
+    """Fill the missing rollouts of a file with an end of the range and score them, as ``given`` says.
+
+    Beside the result the metrics of which it says nothing, each with why.
+    """
     if path == STDIN:
         raise InputError.at("worst(...)", "standard input can be read only once", "expected a file")
     settings = {name: value for name, value in given.items() if name not in ("columns", "missing")}
     plan = make_plan(metrics, by=list(by), source=path, **settings)
     rollouts = read(path, columns=given.get("columns"), labels=plan.labels)
     unknown: dict[Key, str] = {}
-    for asked in plan.asked:
-        if why := no_filling(asked):
-            unknown[metric_key(asked.text)] = why
+    for request in plan.asked:
+        if why := no_filling(request):
+            unknown[metric_key(request.text)] = why
             continue
-        for one in per_reward(asked, rollouts, plan.reward, plan.dialect.every_reward):
-            if not within_range(contributed(rollouts, one.params["reward"]), ends_of(plan)):
-                unknown[metric_key(one.text)] = NO_RANGE
-    return Filled(score_rollouts(filled_rollouts(rollouts, ends_of(plan)[end]), plan), unknown)
+        for variant in per_reward(request, rollouts, plan.reward, plan.dialect.every_reward):
+            if not within_range(contributed(rollouts, variant.params["reward"]), ends_of(plan)):
+                unknown[metric_key(variant.text)] = NO_RANGE
+    return score_rollouts(filled_rollouts(rollouts, ends_of(plan)[end]), plan), unknown
+
+
+def number_of(wanted: Requirement, numbers: Mapping[str, Number]) -> Number | None:
+    """The number that a requirement names, however it is spaced; None where there is none of the name."""
+    return next((number for name, number in numbers.items() if metric_key(name) == wanted.key), None)
 
 
 def at_end(number: Number, part: GateGroup | GateSlice, *, worse: bool) -> Number:
@@ -243,10 +254,8 @@ class GateNumbers:
     tables: Mapping[Who, Mapping[str, Number]] = field(default_factory=dict)  # of lm-evaluation-harness, by group
     known: Sequence[str] = ()  # the names that their tables have
     confidence: float | None = None  # of the intervals
-    filled: Mapping[int, Mapping[Who, GateGroup]] = field(
-        default_factory=dict
-    )  # an end of the range -> the groups with
-    # every missing rollout there, where that is asked for
+    # an end of the range -> the groups with every missing rollout there, where that is asked for
+    filled: Mapping[int, Mapping[Who, GateGroup]] = field(default_factory=dict)
     unknown: Mapping[Key, str] = field(default_factory=dict)  # a metric of which that says nothing -> why
     zero: bool = False  # missing rollouts count 0, by the rule that was asked for
 
@@ -260,18 +269,18 @@ class GateNumbers:
 
         InputError where another group has it: then one of them is to be picked.
         """
-        found = picked(self.tables.get(group.who, {}), wanted.metric)
-        if found is None:
-            there = [one for one in self.groups if picked(self.tables.get(one.who, {}), wanted.metric)]
+        number = picked(self.tables.get(group.who, {}), wanted.metric)
+        if number is None:
+            there = [other for other in self.groups if picked(self.tables.get(other.who, {}), wanted.metric)]
             if there:
                 wrong = f"{group.title} has no {wanted.metric}, and {there[0].title} has"
                 raise InputError.at(self.path, wrong, "pick the group, such as by --dataset, or dataset: in a policy")
             return None
         if wanted.by is not None:
             return Number(None, why=f"{wanted.metric} has no value in a slice, only delta({wanted.metric}[...])")
-        if group.stopped is not None and found.interval is not None:
-            return msgspec.structs.replace(found, interval=None, why=NO_SEQUENCE)
-        return found
+        if group.stopped is not None and number.interval is not None:
+            return msgspec.structs.replace(number, interval=None, why=NO_SEQUENCE)
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +298,8 @@ class GateScoring:
 
     def given(self) -> dict[str, Any]:
         """What was asked for, by the names of `score`."""
-        held = {name: getattr(self, name) for name in self.__slots__}
-        return {name: value for name, value in held.items() if value not in (None, {})}
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in values.items() if value not in (None, {})}
 
 
 def is_document(path: str) -> bool:
@@ -315,58 +324,63 @@ def answers(path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateS
     if given := scoring.given():
         options = ", ".join(f"--{name}" for name in given)
         raise InputError.at(path, f"is a finished result, and {options} is about scoring", "expected rollouts")
-    held = _read(path)
-    tables = written(held.lm_eval, [group.who for group in held.groups])
+    content = _read(path)
+    tables = written(content.lm_eval, [group.who for group in content.groups])
     known = short(key for table in tables.values() for key in table)
     return GateNumbers(
-        path, held.groups, True, _stops(path, held), tables, known, held.confidence, zero=held.missing == ZERO
+        path,
+        content.groups,
+        True,
+        _stops(path, content),
+        tables,
+        known,
+        content.confidence,
+        zero=content.missing == ZERO,
     )
 
 
 def _scored(path: str, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring) -> GateNumbers:
-    asked = named(list(metrics) or None, scoring.dialect, [path])
-    result = score(path, asked.ours or None, by=list(by), **scoring.given())
-    found = msgspec.convert(result.to_dict(), _Document)
+    ours, theirs = ours_and_theirs(list(metrics) or None, scoring.dialect, [path])
+    result = score(path, ours or None, by=list(by), **scoring.given())
+    content = msgspec.convert(result.to_dict(), _Document)
     tables: dict[Who, dict[str, Number]] = {}
     known: list[str] = []
-    if asked.theirs:
-        for group in found.groups:
-            tables[group.who], keys = worked_out(
-                result.inputs, group.who, list(asked.theirs), result.confidence, result.seed
-            )
+    if theirs:
+        for group in content.groups:
+            tables[group.who], keys = worked_out(result.inputs, group.who, list(theirs), result.confidence, result.seed)
             known += keys
         if not known and not any(tables.values()):
-            raise next(iter(asked.theirs.values()))
-    warned = [f"warning: {said}" for group in result.groups for said in group.warnings]
-    notes = [*result.notes, *_stops("", found), *warned]
-    zero = found.missing == ZERO
-    return GateNumbers(path, found.groups, False, notes, tables, short(known), found.confidence, zero=zero)
+            raise next(iter(theirs.values()))
+    warned = [f"warning: {warning}" for group in result.groups for warning in group.warnings]
+    notes = [*result.notes, *_stops("", content), *warned]
+    zero = content.missing == ZERO
+    return GateNumbers(path, content.groups, False, notes, tables, short(known), content.confidence, zero=zero)
 
 
 def with_filled(
-    found: GateNumbers, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring, *ends: int
+    numbers: GateNumbers, metrics: Sequence[str], by: Sequence[str], scoring: GateScoring, *ends: int
 ) -> GateNumbers:
     """The same with rollouts scored once more for each end of the range (`BOTTOM`, `TOP`), every missing one there."""
-    held, unknown = dict(found.filled), dict(found.unknown)
-    asked = named(list(metrics) or None, scoring.dialect, [found.path])
+    filled, unknown = dict(numbers.filled), dict(numbers.unknown)
+    ours, _ = ours_and_theirs(list(metrics) or None, scoring.dialect, [numbers.path])
     for end in ends:
-        if end not in held:
-            filled = scored_filled(found.path, asked.ours or None, by, scoring.given(), end)
-            twins = msgspec.convert(filled.result.to_dict(), _Document).groups
-            held[end] = {group.who: group for group in twins}
-            unknown |= filled.unknown
-    return replace(found, filled=held, unknown=unknown)
+        if end not in filled:
+            result, more = scored_filled(numbers.path, ours or None, by, scoring.given(), end)
+            twins = msgspec.convert(result.to_dict(), _Document).groups
+            filled[end] = {group.who: group for group in twins}
+            unknown |= more
+    return replace(numbers, filled=filled, unknown=unknown)
 
 
-def _stops(path: str, found: _Document) -> list[str]:
+def _stops(path: str, content: _Document) -> list[str]:
     """That stopping rules ended runs of a result, where its notes do not say it, and what that does to its values."""
-    if found.stopped is None:
+    if content.stopped is None:
         return []
-    biases = [group.stopped.bias for group in found.groups if group.stopped and group.stopped.bias]
+    biases = [group.stopped.bias for group in content.groups if group.stopped and group.stopped.bias]
     if not biases:  # of an earlier version
-        stop = stop_said(found.stopped)
+        stop = stop_said(content.stopped)
         biases = [Stop(stop.rule, stop.metric, stop.side).bias]
-    return [*([f"{path}: {found.stopped}"] if path else []), *dict.fromkeys(biases)]
+    return [*([f"{path}: {content.stopped}"] if path else []), *dict.fromkeys(biases)]
 
 
 def _read(path: str) -> _Document:
@@ -375,10 +389,205 @@ def _read(path: str) -> _Document:
     with open(path, "rb") as file:
         text = file.read().removeprefix(b"\xef\xbb\xbf")
     try:
-        found = msgspec.json.decode(text, type=_Document)
+        content = msgspec.json.decode(text, type=_Document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         wrong = f"is no whole result document ({str(error).rstrip('.')})"
         raise InputError.at(path, wrong, f"expected {SCHEMA}, as calipers score --out writes it") from None
-    if found.schema != SCHEMA:
-        raise InputError.at(path, f"its schema is {found.schema!r}", f"expected {SCHEMA!r}")
-    return found
+    if content.schema != SCHEMA:
+        raise InputError.at(path, f"its schema is {content.schema!r}", f"expected {SCHEMA!r}")
+    return content
+
+
+UNPAIRED = "the difference of two finished results: not paired, so no interval"
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """What was found of a result less its baseline."""
+
+    paired: Comparison | None  # None where one of them is a finished result
+    before: GateNumbers  # the baseline's own numbers, for its gaps
+    notes: Sequence[str] = ()
+    filled: tuple[Comparison, Comparison] | None = None  # the same with every missing rollout against, and for, it
+
+    def of(self, group: GateGroup, wanted: Requirement, now: Number | None) -> Number:
+        """The difference in one group; a Number without a value, and why, where there is none."""
+        if self.paired is not None:
+            return self._paired(self.filled[0] if wanted.worst and self.filled else self.paired, group, wanted)
+        before = self._before(self.counterpart(group), wanted)
+        if now is None or before.value is None or now.value is None:
+            side, why = (
+                ("here", now.why if now else None) if before.value is not None else ("in the baseline", before.why)
+            )
+            return Number(None, why=f"no value {side}: {why}" if why else f"no value {side}")
+        low, high = now.bounds or (now.value, now.value)
+        least, most = before.bounds or (before.value, before.value)
+        known = _known(now, group) and _known(before, self.counterpart(group))
+        bounds = (low - most, high - least) if known and (now.bounds or before.bounds) else None
+        return Number(now.value - before.value, None, UNPAIRED, min(now.tasks, before.tasks), bounds=bounds)
+
+    def with_filled(self, group: GateGroup, wanted: Requirement, best: bool) -> Number:
+        """The paired difference with every missing rollout for the result, or against it."""
+        if self.filled is None:
+            return Number(None, why=NO_BOUNDS)
+        return self._paired(self.filled[best], group, wanted)
+
+    def counterpart(self, group: GateGroup) -> GateGroup:
+        """The baseline's group that a group is compared with; InputError where that is not clear."""
+        those = list(self.before.groups)
+        for same in (
+            lambda candidate: candidate.who == group.who,
+            lambda candidate: (candidate.dataset, candidate.agent) == (group.dataset, group.agent),
+            lambda candidate: candidate.dataset == group.dataset,
+            lambda candidate: True,
+        ):
+            matches = [candidate for candidate in those if same(candidate)]
+            if len(matches) == 1:
+                return matches[0]
+        titles = ", ".join(candidate.title for candidate in those)
+        raise InputError.at(self.before.path, f"which group {group.title} is to be compared with is not clear", titles)
+
+    def _before(self, group: GateGroup, wanted: Requirement) -> Number:
+        """What the baseline says of a group."""
+        numbers, cut = group.numbers(), None
+        if wanted.by is not None:
+            cut = group.breakdowns.get(wanted.by, {}).get(wanted.slice or "")
+            if cut is None:
+                return Number(None, why=f"there is no slice {wanted.by}={wanted.slice}")
+            numbers = cut.metrics
+        number = number_of(wanted, numbers) or self.before.of_table(group, wanted)
+        if number is None:
+            raise UnknownName.of("metric in the baseline", wanted.metric, [*numbers, *self.before.known])
+        return at_end(number, cut or group, worse=False) if wanted.worst else number
+
+    def _paired(self, comparison: Comparison, group: GateGroup, wanted: Requirement) -> Number:
+        measured = iter(comparison.differences)
+        those = [
+            (contest.runs[pair.first].name, pair, differences)
+            for contest in comparison.contests
+            for pair in contest.pairs
+            for differences in [[next(measured) for _ in pair.findings]]
+            if contest.runs[pair.first].source == self.before.path != contest.runs[pair.second].source
+            and _same(contest.runs[pair.second], group)
+        ]
+        if not those:
+            return Number(None, why=f"{group.title} shares no task with a run of the baseline")
+        if len(those) > 1:
+            names = ", ".join(name for name, *_ in those)
+            wrong = f"holds several runs that {group.title} could be compared with ({names})"
+            raise InputError.at(self.before.path, wrong, "expected a baseline with one of them")
+        every = zip(those[0][1].findings, those[0][2], strict=True)
+        findings = [
+            (finding, difference)
+            for finding, difference in every
+            if (finding.by, finding.slice) == (wanted.by, wanted.slice)
+        ]
+        for finding, difference in findings:
+            if metric_key(finding.metric) == wanted.key:
+                if wanted.worst and any(finding.missing) and finding.bounds is None and finding.delta is not None:
+                    return Number(None, why=NO_BOUNDS, tasks=finding.tasks)
+                number = Number(
+                    finding.delta,
+                    finding.interval,
+                    finding.why,
+                    finding.tasks,
+                    bounds=finding.bounds,
+                    lacking=any(finding.missing),
+                )
+                return _against(wanted, number, difference, comparison.confidence)
+        if wanted.by is not None and not findings:
+            return Number(None, why=f"the runs share no task with {wanted.by}={wanted.slice}")
+        raise UnknownName.of("metric in this comparison", wanted.metric, [finding.metric for finding, _ in findings])
+
+
+def differences(
+    path: str,
+    baseline: str,
+    metrics: Sequence[str],
+    by: Sequence[str],
+    scoring: GateScoring,
+    filled: Callable[[GateNumbers], bool] = lambda before: False,
+) -> Differences:
+    """A result less its baseline, by these metrics and slices.
+
+    Where ``filled`` says so of the baseline, they are compared twice more: the result's missing rollouts all failed and
+    the baseline's all passed, and the other way round.
+    """
+    if is_document(path) or is_document(baseline):
+        own_scoring = GateScoring() if is_document(baseline) else scoring
+        return Differences(None, answers(baseline, metrics, by, own_scoring))
+    from calipers.analyses.compare.compare import compare  # it loads much that no other requirement needs
+
+    settings: dict[str, Any] = {
+        "metric": list(metrics),
+        "by": list(by),
+        "adjust": "none",
+        "flips": 0,
+        **scoring.given(),
+    }
+    comparison = compare(baseline, path, **settings)
+    before = answers(baseline, metrics, by, scoring)
+    at_ends = None
+    if filled(before):
+        bottom, top = scoring.range or UNIT
+        ends = (top, bottom), (bottom, top)
+        at_ends = (
+            compare(baseline, path, filled=ends[0], **settings),
+            compare(baseline, path, filled=ends[1], **settings),
+        )
+    notes = [
+        note
+        for contest in comparison.contests
+        for pair in contest.pairs
+        for note in (*_uncommon(contest, pair), *pair.notes)
+    ]
+    return Differences(comparison, before, [*comparison.notes, *notes], at_ends)
+
+
+def _against(wanted: Requirement, number: Number, difference: Difference, confidence: float) -> Number:
+    """The number a requirement is held against; for an end beyond 0, the end of the test of that margin.
+
+    ``lower(delta(X)) >= -m`` says "no worse than m": a margin, whose test allows for losses not yet seen. The answer
+    is that of the p at m itself, and the end, rounded, is put on the same side.
+    """
+    lower = wanted.end == "lower"
+    beyond = wanted.number < 0 if lower else wanted.number > 0
+    ends = margin_ends(difference, confidence) if wanted.end is not None and beyond else None
+    p = p_at_margin(difference, abs(wanted.number), below=lower) if ends is not None else None
+    if ends is None or p is None:
+        return number
+    alpha = (1 - confidence) / 2
+    away, toward = math.nextafter(wanted.number, -math.inf), math.nextafter(wanted.number, math.inf)
+    if lower:
+        ends = (max(ends[0], toward) if p <= alpha else min(ends[0], away), ends[1])
+    else:
+        ends = (ends[0], min(ends[1], away) if p <= alpha else max(ends[1], toward))
+    which = "at most" if p <= alpha else "above"
+    remarks = [f"a margin, tested by {margin_method(difference)}: p {p:.2g}, {which} {alpha:.4g}"]
+    needed = too_few(difference, abs(wanted.number), 1 - alpha)
+    if p > alpha and needed is not None:
+        what = "loss" if lower else "gain"
+        unit = "cluster" if difference.evidence and difference.evidence.clustered else "task"
+        remarks.append(
+            f"{counted(difference.units, unit)} without any difference do not rule out a {what} of "
+            f"{abs(wanted.number):g}: at least {needed:,} are needed"
+        )
+    return msgspec.structs.replace(number, interval=ends, remark="; ".join(remarks))
+
+
+def _uncommon(contest: Contest, pair: Pair) -> list[str]:
+    """Which tasks a difference is of, where these are not all tasks of both runs."""
+    aligned = pair.alignment
+    if aligned.by == "id" and not (aligned.only_first.count or aligned.only_second.count):
+        return []
+    names = shown_names(contest.runs)
+    return [f"differences are of {common_tasks(pair, (names[pair.first], names[pair.second]))}"]
+
+
+def _known(number: Number, group: GateGroup) -> bool:
+    """Whether it is known what missing rollouts make of a number, as none is missing or it has bounds."""
+    return number.bounds is not None or not group.ledger.gaps
+
+
+def _same(run: Run, group: GateGroup) -> bool:
+    return (run.agent, run.model, run.dataset) == group.who

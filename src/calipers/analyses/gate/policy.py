@@ -69,21 +69,21 @@ class Policy:
     allowed_failures: int = 0
 
 
-def gaps_allowed(text: str | float, place: str) -> Gaps:
+def gaps_allowed(text: str | float, where: str) -> Gaps:
     """``5`` rollouts, or ``5%`` of them.
 
     >>> gaps_allowed("2%", "--max-gaps"), gaps_allowed(3, "--max-gaps")
     (Gaps(most=0.02, share=True), Gaps(most=3.0, share=False))
     """
-    said = str(text).strip()
-    share = said.endswith("%")
+    stripped = str(text).strip()
+    share = stripped.endswith("%")
     try:
-        most = float(said.rstrip("% "))
+        most = float(stripped.rstrip("% "))
     except ValueError:
         most = -1.0
     whole = isinstance(text, bool) or (not share and most != int(most)) if most == most and most < 1e18 else True
     if whole or most < 0 or (share and most > 100):
-        raise InputError.at(place, f"{text!r} cannot be read", "expected a number of gaps such as 5, or a share: 2%")
+        raise InputError.at(where, f"{text!r} cannot be read", "expected a number of gaps such as 5, or a share: 2%")
     return Gaps(most / 100 if share else most, share)
 
 
@@ -97,7 +97,7 @@ def read_policy(path: str) -> Policy:
     allowed = content.get("allowed_failures", 0)
     if not isinstance(allowed, int) or isinstance(allowed, bool) or allowed < 0:
         raise InputError.at(path, f"allowed_failures is {allowed!r}", "expected an integer >= 0")
-    requirements = [one for tier in TIERS for one in _tier(content, tier, [one.name for one in results], path)]
+    requirements = [each for tier in TIERS for each in _tier(content, tier, [each.name for each in results], path)]
     if not requirements:
         raise InputError.at(path, "requires nothing", f"expected a list under {', '.join(TIERS)}")
     if allowed and not content.get("supporting"):
@@ -124,8 +124,8 @@ def _loaded(path: str) -> dict[str, Any]:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = f"{path}:{mark.line + 1}" if mark else path
-        raise InputError.at(place, f"is no YAML ({getattr(error, 'problem', None) or 'bad characters'})") from None
+        where = f"{path}:{mark.line + 1}" if mark else path
+        raise InputError.at(where, f"is no YAML ({getattr(error, 'problem', None) or 'bad characters'})") from None
     except (RecursionError, ValueError) as error:  # a date that is none, a nest of lists
         raise InputError.at(path, f"is no YAML ({type(error).__name__})") from None
     if again is not None:
@@ -145,61 +145,61 @@ def _again(root: Any) -> Any:
             continue
         seen.add(id(node))
         keys = [pair[0] for pair in node.value if isinstance(pair, tuple)]
-        for place, key in enumerate(keys):
-            if any(key.value == other.value for other in keys[:place]):
+        for index, key in enumerate(keys):
+            if any(key.value == other.value for other in keys[:index]):
                 return key
         left += [part for pair in node.value for part in (pair if isinstance(pair, tuple) else (pair,))]
     return None
 
 
 def _mapping(content: Mapping[str, Any], key: str, path: str) -> dict[str, Any]:
-    held = content.get(key)
-    if held is None:
+    mapping = content.get(key)
+    if mapping is None:
         return {}
-    if not isinstance(held, dict):
-        raise InputError.at(path, f"{key} is {held!r:.60}", "expected NAME: PATH for each")
-    return held
+    if not isinstance(mapping, dict):
+        raise InputError.at(path, f"{key} is {mapping!r:.60}", "expected NAME: PATH for each")
+    return mapping
 
 
 def _result(name: Any, given: Any, path: str) -> NamedResult:
-    place = f"{path}: results.{name}"
-    held = {"path": given} if isinstance(given, str) else given
-    if not isinstance(held, dict) or not isinstance(held.get("path"), str):
-        raise InputError.at(place, f"is {given!r:.60}", "expected a path, or {path: ..., baseline: ...}")
-    for key, value in held.items():
+    where = f"{path}: results.{name}"
+    fields = {"path": given} if isinstance(given, str) else given
+    if not isinstance(fields, dict) or not isinstance(fields.get("path"), str):
+        raise InputError.at(where, f"is {given!r:.60}", "expected a path, or {path: ..., baseline: ...}")
+    for key, value in fields.items():
         if key not in _OF_RESULT:
-            raise InputError.at(place, str(UnknownName.of("key of a result", str(key), _OF_RESULT)))
+            raise InputError.at(where, str(UnknownName.of("key of a result", str(key), _OF_RESULT)))
         if not isinstance(value, str):
-            raise InputError.at(place, f"{key} is {value!r:.60}", "expected a path")
+            raise InputError.at(where, f"{key} is {value!r:.60}", "expected a path")
     folder = os.path.dirname(path)
-    baseline = held.get("baseline")
-    return NamedResult(str(name), os.path.join(folder, held["path"]), baseline and os.path.join(folder, baseline))
+    baseline = fields.get("baseline")
+    return NamedResult(str(name), os.path.join(folder, fields["path"]), baseline and os.path.join(folder, baseline))
 
 
 def _tier(content: Mapping[str, Any], tier: str, results: Sequence[str], path: str) -> list[Requirement]:
-    held = content.get(tier) or []
-    if not isinstance(held, list):
-        raise InputError.at(path, f"{tier} is {held!r:.60}", "expected a list of requirements")
-    return [_requirement(one, tier, f"{path}: {tier}[{place}]", results) for place, one in enumerate(held)]
+    entries = content.get(tier) or []
+    if not isinstance(entries, list):
+        raise InputError.at(path, f"{tier} is {entries!r:.60}", "expected a list of requirements")
+    return [_requirement(entry, tier, f"{path}: {tier}[{index}]", results) for index, entry in enumerate(entries)]
 
 
-def _requirement(given: Any, tier: str, place: str, results: Sequence[str]) -> Requirement:
-    held = {"require": given} if isinstance(given, str) else given
-    if not isinstance(held, dict) or not isinstance(held.get("require"), str):
-        raise InputError.at(place, f"{given!r:.60} cannot be read", "expected 'EXPR OP NUMBER' or {require: ...}")
-    for key, value in held.items():
+def _requirement(given: Any, tier: str, where: str, results: Sequence[str]) -> Requirement:
+    fields = {"require": given} if isinstance(given, str) else given
+    if not isinstance(fields, dict) or not isinstance(fields.get("require"), str):
+        raise InputError.at(where, f"{given!r:.60} cannot be read", "expected 'EXPR OP NUMBER' or {require: ...}")
+    for key, value in fields.items():
         if key not in _OF_REQUIREMENT:
-            raise InputError.at(place, str(UnknownName.of("key of a requirement", str(key), _OF_REQUIREMENT)))
+            raise InputError.at(where, str(UnknownName.of("key of a requirement", str(key), _OF_REQUIREMENT)))
         if not isinstance(value, str):
-            raise InputError.at(place, f"{key} is {value!r:.60}", "expected text")
-    of = held.get("of")
+            raise InputError.at(where, f"{key} is {value!r:.60}", "expected text")
+    of = fields.get("of")
     if of is not None and of not in results:
-        raise InputError.at(place, str(UnknownName.of("result in this policy", of, results)))
+        raise InputError.at(where, str(UnknownName.of("result in this policy", of, results)))
     return replace(
-        parse(held["require"], place),
+        parse(fields["require"], where),
         tier=tier,
         of=of,
-        agent=held.get("agent"),
-        model=held.get("model"),
-        dataset=held.get("dataset"),
+        agent=fields.get("agent"),
+        model=fields.get("model"),
+        dataset=fields.get("dataset"),
     )

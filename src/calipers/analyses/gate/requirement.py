@@ -85,32 +85,32 @@ class Requirement:
         return OPS[self.op](value, self.number)
 
 
-def parse(text: str, place: str = "--require") -> Requirement:
+def parse(text: str, where: str = "--require") -> Requirement:
     """Read a requirement; InputError that says what is wrong with it.
 
-    >>> found = parse("lower(mean(column=f1)[level=hard]) >= 0.5")
-    >>> found.end, found.metric, found.by, found.slice, found.op, found.number
+    >>> wanted = parse("lower(mean(column=f1)[level=hard]) >= 0.5")
+    >>> wanted.end, wanted.metric, wanted.by, wanted.slice, wanted.op, wanted.number
     ('lower', 'mean(column=f1)', 'level', 'hard', '>=', 0.5)
     """
-    found = _WHOLE.fullmatch(text)
-    if found is None or not found["expr"]:
-        raise InputError.at(place, f"{text!r} cannot be read", SHAPE)
-    if found["op"] not in OPS:
-        close = {"=": "==", "=>": ">=", "=<": "<=", "!=": "=="}.get(found["op"])
+    parts = _WHOLE.fullmatch(text)
+    if parts is None or not parts["expr"]:
+        raise InputError.at(where, f"{text!r} cannot be read", SHAPE)
+    if parts["op"] not in OPS:
+        close = {"=": "==", "=>": ">=", "=<": "<=", "!=": "=="}.get(parts["op"])
         right = f"did you mean {close!r}?" if close else f"expected one of {', '.join(OPS)}"
-        raise InputError.at(place, f"{text!r}: no operator {found['op']!r}", right)
-    number = _number(found["number"], text, place)
-    names, inner = _unwrapped(found["expr"], text, place)
+        raise InputError.at(where, f"{text!r}: no operator {parts['op']!r}", right)
+    number = _number(parts["number"], text, where)
+    names, inner = _unwrapped(parts["expr"], text, where)
     by_task = _BY_TASK.fullmatch(inner) if names == [WORST] else None
     sliced = by_task or SLICED.fullmatch(inner)
     metric = (sliced["metric"] if sliced else inner).strip()
     if not metric or "[" in metric:
         right = "expected a metric, or METRIC[KEY=VALUE] for one slice"
-        raise InputError.at(place, f"{text!r}: {inner!r} is no metric", right)
+        raise InputError.at(where, f"{text!r}: {inner!r} is no metric", right)
     wanted = Requirement(
         text=text.strip(),
         metric=metric,
-        op=found["op"],
+        op=parts["op"],
         number=number,
         end=next((name for name in names if name in ENDS), None),
         delta="delta" in names,
@@ -119,11 +119,11 @@ def parse(text: str, place: str = "--require") -> Requirement:
         worst=WORST in names and not by_task,
         weakest=by_task is not None,
     )
-    _check(wanted, names, place)
+    _check(wanted, names, where)
     return wanted
 
 
-def _check(wanted: Requirement, names: list[str], place: str) -> None:
+def _check(wanted: Requirement, names: list[str], where: str) -> None:
     """InputError for what can be written and means nothing."""
     wrong = right = ""
     if wanted.missing and names:
@@ -137,21 +137,21 @@ def _check(wanted: Requirement, names: list[str], place: str) -> None:
     elif wanted.every and wanted.delta:
         wrong, right = "a difference is of one slice at a time", "expected delta(METRIC[KEY=VALUE])"
     if wrong:
-        raise InputError.at(place, f"{wanted.text!r}: {wrong}", right)
+        raise InputError.at(where, f"{wanted.text!r}: {wrong}", right)
 
 
-def _number(text: str, whole: str, place: str) -> float:
+def _number(text: str, whole: str, where: str) -> float:
     try:
         number = float(text)
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
         right = "expected a number such as 0.6, shares from 0 to 1"
-        raise InputError.at(place, f"{whole!r}: {text!r} is no finite number", right)
+        raise InputError.at(where, f"{whole!r}: {text!r} is no finite number", right)
     return number
 
 
-def _unwrapped(expr: str, whole: str, place: str) -> tuple[list[str], str]:
+def _unwrapped(expr: str, whole: str, where: str) -> tuple[list[str], str]:
     """The functions around a metric, the outer one first, and the metric.
 
     A metric's own brackets hold KEY=VALUE alone; anything else in brackets makes the word before them a function.
@@ -160,14 +160,14 @@ def _unwrapped(expr: str, whole: str, place: str) -> tuple[list[str], str]:
     while (call := _CALL.fullmatch(expr)) and _is_call(call["name"], call["inner"]):
         if call["name"] not in WRAPS:
             close = nearest(call["name"], WRAPS)
-            raise InputError.at(place, f"{whole!r}: {UnknownName.of('function', call['name'], close or WRAPS)}")
+            raise InputError.at(where, f"{whole!r}: {UnknownName.of('function', call['name'], close or WRAPS)}")
         names.append(call["name"])
         expr = call["inner"]
     inner = names[1:] if names[:1] == [WORST] else names
     if inner not in ([], ["lower"], ["upper"], ["delta"], ["lower", "delta"], ["upper", "delta"]):
         nested = "(".join(names)
         right = "expected worst(lower(delta(METRIC)))" if WORST in names else "expected lower(delta(METRIC))"
-        raise InputError.at(place, f"{whole!r}: {nested}(...) means nothing", right)
+        raise InputError.at(where, f"{whole!r}: {nested}(...) means nothing", right)
     return names, expr.strip()
 
 

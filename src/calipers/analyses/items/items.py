@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calipers.analyses.compare.runs import Runner, names_of, runners
+from calipers.analyses.compare.align import ReadRun, names_of, runs_of
 from calipers.analyses.compare.source import read_source
 from calipers.analyses.curve.curve import counted_rewards, rewards_of
 from calipers.analyses.items.document import (
@@ -74,7 +74,7 @@ def items(
     ordered((), sort)  # an unknown order is told before anything is read
     _check_distinct(sources)
     sides = [read_source(source, columns or {}, plan.labels, progress) for source in sources]
-    held = [runner for place, side in enumerate(sides) for runner in runners(place, side.path, side.rollouts)]
+    held = [runner for place, side in enumerate(sides) for runner in runs_of(place, side.path, side.rollouts)]
     asked = _Asked(reward, plan.missing, threshold, cluster, sort)
     tables = []
     with quietly():
@@ -109,7 +109,7 @@ def _check_distinct(sources: Sequence[Source]) -> None:
             raise InputError.at(paths[place], "is given twice", "expected another run: a copy tells nothing")
 
 
-def _datasets(held: Sequence[Runner]) -> list[tuple[str | None, list[Held], list[str]]]:
+def _datasets(held: Sequence[ReadRun]) -> list[tuple[str | None, list[Held], list[str]]]:
     """The runs of each dataset; runs of one dataset each belong together, whatever they call it."""
     names = names_of(held)
     every = list(dict.fromkeys(dataset for runner in held for dataset in runner.parts))
@@ -133,7 +133,7 @@ def _datasets(held: Sequence[Runner]) -> list[tuple[str | None, list[Held], list
     ]
 
 
-def _overlap(held: Sequence[Runner]) -> bool:
+def _overlap(held: Sequence[ReadRun]) -> bool:
     """Whether every run shares a task with the first."""
     tasks = [set(part.tasks) for runner in held for part in runner.parts.values()]
     return all(tasks[0] & other for other in tasks[1:])

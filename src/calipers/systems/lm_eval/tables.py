@@ -11,10 +11,16 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.analyses.compare.align import Common
-from calipers.analyses.compare.measure import METHOD, measure, resampled_difference
-from calipers.analyses.compare.metric_pair import Measured, MetricPair, OldAndNew
+from calipers.analyses.compare.document_table import (
+    DocumentTable,
+    Summed,
+    TableDifferences,
+    TableReader,
+    is_theirs,
+    stored,
+)
+from calipers.analyses.compare.measure import METHOD, Measured, MetricPair, measure, resampled_difference
 from calipers.analyses.compare.question import Question
-from calipers.analyses.compare.values import DocumentTable, Summed, TableReader, Told, is_theirs, stored
 from calipers.dialect import Asked
 from calipers.errors import CalipersError
 from calipers.formats.read import Input
@@ -137,9 +143,9 @@ class TablePair:
         return np.array([not one or not two or one == two for one, two in held], dtype=bool)
 
 
-def of_tables(tables: TablePair, wanted: Sequence[str] | None) -> Told:
+def of_tables(tables: TablePair, wanted: Sequence[str] | None) -> TableDifferences:
     """The differences of all numbers that both tables have, or of those that are wanted by name."""
-    told = Told()
+    told = TableDifferences()
     lost = [side.why for side in tables.sides if side.why]
     if lost:
         cures = dict.fromkeys(side.cure for side in tables.sides if side.why)
@@ -213,7 +219,7 @@ def _compared(tables: TablePair, same: Bools, name: str, key: str) -> Measured |
     try:
         if not held:
             none = Difference(None, None, None, None, METHOD, 0, why=NO_COMMON if same.any() else OTHERS)
-            return Measured(_both(name, way), way.higher_is_better, none, None, None, there, (0, 0))
+            return Measured(_metric_pair(tables, name, way), way.higher_is_better, none, None, None, there, (0, 0))
         return (_of_means if way.aggregation in MEANS else _of_sums)(tables, name, way, items, there)
     except CalipersError as error:  # such as chances that were rounded to text: nobody can add them up again
         return f"{name} cannot be worked out again ({error})"
@@ -232,7 +238,8 @@ def _of_sums(tables: TablePair, name: str, way: Summed, items: Items, there: Boo
     else:
         difference = resampled_difference(_drawn(how, items, units, tables.question))
     counts = len(items[0]), len(items[1])
-    return Measured(_both(name, way), way.higher_is_better, difference, shown[0], shown[1], there, counts)
+    metric_pair = _metric_pair(tables, name, way)
+    return Measured(metric_pair, way.higher_is_better, difference, shown[0], shown[1], there, counts)
 
 
 def _drawn(how: str, items: Items, units: Ints | None, question: Question) -> Resampled:
@@ -259,8 +266,8 @@ def _of_means(tables: TablePair, name: str, way: Summed, items: Items, there: Bo
         columns.append(Column(spread, there))
     common = tables.common
     common = replace(common, first=_rollouts(common.first, columns[0]), second=_rollouts(common.second, columns[1]))
-    both = _both(name, way)
-    return measure(MetricPair(both, common, ([columns[0]], [columns[1]]), tables.clusters, tables.question))
+    metric_pair = _metric_pair(tables, name, way)
+    return measure(replace(metric_pair, common=common, columns=([columns[0]], [columns[1]])))
 
 
 def _rollouts(side: Rollouts, values: Column) -> Rollouts:
@@ -281,12 +288,12 @@ def _rollouts(side: Rollouts, values: Column) -> Rollouts:
     )
 
 
-def _both(name: str, way: Summed) -> OldAndNew:
+def _metric_pair(tables: TablePair, name: str, way: Summed) -> MetricPair:
     metric: Any = Opaque(way.metric, lambda tasks: math.nan)
     if way.aggregation in MEANS:
         metric = replace(MEAN_REWARD, name=way.metric, higher_is_better=way.higher_is_better)
     asked = Asked(name, metric, {"aggregation": way.aggregation, "pipeline": way.pipeline})
-    return OldAndNew(name, asked, asked)
+    return MetricPair((asked, asked), tables.common, ([], []), tables.clusters, tables.question)
 
 
 def _of_pair(
@@ -295,7 +302,7 @@ def _of_pair(
     common: Common,
     clusters: Ints | None,
     question: Question,
-) -> Told:
+) -> TableDifferences:
     return of_tables(TablePair(sides, names, common, clusters, question), question.tables)
 
 

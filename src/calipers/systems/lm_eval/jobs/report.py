@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from calipers.analyses.compare.values import Document, Summed, lines
+from calipers.analyses.compare.document_table import DocumentValues, Summed, lines
 from calipers.clients.huggingface.template import Local
 from calipers.clients.likelihood import read_back
 from calipers.errors import CalipersError, InputError
@@ -212,7 +212,7 @@ def ways(scored: Scored) -> list[Summed]:
     return found
 
 
-def document_values(scored: Scored) -> Iterator[Document]:
+def document_values(scored: Scored) -> Iterator[DocumentValues]:
     """What each document keeps for every number of the table."""
     for at, number in enumerate(scored.responses):
         held = {

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from calipers.analyses.compare.values import Summed, lines, short, stored
+from calipers.analyses.compare.document_table import Summed, lines, short, stored
 from calipers.errors import InputError
 
 WAYS = [Summed("bleu", "none", "bleu", True), Summed("own", "none", None), Summed("acc", "strict", "mean", True)]

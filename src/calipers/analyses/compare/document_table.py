@@ -28,7 +28,7 @@ from calipers.names import DOCUMENT_TABLES, FORMATS, load
 
 if TYPE_CHECKING:
     from calipers.analyses.compare.align import Common
-    from calipers.analyses.compare.metric_pair import Measured
+    from calipers.analyses.compare.measure import Measured
     from calipers.analyses.compare.question import Question
     from calipers.rollouts.column import Ints
 
@@ -37,7 +37,7 @@ _Kind = TypeVar("_Kind")
 AGAIN: Final = "the same calipers run command again writes what documents keep, or says why not"
 UNSCORED: Final = "the same command without --predict-only and with --model replay/{}/{} scores what it kept"
 
-Document = tuple[str, str, dict[str, Any]]
+DocumentValues = tuple[str, str, dict[str, Any]]
 """Its number, the hash of what it says, and its values by ``metric,pipeline``."""
 
 
@@ -72,8 +72,8 @@ class DocumentTable:
 
 
 @dataclass(slots=True)
-class Told:
-    """What was found of two tables, and what must be said of the rest."""
+class TableDifferences:
+    """What was measured of two tables, and what must be said of the rest."""
 
     measured: list[Measured] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # where all numbers are asked for
@@ -86,7 +86,7 @@ class TableReader:
 
     read: Callable[[Sequence[Input], tuple[str | None, ...]], DocumentTable]
     """``read(inputs, (agent, model, dataset))``: the table of a group; an empty one where there is none."""
-    compare: Callable[..., Told]
+    compare: Callable[..., TableDifferences]
     """``compare(two tables, names, common tasks, clusters, question)``."""
     value: Callable[[str, Sequence[Any]], float]
     """``value(aggregation, values of all documents)``."""
@@ -96,29 +96,31 @@ class TableReader:
 
 def table_reader() -> TableReader:
     """The reader of document tables; it loads the other system."""
-    found: TableReader = load(DOCUMENT_TABLES)
-    return found
+    reader: TableReader = load(DOCUMENT_TABLES)
+    return reader
 
 
-def table_of(inputs: Sequence[Input], key: tuple[str | None, ...]) -> DocumentTable:
-    """The table of a group (agent, model, dataset) of a source; an empty one where no file of it has one."""
-    for one in inputs:
-        theirs = one.format == "run" and is_theirs(os.path.dirname(one.path))
-        if theirs or FORMATS.load(one.format).has_documents:
+def table_of(inputs: Sequence[Input], key: tuple[str | None, ...]) -> DocumentTable | None:
+    """The table of a group (agent, model, dataset) of a source; None where no file of it has one."""
+    for file in inputs:
+        theirs = file.format == "run" and is_theirs(os.path.dirname(file.path))
+        if theirs or FORMATS.load(file.format).has_documents:
             return table_reader().read(inputs, key)
-    return DocumentTable(whole=False)
+    return None
 
 
 def compared_tables(
-    tables: tuple[DocumentTable, DocumentTable],
+    first: DocumentTable | None,
+    second: DocumentTable | None,
     names: tuple[str, str],
     common: Common,
     clusters: Ints | None,
     question: Question,
-) -> Told:
-    """The differences of all numbers that both tables have, or of those that the question names."""
-    if question.tables is None and not any(table.ways or table.why for table in tables):
-        return Told()
+) -> TableDifferences | None:
+    """The differences of all numbers that both tables have, or of those that the question names; None without any."""
+    if question.tables is None and not any(table and (table.ways or table.why) for table in (first, second)):
+        return None
+    tables = first or DocumentTable(whole=False), second or DocumentTable(whole=False)
     return table_reader().compare(tables, names, common, clusters, question)
 
 
@@ -133,32 +135,28 @@ def short(keys: Iterable[str]) -> list[str]:
     return [metric if metrics.count(metric) == 1 else key for metric, key in zip(metrics, every, strict=True)]
 
 
-class _Head(msgspec.Struct):
+class _TableHead(msgspec.Struct):
     schema: str
     log_bytes: int
     metrics: list[Summed]
 
 
-class _Line(msgspec.Struct):
+class _DocumentLine(msgspec.Struct):
     document: str
     hash: str
     values: dict[str, Any]
 
 
-class _Setting(msgspec.Struct):
-    value: Any = None
+class _PlanSettings(msgspec.Struct):
+    settings: dict[str, dict[str, Any]] = {}
 
 
-class _Plan(msgspec.Struct):
-    settings: dict[str, _Setting] = {}
-
-
-def lines(ways: Sequence[Summed], log_bytes: int, documents: Iterable[Document]) -> Iterator[bytes]:
+def lines(ways: Sequence[Summed], log_bytes: int, documents: Iterable[DocumentValues]) -> Iterator[bytes]:
     """The file's lines; by the size of the log a reader sees whether they are of all that is in it."""
     kept = {way.key for way in ways if way.aggregation is not None}
-    yield msgspec.json.encode(_Head(SCHEMA, log_bytes, list(ways))) + b"\n"
+    yield msgspec.json.encode(_TableHead(SCHEMA, log_bytes, list(ways))) + b"\n"
     for document, digest, values in documents:
-        line = _Line(document, digest, {key: value for key, value in values.items() if key in kept})
+        line = _DocumentLine(document, digest, {key: value for key, value in values.items() if key in kept})
         try:
             yield msgspec.json.encode(line, enc_hook=_plain) + b"\n"
         except UnicodeEncodeError:  # half a character, which no file in UTF-8 can hold
@@ -175,10 +173,10 @@ def _setting(folder: str, name: str) -> Any:
     """A setting of a run's plan; None where it has none."""
     try:
         with open(os.path.join(folder, PLAN), "rb") as file:
-            held = msgspec.json.decode(file.read(), type=_Plan).settings.get(name)
+            settings = msgspec.json.decode(file.read(), type=_PlanSettings).settings
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None  # the reader of rollouts says what is wrong with it
-    return None if held is None else held.value
+    return settings.get(name, {}).get("value")
 
 
 def stored(folder: str) -> DocumentTable:
@@ -195,27 +193,27 @@ def stored(folder: str) -> DocumentTable:
         return DocumentTable(why=f"{path} is not there")
     except (OSError, ValueError) as error:
         raise InputError.at(path, f"cannot be read ({getattr(error, 'strerror', None) or 'it is empty'})") from None
-    head = _decoded(first, _Head, f"{path}:1")
+    head = _decoded(first, _TableHead, f"{path}:1")
     if head.schema != SCHEMA:
         raise InputError.at(path, f"its schema is {head.schema[:60]!r}", f"expected {SCHEMA!r}")
     if head.log_bytes != os.path.getsize(os.path.join(folder, LOG)):
         return DocumentTable(why=f"{path} is of an earlier state of the run")
-    found = [_decoded(text, _Line, f"{path}:{number}") for number, text in enumerate(rest, start=2)]
+    documents = [_decoded(text, _DocumentLine, f"{path}:{number}") for number, text in enumerate(rest, start=2)]
     ways = {way.key: way for way in head.metrics}
     values: dict[str, dict[str, Any]] = {key: {} for key in ways}
-    for one in found:
-        for key in ways.keys() & one.values.keys():
-            value = one.values[key]
-            values[key][one.document] = math.nan if value is None else value
-    return DocumentTable(ways, values, {one.document: one.hash for one in found})
+    for line in documents:
+        for key in ways.keys() & line.values.keys():
+            value = line.values[key]
+            values[key][line.document] = math.nan if value is None else value
+    return DocumentTable(ways, values, {line.document: line.hash for line in documents})
 
 
-def _decoded(text: bytes, kind: type[_Kind], place: str) -> _Kind:
+def _decoded(text: bytes, kind: type[_Kind], where: str) -> _Kind:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         wrong = f"no values of documents ({str(error).rstrip('.')})"
-        raise InputError.at(place, wrong, "expected the file as calipers run wrote it") from None
+        raise InputError.at(where, wrong, "expected the file as calipers run wrote it") from None
 
 
 def _plain(value: Any) -> Any:
@@ -226,5 +224,5 @@ def _plain(value: Any) -> Any:
 
 def _sound(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
-        return [_sound(one) for one in value]
+        return [_sound(item) for item in value]
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
