@@ -85,34 +85,19 @@ def _recorded(folder: Path, task: str) -> list[str] | None:
 
 def suite(task: LoadedTask, *, scored: bool = True) -> Suite:
     """The questions of a task, and what counts as right for each where they are to be ``scored``."""
+    tasks = []
     with seeded(task.seeds):
-        return _suite(task, scored)
-
-
-def _suite(task: LoadedTask, scored: bool) -> Suite:
-    digest = scoring_digest(task)
-    plan = scoring(task) if scored else []
-    tasks = [
-        Task(
-            str(number),
-            prompt,
-            VERIFIER if scored else None,
-            plain(_gold(task, number)) if scored else None,
-            {"doc": plain(task.docs[number]), "scoring": digest},
-            {"doc_id": number},
-        )
-        for number, prompt in prompts(task)
-    ]
-    path = task.file.path
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
-    return Suite(
-        str(task.config.task),
-        tasks,
-        {"lm_eval": described(task)},
-        path,
-        sha256,
-        [*_unused(task), *doubts(task, plan), *tried(task, plan)],
-    )
+        digest = scoring_digest(task)
+        plan = scoring(task) if scored else []
+        for number, prompt in prompts(task):
+            target = plain(_gold(task, number)) if scored else None
+            params = {"doc": plain(task.docs[number]), "scoring": digest}
+            tasks.append(Task(str(number), prompt, VERIFIER if scored else None, target, params, {"doc_id": number}))
+        path = task.file.path
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
+        metadata = {"lm_eval": described(task)}
+        notes = [*_unused(task), *doubts(task, plan), *tried(task, plan)]
+        return Suite(str(task.config.task), tasks, metadata, path, sha256, notes)
 
 
 def _gold(task: LoadedTask, number: int) -> Any:

@@ -195,49 +195,43 @@ class ResponseJudge:
     def _verdict(self, target: Any, responses: list[str], doc: Mapping[str, Any]) -> Verdict:
         columns: dict[str, float] = {}
         answer, outcome = None, ""
-        for place, one in enumerate(self.scorings):
-            found = _filtered_answer(one.pipeline, responses, doc)
-            if found is None:
+        for index, scoring in enumerate(self.scorings):
+            try:
+                filtered_answers = filtered(scoring.pipeline, [responses], [doc])
+            except InputError:  # they are too few for this pipeline
                 continue
-            value, word = found
-            if place == 0:
+            value, word = filtered_answers.values[0], filtered_answers.outcome(0)
+            if index == 0:
                 answer, outcome = _scalar(value), UNPARSED if word == UNPARSED else ""
                 if word == STOPPED:
-                    raise VerifierError(f"pipeline {one.pipeline.name!r}: a pattern did not end", outcome=STOPPED)
-            columns |= self._scores(one, target, value, doc)
+                    wrong = f"pipeline {scoring.pipeline.name!r}: a pattern did not end"
+                    raise VerifierError(wrong, outcome=STOPPED)
+            scores: dict[str, Any] = {}
+            if self.task.config.process_results is not None:
+                scores = process(self.task.config.process_results, doc, [value])
+            for entry in scoring.metrics if self.task.config.process_results is None else ():
+                alone = (entry.reduction or scoring.reduction) and isinstance(value, list) and value
+                repeat = value[0] if alone else value  # a reduction looks at each repeat by itself
+                scores |= score_answer([entry], target, repeat, several=self.task.multiple_targets)
+            aggregations = _aggregations(scoring)
+            for name, score in scores.items():
+                number = number_of(score, aggregations.get(name, "mean"))
+                if number is not None:
+                    columns[f"{name},{scoring.pipeline.name}"] = number
         first = next(iter(columns), "")
         if first and not math.isfinite(columns[first]):
             raise VerifierError(self._no_number(first, columns[first]), blameless=True)  # as its number has it
         return Verdict(columns.get(first), averaged(columns), answer, outcome, columns)
 
     def _no_number(self, key: str, value: float) -> str:
-        hows = {entry.name: entry.aggregation for one in self.scorings for entry in one.metrics}
-        how = hows.get(key.rpartition(",")[0], "mean")
-        told = f"{key} is {value} for this document, which has no reward then; lm-evaluation-harness' number"
-        return f"{told} leaves it out, too" if how == "nanmean" and math.isnan(value) else f"{told} counts it"
-
-    def _scores(self, one: Scoring, target: Any, value: Any, doc: Mapping[str, Any]) -> dict[str, float]:
-        function = self.task.config.process_results
-        if function is not None:
-            scores = process(function, doc, [value])
-        else:
-            scores = {}
-            for entry in one.metrics:
-                alone = (entry.reduction or one.reduction) and isinstance(value, list) and value
-                answer = value[0] if alone else value  # a reduction looks at each repeat by itself
-                scores |= score_answer([entry], target, answer, several=self.task.multiple_targets)
-        hows = {entry.name: entry.aggregation for entry in one.metrics}
-        numbers = {name: number_of(score, hows.get(name, "mean")) for name, score in scores.items()}
-        return {f"{name},{one.pipeline.name}": score for name, score in numbers.items() if score is not None}
+        aggregations = {name: how for scoring in self.scorings for name, how in _aggregations(scoring).items()}
+        sentence = f"{key} is {value} for this document, which has no reward then; lm-evaluation-harness' number"
+        left_out = aggregations.get(key.rpartition(",")[0], "mean") == "nanmean" and math.isnan(value)
+        return f"{sentence} leaves it out, too" if left_out else f"{sentence} counts it"
 
 
-def _filtered_answer(through: Pipeline, responses: list[str], doc: Mapping[str, Any]) -> tuple[Any, str] | None:
-    """A pipeline's answer to some responses and the ledger's word for it; None where they are too few."""
-    try:
-        found = filtered(through, [responses], [doc])
-    except InputError:
-        return None
-    return found.values[0], found.outcome(0)
+def _aggregations(scoring: Scoring) -> dict[str, Any]:
+    return {entry.name: entry.aggregation for entry in scoring.metrics}
 
 
 def averaged(columns: Mapping[str, float]) -> dict[str, float]:
@@ -293,9 +287,9 @@ class LikelihoodJudge:
         columns: dict[str, float] = {}
         first = None
         for one in found.pipelines:
-            hows = {entry.name: entry.aggregation for entry in one.scoring.metrics}
+            aggregations = _aggregations(one.scoring)
             for name, score in one.scores[0].items():
-                how = hows.get(name, "mean")
+                how = aggregations.get(name, "mean")
                 value = None if how in OF_MANY else number_of(score, how)
                 if value is None or not math.isfinite(value):
                     continue  # such as the perplexity of one hopeless text; its log-likelihood says as much
@@ -343,9 +337,9 @@ class ClassJudge:
         columns: dict[str, float] = {}
         summed: list[tuple[str, Any, Any]] = []
         for one in found.pipelines:
-            hows = {entry.name: entry.aggregation for entry in one.scoring.metrics}
+            aggregations = _aggregations(one.scoring)
             for name, score in one.scores[0].items():
-                key, how = f"{name},{one.scoring.pipeline.name}", hows.get(name, "mean")
+                key, how = f"{name},{one.scoring.pipeline.name}", aggregations.get(name, "mean")
                 if callable(how) and not isinstance(score, (bool, int, float)):
                     summed.append((key, score, how))  # the class's own function, which may take long
                 elif (value := number_of(score, how)) is not None and math.isfinite(value):
