@@ -139,8 +139,15 @@ class TablePair:
         return np.array([not first or not second or first == second for first, second in hashes], dtype=bool)
 
 
-def of_tables(tables: TablePair, wanted: Sequence[str] | None) -> Told:
+def compare_tables(
+    sides: tuple[DocumentTable, DocumentTable],
+    names: tuple[str, str],
+    common: Common,
+    clusters: Ints | None,
+    question: Question,
+) -> Told:
     """The differences of all numbers that both tables have, or of those that are wanted by name."""
+    tables, wanted = TablePair(sides, names, common, clusters, question), question.tables
     differences = Told()
     lost = [side.why for side in tables.sides if side.why]
     if lost:
@@ -292,19 +299,9 @@ def _metrics(name: str, way: Summed) -> OldAndNew:
     return OldAndNew(name, request, request)
 
 
-def _of_pair(
-    sides: tuple[DocumentTable, DocumentTable],
-    names: tuple[str, str],
-    common: Common,
-    clusters: Ints | None,
-    question: Question,
-) -> Told:
-    return of_tables(TablePair(sides, names, common, clusters, question), question.tables)
-
-
 TABLES = TableReader(
     read=table_of,
-    compare=_of_pair,
+    compare=compare_tables,
     value=lambda aggregation, values: float(aggregate(aggregation, values)),
     spread=spread,
 )

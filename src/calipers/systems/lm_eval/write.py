@@ -18,9 +18,10 @@ from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
 from calipers.systems.lm_eval.metrics.task import TaskNumbers, aggregate_group
 from calipers.systems.lm_eval.task_scores import TaskScores
 from calipers.systems.lm_eval.tasks.config import TaskConfig
-from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
+from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group
 
-NOT_AVAILABLE: Final = "N/A"
+LAYOUT: Final = "0.4.13"  # the release whose layout this is
+NOT_AVAILABLE: Final = "N/A"  # a standard error that does not exist
 ORDER: Final = (
     "results",
     "groups",
@@ -56,6 +57,8 @@ ORDER: Final = (
 BY_NAME: Final = ("configs", "versions", "n-shot", "higher_is_better")
 """The blocks whose tasks stand sorted by name."""
 HYPHENED: Final = {"n_shot": "n-shot", "n_samples": "n-samples"}
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
+_UNSAFE: Final = re.compile(r'[<>:"/|\\?*\[\]]+')
 
 
 def hashes(doc: Any, prompt: str, target: Any) -> dict[str, str]:
@@ -177,15 +180,6 @@ def without_address(text: str) -> str:
     return _ADDRESS.sub("", text)
 
 
-_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
-
-
-LAYOUT: Final = "0.4.13"
-"""The release whose layout this is."""
-
-_UNSAFE: Final = re.compile(r'[<>:"/|\\?*\[\]]+')
-
-
 @dataclass(frozen=True, slots=True)
 class RanTask:
     """A task that was run: what it is, what it came to, and the hash of its samples."""
@@ -212,17 +206,15 @@ def run_results(
     for task in ran:
         numbers = task.numbers or task.scores.numbers(iterations)
         rows[task.name] = task_row(task.name, task.config.task_alias, numbers.sample_len, numbers.metrics)
-    every = list({group.name: group for group in _every(groups)}.values())
-    added = {
-        group.name: available(
-            aggregate_group(group.name, [*_tasks(group)], rows, group.aggregate_metric_list, group.alias)
-        )
-        for group in _rising(groups)
-    }
+    every = list({group.name: group for group in every_group(groups)}.values())
+    added = {}
+    for group in _rising(groups):
+        row = aggregate_group(group.name, [*_tasks(group)], rows, group.aggregate_metric_list, group.alias)
+        added[group.name] = available(row)
     better: dict[str, Any] = {task.name: task.scores.higher_is_better() for task in ran}
     shots: dict[str, Any] = {task.name: task.config.num_fewshot or 0 for task in ran}
     for group in every:  # the outer before the inner, of which it thus knows nothing here: as there
-        below = [_name(member) for member in group.members]
+        below = [member.name for member in group.members]
         if agreed := _agreed([better[name] for name in below if name in better]):
             better[group.name] = agreed
         counts = {shots[name] for name in below if name in shots}
@@ -233,7 +225,7 @@ def run_results(
     return results_object(
         results={**rows, **added},
         groups={group.name: added[group.name] for group in _rising(groups) if group.aggregate_metric_list},
-        group_subtasks={group.name: [_name(member) for member in group.members] for group in every},
+        group_subtasks={group.name: [member.name for member in group.members] for group in every},
         configs={task.name: _config(task) for task in ran},
         versions=versions,
         n_shot=shots,
@@ -264,23 +256,12 @@ def _rising(groups: Sequence[Any]) -> Iterator[TaskGroup]:
             yield group
 
 
-def _every(groups: Sequence[Any]) -> Iterator[TaskGroup]:
-    for group in groups:
-        if isinstance(group, TaskGroup):
-            yield group
-            yield from _every(group.members)
-
-
 def _tasks(group: TaskGroup) -> Iterator[str]:
     for member in group.members:
         if isinstance(member, TaskGroup):
             yield from _tasks(member)
         else:
-            yield _name(member)
-
-
-def _name(member: Leaf | TaskGroup) -> str:
-    return member.name
+            yield member.name
 
 
 def _agreed(members: Sequence[Mapping[str, bool | None]]) -> dict[str, bool | None]:
@@ -319,11 +300,15 @@ HEADERS: Final = ("Version", "Filter", "n-shot", "Metric", "", "Value", "", "Std
 TITLES: Final = {"results": "Tasks", "groups": "Groups"}
 NARROWEST: Final = 3
 _ARROWS: Final = {True: "↑", False: "↓"}
-_NO_ERROR: Final = "N/A"
 
 
 def table(results: Mapping[str, Any], column: str = "results") -> str:
-    """The Markdown table of a results object; ``column`` is results, or groups for its groups alone."""
+    """The Markdown table of a results object, to the character; ``column`` is results, or groups for those alone.
+
+    Numbers are written with four decimals and then read again by the library that draws its tables: a column of
+    numbers is set with as many decimals as its longest needs, to the right. A cell that is no number makes the column
+    one of text, in which whole numbers have no decimals. A cell below more text than anything else is not read at all.
+    """
     rows = list(_rows(results, column))
     titles = [TITLES[column], *HEADERS]
     columns = [_column(title, [row[index] for row in rows]) for index, title in enumerate(titles)]
@@ -372,7 +357,7 @@ def _is_error(key: str) -> bool:
 
 
 def _error(value: Any) -> str:
-    return "   N/A" if value is None or value == _NO_ERROR else f"{value:.4f}"
+    return "   N/A" if value is None or value == NOT_AVAILABLE else f"{value:.4f}"
 
 
 class _Column:

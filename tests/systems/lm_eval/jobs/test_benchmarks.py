@@ -7,7 +7,6 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
     LoadedTasks,
     TaskRequest,
     checked,
-    groups,
     is_known,
     is_task_file,
     nodes_of,
@@ -18,6 +17,7 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
     suite_of,
 )
 from calipers.systems.lm_eval.tasks.config import TaskConfig
+from calipers.systems.lm_eval.tasks.groups import every_group
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_groups_hold_groups(home):
     task_folder(home, inner_yaml="group: inner\ntask: [made]\n", outer_yaml="group: outer\ntask: [inner]\n")
     wanted = TaskRequest(include_path=(str(home),))
     nodes = nodes_of("outer", wanted.include_path)
-    assert [group.name for group in groups(nodes)] == ["outer", "inner"]
+    assert [group.name for group in every_group(nodes)] == ["outer", "inner"]
     assert [one["lm_eval"] for one in settings("outer", wanted)] == ["made"]
     assert checked("outer", wanted) == ["made: generate_until, 6 documents, 1 repeat, 0 examples"]
 

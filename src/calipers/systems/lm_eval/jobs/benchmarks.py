@@ -31,7 +31,7 @@ from calipers.systems.lm_eval.task_scores import right_answer
 from calipers.systems.lm_eval.tasks.class_tasks import load_class
 from calipers.systems.lm_eval.tasks.config import TaskConfig
 from calipers.systems.lm_eval.tasks.functions import functions_in, rewind
-from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, installed, leaves
+from calipers.systems.lm_eval.tasks.groups import Leaf, Node, Tasks, installed, leaves
 from calipers.systems.lm_eval.tasks.groups import is_task_file as is_task
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_task, trusted
 from calipers.systems.lm_eval.tasks.turns import PLAIN, Manner
@@ -358,11 +358,6 @@ def _recorded(folder: Path, task: str) -> list[str] | None:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None  # whoever reads the plan itself says what is wrong with it
     return plan.lm_eval.document_hashes if plan.lm_eval is not None and plan.dataset == task else None
-
-
-def groups(nodes: Sequence[Node]) -> list[TaskGroup]:
-    """Every group, the outer before the inner."""
-    return [group for node in nodes if isinstance(node, TaskGroup) for group in (node, *groups(node.members))]
 
 
 def checked(benchmark: str, request: TaskRequest) -> list[str]:

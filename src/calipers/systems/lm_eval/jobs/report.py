@@ -32,7 +32,6 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
     LoadedTasks,
     check_documents,
     document_hashes,
-    groups,
     nodes_of,
     request_of,
     suite,
@@ -42,7 +41,7 @@ from calipers.systems.lm_eval.jobs.prompts import about, local, shown
 from calipers.systems.lm_eval.metrics.bootstrap import DocumentSpread, middle, resampled, spread
 from calipers.systems.lm_eval.metrics.task import TaskNumbers
 from calipers.systems.lm_eval.task_scores import TaskScores, answered, score_documents
-from calipers.systems.lm_eval.tasks.groups import TaskGroup, leaves
+from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group, leaves
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
 from calipers.systems.lm_eval.write import (
@@ -151,18 +150,16 @@ class ScoredRun:
     task: LoadedTask
     responses: Responses
     scores: TaskScores
-    gaps: Sequence[int]  # documents that were begun and not answered in full
 
 
 def score_run(task: LoadedTask, log: Path, repeats: int) -> ScoredRun:
     """The scores of a run, from its log of completions; InputError where not one document was answered in full."""
-    logged = responses(log)
-    full = {number: texts[:repeats] for number, texts in sorted(logged.items()) if len(texts) >= repeats}
+    full = {number: texts[:repeats] for number, texts in sorted(responses(log).items()) if len(texts) >= repeats}
     if not full:
         raise InputError.at(str(log), "no document was answered in full", f"expected {repeats} completions of one")
     answers = {number: responses_of(task, number, texts) for number, texts in full.items()}
     scores = score_documents(answered(task, answers), scoring(task), way_of(task))
-    return ScoredRun(task, answers, scores, [number for number in logged if number not in full])
+    return ScoredRun(task, answers, scores)
 
 
 def responses(log: Path) -> dict[int, list[str]]:
@@ -389,7 +386,7 @@ def _groups(parts: Sequence[TaskPart]) -> Iterator[tuple[TaskGroup, set[str]]]:
     for benchmark in dict.fromkeys(run.job.benchmark for run in parts):
         alike = [run for run in parts if run.job.benchmark == benchmark]
         members = {run.name for run in alike}
-        yield from ((group, members) for group in groups(nodes_of(benchmark, alike[0].job.include_path)))
+        yield from ((group, members) for group in every_group(nodes_of(benchmark, alike[0].job.include_path)))
 
 
 def _ran(run: TaskPart) -> RanTask:
