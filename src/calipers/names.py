@@ -236,7 +236,7 @@ FOLDER_FORMATS = ("harbor", "lm_eval_results")
 """Formats of which a directory may be, in the order they are asked."""
 
 TASK_LIBRARY = "calipers.systems.lm_eval.library:LIBRARY"
-"""Benchmarks that another system's files describe, see `jobs.library`."""
+"""Benchmarks that another system's files describe, see `running.library`."""
 
 DOCUMENT_TABLES = "calipers.systems.lm_eval.comparison:TABLES"
 """Numbers that are made of all documents of a task together, see `analyses.compare.values`."""
