@@ -18,6 +18,7 @@ from calipers.formats.run_plan import PLAN
 from calipers.names import DIALECTS
 from calipers.reports.figures import counted
 from calipers.running.job import Job
+from calipers.systems.lm_eval.jobs.client import manner, prompts, sampling
 from calipers.systems.lm_eval.jobs.judges import (
     VERIFIER,
     doubts,
@@ -25,7 +26,6 @@ from calipers.systems.lm_eval.jobs.judges import (
     scoring,
     tried,
 )
-from calipers.systems.lm_eval.jobs.prompts import manner, prompts, sampling
 from calipers.systems.lm_eval.scores.entries import DEFAULTS, GENERATION, ROLLING
 from calipers.systems.lm_eval.task_scores import right_answer
 from calipers.systems.lm_eval.tasks.class_tasks import load_class

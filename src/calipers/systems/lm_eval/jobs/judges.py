@@ -19,7 +19,7 @@ from calipers.clients.client import Completion
 from calipers.clients.likelihood import Line, read_back
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
 from calipers.systems.lm_eval.filters import Select
-from calipers.systems.lm_eval.jobs.prompts import kinds, read_answers
+from calipers.systems.lm_eval.jobs.client import kinds, read_answers
 from calipers.systems.lm_eval.metrics.aggregations import NAMES, aggregate
 from calipers.systems.lm_eval.metrics.task import check
 from calipers.systems.lm_eval.pipelines import Pipeline, check_ends, filtered, patterns_of, pipeline

@@ -36,8 +36,8 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
     request_of,
     suite,
 )
+from calipers.systems.lm_eval.jobs.client import about, local, shown
 from calipers.systems.lm_eval.jobs.judges import responses_of, scoring, way_of
-from calipers.systems.lm_eval.jobs.prompts import about, local, shown
 from calipers.systems.lm_eval.metrics.bootstrap import DocumentSpread, middle, resampled, spread
 from calipers.systems.lm_eval.metrics.task import TaskNumbers
 from calipers.systems.lm_eval.task_scores import TaskScores, answered, score_documents
