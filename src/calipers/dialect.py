@@ -34,6 +34,7 @@ class Dialect:
     every_reward: bool = False  # of several rewards each is reported, also where one is called reward
     seen: Callable[[Rollouts], Rollouts] | None = None  # the rollouts as it counts them
     own: Callable[[Rollouts, Sequence[str]], Mapping[str, Any]] | None = None  # (group, asked) -> keys of the result
+    own_table: bool = False  # its system prints one, which the task library makes
     asks: Callable[[Any], Sequence[str] | None] | None = None  # what the source itself wants, before `default`
 
 

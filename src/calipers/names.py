@@ -241,7 +241,8 @@ TASK_LIBRARY = "calipers.systems.lm_eval.library:LIBRARY"
 TASK_LIBRARY_NAME = "lm_eval"
 """The package of that system, and its key in a suite's metadata and a run's plan."""
 
-DOCUMENT_TABLES = "calipers.systems.lm_eval.tables:TABLES"
+
+DOCUMENT_TABLES = "calipers.systems.lm_eval.comparison:TABLES"
 """Numbers that are made of all documents of a task together, see `analyses.compare.document_table`."""
 
 METRIC_SCRIPTS = "calipers.systems.harbor.scored_scripts:asked_scripts"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,9 @@ from click.core import ParameterSource
 
 from calipers.cli.agents import run_agents, wants_agents
 from calipers.cli.group import verbose
-from calipers.cli.lm_eval import export_folder, show_theirs
-from calipers.cli.output import notes, show_result, tell
+from calipers.cli.output import notes, show_result, tell, write
 from calipers.cli.run_options import asking, reaching, scoring, working
-from calipers.errors import CalipersError, InputError
+from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.reports.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from calipers.running.perform import Report
 
 INCOMPLETE = 3
+EXPORTED = ("lm_eval",)  # systems whose own files a run can write
 FORMATS = ("table", "json", "csv", "md")
 
 
@@ -71,7 +72,7 @@ def run(
 
         forgo()
         _note("--unsafe-no-sandbox: programs written by the model run with your rights where no sandbox can be had")
-    export = export_folder(settings.pop("export"))
+    export = _export_folder(settings.pop("export"))
     given = {name: value for name, value in settings.items() if _was_given(ctx, name)}
     with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
         for plugin in plugins:
@@ -93,13 +94,14 @@ def run(
         reports = list(_reports(jobs))
     if not reports:
         ctx.exit(2)  # each has said why
+    from calipers.names import DIALECTS
     from calipers.running.perform import together
 
     for result in together(reports):
-        if shape != "md" or result.dialect != "lm_eval":
+        if shape != "md" or not DIALECTS.load(result.dialect).own_table:
             show_result(result, shape)
         notes(result)
-    show_theirs(reports, shape, export)
+    _show_own_reports(reports, shape, export)
     for report in reports:
         for note in report.notes:
             _note(note)
@@ -118,9 +120,9 @@ def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
 
     tasks = None
     if any(job.lm_eval for job in jobs):
-        from calipers.systems.lm_eval.jobs.settings import Loaded
+        from calipers.running.library import library
 
-        tasks = Loaded()  # each is loaded once, however many models are asked
+        tasks = library().loaded()  # each is loaded once, however many models are asked
     for job in jobs:
         try:
             with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
@@ -130,6 +132,34 @@ def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
             if len(jobs) == 1:
                 raise
             _note(f"{job.benchmark} · {job.model}: {error}")
+
+
+def _export_folder(option: str | None) -> Path | None:
+    """Where ``--export SYSTEM[=DIR]`` puts the files, checked before anything runs; None without it."""
+    if option is None:
+        return None
+    system, named, folder = option.partition("=")
+    if system not in EXPORTED:
+        raise UnknownName.of("system to export a run to", system, EXPORTED)
+    if named and not folder:
+        raise InputError.at("--export", f"{option!r} names no folder", f"expected {system}, or {system}=DIR")
+    return Path(folder or ".")
+
+
+def _show_own_reports(reports: Sequence[Report], shape: str, export: Path | None) -> None:
+    """Print the table of the tasks' own system beneath ours, and write its files where they are wanted."""
+    parts = [report.part for report in reports if report.part is not None]
+    if export is not None and not any(report.job.lm_eval for report in reports):
+        raise InputError.at("--export", "no run is one of lm-evaluation-harness' tasks", "expected such a task")
+    if not parts or (shape not in ("table", "md") and export is None):
+        return
+    from calipers.running.library import library
+
+    for number, report in enumerate(library().joined(parts)):
+        if text := report.shown(shape):
+            write(f"\n{text}" if number and shape == "md" else text)
+        for path in report.write(export, datetime.now(UTC).replace(tzinfo=None)) if export is not None else ():
+            tell(str(path))
 
 
 def _was_given(ctx: click.Context, name: str) -> bool:

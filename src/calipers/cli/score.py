@@ -11,16 +11,17 @@ import click
 
 from calipers.cli import scoring_options as options
 from calipers.cli.group import verbose
-from calipers.cli.lm_eval import are_theirs, show_files, with_theirs
-from calipers.cli.output import Target, notes, result_json, show_result, tell
+from calipers.cli.output import Target, notes, result_json, show_result, tell, write
 from calipers.cli.progress import Progress
 from calipers.errors import InputError
+from calipers.names import DIALECTS
 from calipers.reports.untrusted_text import clean
 from calipers.stats.cards import asked_names
 
 if TYPE_CHECKING:
     from calipers.cli.export import GymExport, HarborExport
     from calipers.cli.profile import ProfileExport
+    from calipers.running.library import TaskLibrary
 
 INCOMPLETE = 3
 
@@ -108,20 +109,35 @@ def score(
             result = writer.score(metrics or None, names, told, settings)
         else:
             result = score_plan(paths, make_plan(metrics or None, source=paths, **settings), names, told)
-        if target or shape == "json":
-            result = with_theirs(result, paths, trust=trust)
+        library = _library(result.dialect) if target or shape in ("json", "md") else None
+        if library and (target or shape == "json"):
+            result = library.with_numbers(result, paths, trust)
     if target:
         target.write(result_json(result).encode())
-    if shape == "md" and result.dialect == "lm_eval" and are_theirs(paths, [one.format for one in result.inputs]):
-        show_files(paths, trust=trust)
-    else:
+    formats = [source.format for source in result.inputs]
+    tables = library.tables(paths, formats, trust) if library and shape == "md" else None
+    if tables is None:
         show_result(result, shape)
+    for number, table in enumerate(tables or ()):
+        if table.text:
+            write(f"\n{table.text}" if number else table.text)
+        for line in table.lines:
+            tell(line)
     failed: list[str] = getattr(run, "failed", [])  # of metric scripts
     notes(replace(result, notes=[note for note in result.notes if note not in failed]), shape)
     for failure in failed:
         tell(clean(failure, None))
     if failed:
         raise click.exceptions.Exit(INCOMPLETE)
+
+
+def _library(dialect: str) -> TaskLibrary | None:
+    """The library of tasks whose system prints a table of its own in this dialect; None where none does."""
+    if not DIALECTS.load(dialect).own_table:
+        return None
+    from calipers.running.library import library
+
+    return library()
 
 
 def exporter(

@@ -6,10 +6,11 @@ is named in `names.py` and loaded when a job is of one of its tasks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from calipers.clients.client import Client
 from calipers.errors import CalipersError, InputError
@@ -24,6 +25,27 @@ Loaded = Any  # tasks that were loaded, for each to be loaded once
 Report = Any  # a run in the library's own terms; it has the job
 
 
+class OwnReport(Protocol):
+    """Finished runs of one model, as the library's system reports them."""
+
+    def shown(self, shape: str) -> str:
+        """Its own table beneath ours, or as Markdown alone; "" where there is none in this shape."""
+
+    def document(self) -> dict[str, Any]:
+        """What it adds to a result."""
+
+    def write(self, folder: Path, moment: datetime) -> list[Path]:
+        """Its own files, below a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTable:
+    """A table as the library's system prints it, and sentences beside it."""
+
+    text: str
+    lines: Sequence[str] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class TaskLibrary:
     """What a run asks of another system's tasks, as functions."""
@@ -31,6 +53,7 @@ class TaskLibrary:
     name: str  # of what it adds to a result, and to a suite's metadata
     is_known: Callable[[str, Sequence[str]], bool]  # (benchmark, folders of tasks)
     settings: Callable[[str, Sequence[str], Mapping[str, Any]], list[dict[str, Any]]]  # likewise, and what was asked
+    checked: Callable[[str, Sequence[str], Mapping[str, Any]], list[str]]  # what can be said before a model is asked
     loaded: Callable[[], Loaded]
     suite: Callable[[Job, Loaded], tuple[Suite, Mapping[str, NamedVerifier]]]
     check_documents: Callable[[Path, Suite], None]  # InputError where a run was asked about others
@@ -38,7 +61,9 @@ class TaskLibrary:
     template: Callable[[Job], str | None]
     report: Callable[[Job, Path, Loaded | None], Report]
     documents: Callable[[Report, Path], Any]  # what each document keeps for its numbers, to be written
-    joined: Callable[[Sequence[Report]], list[dict[str, Any]]]  # what several runs add to a result
+    joined: Callable[[Sequence[Report]], Iterator[OwnReport]]
+    with_numbers: Callable[[Result, Sequence[str], bool], Result]  # (result, paths, trust)
+    tables: Callable[[Sequence[str], Sequence[str], bool], list[OwnTable] | None]  # (paths, formats, trust)
 
 
 def library() -> TaskLibrary:
@@ -92,7 +117,9 @@ class JobBenchmark:
 def with_own_numbers(result: Result, reports: Sequence[Report | None]) -> Result:
     """A result with every number that the library's own table of these runs has."""
     known = [report for report in reports if report is not None]
-    return replace(result, own={library().name: library().joined(known)}) if known else result
+    if not known:
+        return result
+    return replace(result, own={library().name: [report.document() for report in library().joined(known)]})
 
 
 def loaded_for(jobs: Sequence[Job]) -> Loaded | None:

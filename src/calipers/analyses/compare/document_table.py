@@ -23,7 +23,7 @@ import msgspec
 
 from calipers.errors import InputError
 from calipers.formats.read import Input
-from calipers.formats.run_plan import DOCUMENTS, LOG, PLAN
+from calipers.formats.run_plan import DOCUMENTS, LOG, read_settings
 from calipers.names import DOCUMENT_TABLES, FORMATS, load
 
 if TYPE_CHECKING:
@@ -147,10 +147,6 @@ class _DocumentLine(msgspec.Struct):
     values: dict[str, Any]
 
 
-class _PlanSettings(msgspec.Struct):
-    settings: dict[str, dict[str, Any]] = {}
-
-
 def lines(ways: Sequence[Summed], log_bytes: int, documents: Iterable[DocumentValues]) -> Iterator[bytes]:
     """The file's lines; by the size of the log a reader sees whether they are of all that is in it."""
     kept = {way.key for way in ways if way.aggregation is not None}
@@ -172,11 +168,9 @@ def is_theirs(folder: str) -> bool:
 def _setting(folder: str, name: str) -> Any:
     """A setting of a run's plan; None where it has none."""
     try:
-        with open(os.path.join(folder, PLAN), "rb") as file:
-            settings = msgspec.json.decode(file.read(), type=_PlanSettings).settings
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return read_settings(folder).get(name)
+    except InputError:
         return None  # the reader of rollouts says what is wrong with it
-    return settings.get(name, {}).get("value")
 
 
 def stored(folder: str) -> DocumentTable:

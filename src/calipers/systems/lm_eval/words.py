@@ -22,4 +22,5 @@ LM_EVAL = Dialect(
     },
     default=("mean",),
     over_datasets=False,  # rewards are of many kinds; groups say which belong together
+    own_table=True,
 )

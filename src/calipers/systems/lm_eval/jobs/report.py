@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
@@ -23,43 +23,49 @@ import numpy as np
 
 from calipers.analyses.compare.document_table import DocumentValues, Summed, lines
 from calipers.clients.huggingface.template import Local
-from calipers.clients.likelihood import read_back
 from calipers.errors import CalipersError, InputError
-from calipers.formats.run_plan import LOG, whole
+from calipers.formats.run_plan import LOG, PLAN, is_run, read_plan, read_settings, whole
+from calipers.running import provenance
 from calipers.running.job import Job
-from calipers.systems.lm_eval.jobs import class_task
-from calipers.systems.lm_eval.jobs.chat import about, local, shown
-from calipers.systems.lm_eval.jobs.judge import scoring
-from calipers.systems.lm_eval.jobs.likelihood import responses_of
-from calipers.systems.lm_eval.jobs.settings import Loaded, found, groups, wanted
-from calipers.systems.lm_eval.jobs.suite import check_documents, document_hashes
+from calipers.running.settings import load_seeds
+from calipers.systems.lm_eval.jobs.benchmarks import (
+    LoadedTasks,
+    check_documents,
+    document_hashes,
+    nodes_of,
+    request_of,
+    suite,
+)
+from calipers.systems.lm_eval.jobs.client import about, local, shown
+from calipers.systems.lm_eval.jobs.judges import responses_of, scoring, way_of
 from calipers.systems.lm_eval.metrics.bootstrap import DocumentSpread, middle, resampled, spread
 from calipers.systems.lm_eval.metrics.task import TaskNumbers
-from calipers.systems.lm_eval.results import RanTask, file_name, run_results
-from calipers.systems.lm_eval.scores.entries import GENERATION
-from calipers.systems.lm_eval.table import table
-from calipers.systems.lm_eval.task_scores import TaskScores, Way, answered, score_documents
-from calipers.systems.lm_eval.tasks.groups import TaskGroup, leaves
+from calipers.systems.lm_eval.task_scores import TaskScores, answered, score_documents
+from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group, leaves
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
 from calipers.systems.lm_eval.write import (
     NOT_AVAILABLE,
+    RanTask,
     digest,
     dumped,
+    file_name,
     file_text,
     line_text,
     results_object,
+    run_results,
     sample_row,
+    table,
     task_hash,
 )
 from calipers.tasks.lines import opened
-from calipers.tasks.load_seeds import seeded
+from calipers.tasks.load_seeds import LOAD_SEEDS, seeded
 
 MANY_DIGITS: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Sure:
+class TableNumber:
     """A number of a task or a group, and how sure it is; as text, a line.
 
     ``mc bits_per_byte,none 1.9000, 95% interval [1.8000, 2.1000] by 10,000 draws, 400 documents``
@@ -74,57 +80,58 @@ class Sure:
     of: str = "documents"  # or of a group, tasks
 
     def __str__(self) -> str:
-        said = f"no interval ({self.spread.why})"
+        interval = f"no interval ({self.spread.why})"
         if self.spread.ends is not None:
             low, high = map(_shown, self.spread.ends)
             drawn = f" by {self.spread.draws:,} draws" if self.spread.draws else ""
-            said = f"{100 * self.confidence:g}% interval [{low}, {high}]{drawn}"
-        return f"{self.name} {self.key} {_shown(self.value)}, {said}, {self.count:,} {self.of}"
+            interval = f"{100 * self.confidence:g}% interval [{low}, {high}]{drawn}"
+        return f"{self.name} {self.key} {_shown(self.value)}, {interval}, {self.count:,} {self.of}"
 
 
-def sure(task: str, scores: TaskScores, confidence: float, seed: int) -> Iterator[Sure]:
+def task_numbers(task: str, scores: TaskScores, confidence: float, seed: int) -> Iterator[TableNumber]:
     """How sure each number of a task is."""
     numbers = scores.numbers(0).metrics
-    for place, (key, held) in enumerate(scores.values().items()):
+    for index, (key, values) in enumerate(scores.values().items()):
         value, how = numbers.get(key), scores.aggregation(key.rpartition(",")[0])
         if not isinstance(value, (int, float)) or how == "bypass":
             continue
-        yield Sure(task, key, value, spread(how, held, value, confidence, [seed, place]), confidence, len(held))
+        interval = spread(how, values, value, confidence, [seed, index])
+        yield TableNumber(task, key, value, interval, confidence, len(values))
 
 
-def sure_groups(
-    groups: Sequence[TaskGroup], rows: Mapping[str, Mapping[str, Any]], scores: Mapping[str, TaskScores], asked: Job
-) -> Iterator[Sure]:
+def group_numbers(
+    groups: Sequence[TaskGroup], rows: Mapping[str, Mapping[str, Any]], scores: Mapping[str, TaskScores], job: Job
+) -> Iterator[TableNumber]:
     """The same for each number of a group; ``rows`` are those of lm-evaluation-harness' results, by name."""
-    for place, group in enumerate({one.name: one for one in groups}.values()):
+    for index, group in enumerate({group.name: group for group in groups}.values()):
         names = list(dict.fromkeys(leaf.name for leaf in leaves(group.members)))
         for key in rows[group.name].get("sample_count", {}):
             there = [name for name in names if name in scores and key in rows[name]]
             metric = key.rpartition(",")[0]
             weighted = _weighted(group, key)
             sizes = [float(rows[name]["sample_len"]) if weighted else 1.0 for name in there]
-            rng = np.random.Generator(np.random.PCG64([asked.seed, 1 << 20, place]))
+            rng = np.random.Generator(np.random.PCG64([job.seed, 1 << 20, index]))
             try:
-                draws = [resampled(scores[one].aggregation(metric), scores[one].values()[key], rng) for one in there]
+                draws = [resampled(scores[name].aggregation(metric), scores[name].values()[key], rng) for name in there]
             except CalipersError as error:
-                said = DocumentSpread(why=f"a draw has no number: {error}")
+                interval = DocumentSpread(why=f"a draw has no number: {error}")
             else:
                 fewest = min(map(len, draws))
-                summed = sum(size * one[:fewest] for size, one in zip(sizes, draws, strict=True)) / sum(sizes)
-                said = middle(np.asarray(summed), asked.confidence)
-            yield Sure(group.name, key, rows[group.name][key], said, asked.confidence, len(there), "tasks")
+                summed = sum(size * drawn[:fewest] for size, drawn in zip(sizes, draws, strict=True)) / sum(sizes)
+                interval = middle(np.asarray(summed), job.confidence)
+            yield TableNumber(group.name, key, rows[group.name][key], interval, job.confidence, len(there), "tasks")
 
 
 def _weighted(group: TaskGroup, key: str) -> bool:
     """Whether a group's number weighs tasks by their documents: as the last entry of its metric and pipeline says."""
     metric, _, pipeline = key.rpartition(",")
-    of_metric = [one for one in group.aggregate_metric_list if one["metric"] == metric]
-    meant = [one for one in of_metric if one.get("filter_list") is None or pipeline in _listed(one["filter_list"])]
-    return bool(meant[-1].get("weight_by_size", True))
-
-
-def _listed(pipelines: str | Sequence[str]) -> Sequence[str]:
-    return [pipelines] if isinstance(pipelines, str) else pipelines
+    weighted = True
+    for entry in group.aggregate_metric_list:
+        pipelines = entry.get("filter_list")
+        listed = [pipelines] if isinstance(pipelines, str) else pipelines
+        if entry["metric"] == metric and (listed is None or pipeline in listed):
+            weighted = bool(entry.get("weight_by_size", True))
+    return weighted
 
 
 def _shown(value: float) -> str:
@@ -137,33 +144,22 @@ Responses = Mapping[int, Sequence[Sequence[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredRun:
     """What a run comes to in lm-evaluation-harness' own terms."""
 
     task: LoadedTask
     responses: Responses
     scores: TaskScores
-    gaps: Sequence[int]  # documents that were begun and not answered in full
 
 
-def score_run(task: LoadedTask, log: Path, repeats: int) -> Scored:
+def score_run(task: LoadedTask, log: Path, repeats: int) -> ScoredRun:
     """The scores of a run, from its log of completions; InputError where not one document was answered in full."""
-    held, kind = responses(log), task.config.output_type
-    full = {number: said[:repeats] for number, said in sorted(held.items()) if len(said) >= repeats}
+    full = {number: texts[:repeats] for number, texts in sorted(responses(log).items()) if len(texts) >= repeats}
     if not full:
         raise InputError.at(str(log), "no document was answered in full", f"expected {repeats} completions of one")
-    several: dict[int, list[list[Any]]]
-    if task.own is not None:
-        several = {number: class_task.responses_of(task, number, said) for number, said in full.items()}
-        way = class_task.way(task)
-    else:
-        several = {
-            number: [said] if kind == GENERATION else responses_of(kind, read_back(said[0]))
-            for number, said in full.items()
-        }
-        way = Way(kind, task.multiple_targets, task.config.process_results)
-    scores = score_documents(answered(task, several), scoring(task), way)
-    return Scored(task, several, scores, [number for number in held if number not in full])
+    answers = {number: responses_of(task, number, texts) for number, texts in full.items()}
+    scores = score_documents(answered(task, answers), scoring(task), way_of(task))
+    return ScoredRun(task, answers, scores)
 
 
 def responses(log: Path) -> dict[int, list[str]]:
@@ -172,19 +168,18 @@ def responses(log: Path) -> dict[int, list[str]]:
     for line, record in _records(log):
         try:
             key = int(record["task"]), int(record.get("sample", 0))
-            attempt, said = int(record.get("attempt", 1)), record.get("completion")
+            attempt, completion = int(record.get("attempt", 1)), record.get("completion")
         except (TypeError, ValueError, KeyError):
-            raise InputError.at(
-                f"{log}:{line}", "is no rollout of such a task", "expected the log of its run"
-            ) from None
+            wrong, right = "is no rollout of such a task", "expected the log of its run"
+            raise InputError.at(f"{log}:{line}", wrong, right) from None
         if key not in last or attempt > last[key][0]:
-            last[key] = attempt, said if isinstance(said, str) else None
-    found: dict[int, list[str]] = {}
+            last[key] = attempt, completion if isinstance(completion, str) else None
+    documents: dict[int, list[str]] = {}
     for number, sample in sorted(last):
-        said, held = last[number, sample][1], found.setdefault(number, [])
-        if said is not None and len(held) == sample:
-            held.append(said)
-    return found
+        text, texts = last[number, sample][1], documents.setdefault(number, [])
+        if text is not None and len(texts) == sample:
+            texts.append(text)
+    return documents
 
 
 def _records(log: Path) -> Iterator[tuple[int, Any]]:
@@ -202,42 +197,46 @@ def _records(log: Path) -> Iterator[tuple[int, Any]]:
                     raise InputError.at(f"{log}:{number}", f"malformed json: {error}") from None
 
 
-def ways(scored: Scored) -> list[Summed]:
+def ways(scored: ScoredRun) -> list[Summed]:
     """How the documents' values become each number of the table, in its order."""
-    better, found = scored.scores.higher_is_better(), []
+    better, summed = scored.scores.higher_is_better(), []
     for key in scored.scores.values():
         metric, _, pipeline = key.rpartition(",")
         how = scored.scores.aggregation(metric)
-        found.append(Summed(metric, pipeline, how if isinstance(how, str) else None, better.get(metric)))
-    return found
+        summed.append(Summed(metric, pipeline, how if isinstance(how, str) else None, better.get(metric)))
+    return summed
 
 
-def document_values(scored: Scored) -> Iterator[DocumentValues]:
+def document_values(scored: ScoredRun) -> Iterator[DocumentValues]:
     """What each document keeps for every number of the table."""
-    for at, number in enumerate(scored.responses):
-        held = {
-            f"{metric},{one.scoring.pipeline.name}": value
-            for one in scored.scores.pipelines
-            for metric, value in one.scores[at].items()
+    for index, number in enumerate(scored.responses):
+        values = {
+            f"{metric},{through.scoring.pipeline.name}": value
+            for through in scored.scores.pipelines
+            for metric, value in through.scores[index].items()
         }
-        yield str(number), digest(dumped(scored.task.docs[number])), held
+        yield str(number), digest(dumped(scored.task.docs[number])), values
 
 
-def sample_lines(scored: Scored, local: Local | None = None) -> Iterator[str]:
+def sample_lines(scored: ScoredRun, local: Local | None = None) -> Iterator[str]:
     """The lines of ``samples_<task>.jsonl``: all documents of the first pipeline, then of the next.
 
     Chats are written as the ``local`` model's template puts them.
     """
     task = scored.task
-    asked: dict[int, list[tuple[Any, ...]]] = {}
+    arguments: dict[int, list[tuple[Any, ...]]] = {}
     for request in requests(task, Asking()):
         if request.doc_id in scored.responses:
-            asked.setdefault(request.doc_id, []).append((shown(request.args[0], local), *request.args[1:]))
-    for one in scored.scores.pipelines:
-        for at, (number, said) in enumerate(scored.responses.items()):
+            arguments.setdefault(request.doc_id, []).append((shown(request.args[0], local), *request.args[1:]))
+    for through in scored.scores.pipelines:
+        name = through.scoring.pipeline.name
+        for (number, responses), answers, scores in zip(
+            scored.responses.items(), through.answers, through.scores, strict=True
+        ):
             doc: Any = task.docs[number]
-            name, target = one.scoring.pipeline.name, task.target(doc, number)
-            yield line_text(sample_row(number, doc, target, asked[number], said, one.answers[at], name, one.scores[at]))
+            target = task.target(doc, number)
+            row = sample_row(number, doc, target, arguments[number], responses, answers, name, scores)
+            yield line_text(row)
 
 
 NAMED = 5  # tasks in a note
@@ -248,9 +247,9 @@ class TaskPart:
     """A finished run: its documents with what was said to them, its numbers, and how sure each is."""
 
     job: Job
-    scored: Scored
+    scored: ScoredRun
     numbers: TaskNumbers
-    sure: list[Sure]
+    intervals: list[TableNumber]
 
     @property
     def name(self) -> str:
@@ -259,19 +258,28 @@ class TaskPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Theirs:
+class HarnessReport:
     """Finished runs of one model, as lm-evaluation-harness reports them."""
 
     model: str
     results: dict[str, Any]  # its results object, without the hashes of samples
     parts: Sequence[TaskPart]
-    numbers: list[Sure]  # our interval for each of its numbers
+    numbers: list[TableNumber]  # our interval for each of its numbers
     notes: list[str]
 
     @property
-    def sure(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """Our interval for each of its numbers, a line each, and why a number is not there."""
         return [*map(str, self.numbers), *self.notes]
+
+    def shown(self, shape: str) -> str:
+        """Its table beneath ours, or alone as Markdown; "" for another shape, and where nothing was scored."""
+        if self.parts[0].job.predict_only or shape not in ("table", "md"):
+            return ""
+        if shape == "md":
+            return self.tables()
+        sure = "".join(f"{line}\n" for line in self.sentences)
+        return f"\nas lm-evaluation-harness prints it\n{self.tables()}\nhow sure\n{sure}"
 
     def tables(self) -> str:
         """The table it prints, and that of its groups where there are some."""
@@ -280,21 +288,21 @@ class Theirs:
 
     def document(self) -> dict[str, Any]:
         """Every number with its standard error there and its interval here, as strict JSON."""
-        told: dict[str, Any] = {"model": self.model, "tasks": {}, "groups": {}}
-        for one in self.numbers:
-            metric, _, pipeline = one.key.rpartition(",")
-            error = self.results["results"][one.name].get(f"{metric}_stderr,{pipeline}", NOT_AVAILABLE)
-            kind = "groups" if one.of == "tasks" else "tasks"
-            told[kind].setdefault(one.name, {})[one.key] = {
-                "value": _finite(one.value),
+        document: dict[str, Any] = {"model": self.model, "tasks": {}, "groups": {}}
+        for number in self.numbers:
+            metric, _, pipeline = number.key.rpartition(",")
+            error = self.results["results"][number.name].get(f"{metric}_stderr,{pipeline}", NOT_AVAILABLE)
+            kind = "groups" if number.of == "tasks" else "tasks"
+            document[kind].setdefault(number.name, {})[number.key] = {
+                "value": _finite(number.value),
                 "stderr": None if error == NOT_AVAILABLE else _finite(error),
-                "interval": None if one.spread.ends is None else list(one.spread.ends),
-                "method": one.spread.method,
-                one.of: one.count,
-                "higher_is_better": self.results["higher_is_better"].get(one.name, {}).get(metric),
-                "why": one.spread.why,
+                "interval": None if number.spread.ends is None else list(number.spread.ends),
+                "method": number.spread.method,
+                number.of: number.count,
+                "higher_is_better": self.results["higher_is_better"].get(number.name, {}).get(metric),
+                "why": number.spread.why,
             }
-        return told
+        return document
 
     def write(self, folder: Path, moment: datetime) -> list[Path]:
         """Its results file and its samples files, below a folder."""
@@ -312,46 +320,39 @@ class Theirs:
         return [folder / name for name in texts]
 
 
-def part(job: Job, folder: Path, tasks: Loaded | None = None) -> TaskPart:
+def part(job: Job, folder: Path, tasks: LoadedTasks | None = None) -> TaskPart:
     """A finished run in lm-evaluation-harness' terms.
 
     InputError where not one document was answered in full, and where its documents are not those that were asked.
     """
-    task = (tasks or Loaded()).task(job.benchmark, str(job.lm_eval), wanted(job))
+    task = (tasks or LoadedTasks()).task(job.benchmark, str(job.lm_eval), request_of(job))
     check_documents(folder, str(task.config.task), document_hashes(task))
     with seeded(task.seeds):  # a metric may draw, too
         scored = score_run(task, folder / LOG, job.samples)
-    numbers = scored.scores.numbers()
-    name = str(scored.task.config.task)
-    return TaskPart(job, scored, numbers, list(sure(name, scored.scores, job.confidence, job.seed)))
+    intervals = task_numbers(str(task.config.task), scored.scores, job.confidence, job.seed)
+    return TaskPart(job, scored, scored.scores.numbers(), list(intervals))
 
 
-def documents(found: TaskPart, folder: Path) -> bytes:
+def documents(run: TaskPart, folder: Path) -> bytes:
     """What each document keeps for the numbers of a run, to lie beside its log."""
     size = (folder / LOG).stat().st_size
-    return b"".join(lines(ways(found.scored), size, document_values(found.scored)))
+    return b"".join(lines(ways(run.scored), size, document_values(run.scored)))
 
 
-def theirs(runs: Sequence[tuple[Job, Path]], tasks: Loaded | None = None) -> Iterator[Theirs]:
-    """The reports of finished runs, from their folders."""
-    tasks = tasks or Loaded()
-    return joined([part(job, folder, tasks) for job, folder in runs])
-
-
-def joined(parts: Sequence[TaskPart]) -> Iterator[Theirs]:
+def joined(parts: Sequence[TaskPart]) -> Iterator[HarnessReport]:
     """The reports of finished runs, one for each model; tasks of one name in several, as it has but one of a name."""
-    for model, alike in groupby(sorted(parts, key=lambda one: one.job.model), key=lambda one: one.job.model):
+    for model, alike in groupby(sorted(parts, key=lambda run: run.job.model), key=lambda run: run.job.model):
         rest = list(alike)
         while rest:
             first: dict[str, TaskPart] = {}
-            later = [one for one in rest if first.setdefault(one.name, one) is not one]
+            later = [run for run in rest if first.setdefault(run.name, run) is not run]
             yield _together(model, list(first.values()))
             rest = later
 
 
-def _together(model: str, parts: Sequence[TaskPart]) -> Theirs:
-    ran = [_ran(one) for one in parts]
-    scores = {one.name: one.scores for one in ran}
+def _together(model: str, parts: Sequence[TaskPart]) -> HarnessReport:
+    ran = [_ran(run) for run in parts]
+    scores = {task.name: task.scores for task in ran}
     whole, notes = [], []
     for group, members in _groups(parts):
         lost = [leaf.name for leaf in leaves(group.members) if leaf.name not in members]
@@ -359,9 +360,9 @@ def _together(model: str, parts: Sequence[TaskPart]) -> Theirs:
         notes += [f"{group.name}: no row, as {', '.join(lost)} has no numbers here"] if lost else []
     results = run_results(ran, whole, model_source="calipers", model_name=model)
     notes += [note for group in whole for note in _lacking(group, results["results"])]
-    numbers = [one for each in parts for one in each.sure]
-    numbers += sure_groups(whole, results["results"], scores, parts[0].job)
-    return Theirs(model, results, parts, numbers, notes)
+    numbers = [number for run in parts for number in run.intervals]
+    numbers += group_numbers(whole, results["results"], scores, parts[0].job)
+    return HarnessReport(model, results, parts, numbers, notes)
 
 
 def _lacking(group: TaskGroup, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -382,19 +383,57 @@ def _lacking(group: TaskGroup, rows: Mapping[str, Mapping[str, Any]]) -> Iterato
 
 def _groups(parts: Sequence[TaskPart]) -> Iterator[tuple[TaskGroup, set[str]]]:
     """Each group that was asked for, and the tasks that were run as its members."""
-    for benchmark in dict.fromkeys(one.job.benchmark for one in parts):
-        alike = [one for one in parts if one.job.benchmark == benchmark]
-        members = {one.name for one in alike}
-        yield from ((group, members) for group in groups(found(benchmark, wanted(alike[0].job))))
+    for benchmark in dict.fromkeys(run.job.benchmark for run in parts):
+        alike = [run for run in parts if run.job.benchmark == benchmark]
+        members = {run.name for run in alike}
+        yield from ((group, members) for group in every_group(nodes_of(benchmark, alike[0].job.include_path)))
 
 
-def _ran(one: TaskPart) -> RanTask:
-    task, scored = one.scored.task, one.scored
+def _ran(run: TaskPart) -> RanTask:
+    task, scored = run.scored.task, run.scored
     source = task.file.path.name if task.file.path else "inline"
     if task.own is not None:
         source = ""  # a class says itself what is known of it
-    return RanTask(task.config, source, scored.scores, len(task.docs), len(scored.responses), numbers=one.numbers)
+    return RanTask(task.config, source, scored.scores, len(task.docs), len(scored.responses), numbers=run.numbers)
 
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+KEPT: Final = (  # settings of a run that its numbers depend on
+    *("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "load_seeds", "confidence", "seed"),
+    *("apply_chat_template", "fewshot_as_multiturn", "system_instruction", "default_metrics"),
+)
+
+
+def is_harness_run(path: str) -> bool:
+    """Whether a path is the folder of a run of one of lm-evaluation-harness' tasks."""
+    return is_run(path) and read_settings(path).get("lm_eval") is not None
+
+
+def stored_reports(paths: Sequence[str], *, trust: bool = False) -> tuple[list[HarnessReport], list[str]]:
+    """The reports of the runs in some folders, and notes on task files that have changed; no model is asked.
+
+    The documents are read again from the task's own files; what a model said to them stands in the log. A run's own
+    word that its code is to be trusted is not enough, as who reads it may be somebody else: ``trust`` is the reader's.
+    """
+    tasks = LoadedTasks()
+    jobs, notes = [], []
+    for path in paths:
+        plan, settings = str(Path(path) / PLAN), read_settings(path)
+        kept = {name: value for name, value in settings.items() if name in KEPT}
+        if not isinstance(kept.get("benchmark"), str) or not isinstance(kept.get("model"), str):
+            raise InputError.at(plan, "does not say what was run", "expected the plan of a run")
+        kept["include_path"] = tuple(kept.get("include_path") or ())
+        kept["load_seeds"] = load_seeds(plan, kept.get("load_seeds", LOAD_SEEDS))
+        job = Job(**kept, trust=trust)
+        judged = settings.get("predict_only") is not True  # its plan is of tasks that nobody scores
+        request = replace(request_of(job), predict_only=not judged)
+        questions = suite(tasks.task(job.benchmark, str(job.lm_eval), request), scored=judged)
+        check_documents(Path(path), questions.name, questions.metadata["lm_eval"]["document_hashes"])
+        if provenance.identity(job, questions)["tasks"] != read_plan(path).identity.get("tasks"):
+            notes.append(f"{path}: {job.benchmark} is not what it was when it was run; it is scored as it is now")
+        jobs.append(job)
+    parts = [part(job, Path(path), tasks) for job, path in zip(jobs, paths, strict=True)]
+    return list(joined(parts)), notes
