@@ -10,8 +10,7 @@ from typing import Any, Final
 
 import click
 
-from calipers.cli.output import notes, result_json, show_result, tell
-from calipers.cli.progress import Progress
+from calipers.cli.output import Progress, notes, result_json, show_result, tell
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.cli.group import verbose
-from calipers.cli.output import rendered, tell, write
+from calipers.cli.options import verbose
+from calipers.cli.output import plugins_loaded, rendered, tell, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
 from calipers.systems.harbor.tasks.dataset import Examined, examine, is_dataset
@@ -145,11 +145,7 @@ def check(
             lines = settings.checked(benchmark, _wanted(include_path, trust, load_seeds, default_metrics))
         write("".join(f"{clean(line, None)}\n" for line in lines))
         return
-    with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
-        for plugin in plugins:
-            from calipers.compat import load_plugin
-
-            load_plugin(plugin)
+    with plugins_loaded(plugins):
         from calipers.analyses.selftest.selftest import checked
 
         suite = load_suite(benchmark)

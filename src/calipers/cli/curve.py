@@ -8,10 +8,8 @@ from typing import Any
 
 import click
 
-from calipers.cli import scoring_options as options
-from calipers.cli.group import verbose
-from calipers.cli.output import Target, show, tell_notes
-from calipers.cli.progress import Progress
+from calipers.cli import options
+from calipers.cli.output import Progress, Target, show, tell_notes
 from calipers.reports.untrusted_text import safe_json
 
 
@@ -34,7 +32,7 @@ from calipers.reports.untrusted_text import safe_json
 @click.option("--plot", metavar="FILE", type=click.Path(), help="Draw the curves to this file: .svg or .png.")
 @options.out("the curves")
 @options.shape()
-@verbose
+@options.verbose
 def curve(
     paths: tuple[str, ...],
     columns: tuple[str, ...],

@@ -11,7 +11,7 @@ from importlib.resources.abc import Traversable
 
 import click
 
-from calipers.cli.group import verbose
+from calipers.cli.options import verbose
 from calipers.cli.output import Target, standard_output
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import is_terminal

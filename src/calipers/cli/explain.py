@@ -7,8 +7,8 @@ import textwrap
 import click
 
 from calipers.cli import glossary
-from calipers.cli.group import verbose
 from calipers.cli.list import said
+from calipers.cli.options import verbose
 from calipers.cli.output import write
 from calipers.errors import UnknownName, nearest
 from calipers.metrics.cards import CARDS, WIDTH, card_for, filled

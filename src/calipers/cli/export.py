@@ -11,7 +11,7 @@ from calipers.cli.output import Target
 from calipers.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
-    from calipers.cli.progress import Progress
+    from calipers.cli.output import Progress
     from calipers.reports.result import Result
     from calipers.rollouts.part import Part
     from calipers.systems.nemo_gym.aggregate import Hooks

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
-from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.cli import scoring_options as options
-from calipers.cli.group import verbose
-from calipers.cli.output import Target, rendered, tell, write
+from calipers.cli import options
+from calipers.cli.output import Target, plugins_loaded, rendered, tell, write
 from calipers.errors import InputError
 from calipers.names import DIALECTS
 from calipers.reports.untrusted_text import clean, harmless, note_line, on_github, safe_json
@@ -61,7 +58,7 @@ FORMATS = ("table", "json", "md", "junit")
 @options.out("the checks")
 @options.shape(*FORMATS)
 @options.plugins
-@verbose
+@options.verbose
 def gate(
     result: str | None,
     plugins: tuple[str, ...],
@@ -86,11 +83,7 @@ def gate(
     inputs = [path for path in (result, policy, baseline) if path]
     targets = [Target(path, inputs) for path in (junit, out) if path is not None]
     names = options.roles(columns)
-    with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
-        for plugin in plugins:
-            from calipers.compat import load_plugin
-
-            load_plugin(plugin)
+    with plugins_loaded(plugins):
         from calipers.analyses.gate.gate import gate as held_against
         from calipers.analyses.gate.numbers import GateScoring
 

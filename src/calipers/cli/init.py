@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from calipers.cli.group import verbose
+from calipers.cli.options import verbose
 from calipers.cli.output import write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean

@@ -8,10 +8,8 @@ from typing import Any
 
 import click
 
-from calipers.cli import scoring_options as options
-from calipers.cli.group import verbose
-from calipers.cli.output import Target, show, tell_notes
-from calipers.cli.progress import Progress
+from calipers.cli import options
+from calipers.cli.output import Progress, Target, show, tell_notes
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json
 
@@ -39,7 +37,7 @@ SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "informatio
 @options.missing_left_out
 @options.out("all tasks")
 @options.shape()
-@verbose
+@options.verbose
 def items(
     paths: tuple[str, ...],
     limit: int | None,

@@ -8,10 +8,8 @@ from typing import Any
 
 import click
 
-from calipers.cli import scoring_options as options
-from calipers.cli.group import verbose
-from calipers.cli.output import Target, show, tell_notes
-from calipers.cli.progress import Progress
+from calipers.cli import options
+from calipers.cli.output import Progress, Target, show, tell_notes
 from calipers.reports.untrusted_text import safe_json
 
 
@@ -32,7 +30,7 @@ from calipers.reports.untrusted_text import safe_json
 @options.confidence("intervals")
 @options.out("the check")
 @options.shape()
-@verbose
+@options.verbose
 def judge_check(
     paths: tuple[str, ...], labels: str, columns: tuple[str, ...], out: str | None, shape: str, **settings: Any
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from calipers.cli import glossary
-from calipers.cli.group import verbose
+from calipers.cli.options import verbose
 from calipers.cli.output import write
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.cards import CARDS

@@ -1,25 +1,42 @@
-"""Where results go: standard output in the shape asked for, and a file that is whole or not there."""
+"""Where results go: standard output in the shape asked for, a file that is whole or not there; a bar meanwhile."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from importlib import import_module
+from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from calipers.errors import InputError
-from calipers.reports.untrusted_text import clean, guarded, safe_json
+from calipers.reports.untrusted_text import clean, guarded, is_terminal, safe_json
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
     from calipers.reports.document import Document
     from calipers.reports.result import Result
 
+PATIENCE = 2.0  # seconds
 RENDERERS = {"csv": "csv", "json": "json", "md": "markdown", "table": "terminal"}  # shape -> its file in reports/
+
+
+@contextmanager
+def plugins_loaded(plugins: Iterable[str]) -> Iterator[None]:
+    """With users' code loaded: until the end, whatever it prints goes to standard error, as it is no data of ours."""
+    with redirect_stdout(sys.stderr):
+        for plugin in plugins:
+            from calipers.compat import load_plugin
+
+            load_plugin(plugin)
+        yield
 
 
 def show(document: Document, shape: str) -> None:
@@ -152,3 +169,46 @@ class Target:
             with suppress(OSError):
                 os.unlink(beside)
             raise
+
+
+class Progress:
+    """A bar on standard error of bytes read or trials run, for a person who has waited two seconds."""
+
+    def __init__(self, patience: float = PATIENCE, stream: TextIO | None = None, unit: str = "") -> None:
+        self._stream = stream or sys.stderr  # None where somebody closed it
+        self.wanted = self._stream is not None and is_terminal(self._stream)
+        self._patience = patience
+        self._unit = unit  # "" for bytes
+        self._since = time.monotonic()
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        """So many bytes are read, of so many; 0 when nobody knows how many there are."""
+        if self._bar is None:
+            if not self.wanted or time.monotonic() - self._since < self._patience:
+                return
+            self._bar = _bar(self._stream, self._unit)
+            self._task = self._bar.add_task(self._unit or "reading", total=total or None)
+            self._bar.start()
+        if self._task is not None:
+            self._bar.update(self._task, completed=done, total=total or None)
+
+
+def _bar(stream: TextIO, unit: str) -> Bar:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    count = MofNCompleteColumn() if unit else DownloadColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
+    return Bar(*columns, console=Console(file=stream), transient=True)

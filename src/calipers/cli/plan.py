@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.cli import scoring_options as options
-from calipers.cli.group import verbose
+from calipers.cli import options
 from calipers.cli.output import Target, rendered, tell_notes, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json
@@ -63,7 +62,7 @@ NUMBERS = ("variance_between", "variance_within", "baseline_rate")
 )
 @options.out("the plan")
 @options.shape("table", "json", "md")
-@verbose
+@options.verbose
 def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[str, ...], **given: Any) -> None:
     """Plan a comparison of two runs: tasks and samples for a difference, and the smallest difference in reach.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from calipers.cli.group import verbose
+from calipers.cli.options import verbose
 from calipers.cli.output import tell, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from contextlib import redirect_stdout
 from typing import Any
 
 import click
 
-from calipers.cli.group import verbose
-from calipers.cli.output import rendered, tell_notes, write
-from calipers.cli.scoring_options import roles
+from calipers.cli.options import roles, verbose
+from calipers.cli.output import plugins_loaded, rendered, tell_notes, write
 from calipers.errors import InputError
 
 
@@ -62,11 +59,7 @@ def rescore(
     RUN is the folder of a run, or JSON Lines with a rollout a line. Its log is only read: the new reward
     goes into a file of its own, beside the old ones.
     """
-    with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
-        for plugin in plugins:
-            from calipers.compat import load_plugin
-
-            load_plugin(plugin)
+    with plugins_loaded(plugins):
         from calipers.analyses.rescore.rescore import Rescoring
         from calipers.analyses.rescore.rescore import rescore as judge_again
 

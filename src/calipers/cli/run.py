@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from calipers.cli.agents import run_agents, wants_agents
-from calipers.cli.group import verbose
 from calipers.cli.lm_eval import export_folder, show_theirs
-from calipers.cli.output import notes, show_result, tell
-from calipers.cli.run_options import asking, reaching, scoring, working
+from calipers.cli.options import asking, given_options, reaching, scoring, verbose, working
+from calipers.cli.output import notes, plugins_loaded, show_result, tell
 from calipers.errors import CalipersError, InputError
 from calipers.reports.untrusted_text import clean
 
@@ -72,12 +70,9 @@ def run(
         forgo()
         _note("--unsafe-no-sandbox: programs written by the model run with your rights where no sandbox can be had")
     export = export_folder(settings.pop("export"))
-    given = {name: value for name, value in settings.items() if _was_given(ctx, name)}
-    with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
-        for plugin in plugins:
-            from calipers.compat import load_plugin
-
-            load_plugin(plugin)
+    given = given_options(ctx, settings)
+    with plugins_loaded(plugins):
+        pass
     if wants_agents(benchmarks, given):
         if export is not None:
             wrong, right = "is for tasks of lm-evaluation-harness", "expected none: an agent's run is Harbor's files"
@@ -130,11 +125,6 @@ def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
             if len(jobs) == 1:
                 raise
             _note(f"{job.benchmark} · {job.model}: {error}")
-
-
-def _was_given(ctx: click.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source not in (None, ParameterSource.DEFAULT)
 
 
 def _note(text: str) -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.cli import scoring_options as options
-from calipers.cli.group import verbose
+from calipers.cli import options
 from calipers.cli.lm_eval import are_theirs, show_files, with_theirs
-from calipers.cli.output import Target, notes, result_json, show_result, tell
-from calipers.cli.progress import Progress
+from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean
 from calipers.stats.cards import asked_names
@@ -72,7 +68,7 @@ INCOMPLETE = 3
     help="Run code that came with the data: metric scripts, and !function of lm-eval tasks.",
 )
 @click.option("--force", is_flag=True, help="Let --export replace a file that is there already.")
-@verbose
+@options.verbose
 def score(
     paths: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -94,11 +90,7 @@ def score(
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
     writer = exporter(export, paths, hooks, force)
-    with redirect_stdout(sys.stderr), Progress() as progress:  # what a plugin prints is no data of ours
-        for plugin in plugins:
-            from calipers.compat import load_plugin
-
-            load_plugin(plugin)
+    with plugins_loaded(plugins), Progress() as progress:
         from calipers.pipeline import score_plan, scripts_of
         from calipers.request import make_plan
 

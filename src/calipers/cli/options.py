@@ -1,14 +1,127 @@
-"""The options of ``calipers run``, in the groups of its help: what is asked, how it is reached, how it is scored."""
+"""Options that several commands share, and those of ``calipers run``, in the groups of its help.
+
+The first say which rollouts count and how, and in which shape results are shown; the groups of ``run`` are what is
+asked, who works on it, how it is reached, how it is scored.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
+from click.core import ParameterSource
+
+from calipers.errors import InputError
+from calipers.names import DIALECTS
+
+FORMATS = ("table", "json", "csv", "md")
+Option = Callable[[Any], Any]
+
+verbose = click.option(
+    "-v", "--verbose", is_flag=True, expose_value=False, help="Show the traceback, should Calipers fail."
+)
+"""An option of every command; `calipers.cli.execute` looks for it."""
+dialect = click.option(
+    "--dialect", metavar="NAME", help=f"Whose names and rules hold: {', '.join(DIALECTS.entries)}.  [default: native]"
+)
+reward = click.option("--reward", metavar="KEY", help="Which of several rewards counts.")
+each_reward = click.option("--reward", metavar="KEY", help="Which of several rewards counts.  [default: each]")
+threshold = click.option(
+    "--threshold", metavar="R", type=float, default=1.0, show_default=True, help="The reward of a pass."
+)
+missing = click.option(
+    "--missing",
+    type=click.Choice(["gap", "zero", "fail"]),
+    help="What becomes of rollouts without a number: left out, counted 0, or exit 3. Without it: the dialect's rule.",
+)
+missing_left_out = click.option(
+    "--missing",
+    type=click.Choice(["gap", "zero", "fail"]),
+    default="gap",
+    show_default=True,
+    help="What becomes of rollouts without a number: left out, counted 0, or exit 3.",
+)
+seed = click.option("--seed", metavar="N", type=int, default=0, show_default=True, help="Of resampling.")
+plugins = click.option(
+    "--plugin", "plugins", metavar="FILE|MODULE", multiple=True, help="Python code that brings metrics; it is run."
+)
 
 
-def _options(*options: Any) -> Callable[[Any], Any]:
+def _ends(context: click.Context, option: click.Parameter, text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise InputError.at("--range", f"{text!r} cannot be read", "expected LOW,HIGH, such as -1,1") from None
+    return low, high
+
+
+reward_range = click.option(
+    "--range",
+    "range",
+    metavar="LOW,HIGH",
+    callback=_ends,
+    help="The lowest and the highest reward there can be; a reward outside is an error.  [default: 0,1 while all "
+    "rewards lie in it, else unknown]",
+)
+
+
+def metrics(said: str) -> Option:
+    """``--metric``, as often as one likes."""
+    return click.option("--metric", "metrics", metavar="NAME", multiple=True, help=said)
+
+
+def cluster(of: str) -> Option:
+    """``--cluster``: what tasks that belong together are one unit of."""
+    return click.option("--cluster", metavar="KEY", help=f"Tasks that share this value are one unit of the {of}.")
+
+
+def columns(who: str) -> Option:
+    """``--columns``, as `roles` reads it; ``who`` has the keys."""
+    said = f"What {who} the keys of a record: task=id,reward=score; may be repeated."
+    return click.option("--columns", metavar="ROLE=KEY,...", multiple=True, help=said)
+
+
+def confidence(of: str) -> Option:
+    """``--confidence`` of intervals or bands."""
+    return click.option(
+        "--confidence", metavar="SHARE", type=float, default=0.95, show_default=True, help=f"Of the {of}."
+    )
+
+
+def out(what: str) -> Option:
+    """``--out``: the same as JSON, in a file."""
+    return click.option("--out", metavar="PATH", type=click.Path(), help=f"Write {what} as JSON to this file, too.")
+
+
+def shape(*shapes: str) -> Option:
+    """``--format`` of standard output."""
+    choice = click.Choice(shapes or FORMATS)
+    return click.option(
+        "--format", "shape", type=choice, default="table", show_default=True, help="Of standard output."
+    )
+
+
+def roles(texts: tuple[str, ...]) -> dict[str, str]:
+    """What ``--columns`` says: roles, and the keys that play them.
+
+    >>> roles(("task=id,reward=score", "answer=final"))
+    {'task': 'id', 'reward': 'score', 'answer': 'final'}
+    """
+    found: dict[str, str] = {}
+    for pair in (pair for text in texts for pair in text.split(",")):
+        role, equals, key = (side.strip() for side in pair.partition("="))
+        if not (role and equals and key):
+            raise InputError.at("--columns", f"{pair!r} cannot be read", "expected ROLE=KEY, such as task=id")
+        if role in found:
+            raise InputError.at("--columns", f"{role} is given twice", "expected it once")
+        found[role] = key
+    return found
+
+
+def _together(*options: Any) -> Option:
     def decorate(command: Any) -> Any:
         for option in reversed(options):
             command = option(command)
@@ -17,7 +130,7 @@ def _options(*options: Any) -> Callable[[Any], Any]:
     return decorate
 
 
-asking = _options(
+asking = _together(
     click.option(
         "--samples",
         "--epochs",
@@ -66,7 +179,7 @@ asking = _options(
         "--seed", type=int, metavar="N", help="Of the order of tasks, of the samples, of resampling.  [default: 0]"
     ),
 )
-working = _options(
+working = _together(
     click.option(
         "--agent",
         metavar="NAME",
@@ -79,7 +192,7 @@ working = _options(
         "--registry", metavar="DIR", help="Where org/name[@version] is looked up.  [default: .calipers/registry]"
     ),
 )
-reaching = _options(
+reaching = _together(
     click.option("--base-url", metavar="URL", help="Of an OpenAI-compatible server.  [default: $OPENAI_BASE_URL]"),
     click.option(
         "--same-model",
@@ -100,7 +213,7 @@ reaching = _options(
     click.option("--retry-failed", is_flag=True, default=None, help="Try the gaps of the log again."),
     click.option("--predict-only", is_flag=True, default=None, help="Keep the completions; judge nothing."),
 )
-scoring = _options(
+scoring = _together(
     click.option(
         "--metric", "metrics", metavar="NAME", multiple=True, help="A metric, such as pass@3; may be repeated."
     ),
@@ -119,3 +232,9 @@ scoring = _options(
     click.option("--interval", metavar="NAME", help="How sure a mean is; calipers explain NAME says more."),
     click.option("--confidence", type=float, metavar="SHARE", help="Of the intervals.  [default: 0.95]"),
 )
+
+
+def given_options(ctx: click.Context, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options among these values that the user gave; the others have their defaults."""
+    sources = {name: ctx.get_parameter_source(name) for name in values}
+    return {name: value for name, value in values.items() if sources[name] not in (None, ParameterSource.DEFAULT)}

@@ -1,7 +1,7 @@
 import pytest
 from cli.running import calipers
 
-from calipers.cli.group import COMMANDS
+from calipers.cli import COMMANDS
 from calipers.names import load
 
 # A module's own name stands in what -X importtime prints, one line a module.
