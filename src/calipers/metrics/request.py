@@ -22,32 +22,32 @@ class Request:
     params: Mapping[str, str | float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, asked: str | Mapping[str, Any]) -> Request:
+    def of(cls, written: str | Mapping[str, Any]) -> Request:
         """Read a metric string or a mapping ``{metric: pass@3, threshold: 0.5}``.
 
         >>> Request.of("pass@3(threshold=0.5)").params
         {'threshold': 0.5}
         """
-        if isinstance(asked, Mapping):
-            params = {str(key): value for key, value in asked.items() if key != "metric"}
-            if not isinstance(asked.get("metric"), str):
-                raise InputError(f"a metric is asked for without its name; expected {{metric: NAME, ...}}, not {asked}")
+        if isinstance(written, Mapping):
+            params = {str(key): value for key, value in written.items() if key != "metric"}
+            if not isinstance(written.get("metric"), str):
+                raise InputError(f"a metric is asked for without its name; expected {{metric: NAME, ...}}, not {written}")
             inner = ", ".join(f"{key}={value}" for key, value in params.items())
-            return cls(f"{asked['metric']}({inner})" if inner else asked["metric"], asked["metric"], params)
-        found = _SHAPE.fullmatch(asked)
-        if found is None:
-            raise InputError(f"metric {asked!r} cannot be read; expected a name such as pass@3 or mean(column=f1)")
-        return cls(asked, found["name"], _params(asked, found["params"] or ""))
+            return cls(f"{written['metric']}({inner})" if inner else written["metric"], written["metric"], params)
+        match = _SHAPE.fullmatch(written)
+        if match is None:
+            raise InputError(f"metric {written!r} cannot be read; expected a name such as pass@3 or mean(column=f1)")
+        return cls(written, match["name"], _params(written, match["params"] or ""))
 
 
-def _params(asked: str, text: str) -> dict[str, str | float]:
+def _params(written: str, text: str) -> dict[str, str | float]:
     params: dict[str, str | float] = {}
     for pair in filter(None, (piece.strip() for piece in text.split(","))):
         key, equals, value = (side.strip() for side in pair.partition("="))
         if not (key and equals and value):
-            raise InputError(f"metric {asked!r}: {pair!r} cannot be read; expected key=value")
+            raise InputError(f"metric {written!r}: {pair!r} cannot be read; expected key=value")
         if key in params:
-            raise InputError(f"metric {asked!r}: {key} is given twice; expected it once")
+            raise InputError(f"metric {written!r}: {key} is given twice; expected it once")
         params[key] = _value(value)
     return params
 

@@ -83,7 +83,7 @@ def selftest(benchmark: Checked, *, concurrency: int = 32, seed: int = 0, confid
 def _cases(what: str, tasks: Sequence[Task], golds: Sequence[str | None], seed: int) -> Iterator[tuple[Task, str]]:
     """The tasks that a probe is for, and the text that each of them is given."""
     others = _others(tasks)
-    for place, (task, answer) in enumerate(zip(tasks, golds, strict=True)):
+    for index, (task, answer) in enumerate(zip(tasks, golds, strict=True)):
         text: str | None = None
         if what == "gold":
             text = answer
@@ -93,7 +93,7 @@ def _cases(what: str, tasks: Sequence[Task], golds: Sequence[str | None], seed: 
             text = _prompt(task)
         elif what == "random":
             text = _babble(seed, task.id)
-        elif (other := others[place]) is not None:
+        elif (other := others[index]) is not None:
             text = golds[other]
         if text is not None and (what == "gold" or text != answer):
             yield task, text
@@ -101,21 +101,21 @@ def _cases(what: str, tasks: Sequence[Task], golds: Sequence[str | None], seed: 
 
 def _others(tasks: Sequence[Task]) -> list[int | None]:
     """For each task the next one, around the corner, whose target differs; None where all are alike, [T]."""
-    found: list[int | None] = [None] * len(tasks)
+    others: list[int | None] = [None] * len(tasks)
     size = len(tasks)
-    for place in range(2 * size - 2, -1, -1):  # from behind, twice: the last ones look around the corner
-        here, following = place % size, (place + 1) % size
+    for index in range(2 * size - 2, -1, -1):  # from behind, twice: the last ones look around the corner
+        here, following = index % size, (index + 1) % size
         differs = tasks[here].target != tasks[following].target
-        found[here] = following if differs else found[following]
-    return found
+        others[here] = following if differs else others[following]
+    return others
 
 
 def _prompt(task: Task) -> str:
     """The prompt as text; of a chat, the last turn that is one."""
     if isinstance(task.prompt, str):
         return task.prompt
-    said = [turn.get("content") for turn in task.prompt]
-    return next((text for text in reversed(said) if isinstance(text, str)), "")
+    turns = [turn.get("content") for turn in task.prompt]
+    return next((text for text in reversed(turns) if isinstance(text, str)), "")
 
 
 def _babble(seed: int, task: str) -> str:
