@@ -14,7 +14,7 @@ _SHAPE = re.compile(r"\s*(?P<name>[^\s()=,]+)\s*(?:\((?P<params>(?:[^()]|\([^()]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class MetricSpec:
     """What was asked for: the text that names the result, the metric's name, its parameters."""
 
     text: str
@@ -22,7 +22,7 @@ class Request:
     params: Mapping[str, str | float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, written: str | Mapping[str, Any]) -> Request:
+    def of(cls, written: str | Mapping[str, Any]) -> MetricSpec:
         """Read a metric string or a mapping ``{metric: pass@3, threshold: 0.5}``.
 
         >>> Request.of("pass@3(threshold=0.5)").params
@@ -31,7 +31,9 @@ class Request:
         if isinstance(written, Mapping):
             params = {str(key): value for key, value in written.items() if key != "metric"}
             if not isinstance(written.get("metric"), str):
-                raise InputError(f"a metric is asked for without its name; expected {{metric: NAME, ...}}, not {written}")
+                raise InputError(
+                    f"a metric is asked for without its name; expected {{metric: NAME, ...}}, not {written}"
+                )
             inner = ", ".join(f"{key}={value}" for key, value in params.items())
             return cls(f"{written['metric']}({inner})" if inner else written["metric"], written["metric"], params)
         match = _SHAPE.fullmatch(written)
@@ -65,7 +67,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-def settle(request: Request, metric: Metric, k: int | None) -> dict[str, Any]:
+def settle(request: MetricSpec, metric: Metric, k: int | None) -> dict[str, Any]:
     """The parameters a metric is called with: those asked for, checked, over its defaults.
 
     ``reward`` may be asked of any metric that reads rewards; it picks the reward key.
@@ -91,13 +93,13 @@ def settle(request: Request, metric: Metric, k: int | None) -> dict[str, Any]:
     return settled
 
 
-def _positive(request: Request, k: int | None) -> int:
+def _positive(request: MetricSpec, k: int | None) -> int:
     if not k:
         raise InputError(f"metric {request.text!r}: k is {k}; expected a positive integer")
     return k
 
 
-def _typed(request: Request, key: str, value: str | float, kind: type) -> str | float:
+def _typed(request: MetricSpec, key: str, value: str | float, kind: type) -> str | float:
     if key == "short" and value not in SHORT:
         raise InputError(f"metric {request.text!r}: short is {value!r}; expected {' or '.join(SHORT)}")
     if kind is str:  # a column may be called 1

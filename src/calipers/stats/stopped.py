@@ -10,7 +10,7 @@ from calipers.stats.curve import Curve, Point
 from calipers.stats.estimate import Estimate
 from calipers.stats.methods import needs_range
 from calipers.stats.sequence import population
-from calipers.stats.suite import Means, Suite
+from calipers.stats.suite import Means, SuiteMeans
 
 NO_RANGE = "the run was stopped by what it showed, and a confidence sequence needs values of a known range"
 NO_MEAN = "a run was stopped by what it showed, and no confidence sequence is known for a mean over datasets"
@@ -30,12 +30,12 @@ def sequence_only(estimate: Estimate) -> Estimate:
     return _without_interval(estimate, NO_SEQUENCE)
 
 
-def without_means(suites: Sequence[Suite], stopped: Collection[tuple[str | None, str | None]]) -> list[Suite]:
+def without_means(suites: Sequence[SuiteMeans], stopped: Collection[tuple[str | None, str | None]]) -> list[SuiteMeans]:
     """Suites without the intervals of means over datasets, where a run of that agent and model was stopped."""
     return [_unsure(suite) if (suite.agent, suite.model) in stopped else suite for suite in suites]
 
 
-def _unsure(suite: Suite) -> Suite:
+def _unsure(suite: SuiteMeans) -> SuiteMeans:
     metrics = {name: Means(_bare(means.macro), _bare(means.micro)) for name, means in suite.metrics.items()}
     return replace(suite, metrics=metrics)
 

@@ -25,7 +25,7 @@ class Means:
 
 
 @dataclass(frozen=True, slots=True)
-class Suite:
+class SuiteMeans:
     """The datasets that one agent and model were scored on, and the means over them by metric."""
 
     agent: str | None
@@ -44,7 +44,7 @@ class Member:
     metrics: Mapping[str, Estimate]
 
 
-def suites(members: Iterable[Member], names: Sequence[str]) -> list[Suite]:
+def suites(members: Iterable[Member], names: Sequence[str]) -> list[SuiteMeans]:
     """A suite for every (agent, model) that was scored on two named datasets or more.
 
     ``names`` are the metrics that are means over tasks; of no other is a mean over datasets taken.
@@ -54,7 +54,9 @@ def suites(members: Iterable[Member], names: Sequence[str]) -> list[Suite]:
         if member.dataset is not None:
             by_runner.setdefault((member.agent, member.model), {})[member.dataset] = member.metrics
     return [
-        Suite(*who, list(datasets), {name: means(of) for name in names if any((of := _of(name, datasets)).values())})
+        SuiteMeans(
+            *who, list(datasets), {name: means(of) for name in names if any((of := _of(name, datasets)).values())}
+        )
         for who, datasets in by_runner.items()
         if len(datasets) > 1
     ]

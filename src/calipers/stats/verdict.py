@@ -23,7 +23,7 @@ Word = Literal["better", "worse", "equivalent", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ComparisonVerdict:
     """One word on the first run against the second."""
 
     word: Word
@@ -123,7 +123,7 @@ def verdict(
     clustered: bool = False,
     tests: int = 1,
     anytime: bool = True,
-) -> Verdict:
+) -> ComparisonVerdict:
     """Judge the first run against the second: better, worse, equivalent within a margin, or undecided.
 
     Equivalent where the difference has been shown to lie within the margin, be it significant or not: a
@@ -141,15 +141,15 @@ def verdict(
     # a p that others have made larger must be as much smaller to begin with
     wanted = 1 - (1 - confidence) * _price(raw, p, tests) if raw and p else confidence
     if margin is not None and equivalence(difference, margin, confidence=confidence).shown:
-        return Verdict("equivalent", difference, p, confidence, margin, clustered=clustered)
+        return ComparisonVerdict("equivalent", difference, p, confidence, margin, clustered=clustered)
     if value and p is not None and p <= 1 - confidence:  # draws may lie on one side of a median that does not differ
         word: Word = "better" if (value > 0) == higher_is_better else "worse"
-        return Verdict(word, difference, p, confidence, margin, clustered=clustered)
+        return ComparisonVerdict(word, difference, p, confidence, margin, clustered=clustered)
     needed = _new_tasks(difference, margin, wanted, confidence) or _NewTasks(None)
     more = None
     if pair is not None and samples is not None:
         more = more_samples(difference, pair, margin, confidence, wanted)
-    return Verdict(
+    return ComparisonVerdict(
         "undecided",
         difference,
         p,

@@ -58,7 +58,7 @@ class Published:
     notes: tuple[str, ...] = ()  # what its reader passed over
 
 
-class _Record(msgspec.Struct, forbid_unknown_fields=False):
+class _VersionRecord(msgspec.Struct, forbid_unknown_fields=False):
     """``published.json``: what a version was when it was published."""
 
     name: str
@@ -155,7 +155,7 @@ def names(root: str | os.PathLike[str] | None = None) -> list[str]:
     return []
 
 
-def _publish_copy(beside: Path, shelf: Path, record: _Record, notes: tuple[str, ...]) -> Published:
+def _publish_copy(beside: Path, shelf: Path, record: _VersionRecord, notes: tuple[str, ...]) -> Published:
     """Give a finished copy the next version; whoever comes second looks again."""
     while True:
         versions = _versions(shelf)  # looked at once: what is compared is what the new one follows
@@ -179,7 +179,7 @@ def _renamed(beside: Path, target: Path) -> bool:
     return True
 
 
-def _copy(source: Path, beside: Path, name: str, tasks: int) -> _Record:
+def _copy(source: Path, beside: Path, name: str, tasks: int) -> _VersionRecord:
     """Copy both files and say what they are; nothing is renamed before their bytes are on the disk."""
     hashes: dict[str, str] = {}
     for file in (tasks_file(source), source / METADATA):
@@ -195,10 +195,10 @@ def _copy(source: Path, beside: Path, name: str, tasks: int) -> _Record:
     beside.chmod(0o755)
     if suite_name(source, read_metadata(beside)) != name:
         raise InputError.at(str(source / METADATA), "changed while it was read", "expected a file nobody writes to")
-    return _Record(name, 0, hashes[TASKS], hashes[METADATA], tasks)
+    return _VersionRecord(name, 0, hashes[TASKS], hashes[METADATA], tasks)
 
 
-def _published(shelf: Path, record: _Record, status: Status, notes: tuple[str, ...]) -> Published:
+def _published(shelf: Path, record: _VersionRecord, status: Status, notes: tuple[str, ...]) -> Published:
     name = f"{shelf.name}.v{record.version}"
     return Published(name, record.name, record.version, record.sha256, status, record.tasks, notes)
 
@@ -210,18 +210,18 @@ def _versions(shelf: Path) -> list[int]:
     return []
 
 
-def _latest(shelf: Path) -> _Record | None:
+def _latest(shelf: Path) -> _VersionRecord | None:
     return _newest(shelf, _versions(shelf))
 
 
-def _newest(shelf: Path, versions: Sequence[int]) -> _Record | None:
+def _newest(shelf: Path, versions: Sequence[int]) -> _VersionRecord | None:
     """The highest of some versions that has a record; a directory without one was made by nobody here."""
     return next((record for version in reversed(versions) if (record := _record(shelf / f"v{version}"))), None)
 
 
-def _record(folder: Path) -> _Record | None:
+def _record(folder: Path) -> _VersionRecord | None:
     try:
-        return msgspec.json.decode((folder / RECORD).read_bytes(), type=_Record)
+        return msgspec.json.decode((folder / RECORD).read_bytes(), type=_VersionRecord)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -249,4 +249,6 @@ def make_root(root: Path, shelf: Path) -> None:
 
 
 def _unwritable(target: Path, error: OSError) -> InputError:
-    return InputError.at(str(target), f"cannot be written ({error.strerror or error})", "expected a place to publish to")
+    return InputError.at(
+        str(target), f"cannot be written ({error.strerror or error})", "expected a place to publish to"
+    )

@@ -44,7 +44,7 @@ UNVOTED = "no maj@k: no rollout has an answer (--columns answer=KEY)"
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _CurveSettings:
     plan: Plan
     threshold: float
     upto: int | None
@@ -77,7 +77,7 @@ def curve(
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
     side = read_source(source, columns or {}, (*plan.labels, "answer"), progress)
-    settings = _Asked(plan, threshold, upto)
+    settings = _CurveSettings(plan, threshold, upto)
     with quietly():
         pairs = [(part, key) for part in side.rollouts.groups() for key in rewards_of(part, plan.reward)]
         groups = [_stopped(_group(part, key, settings), part, settings) for part, key in pairs]
@@ -86,7 +86,7 @@ def curve(
     return Curves(plan.missing, confidence, threshold, cluster, side.hashed(), groups, notes)
 
 
-def _stopped(group: CurveGroup, part: Rollouts, settings: _Asked) -> CurveGroup:
+def _stopped(group: CurveGroup, part: Rollouts, settings: _CurveSettings) -> CurveGroup:
     """A group whose run a stopping rule ended: its bands are confidence sequences, and it says so."""
     if part.stop is None:
         return group
@@ -120,7 +120,7 @@ def counted_rewards(part: Rollouts, key: str, missing: str) -> Column:
     return column.filled(0.0) if missing == "zero" else column
 
 
-def _group(part: Rollouts, key: str, settings: _Asked) -> CurveGroup:
+def _group(part: Rollouts, key: str, settings: _CurveSettings) -> CurveGroup:
     rewards = counted_rewards(part, key, settings.plan.missing)
     if not bool(np.isfinite(rewards.kept()).all()):
         raise InputError(f"reward {key!r} holds values that are no finite numbers; a curve needs numbers")
@@ -150,7 +150,9 @@ def _group(part: Rollouts, key: str, settings: _Asked) -> CurveGroup:
     )
 
 
-def _others(part: Rollouts, rewards: Column, units: Ints | None, settings: _Asked) -> tuple[list[Curve], list[str]]:
+def _others(
+    part: Rollouts, rewards: Column, units: Ints | None, settings: _CurveSettings
+) -> tuple[list[Curve], list[str]]:
     """maj@k where there are answers, and max@k; with what must be said of them."""
     by = part.by_task
     kept = rewards.kept()
@@ -158,12 +160,16 @@ def _others(part: Rollouts, rewards: Column, units: Ints | None, settings: _Aske
     most = int(by.count(rewards.given).max(initial=0))
     curves, notes = [], []
     labels = part.labels.get("answer")
-    if labels is None or not any(labels.values[code] is not None for code in np.unique(labels.code).tolist() if code >= 0):
+    if labels is None or not any(
+        labels.values[code] is not None for code in np.unique(labels.code).tolist() if code >= 0
+    ):
         notes.append(UNVOTED)
     elif most > MOST:
         notes.append(f"no maj@k: a task has {most:,} samples, and all votes are counted up to {MOST}")
     else:
-        curves.append(majority_curve(rewards, answers(part), by, units, limits=limits, confidence=settings.plan.confidence))
+        curves.append(
+            majority_curve(rewards, answers(part), by, units, limits=limits, confidence=settings.plan.confidence)
+        )
     curves.append(max_curve(rewards, by, units, limits=limits, confidence=settings.plan.confidence))
     if len(kept) and bool(((kept == 0) | (kept == 1)).all()) and 0 < settings.threshold <= 1:
         notes.append(SAME)
@@ -175,7 +181,7 @@ def _cut(line: Curve, upto: int | None) -> Curve:
 
 
 def _extended(
-    passing: tuple[Curve, Curve], counts: tuple[Ints, Ints], units: Ints | None, settings: _Asked
+    passing: tuple[Curve, Curve], counts: tuple[Ints, Ints], units: Ints | None, settings: _CurveSettings
 ) -> tuple[tuple[Curve, Curve], FittedLaw | None, list[str]]:
     """pass@k and pass^k with the points beyond the samples, the law behind these, and how well it fits."""
     n, c = counts
@@ -202,7 +208,9 @@ def _fits(extrapolation: Extrapolation, passing: Sequence[Curve], n: Ints) -> li
         f"{metric} {curve.points[k - 1].value:.3f} by the samples, {value:.3f} by the law"
         for metric, curve, value in zip(METRICS, passing, by_law.tolist(), strict=True)
     ]
-    return [f"how well the law fits: at k = {k}, {'; '.join(comparisons)} (Pearson's test, p = {extrapolation.fit_p:.2g})"]
+    return [
+        f"how well the law fits: at k = {k}, {'; '.join(comparisons)} (Pearson's test, p = {extrapolation.fit_p:.2g})"
+    ]
 
 
 def _shape(n: Ints) -> list[str]:

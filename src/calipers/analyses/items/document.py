@@ -237,7 +237,12 @@ def summary(table: ItemTable) -> str:
 def _items(table: ItemTable, runs: list[str], limit: int | None) -> Table:
     each = 1 < len(table.runs) <= MOST_RUNS
     discriminates, informed = table.why is None, table.why_information is None
-    head = ["task", "difficulty", *(["discrimination", P_HEAD] if discriminates else []), *(["information"] if informed else [])]
+    head = [
+        "task",
+        "difficulty",
+        *(["discrimination", P_HEAD] if discriminates else []),
+        *(["information"] if informed else []),
+    ]
     head += [*(runs if each else []), "passes", ""]
     words = WORDS if len(table.runs) > 1 else ALONE
     rows = [

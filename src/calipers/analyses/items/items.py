@@ -36,11 +36,11 @@ from calipers.stats.items import LEVEL
 from calipers.stats.items import items as look_at
 from calipers.stats.variance import Split, split
 
-Held = tuple[str, str, Rollouts]  # name, source, rollouts of one dataset
+NamedRun = tuple[str, str, Rollouts]  # name, source, rollouts of one dataset
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ItemSettings:
     reward: str | None
     missing: str
     threshold: float
@@ -75,7 +75,7 @@ def items(
     _check_distinct(sources)
     sides = [read_source(source, columns or {}, plan.labels, progress) for source in sources]
     runs = [runner for number, side in enumerate(sides) for runner in runners(number, side.path, side.rollouts)]
-    settings = _Asked(reward, plan.missing, threshold, cluster, sort)
+    settings = _ItemSettings(reward, plan.missing, threshold, cluster, sort)
     tables = []
     with quietly():
         for dataset, those, notes in _datasets(runs):
@@ -91,7 +91,7 @@ def items(
     )
 
 
-def _stopped(those: Sequence[Held]) -> list[str]:
+def _stopped(those: Sequence[NamedRun]) -> list[str]:
     """Which runs a stopping rule ended: their tasks are those before the stop."""
     return [f"{name}: {part.stop.fact}, and only those are counted" for name, _, part in those if part.stop]
 
@@ -109,7 +109,7 @@ def _check_distinct(sources: Sequence[Source]) -> None:
             raise InputError.at(paths[number], "is given twice", "expected another run: a copy tells nothing")
 
 
-def _datasets(runs: Sequence[Runner]) -> list[tuple[str | None, list[Held], list[str]]]:
+def _datasets(runs: Sequence[Runner]) -> list[tuple[str | None, list[NamedRun], list[str]]]:
     """The runs of each dataset; runs of one dataset each belong together, whatever they call it."""
     names = names_of(runs)
     every = list(dict.fromkeys(dataset for runner in runs for dataset in runner.parts))
@@ -139,17 +139,21 @@ def _overlap(runs: Sequence[Runner]) -> bool:
     return all(tasks[0] & other for other in tasks[1:])
 
 
-def _rewards(those: Sequence[Held], chosen: str | None) -> list[str]:
+def _rewards(those: Sequence[NamedRun], chosen: str | None) -> list[str]:
     """The rewards that all runs have, in order; InputError where they have none in common."""
     keys = [rewards_of(part, chosen) for _, _, part in those]
     common = [key for key in keys[0] if all(key in other for other in keys[1:])]
     if not common:
-        rewards = "; ".join(f"{name} has {', '.join(keys_of_run)}" for (name, _, _), keys_of_run in zip(those, keys, strict=True))
+        rewards = "; ".join(
+            f"{name} has {', '.join(keys_of_run)}" for (name, _, _), keys_of_run in zip(those, keys, strict=True)
+        )
         raise InputError(f"the runs have no reward in common: {rewards}; choose one with --reward KEY")
     return common
 
 
-def _table(dataset: str | None, those: Sequence[Held], key: str, notes: Sequence[str], settings: _Asked) -> ItemTable:
+def _table(
+    dataset: str | None, those: Sequence[NamedRun], key: str, notes: Sequence[str], settings: _ItemSettings
+) -> ItemTable:
     columns = [counted_rewards(part, key, settings.missing) for _, _, part in those]
     for (name, _, _), column in zip(those, columns, strict=True):
         if not bool(np.isfinite(column.kept()).all()):
@@ -203,7 +207,7 @@ def _passes(column: Column, threshold: float) -> Column:
 
 
 def _matrices(
-    those: Sequence[Held],
+    those: Sequence[NamedRun],
     columns: Sequence[Column],
     shown: Sequence[Column],
     index: Mapping[str, int],
@@ -221,7 +225,7 @@ def _matrices(
     return values, given, passes, samples
 
 
-def _run(run: Held, column: Column, settings: _Asked) -> ItemRun:
+def _run(run: NamedRun, column: Column, settings: _ItemSettings) -> ItemRun:
     name, source, part = run
     agent, model, _ = part.keys[0]
     means = task_mean(column, part.by_task).kept()

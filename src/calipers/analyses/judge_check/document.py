@@ -54,7 +54,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedJudge:
     """The judge of one agent, model and dataset."""
 
     agent: str | None
@@ -95,7 +95,7 @@ class JudgeCheck:
     threshold: float  # what a score must reach to be good
     confidence: float
     inputs: Sequence[Input]
-    groups: Sequence[Checked]
+    groups: Sequence[CheckedJudge]
     notes: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class JudgeCheck:
         return pl.DataFrame(self.rows(), infer_schema_length=None)
 
 
-def _rows(group: Checked) -> list[dict[str, Any]]:
+def _rows(group: CheckedJudge) -> list[dict[str, Any]]:
     who = {"dataset": group.dataset, "model": group.model, "agent": group.agent, "judge": group.judge}
     empty: dict[str, Any] = dict.fromkeys(FIELDS)
     rows = []
@@ -137,7 +137,13 @@ def _rows(group: Checked) -> list[dict[str, Any]]:
         numbers = {"value": score.value, "stderr": score.stderr, "low": low, "high": high, "trust": score.trust}
         counts = {"labelled": score.labelled, "judged": score.judged, "why": score.why}
         rows.append(
-            {**empty, **who, "what": score.method if score is group.bias else f"score.{score.method}", **numbers, **counts}
+            {
+                **empty,
+                **who,
+                "what": score.method if score is group.bias else f"score.{score.method}",
+                **numbers,
+                **counts,
+            }
         )
     for name in ("sensitivity", "specificity", "accuracy"):
         rate = getattr(group.confusion, name)
@@ -162,7 +168,7 @@ def _blocks(check: JudgeCheck) -> Iterator[Block]:
     return spaced([*blocks, Sentence(RANDOM, "note")])
 
 
-def _group(group: Checked, check: JudgeCheck) -> Iterator[Block]:
+def _group(group: CheckedJudge, check: JudgeCheck) -> Iterator[Block]:
     if group.title or len(check.groups) > 1:
         yield Title(Name(group.title or "(unnamed)", None))
     yield Sentence(verdict(group))
@@ -219,7 +225,7 @@ def _group(group: Checked, check: JudgeCheck) -> Iterator[Block]:
         )
 
 
-def verdict(group: Checked) -> str:
+def verdict(group: CheckedJudge) -> str:
     """The score in a sentence: what it is, and how far off the judge is."""
     score, bias = group.score, group.bias
     if score.value is None or score.interval is None:

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from calipers.analyses.compare.source import read_source
-from calipers.analyses.judge_check.document import Agreement, Checked, JudgeCheck, Shared
+from calipers.analyses.judge_check.document import Agreement, CheckedJudge, JudgeCheck, Shared
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT
 from calipers.metrics.reduce import task_mean
@@ -283,7 +283,7 @@ def judge_check(
     return JudgeCheck(label_file.path, threshold, confidence, side.hashed(), checked, notes)
 
 
-def _checked(group: Rated, threshold: float, confidence: float) -> Checked:
+def _checked(group: Rated, threshold: float, confidence: float) -> CheckedJudge:
     part, judged = group.part, group.judged
     labelled: Bools = np.asarray(group.rated.any(axis=1))
     use = labelled & judged.given
@@ -313,7 +313,7 @@ def _checked(group: Rated, threshold: float, confidence: float) -> Checked:
     drawn = labelled_sample(rows[2], labelled[judged.given], task)
     told_apart = confusion(good[clear], called[clear], part.task[clear], confidence=confidence)
     agent, model, dataset = part.keys[0]
-    return Checked(
+    return CheckedJudge(
         agent,
         model,
         dataset,

@@ -47,7 +47,7 @@ class Variance:
 
 
 @dataclass(frozen=True, slots=True)
-class Clusters:
+class StudyClusters:
     """How the pilot's tasks come in clusters; every design has clusters of the same size, only more or fewer."""
 
     key: str
@@ -79,7 +79,7 @@ class Study:
     price_per_task: float
     advice: Sequence[str]
     notes: Sequence[str] = ()
-    clusters: Clusters | None = None
+    clusters: StudyClusters | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""
@@ -127,7 +127,7 @@ def _facts(study: Study) -> Iterator[str]:
     yield f"{kind}; two-sided at {percent(study.alpha)}, power {percent(study.power)}"
 
 
-def _clustered(clusters: Clusters) -> str:
+def _clustered(clusters: StudyClusters) -> str:
     sentence = f"in clusters by {clean(clusters.key, 80)}, of about {clusters.tasks_per_cluster:.3g} tasks each"
     if clusters.design_effect is None:
         return sentence
@@ -154,14 +154,21 @@ def _tables(study: Study) -> Iterator[tuple[str, list[str], list[list[str]]]]:
         rows = []
         for design in study.designs:
             *tasks, samples, rollouts = _counts(design)
-            rows.append([samples, *tasks, rollouts, *_price(design, priced), *([_tasks_range(design)] if ranged else [])])
+            rows.append(
+                [samples, *tasks, rollouts, *_price(design, priced), *([_tasks_range(design)] if ranged else [])]
+            )
         sized = ", in clusters of the same size" if study.clusters is not None else ""
         yield f"to show a difference of {figure(study.detect)}{sized}:", heads, rows
     if study.best is not None:
         best = study.best
         heads = ["tasks", *within, "samples", "rollouts", *cost, "smallest difference", *(_asked(study))]
         rows = [
-            [*_counts(design), *_price(design, priced), figure(design.smallest), *([_power(design)] if study.detect else [])]
+            [
+                *_counts(design),
+                *_price(design, priced),
+                figure(design.smallest),
+                *([_power(design)] if study.detect else []),
+            ]
             for design in dict.fromkeys(filter(None, (best, study.best_here)))
         ]
         yield f"the best for a budget of {figure(study.budget)}:", heads, rows

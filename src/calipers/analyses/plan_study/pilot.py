@@ -59,7 +59,7 @@ class Clustered:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StudyInputs:
     """What a study can start from."""
 
     source: str
@@ -83,7 +83,7 @@ class _Run:
     path: str
 
 
-def from_pilots(paths: Sequence[str], chosen: Chosen, correlation: float | None, *, paired: bool) -> Known:
+def from_pilots(paths: Sequence[str], chosen: Chosen, correlation: float | None, *, paired: bool) -> StudyInputs:
     """What one pilot says of a second run like it, or what two say of each other."""
     runs = [_run(path, chosen) for path in paths]
     if len(runs) == 1:
@@ -93,7 +93,9 @@ def from_pilots(paths: Sequence[str], chosen: Chosen, correlation: float | None,
     return _both(runs[0], runs[1], chosen, paired=paired)
 
 
-def from_numbers(between: float | None, within: float | None, rate: float | None, correlation: float | None) -> Known:
+def from_numbers(
+    between: float | None, within: float | None, rate: float | None, correlation: float | None
+) -> StudyInputs:
     """What variances say, or a rate of passes: its variance is ``p (1 - p)``, in two parts where one is given."""
     whole = None if rate is None else rate * (1 - rate)
     if whole is not None and between is not None and within is not None:
@@ -108,7 +110,9 @@ def from_numbers(between: float | None, within: float | None, rate: float | None
     r = 0.0 if correlation is None else correlation
     if whole is not None and between is None:
         pair = PairVariance(2 * (1 - r) * whole, 0.0, 0.0, divided=False)
-        return Known(f"a pass rate of {rate:g}", pair, None, r, samples=1, whole=True, notes=_assumed(correlation))
+        return StudyInputs(
+            f"a pass rate of {rate:g}", pair, None, r, samples=1, whole=True, notes=_assumed(correlation)
+        )
     if between is None or within is None:
         lacking = "--variance-between" if between is None else "--variance-within"
         raise InputError(f"{lacking} is missing; expected it, a --baseline-rate, or a PILOT run")
@@ -116,7 +120,9 @@ def from_numbers(between: float | None, within: float | None, rate: float | None
     unit = between + within <= 0.25
     source = f"variances of {between:g} between tasks and {within:g} within"
     pair = assumed_pair(parts, r)
-    return Known(source, pair, parts, r, width=1.0 if unit else None, whole=rate is not None, notes=_assumed(correlation))
+    return StudyInputs(
+        source, pair, parts, r, width=1.0 if unit else None, whole=rate is not None, notes=_assumed(correlation)
+    )
 
 
 def _run(path: str, chosen: Chosen) -> _Run:
@@ -161,7 +167,7 @@ def _reward(part: Rollouts, wanted: str | None, path: str) -> str:
     return keys[0]
 
 
-def _alone(run: _Run, cluster: str | None, correlation: float | None) -> Known:
+def _alone(run: _Run, cluster: str | None, correlation: float | None) -> StudyInputs:
     by = run.rollouts.by_task
     r = 0.0 if correlation is None else correlation
     of_task = clusters(run.rollouts, cluster) if cluster else None
@@ -181,10 +187,10 @@ def _alone(run: _Run, cluster: str | None, correlation: float | None) -> Known:
     notes = [*_stopped([run]), *_assumed(correlation)]
     source = f"a pilot, {_sized([run], clustered)}"
     known = pilot_of_run(run.column, by, r, of_task)
-    return Known(source, pair, parts, r, *_size([run]), *_range([run]), notes, clustered, known)
+    return StudyInputs(source, pair, parts, r, *_size([run]), *_range([run]), notes, clustered, known)
 
 
-def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Known:
+def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> StudyInputs:
     common = by_id(first.rollouts, second.rollouts)
     if not common.alignment.common:
         raise InputError.at(second.path, f"no task in common with {first.path}", "expected pilots on the same tasks")
@@ -208,8 +214,10 @@ def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Known:
         there = means[0].given & means[1].given
         clustered = _clustered(chosen.cluster, (means[1].values - means[0].values)[there], of_task[there])
     source = f"two pilots, {_sized(runs, clustered)}"
-    known = pilot_of_pair(run_two.column, run_one.column, run_two.rollouts.by_task, run_one.rollouts.by_task, of_task, paired=paired)
-    return Known(source, pair, None, r, *_size(runs), *_range(runs), [*_stopped(runs), *notes], clustered, known)
+    known = pilot_of_pair(
+        run_two.column, run_one.column, run_two.rollouts.by_task, run_one.rollouts.by_task, of_task, paired=paired
+    )
+    return StudyInputs(source, pair, None, r, *_size(runs), *_range(runs), [*_stopped(runs), *notes], clustered, known)
 
 
 def _clusters(common: Common, key: str | None) -> tuple[Ints | None, list[str]]:

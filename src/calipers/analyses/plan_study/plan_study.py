@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from calipers.analyses.plan_study.document import Clusters, Design, Study, Variance, tasks_and_samples
-from calipers.analyses.plan_study.pilot import Known
+from calipers.analyses.plan_study.document import Design, Study, StudyClusters, Variance, tasks_and_samples
+from calipers.analyses.plan_study.pilot import StudyInputs
 from calipers.errors import InputError
 from calipers.reports.figures import counted, figure, percent
 from calipers.stats.power import (
@@ -29,7 +29,7 @@ GAIN = 0.05  # of the smallest difference: what more samples must bring at least
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StudyRequest:
     """What a study is to answer."""
 
     metric: str = "mean_reward"
@@ -44,7 +44,7 @@ class Asked:
     budget: float | None = None
 
 
-def study(known: Known, request: Asked) -> Study:
+def study(known: StudyInputs, request: StudyRequest) -> Study:
     """Plan a comparison of two runs by the default test of `compare`."""
     return _Study(known, request).answer()
 
@@ -52,7 +52,7 @@ def study(known: Known, request: Asked) -> Study:
 class _Study:
     """One study, while it is worked out."""
 
-    def __init__(self, known: Known, request: Asked) -> None:
+    def __init__(self, known: StudyInputs, request: StudyRequest) -> None:
         self._known, self._request = known, request
         self._pair = known.pair
         self._clusters = APART if known.clustered is None else known.clustered.clusters
@@ -122,9 +122,13 @@ class _Study:
             clusters=self._said_of_clusters(),
         )
 
-    def _said_of_clusters(self) -> Clusters | None:
+    def _said_of_clusters(self) -> StudyClusters | None:
         clustered = self._known.clustered
-        return None if clustered is None else Clusters(clustered.key, clustered.count, clustered.clusters.size, clustered.effect)
+        return (
+            None
+            if clustered is None
+            else StudyClusters(clustered.key, clustered.count, clustered.clusters.size, clustered.effect)
+        )
 
     def _between(self) -> tuple[float, float] | None:
         """What the pilot knows of the variance between tasks; without repeats, of all of the variance."""
@@ -156,7 +160,9 @@ class _Study:
         """The smallest difference that so many show; None where it is larger than rewards can differ."""
         variance = self._pair.of(samples) if variance is None else variance
         largest, power = self._largest(tasks, samples, variance), self._request.power
-        smallest = smallest_difference(variance, tasks, power, self._confidence, largest=largest, clusters=self._clusters)
+        smallest = smallest_difference(
+            variance, tasks, power, self._confidence, largest=largest, clusters=self._clusters
+        )
         width = self._known.width
         return None if smallest is None or (width is not None and smallest > width) else smallest
 

@@ -73,7 +73,9 @@ def _blocks(rescored: Rescored) -> Iterator[Block]:
         more = ["…"] if names and flip.count > len(names) else []
         rows.append(Row([flip.what, f"{flip.count:,}", ", ".join([*names, *more])]))
     yield Table([Column(), Column(align="right"), Column()], rows, ruled=False, fits=True)
-    changed = [f"{word} {before:,} to {after:,}" for word, (before, after) in rescored.outcomes.items() if before != after]
+    changed = [
+        f"{word} {before:,} to {after:,}" for word, (before, after) in rescored.outcomes.items() if before != after
+    ]
     if changed:
         yield Sentence(f"outcomes: {', '.join(changed)}", whole=True)
     for number, group in enumerate(rescored.after.groups):

@@ -30,7 +30,7 @@ WORDS: Final = 12  # of a random text
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedBenchmark:
     """A benchmark that can be run: its verifiers by name, and how many tasks each judges."""
 
     suite: Suite
@@ -40,7 +40,7 @@ class Checked:
     unjudged: int  # tasks that no verifier judges
 
 
-def checked(suite: Suite, limit: int | None = None) -> Checked:
+def checked(suite: Suite, limit: int | None = None) -> CheckedBenchmark:
     """The benchmark, if each of its tasks can be judged; InputError for the first that never can."""
     tasks = suite.tasks[:limit]
     if not tasks:
@@ -53,10 +53,12 @@ def checked(suite: Suite, limit: int | None = None) -> Checked:
                 judges[task.verifier] = judge_of(task)
             judges[task.verifier].check(task)
             counts[task.verifier] += 1
-    return Checked(suite, tasks, judges, dict(counts), len(tasks) - sum(counts.values()))
+    return CheckedBenchmark(suite, tasks, judges, dict(counts), len(tasks) - sum(counts.values()))
 
 
-def selftest(benchmark: Checked, *, concurrency: int = 32, seed: int = 0, confidence: float = 0.95) -> SelfTest:
+def selftest(
+    benchmark: CheckedBenchmark, *, concurrency: int = 32, seed: int = 0, confidence: float = 0.95
+) -> SelfTest:
     """Try every verifier on the tasks it judges; one that needs more than a text is passed over, and said."""
     notes, probes = [], []
     if benchmark.unjudged:
