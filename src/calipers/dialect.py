@@ -8,7 +8,7 @@ from typing import Any
 
 from calipers.errors import InputError, PluginError, UnknownName, nearest
 from calipers.metrics.metric import Metric, Opaque
-from calipers.metrics.request import Request, settle
+from calipers.metrics.request import MetricSpec, settle
 from calipers.names import DIALECTS, METRICS, match
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import answers
@@ -57,7 +57,7 @@ def resolve(asked: str | Mapping[str, Any], dialect: Dialect) -> Asked:
             raise InputError(
                 f"metric {request.text!r}: {dialect.name}'s metrics take no parameters; expected {request.name}"
             )
-        inner = Request.of(dialect.metrics[request.name])
+        inner = MetricSpec.of(dialect.metrics[request.name])
         return Asked(request.text, *_built_in(inner))
     if dialect.metrics is None and METRICS.match(request.name):
         return Asked(request.text, *_built_in(request))
@@ -73,23 +73,23 @@ def resolve(asked: str | Mapping[str, Any], dialect: Dialect) -> Asked:
     return Asked(request.text, metric, {}, foreign=True)
 
 
-def _request(asked: str | Mapping[str, Any]) -> Request:
+def _request(asked: str | Mapping[str, Any]) -> MetricSpec:
     """What was asked for; a plugin's name is a free string, which need not look like a metric's."""
     if not isinstance(asked, str):
         if not isinstance(asked, Mapping):
             raise InputError(f"a metric is asked for as {asked!r}; expected a name such as 'pass@3'")
-        return Request.of(asked)
+        return MetricSpec.of(asked)
     if asked in METRICS.added:
-        return Request(asked, asked)
+        return MetricSpec(asked, asked)
     try:
-        return Request.of(asked)
+        return MetricSpec.of(asked)
     except InputError:
         if METRICS.plugin(asked) is None:
             raise
-        return Request(asked, asked)
+        return MetricSpec(asked, asked)
 
 
-def _built_in(request: Request) -> tuple[Metric, dict[str, Any]]:
+def _built_in(request: MetricSpec) -> tuple[Metric, dict[str, Any]]:
     found = METRICS.match(request.name)
     if found is None:
         raise METRICS.unknown(request.name)

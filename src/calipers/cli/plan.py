@@ -13,7 +13,7 @@ from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json
 
 if TYPE_CHECKING:
-    from calipers.analyses.plan_study.pilot import Known
+    from calipers.analyses.plan_study.pilot import StudyInputs
 
 MOST_PILOTS = 2
 NUMBERS = ("variance_between", "variance_within", "baseline_rate")
@@ -71,9 +71,9 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
     """
     _check(given)
     target = Target(out, pilots) if out is not None else None
-    from calipers.analyses.plan_study.plan_study import Asked, study
+    from calipers.analyses.plan_study.plan_study import StudyRequest, study
 
-    asked = Asked(
+    asked = StudyRequest(
         metric=given["metric"],
         detect=given["detect"],
         power=given["power"],
@@ -94,7 +94,7 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
     tell_notes(found.notes)
 
 
-def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, Any]) -> Known:
+def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, Any]) -> StudyInputs:
     from calipers.analyses.plan_study.pilot import Chosen, from_numbers, from_pilots
 
     told = [name for name in NUMBERS if given[name] is not None]

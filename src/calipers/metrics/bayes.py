@@ -26,11 +26,11 @@ def posterior_mean(rewards: Column, by: Groups) -> Column:
     """
     kept = rewards.kept()
     levels = np.unique(np.concatenate([kept, [0.0, 1.0]]))
-    found, given = np.zeros((by.size, 2)), by.count(rewards.given) > 0
+    moments, given = np.zeros((by.size, 2)), by.count(rewards.given) > 0
     if len(levels) > MOST_LEVELS or not bool(((levels >= 0) & (levels <= 1)).all()):
-        return Column(found, np.zeros(by.size, dtype=bool))
-    place = np.searchsorted(levels, rewards.values)
-    counts = [by.count(rewards.given & (place == level)) for level in range(len(levels))]
+        return Column(moments, np.zeros(by.size, dtype=bool))
+    level_of = np.searchsorted(levels, rewards.values)
+    counts = [by.count(rewards.given & (level_of == level)) for level in range(len(levels))]
     seen = np.stack(counts, axis=1) + 1.0  # [T, L] nu
     trials = seen.sum(axis=1)
     share = seen / trials[:, None]

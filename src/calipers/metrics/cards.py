@@ -734,8 +734,8 @@ LATENCY_P99 = _latency(99, "Of fewer than 100 rollouts it is hardly more than th
 
 def _in_order(cards: Iterable[Card]) -> dict[str, Card]:
     order = list(METRICS.entries)
-    place = {name: order.index(name) if name in order else len(order) for name in (card.name for card in cards)}
-    return {card.name: card for card in sorted(cards, key=lambda card: place[card.name])}
+    index = {name: order.index(name) if name in order else len(order) for name in (card.name for card in cards)}
+    return {card.name: card for card in sorted(cards, key=lambda card: index[card.name])}
 
 
 CARDS: Final[Mapping[str, Card]] = _in_order([thing for thing in globals().values() if isinstance(thing, Card)])
@@ -754,10 +754,10 @@ def card_for(name: str) -> tuple[Card, int | None]:
     bare = name.partition("(")[0].strip()
     if bare in CARDS:  # pass@{k} itself, as the list prints it
         return CARDS[bare], None
-    found = METRICS.match(bare)
-    if found is None or found[0] not in CARDS:
+    match = METRICS.match(bare)
+    if match is None or match[0] not in CARDS:
         raise METRICS.unknown(bare)
-    entry, k = found
+    entry, k = match
     if k == 0:
         raise InputError(f"metric {name!r}: k is 0; expected a positive integer")
     return CARDS[entry], k

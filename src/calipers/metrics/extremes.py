@@ -35,12 +35,12 @@ def of_passes(
     """The extremes of a metric that counts passes among k samples, [T] each; it may not fall as passes are added."""
     n, c = pass_counts(rewards, by, threshold)
     short = planned(by) < k
-    found = []
+    columns = []
     for end in ends:
         whole = reduce(rewards.filled(end), by=by, k=k, threshold=threshold, **params)
         passes = c + np.maximum(k - n, 0) * (end >= threshold)
-        found.append(Column(np.where(short, worth(passes, k=k, **params), whole.values), whole.given | short))
-    return found[0], found[1]
+        columns.append(Column(np.where(short, worth(passes, k=k, **params), whole.values), whole.given | short))
+    return columns[0], columns[1]
 
 
 def of_best(reduce: Reduce, rewards: Column, by: Groups, ends: Ends, k: int) -> tuple[Column, Column]:
@@ -48,11 +48,11 @@ def of_best(reduce: Reduce, rewards: Column, by: Groups, ends: Ends, k: int) -> 
     best = np.full(by.size, -np.inf)
     np.maximum.at(best, by.code[rewards.given], rewards.kept())
     short = planned(by) < k
-    found = []
+    columns = []
     for end in ends:
         whole = reduce(rewards.filled(end), by=by, k=k)
-        found.append(Column(np.where(short, np.maximum(best, end), whole.values), whole.given | short))
-    return found[0], found[1]
+        columns.append(Column(np.where(short, np.maximum(best, end), whole.values), whole.given | short))
+    return columns[0], columns[1]
 
 
 def some_pass(passes: Ints, k: int, **params: Any) -> Floats:

@@ -52,9 +52,9 @@ def by_counts(n: Ints, c: Ints, chance: Callable[[int, int], float], at_least: i
     else:
         distinct, code = np.unique(pair, return_inverse=True)
         table = np.zeros(len(distinct))
-    for place, (samples, passes) in enumerate(divmod(p, width) for p in distinct.tolist()):
+    for index, (samples, passes) in enumerate(divmod(p, width) for p in distinct.tolist()):
         if samples >= at_least:
-            table[distinct[place] if code is pair else place] = chance(samples, passes)
+            table[distinct[index] if code is pair else index] = chance(samples, passes)
     return Column(table[code], n >= at_least)
 
 

@@ -14,7 +14,7 @@ _SHAPE = re.compile(r"\s*(?P<name>[^\s()=,]+)\s*(?:\((?P<params>(?:[^()]|\([^()]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class MetricSpec:
     """What was asked for: the text that names the result, the metric's name, its parameters."""
 
     text: str
@@ -22,32 +22,34 @@ class Request:
     params: Mapping[str, str | float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, asked: str | Mapping[str, Any]) -> Request:
+    def of(cls, written: str | Mapping[str, Any]) -> MetricSpec:
         """Read a metric string or a mapping ``{metric: pass@3, threshold: 0.5}``.
 
         >>> Request.of("pass@3(threshold=0.5)").params
         {'threshold': 0.5}
         """
-        if isinstance(asked, Mapping):
-            params = {str(key): value for key, value in asked.items() if key != "metric"}
-            if not isinstance(asked.get("metric"), str):
-                raise InputError(f"a metric is asked for without its name; expected {{metric: NAME, ...}}, not {asked}")
+        if isinstance(written, Mapping):
+            params = {str(key): value for key, value in written.items() if key != "metric"}
+            if not isinstance(written.get("metric"), str):
+                raise InputError(
+                    f"a metric is asked for without its name; expected {{metric: NAME, ...}}, not {written}"
+                )
             inner = ", ".join(f"{key}={value}" for key, value in params.items())
-            return cls(f"{asked['metric']}({inner})" if inner else asked["metric"], asked["metric"], params)
-        found = _SHAPE.fullmatch(asked)
-        if found is None:
-            raise InputError(f"metric {asked!r} cannot be read; expected a name such as pass@3 or mean(column=f1)")
-        return cls(asked, found["name"], _params(asked, found["params"] or ""))
+            return cls(f"{written['metric']}({inner})" if inner else written["metric"], written["metric"], params)
+        match = _SHAPE.fullmatch(written)
+        if match is None:
+            raise InputError(f"metric {written!r} cannot be read; expected a name such as pass@3 or mean(column=f1)")
+        return cls(written, match["name"], _params(written, match["params"] or ""))
 
 
-def _params(asked: str, text: str) -> dict[str, str | float]:
+def _params(written: str, text: str) -> dict[str, str | float]:
     params: dict[str, str | float] = {}
     for pair in filter(None, (piece.strip() for piece in text.split(","))):
         key, equals, value = (side.strip() for side in pair.partition("="))
         if not (key and equals and value):
-            raise InputError(f"metric {asked!r}: {pair!r} cannot be read; expected key=value")
+            raise InputError(f"metric {written!r}: {pair!r} cannot be read; expected key=value")
         if key in params:
-            raise InputError(f"metric {asked!r}: {key} is given twice; expected it once")
+            raise InputError(f"metric {written!r}: {key} is given twice; expected it once")
         params[key] = _value(value)
     return params
 
@@ -65,7 +67,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-def settle(request: Request, metric: Metric, k: int | None) -> dict[str, Any]:
+def settle(request: MetricSpec, metric: Metric, k: int | None) -> dict[str, Any]:
     """The parameters a metric is called with: those asked for, checked, over its defaults.
 
     ``reward`` may be asked of any metric that reads rewards; it picks the reward key.
@@ -91,13 +93,13 @@ def settle(request: Request, metric: Metric, k: int | None) -> dict[str, Any]:
     return settled
 
 
-def _positive(request: Request, k: int | None) -> int:
+def _positive(request: MetricSpec, k: int | None) -> int:
     if not k:
         raise InputError(f"metric {request.text!r}: k is {k}; expected a positive integer")
     return k
 
 
-def _typed(request: Request, key: str, value: str | float, kind: type) -> str | float:
+def _typed(request: MetricSpec, key: str, value: str | float, kind: type) -> str | float:
     if key == "short" and value not in SHORT:
         raise InputError(f"metric {request.text!r}: short is {value!r}; expected {' or '.join(SHORT)}")
     if kind is str:  # a column may be called 1

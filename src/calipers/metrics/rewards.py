@@ -87,11 +87,11 @@ def max_at_k(rewards: Column, by: Groups, k: int) -> Column:
 
 def _chances_of_best(n: int, k: int) -> Floats:
     """The chance that the i-th smallest of n is the best of k drawn, ``C(i - 1, k - 1) / C(n, k)``, from i = k on."""
-    ways, every, found = 1, comb(n, k), []
+    ways, every, chances = 1, comb(n, k), []
     for i in range(k, n + 1):
-        found.append(ways / every)
+        chances.append(ways / every)
         ways = ways * i // (i - k + 1)  # C(i, k - 1), from C(i - 1, k - 1): each from scratch takes n times as long
-    return np.array(found)
+    return np.array(chances)
 
 
 def _first(rewards: Column, by: Groups, k: int) -> Column:

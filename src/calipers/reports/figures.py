@@ -9,7 +9,7 @@ from calipers.reports.untrusted_text import clean
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.stop import Stop
 from calipers.stats.estimate import Estimate
-from calipers.stats.suite import Suite
+from calipers.stats.suite import SuiteMeans
 from calipers.stats.variance import Split, Unsplit
 
 NONE = "–"
@@ -134,7 +134,7 @@ def advice(metrics: Mapping[str, Estimate], variance: Mapping[str, Split | Unspl
     ]
 
 
-def over(suite: Suite) -> str:
+def over(suite: SuiteMeans) -> str:
     """What a suite is called: ``2 datasets · model · agent``."""
     return " · ".join([counted(len(suite.datasets), "dataset"), *filter(None, (suite.model, suite.agent))])
 

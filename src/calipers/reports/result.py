@@ -52,7 +52,7 @@ from calipers.reports.untrusted_text import clean
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.stop import Stop
 from calipers.stats.estimate import Estimate
-from calipers.stats.suite import Suite
+from calipers.stats.suite import SuiteMeans
 from calipers.stats.variance import Split, Unsplit
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Result:
     inputs: Sequence[Input]
     groups: Sequence[Group]
     notes: Sequence[str] = ()  # for the reader; no part of the JSON
-    suites: Sequence[Suite] = ()  # means over datasets; no part of the digest
+    suites: Sequence[SuiteMeans] = ()  # means over datasets; no part of the digest
     stopped: str | None = None  # the rule that ended the run before its plan did; no part of the digest
     own: Mapping[str, Any] = field(default_factory=dict)  # what another system adds to the document; likewise
 
@@ -196,7 +196,7 @@ def _group(group: Group) -> dict[str, Any]:
     }
 
 
-def _suite(suite: Suite) -> dict[str, Any]:
+def _suite(suite: SuiteMeans) -> dict[str, Any]:
     metrics = {
         name: {"macro": _estimate(mean.macro), "micro": _estimate(mean.micro)} for name, mean in suite.metrics.items()
     }
@@ -338,7 +338,7 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result) -> Iterator[B
         yield Sentence(EACH_BY_ITSELF, "note")
 
 
-def _suite_blocks(suite: Suite, result: Result) -> Iterator[Block]:
+def _suite_blocks(suite: SuiteMeans, result: Result) -> Iterator[Block]:
     """The means over datasets, a metric at a time."""
     yield Title(Name(over(suite), None))
     datasets = [piece for name in suite.datasets for piece in (", ", Name(name))]

@@ -65,11 +65,11 @@ class Groups:
         counts = self.count(column.given)
         kept = column.kept()
         starts = np.cumsum(counts) - counts
-        found = []
+        matrices = []
         for n in np.unique(counts[counts > 0]):
             tasks = np.flatnonzero(counts == n)
-            found.append((tasks, kept[starts[tasks][:, None] + np.arange(n)]))
-        return found
+            matrices.append((tasks, kept[starts[tasks][:, None] + np.arange(n)]))
+        return matrices
 
 
 def _add(starts: Ints, values: Bools | Floats) -> Floats:

@@ -28,8 +28,8 @@ def ranked(values: Floats, ranks: Sequence[int]) -> Floats:
     wanted = np.asarray(ranks, dtype=np.int64)
     if np.isnan(values.max()):
         return np.full(len(wanted), np.nan)
-    found = _between_bounds(values, wanted) if len(values) >= WORTH_A_SAMPLE else None
-    return np.partition(values, wanted)[wanted] if found is None else found
+    quick = _between_bounds(values, wanted) if len(values) >= WORTH_A_SAMPLE else None
+    return np.partition(values, wanted)[wanted] if quick is None else values_there
 
 
 def percentiles(values: Floats, levels: Sequence[float]) -> Floats:
@@ -62,5 +62,5 @@ def _between_bounds(values: Floats, ranks: Ints) -> Floats | None:
         return None
     if low == high:
         return np.full(len(ranks), low)
-    found: Floats = np.partition(values[inside], places)[places]
-    return found
+    statistics: Floats = np.partition(values[inside], places)[places]
+    return statistics

@@ -54,15 +54,15 @@ def draw(sums: Floats, weights: Floats, seed: int) -> Draws:
     above, up = _integers(sums)
     below, down = _integers(weights)
     alike = bool((below == below[0]).all())
-    found = np.empty(DRAWS)
+    ratios = np.empty(DRAWS)
     for number, child in enumerate(np.random.SeedSequence(seed).spawn(DRAWS // BLOCK)):
         start = number * BLOCK
-        found[start : start + BLOCK] = _block(np.random.PCG64(child), above, None if alike else below)
+        ratios[start : start + BLOCK] = _block(np.random.PCG64(child), above, None if alike else below)
     if alike:
-        found /= float(below[0]) * len(below)
+        ratios /= float(below[0]) * len(below)
     value = float(above.sum()) / float(below.sum())
     shift = down - up
-    return Draws(math.ldexp(value, shift), np.sort(np.ldexp(found, shift)), sums, weights)
+    return Draws(math.ldexp(value, shift), np.sort(np.ldexp(ratios, shift)), sums, weights)
 
 
 def percentile_ends(draws: Draws, confidence: float) -> tuple[float, float]:
@@ -115,13 +115,13 @@ def bootstrap(
     if calls < FEWEST_CALLS:
         return Interval(None, None, None, f"too many rewards to draw {FEWEST_CALLS} times")
     drawn = _raw_draws(seed, calls, len(units))
-    found = np.empty(calls)
+    values = np.empty(calls)
     for number, rows in enumerate(drawn.tolist()):
         try:
-            found[number] = compute([tasks[task] for row in rows for task in units[row]])
+            values[number] = compute([tasks[task] for row in rows for task in units[row]])
         except Exception as error:
             return Interval(None, None, None, f"the metric failed on a bootstrap draw: {error}")
-    return _percentile_interval(found, confidence)
+    return _percentile_interval(values, confidence)
 
 
 def bootstrap_of_values(
@@ -146,10 +146,10 @@ def bootstrap_of_values(
         return Interval(None, None, None, f"too many values to draw {FEWEST_CALLS} times")
     drawn = _raw_draws(seed, calls, count)
     try:
-        found = _on_draws(aggregate, values, code, drawn)
+        statistics = _on_draws(aggregate, values, code, drawn)
     except Exception as error:
         return Interval(None, None, None, f"the metric failed on a bootstrap draw: {error}")
-    return _percentile_interval(found, confidence)
+    return _percentile_interval(statistics, confidence)
 
 
 def _on_draws(aggregate: Callable[[Floats], Floats], values: Floats, code: Ints, drawn: Ints) -> Floats:
@@ -173,15 +173,15 @@ def _raw_draws(seed: int, calls: int, units: int) -> Ints:
     return (raw % np.uint64(units)).astype(np.int64).reshape(calls, units)
 
 
-def _percentile_interval(found: Floats, confidence: float) -> Interval:
+def _percentile_interval(draws: Floats, confidence: float) -> Interval:
     """The middle of the draws, [B], and their standard deviation; or why there is none."""
-    if not np.isfinite(found).all():
+    if not np.isfinite(draws).all():
         return Interval(None, None, None, "the metric is not a number on some bootstrap draws")
-    stderr = _deviation(found)
+    stderr = _deviation(draws)
     if stderr == 0:
         return Interval(0.0, None, None, "every bootstrap draw gives the same number")
     tail = 50 * (1 - confidence)
-    low, high = np.percentile(found, [tail, 100 - tail]).tolist()
+    low, high = np.percentile(draws, [tail, 100 - tail]).tolist()
     return Interval(stderr, (low, high), "bootstrap")
 
 
@@ -199,7 +199,7 @@ def _block(source: np.random.PCG64, above: Ints, below: Ints | None) -> Floats:
     units = len(above)
     words = (units + 1) // 2  # each gives two numbers of 32 bits
     rows = max(1, SLICE // units)
-    found = np.empty(BLOCK)
+    ratios = np.empty(BLOCK)
     for start in range(0, BLOCK, rows):
         some = min(rows, BLOCK - start)
         raw = source.random_raw(some * words).astype("<u8", copy=False).view("<u4").reshape(some, 2 * words)
@@ -210,8 +210,8 @@ def _block(source: np.random.PCG64, above: Ints, below: Ints | None) -> Floats:
         part = above.take(index, mode="clip").sum(axis=1).astype(np.float64)
         if below is not None:
             part /= below.take(index, mode="clip").sum(axis=1)
-        found[start : start + some] = part
-    return found
+        ratios[start : start + some] = part
+    return ratios
 
 
 def _integers(values: Floats) -> tuple[Ints, int]:
@@ -221,14 +221,14 @@ def _integers(values: Floats) -> tuple[Ints, int]:
     return np.rint(np.ldexp(values, power)).astype(np.int64), power
 
 
-def _quantile(found: Floats, level: float) -> float:
+def _quantile(ordered: Floats, level: float) -> float:
     """The quantile of sorted draws, by linear interpolation between two of them."""
-    place = level * (len(found) - 1)
-    first = min(int(place), len(found) - 2)
-    low, high = found[first : first + 2].tolist()
-    return float(low + (place - first) * (high - low))
+    position = level * (len(ordered) - 1)
+    first = min(int(position), len(ordered) - 2)
+    low, high = ordered[first : first + 2].tolist()
+    return float(low + (position - first) * (high - low))
 
 
-def _deviation(found: Floats) -> float:
-    centre = math.fsum(found) / len(found)
-    return math.sqrt(math.fsum((found - centre) ** 2) / (len(found) - 1))
+def _deviation(draws: Floats) -> float:
+    centre = math.fsum(draws) / len(draws)
+    return math.sqrt(math.fsum((draws - centre) ** 2) / (len(draws) - 1))

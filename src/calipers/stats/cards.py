@@ -739,8 +739,8 @@ def method_named(name: str) -> str | None:
     ('mid_p', 'ppi++', 'clopper-pearson', None)
     """
     plain = _plain(name)
-    found = {_plain(other): card for other, card in EXPLAINED.items()}
-    return {**found, **{_plain(card): card for card in CARDS}}.get(plain)
+    by_name = {_plain(other): card for other, card in EXPLAINED.items()}
+    return {**by_name, **{_plain(card): card for card in CARDS}}.get(plain)
 
 
 def _plain(name: str) -> str:
@@ -753,10 +753,10 @@ def canonical(name: str) -> str:
     >>> canonical("exact"), canonical("default")
     ('clopper-pearson', 'default')
     """
-    found = ALIASES.get(name, name)
-    if found != DEFAULT and not (found in INTERVALS and INTERVALS[found].on_request):
+    target = ALIASES.get(name, name)
+    if target != DEFAULT and not (target in INTERVALS and INTERVALS[target].on_request):
         raise UnknownName.of("interval", name, asked_names())
-    return found
+    return target
 
 
 def asked_names() -> list[str]:

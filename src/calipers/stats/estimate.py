@@ -179,9 +179,9 @@ def _how_sure(
     power = 0 if limits or largest >= TINY else -math.frexp(largest)[1]  # by a power of two, nothing is rounded
     clusters = None if settings.clusters is None else settings.clusters[reduced.given]
     values = np.ldexp(values, power) if power else values
-    asked = Weighted(values, weights, limits, clusters, settings.confidence, settings.seed)
-    found = named_interval(settings.interval, asked)
-    return found if not power else _scaled(found, -power)
+    weighted = Weighted(values, weights, limits, clusters, settings.confidence, settings.seed)
+    how = named_interval(settings.interval, weighted)
+    return how if not power else _scaled(how, -power)
 
 
 def _drawn(metric: Metric, params: Mapping[str, Any], reduced: Column, settings: Settings) -> Interval:
@@ -189,7 +189,7 @@ def _drawn(metric: Metric, params: Mapping[str, Any], reduced: Column, settings:
     tasks = settings.by.code if metric.rows else np.arange(settings.by.size)  # [R] or [T]
     units = tasks if settings.clusters is None else settings.clusters[tasks]
     aggregate = partial(metric.aggregate, **{key: params[key] for key in metric.aggregated})
-    found = bootstrap_of_values(
+    how = bootstrap_of_values(
         aggregate,
         reduced.kept(),
         units[reduced.given],
@@ -198,7 +198,7 @@ def _drawn(metric: Metric, params: Mapping[str, Any], reduced: Column, settings:
         settings.clusters is not None,
     )
     low, high = metric.range or (-math.inf, math.inf)
-    return replace(found, ends=found.ends and (max(found.ends[0], low), min(found.ends[1], high)))
+    return replace(how, ends=how.ends and (max(how.ends[0], low), min(how.ends[1], high)))
 
 
 def task_values(metric: Metric, reduced: Column) -> tuple[Floats, Floats]:
@@ -209,11 +209,11 @@ def task_values(metric: Metric, reduced: Column) -> tuple[Floats, Floats]:
     return sums / weights, weights
 
 
-def _scaled(found: Interval, power: int) -> Interval:
+def _scaled(how: Interval, power: int) -> Interval:
     """The same interval for values times two to some power."""
-    stderr = None if found.stderr is None else math.ldexp(found.stderr, power)
-    ends = found.ends and (math.ldexp(found.ends[0], power), math.ldexp(found.ends[1], power))
-    return replace(found, stderr=stderr, ends=ends)
+    stderr = None if how.stderr is None else math.ldexp(how.stderr, power)
+    ends = how.ends and (math.ldexp(how.ends[0], power), math.ldexp(how.ends[1], power))
+    return replace(how, stderr=stderr, ends=ends)
 
 
 def _range(rewards: Column, settings: Settings) -> tuple[float, float] | None:

@@ -71,9 +71,9 @@ ADJUSTMENTS: Final[Mapping[str, Callable[[Floats], Floats]]] = {
 
 
 def _in_place(order: Ints, adjusted: Floats) -> Floats:
-    found = np.empty(len(order))
-    found[order] = adjusted
-    return found
+    restored = np.empty(len(order))
+    restored[order] = adjusted
+    return restored
 
 
 def expected_best(models: int) -> float:
@@ -164,8 +164,8 @@ def ranking(
 def _places(values: Floats) -> Floats:
     """The rank of each value in its row, 1 the largest, ties sharing the mean of their places, [..., M]."""
     models = values.shape[-1]
-    found = np.ones(values.shape)
+    ranks = np.ones(values.shape)
     for other in range(models):
         rival = values[..., other : other + 1]
-        found += (rival > values) + 0.5 * (rival == values)
-    return found - 0.5  # each value ties with itself
+        ranks += (rival > values) + 0.5 * (rival == values)
+    return ranks - 0.5  # each value ties with itself

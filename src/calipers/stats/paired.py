@@ -304,7 +304,7 @@ def _by_unit(clusters: Ints | None, *columns: Floats) -> tuple[Floats, ...]:
     size = int(clusters.max()) + 1
     sums = ((sum_by(clusters, column, size), sum_by(clusters, np.abs(column), size)) for column in columns)
     # what cancels but for rounding is 0: of clusters that all cancel nothing else would be left to judge by
-    return tuple(np.where(np.abs(found) < NOISE * sizes, 0.0, found) for found, sizes in sums)
+    return tuple(np.where(np.abs(values) < NOISE * sizes, 0.0, values) for values, sizes in sums)
 
 
 def _effective(share: Floats) -> float:
@@ -392,14 +392,14 @@ def sign_flip(pulls: Floats, *, seed: int = 0, draws: int = DRAWS) -> SignFlip:
         raise ValueError("a difference is not a finite number")
     whole, seen, slack = _integers(pulls)
     if len(whole) <= FEW:
-        sums, own = _all_patterns(whole), 0
+        sums, observed = _all_patterns(whole), 0
     else:
-        sums, own = _some_patterns(whole, seed, draws), 1
-    patterns = len(sums) + own
-    greater = int(np.count_nonzero(sums >= seen - slack)) + own
-    less = int(np.count_nonzero(sums <= seen + slack)) + own
-    both = int(np.count_nonzero(np.abs(sums) >= abs(seen) - slack)) + own
-    return SignFlip(both / patterns, greater / patterns, less / patterns, len(sums), own == 0, len(whole))
+        sums, observed = _some_patterns(whole, seed, draws), 1
+    patterns = len(sums) + observed
+    greater = int(np.count_nonzero(sums >= seen - slack)) + observed
+    less = int(np.count_nonzero(sums <= seen + slack)) + observed
+    two_sided = int(np.count_nonzero(np.abs(sums) >= abs(seen) - slack)) + observed
+    return SignFlip(two_sided / patterns, greater / patterns, less / patterns, len(sums), observed == 0, len(whole))
 
 
 def _integers(pulls: Floats) -> tuple[Ints, int, int]:

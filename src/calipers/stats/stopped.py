@@ -10,7 +10,7 @@ from calipers.stats.curve import Curve, Point
 from calipers.stats.estimate import Estimate
 from calipers.stats.methods import needs_range
 from calipers.stats.sequence import population
-from calipers.stats.suite import Means, Suite
+from calipers.stats.suite import Means, SuiteMeans
 
 NO_RANGE = "the run was stopped by what it showed, and a confidence sequence needs values of a known range"
 NO_MEAN = "a run was stopped by what it showed, and no confidence sequence is known for a mean over datasets"
@@ -18,34 +18,34 @@ CLUSTERED = "the run was stopped by what it showed, and a confidence sequence of
 NO_SEQUENCE = "the run was stopped by what it showed, and no confidence sequence is known for this metric"
 
 
-def sequence_only(found: Estimate) -> Estimate:
+def sequence_only(estimate: Estimate) -> Estimate:
     """An estimate without an interval that is made for a fixed number of tasks.
 
     Only a confidence sequence covers the truth when the number of tasks depends on the values (Ville 1939).
     """
-    if found.why == needs_range(SEQUENCE):  # which names intervals that hold for a fixed number of tasks
-        return replace(found, why=NO_RANGE)
-    if found.method in (None, SEQUENCE):
-        return found
-    return _without_interval(found, NO_SEQUENCE)
+    if estimate.why == needs_range(SEQUENCE):  # which names intervals that hold for a fixed number of tasks
+        return replace(estimate, why=NO_RANGE)
+    if estimate.method in (None, SEQUENCE):
+        return estimate
+    return _without_interval(estimate, NO_SEQUENCE)
 
 
-def without_means(found: Sequence[Suite], stopped: Collection[tuple[str | None, str | None]]) -> list[Suite]:
+def without_means(suites: Sequence[SuiteMeans], stopped: Collection[tuple[str | None, str | None]]) -> list[SuiteMeans]:
     """Suites without the intervals of means over datasets, where a run of that agent and model was stopped."""
-    return [_unsure(one) if (one.agent, one.model) in stopped else one for one in found]
+    return [_unsure(suite) if (suite.agent, suite.model) in stopped else suite for suite in suites]
 
 
-def _unsure(suite: Suite) -> Suite:
+def _unsure(suite: SuiteMeans) -> SuiteMeans:
     metrics = {name: Means(_bare(means.macro), _bare(means.micro)) for name, means in suite.metrics.items()}
     return replace(suite, metrics=metrics)
 
 
-def _bare(found: Estimate) -> Estimate:
-    return found if found.interval is None else _without_interval(found, NO_MEAN)
+def _bare(estimate: Estimate) -> Estimate:
+    return estimate if estimate.interval is None else _without_interval(estimate, NO_MEAN)
 
 
-def _without_interval(found: Estimate, why: str) -> Estimate:
-    return replace(found, interval=None, method=None, why=why, made=replace(found.made, method=None))
+def _without_interval(estimate: Estimate, why: str) -> Estimate:
+    return replace(estimate, interval=None, method=None, why=why, made=replace(estimate.made, method=None))
 
 
 def sequence_curve(curve: Curve, *, unit: bool, clustered: bool, confidence: float) -> Curve:

@@ -54,39 +54,39 @@ def plain(pattern: str) -> Plain | None:
         written = "".join(_written(tree))
     except (re.error, RecursionError, OverflowError, _NotPlain):
         return None
-    found = Plain(written, 0 if _is_group(tree) else tree.state.groups - 1, "CATEGORY" in repr(tree.data))
-    return found if _compiles(found) else None
+    translated = Plain(written, 0 if _is_group(tree) else tree.state.groups - 1, "CATEGORY" in repr(tree.data))
+    return translated if _compiles(translated) else None
 
 
-def first_matches(found: Plain, texts: Sequence[str]) -> list[str | None]:
+def first_matches(pattern: Plain, texts: Sequence[str]) -> list[str | None]:
     """The first match in each text, all of it; None where there is none."""
     import polars as pl
 
-    return pl.Series(texts, dtype=pl.String).str.extract(found.pattern, 0).to_list()
+    return pl.Series(texts, dtype=pl.String).str.extract(pattern.pattern, 0).to_list()
 
 
-def answers(found: Plain, texts: Sequence[str], *, last: bool) -> list[str | None]:
+def answers(pattern: Plain, texts: Sequence[str], *, last: bool) -> list[str | None]:
     """The first or last match in each text: its first group that is not empty, or all of it without groups."""
     import polars as pl
 
     series = pl.Series(texts, dtype=pl.String)
     if last:  # a match is found again in itself, groups and all, as nothing plain looks beyond it
-        series = series.str.extract_all(found.pattern).list.last()
-        if not found.groups:
+        series = series.str.extract_all(pattern.pattern).list.last()
+        if not pattern.groups:
             return series.to_list()
-    groups = [series.str.extract(found.pattern, group).to_list() for group in range(1, found.groups + 1)]
+    groups = [series.str.extract(pattern.pattern, group).to_list() for group in range(1, pattern.groups + 1)]
     if not groups:
-        return series.str.extract(found.pattern, 0).to_list()
+        return series.str.extract(pattern.pattern, 0).to_list()
     if len(groups) == 1:
         return [answer or None for answer in groups[0]]
     return [next(filter(None, row), None) for row in zip(*groups, strict=True)]
 
 
-def _compiles(found: Plain) -> bool:
+def _compiles(pattern: Plain) -> bool:
     import polars as pl
 
     try:
-        pl.Series([""]).str.extract(found.pattern, 0)
+        pl.Series([""]).str.extract(pattern.pattern, 0)
     except pl.exceptions.ComputeError:  # a repeat of many repeats
         return False
     return True
@@ -145,10 +145,10 @@ def _class(items: Any) -> str:
                 parts.append(f"{_character(argument[0])}-{_character(argument[1])}")
             case "CATEGORY":
                 word = str(argument).removeprefix("CATEGORY_")
-                held = CATEGORIES.get(word.removeprefix("NOT_"))
-                if held is None:
+                members = CATEGORIES.get(word.removeprefix("NOT_"))
+                if members is None:
                     raise _NotPlain
-                parts.append(f"[{'^' if word.startswith('NOT_') else ''}{held}]")
+                parts.append(f"[{'^' if word.startswith('NOT_') else ''}{members}]")
             case _:
                 raise _NotPlain
     return f"[{'^' if negated else ''}{''.join(parts)}]"

@@ -51,13 +51,13 @@ class Filter:
             raise PluginError(f"filter {self.name!r} failed: {type(error).__name__}: {error}") from error
 
 
-def find_filter(asked: str) -> Filter:
+def find_filter(written: str) -> Filter:
     """The filter that ``NAME`` or ``NAME=SETTING`` asks for; InputError when there is none, or its setting is wrong.
 
     >>> find_filter("after_marker=Answer:").find("Answer: 4")
     '4'
     """
-    name, equals, setting = asked.partition("=")
+    name, equals, setting = written.partition("=")
     fn = FILTERS.load(name) if name in FILTERS.entries else FILTERS.plugin(name)
     if fn is None:
         raise FILTERS.unknown(name)
@@ -80,9 +80,9 @@ def find_filter(asked: str) -> Filter:
 
 def filtered(chain: Sequence[Filter], texts: Sequence[str]) -> list[Answer]:
     """The answers that a row of filters finds."""
-    found: list[Answer] = list(texts)
-    for one in chain:
-        live = [text for text in found if isinstance(text, str)]
-        each = iter(one.over(live))
-        found = [next(each) if isinstance(text, str) else text for text in found]
-    return found
+    answers: list[Answer] = list(texts)
+    for link in chain:
+        live = [text for text in answers if isinstance(text, str)]
+        each = iter(link.over(live))
+        answers = [next(each) if isinstance(text, str) else text for text in answers]
+    return answers

@@ -42,7 +42,7 @@ from calipers.rollouts.labels import has
 from calipers.rollouts.stop import Stop, not_said
 from calipers.stats.margins import equivalence, margin_method, non_inferiority, too_few
 from calipers.stats.paired import FLOORED_T, undone_by_one
-from calipers.stats.verdict import Verdict, verdict
+from calipers.stats.verdict import ComparisonVerdict, verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ def _even(measured: Measured) -> bool:
 
 
 def _worded(
-    said: Verdict, better: bool | None, standing: TestedPair, question: Question, tests: int
+    said: ComparisonVerdict, better: bool | None, standing: TestedPair, question: Question, tests: int
 ) -> tuple[str, str]:
     """The word and the sentence of a verdict, in the direction the metric has, with the p it goes by."""
     word, sentence = str(said.word), said.sentence

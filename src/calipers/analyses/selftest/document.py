@@ -51,7 +51,7 @@ class SelfTest:
 
     def to_dict(self) -> dict[str, Any]:
         """The test, ready for strict JSON."""
-        return {"clean": self.clean, "confidence": self.confidence, "probes": [asdict(one) for one in self.probes]}
+        return {"clean": self.clean, "confidence": self.confidence, "probes": [asdict(probe) for probe in self.probes]}
 
 
 def document(test: SelfTest) -> Document:
