@@ -286,7 +286,7 @@ COMPANION_SIGNS = {"nemo_gym": r"_(?:failures|materialized_inputs)\.jsonl\Z"}
 DIALECTS = Index(
     "dialect",
     {
-        "native": "calipers.dialect:NATIVE",
+        "native": "calipers.request:NATIVE",
         "evsys": "calipers.systems.evsys.words:EVSYS",
         "nemo_gym": "calipers.systems.nemo_gym.dialect:NEMO_GYM",
         "lm_eval": "calipers.systems.lm_eval.words:LM_EVAL",

@@ -22,17 +22,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from calipers.dialect import (
-    NATIVE,
-    Asked,
-    column_of,
-    economics_of,
-    is_reward,
-    per_column,
-    per_reward,
-    resolve,
-    unrewarded,
-)
 from calipers.errors import Incomplete, InputError, PluginError
 from calipers.formats.read import Input
 from calipers.formats.read import begin as begin_reading
@@ -42,7 +31,20 @@ from calipers.metrics.rewards import MEAN_REWARD
 from calipers.names import METRIC_SCRIPTS, load
 from calipers.reports.cautions import Reader, depends, heavy
 from calipers.reports.result import Group, Result, Slice
-from calipers.request import Afterwards, Plan, make_plan
+from calipers.request import (
+    NATIVE,
+    Afterwards,
+    Plan,
+    RequestedMetric,
+    column_of,
+    economics_of,
+    is_reward,
+    make_plan,
+    per_column,
+    per_reward,
+    resolve,
+    unrewarded,
+)
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import clusters, has, sliced
 from calipers.rollouts.ledger import Ledger, contributed
@@ -165,7 +167,7 @@ def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple
     return "; ".join(f"{title}: {stop.sentence}" if named else stop.sentence for title, stop in stops), kept
 
 
-def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
+def _score_group(part: Rollouts, plan: Plan, asked: Sequence[RequestedMetric]) -> Group:
     if plan.range:
         for key in dict.fromkeys(one.params.get("reward") or "reward" for one in asked if "reward" in one.metric.reads):
             demand_range(part, _counted(part, plan, key), key, plan.range)
@@ -195,7 +197,7 @@ def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
     )
 
 
-def _uneven(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> list[str]:
+def _uneven(part: Rollouts, plan: Plan, asked: Sequence[RequestedMetric]) -> list[str]:
     """What must be said of sample counts that depend on rewards: once for each reward and threshold of a pass."""
     readers: dict[tuple[str, float], list[Reader]] = {}
     for one in asked:
@@ -211,7 +213,7 @@ def _uneven(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> list[str]:
     return list(dict.fromkeys(filter(None, said)))
 
 
-def _demand_all(part: Rollouts, ledger: Ledger, asked: Sequence[Asked]) -> None:
+def _demand_all(part: Rollouts, ledger: Ledger, asked: Sequence[RequestedMetric]) -> None:
     """Incomplete when a rollout is a gap, or has another reward but not the one that a metric reads."""
     gaps = ""
     if ledger.gaps:
@@ -226,7 +228,7 @@ def _demand_all(part: Rollouts, ledger: Ledger, asked: Sequence[Asked]) -> None:
         raise Incomplete(f"{gaps}; --missing gap leaves them out, --missing zero counts them 0")
 
 
-def _variance(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> dict[str, Split | Unsplit]:
+def _variance(part: Rollouts, plan: Plan, asked: Sequence[RequestedMetric]) -> dict[str, Split | Unsplit]:
     """What the variance of the mean reward is made of, by the reward it reads."""
     readers = [one for one in asked if one.metric is MEAN_REWARD]
     readers = readers or per_reward(resolve("mean_reward", NATIVE), part, plan.reward)
@@ -262,7 +264,7 @@ def demand_range(part: Rollouts, column: Column, key: str, ends: tuple[float, fl
         )
 
 
-def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
+def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[RequestedMetric]) -> Slice:
     """The ledger of some rollouts, and an estimate for everything asked of them."""
     settings = Settings(
         by=part.by_task,
@@ -276,7 +278,7 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
         tasks=part.tasks,
     )
 
-    def answer(one: Asked) -> Estimate | None:
+    def answer(one: RequestedMetric) -> Estimate | None:
         columns = [column_of(part, name, one.params) for name in one.metric.reads]
         if settings.zero and is_reward(part, one):
             columns = [column.filled(0.0) for column in columns]
@@ -307,7 +309,7 @@ def _politely() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
-def _signature(asked: Asked, plan: Plan) -> Signature:
+def _signature(asked: RequestedMetric, plan: Plan) -> Signature:
     """Everything that made a number, but the method of its interval."""
     params = [f"{key}:{value}" for key, value in sorted(asked.params.items()) if value != ""]
     policy = [f"dialect:{plan.dialect.name}", f"missing:{plan.missing}", f"confidence:{plan.confidence}"]

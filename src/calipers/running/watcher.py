@@ -18,10 +18,9 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from calipers.dialect import Asked, resolve
 from calipers.errors import InputError
 from calipers.metrics.metric import UNIT, Metric
-from calipers.request import Plan
+from calipers.request import Plan, RequestedMetric, resolve
 from calipers.rollouts.column import Column, Floats
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.ledger import Missing
@@ -58,7 +57,7 @@ class Headline:
     """
 
     def __init__(
-        self, asked: Asked, planned: int, samples: int, confidence: float = 0.95, missing: Missing = "gap"
+        self, asked: RequestedMetric, planned: int, samples: int, confidence: float = 0.95, missing: Missing = "gap"
     ) -> None:
         self._asked, self._planned, self._samples = asked, planned, samples
         self._confidence, self._zero = confidence, missing == "zero"
@@ -166,7 +165,7 @@ class Headline:
         self._whole.clear()
 
 
-def no_sequence(asked: Asked) -> str | None:
+def no_sequence(asked: RequestedMetric) -> str | None:
     """Why a metric can have no interval that is valid at every look; None when it can."""
     metric = asked.metric
     unfit = _no_value(asked)
@@ -179,7 +178,7 @@ def no_sequence(asked: Asked) -> str | None:
     return None
 
 
-def _no_value(asked: Asked) -> str | None:
+def _no_value(asked: RequestedMetric) -> str | None:
     """Why a metric cannot be followed at all: it is no mean of task values that rewards alone decide."""
     metric = asked.metric
     if not isinstance(metric, Metric):
@@ -191,7 +190,7 @@ def _no_value(asked: Asked) -> str | None:
     return None
 
 
-def _limits(asked: Asked) -> Ends:
+def _limits(asked: RequestedMetric) -> Ends:
     return (asked.metric.range if isinstance(asked.metric, Metric) else None) or UNIT
 
 
@@ -215,7 +214,7 @@ class Until:
 
     text: str
     side: str  # width, lower or upper
-    asked: Asked
+    asked: RequestedMetric
     than: str  # < <= > >=
     bound: float
 

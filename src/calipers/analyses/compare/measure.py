@@ -16,7 +16,6 @@ from typing import Any, TypedDict
 import numpy as np
 
 from calipers.analyses.compare.metric_pair import Measured, MetricPair
-from calipers.dialect import Asked
 from calipers.errors import InputError, PluginError
 from calipers.metrics.aggregate import largest, mean, smallest
 from calipers.metrics.economics import COST_PER_SOLVED
@@ -24,6 +23,7 @@ from calipers.metrics.metric import Metric, Opaque
 from calipers.metrics.reduce import passed, task_mean
 from calipers.metrics.rewards import passes
 from calipers.pipeline import demand_range
+from calipers.request import RequestedMetric
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import total
@@ -131,7 +131,7 @@ def _by_task(column: Column, by: Groups) -> list[Floats]:
     return np.split(column.kept(), np.cumsum(by.count(column.given))[:-1]) if by.size else []
 
 
-def _compute(asked: Asked) -> Compute:
+def _compute(asked: RequestedMetric) -> Compute:
     metric = asked.metric
     if isinstance(metric, Metric):
         settled = {key: asked.params[key] for key in metric.aggregated}

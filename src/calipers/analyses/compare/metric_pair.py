@@ -9,9 +9,9 @@ import numpy as np
 
 from calipers.analyses.compare.align import Common
 from calipers.analyses.compare.question import Question
-from calipers.dialect import Asked, column_of, is_reward, per_column
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.metric import Metric
+from calipers.request import RequestedMetric, column_of, is_reward, per_column
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.table import Rollouts
 from calipers.stats.paired import Difference, McNemar
@@ -23,12 +23,12 @@ class OldAndNew:
     """A metric as it is asked of the first run and of the second."""
 
     text: str
-    first: Asked
-    second: Asked
+    first: RequestedMetric
+    second: RequestedMetric
 
 
 def of_both(
-    asked: Sequence[Asked], runs: tuple[Rollouts, Rollouts], names: tuple[str, str], reward: str | None
+    asked: Sequence[RequestedMetric], runs: tuple[Rollouts, Rollouts], names: tuple[str, str], reward: str | None
 ) -> tuple[list[OldAndNew], list[str]]:
     """What can be compared of all that is asked, and what must be said about the rest.
 
@@ -60,7 +60,9 @@ def of_both(
     return found, list(notes)
 
 
-def _under_one_name(first: dict[str, Asked], second: dict[str, Asked]) -> tuple[dict[str, Asked], dict[str, Asked]]:
+def _under_one_name(
+    first: dict[str, RequestedMetric], second: dict[str, RequestedMetric]
+) -> tuple[dict[str, RequestedMetric], dict[str, RequestedMetric]]:
     """The only reward of one run, called as the other run calls it among several."""
     sides = [first, second]
     for place, (own, others) in enumerate(((first, second), (second, first))):
@@ -72,7 +74,7 @@ def _under_one_name(first: dict[str, Asked], second: dict[str, Asked]) -> tuple[
     return sides[0], sides[1]
 
 
-def columns_of(asked: Asked, run: Rollouts, name: str, *, zero: bool) -> list[Column]:
+def columns_of(asked: RequestedMetric, run: Rollouts, name: str, *, zero: bool) -> list[Column]:
     """The columns a metric reads of a run, in their order; gaps in rewards are 0 where ``zero`` says so."""
     found = []
     for what in asked.metric.reads:
@@ -84,7 +86,7 @@ def columns_of(asked: Asked, run: Rollouts, name: str, *, zero: bool) -> list[Co
     return found
 
 
-def _variants(asked: Asked, run: Rollouts, chosen: str | None, name: str) -> dict[str, Asked]:
+def _variants(asked: RequestedMetric, run: Rollouts, chosen: str | None, name: str) -> dict[str, RequestedMetric]:
     """The metric once for each reward or column that it may be asked of, by what it is called then."""
     if "reward" not in asked.metric.reads:
         return {each.text: each for each in per_column(asked, run)}
@@ -101,7 +103,7 @@ def _variants(asked: Asked, run: Rollouts, chosen: str | None, name: str) -> dic
     return {text: _with(asked, key, text) for key in keys for text in [f"{head}({inner}reward={key})"]}
 
 
-def _with(asked: Asked, key: str | None, text: str | None = None) -> Asked:
+def _with(asked: RequestedMetric, key: str | None, text: str | None = None) -> RequestedMetric:
     return replace(asked, text=text or asked.text, params={**asked.params, "reward": key})
 
 

@@ -17,10 +17,9 @@ from calipers.analyses.compare.measure import measure, reduced_of, tested
 from calipers.analyses.compare.metric_pair import MetricPair
 from calipers.analyses.compare.question import Question
 from calipers.analyses.compare.result import Finding, Tipping
-from calipers.dialect import Asked
 from calipers.errors import InputError
 from calipers.metrics.metric import UNIT, Metric
-from calipers.request import Plan
+from calipers.request import Plan, RequestedMetric
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, SCORED
@@ -33,7 +32,7 @@ _DECIDED: Final = {"better": "worse", "worse": "better", "higher": "lower", "low
 """Verdicts that missing rollouts could turn, and what each would turn into."""
 
 
-def no_filling(asked: Asked) -> str | None:
+def no_filling(asked: RequestedMetric) -> str | None:
     """Why nobody knows what missing rollouts do to a metric; None where a worse reward never raises it."""
     metric = asked.metric
     if asked.foreign or not isinstance(metric, Metric):

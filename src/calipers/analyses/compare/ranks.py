@@ -13,9 +13,9 @@ from calipers.analyses.compare.metric_pair import columns_of, of_both
 from calipers.analyses.compare.question import Question
 from calipers.analyses.compare.result import Place, Ranks
 from calipers.analyses.compare.runs import Meeting
-from calipers.dialect import Asked
 from calipers.errors import InputError
 from calipers.metrics.metric import Metric
+from calipers.request import RequestedMetric
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.labels import clusters, has
 from calipers.rollouts.table import Rollouts
@@ -49,10 +49,10 @@ def _places(part: Rollouts, tasks: Sequence[str]) -> Ints:
     return np.array([number[task] for task in tasks], dtype=np.int64)
 
 
-def _of_all(meeting: Meeting, question: Question) -> dict[str, list[Asked]]:
+def _of_all(meeting: Meeting, question: Question) -> dict[str, list[RequestedMetric]]:
     """What each metric that all runs can answer is called in each of them."""
     head, plan = meeting.parts[0], question.plan
-    found: dict[str, list[Asked]] = {}
+    found: dict[str, list[RequestedMetric]] = {}
     for part, name in zip(meeting.parts[1:], meeting.names[1:], strict=True):
         try:
             both_have = of_both(plan.asked, (head, part), (meeting.names[0], name), plan.reward)[0]
@@ -70,7 +70,9 @@ def _of_all(meeting: Meeting, question: Question) -> dict[str, list[Asked]]:
     }
 
 
-def _ranked(text: str, asked: Sequence[Asked], meeting: Meeting, places: Sequence[Ints], question: Question) -> Ranks:
+def _ranked(
+    text: str, asked: Sequence[RequestedMetric], meeting: Meeting, places: Sequence[Ints], question: Question
+) -> Ranks:
     columns = [
         _values(one, part, name, question).take(rows)
         for one, part, name, rows in zip(asked, meeting.parts, meeting.names, places, strict=True)
@@ -114,7 +116,7 @@ def _ranked(text: str, asked: Sequence[Asked], meeting: Meeting, places: Sequenc
     return Ranks(text, count, stand, found.optimism, found.corrected, winner=best)
 
 
-def _limits(asked: Sequence[Asked], meeting: Meeting, question: Question) -> tuple[float, float] | None:
+def _limits(asked: Sequence[RequestedMetric], meeting: Meeting, question: Question) -> tuple[float, float] | None:
     """The range of the values, where it is known: rewards lie in [0, 1] when those of all runs do."""
     metric = _metric(asked[0])
     if metric.range is not None or not metric.of_rewards:
@@ -134,14 +136,14 @@ def _alike(held: Floats) -> Floats:
     return held
 
 
-def _values(asked: Asked, part: Rollouts, name: str, question: Question) -> Column:
+def _values(asked: RequestedMetric, part: Rollouts, name: str, question: Question) -> Column:
     metric = _metric(asked)
     columns = columns_of(asked, part, name, zero=question.plan.missing == "zero")
     settled = {key: asked.params[key] for key in metric.params if key != "column"}
     return metric.reduce(*columns, by=part.by_task, **settled)
 
 
-def _metric(asked: Asked) -> Metric:
+def _metric(asked: RequestedMetric) -> Metric:
     """The metric, which is none of a plugin's: `_of_all` has looked."""
     return cast(Metric, asked.metric)
 

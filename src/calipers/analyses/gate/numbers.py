@@ -16,14 +16,13 @@ from calipers.analyses.compare.missing import NO_RANGE, ends_of, filled_rollouts
 from calipers.analyses.compare.question import metric_key
 from calipers.analyses.compare.values import DocumentTable, short, table_of, table_reader
 from calipers.analyses.gate.requirement import Requirement
-from calipers.dialect import per_reward
 from calipers.errors import CalipersError, InputError
 from calipers.formats.read import Input
 from calipers.formats.run_plan import stop_said
 from calipers.formats.source import STDIN
 from calipers.pipeline import read, score, score_rollouts
 from calipers.reports.result import SCHEMA, Result
-from calipers.request import make_plan
+from calipers.request import make_plan, per_reward
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.stop import Stop
 from calipers.stats.stopped import NO_SEQUENCE

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from calipers.dialect import Dialect
+from calipers.request import Dialect
 from calipers.rollouts.column import Bools
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, OUTCOMES, SCORED

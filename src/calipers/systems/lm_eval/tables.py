@@ -15,7 +15,6 @@ from calipers.analyses.compare.measure import METHOD, measure, resampled_differe
 from calipers.analyses.compare.metric_pair import Measured, MetricPair, OldAndNew
 from calipers.analyses.compare.question import Question
 from calipers.analyses.compare.values import DocumentTable, Summed, TableReader, Told, is_theirs, stored
-from calipers.dialect import Asked
 from calipers.errors import CalipersError
 from calipers.formats.read import Input
 from calipers.formats.run_plan import read_plan
@@ -23,6 +22,7 @@ from calipers.formats.source import Source
 from calipers.metrics.metric import Opaque
 from calipers.metrics.rewards import MEAN_REWARD
 from calipers.reports.figures import counted
+from calipers.request import RequestedMetric
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
@@ -285,7 +285,7 @@ def _both(name: str, way: Summed) -> OldAndNew:
     metric: Any = Opaque(way.metric, lambda tasks: math.nan)
     if way.aggregation in MEANS:
         metric = replace(MEAN_REWARD, name=way.metric, higher_is_better=way.higher_is_better)
-    asked = Asked(name, metric, {"aggregation": way.aggregation, "pipeline": way.pipeline})
+    asked = RequestedMetric(name, metric, {"aggregation": way.aggregation, "pipeline": way.pipeline})
     return OldAndNew(name, asked, asked)
 
 

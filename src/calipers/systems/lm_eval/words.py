@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calipers.dialect import Dialect
+from calipers.request import Dialect
 
 AVERAGED = (
     "acc",

@@ -2,10 +2,10 @@ import pytest
 from making import rollouts
 
 import calipers
-from calipers.dialect import NATIVE, as_metric, resolve
 from calipers.errors import InputError, PluginError
 from calipers.metrics.metric import Opaque
 from calipers.names import METRICS
+from calipers.request import NATIVE, as_metric, resolve
 
 
 @pytest.fixture(autouse=True)
