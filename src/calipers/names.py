@@ -294,6 +294,19 @@ DIALECTS = Index(
     },
 )
 
+SYSTEMS = Index(
+    "system",
+    {
+        "nemo_gym": "calipers.systems.nemo_gym:SYSTEM",
+        "lm_eval": "calipers.systems.lm_eval:SYSTEM",
+        "harbor": "calipers.systems.harbor:SYSTEM",
+    },
+)
+"""Systems that print results in their own way or have files of their own, by the names of their dialects."""
+
+AGENT_RUNS = "calipers.systems.harbor.agent_runs:AGENT_RUNS"
+"""Runs in which agents work on tasks, see `cli.run`."""
+
 CLIENTS = Index(
     "kind of model",
     {

@@ -48,6 +48,7 @@ from calipers.request import (
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import clusters, has, sliced
 from calipers.rollouts.ledger import Ledger, contributed
+from calipers.rollouts.part import Part
 from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
 from calipers.rollouts.stop import SEQUENCE, not_said
 from calipers.rollouts.sums import total
@@ -87,12 +88,14 @@ def score(
     trust: bool = False,
     afterwards: Afterwards | None = None,
     progress: Progress | None = None,
+    parts: list[Part] | None = None,
 ) -> Result:
     """Turn rollouts into numbers: files, lists of rewards, or a table that was read before.
 
     ``range`` is the lowest and the highest reward there can be, where that is not 0 and 1.
     ``metric_scripts`` are scripts as Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
     ``afterwards`` is a last step of your own, over the result and the rollouts, in their place.
+    ``parts`` gets what was read of each file, for who needs more of it than rollouts.
 
     >>> score([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], "pass@3")["pass@3"].value
     0.75
@@ -111,7 +114,8 @@ def score(
         source=source,
         afterwards=afterwards or scripts_of(source, metric_scripts, trust=trust, reward=reward),
     )
-    return score_plan(source, plan, columns, progress)
+    rollouts, inputs = _read(source, columns or {}, plan.labels, progress, parts)
+    return replace(score_rollouts(rollouts, plan), inputs=inputs())
 
 
 def scripts_of(source: Source, scripts: Path | Sequence[Path], *, trust: bool, reward: str | None) -> Afterwards | None:
@@ -119,21 +123,19 @@ def scripts_of(source: Source, scripts: Path | Sequence[Path], *, trust: bool, r
     paths = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
     if not scripts and not any(isinstance(path, (str, os.PathLike)) and os.path.isdir(path) for path in paths):
         return None
-    found: Afterwards | None = load(METRIC_SCRIPTS)(source, scripts, trust=trust, reward=reward)
-    return found
+    steps: Afterwards | None = load(METRIC_SCRIPTS)(source, scripts, trust=trust, reward=reward)
+    return steps
 
 
-def score_plan(
-    source: Source, plan: Plan, columns: Mapping[str, str] | None = None, progress: Progress | None = None
-) -> Result:
+def score_plan(source: Source, plan: Plan) -> Result:
     """As `score`, by a plan that is made already."""
-    rollouts, inputs = _read(source, columns or {}, plan.labels, progress)
+    rollouts, inputs = _read(source, {}, plan.labels)
     return replace(score_rollouts(rollouts, plan), inputs=inputs())
 
 
 def read(source: Source, *, columns: Mapping[str, str] | None = None, labels: Collection[str] = ()) -> Rollouts:
     """Read rollouts once, to score them several times; ``labels`` are the keys `by` will ask for."""
-    return _read(source, columns or {}, labels, None)[0]
+    return _read(source, columns or {}, labels)[0]
 
 
 def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
@@ -142,11 +144,12 @@ def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     each = [one for asked in plan.asked for one in per_column(asked, rollouts)]
     asked = [variant for one in each for variant in per_reward(one, rollouts, plan.reward, plan.dialect.every_reward)]
     with quietly():
-        groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
+        groups = list(map(partial(_score_group, plan=plan, asked=asked), rollouts.groups()))
     means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.is_mean]
     members = [Member(group.agent, group.model, group.dataset, group.metrics) for group in groups]
     stopped_runs = [(group.agent, group.model) for group in groups if group.stop]
-    over = without_means(suites(members, means), stopped_runs) if plan.dialect.over_datasets else []
+    over = suites(members, means) if plan.dialect.over_datasets and len(members) > 1 else []
+    over = without_means(over, stopped_runs) if stopped_runs else over
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
     nowhere = [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
     notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere]
@@ -319,7 +322,11 @@ def _signature(asked: RequestedMetric, plan: Plan) -> Signature:
 
 
 def _read(
-    source: Source, columns: Mapping[str, str], labels: Collection[str], progress: Progress | None
+    source: Source,
+    columns: Mapping[str, str],
+    labels: Collection[str],
+    progress: Progress | None = None,
+    parts: list[Part] | None = None,
 ) -> tuple[Rollouts, Callable[[], list[Input]]]:
     if isinstance(source, Rollouts):
         return source, list
@@ -330,5 +337,5 @@ def _read(
         raise InputError(f"a {kind} cannot be scored; expected paths, a list of rewards for each task, or Rollouts")
     paths = [os.fspath(path) for path in source if isinstance(path, (str, os.PathLike))]
     if paths and len(paths) == len(source):
-        return begin_reading(paths, columns=columns, labels=labels, progress=progress)
+        return begin_reading(paths, columns=columns, labels=labels, progress=progress, kept=parts)
     return assemble([from_rewards(cast(Sequence[Sequence[float]], source))]), list  # which checks what it is given

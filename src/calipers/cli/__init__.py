@@ -94,16 +94,11 @@ def main() -> None:
     sys.exit(execute(sys.argv[1:]))
 
 
-def call(arguments: Sequence[str]) -> None:
-    """Run one command; click's own ``main`` would swallow a closed pipe."""
-    with commands.make_context("calipers", [*arguments]) as ctx:
-        commands.invoke(ctx)
-
-
 def execute(arguments: Sequence[str]) -> int:
     """Run the command; whatever goes wrong is one line on standard error and an exit code."""
     try:
-        call(arguments)
+        with commands.make_context("calipers", [*arguments]) as ctx:  # click's own main would swallow a closed pipe
+            commands.invoke(ctx)
     except click.exceptions.Exit as done:
         return done.exit_code
     except CalipersError as error:

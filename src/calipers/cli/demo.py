@@ -58,12 +58,12 @@ def _say(text: str, colour: str | None = None) -> None:
 
 def _run(*words: str) -> None:
     """Print a command as a shell would read it, and run it."""
-    from calipers.cli import call
+    from calipers.cli import commands
 
     _say(f"$ {_shell(words)}", "green")
     _say("")
-    with suppress(click.exceptions.Exit):  # 3: some answers are missing in the file, and the ledger says so
-        call(words)
+    with suppress(click.exceptions.Exit), commands.make_context("calipers", [*words]) as ctx:
+        commands.invoke(ctx)  # 3: some answers are missing in the file, and the ledger says so
     _say("")
 
 

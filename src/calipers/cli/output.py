@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from calipers.errors import InputError
+from calipers.names import SYSTEMS
 from calipers.reports.untrusted_text import clean, guarded, is_terminal, safe_json
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from calipers.reports.document import Document
     from calipers.reports.result import Result
+    from calipers.systems.system import OwnPage
 
 PATIENCE = 2.0  # seconds
 RENDERERS = {"csv": "csv", "json": "json", "md": "markdown", "table": "terminal"}  # shape -> its file in reports/
@@ -56,15 +58,27 @@ def rendered(document: Document, shape: str) -> str:
     return text
 
 
-def show_result(result: Result, shape: str) -> None:
-    """Print a result, and in Harbor's dialect what Harbor itself would print of it."""
+def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False) -> None:
+    """Print a result, and what the system of its dialect itself would print: beneath it, or in its place."""
     from calipers.reports.result import document
 
-    show(document(result), shape)
-    if result.dialect == "harbor" and shape in ("table", "md"):
-        from calipers.systems.harbor import report
+    page = None
+    if result.dialect in SYSTEMS.entries:
+        from calipers.systems.system import own_page
 
-        write(report.render_markdown(result) if shape == "md" else f"\nas Harbor prints it\n{report.render(result)}")
+        page = own_page(result, shape, paths, trust=trust)
+    if page is None or not page.alone:
+        show(document(result), shape)
+    if page is not None:
+        show_page(page)
+
+
+def show_page(page: OwnPage) -> None:
+    """Print another system's page; its remarks go to standard error."""
+    if page.text:
+        write(page.text)
+    for remark in page.remarks:
+        tell(remark)
 
 
 def result_json(result: Result) -> str:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.cli.agents import run_agents, wants_agents
-from calipers.cli.lm_eval import export_folder, show_theirs
 from calipers.cli.options import asking, given_options, reaching, scoring, verbose, working
-from calipers.cli.output import notes, plugins_loaded, show_result, tell
+from calipers.cli.output import Progress, notes, plugins_loaded, show_page, show_result, tell, tell_notes
 from calipers.errors import CalipersError, InputError
+from calipers.names import AGENT_RUNS, load
 from calipers.reports.untrusted_text import clean
+from calipers.systems.system import run_export, run_pages, system_of
 
 if TYPE_CHECKING:
     from calipers.running.job import Job
@@ -69,35 +69,30 @@ def run(
 
         forgo()
         _note("--unsafe-no-sandbox: programs written by the model run with your rights where no sandbox can be had")
-    export = export_folder(settings.pop("export"))
+    export = settings.pop("export")
+    folders = run_export(export) if export is not None else {}
     given = given_options(ctx, settings)
     with plugins_loaded(plugins):
-        pass
-    if wants_agents(benchmarks, given):
+        by_agents = load(AGENT_RUNS).wanted(benchmarks, given)
+        jobs, reports = ([], []) if by_agents else _run_models(benchmarks, given)
+    if by_agents:
         if export is not None:
             wrong, right = "is for tasks of lm-evaluation-harness", "expected none: an agent's run is Harbor's files"
             raise InputError.at("--export", wrong, right)
-        run_agents(ctx, benchmarks, given, shape)
+        _run_agents(ctx, benchmarks, given, shape)
         return
-    with redirect_stdout(sys.stderr):
-        from calipers.running.settings import jobs_of
-
-        jobs, told = jobs_of(benchmarks, given)
-        for note in told:
-            _note(note)
-        reports = list(_reports(jobs))
     if not reports:
         ctx.exit(2)  # each has said why
     from calipers.running.perform import together
 
     for result in together(reports):
-        if shape != "md" or result.dialect != "lm_eval":
+        if shape not in system_of(result.dialect).replaces:
             show_result(result, shape)
         notes(result)
-    show_theirs(reports, shape, export)
+    for page in run_pages(reports, shape, folders):
+        show_page(page)
     for report in reports:
-        for note in report.notes:
-            _note(note)
+        tell_notes(report.notes)
         if report.stopped:
             more = "" if report.by_rule else "; the same command goes on"
             _note(f"{report.folder}: stopped early: {report.stopped}{more}")
@@ -106,16 +101,39 @@ def run(
         ctx.exit(INCOMPLETE)
 
 
+def _run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, Any], shape: str) -> None:
+    """Run agents on datasets and show what came of each; exit 3 where something planned has no number."""
+
+    @contextmanager
+    def watched() -> Iterator[Progress]:
+        with redirect_stdout(sys.stderr), Progress(unit="trials") as progress:
+            yield progress
+
+    reports = []
+    for report in load(AGENT_RUNS).run(benchmarks, given, watched, _note):
+        show_result(report.result, shape)
+        notes(report.result)
+        tell(f"{report.folder}/result.json")
+        reports.append(report)
+    if not all(report.complete for report in reports):
+        ctx.exit(INCOMPLETE)
+
+
+def _run_models(benchmarks: Sequence[str], given: Mapping[str, Any]) -> tuple[Sequence[Job], list[Report]]:
+    from calipers.running.settings import jobs_of
+
+    jobs, remarks = jobs_of(benchmarks, given)
+    tell_notes(remarks)
+    return jobs, list(_reports(jobs))
+
+
 def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
     """Each job's report; of several, one that cannot run is passed over, and says why."""
     from calipers.cli.watch import Watch
+    from calipers.running.library import library
     from calipers.running.perform import perform
 
-    tasks = None
-    if any(job.lm_eval for job in jobs):
-        from calipers.systems.lm_eval.jobs.settings import Loaded
-
-        tasks = Loaded()  # each is loaded once, however many models are asked
+    tasks = library().loaded() if any(job.lm_eval for job in jobs) else None  # once, however many models are asked
     for job in jobs:
         try:
             with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:

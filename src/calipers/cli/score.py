@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from calipers.cli import options
-from calipers.cli.lm_eval import are_theirs, show_files, with_theirs
 from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell
 from calipers.errors import InputError
+from calipers.names import SYSTEMS
 from calipers.reports.untrusted_text import clean
 from calipers.stats.cards import asked_names
 
 if TYPE_CHECKING:
-    from calipers.cli.export import GymExport, HarborExport
-    from calipers.cli.profile import ProfileExport
+    from calipers.reports.result import Result
 
 INCOMPLETE = 3
 
@@ -89,45 +90,54 @@ def score(
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
-    writer = exporter(export, paths, hooks, force)
+    exported = Exported(export, paths, hooks, force) if export is not None else None
+    for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
+        if is_given and exported is None:
+            raise InputError.at(option, "nothing is exported", "expected --export nemo_gym beside it")
     with plugins_loaded(plugins), Progress() as progress:
-        from calipers.pipeline import score_plan, scripts_of
-        from calipers.request import make_plan
+        from calipers.pipeline import score as score_rollouts
 
-        told = progress if progress.wanted else None
-        settings["afterwards"] = run = scripts_of(paths, scripts, trust=trust, reward=settings["reward"])
-        if writer:
-            result = writer.score(metrics or None, names, told, settings)
-        else:
-            result = score_plan(paths, make_plan(metrics or None, source=paths, **settings), names, told)
-        if target or shape == "json":
-            result = with_theirs(result, paths, trust=trust)
+        result = score_rollouts(
+            exported.paths if exported else paths,
+            metrics or None,
+            columns=names,
+            metric_scripts=scripts,
+            trust=trust,
+            progress=progress if progress.wanted else None,
+            parts=exported.begin() if exported else None,
+            **settings,
+        )
+        result = exported.write(result) if exported else result
+        if result.dialect in SYSTEMS.entries and (target or shape == "json"):
+            from calipers.systems.system import with_own_numbers
+
+            result = with_own_numbers(result, paths, trust=trust)
     if target:
         target.write(result_json(result).encode())
-    if shape == "md" and result.dialect == "lm_eval" and are_theirs(paths, [one.format for one in result.inputs]):
-        show_files(paths, trust=trust)
-    else:
-        show_result(result, shape)
-    failed: list[str] = getattr(run, "failed", [])  # of metric scripts
-    notes(replace(result, notes=[note for note in result.notes if note not in failed]), shape)
-    for failure in failed:
+    show_result(result, shape, paths, trust=trust)
+    notes(replace(result, notes=[note for note in result.notes if note not in result.failed]), shape)
+    for failure in result.failed:
         tell(clean(failure, None))
-    if failed:
+    if result.failed:
         raise click.exceptions.Exit(INCOMPLETE)
 
 
-def exporter(
-    export: str | None, paths: tuple[str, ...], hooks: str | None, force: bool
-) -> GymExport | HarborExport | ProfileExport | None:
-    """What ``--export`` asks for, checked; None where nothing is to be exported."""
-    if export is None:
-        for option, given in (("--hooks", hooks is not None), ("--force", force)):
-            if given:
-                raise InputError.at(option, "nothing is exported", "expected --export nemo_gym beside it")
-        return None
-    from calipers.cli.export import named
-    from calipers.cli.profile import SYSTEM, ProfileExport
+class Exported:
+    """The files of ``--export``: checked before anything is read, written when all is scored."""
 
-    if export == SYSTEM:
-        return ProfileExport(paths, force=force)
-    return named(export, paths, force=force, hooks=hooks)
+    def __init__(self, request: str, paths: Sequence[str], hooks: str | None, force: bool) -> None:
+        from calipers.systems.system import export_named
+
+        self._export = export_named(request, paths, hooks)
+        self.paths, self.begin = self._export.paths, self._export.begin
+        self._targets = [Target(path, paths) for path in self._export.files]  # whatever hinders --out hinders these
+        for target in self._targets:
+            if os.path.isfile(target.path) and not force:
+                raise InputError.at(target.path, "is there already", "--force replaces it")
+
+    def write(self, result: Result) -> Result:
+        """Write every file; the result, with what there is to say of them among its notes."""
+        contents, notes = self._export.contents(result)
+        for target, chunks in zip(self._targets, contents, strict=True):
+            target.write_all(chunks)
+        return replace(result, notes=[*result.notes, *notes])

@@ -114,6 +114,7 @@ class Result:
     suites: Sequence[SuiteMeans] = ()  # means over datasets; no part of the digest
     stopped: str | None = None  # the rule that ended the run before its plan did; no part of the digest
     own: Mapping[str, Any] = field(default_factory=dict)  # what another system adds to the document; likewise
+    failed: Sequence[str] = ()  # among the notes: what went wrong in code that came with the rollouts
 
     def __getitem__(self, name: str) -> Estimate:
         if len(self.groups) != 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from calipers.errors import InputError, UnknownName
+from calipers.reports.result import Result
 from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, JobFolder, UnreadableFile, contents, kind_of
 from calipers.systems.harbor.metrics import BUILT_IN, Tally, by_eval, dataset_of, ladders, metrics_of
 from calipers.systems.harbor.wire import JobFile, Trial, decode_job, decode_trial
@@ -276,3 +277,27 @@ def lost(job: JobRead, result: Mapping[str, Any]) -> list[str]:
             said = ", ".join(sorted(gone))
             notes.append(f"{job.path}: {key}: {said} is not in the new file: only its dataset knows that metric")
     return notes
+
+
+class JobExport:
+    """The ``result.json`` of a Harbor job, computed anew from its trials: in the job's directory, or at ``target``."""
+
+    def __init__(self, target: str | None, paths: Sequence[str], hooks: str | None) -> None:
+        if hooks is not None:
+            raise InputError.at("--hooks", "they are NeMo Gym's", "expected --export nemo_gym beside them")
+        if target == "":
+            raise InputError.at("--export", "'harbor=' names no file", "expected harbor, or harbor=PATH")
+        if len(paths) != 1 or not os.path.isdir(paths[0]) or kind_of(paths[0]) != "job":
+            wrong = f"{paths[0]} is no job" if len(paths) == 1 else f"{len(paths)} paths are given"
+            raise InputError.at("--export harbor", wrong, "expected the directory of one Harbor job")
+        self.paths, self.files = paths, [target or os.path.join(paths[0], RESULT)]
+
+    def begin(self) -> None:
+        """It needs no more than the job's directory."""
+
+    def contents(self, result: Result) -> tuple[Sequence[Iterable[bytes]], Sequence[str]]:
+        """The file as Harbor would write it; the job's notes, and what the directory alone cannot compute again."""
+        job = read_job(self.paths[0])
+        written = document(job)
+        notes = [note for note in job.notes if note not in result.notes]
+        return [[encoded(written)]], [*notes, *lost(job, written)]

@@ -12,12 +12,20 @@ from typing import Any, Final
 from calipers.reports.markdown import code
 from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean, width
+from calipers.systems.system import OwnPage
 
 KEY: Final = "harbor"
 MOST: Final = 20  # rows of a table of counts
 
 Cells = tuple[str, ...]
 Table = Sequence[Cells]  # the head, then rows
+
+
+def own_page(result: Result, shape: str, paths: Sequence[str], trust: bool) -> OwnPage | None:
+    """What Harbor prints of a result, beneath our own table."""
+    if shape not in ("table", "md"):
+        return None
+    return OwnPage(render_markdown(result) if shape == "md" else f"\nas Harbor prints it\n{render(result)}")
 
 
 def render(result: Result) -> str:

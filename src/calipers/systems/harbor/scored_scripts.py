@@ -180,7 +180,7 @@ class Scripts:
         left = len(rollouts) - int(np.count_nonzero(finished(rollouts)))
         said = [f"not run: {left:,} of {len(rollouts):,} rollouts; metric scripts see the others"] if left else []
         notes = [*result.notes, *self.notes, *(said if self.scripts else ()), *self.failed]
-        return replace(result, groups=groups, notes=notes)
+        return replace(result, groups=groups, notes=notes, failed=self.failed)
 
     def _added(self, group: Group, part: Rollouts) -> Group:
         told: dict[str, Estimate] = {}
