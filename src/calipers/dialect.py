@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from calipers.errors import InputError, PluginError, UnknownName, nearest
-from calipers.metrics.metric import Metric, Opaque
-from calipers.metrics.request import MetricSpec, settle
+from calipers.metrics.metric import Metric, MetricSpec, Opaque, settle
 from calipers.names import DIALECTS, METRICS, match
 from calipers.rollouts.column import Column
 from calipers.rollouts.labels import answers

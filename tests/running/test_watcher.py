@@ -10,9 +10,8 @@ from making import rollouts
 
 from calipers.dialect import Asked, resolve
 from calipers.errors import InputError
-from calipers.metrics.aggregate import mean
 from calipers.metrics.metric import Metric, Opaque
-from calipers.metrics.reduce import task_mean
+from calipers.metrics.reduce import mean, task_mean
 from calipers.pipeline import score_rollouts
 from calipers.request import make_plan
 from calipers.running.watcher import BATCH, Headline, Until, no_sequence

@@ -12,7 +12,7 @@ from calipers.analyses.compare.question import ADJUSTMENTS as ASKED_ADJUSTMENTS
 from calipers.analyses.judge_check.document import METHODS as JUDGE_METHODS
 from calipers.cli.compare import TESTS as ASKED_TESTS
 from calipers.stats.cards import CARDS, EXPLAINED, INTERVALS, METHODS, IntervalCard, MethodCard, method_named
-from calipers.stats.methods import METHODS as NAMED_INTERVALS
+from calipers.stats.intervals import METHODS as NAMED_INTERVALS
 from calipers.stats.multiplicity import ADJUSTMENTS
 from calipers.stats.paired import TESTS
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
-from calipers.rollouts.sums import sum_by, total
+from calipers.rollouts.groups import sum_by, total
 from calipers.stats.paired_bootstrap import DRAWS, resampled_sums
 
 
