@@ -144,17 +144,6 @@ def difference_by_formula(variance: float, tasks: float, power: float = POWER, c
     return quantiles(power, confidence) * math.sqrt(variance / tasks)
 
 
-def difference_by_flips(flips: int, pairs: int, power: float = POWER, confidence: float = CONFIDENCE) -> float:
-    """The smallest difference in accuracy that McNemar's test shows when so many of the pairs differ.
-
-    ``(z_(a/2) + z_b) sqrt(flips) / pairs``: a share of all pairs, as the accuracy is, not of those that differ.
-
-    >>> round(difference_by_flips(100, 1000), 4)
-    0.028
-    """
-    return quantiles(power, confidence) * math.sqrt(flips) / pairs
-
-
 def power_of(
     variance: float,
     difference: float,
