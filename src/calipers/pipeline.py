@@ -46,12 +46,12 @@ from calipers.request import (
     unrewarded,
 )
 from calipers.rollouts.column import Column
+from calipers.rollouts.groups import total
 from calipers.rollouts.labels import clusters, has, sliced
 from calipers.rollouts.ledger import Ledger, contributed
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
 from calipers.rollouts.stop import SEQUENCE, not_said
-from calipers.rollouts.sums import total
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.cards import DEFAULT
 from calipers.stats.estimate import Estimate, Settings, Signature, estimate

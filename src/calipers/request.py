@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
-from calipers.metrics.metric import Metric, Opaque
-from calipers.metrics.request import MetricSpec, settle
+from calipers.metrics.metric import Metric, MetricSpec, Opaque, settle
 from calipers.names import DIALECTS, METRICS, match
 from calipers.reports.result import Result
 from calipers.rollouts.column import Column

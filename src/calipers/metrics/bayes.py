@@ -7,12 +7,10 @@ from math import comb
 
 import numpy as np
 
-from calipers.metrics.aggregate import mean
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT, Metric
-from calipers.metrics.reduce import by_counts, pass_counts
+from calipers.metrics.reduce import by_counts, mean, pass_counts
 from calipers.rollouts.column import Column, Floats
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.sums import total
+from calipers.rollouts.groups import Groups, total
 
 MOST_LEVELS = 32  # more distinct rewards than this are no levels of a rubric
 

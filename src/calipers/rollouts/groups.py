@@ -1,14 +1,99 @@
-"""Which rows belong to which task."""
+"""Which rows belong to which task, and exact sums over them: the same in any row order, shard layout or interpreter.
+
+A float sum depends on the order of its terms. Here every value is split by folding: adding and
+subtracting a large ``sigma`` leaves the part of it that lies on a coarse grid. Numbers on one grid
+add up without rounding, so their sum is exact in any order; what the fold left over is folded
+again, until nothing is left (two folds in practice). The float sum of two exact fold sums is the
+correctly rounded total; more of them go through `math.fsum`.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.sums import CHUNK, exact_sum
+
+CHUNK = 1 << 17  # values; what is folded at a time stays in the processor's cache
+_HUGE = 2.0**1000  # above this, sigma itself would overflow: scale down by a power of two first
+Add = Callable[[Floats], Floats]
+"""Plain sums of a fold: over everything, or per task."""
+
+
+def sum_by(code: Ints, values: Floats, size: int) -> Floats:
+    """The exact sum of the values that carry each code, [size]; 0 where none does.
+
+    NaN and infinities spread as in ordinary addition, inside their own code only.
+    """
+    most = int(np.bincount(code, minlength=1).max()) if len(code) else 0
+    return exact_sum(values, most, lambda part: np.bincount(code, part, size).astype(np.float64, copy=False))
+
+
+def total(values: Floats) -> Floats:
+    """The exact sum along the last axis, ``[..., N] -> [...]``; 0 of nothing.
+
+    >>> float(total(np.array([1e16, 1.0, -1e16])))
+    1.0
+    """
+    if values.ndim == 1 and values.size > CHUNK and _size(values) <= _HUGE:
+        chunks = [values[start : start + CHUNK] for start in range(0, values.size, CHUNK)]
+        return np.asarray(math.fsum(float(part) for chunk in chunks for part in _folds(chunk, CHUNK, _add_last)) + 0.0)
+    return exact_sum(values, values.shape[-1], _add_last)
+
+
+def exact_sum(values: Floats, most: int, add: Add) -> Floats:
+    """Fold ``values``, ``add`` up each fold (at most ``most`` terms a sum), join the fold sums."""
+    biggest = _size(values)
+    if not math.isfinite(biggest):
+        return _with_infinities(values, most, add)
+    if biggest > _HUGE:
+        return np.ldexp(exact_sum(np.ldexp(values, -64), most, add), 64)
+    folds = _folds(values, most, add)
+    if len(folds) <= 2:
+        return sum(folds[1:], start=folds[0]) + 0.0
+    stacked = np.stack(folds, axis=-1).reshape(-1, len(folds))
+    joined = np.array([math.fsum(row) for row in stacked.tolist()])
+    return joined.reshape(folds[0].shape) + 0.0
+
+
+def _folds(values: Floats, most: int, add: Add) -> list[Floats]:
+    """Sums of finite values, each of them exact, that add up to the true sum."""
+    biggest = _size(values)
+    if biggest == 0.0:
+        return [add(values)]
+    bits = max(most - 1, 1).bit_length() + 1
+    folds = []
+    rest = values
+    while biggest > 0.0:
+        sigma = math.ldexp(1.5, math.frexp(biggest)[1] + bits)
+        high = rest + sigma
+        high -= sigma
+        folds.append(add(high))
+        rest = rest - high
+        biggest = _size(rest)
+    return folds
+
+
+def _size(values: Floats) -> float:
+    """The largest absolute value; NaN if there is one, 0 of nothing."""
+    least, most = values.min(initial=0.0), values.max(initial=0.0)  # no copy, as taking absolute values makes
+    return float(np.maximum(most, -least))
+
+
+def _add_last(values: Floats) -> Floats:
+    return np.asarray(values.sum(axis=-1))
+
+
+def _with_infinities(values: Floats, most: int, add: Add) -> Floats:
+    """Sum the finite part exactly; NaN and infinities only decide the sums they belong to."""
+    finite = np.isfinite(values)
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN, as it should be
+        odd = add(np.where(finite, 0.0, values))
+        return exact_sum(np.where(finite, values, 0.0), most, add) + odd
 
 
 @dataclass(frozen=True, slots=True, eq=False)

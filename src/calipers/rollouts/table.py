@@ -300,7 +300,8 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints) -> tuple[Ints 
         task, number = parts_task(parts, earlier), int(sample[earlier])
         raise InputError.at(
             place(parts, later),
-            f"task {task!r} sample {number} attempt {int(attempt[earlier])} stands twice, first at {place(parts, earlier)}",
+            f"task {task!r} sample {number} attempt {int(attempt[earlier])} stands twice, "
+            f"first at {place(parts, earlier)}",
             "give each try its own sample number, or each retry a higher attempt",
         )
     if not same.any():

@@ -18,8 +18,7 @@ from calipers.metrics.reduce import pass_counts, passed, task_mean
 from calipers.metrics.rewards import max_at_k
 from calipers.metrics.votes import ballots
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.sums import total
+from calipers.rollouts.groups import Groups, total
 from calipers.stats.extrapolation import IF, Extrapolation, extrapolate, farthest, too_far
 from calipers.stats.intervals import interval
 

@@ -10,14 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from calipers.metrics.aggregate import TINY
 from calipers.metrics.bayes import posterior, posterior_variance
 from calipers.metrics.metric import UNIT, Metric, Opaque
+from calipers.metrics.reduce import TINY
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
-from calipers.stats.bootstrap import bootstrap, bootstrap_of_values
-from calipers.stats.intervals import Interval, credible, largest_share, quantile_interval
-from calipers.stats.methods import Weighted, named_interval
+from calipers.stats.intervals import (
+    Interval,
+    Weighted,
+    bootstrap,
+    bootstrap_of_values,
+    credible,
+    largest_share,
+    named_interval,
+    quantile_interval,
+)
 
 NO_TASKS = "no task has a value"
 UNDEFINED = "undefined for these values"
@@ -82,7 +89,7 @@ class Settings:
     zero: bool = False  # a gap counts 0 (--missing zero)
     undefined: float | None = None  # what a metric over no tasks becomes
     clusters: Ints | None = None  # [T]
-    interval: str = "default"  # or a name of `stats.methods`, for every weighted mean of task values
+    interval: str = "default"  # or a name of `stats.intervals.METHODS`, for every weighted mean of task values
     range: tuple[float, float] | None = None  # of rewards, where the user knows it; [0, 1] while they lie in it
     tasks: Sequence[str] = ()  # [T] their names, to say which one decides
 

@@ -58,23 +58,6 @@ def pairwise_agreement(ratings: Floats, given: Bools) -> Column:
     return Column(share.reshape(raters * raters), (common > 0).reshape(raters * raters))
 
 
-def majority(accuracy: float, judges: int) -> float:
-    """Chance that most of so many independent judges are right, each with this chance; an even split is half right.
-
-    >>> round(majority(0.85, 3), 5)
-    0.93925
-    """
-    from scipy.special import bdtrc
-
-    if judges < 1 or not 0 <= accuracy <= 1:
-        raise ValueError(f"{judges} judges, right with a chance of {accuracy}; expected one or more, and 0 to 1")
-    half = judges // 2
-    clear = float(bdtrc(half, judges, accuracy))
-    if judges % 2:
-        return clear
-    return clear + (float(bdtrc(half - 1, judges, accuracy)) - clear) / 2
-
-
 @dataclass(frozen=True, slots=True)
 class Rate:
     """A share with its interval, or why there is none."""
@@ -96,13 +79,6 @@ class Confusion:
     sensitivity: Rate  # of what is good, the share the judge calls good
     specificity: Rate  # of what is bad, the share the judge calls bad
     accuracy: Rate
-
-    @property
-    def informedness(self) -> float | None:
-        """Sensitivity plus specificity less 1: 0 for a judge that does not look."""
-        if self.sensitivity.value is None or self.specificity.value is None:
-            return None
-        return self.sensitivity.value + self.specificity.value - 1
 
 
 def confusion(labels: Bools, judged: Bools, clusters: Ints | None = None, *, confidence: float = 0.95) -> Confusion:

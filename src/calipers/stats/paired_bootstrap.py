@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
-from calipers.rollouts.sums import sum_by, total
+from calipers.rollouts.groups import sum_by, total
 from calipers.stats.intervals import NOISE, ONE_CLUSTER, ONE_TASK, t_quantile, upper_tail
 from calipers.stats.paired import NO_COMMON, apart
 
@@ -32,7 +32,7 @@ NO_SPREAD = "every draw gives the same difference"
 Combine = Callable[[Floats], Floats]
 """``[..., S] -> [...]``: a metric from the sums of its sufficient statistics over tasks."""
 Aggregate = Callable[[Floats], Floats]
-"""``[..., T] -> [...]``: a metric from its task values, as in `metrics.aggregate`."""
+"""``[..., T] -> [...]``: a metric from its task values, as in `metrics.reduce`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ import numpy as np
 
 from calipers.metrics.reduce import task_mean
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.sums import sum_by, total
+from calipers.rollouts.groups import Groups, sum_by, total
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK, t_quantile
 from calipers.stats.paired import NO_COMMON, units_of
 from calipers.stats.variance import Split, Unsplit, moments, split
@@ -143,17 +142,6 @@ def tasks_by_formula(variance: float, difference: float, power: float = POWER, c
 def difference_by_formula(variance: float, tasks: float, power: float = POWER, confidence: float = CONFIDENCE) -> float:
     """Miller's smallest difference shown, ``(z_(a/2) + z_b) sqrt(V / T)``."""
     return quantiles(power, confidence) * math.sqrt(variance / tasks)
-
-
-def difference_by_flips(flips: int, pairs: int, power: float = POWER, confidence: float = CONFIDENCE) -> float:
-    """The smallest difference in accuracy that McNemar's test shows when so many of the pairs differ.
-
-    ``(z_(a/2) + z_b) sqrt(flips) / pairs``: a share of all pairs, as the accuracy is, not of those that differ.
-
-    >>> round(difference_by_flips(100, 1000), 4)
-    0.028
-    """
-    return quantiles(power, confidence) * math.sqrt(flips) / pairs
 
 
 def power_of(

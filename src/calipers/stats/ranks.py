@@ -14,11 +14,11 @@ from statistics import NormalDist
 import numpy as np
 
 from calipers.rollouts.column import Bools, Floats, Ints
-from calipers.rollouts.sums import sum_by, total
+from calipers.rollouts.groups import sum_by, total
 from calipers.stats.intervals import NO_SPREAD, NOISE, spread_of, wilson_ends
 from calipers.stats.paired import apart
 
-RANK_SETS, MAX_T_BIAS = "rank_sets", "max_t_bias"
+MAX_T_BIAS = "max_t_bias"
 FLIPS = 2_000  # sign patterns that rank sets are made from
 FEW = 12  # units of which all sign patterns are looked at
 DRAWS = 4_000  # of the runs' errors together, for the winner

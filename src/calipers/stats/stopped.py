@@ -8,7 +8,7 @@ from dataclasses import replace
 from calipers.rollouts.stop import SEQUENCE
 from calipers.stats.curve import Curve, Point
 from calipers.stats.estimate import Estimate
-from calipers.stats.methods import needs_range
+from calipers.stats.intervals import needs_range
 from calipers.stats.sequence import population
 from calipers.stats.suite import Means, SuiteMeans
 

@@ -17,16 +17,14 @@ import numpy as np
 
 from calipers.analyses.compare.metric_pair import Measured, MetricPair
 from calipers.errors import InputError, PluginError
-from calipers.metrics.aggregate import largest, mean, smallest
-from calipers.metrics.economics import COST_PER_SOLVED
+from calipers.metrics.columns import COST_PER_SOLVED
 from calipers.metrics.metric import Metric, Opaque
-from calipers.metrics.reduce import passed, task_mean
+from calipers.metrics.reduce import largest, mean, passed, smallest, task_mean
 from calipers.metrics.rewards import passes
 from calipers.pipeline import demand_range
 from calipers.request import RequestedMetric
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.sums import total
+from calipers.rollouts.groups import Groups, total
 from calipers.stats.anytime import BETTING, NO_MEAN, UNEVEN, anytime
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK
 from calipers.stats.paired import (

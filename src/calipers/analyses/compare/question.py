@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from calipers.errors import InputError, UnknownName
-from calipers.metrics.request import MetricSpec
+from calipers.metrics.metric import MetricSpec
 from calipers.request import Plan
 from calipers.stats.anytime import BETTING
 from calipers.stats.paired import FLOORED_T, STRICT

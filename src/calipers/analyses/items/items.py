@@ -252,8 +252,8 @@ def _said(rows: Sequence[Item], unit: bool, measured: int) -> list[str]:
         chance = LEVEL * measured
         advice = "is: read this task and its target" if flagged == 1 else "are: read these tasks and their targets"
         notes.append(
-            f"of {measured:,} tasks with a discrimination, up to {chance:.3g} would be flagged as contradicting by chance "
-            f"alone; {flagged:,} {advice} first"
+            f"of {measured:,} tasks with a discrimination, up to {chance:.3g} would be flagged as contradicting by "
+            f"chance alone; {flagged:,} {advice} first"
         )
     return notes
 

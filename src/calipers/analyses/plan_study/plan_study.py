@@ -283,8 +283,8 @@ class _Study:
         if have is not None and request.detect is not None and endless is not None:
             if needed is None:
                 yield (
-                    f"{so}no number of samples shows {figure(request.detect)} on {counted(have.tasks, 'task')}: without "
-                    f"end they show {figure(endless)}; only more {self._units} help"
+                    f"{so}no number of samples shows {figure(request.detect)} on {counted(have.tasks, 'task')}: "
+                    f"without end they show {figure(endless)}; only more {self._units} help"
                 )
             elif needed > have.samples:
                 yield f"{so}on {counted(have.tasks, 'task')}, {needed:,} samples per task show {figure(request.detect)}"

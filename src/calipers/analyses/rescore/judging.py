@@ -18,8 +18,7 @@ from calipers.running.blame import BROKE, Bench
 from calipers.running.rollout import column, whole_characters
 from calipers.tasks.task import Task
 from calipers.text import patterns
-from calipers.text.filters import WORTH, first_matches, plain
-from calipers.text.find import Answer, Filter, filtered
+from calipers.text.filters import WORTH, Answer, Filter, filtered, first_matches, plain
 from calipers.text.patterns import RegexTimeout
 from calipers.verifiers.find import NamedVerifier, verifier
 from calipers.verifiers.text import CONTAINS, EXACT_MATCH, REGEX_MATCH

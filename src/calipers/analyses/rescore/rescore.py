@@ -56,7 +56,7 @@ from calipers.running.log import scrubbed, sync_directory
 from calipers.tasks.jsonl import NotThere
 from calipers.tasks.store import load_suite
 from calipers.tasks.task import Suite, Task
-from calipers.text.find import find_filter
+from calipers.text.filters import find_filter
 
 GAPS: Final = frozenset(word for word, code in CODE.items() if code >= FIRST_GAP)
 _encode = msgspec.json.Encoder().encode

@@ -23,9 +23,8 @@ from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.errors import HarborError as HarborError
 from calipers.formats.rewards import from_rewards
 from calipers.formats.trajectories import TrajectoryGroup, from_groups
-from calipers.metrics.aggregate import mean
 from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.metrics.reduce import task_mean
+from calipers.metrics.reduce import mean, task_mean
 from calipers.names import BENCHMARK_ENGINE, VERIFIERS, load
 from calipers.pipeline import quietly, score_plan, score_rollouts
 from calipers.reports.result import Result

@@ -11,14 +11,12 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.errors import InputError, UnknownName
-from calipers.metrics.aggregate import largest, mean, pooled, smallest
 from calipers.metrics.columns import EXTREME, TOTAL
 from calipers.metrics.metric import PASS_THRESHOLD, Metric
-from calipers.metrics.reduce import each, task_sum_and_count
+from calipers.metrics.reduce import each, largest, mean, pooled, smallest, task_sum_and_count
 from calipers.metrics.rewards import pass_at_k
 from calipers.rollouts.column import Bools, Column
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.sums import total
+from calipers.rollouts.groups import Groups, total
 from calipers.systems.harbor.wire import Totals, Trial, rewards, totals
 
 Number = int | float

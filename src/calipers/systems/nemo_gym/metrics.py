@@ -13,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.metrics.aggregate import spread
-from calipers.metrics.reduce import share_without
+from calipers.metrics.reduce import share_without, spread
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.systems.nemo_gym.wire import ROLLOUT, TASK, Cells, GymRows, order, overlaid
