@@ -39,8 +39,8 @@ class Index:
 
     def add(self, name: str, thing: Any) -> None:
         """Add a name at run time; a taken one is an error, the same object again is not."""
-        held = self.added.get(name)
-        if held is not None and held is not thing:
+        present = self.added.get(name)
+        if present is not None and present is not thing:
             raise PluginError(f"{self.kind} {name!r} is taken already; give one of the two another name")
         self.added[name] = thing
 
@@ -57,8 +57,8 @@ class Index:
         """
         if match(name, self.added) is None:
             self._ask_packages(name)
-        found = match(name, self.added)
-        return self.added[found[0]] if found else None
+        entry = match(name, self.added)
+        return self.added[entry[0]] if entry else None
 
     def load_packages(self) -> list[PluginError]:
         """Load every package whose decorators give the names, and return what went wrong."""
@@ -85,8 +85,8 @@ class Index:
 
     def _ask_packages(self, name: str) -> None:
         points = self._points()
-        found = match(name, [point.name for point in points])
-        point = self._only([point for point in points if found and point.name == found[0]])
+        entry = match(name, [point.name for point in points])
+        point = self._only([point for point in points if entry and point.name == entry[0]])
         thing = self._load(point) if point else None
         if point is None or self._groups[point.group]:
             for other in points:
@@ -100,8 +100,8 @@ class Index:
     def _points(self) -> list[EntryPoint]:
         from importlib.metadata import entry_points
 
-        found = (sorted(entry_points(group=group), key=_package) for group in self._groups)
-        return [point for points in found for point in points]
+        by_group = (sorted(entry_points(group=group), key=_package) for group in self._groups)
+        return [point for points in by_group for point in points]
 
     def _only(self, points: list[EntryPoint]) -> EntryPoint | None:
         """The entry point that a name means: a package's first; two packages may not share a name."""
@@ -123,12 +123,12 @@ class Index:
             raise PluginError(f"{what} cannot be loaded: {type(error).__name__}: {error}") from error
 
     def _try(self, point: EntryPoint) -> PluginError | None:
-        place = f"{point.group}:{point.name}"
-        self._broken.pop(place, None)
+        key = f"{point.group}:{point.name}"
+        self._broken.pop(key, None)
         try:
             self._load(point)
         except PluginError as error:
-            self._broken[place] = error
+            self._broken[key] = error
             return error
         return None
 
@@ -143,8 +143,8 @@ def match(name: str, entries: Collection[str]) -> tuple[str, int | None] | None:
         return name, None
     for entry in entries:
         head, family, tail = entry.partition("{k}")
-        if family and (found := re.fullmatch(f"{re.escape(head)}([0-9]{{1,9}}){re.escape(tail)}", name)):
-            return entry, int(found[1])
+        if family and (digits := re.fullmatch(f"{re.escape(head)}([0-9]{{1,9}}){re.escape(tail)}", name)):
+            return entry, int(digits[1])
     return None
 
 

@@ -58,9 +58,9 @@ class RequestedMetric:
     foreign: bool = False  # somebody else's code: its exceptions are not ours
 
 
-def resolve(asked: str | Mapping[str, Any], dialect: Dialect) -> RequestedMetric:
+def resolve(wanted: str | Mapping[str, Any], dialect: Dialect) -> RequestedMetric:
     """Find what a metric string means in a dialect: its table first, then plugins."""
-    request = _request(asked)
+    request = _request(wanted)
     if dialect.metrics is not None and request.name in dialect.metrics:
         if request.params:
             raise InputError(
@@ -75,34 +75,34 @@ def resolve(asked: str | Mapping[str, Any], dialect: Dialect) -> RequestedMetric
         raise _unknown(request.name, dialect)
     metric = as_metric(request.name, plugin)
     if isinstance(metric, Metric):
-        found = match(request.name, METRICS.added)
-        return RequestedMetric(request.text, metric, settle(request, metric, found[1] if found else None), foreign=True)
+        entry = match(request.name, METRICS.added)
+        return RequestedMetric(request.text, metric, settle(request, metric, entry[1] if entry else None), foreign=True)
     if request.params:
         raise InputError(f"metric {request.text!r} takes no parameters; expected {request.name}")
     return RequestedMetric(request.text, metric, {}, foreign=True)
 
 
-def _request(asked: str | Mapping[str, Any]) -> MetricSpec:
+def _request(wanted: str | Mapping[str, Any]) -> MetricSpec:
     """What was asked for; a plugin's name is a free string, which need not look like a metric's."""
-    if not isinstance(asked, str):
-        if not isinstance(asked, Mapping):
-            raise InputError(f"a metric is asked for as {asked!r}; expected a name such as 'pass@3'")
-        return MetricSpec.of(asked)
-    if asked in METRICS.added:
-        return MetricSpec(asked, asked)
+    if not isinstance(wanted, str):
+        if not isinstance(wanted, Mapping):
+            raise InputError(f"a metric is asked for as {wanted!r}; expected a name such as 'pass@3'")
+        return MetricSpec.of(wanted)
+    if wanted in METRICS.added:
+        return MetricSpec(wanted, wanted)
     try:
-        return MetricSpec.of(asked)
+        return MetricSpec.of(wanted)
     except InputError:
-        if METRICS.plugin(asked) is None:
+        if METRICS.plugin(wanted) is None:
             raise
-        return MetricSpec(asked, asked)
+        return MetricSpec(wanted, wanted)
 
 
 def _built_in(request: MetricSpec) -> tuple[Metric, dict[str, Any]]:
-    found = METRICS.match(request.name)
-    if found is None:
+    entry_and_k = METRICS.match(request.name)
+    if entry_and_k is None:
         raise METRICS.unknown(request.name)
-    entry, k = found
+    entry, k = entry_and_k
     metric: Metric = METRICS.load(entry)
     return metric, settle(request, metric, k)
 
@@ -156,43 +156,45 @@ def column_of(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
     raise UnknownName.of("column of numbers", wanted, [*part.columns, *part.rewards])
 
 
-def is_reward(part: Rollouts, asked: RequestedMetric) -> bool:
+def is_reward(part: Rollouts, requested: RequestedMetric) -> bool:
     """Whether a statistic of a column is one of a reward, so that a gap in it is a rollout without a number."""
-    wanted = asked.params.get("column")
-    return "column" in asked.metric.reads and wanted in part.rewards and wanted not in part.columns
+    wanted = requested.params.get("column")
+    return "column" in requested.metric.reads and wanted in part.rewards and wanted not in part.columns
 
 
-def per_column(asked: RequestedMetric, rollouts: Rollouts) -> list[RequestedMetric]:
+def per_column(requested: RequestedMetric, rollouts: Rollouts) -> list[RequestedMetric]:
     """A statistic of ``column=*`` is one of every column of numbers there is, rewards among them."""
-    if asked.params.get("column") != "*":
-        return [asked]
+    if requested.params.get("column") != "*":
+        return [requested]
     names = sorted({*rollouts.rewards, *rollouts.columns})
     return [
-        replace(asked, text=asked.text.replace("*", name), params={**asked.params, "column": name}) for name in names
+        replace(requested, text=requested.text.replace("*", name), params={**requested.params, "column": name})
+        for name in names
     ]
 
 
 def per_reward(
-    asked: RequestedMetric, rollouts: Rollouts, chosen: str | None, every: bool = False
+    requested: RequestedMetric, rollouts: Rollouts, chosen: str | None, every: bool = False
 ) -> list[RequestedMetric]:
     """The reward key a metric reads: the one chosen, `reward`, the only one, or each in turn.
 
     ``every`` says that there is nothing special about one called `reward`.
     """
-    if "reward" not in asked.metric.reads:
-        return [asked]
+    if "reward" not in requested.metric.reads:
+        return [requested]
     keys = sorted(rollouts.rewards)
-    wanted = asked.params.get("reward") or chosen
+    wanted = requested.params.get("reward") or chosen
     if wanted:
         if wanted not in keys:
             raise UnknownName.of("reward", wanted, keys)
-        return [replace(asked, params={**asked.params, "reward": wanted})]
+        return [replace(requested, params={**requested.params, "reward": wanted})]
     if ("reward" in keys and not every) or len(keys) < 2:
-        return [replace(asked, params={**asked.params, "reward": keys[0] if len(keys) == 1 else "reward"})]
-    head, opened, rest = asked.text.partition("(")
+        return [replace(requested, params={**requested.params, "reward": keys[0] if len(keys) == 1 else "reward"})]
+    head, opened, rest = requested.text.partition("(")
     inner = f"{rest.removesuffix(')')}, " if opened else ""
     return [
-        RequestedMetric(f"{head}({inner}reward={key})", asked.metric, {**asked.params, "reward": key}) for key in keys
+        RequestedMetric(f"{head}({inner}reward={key})", requested.metric, {**requested.params, "reward": key})
+        for key in keys
     ]
 
 
@@ -238,7 +240,7 @@ class Plan:
     @property
     def labels(self) -> tuple[str, ...]:
         """The label paths the readers must keep."""
-        read = {"answer"} if any("answer" in one.metric.reads for one in self.asked) else set[str]()
+        read = {"answer"} if any("answer" in requested.metric.reads for requested in self.asked) else set[str]()
         keys = {*self.by, *([self.cluster] if self.cluster else [])}
         inside = {key.removeprefix("metadata.") for key in keys}  # its full path leads there, too
         return tuple(sorted({*keys, *inside, *read, *self.dialect.labels}))
@@ -273,9 +275,9 @@ def make_plan(
     method = canonical(DEFAULT if interval is None else interval)
     unasked = (speech.asks(source) if speech.asks and not metrics else None) or speech.default
     wanted = [metrics] if isinstance(metrics, (str, Mapping)) else list(metrics or unasked)
-    asked = {found.text: found for found in _resolved(wanted, speech)}
+    requested = {metric.text: metric for metric in _resolved(wanted, speech)}
     return Plan(
-        asked=list(asked.values()),
+        asked=list(requested.values()),
         dialect=speech,
         missing=cast(Missing, missing or speech.missing),
         by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
@@ -314,5 +316,5 @@ def _resolved(wanted: Sequence[str | Mapping[str, Any]], dialect: Dialect) -> It
 def _dialect(name: str) -> Dialect:
     if name not in DIALECTS.entries:
         raise DIALECTS.unknown(name)
-    found: Dialect = DIALECTS.added.get(name) or DIALECTS.load(name)
-    return found
+    words: Dialect = DIALECTS.added.get(name) or DIALECTS.load(name)
+    return words

@@ -136,12 +136,12 @@ def _bug(error: Exception, *, verbose: bool) -> int:
 
 def _one_line(error: click.ClickException, arguments: Sequence[str]) -> str:
     """A usage error in the shape of all our errors: what is wrong, and what would be right."""
-    asked = " ".join(["calipers", *arguments[:1]])  # what cannot be parsed comes without its command
+    command = " ".join(["calipers", *arguments[:1]])  # what cannot be parsed comes without its command
     if isinstance(error, click.UsageError) and error.ctx:
-        asked = error.ctx.command_path
+        command = error.ctx.command_path
     if isinstance(error, click.NoSuchOption):
         close = [repr(name) for name in error.possibilities or ()]
-        right = f"did you mean {' or '.join(close)}?" if close else f"see {asked} --help"
+        right = f"did you mean {' or '.join(close)}?" if close else f"see {command} --help"
         return f"no option {error.option_name!r}; {right}"
     message = error.format_message().strip().removesuffix(".")
-    return f"{message[:1].lower()}{message[1:]}; see {asked} --help"
+    return f"{message[:1].lower()}{message[1:]}; see {command} --help"

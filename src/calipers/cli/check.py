@@ -36,28 +36,28 @@ def check_dataset(benchmark: str, registry: str | None, fix: bool, shape: str) -
         if not is_dataset(benchmark):
             right = "expected a directory of tasks, each with a task.toml"
             raise InputError.at(benchmark, "is no dataset, and --fix and --registry are for those", right)
-        found = examine(benchmark, fix)
+        dataset = examine(benchmark, fix)
     elif fix:
         raise InputError.at("--fix", f"there is no directory {benchmark}", "what is published does not change")
     else:
-        found = _published(resolve(benchmark, registry))
+        dataset = _published(resolve(benchmark, registry))
     if shape == "json":
-        write(safe_json(json.dumps(asdict(found), indent=1, ensure_ascii=False) + "\n"))
-        return not found.faults
-    version = f" {found.version}" if found.version else ""
-    tasks = f"{found.tasks:,} task{'s' if found.tasks != 1 else ''}"
-    write(f"{clean(found.name)}{clean(version)}: {tasks}, {_verdict(found)}\n")
-    write("".join(f"{clean(line, None)}\n" for line in found.faults))
-    for note in (*found.changes, *found.notes):
+        write(safe_json(json.dumps(asdict(dataset), indent=1, ensure_ascii=False) + "\n"))
+        return not dataset.faults
+    version = f" {dataset.version}" if dataset.version else ""
+    tasks = f"{dataset.tasks:,} task{'s' if dataset.tasks != 1 else ''}"
+    write(f"{clean(dataset.name)}{clean(version)}: {tasks}, {_verdict(dataset)}\n")
+    write("".join(f"{clean(line, None)}\n" for line in dataset.faults))
+    for note in (*dataset.changes, *dataset.notes):
         tell(f"note: {clean(note, None)}")
-    return not found.faults
+    return not dataset.faults
 
 
-def _verdict(found: Examined) -> str:
-    if found.faults:
-        count = len(found.faults)
+def _verdict(dataset: Examined) -> str:
+    if dataset.faults:
+        count = len(dataset.faults)
         return f"{count:,} thing{'s' if count > 1 else ''} wrong:"
-    return f"nothing wrong, digest {found.digest}" if found.digest else "nothing wrong"
+    return f"nothing wrong, digest {dataset.digest}" if dataset.digest else "nothing wrong"
 
 
 def _published(dataset: DatasetAt) -> Examined:
@@ -149,17 +149,17 @@ def check(
         from calipers.analyses.selftest.selftest import checked
 
         suite = load_suite(benchmark)
-        found = checked(suite, limit)
+        questions = checked(suite, limit)
         test = None
         if selftest:
             from calipers.analyses.selftest.selftest import selftest as try_verifiers
 
-            test = try_verifiers(found, concurrency=concurrency, seed=seed, confidence=confidence)
+            test = try_verifiers(questions, concurrency=concurrency, seed=seed, confidence=confidence)
     document: dict[str, Any] = {
         "benchmark": suite.name,
-        "tasks": len(found.tasks),
-        "verifiers": dict(found.counts),
-        "unjudged": found.unjudged,
+        "tasks": len(questions.tasks),
+        "verifiers": dict(questions.counts),
+        "unjudged": questions.unjudged,
         "sha256": suite.sha256,
     }
     if test is not None:
@@ -170,9 +170,10 @@ def check(
         from calipers.analyses.selftest.document import document as document_of
         from calipers.reports.figures import counted
 
-        judged = [f"{name} {count:,}" for name, count in found.counts.items()]
-        judged += [f"nobody {found.unjudged:,}"] if found.unjudged else []
-        write(f"{clean(suite.name)}: {counted(len(found.tasks), 'task')}, judged by {clean(', '.join(judged), None)}\n")
+        judged = [f"{name} {count:,}" for name, count in questions.counts.items()]
+        judged += [f"nobody {questions.unjudged:,}"] if questions.unjudged else []
+        tasks = counted(len(questions.tasks), "task")
+        write(f"{clean(suite.name)}: {tasks}, judged by {clean(', '.join(judged), None)}\n")
         if test is not None:
             write("\n" + rendered(document_of(test), shape))
     for note in (*suite.notes, *(test.notes if test else ())):
@@ -185,8 +186,8 @@ def _wanted(include_path: tuple[str, ...], trust: bool, seeds: str | None, defau
     from calipers.running.settings import load_seeds
     from calipers.systems.lm_eval.jobs import settings
 
-    asked = settings.TaskRequest(include_path, trust=trust, default_metrics=default_metrics)
-    return asked if seeds is None else replace(asked, seeds=load_seeds("--load-seeds", seeds))
+    request = settings.TaskRequest(include_path, trust=trust, default_metrics=default_metrics)
+    return request if seeds is None else replace(request, seeds=load_seeds("--load-seeds", seeds))
 
 
 def _checked_numbers(limit: int | None, concurrency: int, confidence: float) -> None:

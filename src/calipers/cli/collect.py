@@ -73,17 +73,17 @@ def collect(
         from calipers.systems.nemo_gym.collect.collect import collect as perform
         from calipers.systems.nemo_gym.collect.request import collecting
 
-        asked = collecting(given, words)
+        request = collecting(given, words)
         with Watch() as watch:
-            found = perform(asked, lambda standing: _look(watch, standing))
-    show_result(found.result, shape)
-    notes(found.result)
-    for note in found.notes:
+            collection = perform(request, lambda standing: _look(watch, standing))
+    show_result(collection.result, shape)
+    notes(collection.result)
+    for note in collection.notes:
         tell(f"note: {clean(note, None)}")
-    if found.stopped:
-        tell(f"note: stopped early: {clean(found.stopped, None)}; the same command goes on")
-    tell(str(found.metrics or found.output))
-    if not found.complete:
+    if collection.stopped:
+        tell(f"note: stopped early: {clean(collection.stopped, None)}; the same command goes on")
+    tell(str(collection.metrics or collection.output))
+    if not collection.complete:
         ctx.exit(INCOMPLETE)
 
 

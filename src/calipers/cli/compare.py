@@ -78,14 +78,14 @@ def compare(
     with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.compare.compare import compare as compare_runs
 
-        told = progress if progress.wanted else None
-        found = compare_runs(*paths, metric=metrics or None, columns=names, progress=told, **settings)
+        shown = progress if progress.wanted else None
+        comparison = compare_runs(*paths, metric=metrics or None, columns=names, progress=shown, **settings)
     if target:
-        target.write(safe_json(found.to_json()).encode())
+        target.write(safe_json(comparison.to_json()).encode())
     from calipers.analyses.compare.document import document
 
-    show(document(found), shape)
-    tell_notes(found.notes)
+    show(document(comparison), shape)
+    tell_notes(comparison.notes)
     words = {"worse": {"worse"}, "undecided": {"worse", "undecided"}}.get(fail_on or "", set())
-    if words & set(found.verdicts):
+    if words & set(comparison.verdicts):
         raise click.exceptions.Exit(NO)

@@ -56,14 +56,14 @@ def curve(
     with redirect_stdout(sys.stderr), Progress() as progress:
         from calipers.analyses.curve.curve import curve as draw
 
-        found = draw(paths, columns=names, progress=progress if progress.wanted else None, **settings)
+        curves = draw(paths, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
-        target.write(safe_json(found.to_json()).encode())
+        target.write(safe_json(curves.to_json()).encode())
     if picture:
         from calipers.analyses.curve.document import picture as drawn
 
-        picture[0].write(drawn(found, picture[1]))
+        picture[0].write(drawn(curves, picture[1]))
     from calipers.analyses.curve.document import document
 
-    show(document(found), shape)
-    tell_notes(found.notes)
+    show(document(curves), shape)
+    tell_notes(curves.notes)

@@ -42,8 +42,8 @@ def demo(out: str) -> None:
     _say("The estimator of Chen et al. uses every sample of the same file:")
     _run("score", copies[REWARDS], "--metric", "pass@3")
     _say("Where does the model fail? The same sums with outcomes and usage, broken down:")
-    asked = [word for metric in METRICS for word in ("--metric", metric)]
-    _run("score", copies[ROLLOUTS], *asked, "--by", "difficulty", "--out", result)
+    metrics = [word for metric in METRICS for word in ("--metric", metric)]
+    _run("score", copies[ROLLOUTS], *metrics, "--by", "difficulty", "--out", result)
     _say("A live run, the model's answers taken from the same file; the same command goes on where it stopped:")
     model, run = f"replay/{copies[ROLLOUTS]}", os.path.join(out, "run")
     _run("run", os.path.join(out, "arith"), "--model", model, "--samples", "4", "--metric", "pass@1", "--out", run)

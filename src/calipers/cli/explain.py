@@ -72,8 +72,8 @@ def _word(name: str, dialect: str, ours: str | None) -> str:
         native = "it is a native name: leave out --dialect" if METRICS.match(name.partition("(")[0].strip()) else ""
         raise UnknownName.of(f"{dialect} metric", name, words, native)
     card, k = card_for(ours)
-    said = f"In {dialect}, {name} is our {ours}." if name != ours else f"In {dialect}, {name} is our own {name}."
-    return f"{said}\n\n{card.to_text(k)}"
+    meaning = f"In {dialect}, {name} is our {ours}." if name != ours else f"In {dialect}, {name} is our own {name}."
+    return f"{meaning}\n\n{card.to_text(k)}"
 
 
 def _method(name: str, card: IntervalCard | MethodCard) -> str:
@@ -118,6 +118,6 @@ def _dialect(name: str, speech: glossary.Speech) -> str:
 
 
 def _line(label: str, text: str) -> str:
-    held = text.replace(" %", "\xa0%")  # a number and its sign stay on one line
-    lines = textwrap.fill(held, WIDTH, initial_indent=f"{label:<{_LABEL}}", subsequent_indent=" " * _LABEL)
+    unbroken = text.replace(" %", "\xa0%")  # a number and its sign stay on one line
+    lines = textwrap.fill(unbroken, WIDTH, initial_indent=f"{label:<{_LABEL}}", subsequent_indent=" " * _LABEL)
     return lines.replace("\xa0", " ")

@@ -58,11 +58,11 @@ def items(
     with redirect_stdout(sys.stderr), Progress() as progress:
         from calipers.analyses.items.items import items as look_at
 
-        found = look_at(*paths, columns=names, progress=progress if progress.wanted else None, **settings)
+        analysis = look_at(*paths, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
-        target.write(safe_json(found.to_json()).encode())
+        target.write(safe_json(analysis.to_json()).encode())
     from calipers.analyses.items.document import document
 
     most = (None if shape in ("json", "csv") else SHOWN) if limit is None else limit or None
-    show(document(found.limited(most)), shape)
-    tell_notes(found.notes)
+    show(document(analysis.limited(most)), shape)
+    tell_notes(analysis.notes)

@@ -43,10 +43,10 @@ def judge_check(
     with redirect_stdout(sys.stderr), Progress() as progress:
         from calipers.analyses.judge_check.judge_check import judge_check as check
 
-        found = check(paths, labels, columns=names, progress=progress if progress.wanted else None, **settings)
+        verdict = check(paths, labels, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
-        target.write(safe_json(found.to_json()).encode())
+        target.write(safe_json(verdict.to_json()).encode())
     from calipers.analyses.judge_check.document import document
 
-    show(document(found), shape)
-    tell_notes(found.notes)
+    show(document(verdict), shape)
+    tell_notes(verdict.notes)

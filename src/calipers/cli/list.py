@@ -44,10 +44,10 @@ def benchmarks() -> dict[str, str]:
     """The benchmarks in the store of this project, with their latest version."""
     from calipers.tasks import store
 
-    found = {clean(name): f"id {store.find(name)}" for name in store.names()}
-    if not found:
+    ids = {clean(name): f"id {store.find(name)}" for name in store.names()}
+    if not ids:
         raise InputError("no benchmark is in the store of this project; calipers publish DIR puts one there")
-    return found
+    return ids
 
 
 KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {

@@ -68,9 +68,9 @@ reward_range = click.option(
 )
 
 
-def metrics(said: str) -> Option:
+def metrics(text: str) -> Option:
     """``--metric``, as often as one likes."""
-    return click.option("--metric", "metrics", metavar="NAME", multiple=True, help=said)
+    return click.option("--metric", "metrics", metavar="NAME", multiple=True, help=text)
 
 
 def cluster(of: str) -> Option:
@@ -80,8 +80,8 @@ def cluster(of: str) -> Option:
 
 def columns(who: str) -> Option:
     """``--columns``, as `roles` reads it; ``who`` has the keys."""
-    said = f"What {who} the keys of a record: task=id,reward=score; may be repeated."
-    return click.option("--columns", metavar="ROLE=KEY,...", multiple=True, help=said)
+    text = f"What {who} the keys of a record: task=id,reward=score; may be repeated."
+    return click.option("--columns", metavar="ROLE=KEY,...", multiple=True, help=text)
 
 
 def confidence(of: str) -> Option:
@@ -110,15 +110,15 @@ def roles(texts: tuple[str, ...]) -> dict[str, str]:
     >>> roles(("task=id,reward=score", "answer=final"))
     {'task': 'id', 'reward': 'score', 'answer': 'final'}
     """
-    found: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for pair in (pair for text in texts for pair in text.split(",")):
         role, equals, key = (side.strip() for side in pair.partition("="))
         if not (role and equals and key):
             raise InputError.at("--columns", f"{pair!r} cannot be read", "expected ROLE=KEY, such as task=id")
-        if role in found:
+        if role in keys:
             raise InputError.at("--columns", f"{role} is given twice", "expected it once")
-        found[role] = key
-    return found
+        keys[role] = key
+    return keys
 
 
 def _together(*options: Any) -> Option:

@@ -88,7 +88,7 @@ def result_json(result: Result) -> str:
 
 def notes(result: Result, shape: str = "table") -> None:
     """What the reader should know beside the numbers, on standard error; warnings too with CSV, which has no room."""
-    warnings = [f"warning: {said}" for group in result.groups for said in group.warnings] if shape == "csv" else []
+    warnings = [f"warning: {text}" for group in result.groups for text in group.warnings] if shape == "csv" else []
     tell_notes([*result.notes, *warnings])
 
 

@@ -73,7 +73,7 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
     target = Target(out, pilots) if out is not None else None
     from calipers.analyses.plan_study.plan_study import StudyRequest, study
 
-    asked = StudyRequest(
+    request = StudyRequest(
         metric=given["metric"],
         detect=given["detect"],
         power=given["power"],
@@ -85,21 +85,21 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
         price_per_task=given["price_per_task"],
         budget=given["budget"],
     )
-    found = study(_known(pilots, columns, given), asked)
+    result = study(_known(pilots, columns, given), request)
     if target:
-        target.write(safe_json(found.to_json()).encode())
+        target.write(safe_json(result.to_json()).encode())
     from calipers.analyses.plan_study.document import document
 
-    write(rendered(document(found), shape))
-    tell_notes(found.notes)
+    write(rendered(document(result), shape))
+    tell_notes(result.notes)
 
 
 def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, Any]) -> StudyInputs:
     from calipers.analyses.plan_study.pilot import Chosen, from_numbers, from_pilots
 
-    told = [name for name in NUMBERS if given[name] is not None]
-    if pilots and told:
-        raise InputError.at(_option(told[0]), "stands beside a pilot", "expected one of them")
+    numbers = [name for name in NUMBERS if given[name] is not None]
+    if pilots and numbers:
+        raise InputError.at(_option(numbers[0]), "stands beside a pilot", "expected one of them")
     if len(pilots) > MOST_PILOTS:
         raise InputError(f"{len(pilots)} pilots; expected one, or two to be compared")
     if given["unpaired"] and given["correlation"]:
@@ -107,7 +107,7 @@ def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, A
     if not pilots:
         if given["cluster"]:
             raise InputError.at("--cluster", "no pilot says which tasks belong together", "expected a PILOT run too")
-        if not told:
+        if not numbers:
             raise InputError("nothing is known of the variance; expected a PILOT run, or --variance-between and others")
         r = 0.0 if given["unpaired"] else given["correlation"]
         return from_numbers(given["variance_between"], given["variance_within"], given["baseline_rate"], r)

@@ -52,7 +52,7 @@ from calipers.errors import InputError
 )
 @verbose
 def rescore(
-    run: str, params: tuple[str, ...], columns: tuple[str, ...], shape: str, plugins: tuple[str, ...], **asked: Any
+    run: str, params: tuple[str, ...], columns: tuple[str, ...], shape: str, plugins: tuple[str, ...], **settings: Any
 ) -> None:
     """Judge the stored completions of RUN again, and show what flipped. No model is asked for other answers.
 
@@ -63,11 +63,11 @@ def rescore(
         from calipers.analyses.rescore.rescore import Rescoring
         from calipers.analyses.rescore.rescore import rescore as judge_again
 
-        found = judge_again(Rescoring(run, params=_params(params), columns=roles(columns), **asked))
+        rescored = judge_again(Rescoring(run, params=_params(params), columns=roles(columns), **settings))
     from calipers.analyses.rescore.document import document
 
-    write(rendered(document(found), shape))
-    tell_notes(found.notes)
+    write(rendered(document(rescored), shape))
+    tell_notes(rescored.notes)
 
 
 def _params(texts: tuple[str, ...]) -> dict[str, Any]:
@@ -76,13 +76,13 @@ def _params(texts: tuple[str, ...]) -> dict[str, Any]:
     >>> _params(("ignore_case=true", "marker=Answer:"))
     {'ignore_case': True, 'marker': 'Answer:'}
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not (key.strip() and equals):
             raise InputError.at("--param", f"{text!r} cannot be read", "expected KEY=VALUE, such as ignore_case=true")
         try:
-            found[key.strip()] = json.loads(value)
+            values[key.strip()] = json.loads(value)
         except ValueError:
-            found[key.strip()] = value
-    return found
+            values[key.strip()] = value
+    return values

@@ -15,18 +15,18 @@ from calipers.formats.read import Input
 from calipers.reports.document import (
     Blank,
     Block,
-    Column,
     Document,
     Instead,
-    Items,
     Name,
     Output,
     Picture,
     Piece,
     Row,
     Sentence,
+    SentenceList,
     Styled,
     Table,
+    TableColumn,
     Text,
     Title,
 )
@@ -155,15 +155,15 @@ class Result:
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per number: group, slice, metric, and every field of its estimate."""
-        found = []
+        flat = []
         for group in self.groups:
             who = {"dataset": group.dataset, "model": group.model, "agent": group.agent}
             parts: list[tuple[str | None, str | None, Slice]] = [(None, None, group)]
             parts += [(key, value, part) for key, cut in group.breakdowns.items() for value, part in cut.items()]
             for key, value, part in parts:
                 for name, estimate in part.metrics.items():
-                    found.append({**who, "by": key, "slice": value, "metric": name, **_flat(estimate)})
-        return found
+                    flat.append({**who, "by": key, "slice": value, "metric": name, **_flat(estimate)})
+        return flat
 
     def to_polars(self) -> pl.DataFrame:
         """The rows as a polars frame."""
@@ -242,10 +242,12 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
 
 
 def _flat(estimate: Estimate) -> dict[str, Any]:
-    found = {name: value for name, value in _estimate(estimate).items() if name not in ("samples_per_task", "heaviest")}
+    fields = {
+        name: value for name, value in _estimate(estimate).items() if name not in ("samples_per_task", "heaviest")
+    }
     for name, first, last in (("interval", "low", "high"), ("bounds", "lowest", "highest")):
-        found[first], found[last] = found.pop(name) or (None, None)
-    return found
+        fields[first], fields[last] = fields.pop(name) or (None, None)
+    return fields
 
 
 def _finite(value: float | None) -> float | None:
@@ -323,7 +325,7 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result) -> Iterator[B
         yield Sentence(("by ", Name(key), ": no rollouts"), "strong", whole=True)
         return
     yield Sentence(("by ", Name(key)), "strong", whole=True, markdown="")
-    yield Items(
+    yield SentenceList(
         [Sentence((Name(value), f": {account(part.ledger, result.missing)}"), indent=1) for value, part in cut.items()]
     )
     yield Blank()
@@ -334,7 +336,7 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result) -> Iterator[B
             undefined = [f"{counted(estimate.undefined_tasks, 'task')} undefined"] if estimate.undefined_tasks else []
             notes = [*undefined, *reason(estimate)]
             rows.append(_row([Name(value), named(name, estimate)], estimate, notes, "; ".join(remarks(estimate))))
-    yield _estimates([_first(Name(key), ("by ", Name(key))), Column("metric", heading=True)], rows, result)
+    yield _estimates([_first(Name(key), ("by ", Name(key))), TableColumn("metric", heading=True)], rows, result)
     if len(cut) > 1:
         yield Sentence(EACH_BY_ITSELF, "note")
 
@@ -351,7 +353,7 @@ def _suite_blocks(suite: SuiteMeans, result: Result) -> Iterator[Block]:
             why = reason(estimate)  # it names a dataset
             names = tuple(Name(words, None) for words in why)
             rows.append(_row([kind, named(name, estimate)], estimate, why, names))
-    yield _estimates([_first("over datasets"), Column("metric", heading=True)], rows, result)
+    yield _estimates([_first("over datasets"), TableColumn("metric", heading=True)], rows, result)
     yield Sentence("macro: every dataset counts alike; micro: every task does", "note", whole=True)
     yield Blank()
 
@@ -382,22 +384,22 @@ def _total(amount: float) -> str:
     return figure(amount, 0 if abs(amount) < 1e15 and amount == int(amount) else None)
 
 
-def _first(head: Text, markdown: Text | None = None) -> Column:
-    return Column(head, style="strong", markdown=markdown, widest=_WIDEST_NAME)
+def _first(head: Text, markdown: Text | None = None) -> TableColumn:
+    return TableColumn(head, style="strong", markdown=markdown, widest=_WIDEST_NAME)
 
 
 def _estimates(
-    first: Sequence[Column], rows: Sequence[Row], result: Result, notes_head: str = "", only: Output | None = None
+    first: Sequence[TableColumn], rows: Sequence[Row], result: Result, notes_head: str = "", only: Output | None = None
 ) -> Table:
     """A table of estimates. A terminal without room says under a row how many tasks and samples there were."""
     columns = [
         *first,
-        Column("value", "point", "value", optional=True),
-        Column("± stderr", "point", optional=True),
-        Column(f"{percent(result.confidence)} interval", optional=True),
-        Column(style="chart", only="terminal", optional=True, yields=2),
-        Column("unit", only="terminal", optional=True),
-        Column("n", optional=True, yields=1),
+        TableColumn("value", "point", "value", optional=True),
+        TableColumn("± stderr", "point", optional=True),
+        TableColumn(f"{percent(result.confidence)} interval", optional=True),
+        TableColumn(style="chart", only="terminal", optional=True, yields=2),
+        TableColumn("unit", only="terminal", optional=True),
+        TableColumn("n", optional=True, yields=1),
     ]
     return Table(columns, rows, notes_head=notes_head, once="each from", only=only)
 

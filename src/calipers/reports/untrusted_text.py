@@ -52,8 +52,8 @@ def safe_json(document: str) -> str:
     return re.sub(r"[^\n\x20-\x7e]", _escape, document)
 
 
-def _escape(found: re.Match[str]) -> str:
-    character = found[0]
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
     if _shown(character) == character:
         return character
     units = character.encode("utf-16-be", "surrogatepass")

@@ -11,15 +11,15 @@ from calipers.reports.document import (
     Blank,
     Block,
     Cell,
-    Column,
     Document,
-    Items,
     Name,
     Piece,
     Row,
     Sentence,
+    SentenceList,
     Styled,
     Table,
+    TableColumn,
     Title,
 )
 from calipers.reports.figures import NONE, counted, figure, letters, percent
@@ -45,7 +45,7 @@ def _blocks(found: Comparison) -> Iterator[Block]:
     for contest in found.contests:
         yield from _contest(contest, found)
     for note in found.notes:  # a terminal has them beside the output
-        yield Items([Sentence("", markdown=note)])
+        yield SentenceList([Sentence("", markdown=note)])
     yield Sentence(settings(found), "note")
 
 
@@ -76,9 +76,9 @@ def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], found
     for (verdict, text), below in zip(sentences(pair, names), under_verdicts(pair, names), strict=True):
         verdicts.append(Sentence(text.replace(" %", f"{_NO_BREAK}%"), "strong", (Styled(verdict), f": {text}")))
         verdicts += [Sentence(line, "strong", indent=1) for line in below]
-    yield Items(verdicts)
+    yield SentenceList(verdicts)
     notes = [Sentence(note_line(note), markdown=note) for note in (hints(pair), *pair.notes) if note]
-    yield Items([Sentence(common(pair, names)), *notes])
+    yield SentenceList([Sentence(common(pair, names)), *notes])
     yield Blank()
     yield _findings(pair, names, labels, found)
     if pair.flips and (pair.flips.worse or pair.flips.better):
@@ -99,15 +99,15 @@ def _findings(pair: Pair, names: tuple[str, str], labels: tuple[str, str], found
     several = found.tests > 1
     adjusted = {"bh": "p (BH)", "holm": "p (Holm)"}.get(found.adjust, "p adjusted")
     columns = [
-        Column("metric", style="strong"),
-        Column(only="terminal", heading=True),
-        Column(one, "point", markdown="first"),
-        Column(two, "point", markdown="second"),
-        Column(f"{two} - {one}", "point", "value", markdown="difference"),
-        Column(f"{percent(found.confidence)} interval", yields=2, verbatim=True),
-        Column("p", "right", yields=1 if several else 0),
-        Column(adjusted, "right", markdown="p adjusted", only=None if several else "markdown"),
-        Column("verdict", style="value"),
+        TableColumn("metric", style="strong"),
+        TableColumn(only="terminal", heading=True),
+        TableColumn(one, "point", markdown="first"),
+        TableColumn(two, "point", markdown="second"),
+        TableColumn(f"{two} - {one}", "point", "value", markdown="difference"),
+        TableColumn(f"{percent(found.confidence)} interval", yields=2, verbatim=True),
+        TableColumn("p", "right", yields=1 if several else 0),
+        TableColumn(adjusted, "right", markdown="p adjusted", only=None if several else "markdown"),
+        TableColumn("verdict", style="value"),
     ]
     rows = []
     for finding in pair.findings:
@@ -132,11 +132,11 @@ def _changed(what: str, those: Sequence[Changed], labels: tuple[str, str]) -> Ta
     """Tasks under one another, both answers beside them as far as there is room."""
     given = any(text is not None for task in those for text in task.answers)
     columns = [
-        Column("", style="strong", markdown=what),
-        Column(" → ".join(labels), only="terminal"),
-        *(Column(word, only="markdown") for word in ("first", "second")),
-        *(Column(f"{label} answered", style="note", only="terminal", cut=True) for label in labels if given),
-        *(Column(f"{word} answered", only="markdown") for word in ("first", "second")),
+        TableColumn("", style="strong", markdown=what),
+        TableColumn(" → ".join(labels), only="terminal"),
+        *(TableColumn(word, only="markdown") for word in ("first", "second")),
+        *(TableColumn(f"{label} answered", style="note", only="terminal", cut=True) for label in labels if given),
+        *(TableColumn(f"{word} answered", only="markdown") for word in ("first", "second")),
     ]
     rows = []
     for task in those:
@@ -164,11 +164,11 @@ def _ranks(ranks: Ranks, names: Sequence[str], found: Comparison) -> Iterator[Bl
         yield Sentence(f"no ranks: {ranks.why}", "note", f"no ranks by {ranks.metric}: {ranks.why}", indent=1)
         return
     columns = [
-        Column("rank", "right"),
-        Column("run", style="strong", markdown=("by ", Name(ranks.metric))),
-        Column("value", "point", "value"),
-        Column(f"{percent(found.confidence)} rank set"),
-        Column("best in", "right"),
+        TableColumn("rank", "right"),
+        TableColumn("run", style="strong", markdown=("by ", Name(ranks.metric))),
+        TableColumn("value", "point", "value"),
+        TableColumn(f"{percent(found.confidence)} rank set"),
+        TableColumn("best in", "right"),
     ]
     rows = []
     for place in ranks.places:
@@ -183,7 +183,7 @@ def _ranks(ranks: Ranks, names: Sequence[str], found: Comparison) -> Iterator[Bl
         ]
         rows.append(Row(cells))
     yield Table(columns, rows)
-    yield Items([Sentence(text, "note") for text in about_ranks(ranks, names, found.confidence)])
+    yield SentenceList([Sentence(text, "note") for text in about_ranks(ranks, names, found.confidence)])
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:

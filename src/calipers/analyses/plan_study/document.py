@@ -7,7 +7,18 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from calipers.reports.document import Blank, Block, Column, Document, Items, Name, Row, Sentence, Table, Title
+from calipers.reports.document import (
+    Blank,
+    Block,
+    Document,
+    Name,
+    Row,
+    Sentence,
+    SentenceList,
+    Table,
+    TableColumn,
+    Title,
+)
 from calipers.reports.figures import counted, figure, percent
 from calipers.reports.json import encoded
 from calipers.reports.untrusted_text import clean
@@ -100,13 +111,13 @@ def document(study: Study) -> Document:
 def _blocks(study: Study) -> Iterator[Block]:
     yield Title("", markdown=("Plan for ", Name(study.metric)))
     yield Sentence(clean(f"{study.metric}: {study.source}", 400), markdown=Name(study.source, 400))
-    yield Items([Sentence(fact) for fact in _facts(study)])
+    yield SentenceList([Sentence(fact) for fact in _facts(study)])
     for title, heads, rows in _tables(study):
         yield Blank()
         yield Sentence(title)
-        yield Table([Column(head, "right") for head in heads], [Row(row) for row in rows])
+        yield Table([TableColumn(head, "right") for head in heads], [Row(row) for row in rows])
     yield Blank()
-    yield Items([Sentence(advice) for advice in study.advice])
+    yield SentenceList([Sentence(advice) for advice in study.advice])
 
 
 def _facts(study: Study) -> Iterator[str]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from calipers.reports.document import Blank, Block, Column, Document, Name, Row, Sentence, Table, Text, Title
+from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn, Text, Title
 from calipers.reports.figures import counted, decimals, ends, figure
 from calipers.reports.result import Result, Slice, named, title
 from calipers.reports.untrusted_text import clean
@@ -72,7 +72,7 @@ def _blocks(rescored: Rescored) -> Iterator[Block]:
         names = [f"{clean(task)}/{sample}" for task, sample in flip.which[:SHOWN]]
         more = ["…"] if names and flip.count > len(names) else []
         rows.append(Row([flip.what, f"{flip.count:,}", ", ".join([*names, *more])]))
-    yield Table([Column(), Column(align="right"), Column()], rows, ruled=False, fits=True)
+    yield Table([TableColumn(), TableColumn(align="right"), TableColumn()], rows, ruled=False, fits=True)
     changed = [
         f"{word} {before:,} to {after:,}" for word, (before, after) in rescored.outcomes.items() if before != after
     ]
@@ -97,10 +97,10 @@ def _moved(rescored: Rescored, number: int) -> Iterator[Block]:
             slice_of = f"{clean(key)}={clean(value)} "
             pairs += [((slice_of, *named(name, e)), _of(beside, name), e) for name, e in part.metrics.items()]
     rewards = [clean(rescored.old or "", 24)] if any(old for _, old, _ in pairs) else []
-    columns = [Column("metric")]
+    columns = [TableColumn("metric")]
     for reward in [*rewards, clean(rescored.new, 24)] if pairs else []:
-        columns += [Column(reward, "point"), Column("interval")]
-    columns += [Column("difference", "point")] if before else []
+        columns += [TableColumn(reward, "point"), TableColumn("interval")]
+    columns += [TableColumn("difference", "point")] if before else []
     rows = []
     for name, old, new in pairs:
         places = max(decimals(estimate) for estimate in (old, new) if estimate)

@@ -43,7 +43,7 @@ def _page_of_runs(paths: Sequence[str], trust: bool) -> OwnPage:
 
     tasks = Loaded()
     runs, notes = stored_runs(paths, tasks, trust=trust)
-    models = theirs(runs, tasks)
+    models = list(theirs(runs, tasks))
     remarks = [line for model in models for line in model.sure]
     return OwnPage(
         BETWEEN.join(model.tables() for model in models),
