@@ -238,7 +238,7 @@ FOLDER_FORMATS = ("harbor", "lm_eval_results")
 TASK_LIBRARY = "calipers.systems.lm_eval.library:LIBRARY"
 """Benchmarks that another system's files describe, see `jobs.library`."""
 
-DOCUMENT_TABLES = "calipers.systems.lm_eval.tables:TABLES"
+DOCUMENT_TABLES = "calipers.systems.lm_eval.comparison:TABLES"
 """Numbers that are made of all documents of a task together, see `analyses.compare.values`."""
 
 METRIC_SCRIPTS = "calipers.systems.harbor.scored_scripts:asked_scripts"

@@ -8,8 +8,7 @@ from calipers.systems.lm_eval.metrics.aggregations import aggregate
 from calipers.systems.lm_eval.metrics.bootstrap import stderr
 from calipers.systems.lm_eval.metrics.overlap import NAMES as OVERLAP
 from calipers.systems.lm_eval.metrics.task import aggregate_group, aggregate_task, pass_at_k
-from calipers.systems.lm_eval.table import table
-from calipers.systems.lm_eval.write import available, hashes
+from calipers.systems.lm_eval.write import available, hashes, table
 
 
 def aggregation(vector):

@@ -8,15 +8,13 @@ from shutil import copytree
 
 from golden.lm_eval_close import settled
 
-from calipers.systems.lm_eval.jobs.judge import scoring
-from calipers.systems.lm_eval.jobs.settings import TaskRequest, groups, load
-from calipers.systems.lm_eval.results import RanTask, run_results
-from calipers.systems.lm_eval.table import table
+from calipers.systems.lm_eval.jobs.benchmarks import TaskRequest, groups, load
+from calipers.systems.lm_eval.jobs.judges import scoring
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
 from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
 from calipers.systems.lm_eval.tasks.turns import Manner
-from calipers.systems.lm_eval.write import file_text, line_text, sample_row, task_hash
+from calipers.systems.lm_eval.write import RanTask, file_text, line_text, run_results, sample_row, table, task_hash
 
 
 def run(vector):

@@ -14,7 +14,7 @@ from running.scene import records
 
 from calipers.running.perform import perform
 from calipers.running.settings import jobs_of
-from calipers.systems.lm_eval.jobs.report import theirs
+from calipers.systems.lm_eval.jobs.report import joined, part
 
 HEAD = "dataset_path: json\ndataset_kwargs: {data_files: {test: data.jsonl}}\ntest_split: test\n"
 TASKS = {
@@ -80,7 +80,7 @@ def test_multiple_choice_from_file_to_numbers(checkpoints, kind, tmp_path, monke
                 wanted.append(reference(checkpoints[kind], tokens, len(tokens) - len(before)))
         assert [one["logprob"] for one in held] == pytest.approx(wanted, **CLOSE)
         right += max(range(3), key=wanted.__getitem__) == doc["n"]
-    (found,) = theirs([(report.job, report.folder)])
+    (found,) = joined([part(report.job, report.folder)])
     assert found.results["results"]["mc"]["acc,none"] == pytest.approx(right / 6)
     assert found.results["results"]["mc"]["brier_score_stderr,none"] == "N/A"
     assert [line for line in found.sure if line.startswith("mc brier_score,none ") and " by 10,000 draws" in line]

@@ -92,13 +92,12 @@ def write_tasks(folder: Path) -> None:
 
 def load_all(folder: Path) -> dict[str, Any]:
     """Of each task its documents, its requests, and what counts as right, as JSON has them."""
-    from calipers.systems.lm_eval.jobs.settings import TaskRequest, loaded
-    from calipers.systems.lm_eval.jobs.suite import suite
+    from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, suite
     from calipers.systems.lm_eval.tasks.requests import requests
 
     found = {}
     for name in KINDS:
-        task = loaded(str(folder / f"{name}.yaml"), name, TaskRequest(trust=True))
+        task = LoadedTasks().task(str(folder / f"{name}.yaml"), name, TaskRequest(trust=True))
         asked = suite(task).tasks
         found[name] = {
             "documents": task.docs,

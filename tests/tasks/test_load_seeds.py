@@ -9,8 +9,7 @@ import pytest
 from tasks import loading
 from waiting import PATIENCE
 
-from calipers.systems.lm_eval.jobs.settings import TaskRequest, loaded
-from calipers.systems.lm_eval.jobs.suite import suite
+from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, suite
 from calipers.systems.lm_eval.tasks.requests import requests
 from calipers.tasks.load_seeds import LOAD_SEEDS, drawn, reseed, seeded
 
@@ -51,7 +50,7 @@ def test_a_task_does_not_depend_on_those_loaded_before_it(here):
 
 @pytest.mark.parametrize("kind", [kind for kind in loading.KINDS if kind not in loading.OWN_GENERATORS])
 def test_other_seeds_are_other_documents(folder, here, kind):
-    task = loaded(str(folder / f"{kind}.yaml"), kind, TaskRequest(trust=True, seeds=(1, 2, 3, 4)))
+    task = LoadedTasks().task(str(folder / f"{kind}.yaml"), kind, TaskRequest(trust=True, seeds=(1, 2, 3, 4)))
     found = {
         "documents": task.docs,
         "prompts": [one.prompt for one in suite(task).tasks],
@@ -81,7 +80,7 @@ def test_choices_are_shuffled_as_lm_eval_shuffles_them(here, kind, before):
 
 
 def test_a_field_is_worked_out_once(folder):
-    task = loaded(str(folder / "target.yaml"), "target", TaskRequest(trust=True))
+    task = LoadedTasks().task(str(folder / "target.yaml"), "target", TaskRequest(trust=True))
     first = [task.target(doc, number) for number, doc in enumerate(task.docs)]
     assert [task.target(doc, number) for number, doc in enumerate(task.docs)] == first
     assert list(requests(task)) == list(requests(task))

@@ -6,9 +6,9 @@ import json
 import os
 import sys
 from contextlib import redirect_stdout
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,9 +18,6 @@ from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
 from calipers.systems.harbor.tasks.dataset import Examined, examine, is_dataset
 from calipers.systems.harbor.tasks.registry import REGISTRY, DatasetAt, is_spec, resolve
-
-if TYPE_CHECKING:
-    from calipers.systems.lm_eval.jobs.settings import TaskRequest
 
 
 def means_dataset(benchmark: str) -> bool:
@@ -136,13 +133,14 @@ def check(
             if given:
                 raise InputError.at(option, f"{benchmark} is a dataset", "its tasks are looked at, all, and not run")
         ctx.exit(0 if check_dataset(benchmark, registry, fix, shape) else FAULT)
-    from calipers.systems.lm_eval.jobs import settings
+    from calipers.running.library import library
     from calipers.tasks.store import load_suite, names
 
-    named = benchmark not in names() and settings.is_known(benchmark)  # in an installed lm-evaluation-harness
+    named = benchmark not in names() and library().is_known(benchmark, ())  # in an installed lm-evaluation-harness
     if include_path or benchmark.endswith((".yaml", ".yml")) or named:
         with redirect_stdout(sys.stderr):  # nor is what a task's own code prints
-            lines = settings.checked(benchmark, _wanted(include_path, trust, load_seeds, default_metrics))
+            request = {"trust": trust, "default_metrics": default_metrics, **_seeds(load_seeds)}
+            lines = library().checked(benchmark, include_path, request)
         write("".join(f"{clean(line, None)}\n" for line in lines))
         return
     with plugins_loaded(plugins):
@@ -182,12 +180,10 @@ def check(
         ctx.exit(FAULT)
 
 
-def _wanted(include_path: tuple[str, ...], trust: bool, seeds: str | None, default_metrics: str) -> TaskRequest:
+def _seeds(text: str | None) -> dict[str, Any]:
     from calipers.running.settings import load_seeds
-    from calipers.systems.lm_eval.jobs import settings
 
-    request = settings.TaskRequest(include_path, trust=trust, default_metrics=default_metrics)
-    return request if seeds is None else replace(request, seeds=load_seeds("--load-seeds", seeds))
+    return {} if text is None else {"seeds": load_seeds("--load-seeds", text)}
 
 
 def _checked_numbers(limit: int | None, concurrency: int, confidence: float) -> None:

@@ -56,6 +56,16 @@ class RunPlan(msgspec.Struct, kw_only=True):
         return self.samples if task.samples is None else task.samples
 
 
+class PlannedSetting(msgspec.Struct):
+    """A setting of a run, as its plan keeps it."""
+
+    value: Any = None
+
+
+class _PlannedSettings(msgspec.Struct):
+    settings: dict[str, PlannedSetting] = {}
+
+
 class _Schema(msgspec.Struct):
     schema: str = ""
 
@@ -89,6 +99,17 @@ def read_plan(folder: str) -> RunPlan:
             raise InputError.at(path, f"the metadata of task {task.task!r} is no object", "expected an object or null")
         seen.add(task.task)
     return plan
+
+
+def read_settings(folder: str) -> dict[str, Any]:
+    """The settings of a run's latest start, from the plan in its directory; InputError when it is none."""
+    path = os.path.join(folder, PLAN)
+    try:
+        with open(path, "rb") as file:
+            settings = msgspec.json.decode(file.read(), type=_PlannedSettings).settings
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError.at(path, f"is no plan of a run ({error})") from None
+    return {name: setting.value for name, setting in settings.items()}
 
 
 def whole(path: str, size: int | None = None) -> int:

@@ -370,7 +370,7 @@ def _with_parts(result: Result, parts: Sequence[TaskReport | None]) -> Result:
     if not held:
         return result
     tasks = library()
-    return replace(result, own={tasks.name: tasks.joined(held)})
+    return replace(result, own={tasks.name: [report.document() for report in tasks.joined(held)]})
 
 
 def _scoring(job: Job) -> Plan:

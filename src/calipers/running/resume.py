@@ -22,7 +22,7 @@ import msgspec
 
 from calipers.clients.address import source_file, without_keys
 from calipers.errors import InputError
-from calipers.formats.run_plan import PLAN, is_run
+from calipers.formats.run_plan import PLAN, PlannedSetting, is_run
 
 LONGEST_NAME = 60  # characters of a benchmark or a model in the name of a directory
 LONGEST_VALUE = 60  # characters of a value in an error
@@ -96,16 +96,12 @@ EARLIER: Final = "the last start by an earlier version, which kept no others"
 _UNKNOWN: Final = f"{ENDPOINT}: not recorded"
 
 
-class _Setting(msgspec.Struct):
-    value: Any = None
-
-
 class _Begun(msgspec.Struct):
     """What a plan says of how its run was started."""
 
     identity: dict[str, Any] = {}
     model: str | None = None
-    settings: dict[str, _Setting] = {}
+    settings: dict[str, PlannedSetting] = {}
     versions: dict[str, Any] = {}
     git: str | None = None
     created_at: str | None = None

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from calipers.systems.lm_eval.pipelines import pipeline
-from calipers.systems.lm_eval.results import RanTask, run_results
 from calipers.systems.lm_eval.scores.entries import Entry
 from calipers.systems.lm_eval.scores.scorers import Scoring
 from calipers.systems.lm_eval.task_scores import ScoredTask, TaskScores
 from calipers.systems.lm_eval.tasks.config import TaskConfig
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
 from calipers.systems.lm_eval.tasks.yaml import TaskFile
+from calipers.systems.lm_eval.write import RanTask, run_results
 
 Values = Mapping[str, Sequence[float]]
 """``metric,pipeline`` to the values of documents."""

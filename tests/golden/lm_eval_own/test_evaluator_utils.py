@@ -9,9 +9,8 @@ from golden.lm_eval_own.made import group, ran, results
 from golden.lm_eval_own.ported import ported
 
 from calipers.systems.lm_eval.metrics.task import aggregate_task
-from calipers.systems.lm_eval.table import table
 from calipers.systems.lm_eval.tasks.requests import effective_limit
-from calipers.systems.lm_eval.write import available
+from calipers.systems.lm_eval.write import available, table
 
 FILE = "test_evaluator_utils.py"
 SIZE = "TestGetSampleSize::test_limit_"

@@ -23,7 +23,7 @@ import msgspec
 
 from calipers.errors import InputError
 from calipers.formats.read import Input
-from calipers.formats.run_plan import DOCUMENTS, LOG, PLAN
+from calipers.formats.run_plan import DOCUMENTS, LOG, read_settings
 from calipers.names import DOCUMENT_TABLES, FORMATS, load
 
 if TYPE_CHECKING:
@@ -145,14 +145,6 @@ class _Line(msgspec.Struct):
     values: dict[str, Any]
 
 
-class _Setting(msgspec.Struct):
-    value: Any = None
-
-
-class _Plan(msgspec.Struct):
-    settings: dict[str, _Setting] = {}
-
-
 def lines(ways: Sequence[Summed], log_bytes: int, documents: Iterable[Document]) -> Iterator[bytes]:
     """The file's lines; by the size of the log a reader sees whether they are of all that is in it."""
     kept = {way.key for way in ways if way.aggregation is not None}
@@ -174,11 +166,9 @@ def is_theirs(folder: str) -> bool:
 def _setting(folder: str, name: str) -> Any:
     """A setting of a run's plan; None where it has none."""
     try:
-        with open(os.path.join(folder, PLAN), "rb") as file:
-            held = msgspec.json.decode(file.read(), type=_Plan).settings.get(name)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return read_settings(folder).get(name)
+    except InputError:
         return None  # the reader of rollouts says what is wrong with it
-    return None if held is None else held.value
 
 
 def stored(folder: str) -> DocumentTable:

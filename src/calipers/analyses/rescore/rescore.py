@@ -38,7 +38,18 @@ from calipers.errors import Incomplete, InputError, LogError
 from calipers.formats.read import uncollected
 from calipers.formats.rows import BadRow, Gather
 from calipers.formats.run_folder import Held
-from calipers.formats.run_plan import LOG, PLAN, RESULT, STOPPED, RunPlan, RunStop, is_run, read_plan, read_stop
+from calipers.formats.run_plan import (
+    LOG,
+    PLAN,
+    RESULT,
+    STOPPED,
+    RunPlan,
+    RunStop,
+    is_run,
+    read_plan,
+    read_settings,
+    read_stop,
+)
 from calipers.formats.source import STDIN, Source
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.pipeline import read, score_rollouts
@@ -536,23 +547,10 @@ class _Recorded:
     lm_eval: str | None = None  # the task of lm-evaluation-harness that it is of
 
 
-class _Setting(msgspec.Struct):
-    value: Any = None
-
-
-class _Settings(msgspec.Struct):
-    settings: dict[str, _Setting] = {}
-
-
 def _recorded(run: str) -> _Recorded:
     if not is_run(run):
         return _Recorded()
-    plan = read_plan(run)
-    try:
-        settings = msgspec.json.decode((Path(run) / PLAN).read_bytes(), type=_Settings).settings
-    except msgspec.DecodeError as error:
-        raise InputError.at(str(Path(run) / PLAN), f"is no plan of a run ({error})") from None
-    values = {name: setting.value for name, setting in settings.items()}
+    plan, values = read_plan(run), read_settings(run)
     tasks = plan.identity.get("tasks")
     metrics, dialect = values.get("metrics") or (), values.get("dialect")
     return _Recorded(values.get("benchmark"), tasks, metrics, dialect, values.get("lm_eval"))

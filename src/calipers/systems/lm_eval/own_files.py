@@ -23,8 +23,7 @@ from calipers.systems.lm_eval.read import (
     task_of,
 )
 from calipers.systems.lm_eval.scores.entries import KNOWN
-from calipers.systems.lm_eval.table import table
-from calipers.systems.lm_eval.write import task_row
+from calipers.systems.lm_eval.write import table, task_row
 
 WITHOUT: Final = "N/A"
 

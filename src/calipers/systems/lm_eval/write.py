@@ -1,16 +1,24 @@
-"""lm-evaluation-harness' own files: its results object, and a line for each document and pipeline.
-
-Both are handed what a run knows, as plain values, and written in its order of keys; a standard error that
-does not exist is ``"N/A"`` there.
-"""
+"""What lm-evaluation-harness writes: its results object, a line for each document and pipeline, and its table."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
+
+from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
+from calipers.systems.lm_eval.metrics.task import TaskNumbers, aggregate_group
+from calipers.systems.lm_eval.task_scores import TaskScores
+from calipers.systems.lm_eval.tasks.config import TaskConfig
+from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
 
 NOT_AVAILABLE: Final = "N/A"
 ORDER: Final = (
@@ -170,3 +178,275 @@ def without_address(text: str) -> str:
 
 
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
+
+
+LAYOUT: Final = "0.4.13"
+"""The release whose layout this is."""
+
+_UNSAFE: Final = re.compile(r'[<>:"/|\\?*\[\]]+')
+
+
+@dataclass(frozen=True, slots=True)
+class RanTask:
+    """A task that was run: what it is, what it came to, and the hash of its samples."""
+
+    config: TaskConfig
+    source: str  # the path of its file, or inline; "": not told
+    scores: TaskScores
+    documents: int  # there are
+    asked: int  # were asked
+    samples_hash: str = ""
+    numbers: TaskNumbers | None = None  # where they are known already
+
+    @property
+    def name(self) -> str:
+        """The task's name."""
+        return str(self.config.task)
+
+
+def run_results(
+    ran: Sequence[RanTask], groups: Sequence[TaskGroup] = (), iterations: int = ITERATIONS, **about: Any
+) -> dict[str, Any]:
+    """The results object of some tasks and the groups over them; ``about`` are further blocks of it, by name."""
+    rows = {}
+    for one in ran:
+        numbers = one.numbers or one.scores.numbers(iterations)
+        rows[one.name] = task_row(one.name, one.config.task_alias, numbers.sample_len, numbers.metrics)
+    every = list({group.name: group for group in _every(groups)}.values())
+    added = {
+        group.name: available(
+            aggregate_group(group.name, [*_tasks(group)], rows, group.aggregate_metric_list, group.alias)
+        )
+        for group in _rising(groups)
+    }
+    better: dict[str, Any] = {one.name: one.scores.higher_is_better() for one in ran}
+    shots: dict[str, Any] = {one.name: one.config.num_fewshot or 0 for one in ran}
+    for group in every:  # the outer before the inner, of which it thus knows nothing here: as there
+        below = [_name(member) for member in group.members]
+        if agreed := _agreed([better[name] for name in below if name in better]):
+            better[group.name] = agreed
+        told = {shots[name] for name in below if name in shots}
+        if len(told) == 1:
+            shots[group.name] = told.pop()
+    versions = {one.name: one.config.version for one in ran}
+    versions |= {group.name: str(group.metadata.get("version", "N/A")) for group in every}
+    return results_object(
+        results={**rows, **added},
+        groups={group.name: added[group.name] for group in _rising(groups) if group.aggregate_metric_list},
+        group_subtasks={group.name: [_name(member) for member in group.members] for group in every},
+        configs={one.name: _config(one) for one in ran},
+        versions=versions,
+        n_shot=shots,
+        higher_is_better=better,
+        n_samples={one.name: {"original": one.documents, "effective": one.asked} for one in ran},
+        lm_eval_version=LAYOUT,
+        task_hashes={one.name: one.samples_hash for one in ran},
+        **about,
+    )
+
+
+def file_name(model: str, time: str, task: str | None = None) -> str:
+    """Where a file of a run lies below its folder: the results, or the samples of a task.
+
+    >>> file_name("org/m", "2026-01-02T03:04:05.6", "gsm8k")
+    'org__m/samples_gsm8k_2026-01-02T03-04-05.6.jsonl'
+    """
+    moment = time.replace(":", "-")
+    name = f"results_{moment}.json" if task is None else f"samples_{task}_{moment}.jsonl"
+    return f"{_UNSAFE.sub('__', model)}/{name}"
+
+
+def _rising(groups: Sequence[Any]) -> Iterator[TaskGroup]:
+    """Every group, the inner before the outer; one that was met may come again."""
+    for one in groups:
+        if isinstance(one, TaskGroup):
+            yield from _rising(one.members)
+            yield one
+
+
+def _every(groups: Sequence[Any]) -> Iterator[TaskGroup]:
+    for one in groups:
+        if isinstance(one, TaskGroup):
+            yield one
+            yield from _every(one.members)
+
+
+def _tasks(group: TaskGroup) -> Iterator[str]:
+    for member in group.members:
+        if isinstance(member, TaskGroup):
+            yield from _tasks(member)
+        else:
+            yield _name(member)
+
+
+def _name(member: Leaf | TaskGroup) -> str:
+    return member.name
+
+
+def _agreed(members: Sequence[Mapping[str, bool | None]]) -> dict[str, bool | None]:
+    """Which way each metric is better, where all that have it agree; null where they do not."""
+    found: dict[str, bool | None] = {}
+    for better in members:
+        for metric, one in better.items():
+            found[metric] = one if found.get(metric, one) == one else None
+    return found
+
+
+def _config(one: RanTask) -> dict[str, Any]:
+    told = replace(one.config, tag=None, num_fewshot=one.config.num_fewshot or 0)  # a tag only selects
+    config = _dumped(told.dumped())
+    source = {"config_source": one.source} if one.source else {}
+    return {**config, "metadata": {**(config.get("metadata") or {}), **source}}
+
+
+def _dumped(value: Any, key: str = "") -> Any:
+    """A configuration with its functions as their source; inside filters, as Python shows them, less the address."""
+    if isinstance(value, Mapping):
+        return {str(name): _dumped(inner, key or str(name)) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_dumped(inner, key) for inner in value]
+    if not callable(value):
+        return value
+    if key == "filter_list":
+        return without_address(repr(value))
+    try:
+        return inspect.getsource(value)
+    except (OSError, TypeError):
+        return without_address(repr(value))
+
+
+HEADERS: Final = ("Version", "Filter", "n-shot", "Metric", "", "Value", "", "Stderr")
+TITLES: Final = {"results": "Tasks", "groups": "Groups"}
+NARROWEST: Final = 3
+_ARROWS: Final = {True: "↑", False: "↓"}
+_NO_ERROR: Final = "N/A"
+
+
+def table(results: Mapping[str, Any], column: str = "results") -> str:
+    """The Markdown table of a results object; ``column`` is results, or groups for its groups alone."""
+    rows = list(_rows(results, column))
+    titles = [TITLES[column], *HEADERS]
+    columns = [_column(title, [row[place] for row in rows]) for place, title in enumerate(titles)]
+    lines = [[held.head for held in columns], [held.rule for held in columns]]
+    lines += [[held.cells[row] for held in columns] for row in range(len(rows))]
+    return "".join(f"|{'|'.join(line)}|\n" for line in lines)
+
+
+def _rows(results: Mapping[str, Any], column: str) -> Iterator[list[Any]]:
+    shots, versions = results.get("n-shot", {}), results.get("versions", {})
+    for name, depth in _order(results, column):
+        held = results[column][name]
+        alias = f"{' ' * depth}- {held.get('alias', name)}" if depth else str(held.get("alias", name))
+        version = versions.get(name, "    N/A")
+        better = results.get("higher_is_better", {}).get(name, {})
+        for key in sorted(key for key in held if "," in key and not _is_error(key)):
+            metric, _, pipeline = key.partition(",")
+            value, beside = held[key], f"{metric}_stderr,{pipeline}"
+            row = [alias, version, pipeline, str(shots.get(name, " ")), metric, _ARROWS.get(better.get(metric), "")]
+            row += [f"{value:.4f}" if isinstance(value, float) else value]
+            yield [*row, "±", _error(held[beside])] if beside in held else [*row, "", ""]
+            alias, version = "", ""
+
+
+def _order(results: Mapping[str, Any], column: str) -> list[tuple[str, int]]:
+    """Groups by name, each followed by its members, then what is in no group; and how deep each stands."""
+    held, below = results[column], results.get("group_subtasks") or {}
+    found: dict[str, int] = {}
+
+    def visit(name: str, depth: int) -> None:
+        if name not in found:
+            found[name] = depth
+            for member in sorted(below.get(name, ())):
+                visit(member, depth + 1)
+
+    members = {member for inner in below.values() for member in inner}
+    for name in sorted(name for name in below if name not in members):
+        visit(name, 0)
+    for name in sorted(held):
+        visit(name, 0)
+    return [(name, depth) for name, depth in found.items() if name in held]
+
+
+def _is_error(key: str) -> bool:
+    return key.partition(",")[0].endswith("_stderr")
+
+
+def _error(value: Any) -> str:
+    return "   N/A" if value is None or value == _NO_ERROR else f"{value:.4f}"
+
+
+class _Column:
+    """A column as it is set: its head, the rule below it, its cells."""
+
+    def __init__(self, title: str, texts: Sequence[str], right: Sequence[bool], all_right: bool) -> None:
+        width = max(NARROWEST, _width(title), *(_width(text) for text in texts))
+        left = (width - _width(title)) // 2
+        self.head = " " * left + title + " " * (width - _width(title) - left)
+        self.rule = "-" * (width - 1) + ":" if all_right else "-" * width
+        self.cells = [_padded(text, width, to) for text, to in zip(texts, right, strict=True)]
+
+
+def _column(title: str, cells: Sequence[Any]) -> _Column:
+    read = _read(cells)
+    blank = [isinstance(cell, str) and not cell.strip() for cell in read]
+    numeric = any(isinstance(cell, Decimal) and cell.is_finite() for cell in read) and all(
+        isinstance(cell, Decimal) or empty for cell, empty in zip(read, blank, strict=True)
+    )
+    places = max((_places(cell) for cell in read if isinstance(cell, Decimal)), default=0)
+    texts = [_decimals(cell, places, numeric) if isinstance(cell, Decimal) else str(cell) for cell in read]
+    right = [numeric or (isinstance(cell, Decimal) and cell.is_finite()) for cell in read]
+    return _Column(title, texts, right, numeric)
+
+
+def _read(cells: Sequence[Any]) -> list[Any]:
+    """The cells with what looks like a number read as one, but not below more text than anything else."""
+    met: Counter[str] = Counter()
+    found: list[Any] = []
+    for cell in cells:
+        most = met.most_common(1)[0][0] if met else ""
+        number = None if most == "text" and isinstance(cell, str) else _number(cell)
+        found.append(cell if number is None else number)
+        met[_kind(found[-1])] += 1
+    return found
+
+
+def _kind(cell: Any) -> str:
+    if not isinstance(cell, Decimal):
+        return "text" if not isinstance(cell, str) or cell.strip() else "blank"
+    if not cell.is_finite():
+        return "nan" if cell.is_nan() else "infinity"
+    return "real" if _places(cell) else "whole"
+
+
+def _number(cell: Any) -> Decimal | None:
+    if isinstance(cell, bool):
+        return None
+    try:
+        return Decimal(str(cell).strip()) if isinstance(cell, (int, float, str)) else None
+    except InvalidOperation:
+        return None
+
+
+def _places(number: Decimal) -> int:
+    exponent = number.normalize().as_tuple().exponent if number.is_finite() else 0
+    return max(0, -exponent) if isinstance(exponent, int) else 0
+
+
+def _decimals(number: Decimal, places: int, numeric: bool) -> str:
+    if number.is_nan():
+        return "NaN"
+    if number.is_infinite():
+        return "Infinity" if number > 0 else "-Infinity"
+    text = f"{number:.{places if numeric or _places(number) else 0}f}"
+    return text.removeprefix("-") if not math.fabs(number) else text
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    blanks = " " * (width - _width(text))
+    shown = text.replace("|", "\\|")
+    return blanks + shown if right else shown + blanks
+
+
+def _width(text: str) -> int:
+    """How many places a text takes, where East Asian characters take two."""
+    return sum(2 if unicodedata.east_asian_width(character) in "FW" else 1 for character in text)

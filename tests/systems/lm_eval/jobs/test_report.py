@@ -7,7 +7,7 @@ import pytest
 
 from calipers.running.perform import perform
 from calipers.running.settings import jobs_of
-from calipers.systems.lm_eval.jobs.report import theirs
+from calipers.systems.lm_eval.jobs.report import joined, part
 
 MODEL = """
 from calipers.clients.likelihood import Scored
@@ -45,7 +45,7 @@ def home(tmp_path, monkeypatch):
 def run(*benchmarks, **given):
     jobs, _ = jobs_of(benchmarks, {"model": ("python/model.py:Model",), "include_path": (".",), **given})
     reports = [perform(job) for job in jobs]
-    return list(theirs([(report.job, report.folder) for report in reports]))
+    return list(joined([part(report.job, report.folder) for report in reports]))
 
 
 def test_tasks_asked_for_together_are_one_table_with_their_groups(home):
@@ -78,8 +78,8 @@ def test_the_document_has_every_number_of_the_table(home):
 def test_a_group_has_no_row_from_some_of_its_tasks(home):
     jobs, _ = jobs_of(["both"], {"model": ("python/model.py:Model",), "include_path": (".",)})
     report = perform(jobs[0])
-    (found,) = theirs([(report.job, report.folder)])
-    assert found.sure[-1] == "both: no row, as two has no numbers here"
+    (found,) = joined([part(report.job, report.folder)])
+    assert found.sentences[-1] == "both: no row, as two has no numbers here"
 
 
 def test_two_tasks_of_one_name_are_two_reports(home):

@@ -44,16 +44,15 @@ def theirs(name: str) -> dict[str, Any]:
 
 def ours(name: str) -> dict[str, Any]:
     """By us."""
-    from calipers.systems.lm_eval.jobs.class_task import way
-    from calipers.systems.lm_eval.jobs.judge import scoring
-    from calipers.systems.lm_eval.jobs.settings import TaskRequest, loaded
+    from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest
+    from calipers.systems.lm_eval.jobs.judges import scoring, way_of
     from calipers.systems.lm_eval.task_scores import answered, score_documents
     from calipers.systems.lm_eval.tasks.requests import requests
 
-    task = loaded(name, name, TaskRequest(trust=True))
+    task = LoadedTasks().task(name, name, TaskRequest(trust=True))
     asked = list(requests(task))
     said = {one.doc_id: [[write(one.args[0])]] for one in asked}
-    scores = score_documents(answered(task, said), scoring(task), way(task))
+    scores = score_documents(answered(task, said), scoring(task), way_of(task))
     numbers = {key: "N/A" if value is None else value for key, value in scores.numbers().metrics.items()}
     return {
         "requests": [list(one.args) for one in asked],

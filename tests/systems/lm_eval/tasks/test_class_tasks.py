@@ -14,8 +14,7 @@ from systems.lm_eval.jobs.test_likelihood_runs import likely
 from systems.lm_eval.tasks.classes import write_classes, write_documents, write_stand_in
 
 from calipers.errors import InputError, PluginError
-from calipers.systems.lm_eval.jobs.settings import TaskRequest, checked, found, loaded, settings
-from calipers.systems.lm_eval.jobs.suite import suite
+from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, checked, nodes_of, settings, suite
 from calipers.systems.lm_eval.tasks.requests import requests
 from calipers.systems.lm_eval.tasks.turns import Manner
 
@@ -39,7 +38,7 @@ def home(tmp_path, monkeypatch):
 
 
 def task(home, name="quiz", **more):
-    return loaded(str(home / f"{name}.yaml"), name, TaskRequest(trust=True, **more))
+    return LoadedTasks().task(str(home / f"{name}.yaml"), name, TaskRequest(trust=True, **more))
 
 
 def test_a_class_makes_its_documents_and_its_requests_in_the_order_of_idx(home):
@@ -106,7 +105,7 @@ def test_a_class_is_not_loaded_without_trust(home):
     assert [one["lm_eval"] for one in settings(str(place), TaskRequest())] == [
         "quiz"
     ]  # planned without running anything
-    assert found(str(place), TaskRequest())[0].code.name == "Quiz"
+    assert nodes_of(str(place), TaskRequest())[0].code.name == "Quiz"
 
 
 @pytest.mark.skipif(HERE, reason="lm_eval is installed")

@@ -5,7 +5,7 @@ import pytest
 from systems.lm_eval.tasks.given import config
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.jobs.settings import TaskRequest, loaded
+from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest
 from calipers.systems.lm_eval.tasks.documents import load_splits
 from calipers.systems.lm_eval.tasks.yaml import TaskFile
 
@@ -91,6 +91,6 @@ def test_the_command_hands_its_trust_on(library, tmp_path):
         "doc_to_text: q\ndoc_to_target: q\n"
     )
     with pytest.raises(InputError, match=r"task.yaml:2: dataset_path: pandas is a builder"):
-        loaded(str(file), "made", TaskRequest())
+        LoadedTasks().task(str(file), "made", TaskRequest())
     assert library == []
-    assert loaded(str(file), "made", TaskRequest(trust=True)).docs == [{"q": "a"}]
+    assert LoadedTasks().task(str(file), "made", TaskRequest(trust=True)).docs == [{"q": "a"}]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
@@ -23,43 +23,50 @@ import numpy as np
 
 from calipers.analyses.compare.values import Document, Summed, lines
 from calipers.clients.huggingface.template import Local
-from calipers.clients.likelihood import read_back
 from calipers.errors import CalipersError, InputError
-from calipers.formats.run_plan import LOG, whole
+from calipers.formats.run_plan import LOG, PLAN, is_run, read_plan, read_settings, whole
+from calipers.running import provenance
 from calipers.running.job import Job
-from calipers.systems.lm_eval.jobs import class_task
-from calipers.systems.lm_eval.jobs.chat import about, local, shown
-from calipers.systems.lm_eval.jobs.judge import scoring
-from calipers.systems.lm_eval.jobs.likelihood import responses_of
-from calipers.systems.lm_eval.jobs.settings import Loaded, found, groups, wanted
-from calipers.systems.lm_eval.jobs.suite import check_documents, document_hashes
+from calipers.running.settings import load_seeds
+from calipers.systems.lm_eval.jobs.benchmarks import (
+    LoadedTasks,
+    check_documents,
+    document_hashes,
+    groups,
+    nodes_of,
+    request_of,
+    suite,
+)
+from calipers.systems.lm_eval.jobs.judges import responses_of, scoring, way_of
+from calipers.systems.lm_eval.jobs.prompts import about, local, shown
 from calipers.systems.lm_eval.metrics.bootstrap import DocumentSpread, middle, resampled, spread
 from calipers.systems.lm_eval.metrics.task import TaskNumbers
-from calipers.systems.lm_eval.results import RanTask, file_name, run_results
-from calipers.systems.lm_eval.scores.entries import GENERATION
-from calipers.systems.lm_eval.table import table
-from calipers.systems.lm_eval.task_scores import TaskScores, Way, answered, score_documents
+from calipers.systems.lm_eval.task_scores import TaskScores, answered, score_documents
 from calipers.systems.lm_eval.tasks.groups import TaskGroup, leaves
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
 from calipers.systems.lm_eval.write import (
     NOT_AVAILABLE,
+    RanTask,
     digest,
     dumped,
+    file_name,
     file_text,
     line_text,
     results_object,
+    run_results,
     sample_row,
+    table,
     task_hash,
 )
 from calipers.tasks.lines import opened
-from calipers.tasks.load_seeds import seeded
+from calipers.tasks.load_seeds import LOAD_SEEDS, seeded
 
 MANY_DIGITS: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Sure:
+class TableNumber:
     """A number of a task or a group, and how sure it is; as text, a line.
 
     ``mc bits_per_byte,none 1.9000, 95% interval [1.8000, 2.1000] by 10,000 draws, 400 documents``
@@ -82,19 +89,19 @@ class Sure:
         return f"{self.name} {self.key} {_shown(self.value)}, {said}, {self.count:,} {self.of}"
 
 
-def sure(task: str, scores: TaskScores, confidence: float, seed: int) -> Iterator[Sure]:
+def task_numbers(task: str, scores: TaskScores, confidence: float, seed: int) -> Iterator[TableNumber]:
     """How sure each number of a task is."""
     numbers = scores.numbers(0).metrics
     for place, (key, held) in enumerate(scores.values().items()):
         value, how = numbers.get(key), scores.aggregation(key.rpartition(",")[0])
         if not isinstance(value, (int, float)) or how == "bypass":
             continue
-        yield Sure(task, key, value, spread(how, held, value, confidence, [seed, place]), confidence, len(held))
+        yield TableNumber(task, key, value, spread(how, held, value, confidence, [seed, place]), confidence, len(held))
 
 
-def sure_groups(
+def group_numbers(
     groups: Sequence[TaskGroup], rows: Mapping[str, Mapping[str, Any]], scores: Mapping[str, TaskScores], asked: Job
-) -> Iterator[Sure]:
+) -> Iterator[TableNumber]:
     """The same for each number of a group; ``rows`` are those of lm-evaluation-harness' results, by name."""
     for place, group in enumerate({one.name: one for one in groups}.values()):
         names = list(dict.fromkeys(leaf.name for leaf in leaves(group.members)))
@@ -112,7 +119,7 @@ def sure_groups(
                 fewest = min(map(len, draws))
                 summed = sum(size * one[:fewest] for size, one in zip(sizes, draws, strict=True)) / sum(sizes)
                 said = middle(np.asarray(summed), asked.confidence)
-            yield Sure(group.name, key, rows[group.name][key], said, asked.confidence, len(there), "tasks")
+            yield TableNumber(group.name, key, rows[group.name][key], said, asked.confidence, len(there), "tasks")
 
 
 def _weighted(group: TaskGroup, key: str) -> bool:
@@ -137,7 +144,7 @@ Responses = Mapping[int, Sequence[Sequence[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredRun:
     """What a run comes to in lm-evaluation-harness' own terms."""
 
     task: LoadedTask
@@ -146,24 +153,15 @@ class Scored:
     gaps: Sequence[int]  # documents that were begun and not answered in full
 
 
-def score_run(task: LoadedTask, log: Path, repeats: int) -> Scored:
+def score_run(task: LoadedTask, log: Path, repeats: int) -> ScoredRun:
     """The scores of a run, from its log of completions; InputError where not one document was answered in full."""
-    held, kind = responses(log), task.config.output_type
-    full = {number: said[:repeats] for number, said in sorted(held.items()) if len(said) >= repeats}
+    logged = responses(log)
+    full = {number: texts[:repeats] for number, texts in sorted(logged.items()) if len(texts) >= repeats}
     if not full:
         raise InputError.at(str(log), "no document was answered in full", f"expected {repeats} completions of one")
-    several: dict[int, list[list[Any]]]
-    if task.own is not None:
-        several = {number: class_task.responses_of(task, number, said) for number, said in full.items()}
-        way = class_task.way(task)
-    else:
-        several = {
-            number: [said] if kind == GENERATION else responses_of(kind, read_back(said[0]))
-            for number, said in full.items()
-        }
-        way = Way(kind, task.multiple_targets, task.config.process_results)
-    scores = score_documents(answered(task, several), scoring(task), way)
-    return Scored(task, several, scores, [number for number in held if number not in full])
+    answers = {number: responses_of(task, number, texts) for number, texts in full.items()}
+    scores = score_documents(answered(task, answers), scoring(task), way_of(task))
+    return ScoredRun(task, answers, scores, [number for number in logged if number not in full])
 
 
 def responses(log: Path) -> dict[int, list[str]]:
@@ -202,7 +200,7 @@ def _records(log: Path) -> Iterator[tuple[int, Any]]:
                     raise InputError.at(f"{log}:{number}", f"malformed json: {error}") from None
 
 
-def ways(scored: Scored) -> list[Summed]:
+def ways(scored: ScoredRun) -> list[Summed]:
     """How the documents' values become each number of the table, in its order."""
     better, found = scored.scores.higher_is_better(), []
     for key in scored.scores.values():
@@ -212,7 +210,7 @@ def ways(scored: Scored) -> list[Summed]:
     return found
 
 
-def document_values(scored: Scored) -> Iterator[Document]:
+def document_values(scored: ScoredRun) -> Iterator[Document]:
     """What each document keeps for every number of the table."""
     for at, number in enumerate(scored.responses):
         held = {
@@ -223,7 +221,7 @@ def document_values(scored: Scored) -> Iterator[Document]:
         yield str(number), digest(dumped(scored.task.docs[number])), held
 
 
-def sample_lines(scored: Scored, local: Local | None = None) -> Iterator[str]:
+def sample_lines(scored: ScoredRun, local: Local | None = None) -> Iterator[str]:
     """The lines of ``samples_<task>.jsonl``: all documents of the first pipeline, then of the next.
 
     Chats are written as the ``local`` model's template puts them.
@@ -248,9 +246,9 @@ class TaskPart:
     """A finished run: its documents with what was said to them, its numbers, and how sure each is."""
 
     job: Job
-    scored: Scored
+    scored: ScoredRun
     numbers: TaskNumbers
-    sure: list[Sure]
+    intervals: list[TableNumber]
 
     @property
     def name(self) -> str:
@@ -259,19 +257,28 @@ class TaskPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Theirs:
+class HarnessReport:
     """Finished runs of one model, as lm-evaluation-harness reports them."""
 
     model: str
     results: dict[str, Any]  # its results object, without the hashes of samples
     parts: Sequence[TaskPart]
-    numbers: list[Sure]  # our interval for each of its numbers
+    numbers: list[TableNumber]  # our interval for each of its numbers
     notes: list[str]
 
     @property
-    def sure(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """Our interval for each of its numbers, a line each, and why a number is not there."""
         return [*map(str, self.numbers), *self.notes]
+
+    def shown(self, shape: str) -> str:
+        """Its table beneath ours, or alone as Markdown; "" for another shape, and where nothing was scored."""
+        if self.parts[0].job.predict_only or shape not in ("table", "md"):
+            return ""
+        if shape == "md":
+            return self.tables()
+        sure = "".join(f"{line}\n" for line in self.sentences)
+        return f"\nas lm-evaluation-harness prints it\n{self.tables()}\nhow sure\n{sure}"
 
     def tables(self) -> str:
         """The table it prints, and that of its groups where there are some."""
@@ -312,18 +319,18 @@ class Theirs:
         return [folder / name for name in texts]
 
 
-def part(job: Job, folder: Path, tasks: Loaded | None = None) -> TaskPart:
+def part(job: Job, folder: Path, tasks: LoadedTasks | None = None) -> TaskPart:
     """A finished run in lm-evaluation-harness' terms.
 
     InputError where not one document was answered in full, and where its documents are not those that were asked.
     """
-    task = (tasks or Loaded()).task(job.benchmark, str(job.lm_eval), wanted(job))
+    task = (tasks or LoadedTasks()).task(job.benchmark, str(job.lm_eval), request_of(job))
     check_documents(folder, str(task.config.task), document_hashes(task))
     with seeded(task.seeds):  # a metric may draw, too
         scored = score_run(task, folder / LOG, job.samples)
     numbers = scored.scores.numbers()
     name = str(scored.task.config.task)
-    return TaskPart(job, scored, numbers, list(sure(name, scored.scores, job.confidence, job.seed)))
+    return TaskPart(job, scored, numbers, list(task_numbers(name, scored.scores, job.confidence, job.seed)))
 
 
 def documents(found: TaskPart, folder: Path) -> bytes:
@@ -332,13 +339,7 @@ def documents(found: TaskPart, folder: Path) -> bytes:
     return b"".join(lines(ways(found.scored), size, document_values(found.scored)))
 
 
-def theirs(runs: Sequence[tuple[Job, Path]], tasks: Loaded | None = None) -> Iterator[Theirs]:
-    """The reports of finished runs, from their folders."""
-    tasks = tasks or Loaded()
-    return joined([part(job, folder, tasks) for job, folder in runs])
-
-
-def joined(parts: Sequence[TaskPart]) -> Iterator[Theirs]:
+def joined(parts: Sequence[TaskPart]) -> Iterator[HarnessReport]:
     """The reports of finished runs, one for each model; tasks of one name in several, as it has but one of a name."""
     for model, alike in groupby(sorted(parts, key=lambda one: one.job.model), key=lambda one: one.job.model):
         rest = list(alike)
@@ -349,7 +350,7 @@ def joined(parts: Sequence[TaskPart]) -> Iterator[Theirs]:
             rest = later
 
 
-def _together(model: str, parts: Sequence[TaskPart]) -> Theirs:
+def _together(model: str, parts: Sequence[TaskPart]) -> HarnessReport:
     ran = [_ran(one) for one in parts]
     scores = {one.name: one.scores for one in ran}
     whole, notes = [], []
@@ -359,9 +360,9 @@ def _together(model: str, parts: Sequence[TaskPart]) -> Theirs:
         notes += [f"{group.name}: no row, as {', '.join(lost)} has no numbers here"] if lost else []
     results = run_results(ran, whole, model_source="calipers", model_name=model)
     notes += [note for group in whole for note in _lacking(group, results["results"])]
-    numbers = [one for each in parts for one in each.sure]
-    numbers += sure_groups(whole, results["results"], scores, parts[0].job)
-    return Theirs(model, results, parts, numbers, notes)
+    numbers = [one for each in parts for one in each.intervals]
+    numbers += group_numbers(whole, results["results"], scores, parts[0].job)
+    return HarnessReport(model, results, parts, numbers, notes)
 
 
 def _lacking(group: TaskGroup, rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -385,7 +386,7 @@ def _groups(parts: Sequence[TaskPart]) -> Iterator[tuple[TaskGroup, set[str]]]:
     for benchmark in dict.fromkeys(one.job.benchmark for one in parts):
         alike = [one for one in parts if one.job.benchmark == benchmark]
         members = {one.name for one in alike}
-        yield from ((group, members) for group in groups(found(benchmark, wanted(alike[0].job))))
+        yield from ((group, members) for group in groups(nodes_of(benchmark, request_of(alike[0].job))))
 
 
 def _ran(one: TaskPart) -> RanTask:
@@ -398,3 +399,41 @@ def _ran(one: TaskPart) -> RanTask:
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
+
+
+KEPT: Final = (  # settings of a run that its numbers depend on
+    *("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "load_seeds", "confidence", "seed"),
+    *("apply_chat_template", "fewshot_as_multiturn", "system_instruction", "default_metrics"),
+)
+
+
+def is_harness_run(path: str) -> bool:
+    """Whether a path is the folder of a run of one of lm-evaluation-harness' tasks."""
+    return is_run(path) and read_settings(path).get("lm_eval") is not None
+
+
+def stored_reports(paths: Sequence[str], *, trust: bool = False) -> tuple[list[HarnessReport], list[str]]:
+    """The reports of the runs in some folders, and notes on task files that have changed; no model is asked.
+
+    The documents are read again from the task's own files; what a model said to them stands in the log. A run's own
+    word that its code is to be trusted is not enough, as who reads it may be somebody else: ``trust`` is the reader's.
+    """
+    tasks = LoadedTasks()
+    jobs, notes = [], []
+    for path in paths:
+        plan, settings = str(Path(path) / PLAN), read_settings(path)
+        kept = {name: value for name, value in settings.items() if name in KEPT}
+        if not isinstance(kept.get("benchmark"), str) or not isinstance(kept.get("model"), str):
+            raise InputError.at(plan, "does not say what was run", "expected the plan of a run")
+        kept["include_path"] = tuple(kept.get("include_path") or ())
+        kept["load_seeds"] = load_seeds(plan, kept.get("load_seeds", LOAD_SEEDS))
+        job = Job(**kept, trust=trust)
+        judged = settings.get("predict_only") is not True  # its plan is of tasks that nobody scores
+        request = replace(request_of(job), predict_only=not judged)
+        questions = suite(tasks.task(job.benchmark, str(job.lm_eval), request), scored=judged)
+        check_documents(Path(path), questions.name, questions.metadata["lm_eval"]["document_hashes"])
+        if provenance.identity(job, questions)["tasks"] != read_plan(path).identity.get("tasks"):
+            notes.append(f"{path}: {job.benchmark} is not what it was when it was run; it is scored as it is now")
+        jobs.append(job)
+    parts = [part(job, Path(path), tasks) for job, path in zip(jobs, paths, strict=True)]
+    return list(joined(parts)), notes

@@ -1,8 +1,8 @@
 import pytest
 from systems.lm_eval.tasks.given import task
 
-from calipers.systems.lm_eval.jobs.judge import scoring
-from calipers.systems.lm_eval.jobs.report import sure
+from calipers.systems.lm_eval.jobs.judges import scoring
+from calipers.systems.lm_eval.jobs.report import task_numbers
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
 
 ROLLING = {"output_type": "loglikelihood_rolling", "doc_to_target": "a"}
@@ -12,7 +12,7 @@ LIKELIHOOD = {"output_type": "loglikelihood", "doc_to_target": "a"}
 def said(made, resps, seed=0):
     way = Way(made.config.output_type)
     scores = score_documents(answered(made, dict(enumerate(resps))), scoring(made), way)
-    return list(map(str, sure("t", scores, 0.95, seed)))
+    return list(map(str, task_numbers("t", scores, 0.95, seed)))
 
 
 def texts(count):

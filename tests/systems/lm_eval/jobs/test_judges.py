@@ -6,7 +6,7 @@ from systems.lm_eval.tasks.given import DOCS, task
 
 from calipers.clients.client import Completion
 from calipers.errors import VerifierError
-from calipers.systems.lm_eval.jobs.judge import judge
+from calipers.systems.lm_eval.jobs.judges import judge_of
 from calipers.tasks.task import Task
 
 REGEX = {"function": "regex", "regex_pattern": r"is (\w+)"}
@@ -15,7 +15,7 @@ FIRST = {"function": "take_first"}
 
 def verdict(text, target="a0", **fields):
     made = task(**fields)
-    return asyncio.run(judge(made).verify(Task("0", "?", "lm_eval", target), Completion(text)))
+    return asyncio.run(judge_of(made).verify(Task("0", "?", "lm_eval", target), Completion(text)))
 
 
 def test_every_pipeline_is_a_column_and_the_first_is_the_reward():

@@ -9,11 +9,10 @@ from calipers.clients.client import Completion
 from calipers.clients.likelihood import Continuation, Rolling, Scored, texts_of, written
 from calipers.errors import InputError, VerifierError
 from calipers.running.job import Job
-from calipers.systems.lm_eval.jobs.judge import scoring
-from calipers.systems.lm_eval.jobs.likelihood import asking, judge_likelihoods, texts
+from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, settings, suite
+from calipers.systems.lm_eval.jobs.judges import judge_of, scoring
+from calipers.systems.lm_eval.jobs.prompts import prompts, task_client
 from calipers.systems.lm_eval.jobs.report import sample_lines, score_run
-from calipers.systems.lm_eval.jobs.settings import TaskRequest, loaded, settings
-from calipers.systems.lm_eval.jobs.suite import suite
 from calipers.tasks.task import Suite
 
 E2E = Path(__file__).parents[3] / "golden" / "lm_eval" / "e2e"
@@ -42,7 +41,6 @@ MUTUAL = [{"metric": "acc_mutual_info"}]
 )
 def test_what_is_asked_of_a_document(fields, wanted):
     made = task(**fields)
-    assert next(texts(made)) == (0, wanted)
     asked = suite(made).tasks[0]
     assert texts_of(asked.prompt) == wanted
     assert (asked.id, asked.verifier) == ("0", "lm_eval")
@@ -87,7 +85,7 @@ def test_one_bad_index_is_a_gap_and_counts_0_as_there(good, bad, tmp_path):
     made = task([{"q": "c", "c": ["x", "y"], "n": one} for one in (good, bad, good)], **CHOICE)
     [told] = suite(made).notes
     assert "doc_to_target: 1 documents (1) have the index of a choice that there is not: they have no reward" in told
-    judge, asked = judge_likelihoods(made).judge, suite(made).tasks
+    judge, asked = judge_of(made).judge, suite(made).tasks
     assert judge.verify(asked[0], Completion(SAID)).reward == 1.0
     with pytest.raises(VerifierError, match=r"the target is choice (7|-1) of 2, counted from 0; lm-evaluation-harness"):
         judge.verify(asked[1], Completion(SAID))
@@ -98,7 +96,7 @@ def test_one_bad_index_is_a_gap_and_counts_0_as_there(good, bad, tmp_path):
 
 def test_of_several_targets_one_may_be_no_choice():
     made = task([{"q": "c", "c": ["x", "y"], "n": one} for one in ([0], [0, 7])], **CHOICE)
-    assert judge_likelihoods(made).judge.verify(suite(made).tasks[1], Completion(SAID)).reward == 1.0
+    assert judge_of(made).judge.verify(suite(made).tasks[1], Completion(SAID)).reward == 1.0
 
 
 class Writer:
@@ -128,21 +126,21 @@ def suite_of(kind):
     ],
 )
 def test_who_cannot_be_asked_for_likelihoods(job, client, said):
-    assert asking(client, job, suite_of("generate_until")) is client  # for answers anybody can
+    assert task_client(client, job, suite_of("generate_until")) is client  # for answers anybody can
     with pytest.raises(InputError) as caught:
-        asking(client, job, suite_of("multiple_choice"))
+        task_client(client, job, suite_of("multiple_choice"))
     assert said in str(caught.value)
 
 
 def test_stored_likelihoods_need_no_model():
     client = Writer()
-    assert asking(client, Job("b", "replay/x.jsonl"), suite_of("multiple_choice")) is client
+    assert task_client(client, Job("b", "replay/x.jsonl"), suite_of("multiple_choice")) is client
 
 
 def verdict(made, *likelihoods, number=0):
-    asked = dict(texts(made))[number]
+    asked = texts_of(dict(prompts(made))[number])
     scored = [Scored(logprob, greedy, 1) for logprob, greedy in likelihoods]
-    judge = judge_likelihoods(made).judge
+    judge = judge_of(made).judge
     return judge.verify(suite(made).tasks[number], Completion(written(asked, scored)))
 
 
@@ -203,7 +201,7 @@ def test_a_named_scorer_knows_more_metrics_and_counts_the_delimiter():
 @pytest.mark.parametrize("text", ["B", '[{"logprob":-1,"greedy":true,"tokens":1,"chars":1,"bytes":1}]'])
 def test_stored_answers_of_another_task_are_no_likelihoods(text):
     with pytest.raises(VerifierError, match="expected"):
-        judge_likelihoods(task(**CHOICE)).judge.verify(suite(task(**CHOICE)).tasks[0], Completion(text))
+        judge_of(task(**CHOICE)).judge.verify(suite(task(**CHOICE)).tasks[0], Completion(text))
 
 
 @pytest.mark.parametrize(
@@ -212,16 +210,16 @@ def test_stored_answers_of_another_task_are_no_likelihoods(text):
 )
 def test_a_log_gives_the_numbers_and_samples_of_lm_eval(folder, file, name, tmp_path):
     """Its own responses, in a log as a run of ours writes it."""
-    made = loaded(str(E2E / folder / "inputs" / f"{file}.yaml"), name, TaskRequest())
+    made = LoadedTasks().task(str(E2E / folder / "inputs" / f"{file}.yaml"), name, TaskRequest())
     said = {}
     for one in map(json.loads, (E2E / folder / "fixtures.jsonl").read_text().splitlines()):
         if one["task"] == name:
             said.setdefault(one["doc_id"], []).append(one["response"])
     log = tmp_path / "rollouts.jsonl"
     with log.open("w") as file:
-        for number, asked in texts(made):
+        for number, prompt in prompts(made):
             pairs = [one if isinstance(one, list) else [one, False] for one in said[number]]
-            completion = written(asked, [Scored(logprob, greedy, 1) for logprob, greedy in pairs])
+            completion = written(texts_of(prompt), [Scored(logprob, greedy, 1) for logprob, greedy in pairs])
             file.write(json.dumps({"task": str(number), "sample": 0, "completion": completion}) + "\n")
     scored = score_run(made, log, 1)
     wanted = json.loads((E2E / folder / "results.json").read_text())["results"][name]

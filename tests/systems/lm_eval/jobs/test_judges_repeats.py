@@ -7,7 +7,7 @@ from systems.lm_eval.tasks.given import task
 
 from calipers.clients.client import Completion
 from calipers.errors import InputError
-from calipers.systems.lm_eval.jobs.judge import judge
+from calipers.systems.lm_eval.jobs.judges import judge_of
 from calipers.tasks.task import Task
 
 FIRST = {"function": "take_first"}
@@ -15,7 +15,7 @@ FIRST = {"function": "take_first"}
 
 def verdict(text, target="a0", **fields):
     made = task(**fields)
-    return asyncio.run(judge(made).verify(Task("0", "?", "lm_eval", target), Completion(text)))
+    return asyncio.run(judge_of(made).verify(Task("0", "?", "lm_eval", target), Completion(text)))
 
 
 @pytest.mark.parametrize(("said", "score"), [("a0", 1.0), ("x", 0.0)])

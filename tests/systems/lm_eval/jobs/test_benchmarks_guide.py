@@ -7,9 +7,8 @@ from cli.running import refused
 from systems.lm_eval.tasks.given import TASK, task, task_folder
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.jobs.judge import scoring
-from calipers.systems.lm_eval.jobs.settings import TaskRequest, loaded
-from calipers.systems.lm_eval.jobs.suite import suite
+from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, suite
+from calipers.systems.lm_eval.jobs.judges import scoring
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
 
 GUIDE = TaskRequest(default_metrics="guide")
@@ -19,7 +18,9 @@ PIPELINE = "filter_list: [{name: p, filter: [{function: take_first}]}]\n"
 
 
 def names(home, text, wanted):
-    return [entry.name for entry in scoring(loaded(str(task_folder(home, text)), "made", wanted))[0].metrics]
+    return [
+        entry.name for entry in scoring(LoadedTasks().task(str(task_folder(home, text)), "made", wanted))[0].metrics
+    ]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,9 @@ def test_the_guide_has_none_for_generated_text(tmp_path, text):
     assert names(tmp_path, text, TaskRequest()) == ["exact_match"]
     with pytest.raises(InputError, match="metric_list: there is none, and the guide has no default metrics"):
         names(tmp_path, text, GUIDE)
-    assert len(suite(loaded(str(tmp_path / "task.yaml"), "made", TaskRequest(predict_only=True))).tasks) == 6
+    assert (
+        len(suite(LoadedTasks().task(str(tmp_path / "task.yaml"), "made", TaskRequest(predict_only=True))).tasks) == 6
+    )
 
 
 def test_the_switch_of_the_command(tmp_path):

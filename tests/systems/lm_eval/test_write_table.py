@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from calipers.systems.lm_eval.table import table
+from calipers.systems.lm_eval.write import table
 
 
 def made(*numbers, versions=None, names="abcdefgh"):

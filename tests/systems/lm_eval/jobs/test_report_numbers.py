@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from calipers.errors import InputError
+from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest
 from calipers.systems.lm_eval.jobs.report import responses, sample_lines, score_run
-from calipers.systems.lm_eval.jobs.settings import TaskRequest, loaded
 
 RUN = Path(__file__).parents[3] / "golden" / "lm_eval" / "e2e" / "gen_repeats"
 
@@ -24,7 +24,7 @@ def rows():
 
 @pytest.fixture
 def task():
-    return loaded(str(RUN / "inputs" / "task.yaml"), "e2e_gen_repeats", TaskRequest())
+    return LoadedTasks().task(str(RUN / "inputs" / "task.yaml"), "e2e_gen_repeats", TaskRequest())
 
 
 def test_the_same_responses_give_the_same_numbers_and_samples(task, rows, tmp_path):

@@ -2,21 +2,21 @@ import pytest
 from systems.lm_eval.tasks.given import TASK, task_folder
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.jobs.settings import (
-    Loaded,
+from calipers.running.job import Job
+from calipers.systems.lm_eval.jobs.benchmarks import (
+    LoadedTasks,
     TaskRequest,
     checked,
-    found,
     groups,
     is_known,
     is_task_file,
-    loaded,
-    prepared,
+    nodes_of,
+    plain,
     settings,
     shots,
     suite,
+    suite_of,
 )
-from calipers.systems.lm_eval.jobs.suite import plain
 from calipers.systems.lm_eval.tasks.config import TaskConfig
 
 
@@ -29,7 +29,7 @@ def home(tmp_path, monkeypatch):
 def made(home, text=TASK, wanted=None, **more):
     path = str(task_folder(home, text, **more))
     wanted = wanted or TaskRequest()
-    return suite(loaded(path, "made", wanted), scored=not wanted.predict_only)
+    return suite(LoadedTasks().task(path, "made", wanted), scored=not wanted.predict_only)
 
 
 def test_a_document_becomes_a_task_whose_prompt_is_the_request(home):
@@ -56,7 +56,8 @@ def test_predict_only_needs_neither_metric_nor_target(home):
     text = TASK.replace("exact_match", "unheard_of").replace("doc_to_target: a", "doc_to_target: 3")
     done = made(home, text, TaskRequest(predict_only=True))
     assert {(task.verifier, task.target) for task in done.tasks} == {(None, None)}
-    assert prepared(str(home / "task.yaml"), "made", TaskRequest(predict_only=True))[1] == {}
+    job = Job(str(home / "task.yaml"), "openai/m", lm_eval="made", predict_only=True)
+    assert suite_of(job, LoadedTasks())[1] == {}
 
 
 def test_a_date_goes_into_the_log_as_its_text(home):
@@ -182,7 +183,7 @@ def test_a_name_is_known_where_a_folder_is_named(home):
 def test_groups_hold_groups(home):
     task_folder(home, inner_yaml="group: inner\ntask: [made]\n", outer_yaml="group: outer\ntask: [inner]\n")
     wanted = TaskRequest(include_path=(str(home),))
-    nodes = found("outer", wanted)
+    nodes = nodes_of("outer", wanted)
     assert [group.name for group in groups(nodes)] == ["outer", "inner"]
     assert [one["lm_eval"] for one in settings("outer", wanted)] == ["made"]
     assert checked("outer", wanted) == ["made: generate_until, 6 documents, 1 repeat, 0 examples"]
@@ -223,14 +224,14 @@ def test_a_task_written_later_and_one_in_another_folder_are_found(tmp_path, monk
         (tmp_path / folder).mkdir()
         monkeypatch.chdir(tmp_path / folder)
         task_folder(tmp_path / folder, TASK.replace("made", folder))
-        wanted += [leaf.name for leaf in found(folder, here)]
+        wanted += [leaf.name for leaf in nodes_of(folder, here)]
     task_folder(tmp_path / "b", TASK.replace("made", "late"), name="late.yaml")
-    wanted += [leaf.name for leaf in found("late", here)]
+    wanted += [leaf.name for leaf in nodes_of("late", here)]
     assert wanted == ["a", "b", "late"]
 
 
 def test_a_task_is_loaded_once_and_its_seeds_are_part_of_what_is_asked(home):
-    path, tasks = str(task_folder(home)), Loaded()
+    path, tasks = str(task_folder(home)), LoadedTasks()
     first = tasks.task(path, "made", TaskRequest())
     (home / "data.jsonl").write_text("")  # nobody reads it again
     assert tasks.task(path, "made", TaskRequest(samples=3)).docs is first.docs

@@ -1,36 +1,182 @@
-"""Tasks of lm-evaluation-harness as jobs: which a name stands for, and how each is asked."""
+"""Tasks of lm-evaluation-harness as benchmarks: which a name stands for, how each is asked, and its questions."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from calipers.errors import InputError, UnknownName
+from calipers.formats.run_plan import PLAN
 from calipers.names import DIALECTS
 from calipers.reports.figures import counted
 from calipers.running.job import Job
-from calipers.systems.lm_eval.jobs.chat import manner
-from calipers.systems.lm_eval.jobs.class_task import judge_class
-from calipers.systems.lm_eval.jobs.judge import VERIFIER, judge
-from calipers.systems.lm_eval.jobs.likelihood import judge_likelihoods
-from calipers.systems.lm_eval.jobs.sampling import sampling
-from calipers.systems.lm_eval.jobs.suite import suite
+from calipers.systems.lm_eval.jobs.judges import (
+    VERIFIER,
+    doubts,
+    judge_of,
+    scoring,
+    tried,
+)
+from calipers.systems.lm_eval.jobs.prompts import manner, prompts, sampling
 from calipers.systems.lm_eval.scores.entries import DEFAULTS, GENERATION, ROLLING
+from calipers.systems.lm_eval.task_scores import target_of
 from calipers.systems.lm_eval.tasks.class_tasks import load_class
 from calipers.systems.lm_eval.tasks.config import TaskConfig
-from calipers.systems.lm_eval.tasks.functions import rewind
+from calipers.systems.lm_eval.tasks.functions import functions_in, rewind
 from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, installed, leaves
 from calipers.systems.lm_eval.tasks.groups import is_task_file as is_task
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_task, trusted
+from calipers.systems.lm_eval.tasks.requests import gold
 from calipers.systems.lm_eval.tasks.turns import PLAIN, Manner
-from calipers.systems.lm_eval.tasks.yaml import TaskFile
+from calipers.systems.lm_eval.tasks.yaml import Function, TaskFile
+from calipers.systems.lm_eval.write import digest, dumped
 from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds, seeded
-from calipers.tasks.task import Suite
+from calipers.tasks.task import Suite, Task
 from calipers.verifiers.user_code import ObjectVerifier
+
+DIGITS: Final = 16  # of a document's hash, the doc_hash of lm-evaluation-harness' samples files
+
+
+class _RecordedDocuments(msgspec.Struct):
+    document_hashes: list[str] | None = None
+
+
+class _LmEvalPlan(msgspec.Struct):
+    dataset: str | None = None
+    lm_eval: _RecordedDocuments | None = None
+
+
+def document_hashes(task: LoadedTask) -> list[str]:
+    """The hash of each document of the evaluated split, in its order."""
+    if "hashes" not in task.kept:
+        task.kept["hashes"] = [digest(dumped(dict(doc)))[:DIGITS] for doc in task.docs]
+    found: list[str] = task.kept["hashes"]
+    return found
+
+
+def check_documents(folder: Path, task: str, hashes: Sequence[str]) -> None:
+    """Refuse a folder whose run of a task was asked about other documents; one that recorded none is not refused."""
+    recorded = _recorded(folder, task)
+    if recorded is None or recorded == list(hashes):
+        return
+    pairs = zip_longest(recorded, hashes)
+    different = [number for number, (before, now) in enumerate(pairs) if before != now]
+    some = ", ".join(map(str, different[:3])) + (", ..." if len(different) > 3 else "")
+    wrong = f"{len(different)} of its {len(recorded)} documents are not those that were asked ({some})"
+    right = "expected the same data files, task code and --load-seeds, or another --out"
+    raise InputError.at(str(folder), wrong, right)
+
+
+def _recorded(folder: Path, task: str) -> list[str] | None:
+    try:
+        plan = msgspec.json.decode((folder / PLAN).read_bytes(), type=_LmEvalPlan)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None  # whoever reads the plan itself says what is wrong with it
+    return plan.lm_eval.document_hashes if plan.lm_eval is not None and plan.dataset == task else None
+
+
+def suite(task: LoadedTask, *, scored: bool = True) -> Suite:
+    """The questions of a task, and what counts as right for each where they are to be ``scored``."""
+    tasks = []
+    with seeded(task.seeds):
+        digest = scoring_digest(task)
+        plan = scoring(task) if scored else []
+        for number, prompt in prompts(task):
+            target = plain(_gold(task, number)) if scored else None
+            params = {"doc": plain(task.docs[number]), "scoring": digest}
+            tasks.append(Task(str(number), prompt, VERIFIER if scored else None, target, params, {"doc_id": number}))
+        path = task.file.path
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest() if path else ""
+        metadata = {"lm_eval": described(task)}
+        notes = [*_unused(task), *doubts(task, plan), *tried(task, plan)]
+        return Suite(str(task.config.task), tasks, metadata, path, sha256, notes)
+
+
+def _gold(task: LoadedTask, number: int) -> Any:
+    doc = task.docs[number]
+    if task.own is not None:
+        return task.target(doc, number)
+    if task.config.output_type != GENERATION:
+        return target_of(task, number)
+    return gold(task, number, doc) if task.config.process_results is None else task.target(doc, number)
+
+
+def _unused(task: LoadedTask) -> Iterator[str]:
+    if task.own is not None:
+        return
+    if task.config.fewshot_config.fewshot_indices:
+        place = task.file.place("fewshot_config")
+        yield f"{place}.fewshot_indices: not used, as lm-evaluation-harness 0.4.13 does not use it"
+    if (split := _leaking(task.config)) is not None:
+        told = f"the examples are drawn from the evaluated split {split!r}"
+        more = "a document may be an example in its own prompt, answer included, as in lm-evaluation-harness"
+        yield f"{task.file.place('num_fewshot')}: {told}, and {more}; set fewshot_split to another split to prevent it"
+    inside = task.file.place("filter_list")
+    for number, one in enumerate(task.config.filter_list or ()):
+        if any(step["function"] == "decontaminate" for step in one["filter"]):
+            why = "lm-evaluation-harness 0.4.13 has no code for it"
+            yield f"{inside}[{number}]: decontaminate keeps every response: {why}"
+    pipelines = [(one.get("metric_list"), f"{inside}[{n}]") for n, one in enumerate(task.config.filter_list or ())]
+    for listed, place in [(task.config.metric_list, task.file.place("metric_list")), *pipelines]:
+        names = [one.get("metric") for one in listed or ()]
+        for name in dict.fromkeys(name for name in names if isinstance(name, str) and names.count(name) > 1):
+            yield f"{place}: {name} stands there {names.count(name)} times; the last counts, as there"
+
+
+def _leaking(config: TaskConfig) -> str | None:
+    """The evaluated split where its documents are examples, and the document itself is not left out.
+
+    lm-evaluation-harness leaves it out only where the split of the examples has the name of ``test_split``.
+    """
+    shots = config.fewshot_config
+    first = config.training_split or config.validation_split or config.test_split
+    source = shots.split or (first if shots.samples is None else None)
+    leaks = source == config.evaluated_split and shots.split != config.test_split
+    return source if config.num_fewshot and leaks else None
+
+
+def described(task: LoadedTask) -> dict[str, Any]:
+    """What lm-evaluation-harness would dump of the task, as JSON; functions by their names."""
+    config: dict[str, Any] = plain(task.config.dumped())
+    return {
+        "config": config,
+        **({} if task.own is None else {"class": task.own.name}),
+        "multiple_targets": task.multiple_targets,
+        "documents": len(task.docs),
+        "document_hashes": document_hashes(task),
+    }
+
+
+def scoring_digest(task: LoadedTask) -> str:
+    """A few digits for how answers are scored: another filter, metric or function is another run."""
+    config, whole = task.config, hashlib.sha256()
+    scoring = (config.metric_list, config.filter_list, config.scorer, config.process_results)
+    whole.update(msgspec.json.encode(plain(list(scoring)), order="sorted"))
+    for function in functions_in(list(task.file.values.values())):
+        file = function.folder.joinpath(*function.module.split(".")).with_suffix(".py")
+        whole.update(file.read_bytes() if file.is_file() else function.module.encode())
+    return whole.hexdigest()[:16]
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it; what has no place there, such as a date, as its text."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    if callable(value) and not isinstance(value, Function):
+        return f"!function {getattr(value, '__name__', type(value).__name__)}"
+    return str(value)
 
 
 def with_guide_metrics(config: TaskConfig, file: TaskFile) -> TaskConfig:
@@ -61,7 +207,7 @@ class TaskRequest:
     default_metrics: str = "release"  # of a task that names none; or those of the guide
 
 
-def wanted(job: Job) -> TaskRequest:
+def request_of(job: Job) -> TaskRequest:
     """What a job says of its task."""
     told = job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples
     return TaskRequest(*told, seeds=job.load_seeds, manner=manner(job), default_metrics=job.default_metrics)
@@ -94,7 +240,7 @@ def is_known(asked: str, include_path: Sequence[str] = ()) -> bool:
     return True
 
 
-def found(asked: str, wanted: TaskRequest) -> list[Node]:
+def nodes_of(asked: str, wanted: TaskRequest) -> list[Node]:
     """What a name or file stands for: tasks, and groups of them."""
     return _found(asked, wanted.include_path)
 
@@ -121,7 +267,7 @@ def settings(asked: str, wanted: TaskRequest) -> list[dict[str, Any]]:
     shared = {"dialect": "lm_eval"} if "lm_eval" in DIALECTS.entries else {}
     return [
         {"benchmark": (asked,), "lm_eval": leaf.name, **_asking(leaf), **shared}
-        for leaf in leaves(found(asked, wanted))
+        for leaf in leaves(nodes_of(asked, wanted))
         if _runs(leaf)
     ]
 
@@ -143,7 +289,7 @@ def _asking(leaf: Leaf) -> dict[str, Any]:
     return {**told, "samples": leaf.config.repeats}
 
 
-class Loaded:
+class LoadedTasks:
     """The tasks that one command has loaded, each once: what is asked is what is scored, whatever their code draws."""
 
     def __init__(self) -> None:
@@ -151,7 +297,7 @@ class Loaded:
 
     def task(self, asked: str, name: str, wanted: TaskRequest) -> LoadedTask:
         """One of the tasks that a name or file stands for, with its documents."""
-        leaf = next((leaf for leaf in leaves(found(asked, wanted)) if leaf.name == name), None)
+        leaf = next((leaf for leaf in leaves(nodes_of(asked, wanted)) if leaf.name == name), None)
         if leaf is None:
             raise InputError.at(asked, f"no task {name!r} in it", "expected the one that was planned")
         key = asked, name, replace(wanted, predict_only=False, samples=None)  # neither changes the documents
@@ -161,22 +307,13 @@ class Loaded:
         return self._held[key]
 
 
-def loaded(asked: str, name: str, wanted: TaskRequest) -> LoadedTask:
-    """One of the tasks that a name or file stands for, loaded for this call alone."""
-    return Loaded().task(asked, name, wanted)
-
-
-def prepared(
-    asked: str, name: str, wanted: TaskRequest, tasks: Loaded | None = None
-) -> tuple[Suite, Mapping[str, ObjectVerifier]]:
-    """What a run needs of a task: its questions, and the verifier that they name."""
-    task = (tasks or Loaded()).task(asked, name, wanted)
-    made = suite(task, scored=not wanted.predict_only)
-    if wanted.predict_only:
-        return made, {}
-    if task.own is not None:
-        return made, {VERIFIER: judge_class(task)}
-    return made, {VERIFIER: (judge if task.config.output_type == GENERATION else judge_likelihoods)(task)}
+def suite_of(job: Job, tasks: LoadedTasks) -> tuple[Suite, Mapping[str, ObjectVerifier]]:
+    """What a run needs of its task: the questions, and the verifier that they name."""
+    if job.lm_eval is None:
+        raise ValueError(f"{job.benchmark} is no task of lm-evaluation-harness")
+    task = tasks.task(job.benchmark, job.lm_eval, request_of(job))
+    questions = suite(task, scored=not job.predict_only)
+    return questions, {} if job.predict_only else {VERIFIER: judge_of(task)}
 
 
 def load(leaf: Leaf, wanted: TaskRequest) -> LoadedTask:
@@ -237,7 +374,7 @@ def groups(nodes: Sequence[Node]) -> list[TaskGroup]:
 
 def checked(asked: str, wanted: TaskRequest) -> list[str]:
     """What can be right or wrong about a task file before a model is asked: a line for each task, and its notes."""
-    every = leaves(found(asked, wanted))
+    every = leaves(nodes_of(asked, wanted))
     return [line for leaf in every if _runs(leaf) for line in _lines(load(leaf, wanted), leaf, wanted)]
 
 

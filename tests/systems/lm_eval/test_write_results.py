@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from calipers.systems.lm_eval.results import RanTask, run_results
 from calipers.systems.lm_eval.scores.scorers import scorings
 from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
 from calipers.systems.lm_eval.tasks.config import task_config
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
 from calipers.systems.lm_eval.tasks.yaml import TaskFile
+from calipers.systems.lm_eval.write import RanTask, run_results
 
 
 def processed(docs):
