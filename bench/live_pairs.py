@@ -10,6 +10,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import perf_counter, process_time
@@ -26,9 +27,9 @@ from calipers.request import make_plan
 from calipers.running.event_loop import finish
 from calipers.running.job import Job
 from calipers.running.log import Log
-from calipers.running.loop import Limits, Loop, Status
-from calipers.running.perform import Asker
-from calipers.running.rollout import Owed
+from calipers.running.loop import Loop, RunLimits, Status
+from calipers.running.perform import request_for
+from calipers.running.rollout import Outstanding
 from calipers.running.watcher import Headline, Watcher
 from calipers.tasks.benchmark_row import as_task, harbor_task_from_dict
 from calipers.tasks.task import Task
@@ -71,13 +72,13 @@ class Running:
         self._loop = Loop(
             self._client,
             {"exact_match": EXACT_MATCH},
-            Asker(Job("bench", "openai/fixed", max_tokens=16, temperature=0.0)),
+            partial(request_for, Job("bench", "openai/fixed", max_tokens=16, temperature=0.0)),
             self._log,
             dataset="bench",
             model="openai/fixed",
             status=Status(tasks),
             observer=Watcher(headline, None, None),
-            limits=Limits(workers),
+            limits=RunLimits(workers),
         )
 
     async def segment(self, requests: int) -> None:
@@ -90,9 +91,9 @@ class Running:
         await self._log.close()
 
 
-def _owed(tasks: Sequence[Task]) -> Iterator[Owed]:
+def _owed(tasks: Sequence[Task]) -> Iterator[Outstanding]:
     for position, task in enumerate(tasks):
-        yield Owed(position, task, 0)
+        yield Outstanding(position, task, 0)
 
 
 def main(asked: str) -> None:

@@ -144,7 +144,7 @@ def test_every_system_has_its_words_and_formats_named():
     """A name in names.py leads somewhere: a moved file would be found out only by who asks for it."""
     for index in (names.FORMATS, names.DIALECTS):
         assert [entry for entry in index.entries if index.load(entry) is None] == []
-    targets = (names.METRIC_SCRIPTS, names.BENCHMARK_ENGINE, names.MOCK_MODEL, *names.BENCHMARK_CACHES)
+    targets = (names.METRIC_SCRIPTS, names.BENCHMARK_ENGINE, names.RUN_SECTION, *names.BENCHMARK_CACHES)
     for target in (*targets, names.TASK_LIBRARY, names.DOCUMENT_TABLES):
         assert names.load(target) is not None
     homes = [home for parts in names.LENT.values() for home in parts.values() if home]

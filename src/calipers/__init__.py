@@ -24,7 +24,7 @@ _HOME = {  # public name -> the module it lives in
     "Rollouts": "calipers.rollouts.table",
     "compare": "calipers.analyses.compare.compare",
     "curve": "calipers.analyses.curve.curve",
-    "evaluate": "calipers.running.evaluate",
+    "evaluate": "calipers.running.perform",
     "items": "calipers.analyses.items.items",
     "judge_check": "calipers.analyses.judge_check.judge_check",
     "read": "calipers.pipeline",
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from calipers.rollouts.column import Column
     from calipers.rollouts.groups import Groups
     from calipers.rollouts.table import Rollouts
-    from calipers.running.evaluate import evaluate
+    from calipers.running.perform import evaluate
     from calipers.stats.estimate import Estimate
     from calipers.systems.evsys.benchmark import Benchmark, BenchmarkScore, run_benchmark
 

@@ -236,7 +236,10 @@ FOLDER_FORMATS = ("harbor", "lm_eval_results")
 """Formats of which a directory may be, in the order they are asked."""
 
 TASK_LIBRARY = "calipers.systems.lm_eval.library:LIBRARY"
-"""Benchmarks that another system's files describe, see `jobs.library`."""
+"""Benchmarks that another system's files describe, see `running.library`."""
+
+TASK_LIBRARY_NAME = "lm_eval"
+"""The package of that system, and its key in a suite's metadata and a run's plan."""
 
 DOCUMENT_TABLES = "calipers.systems.lm_eval.comparison:TABLES"
 """Numbers that are made of all documents of a task together, see `analyses.compare.values`."""
@@ -244,8 +247,8 @@ DOCUMENT_TABLES = "calipers.systems.lm_eval.comparison:TABLES"
 METRIC_SCRIPTS = "calipers.systems.harbor.scored_scripts:asked_scripts"
 """Which metric scripts a scoring runs after its own metrics."""
 
-MOCK_MODEL = "calipers.systems.evsys.lent.inference:MockInference"
-"""The model of a configuration that names EvSys' mock client."""
+RUN_SECTION = "calipers.systems.evsys.config:runs"
+"""What reads another system's section in a run's configuration, see `running.settings`."""
 
 BENCHMARK_ENGINE = "calipers.systems.harbor.trials.via_harbor:harvest"
 """What runs a benchmark's tasks as agents' trials."""

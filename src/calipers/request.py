@@ -36,6 +36,7 @@ class Dialect:
     missing: Missing = "gap"
     undefined: float | None = None  # what a metric over no tasks becomes
     label: Callable[[Any], str] = label  # the name of a slice
+    lenient: bool = False  # a task that its verifier refuses is judged all the same, and noted
     skips: bool = False  # leave out, with a warning, a metric that is unknown or fails
     labels: tuple[str, ...] = ()  # what it has to know of a rollout beside its numbers
     over_datasets: bool = True  # the mean over datasets says something, as all have the same reward

@@ -14,7 +14,7 @@ from clients.virtual import VirtualLoop, run
 from calipers.clients.client import Completion, Request
 from calipers.clients.pace import BURST, Pace
 from calipers.errors import ClientError
-from calipers.running.loop import Limits, Loop, Owed, Status
+from calipers.running.loop import Loop, Outstanding, RunLimits, Status
 from calipers.tasks.task import Task
 
 LIMIT = 12  # calls a second
@@ -89,12 +89,12 @@ def limited(server, seconds, wait, tasks=300, concurrency=32, endpoint="http://s
             model="m",
             status=status,
             observer=Nobody(),
-            limits=Limits(concurrency),
+            limits=RunLimits(concurrency),
             endpoint=endpoint,
             clock=clock.time,
             dice=random.Random(0),
         )
-        await one.run(Owed(i, Task(f"t{i}", "q"), 0) for i in range(tasks))
+        await one.run(Outstanding(i, Task(f"t{i}", "q"), 0) for i in range(tasks))
 
     run(clock, scene())
     assert status.outcomes == {"missing": tasks}  # each was answered, and nobody judges

@@ -238,13 +238,13 @@ def test_a_checkpoint_that_cannot_be_loaded(checkpoints, tmp_path):
 def test_examples_before_several_prompts_are_read_once(checkpoints, monkeypatch):
     """And change no answer."""
     read = []
-    plain = batches.Reader.__call__
+    plain = batches.ForwardPass.__call__
 
     def noting(self, rows, kept, **more):
         read.append(len(rows[0]))
         return plain(self, rows, kept, **more)
 
-    monkeypatch.setattr(batches.Reader, "__call__", noting)
+    monkeypatch.setattr(batches.ForwardPass, "__call__", noting)
     prompts = [request(EXAMPLES * 4 + question, stop=("\n",)) for question in ("the cat", "hello", "not the dog ran")]
     together = ask(checkpoints["long"], *prompts)
     (examples,) = read

@@ -37,10 +37,10 @@ def reference(path, context, continuation):
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bloom", "gemma", "mamba"])
 @pytest.mark.parametrize("most", [1, 3, 64])
 @pytest.mark.parametrize("family", [0, 10**9])  # every context read by itself; none
-@pytest.mark.parametrize("trunk", [0, 10**9])  # and so what several contexts begin with
-def test_sharing_and_batching_change_nothing(checkpoints, kind, most, family, trunk, monkeypatch):
+@pytest.mark.parametrize("prefix", [0, 10**9])  # and so what several contexts begin with
+def test_sharing_and_batching_change_nothing(checkpoints, kind, most, family, prefix, monkeypatch):
     monkeypatch.setattr(scoring, "WORTH", family)
-    monkeypatch.setattr(batches, "WORTH", trunk)
+    monkeypatch.setattr(batches, "WORTH", prefix)
     contexts = [LONG[:39], LONG[:25], "hello", LONG[:39] + " and then the"]
     asked = [(context, choice) for context in contexts for choice in [*CHOICES, ", not"]]
     calls = score(
@@ -56,13 +56,13 @@ def test_sharing_and_batching_change_nothing(checkpoints, kind, most, family, tr
 def read(monkeypatch):
     """The tokens that the model reads, call by call, fillers included."""
     found = []
-    plain = batches.Reader.__call__
+    plain = batches.ForwardPass.__call__
 
     def counting(self, rows, kept, **more):
         found.append(sum(map(len, rows)))
         return plain(self, rows, kept, **more)
 
-    monkeypatch.setattr(batches.Reader, "__call__", counting)
+    monkeypatch.setattr(batches.ForwardPass, "__call__", counting)
     return found
 
 

@@ -13,7 +13,7 @@ from systems.lm_eval.tasks.given import TASK, task_folder
 
 from calipers.clients.client import Price
 from calipers.errors import InputError, UnknownName
-from calipers.running.evaluate import evaluate
+from calipers.running.perform import evaluate
 
 MODEL = """
 def answer(prompt):

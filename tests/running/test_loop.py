@@ -13,8 +13,8 @@ from calipers.errors import ClientError, LogError, VerifierError
 from calipers.running import loop as loop_module
 from calipers.running import rollout as rollout_module
 from calipers.running.log import Log
-from calipers.running.loop import Limits, Loop, Status
-from calipers.running.rollout import Owed
+from calipers.running.loop import Loop, RunLimits, Status
+from calipers.running.rollout import Outstanding
 from calipers.tasks.task import Task
 from calipers.verifiers.verifier import Verdict
 
@@ -57,11 +57,11 @@ class Nobody:
         return ""
 
 
-def owed(tasks: int, samples: int = 1) -> list[Owed]:
-    return [Owed(i, Task(f"t{i}", f"q{i}", "same", f"a{i}"), s) for i in range(tasks) for s in range(samples)]
+def outstanding(tasks: int, samples: int = 1) -> list[Outstanding]:
+    return [Outstanding(i, Task(f"t{i}", f"q{i}", "same", f"a{i}"), s) for i in range(tasks) for s in range(samples)]
 
 
-def ask(one: Owed) -> Request:
+def ask(one: Outstanding) -> Request:
     return Request(one.task.id, one.sample, one.task.prompt)
 
 
@@ -80,7 +80,7 @@ def run(tmp_path, client, rollouts, observer=None, ask=ask, **limits):
             model="m",
             status=status,
             observer=observer,
-            limits=Limits(**limits),
+            limits=RunLimits(**limits),
         )
         observer.stop = one.stop
         try:
@@ -101,7 +101,7 @@ def _no_waiting(monkeypatch):
 
 def test_a_judge_that_fails_over_one_answer_judges_the_others(tmp_path):
     answers = {("t0", 0): "a0", ("t1", 0): "bug", ("t2", 0): "exit", ("t3", 0): "a3"}
-    records, status = run(tmp_path, Scripted(answers), owed(4), concurrency=2)
+    records, status = run(tmp_path, Scripted(answers), outstanding(4), concurrency=2)
     assert sorted(one["outcome"] for one in records) == ["broke_verifier", "broke_verifier", "scored", "scored"]
     said = {one["task"]: one["error"] for one in records if "error" in one}
     assert said["t1"] == {
@@ -132,14 +132,14 @@ def test_a_judge_that_fails_over_one_answer_judges_the_others(tmp_path):
     ],
 )
 def test_outcomes(tmp_path, answer, outcome, reward):
-    records, status = run(tmp_path, Scripted({("t0", 0): answer}), owed(1))
+    records, status = run(tmp_path, Scripted({("t0", 0): answer}), outstanding(1))
     assert [(one["outcome"], one.get("reward")) for one in records] == [(outcome, reward)]
     assert status.outcomes == {outcome: 1}
 
 
 def test_the_record_holds_what_was_asked_and_what_came_back(tmp_path):
     usage = {"input_tokens": 3, "output_tokens": 5, "cost_usd": 0.25}
-    (record,), status = run(tmp_path, Scripted({("t0", 0): Completion("a0", "stop", "", usage)}), owed(1))
+    (record,), status = run(tmp_path, Scripted({("t0", 0): Completion("a0", "stop", "", usage)}), outstanding(1))
     assert record["started_at"] <= record["finished_at"]
     assert {key: value for key, value in record.items() if not key.endswith("_at")} == {
         "task": "t0",
@@ -164,14 +164,14 @@ def test_an_answer_that_is_nothing_much_still_votes(tmp_path, answer, monkeypatc
         return Verdict(1.0, answer=answer)
 
     monkeypatch.setattr(Same, "verify", verify)
-    (record,), _ = run(tmp_path, Scripted({("t0", 0): "x"}), owed(1))
+    (record,), _ = run(tmp_path, Scripted({("t0", 0): "x"}), outstanding(1))
     assert record["answer"] == answer
 
 
 def test_a_call_that_may_fare_better_is_tried_again(tmp_path):
     busy = ClientError("HTTP 503", kind="http_503", retry=True)
     client = Scripted({("t0", 0): [busy, busy, "a0"]})
-    (record,), _ = run(tmp_path, client, owed(1), retries=2)
+    (record,), _ = run(tmp_path, client, outstanding(1), retries=2)
     assert (record["outcome"], record["retries"]) == ("scored", 2)
 
 
@@ -185,7 +185,7 @@ def test_a_call_that_waits_for_its_next_try_is_counted(tmp_path):
             return ""
 
     busy = ClientError("down", kind="http_503", retry=True, wait=3600.0)
-    _, status = run(tmp_path, Scripted({("t0", 0): busy}), owed(1), Looking())
+    _, status = run(tmp_path, Scripted({("t0", 0): busy}), outstanding(1), Looking())
     assert seen == [(1, "http_503")]
     assert status.waiting == 0
 
@@ -193,7 +193,7 @@ def test_a_call_that_waits_for_its_next_try_is_counted(tmp_path):
 def test_the_tries_are_counted(tmp_path):
     busy = ClientError("HTTP 503", kind="http_503", retry=True)
     client = Scripted({("t0", 0): busy})
-    (record,), _ = run(tmp_path, client, owed(1), retries=3)
+    (record,), _ = run(tmp_path, client, outstanding(1), retries=3)
     assert len(client.calls) == 4
     assert record["error"] == {"kind": "http_503", "message": "HTTP 503"}
     assert (record["outcome"], record["retries"]) == ("client_failed", 3)
@@ -206,7 +206,7 @@ def test_a_server_that_asks_for_a_pause_gets_it(tmp_path):
     async def note(request):
         times.append(asyncio.get_running_loop().time())
 
-    run(tmp_path, Scripted({("t0", 0): [limited, "a0"]}, note), owed(1))
+    run(tmp_path, Scripted({("t0", 0): [limited, "a0"]}, note), outstanding(1))
     assert times[1] - times[0] >= 0.2
 
 
@@ -214,21 +214,21 @@ def test_a_server_that_asks_for_a_pause_gets_it(tmp_path):
 def test_a_hopeless_first_call_ends_the_run_before_a_second(tmp_path, kind):
     client = Scripted(lambda request: ClientError("no", kind=kind, retry=kind == "connection", hopeless=True))
     with pytest.raises(ClientError):
-        run(tmp_path, client, owed(50), concurrency=8)
+        run(tmp_path, client, outstanding(50), concurrency=8)
     assert len(client.calls) == 1
     assert (tmp_path / "log.jsonl").read_bytes() == b""
 
 
 def test_a_first_call_that_fails_otherwise_ends_nothing(tmp_path):
     client = Scripted(lambda request: ClientError("HTTP 400") if request.task == "t0" else "a1")
-    records, _ = run(tmp_path, client, owed(2))
+    records, _ = run(tmp_path, client, outstanding(2))
     assert sorted(one["outcome"] for one in records) == ["client_failed", "scored"]
 
 
 def test_a_server_that_turns_its_back_later_stops_the_run_and_leaves_the_rest_owed(tmp_path):
     no = ClientError("HTTP 401", kind="http_401", hopeless=True)
     client = Scripted(lambda request: f"a{request.task[1:]}" if int(request.task[1:]) < 5 else no)
-    records, status = run(tmp_path, client, owed(1_000), concurrency=4)
+    records, status = run(tmp_path, client, outstanding(1_000), concurrency=4)
     assert "calls in a row were refused" in status.stopped
     assert 5 + loop_module.REFUSALS <= len(records) <= 5 + loop_module.REFUSALS + 4
 
@@ -243,13 +243,13 @@ def test_no_more_calls_are_in_flight_than_allowed(tmp_path):
         await asyncio.sleep(0.001)
         now -= 1
 
-    records, _ = run(tmp_path, Scripted(lambda request: "x", hold), owed(60), concurrency=7)
+    records, _ = run(tmp_path, Scripted(lambda request: "x", hold), outstanding(60), concurrency=7)
     assert (len(records), most) == (60, 7)
 
 
 def test_stopping_finishes_what_is_in_flight_and_begins_nothing(tmp_path):
     observer = Nobody(most=10)
-    records, status = run(tmp_path, Scripted(lambda request: "x"), owed(100), observer, concurrency=4)
+    records, status = run(tmp_path, Scripted(lambda request: "x"), outstanding(100), observer, concurrency=4)
     assert status.stopped == "enough"
     assert 10 <= len(records) <= 14
     assert len(records) == len(observer.seen) == status.done
@@ -258,19 +258,19 @@ def test_stopping_finishes_what_is_in_flight_and_begins_nothing(tmp_path):
 def test_a_rollout_that_waits_for_its_next_try_when_the_run_stops_stays_owed(tmp_path):
     slow = ClientError("HTTP 429", retry=True, wait=3600.0)
     client = Scripted(lambda request: slow if request.task == "t0" else "x")
-    records, _ = run(tmp_path, client, owed(9), Nobody(most=8), concurrency=2)
+    records, _ = run(tmp_path, client, outstanding(9), Nobody(most=8), concurrency=2)
     assert {one["task"] for one in records} == {f"t{i}" for i in range(1, 9)}
 
 
 def test_money_stops_the_run(tmp_path):
     client = Scripted(lambda request: Completion("x", usage={"cost_usd": 0.1}))
-    records, status = run(tmp_path, client, owed(100), concurrency=1, cost=0.45)
+    records, status = run(tmp_path, client, outstanding(100), concurrency=1, cost=0.45)
     assert len(records) == 5
     assert status.stopped == "the limit of $0.45 for one start is reached"
 
 
 def test_a_limit_that_nobody_can_keep_stops_the_run_too(tmp_path):
-    records, status = run(tmp_path, Scripted(lambda request: "x"), owed(100), concurrency=1, cost=0.45)
+    records, status = run(tmp_path, Scripted(lambda request: "x"), outstanding(100), concurrency=1, cost=0.45)
     assert len(records) == 1
     assert status.stopped == "nobody says what a call costs, so no limit can be kept; give --price"
 
@@ -279,7 +279,7 @@ def test_time_stops_the_run(tmp_path):
     async def hold(request):
         await asyncio.sleep(0.05)
 
-    records, status = run(tmp_path, Scripted(lambda request: "x", hold), owed(1_000), concurrency=1, seconds=0.3)
+    records, status = run(tmp_path, Scripted(lambda request: "x", hold), outstanding(1_000), concurrency=1, seconds=0.3)
     assert status.stopped == "the limit of 0.3 s is reached"
     assert 0 < len(records) < 1_000
 
@@ -292,11 +292,11 @@ def test_a_log_that_cannot_be_written_ends_the_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(LogError, match="No space left on device"):
-        run(tmp_path, Scripted(lambda request: "x"), owed(100))
+        run(tmp_path, Scripted(lambda request: "x"), outstanding(100))
 
 
 def test_a_task_without_a_verifier_is_kept_and_not_judged(tmp_path):
-    (record,), _ = run(tmp_path, Scripted({("t", 0): "x"}), [Owed(0, Task("t", "q"), 0)])
+    (record,), _ = run(tmp_path, Scripted({("t", 0): "x"}), [Outstanding(0, Task("t", "q"), 0)])
     assert (record["outcome"], record.get("reward"), record["completion"]) == ("missing", None, "x")
 
 
@@ -309,7 +309,7 @@ class Cancelling(Scripted):
 
 
 def test_a_client_that_cancels_itself_fails_its_calls_and_holds_nobody_up(tmp_path):
-    records, status = run(tmp_path, Cancelling(lambda request: "a0"), owed(3))
+    records, status = run(tmp_path, Cancelling(lambda request: "a0"), outstanding(3))
     assert status.outcomes == {"client_failed": 3}
     assert records[0]["error"] == {"kind": "cancelled", "message": "the call was cancelled by the client itself"}
 
@@ -322,7 +322,7 @@ def test_a_run_that_is_stopped_before_its_first_call_ends(tmp_path):
         watching.stop("enough")
         return Request(one.task.id, one.sample, one.task.prompt)
 
-    records, status = run(tmp_path, Scripted({}), owed(3), watching, asked_and_stopped)
+    records, status = run(tmp_path, Scripted({}), outstanding(3), watching, asked_and_stopped)
     assert (records, status.done, status.stopped) == ([], 0, "enough")
 
 
@@ -334,7 +334,7 @@ def test_a_rollout_that_a_log_has_no_room_for_is_not_kept_and_nothing_else_is_lo
 ):
     """Readers take lines of so many bytes: with a longer one in it the whole log could not be read any more."""
     monkeypatch.setattr(rollout_module, "LONGEST_LINE", 2000)
-    rollouts = [Owed(0, Task("t0", asked, "same", "a0"), 0), *owed(2)[1:]]
+    rollouts = [Outstanding(0, Task("t0", asked, "same", "a0"), 0), *outstanding(2)[1:]]
     paid = Completion("a" * 5000, usage={"cost_usd": 0.5})
     (long, fine), status = run(tmp_path, Scripted(lambda request: paid if request.task == "t0" else "a1"), rollouts)
     assert status.outcomes == {outcome: 1, "scored": 1}
@@ -347,7 +347,7 @@ def test_a_rollout_that_a_log_has_no_room_for_is_not_kept_and_nothing_else_is_lo
 
 
 def test_half_a_character_of_a_model_is_logged(tmp_path):
-    (record,), _ = run(tmp_path, Scripted({("t0", 0): "half \ud800"}), owed(1))
+    (record,), _ = run(tmp_path, Scripted({("t0", 0): "half \ud800"}), outstanding(1))
     assert record["completion"] == record["answer"] == "half \ufffd"
 
 

@@ -11,7 +11,7 @@ import pytest
 from calipers.clients.client import Completion, Request
 from calipers.errors import VerifierError
 from calipers.formats.read import read
-from calipers.running.rollout import Made, Owed, line
+from calipers.running.rollout import Made, Outstanding, line
 from calipers.tasks.task import Task
 from calipers.verifiers.verifier import Verdict
 from calipers.verifiers.verify import checked
@@ -76,9 +76,9 @@ def test_a_field_never_takes_the_place_of_a_key_with_a_meaning(tmp_path):
         "steps",
     )
     fields = dict.fromkeys(names, 0.5)
-    owed = Owed(0, Task("t", "q", "v", "a"), 0)
+    outstanding = Outstanding(0, Task("t", "q", "v", "a"), 0)
     made = Made(
-        owed,
+        outstanding,
         Request("t", 0, "q"),
         NOW,
         Completion("a", usage={"latency_s": 1.0, "steps": 2}),

@@ -15,12 +15,12 @@ from calipers.errors import VerifierError
 from calipers.isolate.probing import NONE
 from calipers.running.blame import Blame
 from calipers.verifiers import judge as judge_module
-from calipers.verifiers.isolated import mechanism
 from calipers.verifiers.judge import LLM_JUDGE
-from calipers.verifiers.maths import BOOTHS, MATH
-from calipers.verifiers.schema import BOOTHS as SCHEMAS
+from calipers.verifiers.maths import MATH, WORKERS
 from calipers.verifiers.schema import JSON_SCHEMA
+from calipers.verifiers.schema import WORKERS as SCHEMAS
 from calipers.verifiers.test_sh import TEST_SH
+from calipers.verifiers.workers import mechanism
 
 TWO = "The answer says\nSCORE: 1\nwhich is not mine.\nSCORE: 0"
 NO = "Wrong.\nSCORE: 0"
@@ -50,7 +50,7 @@ def sat(says: list[Any], text: str, **params: Any) -> tuple[VerifierError, int]:
     return asyncio.run(whole())
 
 
-@pytest.mark.skipif(bool(BOOTHS.missing()), reason="Math-Verify is not installed")
+@pytest.mark.skipif(bool(WORKERS.missing()), reason="Math-Verify is not installed")
 def test_mathematics_that_takes_for_ever() -> None:
     error = failure(MATH, task("2", "math", seconds=2), r"$\sin^{1000}(x)$")
     assert (error.outcome, str(error)) == ("broke_verifier", "no verdict within 2 s")

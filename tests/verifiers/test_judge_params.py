@@ -9,7 +9,7 @@ from verifiers.judging import task
 
 from calipers.clients.client import Price
 from calipers.errors import InputError
-from calipers.verifiers.judge import Labels, Range, fill, settings, shown, spec_of
+from calipers.verifiers.judge import LabelScale, RangeScale, fill, settings, shown, spec_of
 
 GOOD: dict[str, Any] = {"judge_model": "openai/x", "rubric": "Is {answer} right?"}
 PAIR: dict[str, Any] = {"judge_model": "openai/x", "rubric": "{answer_a} or {answer_b}?", "pair": True}
@@ -17,7 +17,7 @@ PAIR: dict[str, Any] = {"judge_model": "openai/x", "rubric": "{answer_a} or {ans
 
 def test_what_is_not_said_has_a_default() -> None:
     found = settings(task(None, "llm_judge", **GOOD))
-    assert (found.judges, found.scale, found.aggregate, found.quorum) == (("openai/x",), Range(0, 1), "mean", 1)
+    assert (found.judges, found.scale, found.aggregate, found.quorum) == (("openai/x",), RangeScale(0, 1), "mean", 1)
     assert (found.temperature, found.seconds, found.retries, found.base_url, found.price) == (0, 120, 8, None, None)
 
 
@@ -28,7 +28,7 @@ def test_what_is_not_said_has_a_default() -> None:
         ({"judge_model": None, "judges": ["a", "b", "c"]}, "quorum", 2),
         ({"judge_model": None, "judges": ["a", "b", "c", "d"]}, "quorum", 3),  # half is no majority
         ({"scale": {"Y": 1, "N": 0}}, "aggregate", "vote"),
-        ({"scale": {"Y": 1, "N": 0}}, "scale", Labels({"Y": 1.0, "N": 0.0})),
+        ({"scale": {"Y": 1, "N": 0}}, "scale", LabelScale({"Y": 1.0, "N": 0.0})),
         ({"temperature": None}, "temperature", None),  # for models that accept none
         ({"price": [1, 2.5]}, "price", Price(1.0, 2.5)),
         ({"base_url": "http://127.0.0.1:8000/v1"}, "base_url", "http://127.0.0.1:8000/v1"),

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from calipers.verifiers.judge import Labels, Range, Unreadable, read_score
+from calipers.verifiers.judge import LabelScale, RangeScale, Unreadable, read_score
 
-UNIT, TEN = Range(0, 1), Range(0, 10)
-LABELS = Labels({"CORRECT": 1.0, "WRONG": 0.0})
+UNIT, TEN = RangeScale(0, 1), RangeScale(0, 10)
+LABELS = LabelScale({"CORRECT": 1.0, "WRONG": 0.0})
 
 
 @pytest.mark.parametrize(

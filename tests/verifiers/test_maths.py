@@ -9,11 +9,11 @@ from verifiers.judging import judge, task
 from calipers.clients.client import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.isolate.probing import NONE
-from calipers.verifiers import isolated, maths
-from calipers.verifiers.isolated import Booths
-from calipers.verifiers.maths import BOOTHS, MATH
+from calipers.verifiers import maths, workers
+from calipers.verifiers.maths import MATH, WORKERS
+from calipers.verifiers.workers import WorkerPool
 
-pytestmark = pytest.mark.skipif(bool(BOOTHS.missing()), reason="math-verify is not installed: calipers[math]")
+pytestmark = pytest.mark.skipif(bool(WORKERS.missing()), reason="math-verify is not installed: calipers[math]")
 
 ENDLESS = r"$\int_0^1 \sin(x^x)^{\cos(x)} dx$"
 
@@ -102,12 +102,12 @@ def test_decimal_places_can_be_chosen() -> None:
 
 def test_hostile_text_is_only_text(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """sympy's parser evaluates Python; nothing with a name in it may get there, sandbox or not."""
-    monkeypatch.setattr(isolated, "mechanism", lambda: NONE)  # where what it writes would be seen
-    BOOTHS.close()
+    monkeypatch.setattr(workers, "mechanism", lambda: NONE)  # where what it writes would be seen
+    WORKERS.close()
     trace = tmp_path / "trace"
     for text in (f"open('{trace}', 'w')", f"1 + open('{trace}', 'w')", f"$\\text{{open('{trace}', 'w')}}$", "(1)(2)"):
         judge(MATH, text, "4")
-    BOOTHS.close()
+    WORKERS.close()
     assert not trace.exists()
 
 
@@ -146,7 +146,7 @@ def test_a_target_that_slipped_through_is_no_verdict() -> None:
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(maths, "BOOTHS", Booths(tmp_path, ("math_verify_of_elsewhere",)))
+    monkeypatch.setattr(maths, "WORKERS", WorkerPool(tmp_path, ("math_verify_of_elsewhere",)))
     with pytest.raises(InputError, match=r"needs math_verify_of_elsewhere; pip install 'calipers\[math\]'"):
         MATH.check(task("4", "math"))
     with pytest.raises(VerifierError, match="needs math_verify_of_elsewhere"):

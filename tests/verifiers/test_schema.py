@@ -9,11 +9,11 @@ from verifiers.judging import judge, task
 
 from calipers.errors import InputError, VerifierError
 from calipers.isolate.probing import NONE
-from calipers.verifiers import isolated, schema
-from calipers.verifiers.isolated import Booths
-from calipers.verifiers.schema import BOOTHS, JSON_SCHEMA
+from calipers.verifiers import schema, workers
+from calipers.verifiers.schema import JSON_SCHEMA, WORKERS
+from calipers.verifiers.workers import WorkerPool
 
-pytestmark = pytest.mark.skipif(bool(BOOTHS.missing()), reason="jsonschema is not installed: calipers[schema]")
+pytestmark = pytest.mark.skipif(bool(WORKERS.missing()), reason="jsonschema is not installed: calipers[schema]")
 
 HAS_A = {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}
 
@@ -151,8 +151,8 @@ def test_nothing_is_fetched_even_where_the_network_could_be_reached(monkeypatch:
         def log_message(self, *_: Any) -> None:
             pass
 
-    monkeypatch.setattr(isolated, "mechanism", lambda: NONE)
-    BOOTHS.close()
+    monkeypatch.setattr(workers, "mechanism", lambda: NONE)
+    WORKERS.close()
     with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         reference = {"$ref": f"http://127.0.0.1:{server.server_port}/schema.json"}
@@ -162,12 +162,12 @@ def test_nothing_is_fetched_even_where_the_network_could_be_reached(monkeypatch:
                     judge(JSON_SCHEMA, "{}", schema=schema)
         finally:
             server.shutdown()
-    BOOTHS.close()
+    WORKERS.close()
     assert asked == []
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(schema, "BOOTHS", Booths(tmp_path, ("jsonschema_of_elsewhere",)))
+    monkeypatch.setattr(schema, "WORKERS", WorkerPool(tmp_path, ("jsonschema_of_elsewhere",)))
     with pytest.raises(InputError, match=r"needs jsonschema_of_elsewhere; pip install 'calipers\[schema\]'"):
         JSON_SCHEMA.check(task(None, "json_schema", schema={}))
 

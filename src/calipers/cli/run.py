@@ -130,10 +130,10 @@ def _run_models(benchmarks: Sequence[str], given: Mapping[str, Any]) -> tuple[Se
 def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
     """Each job's report; of several, one that cannot run is passed over, and says why."""
     from calipers.cli.watch import Watch
-    from calipers.running.library import library
+    from calipers.running.library import loaded_for
     from calipers.running.perform import perform
 
-    tasks = library().loaded() if any(job.lm_eval for job in jobs) else None  # once, however many models are asked
+    tasks = loaded_for(jobs)  # once, however many models are asked
     for job in jobs:
         try:
             with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:

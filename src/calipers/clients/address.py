@@ -52,9 +52,9 @@ def find(connection: Connection) -> Address:
 
     Every key that will be sent is added to the connection's secrets.
     """
-    place = "--base-url" if connection.base_url else f"${BASE_URL}"
+    origin = "--base-url" if connection.base_url else f"${BASE_URL}"
     base = connection.base_url or os.environ.get(BASE_URL) or OFFICIAL
-    parts = _split(base, place)
+    parts = _split(base, origin)
     route = ROUTES[connection.api]
     path = parts.path.rstrip("/").removesuffix(route)  # lm-eval's users give the whole route
     headers = _headers(parts, connection.secrets)
@@ -70,9 +70,9 @@ def find(connection: Connection) -> Address:
 
 def called(base_url: str | None) -> str:
     """The base URL that a connection calls, as a run's records have it: resolved, in one spelling, without keys."""
-    place = "--base-url" if base_url else f"${BASE_URL}"
+    origin = "--base-url" if base_url else f"${BASE_URL}"
     base = base_url or os.environ.get(BASE_URL) or OFFICIAL
-    _split(base, place)
+    _split(base, origin)
     return without_keys(base)
 
 
@@ -107,20 +107,20 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _split(base: str, place: str) -> SplitResult:
+def _split(base: str, origin: str) -> SplitResult:
     """The parts of a base URL; InputError, which never shows a password, for one that cannot be used."""
     if not base.isprintable() or " " in base:
-        raise InputError.at(place, "the URL holds spaces or control characters", _RIGHT)
+        raise InputError.at(origin, "the URL holds spaces or control characters", _RIGHT)
     try:
         parts = urlsplit(base)
         has_port = parts.port != 0
         (parts.hostname or "").encode("idna")
     except ValueError:  # of which UnicodeError is one
-        raise InputError.at(place, "host or port of the URL cannot be read", _RIGHT) from None
+        raise InputError.at(origin, "host or port of the URL cannot be read", _RIGHT) from None
     if parts.username is not None or parts.password is not None:
-        raise InputError.at(place, "the URL holds a user name or a password", f"put the key into ${KEY} instead")
+        raise InputError.at(origin, "the URL holds a user name or a password", f"put the key into ${KEY} instead")
     if parts.scheme not in ("http", "https") or not parts.hostname or not has_port or parts.fragment:
-        raise InputError.at(place, f"{base!r} is no address of a server", _RIGHT)
+        raise InputError.at(origin, f"{base!r} is no address of a server", _RIGHT)
     return parts
 
 
@@ -157,17 +157,17 @@ def _proxy(parts: SplitResult, secrets: Secrets) -> str | None:
     if not proxy:
         return None
     try:
-        found = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-        (found.hostname or "").encode("idna")
-        usable = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+        parsed = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        (parsed.hostname or "").encode("idna")
+        usable = parsed.scheme in ("http", "https") and bool(parsed.hostname) and parsed.port != 0
     except ValueError:
         usable = False
     if not usable:
         wrong = "the proxy in the environment cannot be used"
         raise InputError.at(f"${parts.scheme}_proxy", wrong, "expected http://HOST:PORT")
-    secrets.add(found.password)
-    secrets.add(unquote(found.password or ""))
-    return found.geturl()
+    secrets.add(parsed.password)
+    secrets.add(unquote(parsed.password or ""))
+    return parsed.geturl()
 
 
 _AT_ONCE = 4  # files of a checkpoint that are hashed at once
@@ -257,9 +257,9 @@ def _blob_sha256(file: Path) -> str:
 
 
 def _read_by_loading(folder: Path) -> Iterable[Path]:
-    for place in (folder, folder / "additional_chat_templates"):
-        if place.is_dir():
-            yield from (file for file in place.iterdir() if file.is_file() and not _UNREAD.fullmatch(file.name))
+    for directory in (folder, folder / "additional_chat_templates"):
+        if directory.is_dir():
+            yield from (file for file in directory.iterdir() if file.is_file() and not _UNREAD.fullmatch(file.name))
 
 
 def _checkpoint(name: str) -> Path:

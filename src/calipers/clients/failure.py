@@ -63,13 +63,13 @@ def read_refusal(body: bytes) -> Refusal:
     return Refusal(str(error or body.decode()))
 
 
-def from_status(status: int, said: Refusal, headers: Mapping[str, str], secrets: Secrets) -> ClientError:
+def from_status(status: int, refusal: Refusal, headers: Mapping[str, str], secrets: Secrets) -> ClientError:
     """The error for an HTTP status: 408, 409, 429 and 5xx can be tried again, wrong keys and addresses cannot."""
-    message = cleaned(said.message, secrets)
+    message = cleaned(refusal.message, secrets)
     if 300 <= status < 400:
         target = cleaned(headers.get("Location", "nowhere"), secrets)
         message = f"the server redirects to {target}; give the address itself, as redirects are not followed"
-    broke = status == 429 and said.code == "insufficient_quota"  # OpenAI's word for an account without money
+    broke = status == 429 and refusal.code == "insufficient_quota"  # OpenAI's word for an account without money
     again = (status in _AGAIN or status >= 500) and not broke
     return ClientError(
         f"HTTP {status}: {message}" if message else f"HTTP {status}",

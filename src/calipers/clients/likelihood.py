@@ -90,27 +90,27 @@ def as_prompt(texts: Iterable[Text]) -> list[Message]:
     >>> as_prompt([Continuation("2 + 2 =", " 4"), Continuation("2 + 2 =", " 5"), Rolling("whole")])
     [{'context': '2 + 2 =', 'continuations': [' 4', ' 5']}, {'text': 'whole'}]
     """
-    found: list[Message] = []
-    for context, alike in groupby(texts, key=lambda one: one.context if isinstance(one, Continuation) else None):
+    parts: list[Message] = []
+    for context, alike in groupby(texts, key=lambda text: text.context if isinstance(text, Continuation) else None):
         if context is None:
-            found += [{"text": one.text} for one in alike if isinstance(one, Rolling)]
+            parts += [{"text": text.text} for text in alike if isinstance(text, Rolling)]
         else:
-            after = [one.continuation for one in alike if isinstance(one, Continuation)]
-            found.append({"context": context, "continuations": after})
-    return found
+            after = [text.continuation for text in alike if isinstance(text, Continuation)]
+            parts.append({"context": context, "continuations": after})
+    return parts
 
 
 def texts_of(prompt: Prompt) -> list[Text]:
     """The texts of such a prompt; ClientError for one that is a question."""
-    found: list[Text] = []
+    texts: list[Text] = []
     for part in () if isinstance(prompt, str) else prompt:
         if "text" in part:
-            found.append(Rolling(part["text"]))
+            texts.append(Rolling(part["text"]))
         else:
-            found += [Continuation(part.get("context", ""), after) for after in part.get("continuations", ())]
-    if not found:
+            texts += [Continuation(part.get("context", ""), after) for after in part.get("continuations", ())]
+    if not texts:
         raise ClientError("the prompt asks for no likelihood", kind="prompt", hopeless=True)
-    return found
+    return texts
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -129,10 +129,10 @@ _decode = msgspec.json.Decoder(list[Line]).decode
 def written(texts: Sequence[Text], scored: Sequence[Scored]) -> str:
     """The likelihoods of some texts as the log keeps them."""
     lines = []
-    for text, one in zip(texts, scored, strict=True):
-        held = text.text if isinstance(text, Rolling) else text.continuation
-        size = len(held.encode("utf-8", "surrogatepass"))
-        lines.append(Line(one.logprob, one.greedy, one.tokens, len(held), size))
+    for text, score in zip(texts, scored, strict=True):
+        content = text.text if isinstance(text, Rolling) else text.continuation
+        size = len(content.encode("utf-8", "surrogatepass"))
+        lines.append(Line(score.logprob, score.greedy, score.tokens, len(content), size))
     return msgspec.json.encode(lines).decode()
 
 
@@ -166,8 +166,8 @@ class Likelihoods:
         started = perf_counter()
         scored = await self._model.score(texts)
         latency_s = perf_counter() - started
-        for one in scored:
-            if one.logprob != one.logprob:  # NaN: the log has no word for it, and no metric a use
+        for score in scored:
+            if score.logprob != score.logprob:  # NaN: the log has no word for it, and no metric a use
                 raise ClientError("a log-likelihood is not a number", kind="malformed")
         return Completion(written(texts, scored), usage=self._usage(scored, latency_s))
 
@@ -178,8 +178,8 @@ class Likelihoods:
     def _usage(self, scored: Sequence[Scored], latency_s: float) -> Mapping[str, float]:
         usage: dict[str, Any] = {}
         for name, counts in (
-            ("input_tokens", [one.read for one in scored]),
-            ("output_tokens", [one.wrote for one in scored]),
+            ("input_tokens", [score.read for score in scored]),
+            ("output_tokens", [score.wrote for score in scored]),
         ):
             known = [count for count in counts if count is not None]
             if len(known) == len(counts):

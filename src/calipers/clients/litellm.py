@@ -49,7 +49,7 @@ class LitellmModel:
         """The model's answer; `ClientError` for every other end of a call."""
         started = perf_counter()
         try:
-            found = await self._ask(request)
+            response = await self._ask(request)
         except Exception as error:  # of a dozen libraries below; whatever it is, this call has no answer
             if (
                 self._seeds
@@ -62,8 +62,8 @@ class LitellmModel:
                 return await self.complete(request)
             raise self._failed(error) from None  # its repr may hold headers
         latency_s = perf_counter() - started
-        document = found.model_dump()
-        if not self._connection.price and (cost := self._cost(found)) is not None:
+        document = response.model_dump()
+        if not self._connection.price and (cost := self._cost(response)) is not None:
             document["usage"] = {"cost": cost, **(document.get("usage") or {})}
         try:
             replied = msgspec.convert(document, reply.Reply)
@@ -90,10 +90,10 @@ class LitellmModel:
         prompt = as_text(request, "use the chat route")
         return await self._litellm.atext_completion(model=self._name, prompt=prompt, **settings)
 
-    def _cost(self, found: Any) -> float | None:
+    def _cost(self, response: Any) -> float | None:
         """What the call cost by litellm's list of prices; None for a model that is not on it."""
         try:
-            return float(self._litellm.completion_cost(completion_response=found))
+            return float(self._litellm.completion_cost(completion_response=response))
         except Exception:  # which one it raises depends on what it misses
             return None
 
@@ -101,15 +101,15 @@ class LitellmModel:
         if isinstance(error, ClientError):
             return error
         exceptions, secrets = self._litellm.exceptions, self._connection.secrets
-        said = str(getattr(error, "message", error))
+        message = str(getattr(error, "message", error))
         if isinstance(error, exceptions.Timeout):
             return ClientError(f"no answer within {self._connection.timeout:g} s", kind="timeout", retry=True)
         if isinstance(error, exceptions.APIConnectionError):
-            return ClientError(cleaned(said, secrets), kind="connection", retry=True, hopeless=True)
+            return ClientError(cleaned(message, secrets), kind="connection", retry=True, hopeless=True)
         status = _status(error)
         if status is None:
-            return ClientError(cleaned(f"{type(error).__name__}: {said}", secrets), kind="litellm")
-        return from_status(status, Refusal(said), getattr(error, "litellm_response_headers", None) or {}, secrets)
+            return ClientError(cleaned(f"{type(error).__name__}: {message}", secrets), kind="litellm")
+        return from_status(status, Refusal(message), getattr(error, "litellm_response_headers", None) or {}, secrets)
 
 
 def _status(error: Exception) -> int | None:

@@ -24,12 +24,12 @@ def connect(spec: str, connection: Connection) -> Client:
     from calipers.clients.python import guarded
 
     try:
-        found = factory(name, connection)
+        client = factory(name, connection)
     except CalipersError:
         raise
     except (Exception, SystemExit) as error:
         raise PluginError(f"model {spec!r}: its plugin failed: {type(error).__name__}: {error}") from error
-    return guarded(found, spec, connection)
+    return guarded(client, spec, connection)
 
 
 def model_name(spec: str) -> str:
@@ -53,5 +53,5 @@ def _unknown(kind: str, spec: str) -> UnknownName:
     example = f"{close[0]}/{spec.strip().partition('/')[2]}" if close else f"openai/{spec.strip().strip('/') or 'NAME'}"
     hint = f"did you mean {example!r}?" if close else f"expected KIND/NAME, such as {example!r}"
     error = CLIENTS.unknown(kind, hint=hint)
-    said = str(error) if kind else f"model {spec!r} says no kind; {hint}"
-    return UnknownName(f"{said} (kinds: {', '.join(kinds)})")
+    message = str(error) if kind else f"model {spec!r} says no kind; {hint}"
+    return UnknownName(f"{message} (kinds: {', '.join(kinds)})")

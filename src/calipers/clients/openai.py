@@ -77,22 +77,22 @@ class _Listed(msgspec.Struct, gc=False):
     decoded_token: str | None = None
 
 
-class _Choice(msgspec.Struct, gc=False):
+class _ScoredChoice(msgspec.Struct, gc=False):
     logprobs: _Echoed | None = None
     prompt_logprobs: list[dict[str, _Listed] | None] | None = None
 
 
-class _Usage(msgspec.Struct, gc=False):
+class _TokenCounts(msgspec.Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
 
-class _Reply(msgspec.Struct, gc=False):
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
+class _ScoredReply(msgspec.Struct, gc=False):
+    choices: list[_ScoredChoice] = []
+    usage: _TokenCounts | None = None
 
 
-_decode = msgspec.json.Decoder(_Reply).decode
+_decode = msgspec.json.Decoder(_ScoredReply).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,17 +179,17 @@ class ScoringModel:
         logprobs = whole.logprobs[first:]
         if text is not None and not logprobs:
             raise _empty(text)
-        known = [one for one in logprobs if one is not None]
+        known = [logprob for logprob in logprobs if logprob is not None]
         if len(known) < len(logprobs):
             raise malformed("a token of the prompt has no log-probability")
-        counts = (_sum(one.read for one in calls), _sum(one.wrote for one in calls))
+        counts = (_sum(call.read for call in calls), _sum(call.wrote for call in calls))
         return Scored(math.fsum(known), all(whole.greedy[first:]), len(known), *counts)
 
     async def _ask(self, prompt: str) -> Read:
-        found = await self._try(prompt, self._way or ECHO)
-        if found is None:
+        prompt_read = await self._try(prompt, self._way or ECHO)
+        if prompt_read is None:
             raise malformed("the answer has no log-probabilities of the prompt")
-        return found
+        return prompt_read
 
     async def _try(self, prompt: str, way: dict[str, Any]) -> Read | None:
         """A prompt as the server read it; None when it does not say."""
@@ -201,66 +201,68 @@ class ScoringModel:
             raise malformed("the body is not JSON in the shape of a reply with log-probabilities") from error
         if not reply.choices:
             raise malformed("the reply has no choices")
-        usage = reply.usage or _Usage()
+        usage = reply.usage or _TokenCounts()
         return _listed(reply.choices[0], usage, prompt) if way is LISTED else _echoed(reply.choices[0], usage)
 
     async def _probe(self) -> None:
         """Find out how this server is asked; ClientError, before any question of the task, for one that cannot be."""
-        said = ""
+        message = ""
         for way in (ECHO, LISTED):
             try:
-                found = await self._try(PROBE, way)
+                probe = await self._try(PROBE, way)
             except ClientError as error:
                 if error.kind not in REFUSED:
                     raise
-                said = f" (it says: {error})"
+                message = f" (it says: {error})"
                 continue
-            if found is not None and len(found.logprobs) > 1 and None not in found.logprobs[1:]:
-                self._way, self._lead = way, _lead(found)
+            if probe is not None and len(probe.logprobs) > 1 and None not in probe.logprobs[1:]:
+                self._way, self._lead = way, _lead(probe)
                 return
         tried = "neither echo with logprobs nor prompt_logprobs brings them"
         raise ClientError(
-            f"the server gives no log-likelihoods of a prompt: {tried}{said}", kind=NONE_HERE, hopeless=True
+            f"the server gives no log-likelihoods of a prompt: {tried}{message}", kind=NONE_HERE, hopeless=True
         )
 
 
-def _echoed(choice: _Choice, usage: _Usage) -> Read | None:
+def _echoed(choice: _ScoredChoice, usage: _TokenCounts) -> Read | None:
     """The echo of a prompt; what was written after it is left out. None where it does not say enough."""
-    told = choice.logprobs
-    if told is None or told.token_logprobs is None or told.top_logprobs is None:
+    echo = choice.logprobs
+    if echo is None or echo.token_logprobs is None or echo.top_logprobs is None:
         return None
-    most = len(told.token_logprobs)
+    most = len(echo.token_logprobs)
     count = usage.prompt_tokens if usage.prompt_tokens in (most - 1, most) else most - 1
-    logprobs, tops = told.token_logprobs[:count], told.top_logprobs[:count]
+    logprobs, tops = echo.token_logprobs[:count], echo.top_logprobs[:count]
     if len(tops) < len(logprobs):
         return None
     greedy = []
-    for one, top in zip(logprobs, tops, strict=True):
-        if one is not None and not top:
+    for logprob, top in zip(logprobs, tops, strict=True):
+        if logprob is not None and not top:
             return None
-        greedy.append(one is None or not top or one >= max(top.values()))
-    return Read((told.tokens or [])[:count], logprobs, greedy, usage.prompt_tokens, usage.completion_tokens)
+        greedy.append(logprob is None or not top or logprob >= max(top.values()))
+    return Read((echo.tokens or [])[:count], logprobs, greedy, usage.prompt_tokens, usage.completion_tokens)
 
 
-def _listed(choice: _Choice, usage: _Usage, prompt: str) -> Read | None:
+def _listed(choice: _ScoredChoice, usage: _TokenCounts, prompt: str) -> Read | None:
     """The list that vLLM gives: at each place the token itself and the likeliest, one entry where they are the same."""
     if choice.prompt_logprobs is None:
         return None
-    held = [None if not place else max(place.values(), key=lambda one: one.rank) for place in choice.prompt_logprobs]
-    tokens = ["" if one is None else one.decoded_token or "" for one in held]
+    entries = [
+        None if not entry else max(entry.values(), key=lambda token: token.rank) for entry in choice.prompt_logprobs
+    ]
+    tokens = ["" if token is None else token.decoded_token or "" for token in entries]
     rest = "".join(tokens)
-    if tokens and held[0] is None and prompt.endswith(rest):
+    if tokens and entries[0] is None and prompt.endswith(rest):
         tokens[0] = prompt.removesuffix(rest)  # of the first one nothing is told: it is what the others leave
-    logprobs = [None if one is None else one.logprob for one in held]
-    greedy = [one is None or one.rank <= 1 for one in held]
+    logprobs = [None if token is None else token.logprob for token in entries]
+    greedy = [token is None or token.rank <= 1 for token in entries]
     return Read(tokens, logprobs, greedy, usage.prompt_tokens, usage.completion_tokens)
 
 
 def _lead(probe: Read) -> int | None:
     """How many tokens stand before the probe's own; None when its tokens do not show it."""
-    found = probe.border(PROBE, 0)
-    if found is not None:
-        return found
+    border = probe.border(PROBE, 0)
+    if border is not None:
+        return border
     return 1 if probe.tokens and _SPECIAL.fullmatch(probe.tokens[0]) else None
 
 
@@ -330,7 +332,7 @@ def cut(done: Completion, stops: Sequence[str]) -> Completion:
     >>> cut(Completion("4\\n\\nQ: 3 + 3", "length", "truncated"), ["Q:", "\\n\\n"])
     Completion(text='4', finish_reason='stop', ending='', usage={})
     """
-    places = [place for stop in stops if stop and (place := done.text.find(stop)) >= 0]
+    places = [start for stop in stops if stop and (start := done.text.find(stop)) >= 0]
     if not places:
         return done
     ending = "" if done.ending == "truncated" else done.ending  # it was at its end before it ran out of tokens
@@ -397,12 +399,12 @@ class ServedModel:
                 if not request.stop or request.extra.get("include_stop_str_in_output"):
                     return done
                 return cut(done, request.stop)
-            said = read_refusal(raw)
+            refusal = read_refusal(raw)
             if status in (400, 422):
-                self._learn(request, said.message, said.param, len(request.stop[:taken]))
+                self._learn(request, refusal.message, refusal.param, len(request.stop[:taken]))
             sent, body = body, self._body(request)
             if body == sent:
-                raise from_status(status, said, headers, self._secrets)
+                raise from_status(status, refusal, headers, self._secrets)
 
     async def close(self) -> None:
         """Give back the connections."""

@@ -39,7 +39,7 @@ LEAST: Final = 0.1  # calls a second
 SLOWER: Final = 0.9  # of the rate, at the second rejection in a row that came before a second could be measured
 
 
-class Rate:
+class CallRate:
     """The time at which the next call may begin, learned from calls that begin, are answered, or are rejected."""
 
     def __init__(self, ramp: bool) -> None:
@@ -152,7 +152,7 @@ class Pace:
 
     A server's "too many" (HTTP 429) holds every call back: for as long as it asks, else for a random pause that doubles
     until a call succeeds, but no longer than until the calls it accepted in the last second are a second old. Then
-    `Rate` says how fast calls follow each other. When several pauses in a row did not help, the limit is halved, at
+    `CallRate` says how fast calls follow each other. When several pauses in a row did not help, the limit is halved, at
     most once in a breath; it grows by one when as many calls as the limit have succeeded since it last changed. No
     other failure changes anything: a broken server is not mended by fewer calls, and a slow one has not complained.
 
@@ -174,7 +174,7 @@ class Pace:
         self.most = self.limit = most
         self.in_flight = 0
         self._now, self._dice = now, dice or random.Random()
-        self._rate = Rate(ramp)
+        self._rate = CallRate(ramp)
         self._held_until = self._shrunk_at = float("-inf")
         self._good = 0  # calls that succeeded since the limit last changed
         self._pauses = 0  # since a call last succeeded
@@ -206,13 +206,13 @@ class Pace:
             raise Shut
         if self.entered():
             return
-        place = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiting, (self.turn() if turn is None else turn, place))
+        slot = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (self.turn() if turn is None else turn, slot))
         self._wake()
         try:
-            await place
+            await slot
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled() and not self._shut:
+            if slot.done() and not slot.cancelled() and not self._shut:
                 self.leave()  # it had its place already
             raise
         if self._shut:
@@ -264,11 +264,11 @@ class Pace:
                 if self._timer is None:
                     self._timer = asyncio.get_running_loop().call_later(early, self._wake_later)
                 return
-            place = heapq.heappop(self._waiting)[1]
-            if not place.done():  # whoever waited here was cancelled
+            slot = heapq.heappop(self._waiting)[1]
+            if not slot.done():  # whoever waited here was cancelled
                 if not self._shut:
                     self._begin()
-                place.set_result(None)
+                slot.set_result(None)
 
     def _wake_later(self) -> None:
         self._timer = None

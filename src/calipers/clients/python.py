@@ -53,21 +53,21 @@ class Aside:
         self._calls.put(None)
 
     def _work(self) -> None:
-        while (one := self._calls.get()) is not None:
-            answer, code = one
+        while (call := self._calls.get()) is not None:
+            answer, code = call
             if answer.cancelled():  # whoever asked has given up before it was begun
                 continue
             try:
-                found = code()
+                result = code()
             except BaseException as error:  # a thread that died of it would leave the others waiting for ever
-                found = error
+                result = error
             with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
-                answer.get_loop().call_soon_threadsafe(_tell, answer, found)
+                answer.get_loop().call_soon_threadsafe(_tell, answer, result)
 
 
-def _tell(answer: asyncio.Future[Any], found: Any) -> None:
+def _tell(answer: asyncio.Future[Any], result: Any) -> None:
     if not answer.done():  # or cancelled
-        answer.set_result(found)
+        answer.set_result(result)
 
 
 class OwnScorer:
@@ -95,22 +95,22 @@ class OwnScorer:
 
     async def score(self, requests: Sequence[Text]) -> list[Scored]:
         """What the code says of some texts; `ClientError` when that is no likelihood of each."""
-        found: Any
+        result: Any
         try:
             if self._aside is None:
-                found = await self._score(requests)
-            elif isinstance(found := await self._aside.call(lambda: self._score(requests)), BaseException):
-                raise found
+                result = await self._score(requests)
+            elif isinstance(result := await self._aside.call(lambda: self._score(requests)), BaseException):
+                raise result
         except ClientError:
             raise
         except (Exception, SystemExit, KeyboardInterrupt) as error:
-            said = cleaned(f"{type(error).__name__}: {error}", self._secrets)
-            raise ClientError(said, kind="python") from error
-        held = list(found) if isinstance(found, (list, tuple)) else []
-        if len(held) != len(requests) or not all(isinstance(one, Scored) for one in held):
-            said = f"score() returned {type(found).__name__} for {len(requests)} texts; expected a Scored for each"
-            raise ClientError(said, kind="python", hopeless=True)
-        return held
+            message = cleaned(f"{type(error).__name__}: {error}", self._secrets)
+            raise ClientError(message, kind="python") from error
+        scored = list(result) if isinstance(result, (list, tuple)) else []
+        if len(scored) != len(requests) or not all(isinstance(item, Scored) for item in scored):
+            message = f"score() returned {type(result).__name__} for {len(requests)} texts; expected a Scored for each"
+            raise ClientError(message, kind="python", hopeless=True)
+        return scored
 
 
 Ask = Callable[[Request], Any]
@@ -125,34 +125,34 @@ def connect(name: str, connection: Connection) -> Client:
     module, _, attribute = name.rpartition(":")
     if not module or not attribute:
         raise InputError.at(f"python/{name}", "no object is named", _RIGHT)
-    found = _attribute(_from_file(module) if module.endswith(".py") else _import(module), attribute, name)
-    if inspect.isclass(found):
+    target = _attribute(_from_file(module) if module.endswith(".py") else _import(module), attribute, name)
+    if inspect.isclass(target):
         try:
-            found = found()
+            target = target()
         except (Exception, SystemExit) as error:
             raise PluginError(f"python/{name}: {attribute}() failed: {type(error).__name__}: {error}") from error
-    return guarded(found, f"python/{name}", connection)
+    return guarded(target, f"python/{name}", connection)
 
 
-def guarded(found: Any, name: str, connection: Connection) -> Client:
+def guarded(target: Any, name: str, connection: Connection) -> Client:
     """Somebody else's object as a client: whatever it raises fails one call, and its keys are not shown."""
     connection.secrets.add_environment()
-    client, score = wrap(found, name, connection.secrets), getattr(found, "score", None)
+    client, score = wrap(target, name, connection.secrets), getattr(target, "score", None)
     return OwnScorer(client, score, connection.secrets) if callable(score) else client
 
 
-def wrap(found: Any, name: str, secrets: Secrets) -> Client:
+def wrap(target: Any, name: str, secrets: Secrets) -> Client:
     """The client around an object: one that has ``complete``, one that has ``generate``, or a function."""
-    close = getattr(found, "close", None)
-    if callable(getattr(found, "complete", None)):
-        return OwnModel(found.complete, True, close, secrets, getattr(found, "notes", ()))
-    if callable(getattr(found, "generate", None)):
-        return OwnModel(_evsys(found.generate), _waits(found.generate), close, secrets)
-    if callable(found):
-        return OwnModel(_function(found), _waits(found), close, secrets)
-    if callable(getattr(found, "score", None)):
+    close = getattr(target, "close", None)
+    if callable(getattr(target, "complete", None)):
+        return OwnModel(target.complete, True, close, secrets, getattr(target, "notes", ()))
+    if callable(getattr(target, "generate", None)):
+        return OwnModel(_evsys(target.generate), _waits(target.generate), close, secrets)
+    if callable(target):
+        return OwnModel(_function(target), _waits(target), close, secrets)
+    if callable(getattr(target, "score", None)):
         return OwnModel(_writes_nothing, False, close, secrets)
-    raise InputError.at(name, f"it is {type(found).__name__}", _FORMS)
+    raise InputError.at(name, f"it is {type(target).__name__}", _FORMS)
 
 
 def _writes_nothing(_: Request) -> Any:
@@ -203,8 +203,8 @@ class OwnModel:
         if isinstance(answer, ClientError):
             raise answer
         if isinstance(answer, BaseException):
-            said = cleaned(f"{type(answer).__name__}: {answer}", self._secrets)
-            raise ClientError(said, kind="python") from answer
+            message = cleaned(f"{type(answer).__name__}: {answer}", self._secrets)
+            raise ClientError(message, kind="python") from answer
         if isinstance(answer, str):
             return Completion(answer, usage={"latency_s": latency_s})
         if not isinstance(answer, Completion):
@@ -255,13 +255,13 @@ def _function(function: Callable[..., Any]) -> Ask:
 
 
 def _attribute(module: ModuleType, attribute: str, name: str) -> Any:
-    found: Any = module
+    target: Any = module
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             public = ", ".join(key for key in vars(module) if not key.startswith("_"))
             raise InputError.at(f"python/{name}", f"it has no {attribute!r}", f"it has: {public or 'nothing'}")
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 def _import(name: str) -> ModuleType:

@@ -19,7 +19,7 @@ _NOTHING_CAME = {"client_failed", "cancelled", "not_run", "stopped_early"}
 _SAID_NOTHING = {"empty", "refused"}  # outcomes under which no completion is the text ""
 
 
-class _Record(msgspec.Struct):
+class _StoredRollout(msgspec.Struct):
     task: str | int
     sample: Annotated[int, msgspec.Meta(ge=0)] = 0
     attempt: Annotated[int, msgspec.Meta(ge=1)] = 1
@@ -30,7 +30,7 @@ class _Record(msgspec.Struct):
     usage: dict[str, float | bool | None] | None = None
 
 
-_decode = msgspec.json.Decoder(_Record).decode
+_decode = msgspec.json.Decoder(_StoredRollout).decode
 _canonical = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -58,11 +58,11 @@ class Replay:
         self._file: BinaryIO | None = None  # open from the first call on
         self._by_task: dict[tuple[str, int], tuple[int, int]] = {}  # -> (attempt, byte where the record begins)
         self._by_prompt: dict[tuple[bytes, int], tuple[str, int]] = {}  # -> key of the first task that asked it
-        place = 0
+        offset = 0
         for number, line in enumerate(file, 1):
             if not line.isspace():
-                self._index(line, number, place, file)
-            place += len(line)
+                self._index(line, number, offset, file)
+            offset += len(line)
 
     async def complete(self, request: Request) -> Completion:
         """The stored completion; `ClientError` of the kind ``absent`` when there is none."""
@@ -86,28 +86,27 @@ class Replay:
         if self._file is not None:
             self._file.close()
 
-    def _index(self, line: bytes, number: int, place: int, file: BinaryIO) -> None:
+    def _index(self, line: bytes, number: int, offset: int, file: BinaryIO) -> None:
         try:
             record = _decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise self._wrong(line, number) from error
         key = str(record.task), record.sample
-        held = self._by_task.get(key)
-        if held and held[0] == record.attempt:
-            what = (
-                f"task {key[0]!r}, sample {key[1]}, attempt {record.attempt} also stands in line {_line(file, held[1])}"
-            )
+        earlier = self._by_task.get(key)
+        if earlier and earlier[0] == record.attempt:
+            line_number = _line(file, earlier[1])
+            what = f"task {key[0]!r}, sample {key[1]}, attempt {record.attempt} also stands in line {line_number}"
             raise InputError.at(f"{self._path}:{number}", what, "expected the rollouts of one model, each once")
-        if not held or held[0] < record.attempt:
-            self._by_task[key] = record.attempt, place
+        if not earlier or earlier[0] < record.attempt:
+            self._by_task[key] = record.attempt, offset
         if record.prompt is not None:
             self._by_prompt.setdefault((_digest(record.prompt), record.sample), key)
 
-    def _read(self, place: int) -> _Record:
+    def _read(self, offset: int) -> _StoredRollout:
         try:
             if self._file is None:
                 self._file = self._path.open("rb")
-            self._file.seek(place)
+            self._file.seek(offset)
             return _decode(self._file.readline())
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             changed = f"{self._path}: the file changed while it was replayed"
@@ -122,13 +121,13 @@ class Replay:
         return InputError.at(f"{self._path}:{number}", wrong, right)
 
 
-def _line(file: BinaryIO, place: int) -> int:
+def _line(file: BinaryIO, offset: int) -> int:
     """The number of the line that begins at a byte."""
     file.seek(0)
     number = 1
-    while block := file.read(min(place, 2**20)):
+    while block := file.read(min(offset, 2**20)):
         number += block.count(b"\n")
-        place -= len(block)
+        offset -= len(block)
     return number
 
 
@@ -141,17 +140,17 @@ def _digest(prompt: Prompt | Mapping[str, Any]) -> bytes:
     return hashlib.blake2b(text, digest_size=16).digest()
 
 
-def _text(record: _Record) -> str | None:
+def _text(record: _StoredRollout) -> str | None:
     """What the model said; None when nothing came."""
     if record.outcome in _NOTHING_CAME:
         return None
-    found: Any = record.completion
-    if isinstance(found, list):  # turns: the last one is the answer
-        found = found[-1] if found and isinstance(found[-1], dict) else None
-    if isinstance(found, dict):
-        found = found.get("content")
-    if isinstance(found, str):
-        return found
+    content: Any = record.completion
+    if isinstance(content, list):  # turns: the last one is the answer
+        content = content[-1] if content and isinstance(content[-1], dict) else None
+    if isinstance(content, dict):
+        content = content.get("content")
+    if isinstance(content, str):
+        return content
     return "" if record.outcome in _SAID_NOTHING else None
 
 
@@ -161,5 +160,5 @@ def _ending(outcome: str | None) -> Ending:
     return "truncated" if outcome == "truncated" else ""
 
 
-def _usage(found: Mapping[str, float | bool | None] | None) -> dict[str, float]:
-    return {name: value for name in USAGE if (value := (found or {}).get(name)) is not None}
+def _usage(counts: Mapping[str, float | bool | None] | None) -> dict[str, float]:
+    return {name: value for name in USAGE if (value := (counts or {}).get(name)) is not None}

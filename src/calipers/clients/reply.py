@@ -109,15 +109,15 @@ def _joined(parts: list[Any], key: str) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def _usage(found: Any, latency_s: float, price: Price | None) -> Mapping[str, float]:
+def _usage(counts: Any, latency_s: float, price: Price | None) -> Mapping[str, float]:
     """Usage under our names: only what the server counted, in numbers that can be."""
     usage: dict[str, float] = {}
-    if isinstance(found, dict):
+    if isinstance(counts, dict):
         for theirs, ours in _COUNTS.items():
-            if (value := found.get(theirs)) is not None:
+            if (value := counts.get(theirs)) is not None:
                 _put(usage, ours, value)
         for group, theirs, ours in _DETAILS:
-            if (details := found.get(group)) and isinstance(details, dict):
+            if (details := counts.get(group)) and isinstance(details, dict):
                 _put(usage, ours, details.get(theirs))
     if price and "cost_usd" not in usage and (cost := price.of(usage)) is not None:
         usage["cost_usd"] = cost

@@ -56,19 +56,19 @@ class Blame:
             if spared(error):
                 raise
             first = error
-        works, asked, spent = await self._known(verifier, task)
-        tried: dict[str, Any] = {"neutral": "judged" if works else "failed", "neutral_calls": int(asked)}
+        works, probed, spent = await self._known(verifier, task)
+        tried: dict[str, Any] = {"neutral": "judged" if works else "failed", "neutral_calls": int(probed)}
         used = added(first.usage, spent)
         if not works:
             raise VerifierError(str(first), outcome=first.outcome, usage=used, tried={"tries": 1, **tried}) from first
         try:
-            found = await judged(verifier, task, completion)
+            verdict = await judged(verifier, task, completion)
         except VerifierError as again:
             word = again.outcome if spared(again) else BROKE
             used, tried = added(used, again.usage), {"tries": 2, **tried, "failed_as": first.outcome}
             raise VerifierError(str(again), outcome=word, usage=used, tried=tried) from first
-        fields = {**found.fields, "verifier_tries": 2.0}
-        return msgspec.structs.replace(found, fields=fields, usage=added(used, found.usage))
+        fields = {**verdict.fields, "verifier_tries": 2.0}
+        return msgspec.structs.replace(verdict, fields=fields, usage=added(used, verdict.usage))
 
     async def _known(self, verifier: Verifier, task: Task) -> tuple[bool, bool, Mapping[str, float]]:
         """Whether the task's verifier judges a neutral answer; whether it was asked just now, and what that used."""
@@ -102,8 +102,8 @@ def gold(judge: Any, task: Task) -> str | None:
     """An answer that must pass: the verifier's own, else the target, if it is a text or a number."""
     known = getattr(judge, "gold", None) or getattr(getattr(judge, "judge", None), "gold", None)
     if known is not None:
-        found: str | None = known(task)
-        return found
+        answer: str | None = known(task)
+        return answer
     plain = isinstance(task.target, (str, int, float)) and not isinstance(task.target, bool)
     return str(task.target) if plain else None
 
@@ -111,8 +111,8 @@ def gold(judge: Any, task: Task) -> str | None:
 def added(*used: Mapping[str, float]) -> dict[str, float]:
     """The sum of what several judgements used."""
     whole: Counter[str] = Counter()
-    for one in used:
-        whole.update(one)
+    for usage in used:
+        whole.update(usage)
     return dict(whole)
 
 
@@ -181,18 +181,18 @@ class Bench:
             await seated.close()
 
     async def _judged(self, cases: Sequence[Case]) -> list[Verdict | VerifierError]:
-        found: dict[int, Verdict | VerifierError] = {}
-        owed = iter(enumerate(cases))
+        results: dict[int, Verdict | VerifierError] = {}
+        waiting = iter(enumerate(cases))
 
         async def worker() -> None:
-            for place, (verifier, task, completion) in owed:
+            for index, (verifier, task, completion) in waiting:
                 try:
                     judge = self._blame.judged if self._blame else judged
-                    found[place] = await judge(self._seat(verifier), task, completion)
+                    results[index] = await judge(self._seat(verifier), task, completion)
                 except VerifierError as error:
-                    found[place] = error
+                    results[index] = error
 
         async with asyncio.TaskGroup() as workers:
             for _ in range(min(self._most, len(cases))):
                 workers.create_task(worker())
-        return [found[place] for place in range(len(cases))]
+        return [results[index] for index in range(len(cases))]

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from calipers.clients.client import Client
 from calipers.running.log import Log
 from calipers.running.loop import Loop
-from calipers.running.rollout import Owed
+from calipers.running.rollout import Outstanding
 from calipers.verifiers.verifier import Verifier
 
 T = TypeVar("T")
@@ -20,15 +20,17 @@ T = TypeVar("T")
 UNHEARD = 3  # signals that the loop has not heard of: something holds it up that will not end by itself
 
 
-def conduct(loop: Loop, client: Client, log: Log, owed: Iterator[Owed], verifiers: Iterable[Verifier] = ()) -> None:
+def conduct(
+    loop: Loop, client: Client, log: Log, outstanding: Iterator[Outstanding], verifiers: Iterable[Verifier] = ()
+) -> None:
     """Run the loop to its end, whoever calls; Ctrl-C lets it finish what is in flight."""
 
     async def whole() -> None:
         with interrupts(lambda: loop.stop("interrupted")):
             try:
-                await loop.run(owed)
+                await loop.run(outstanding)
             except asyncio.CancelledError:
-                loop.stop("interrupted")  # twice: what was in flight stays owed
+                loop.stop("interrupted")  # twice: what was in flight stays outstanding
             finally:
                 await client.close()
                 for verifier in verifiers:

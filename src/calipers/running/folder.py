@@ -52,11 +52,11 @@ class Past(msgspec.Struct, frozen=True, gc=False):
     cost: float | None  # dollars, of all its attempts, judging included; None when nobody said
 
 
-class _Usage(msgspec.Struct, gc=False):
+class _LoggedCost(msgspec.Struct, gc=False):
     cost_usd: float | None = None
 
 
-class _Line(msgspec.Struct, gc=False):
+class _LoggedRollout(msgspec.Struct, gc=False):
     """The few keys of a record that a run asks for when it continues; all others are passed over."""
 
     task: str
@@ -64,16 +64,16 @@ class _Line(msgspec.Struct, gc=False):
     attempt: int = 1
     outcome: Outcome | None = None
     reward: float | bool | None = None
-    usage: _Usage | None = None
+    usage: _LoggedCost | None = None
     judge_cost_usd: float | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Line)
+_DECODER = msgspec.json.Decoder(_LoggedRollout)
 
 
 def read_history(log: Path) -> dict[tuple[str, int], Past]:
     """The last of each (task, sample) in a log of whole lines; InputError for a line that is no record."""
-    found: dict[tuple[str, int], Past] = {}
+    history: dict[tuple[str, int], Past] = {}
     texts: dict[str, str] = {}  # a task's id and a reward stand in many lines, and once in memory
     numbers: dict[float, float] = {}
     for number, line in _lines(log):
@@ -82,20 +82,20 @@ def read_history(log: Path) -> dict[tuple[str, int], Past]:
         reward = reward if reward is None else numbers.setdefault(reward, reward)
         cost = _sum(line.usage.cost_usd if line.usage else None, line.judge_cost_usd)
         outcome = line.outcome or ("missing" if reward is None else "scored")
-        before = found.get(key)
+        before = history.get(key)
         if before is not None:
             if before.attempt == line.attempt:
                 wrong = f"task {line.task!r} sample {line.sample} attempt {line.attempt} stands in an earlier line, too"
                 raise InputError.at(f"{log}:{number}", wrong, "expected each attempt once; take one of them out")
             cost = _sum(before.cost, cost)
             if before.attempt > line.attempt:
-                found[key] = Past(before.attempt, before.outcome, before.reward, cost)
+                history[key] = Past(before.attempt, before.outcome, before.reward, cost)
                 continue
-        found[key] = Past(line.attempt, outcome, reward, cost)
-    return found
+        history[key] = Past(line.attempt, outcome, reward, cost)
+    return history
 
 
-def _lines(log: Path) -> Iterator[tuple[int, _Line]]:
+def _lines(log: Path) -> Iterator[tuple[int, _LoggedRollout]]:
     """The records of a log, each with the number of its line."""
     number = 0
     try:
@@ -118,7 +118,7 @@ def _lines(log: Path) -> Iterator[tuple[int, _Line]]:
         raise InputError.at(str(log), f"cannot be read ({error.strerror})") from None
 
 
-def _one_by_one(log: Path, block: bytes, before: int) -> Iterator[tuple[int, _Line]]:
+def _one_by_one(log: Path, block: bytes, before: int) -> Iterator[tuple[int, _LoggedRollout]]:
     """The records of a block that is not a record a line: some are blank, or one is broken."""
     for number, line in enumerate(block.split(b"\n"), before + 1):
         if line.strip():
@@ -128,8 +128,8 @@ def _one_by_one(log: Path, block: bytes, before: int) -> Iterator[tuple[int, _Li
                 raise InputError.at(f"{log}:{number}", f"is no record ({error})", _RIGHT) from None
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return other if one is None else one if other is None else one + other
+def _sum(first: float | None, other: float | None) -> float | None:
+    return other if first is None else first if other is None else first + other
 
 
 LOCK = ".lock"
@@ -143,7 +143,7 @@ class Folder:
         self.path = path
         self.notes: list[str] = []
         self.history: dict[tuple[str, int], Past] = {}  # by (task, sample), the highest attempt
-        self.place: dict[str, int] = {}  # of each task in the plan
+        self.position: dict[str, int] = {}  # of each task in the plan
         self.stop: RunStop | None = None  # of an earlier start, or of this one
         self._before: RunStop | None = None  # as it was before this start went on
         self._lock, self._scrub = lock, scrub
@@ -160,7 +160,7 @@ class Folder:
         planned before stays planned, and how it was started stays written. With ``same_model`` it may go on
         at another endpoint. InputError says what differs.
         """
-        missing = [place for place in (path, *path.parents) if not place.exists()]
+        missing = [directory for directory in (path, *path.parents) if not directory.exists()]
         folder = cls(path, _locked(path), scrub)
         folder._made = missing
         try:
@@ -187,7 +187,7 @@ class Folder:
         self._keep(structs.replace(stop, planned_rollouts=sum(map(plan.of, plan.tasks))))
 
     def continues(self) -> None:
-        """Keep that the run goes on, where a rule had stopped it: what is owed from here on is not the rule's doing."""
+        """Keep that the run goes on, where a rule had stopped it: what lacks from here on is not the rule's doing."""
         if self.stop is not None and not self.stop.completed:
             self._before = self.stop
             self._keep(structs.replace(self.stop, continued=True))
@@ -217,9 +217,9 @@ class Folder:
         if self.path in self._made and not (self.path / LOG).stat().st_size:
             for name in (LOG, PLAN, LOCK):
                 (self.path / name).unlink(missing_ok=True)
-            for place in self._made:
+            for directory in self._made:
                 with suppress(OSError):  # somebody else has put something there
-                    place.rmdir()
+                    directory.rmdir()
 
     def __enter__(self) -> Folder:
         return self
@@ -233,11 +233,11 @@ class Folder:
 
     def _begin(self, identity: Mapping[str, Any], plan: Mapping[str, Any], same_model: bool) -> None:
         log = self.path / LOG
-        asked = msgspec.json.decode(scrubbed(msgspec.json.encode(identity), self._scrub))
-        plan = {**plan, "identity": asked, "fingerprint": fingerprint(asked)}
+        scrubbed_identity = msgspec.json.decode(scrubbed(msgspec.json.encode(identity), self._scrub))
+        plan = {**plan, "identity": scrubbed_identity, "fingerprint": fingerprint(scrubbed_identity)}
         before = read_plan(str(self.path)) if is_run(str(self.path)) else None
         if before is not None:
-            kept, notes = continued(self.path, asked, same_model)
+            kept, notes = continued(self.path, scrubbed_identity, same_model)
             self.notes += notes
             plan |= {"identity": kept, "fingerprint": fingerprint(kept)}
             if "starts" in plan:
@@ -253,32 +253,32 @@ class Folder:
             self.history = read_history(log)
         if before is not None and self.stop is not None and not self.stop.completed:
             self._check_completed(before, self.stop)
-        self.place = {entry["task"]: number for number, entry in enumerate(plan["tasks"])}
+        self.position = {entry["task"]: number for number, entry in enumerate(plan["tasks"])}
         put(self.path / PLAN, _laid_out({"schema": PLAN_SCHEMA, **plan}, self._scrub), mode_in(self.path))
 
     def _check_completed(self, before: RunPlan, stop: RunStop) -> None:
         """Keep that a later start came to the end of the plan, before the plan may grow: it is a fixed sample again."""
         planned = sum(map(before.of, before.tasks))
         every = ((task.task, sample) for task in before.tasks for sample in range(before.of(task)))
-        owed = sum(key not in self.history for key in every)
-        if stop.of_plan(planned, owed) is None:
+        outstanding = sum(key not in self.history for key in every)
+        if stop.of_plan(planned, outstanding) is None:
             self._keep(structs.replace(stop, completed=True))
 
     def _grown(self, before: RunPlan, plan: Mapping[str, Any]) -> dict[str, Any]:
         """The plan asked for, and all that was planned before: nothing finished may drop out of the count."""
         samples = plan["samples"]
-        asked = {entry["task"]: entry.get("samples", samples) for entry in plan["tasks"]}
-        more = {old.task: old for old in before.tasks if before.of(old) > asked.get(old.task, 0)}
-        kept = sum(before.of(old) - asked.get(task, 0) for task, old in more.items())
+        wanted = {entry["task"]: entry.get("samples", samples) for entry in plan["tasks"]}
+        more = {old.task: old for old in before.tasks if before.of(old) > wanted.get(old.task, 0)}
+        kept = sum(before.of(old) - wanted.get(task, 0) for task, old in more.items())
         tasks = [
             {**entry, "samples": before.of(more[entry["task"]])} if entry["task"] in more else entry
             for entry in plan["tasks"]
         ]
-        gone = [old for task, old in more.items() if task not in asked]
+        gone = [old for task, old in more.items() if task not in wanted]
         tasks += [{"task": old.task, "metadata": old.metadata, "samples": before.of(old)} for old in gone]
         # what was planned before comes first: whoever looks at tasks in their order finds new ones behind old ones
-        place = {old.task: number for number, old in enumerate(before.tasks)}
-        tasks.sort(key=lambda entry: place.get(entry["task"], len(place)))
+        order = {old.task: number for number, old in enumerate(before.tasks)}
+        tasks.sort(key=lambda entry: order.get(entry["task"], len(order)))
         if kept:
             wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
             self.notes.append(f"{PLAN}: {wider}; choose another --out for a smaller run")

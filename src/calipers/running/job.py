@@ -15,7 +15,7 @@ from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds
 MEANT = "expected a number of tasks, or a share of them below 1, such as 0.1"
 
 
-def limit_of(place: str, given: float | None) -> float | None:
+def limit_of(origin: str, given: float | None) -> float | None:
     """A limit that means something: an integer from 1 on, or a share between 0 and 1; None is no limit.
 
     1.0 is one task, as there. What means something there by accident is refused: 0, which is all of them, and
@@ -27,7 +27,7 @@ def limit_of(place: str, given: float | None) -> float | None:
     if given is None:
         return None
     if not 0 < given < math.inf or (given > 1 and given != int(given)):
-        raise InputError.at(place, f"is {given:g}", MEANT)
+        raise InputError.at(origin, f"is {given:g}", MEANT)
     return given if given < 1 else int(given)
 
 
@@ -119,6 +119,11 @@ class Job:
             )
 
     @property
+    def from_library(self) -> bool:
+        """Whether it is of a task that another system's files describe."""
+        return self.lm_eval is not None
+
+    @property
     def chats(self) -> bool:
         """Whether the prompts of a task of lm-evaluation-harness are chats."""
         return self.apply_chat_template not in (False, None)
@@ -130,9 +135,9 @@ class Job:
 
     def settings(self) -> dict[str, dict[str, Any]]:
         """Every setting with its value and where it came from, as the run's plan keeps it."""
-        told = (one.name for one in fields(self) if one.name not in ("origins", "out", "among"))
+        names = (setting.name for setting in fields(self) if setting.name not in ("origins", "out", "among"))
         return {
-            name: {"value": _plain(getattr(self, name)), "from": self.origins.get(name, "default")} for name in told
+            name: {"value": _plain(getattr(self, name)), "from": self.origins.get(name, "default")} for name in names
         }
 
 

@@ -1,20 +1,23 @@
-"""A task library: benchmarks that the files of another system describe, and what its own terms make of their runs.
+"""What a run is about: a benchmark of ours, or a task of a task library.
 
-The library is named in `names.py` and loaded when a job is of one of its tasks.
+A task library is benchmarks that the files of another system describe, and what its own terms make of their runs. It
+is named in `names.py` and loaded when a job is of one of its tasks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from calipers.clients.client import Client
-from calipers.errors import InputError
+from calipers.errors import CalipersError, InputError
 from calipers.names import TASK_LIBRARY, load
+from calipers.reports.result import Result
 from calipers.running.job import Job
+from calipers.tasks.store import load_suite
 from calipers.tasks.task import Suite
 from calipers.verifiers.find import NamedVerifier
 
@@ -55,8 +58,63 @@ class TaskLibrary:
 
 def library() -> TaskLibrary:
     """The library; it loads the other system."""
-    found: TaskLibrary = load(TASK_LIBRARY)
-    return found
+    tasks: TaskLibrary = load(TASK_LIBRARY)
+    return tasks
+
+
+@dataclass(frozen=True, slots=True)
+class JobBenchmark:
+    """The tasks of a job, and the verifiers they bring themselves; of a task library also how they are asked."""
+
+    job: Job
+    suite: Suite
+    verifiers: Mapping[str, NamedVerifier]
+    loaded: Loaded | None = None
+
+    @classmethod
+    def of(cls, job: Job, tasks: Loaded | None) -> JobBenchmark:
+        """The benchmark of a job; ``tasks`` of a library that jobs before it have loaded."""
+        if not job.from_library:
+            check_apart(job)
+            return cls(job, load_suite(job.benchmark), {}, tasks)
+        tasks = tasks or library().loaded()
+        return cls(job, *library().suite(job, tasks), tasks)
+
+    @property
+    def template(self) -> str | None:
+        """The chat template of a local model that stands around its prompts; None: none."""
+        return library().template(self.job) if self.job.from_library else None
+
+    def client(self, model: Client) -> Client:
+        """The model as the benchmark asks it: for answers, or for the likelihoods of texts."""
+        return library().client(model, self.job, self.suite) if self.job.from_library else model
+
+    def check_folder(self, path: Path) -> None:
+        """Refuse to go on with a run whose documents have changed."""
+        if self.job.from_library:
+            library().check_documents(path, self.suite)
+
+    def report(self, path: Path) -> tuple[Report | None, list[str]]:
+        """The run in the library's own terms, and a note where it has no numbers there."""
+        if not self.job.from_library:
+            return None, []
+        try:
+            return library().report(self.job, path, self.loaded), []
+        except CalipersError as error:
+            return None, [f"lm-evaluation-harness' own numbers: {error}"]
+
+
+def with_own_numbers(result: Result, reports: Sequence[Report | None]) -> Result:
+    """A result with every number that the library's own table of these runs has."""
+    known = [report for report in reports if report is not None]
+    if not known:
+        return result
+    return replace(result, own={library().name: [report.document() for report in library().joined(known)]})
+
+
+def loaded_for(jobs: Sequence[Job]) -> Loaded | None:
+    """Where the tasks of several jobs are loaded once each; None where no job is of a library."""
+    return library().loaded() if any(job.from_library for job in jobs) else None
 
 
 def check_apart(job: Job) -> None:

@@ -211,8 +211,8 @@ def scrubbed(data: bytes, scrub: Scrub) -> bytes:
         return scrub(data)
     if not isinstance(value, dict):
         return msgspec.json.encode(_without(value, scrub))
-    own = {"outcome", "schema"}  # words of ours, whatever the key
-    return msgspec.json.encode({name: held if name in own else _without(held, scrub) for name, held in value.items()})
+    ours = {"outcome", "schema"}  # words of ours, whatever the key
+    return msgspec.json.encode({name: part if name in ours else _without(part, scrub) for name, part in value.items()})
 
 
 def _without(value: Any, scrub: Scrub) -> Any:

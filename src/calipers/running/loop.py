@@ -1,9 +1,9 @@
-"""The loop of a live run: workers that take what is owed, ask the model, have it judged, and log it.
+"""The loop of a live run: workers that take what is outstanding, ask the model, have it judged, and log it.
 
 ::
 
-    owed ──► worker ──► client (pace, retries) ──► verifier ──► log ──► those who watch
-               └── as many as calls may be in flight; each takes the next when it is done
+    outstanding ──► worker ──► client (pace, retries) ──► verifier ──► log ──► those who watch
+                      └── as many as calls may be in flight; each takes the next when it is done
 
 The first call goes out alone: a wrong address, key or model ends the run before a second is sent.
 """
@@ -26,7 +26,7 @@ from calipers.clients.pace import FIRST_WAIT, LONGEST_WAIT, Pace, Shut
 from calipers.errors import ClientError, VerifierError
 from calipers.running.blame import Blame
 from calipers.running.log import Log
-from calipers.running.rollout import Made, Owed, kept
+from calipers.running.rollout import Made, Outstanding, kept
 from calipers.verifiers.verifier import Verifier
 from calipers.verifiers.verify import ready
 
@@ -36,7 +36,7 @@ GLANCE = 0.25  # seconds between two looks of those who watch
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RunLimits:
     """What a run may use."""
 
     concurrency: int = 32
@@ -83,20 +83,20 @@ class Observer(Protocol):
 
 
 class Loop:
-    """One run of a client over what is owed."""
+    """One run of a client over what is outstanding."""
 
     def __init__(
         self,
         client: Client,
         verifiers: Mapping[str, Verifier],
-        ask: Callable[[Owed], Request],
+        ask: Callable[[Outstanding], Request],
         log: Log,
         *,
         dataset: str,
         model: str,
         status: Status,
         observer: Observer,
-        limits: Limits,
+        limits: RunLimits,
         endpoint: str | None = None,
         clock: Callable[[], float] = monotonic,
         dice: random.Random | None = None,
@@ -108,7 +108,7 @@ class Loop:
         local = endpoint is not None and endpoint.startswith("sha256:")  # and its batches are not to be torn
         self._pace = status.pace = Pace(limits.concurrency, clock, self._random, ramp=not local)
         self._blame = Blame()
-        self._owed: Iterator[Owed] = iter(())
+        self._outstanding: Iterator[Outstanding] = iter(())
         self._begun, self._last = -1, sys.maxsize  # places in the order: the latest begun, the last to begin
         self._refusals = 0
         self._opened = asyncio.Event()  # the first call was answered, well or badly
@@ -119,13 +119,13 @@ class Loop:
         """How many tasks of the planned order were begun, up to the last one of this start."""
         return self._begun + 1
 
-    async def run(self, owed: Iterator[Owed]) -> None:
-        """Make every rollout that is owed, or as many as the limits, the observer and the user allow.
+    async def run(self, outstanding: Iterator[Outstanding]) -> None:
+        """Make every rollout that is outstanding, or as many as the limits, the observer and the user allow.
 
         SandboxError, before the first call, when a verifier needs a sandbox and there is none; ClientError when the
         very first call says that no other would fare better; LogError when the log cannot be written.
         """
-        self._owed = owed
+        self._outstanding = outstanding
         if (first := self._next()) is None:
             return
         ready(self._verifiers.values())
@@ -142,9 +142,9 @@ class Loop:
             await self._log.flush()
 
     def stop(self, reason: str) -> None:
-        """Begin no more rollouts; what is in flight is finished, what waits for another try stays owed."""
+        """Begin no more rollouts; what is in flight is finished, what waits for another try stays outstanding."""
         self._status.stopped = self._status.stopped or reason
-        self._owed = iter(())
+        self._outstanding = iter(())
         self._stopping.set()
         self._pace.shut()
 
@@ -156,46 +156,46 @@ class Loop:
         self._status.stopped = self._status.stopped or reason
         self._last = min(self._last, self._begun)
 
-    def _next(self) -> Owed | None:
+    def _next(self) -> Outstanding | None:
         """The next rollout to make; None when there is none, or it belongs to a task that shall not begin."""
-        one = next(self._owed, None)
-        if one is None or one.position > self._last:
-            self._owed = iter(())
+        rollout = next(self._outstanding, None)
+        if rollout is None or rollout.position > self._last:
+            self._outstanding = iter(())
             return None
-        self._begun = one.position
-        return one
+        self._begun = rollout.position
+        return rollout
 
-    async def _worker(self, first: Owed | None = None) -> None:
+    async def _worker(self, first: Outstanding | None = None) -> None:
         if first is not None:
             await self._rollout(first)
             self._opened.set()  # also where no call was made of it, as the run was stopped: the others wait for this
         else:
             await self._opened.wait()
-        while (one := self._next()) is not None:
-            await self._rollout(one)
+        while (rollout := self._next()) is not None:
+            await self._rollout(rollout)
 
-    async def _rollout(self, owed: Owed) -> None:
-        request = self._ask(owed)
+    async def _rollout(self, rollout: Outstanding) -> None:
+        request = self._ask(rollout)
         started = datetime.now(UTC)
         try:
             completion, retries = await self._complete(request)
         except Shut:
-            return  # the run ended while this one waited: it stays owed
+            return  # the run ended while this one waited: it stays outstanding
         except _Failed as failed:
-            made = Made(owed, request, started, error=failed.error, retries=failed.retries)
+            made = Made(rollout, request, started, error=failed.error, retries=failed.retries)
         else:
             verdict = error = None
-            if owed.task.verifier is not None:
+            if rollout.task.verifier is not None:
                 try:
-                    verdict = await self._blame.judged(self._verifiers[owed.task.verifier], owed.task, completion)
+                    verdict = await self._blame.judged(self._verifiers[rollout.task.verifier], rollout.task, completion)
                 except VerifierError as failed:
                     error = failed
-            made = Made(owed, request, started, completion, verdict, error, retries)
-        made, told = kept(made, self._dataset, self._model, datetime.now(UTC), self._endpoint)
+            made = Made(rollout, request, started, completion, verdict, error, retries)
+        made, line = kept(made, self._dataset, self._model, datetime.now(UTC), self._endpoint)
         if self._log.behind:
-            await self._log.append(told)
+            await self._log.append(line)
         else:
-            self._log.put(told)
+            self._log.put(line)
         self._settle(made)
 
     async def _complete(self, request: Request) -> tuple[Completion, int]:
@@ -255,7 +255,7 @@ class Loop:
         try:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), wait)
-                raise Shut  # the run ends: this rollout stays owed
+                raise Shut  # the run ends: this rollout stays outstanding
         finally:
             self._status.waiting -= 1
 
@@ -266,7 +266,7 @@ class Loop:
             status.errors[outcome, str(made.error)] += 1
         if cost is not None:
             status.spent = (status.spent or 0.0) + cost
-        self._observer.settled(made.owed.position, made.owed.sample, outcome, made.reward)
+        self._observer.settled(made.outstanding.position, made.outstanding.sample, outcome, made.reward)
         if self._limits.cost is not None:
             if cost is None and made.completion is not None:
                 self.stop("nobody says what a call costs, so no limit can be kept; give --price")

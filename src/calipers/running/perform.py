@@ -2,30 +2,33 @@
 
 ::
 
-    benchmark ──► tasks, shuffled ──► what is owed ──► loop ──► log ──► score ──► result.json
+    benchmark ──► tasks, shuffled ──► outstanding ──► loop ──► log ──► score ──► result.json
                         └── checked, named and hashed before the first call
+
+`evaluate` is ``calipers.evaluate``, the command ``calipers run`` as a call, for one benchmark and one model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
 import msgspec
 
 from calipers.clients.address import endpoint
-from calipers.clients.client import Client, Connection, Request
+from calipers.clients.client import Connection, Price, Request
 from calipers.clients.likelihood import NONE_HERE
 from calipers.clients.models import connect
 from calipers.clients.secrets import Secrets
-from calipers.errors import CalipersError, ClientError, InputError, LogError, SandboxError
+from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
 from calipers.formats.run_plan import DOCUMENTS, RunStop
 from calipers.pipeline import score_plan
 from calipers.reports.result import Result
@@ -37,14 +40,14 @@ from calipers.running import provenance
 from calipers.running.event_loop import conduct
 from calipers.running.folder import Folder, Past
 from calipers.running.job import Job, first
-from calipers.running.library import Loaded, check_apart, library
+from calipers.running.library import JobBenchmark, Loaded, library, loaded_for, with_own_numbers
 from calipers.running.library import Report as TaskReport
-from calipers.running.loop import MOST_ERRORS, Limits, Loop, Status
+from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status
 from calipers.running.resume import find_folder
-from calipers.running.rollout import Owed
+from calipers.running.rollout import Outstanding
+from calipers.running.settings import LISTS, jobs_of, setting
 from calipers.running.watcher import Headline, Screen, Until, Watcher
-from calipers.tasks.store import load_suite
-from calipers.tasks.task import Suite, Task
+from calipers.tasks.task import Task
 from calipers.verifiers.find import NamedVerifier, judge_of, opened
 
 
@@ -75,7 +78,7 @@ def _digest(seed: int, text: str) -> bytes:
 MOST_FAILURES = 3
 
 
-def last_words(status: Status, job: Job, folder: Path, speakers: Sequence[object]) -> Iterator[str]:
+def closing_notes(status: Status, job: Job, folder: Path, speakers: Sequence[object]) -> Iterator[str]:
     """Everything to be said of a run that is over; the speakers are its client and its verifiers."""
     yield from _notes(speakers)
     yield from _failures(status)
@@ -85,10 +88,10 @@ def last_words(status: Status, job: Job, folder: Path, speakers: Sequence[object
 
 def _failures(status: Status) -> Iterator[str]:
     """What went wrong most often, in its own words."""
-    told = status.errors.most_common(MOST_FAILURES)
-    for (outcome, said), count in told:
-        yield f"{count} {outcome}: {said}"
-    others = status.errors.total() - sum(count for _, count in told)
+    commonest = status.errors.most_common(MOST_FAILURES)
+    for (outcome, message), count in commonest:
+        yield f"{count} {outcome}: {message}"
+    others = status.errors.total() - sum(count for _, count in commonest)
     if others:
         least = "at least " if len(status.errors) >= MOST_ERRORS else ""
         yield f"and {least}{others} more, each with its error in the log"
@@ -98,7 +101,7 @@ def _remedies(status: Status, job: Job, folder: Path) -> Iterator[str]:
     """What to do about gaps: the same command leaves them, and an answer that only lacks a judge is paid for."""
     if status.outcomes["client_failed"] and not job.model.startswith("replay/"):
         yield "client_failed stays as it is when the same command goes on; --retry-failed asks again"
-    if job.lm_eval is None and any(status.outcomes[word] for word in ("judge_failed", "verifier_failed")):
+    if not job.from_library and any(status.outcomes[word] for word in ("judge_failed", "verifier_failed")):
         yield f"answers without a verdict are kept: calipers rescore {folder} judges them again, without the model"
 
 
@@ -121,44 +124,38 @@ GAPS = frozenset(OUTCOMES[FIRST_GAP:])
 History = Mapping[tuple[str, int], Past]
 
 
-class Asker:
-    """Turns what is owed into a request."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
-    def __call__(self, owed: Owed) -> Request:
-        """The request for a rollout."""
-        job, task = self._job, owed.task
-        prompt = task.prompt
-        return Request(
-            task.id,
-            owed.sample,
-            job.user_template.replace("{prompt}", prompt) if isinstance(prompt, str) else prompt,
-            job.system_prompt,
-            job.max_tokens,
-            job.temperature,
-            job.stop,
-            sample_seed(job.seed, task.id, owed.sample),
-            job.gen_kwargs,
-        )
+def request_for(job: Job, rollout: Outstanding) -> Request:
+    """What the model is asked for a rollout."""
+    task = rollout.task
+    prompt = task.prompt
+    return Request(
+        task.id,
+        rollout.sample,
+        job.user_template.replace("{prompt}", prompt) if isinstance(prompt, str) else prompt,
+        job.system_prompt,
+        job.max_tokens,
+        job.temperature,
+        job.stop,
+        sample_seed(job.seed, task.id, rollout.sample),
+        job.gen_kwargs,
+    )
 
 
-def owed(order: Sequence[Task], history: History, job: Job) -> Iterator[Owed]:
+def outstanding(order: Sequence[Task], history: History, job: Job) -> Iterator[Outstanding]:
     """What is still to be made: all that is not in the log, and the gaps in it if they are to be tried again."""
     for position, task in enumerate(order):
         for sample in range(job.samples):
             past = history.get((task.id, sample))
             if past is None:
-                yield Owed(position, task, sample)
+                yield Outstanding(position, task, sample)
             elif job.retry_failed and past.outcome in GAPS:
-                yield Owed(position, task, sample, past.attempt + 1)
+                yield Outstanding(position, task, sample, past.attempt + 1)
 
 
 def begun(order: Sequence[Task], history: History, samples: int) -> int:
     """How many tasks of the planned order earlier starts had begun, up to the last one whose last sample they made."""
     last = samples - 1
-    return max((place + 1 for place, task in enumerate(order) if (task.id, last) in history), default=0)
+    return max((position + 1 for position, task in enumerate(order) if (task.id, last) in history), default=0)
 
 
 def past_of(history: History, order: Sequence[Task], job: Job, watcher: Watcher) -> Status:
@@ -187,7 +184,7 @@ class Report:
     stopped: str  # why it ended before everything was done; "" when it did not
     by_rule: bool  # it was --until that ended it
     notes: tuple[str, ...]
-    part: TaskReport | None = None  # what a task of lm-evaluation-harness comes to in its own terms
+    part: TaskReport | None = None  # what a task of a library comes to in its own terms
 
     @property
     def complete(self) -> bool:
@@ -197,11 +194,11 @@ class Report:
         """
         if self.by_rule:
             return True
-        if self.job.lm_eval is not None and self.part is None:
+        if self.job.from_library and self.part is None:
             return False  # its own numbers are what was asked for
         ledgers = [group.ledger for group in self.result.groups]
-        answered = sum(one.outcomes.get("missing", 0) for one in ledgers) if self.job.predict_only else 0
-        return not self.stopped and sum(one.gaps for one in ledgers) == answered
+        answered = sum(ledger.outcomes.get("missing", 0) for ledger in ledgers) if self.job.predict_only else 0
+        return not self.stopped and sum(ledger.gaps for ledger in ledgers) == answered
 
 
 def perform(
@@ -218,32 +215,35 @@ def perform(
     InputError, before the first call, for whatever cannot work, and SandboxError where a verifier needs a sandbox and
     there is none; ClientError when the first call says that no other would fare better.
     """
-    suite, own, tasks = _suite(job, tasks)
+    benchmark = JobBenchmark.of(job, tasks)
+    suite = benchmark.suite
     taken = suite.tasks[: first(len(suite.tasks), job.limit)]
     questions = [replace(task, verifier=None) if job.predict_only else task for task in taken]
     if not questions:
         raise InputError.at(job.benchmark, "no tasks", "expected at least one")
     scoring = _scoring(job)
     until = Until.of(job.until, scoring) if job.until else None
-    if until and until.asked.text not in [one.text for one in scoring.asked]:
+    if until and until.asked.text not in [request.text for request in scoring.asked]:
         scoring = replace(scoring, asked=[*scoring.asked, until.asked])
-    named, doubts = _judges(questions, own, lenient=scoring.dialect.name == "evsys")
+    named, doubts = _judges(questions, benchmark.verifiers, scoring.dialect.lenient)
     secrets = Secrets()
     secrets.add_named(job.gen_kwargs)
     judges = {name: opened(judge, secrets) for name, judge in named.items()}
-    connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets, _template(job))
-    client = _client(job, suite, connection)
+    connection = Connection(job.base_url, job.api, job.timeout, job.concurrency, job.price, secrets, benchmark.template)
+    client = benchmark.client(connect(job.model, connection))
     order = shuffled(questions, job.seed)
     source = endpoint(job.model, job.base_url)
-    identity, path, begins = _place(job, provenance.identity(job, suite, source, _judged_at(questions, named)), secrets)
-    _check_documents(path, suite)
+    identity, path, begins = _run_folder(
+        job, provenance.identity(job, suite, source, _judged_at(questions, named)), secrets
+    )
+    benchmark.check_folder(path)
     if tell is not None:  # before the first call: a new run costs what the old one has paid for
         for note in begins:
             tell(secrets.scrub(note))
         begins = []
     plan = provenance.plan(job, suite, order, source)
     with Folder.open(path, identity, plan, secrets.scrub_bytes, job.same_model) as folder:
-        order.sort(key=lambda task: folder.place[task.id])  # what was planned before is done first
+        order.sort(key=lambda task: folder.position[task.id])  # what was planned before is done first
 
         def reached(stop: Stop) -> None:
             with suppress(LogError):  # a full disk is told when the run ends
@@ -254,23 +254,23 @@ def perform(
         loop = Loop(
             client,
             judges,
-            Asker(job),
+            partial(request_for, job),
             folder.log,
             dataset=suite.name,
             model=job.model,
             status=status,
             observer=watcher,
-            limits=Limits(job.concurrency, job.retries, job.max_cost, job.max_time),
+            limits=RunLimits(job.concurrency, job.retries, job.max_cost, job.max_time),
             endpoint=source,
         )
         logged = status.done
         status.stopped = watcher.look(status)  # it may be sure enough by what an earlier start did
         before = begun(order, folder.history, job.samples)
-        # a run that is sure enough begins no task; of those that a killed start had begun it makes what is owed
-        rest = owed(order[:before] if status.stopped else order, folder.history, job)
-        if not status.stopped and (first_owed := next(rest, None)) is not None:
+        # a run that is sure enough begins no task; of those that a killed start had begun it makes what is outstanding
+        rest = outstanding(order[:before] if status.stopped else order, folder.history, job)
+        if not status.stopped and (first_rollout := next(rest, None)) is not None:
             folder.continues()
-            rest = chain([first_owed], rest)
+            rest = chain([first_rollout], rest)
         try:
             conduct(loop, client, folder.log, rest, judges.values())
         except SandboxError:  # nothing was asked, as nothing could be judged
@@ -280,20 +280,17 @@ def perform(
         except ClientError as error:  # the very first call says that no other would fare better
             folder.stays()
             folder.abandon()
-            where = "" if job.model.startswith("hf/") else " --base-url, the key, and"
-            advice = f"no other call was sent: check{where} the model's name"
-            if error.kind == NONE_HERE:
-                advice = "nothing was asked: use a server that returns prompt logprobs, or hf/PATH"
-            raise ClientError(f"{job.model}: {error}; {advice}", kind=error.kind, hopeless=True) from None
+            raise _first_call_failed(job.model, error) from None
         watcher.last(status)
         stop = watcher.stop
         if stop is not None and watcher.headline is not None:
             finished = watcher.headline.settled_all(max(before, loop.begun))
             _keep(folder, stop, status, finished=finished)
         result = score_plan([str(path)], scoring)
-        part, said = _part(job, path, tasks)
-        _keep_documents(part, folder)
-        result = _with_parts(result, [part])
+        part, remarks = benchmark.report(path)
+        if part is not None and not job.predict_only:
+            folder.write(DOCUMENTS, library().documents(part, path))
+        result = with_own_numbers(result, [part])
         folder.write("result.json", safe_json(result.to_json()).encode())
     notes = (
         *begins,
@@ -301,11 +298,20 @@ def perform(
         *doubts,
         *folder.notes,
         *([f"{status.done - logged:,} requested, {logged:,} from the log"] if logged else []),
-        *last_words(status, job, path, [client, *judges.values()]),
-        *said,
+        *closing_notes(status, job, path, [client, *judges.values()]),
+        *remarks,
     )
-    told = tuple(map(secrets.scrub, notes))
-    return Report(job, path, scoring, result, status.stopped, stop is not None, told, part)
+    scrubbed = tuple(map(secrets.scrub, notes))
+    return Report(job, path, scoring, result, status.stopped, stop is not None, scrubbed, part)
+
+
+def _first_call_failed(model: str, error: ClientError) -> ClientError:
+    """The error of a first call, and what to look at."""
+    where = "" if model.startswith("hf/") else " --base-url, the key, and"
+    advice = f"no other call was sent: check{where} the model's name"
+    if error.kind == NONE_HERE:
+        advice = "nothing was asked: use a server that returns prompt logprobs, or hf/PATH"
+    return ClientError(f"{model}: {error}; {advice}", kind=error.kind, hopeless=True)
 
 
 def _keep(folder: Folder, stop: Stop, status: Status, *, finished: bool = False) -> None:
@@ -324,12 +330,12 @@ def _keep(folder: Folder, stop: Stop, status: Status, *, finished: bool = False)
     )
 
 
-def _place(job: Job, identity: Mapping[str, Any], secrets: Secrets) -> tuple[dict[str, Any], Path, list[str]]:
+def _run_folder(job: Job, identity: Mapping[str, Any], secrets: Secrets) -> tuple[dict[str, Any], Path, list[str]]:
     """The identity of a run without secrets, its folder, and why that is a new one where there are others like it."""
-    asked: dict[str, Any] = msgspec.json.decode(secrets.scrub_bytes(msgspec.json.encode(identity)))
+    scrubbed: dict[str, Any] = msgspec.json.decode(secrets.scrub_bytes(msgspec.json.encode(identity)))
     if job.out and not job.among:
-        return asked, job.out, []
-    return asked, *find_folder(job.out or RUNS, asked, job.same_model)
+        return scrubbed, job.out, []
+    return scrubbed, *find_folder(job.out or RUNS, scrubbed, job.same_model)
 
 
 def together(reports: Sequence[Report]) -> list[Result]:
@@ -338,39 +344,14 @@ def together(reports: Sequence[Report]) -> list[Result]:
         return [reports[0].result]
     alike: list[tuple[Plan, list[Report]]] = []
     for report in reports:
-        held = next((held for plan, held in alike if plan == report.scoring), None)
-        if held is None:
-            alike.append((report.scoring, held := []))
-        held.append(report)
+        group = next((group for plan, group in alike if plan == report.scoring), None)
+        if group is None:
+            alike.append((report.scoring, group := []))
+        group.append(report)
     return [
-        _with_parts(score_plan([str(one.folder) for one in held], plan), [one.part for one in held])
-        for plan, held in alike
+        with_own_numbers(score_plan([str(member.folder) for member in group], plan), [member.part for member in group])
+        for plan, group in alike
     ]
-
-
-def _part(job: Job, folder: Path, tasks: Loaded | None) -> tuple[TaskReport | None, list[str]]:
-    """A run in lm-evaluation-harness' terms where it is of one of its tasks; and a note where it has no numbers."""
-    if job.lm_eval is None:
-        return None, []
-    try:
-        return library().report(job, folder, tasks), []
-    except CalipersError as error:
-        return None, [f"lm-evaluation-harness' own numbers: {error}"]
-
-
-def _keep_documents(part: TaskReport | None, folder: Folder) -> None:
-    """Write what each document of one of lm-evaluation-harness' tasks keeps for its numbers."""
-    if part is not None and not part.job.predict_only:
-        folder.write(DOCUMENTS, library().documents(part, folder.path))
-
-
-def _with_parts(result: Result, parts: Sequence[TaskReport | None]) -> Result:
-    """A result with every number that lm-evaluation-harness' table of these runs has."""
-    held = [part for part in parts if part is not None]
-    if not held:
-        return result
-    tasks = library()
-    return replace(result, own={tasks.name: [report.document() for report in tasks.joined(held)]})
 
 
 def _scoring(job: Job) -> Plan:
@@ -388,39 +369,18 @@ def _scoring(job: Job) -> Plan:
     return replace(plan, asked=()) if job.predict_only else plan  # an answer that nobody judged is worth nothing yet
 
 
-def _suite(job: Job, tasks: Loaded | None) -> tuple[Suite, Mapping[str, NamedVerifier], Loaded | None]:
-    """The benchmark, the verifiers that it brings itself, and the tasks that are loaded by now."""
-    if job.lm_eval is None:
-        check_apart(job)
-        return load_suite(job.benchmark), {}, tasks
-    tasks = tasks or library().loaded()
-    return *library().suite(job, tasks), tasks
-
-
-def _check_documents(path: Path, suite: Suite) -> None:
-    """Refuse to go on with a task of lm-evaluation-harness whose documents have changed."""
-    if "lm_eval" in suite.metadata:
-        library().check_documents(path, suite)
-
-
-def _client(job: Job, suite: Suite, connection: Connection) -> Client:
-    """The model, as the benchmark asks it: for answers, or for the likelihoods of texts."""
-    client = connect(job.model, connection)
-    return client if job.lm_eval is None else library().client(client, job, suite)
-
-
 def _judges(
-    tasks: Sequence[Task], own: Mapping[str, NamedVerifier], lenient: bool
+    tasks: Sequence[Task], brought: Mapping[str, NamedVerifier], lenient: bool
 ) -> tuple[Mapping[str, NamedVerifier], list[str]]:
     """Every verifier the tasks name, and doubts about what they are to judge.
 
-    A task that can never be judged is an InputError, here and not after the first call; EvSys judges
-    it all the same, so in its dialect it is a doubt.
+    A task that can never be judged is an InputError, here and not after the first call; a ``lenient`` dialect judges
+    it all the same, and there it is a doubt.
     """
     judges: dict[str, NamedVerifier] = {}
     for task in tasks:
         if task.verifier is not None and task.verifier not in judges:
-            judges[task.verifier] = own.get(task.verifier) or judge_of(task)
+            judges[task.verifier] = brought.get(task.verifier) or judge_of(task)
     doubts = []
     for task in tasks:
         if task.verifier is not None:
@@ -435,19 +395,71 @@ def _judges(
 
 def _judged_at(tasks: Sequence[Task], judges: Mapping[str, NamedVerifier]) -> dict[str, str]:
     """The models that judge these tasks and where they are, as far as the environment alone says that."""
-    found: dict[str, str] = {}
+    endpoints: dict[str, str] = {}
     for task in tasks:
         where = getattr(judges.get(task.verifier or ""), "endpoints", None)
-        found |= where(task) if where is not None else {}
-    return dict(sorted(found.items()))
+        endpoints |= where(task) if where is not None else {}
+    return dict(sorted(endpoints.items()))
 
 
 def _headline(scoring: Plan, until: Until | None, order: Sequence[Task], job: Job) -> Headline | None:
-    asked = until.asked if until else next(iter(scoring.asked), None)
-    if asked is None or job.predict_only:
+    request = until.asked if until else next(iter(scoring.asked), None)
+    if request is None or job.predict_only:
         return None
-    return Headline(asked, len(order), job.samples, scoring.confidence, scoring.missing)
+    return Headline(request, len(order), job.samples, scoring.confidence, scoring.missing)
 
 
-def _template(job: Job) -> str | None:
-    return library().template(job) if job.lm_eval is not None else None
+DECIDED: Final = ("benchmark", "model", "origins", "among", "lm_eval")  # fields of a job that are no settings
+SETTINGS: Final = tuple(field.name for field in fields(Job) if field.name not in DECIDED)
+ALIKE: Final = ("metrics", "dialect", "by", "cluster", "reward", "missing", "interval", "confidence", "seed", "until")
+"""What runs that share a result have in common."""
+
+
+def evaluate(benchmark: str | Path, model: str, **settings: Any) -> Result:
+    """Run a benchmark against a model, or go on with the run, and score it: ``calipers run`` from Python.
+
+    A benchmark is whatever the command takes: a folder, a name in the store, a YAML file, a task file of
+    lm-evaluation-harness, or with ``include_path`` the name of a task, group or tag; of several tasks the
+    result has a group each. ``settings`` are the command's options by their names: ``samples=4``,
+    ``base_url=...``, ``metrics=["pass@3"]``, ``trust=True``; None is as if it were not given. A gap is no
+    error: the ledger of the result has it. It may be called where an event loop runs, as in a notebook.
+    """
+    if not isinstance(model, str):
+        right = "expected its spec, such as 'openai/gpt-x'; code is named as 'python/FILE.py:OBJECT'"
+        raise InputError.at("model", f"is {type(model).__name__}", right)
+    jobs, _ = jobs_of([str(benchmark)], {"model": (model,), **_given(settings)})
+    for name in ALIKE:
+        if len({repr(getattr(job, name)) for job in jobs}) > 1:
+            wrong = f"its runs have different {name}, and so no result in common"
+            raise InputError.at(str(benchmark), wrong, "evaluate its parts one by one")
+    tasks = loaded_for(jobs)
+    [result] = together([perform(job, tasks=tasks) for job in jobs])
+    return result
+
+
+def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as the command line has them: lists of one where several may stand, texts where it has texts."""
+    values: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name not in SETTINGS:
+            raise UnknownName.of("setting of a run", name, SETTINGS)
+        if value is None:
+            continue
+        if name in LISTS:
+            several = value if isinstance(value, (list, tuple)) else [value]
+            value = tuple(str(item) if isinstance(item, Path) else item for item in several)
+        elif name == "gen_kwargs" and not isinstance(value, str):
+            value = _json(value)
+        elif isinstance(value, Price):
+            value = (value.input, value.output)
+        elif name != "price":
+            value = setting(name, name, str(value) if isinstance(value, Path) else value)
+        values[name] = value
+    return values
+
+
+def _json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(dict(value)).decode()
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise InputError.at("gen_kwargs", f"is {value!r} ({error})", "expected such as {'top_p': 0.9}") from None

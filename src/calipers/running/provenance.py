@@ -15,6 +15,7 @@ import msgspec
 
 from calipers import __version__
 from calipers.clients.address import file_sha256, source_file
+from calipers.names import TASK_LIBRARY_NAME
 from calipers.running.job import Job
 from calipers.running.resume import ENDPOINT, JUDGES
 from calipers.tasks.task import Suite, Task
@@ -65,7 +66,7 @@ def plan(job: Job, suite: Suite, order: Sequence[Task], endpoint: str | None = N
     }
     made = {"versions": versions, "git": _commit(), "inputs": _inputs(job, suite)}
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    given = {name: one["value"] for name, one in settings.items() if one["from"] != "default"}
+    given = {name: setting["value"] for name, setting in settings.items() if setting["from"] != "default"}
     return {
         "dataset": suite.name,
         "model": job.model,
@@ -74,7 +75,7 @@ def plan(job: Job, suite: Suite, order: Sequence[Task], endpoint: str | None = N
         **made,
         "created_at": now,
         "starts": [{"at": now, ENDPOINT: endpoint, "settings": given, **made}],
-        **({"lm_eval": suite.metadata["lm_eval"]} if "lm_eval" in suite.metadata else {}),
+        **{name: suite.metadata[name] for name in (TASK_LIBRARY_NAME,) if name in suite.metadata},
         "tasks": PlannedTasks(order),
     }
 
@@ -104,14 +105,14 @@ def _content(tasks: Sequence[Task]) -> str:
 
 def _inputs(job: Job, suite: Suite) -> list[Mapping[str, str]]:
     """Every file the run reads, with its hash: the tasks, and a model that is a file."""
-    found: list[Mapping[str, str]] = []
+    inputs: list[Mapping[str, str]] = []
     if suite.sha256:
-        found.append({"path": str(suite.root or job.benchmark), "sha256": suite.sha256})
+        inputs.append({"path": str(suite.root or job.benchmark), "sha256": suite.sha256})
     kind, _, rest = job.model.partition("/")
     file = source_file(rest) if kind == "python" else Path(rest) if kind == "replay" else None
     if file is not None and file.is_file():
-        found.append({"path": str(file), "sha256": file_sha256(file)})
-    return found
+        inputs.append({"path": str(file), "sha256": file_sha256(file)})
+    return inputs
 
 
 def _commit() -> str | None:

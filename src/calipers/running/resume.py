@@ -48,18 +48,18 @@ def folder_name(benchmark: str, model: str, identity: Mapping[str, Any]) -> str:
     return f"{_plain(benchmark)}-{_plain(model)}-{fingerprint(identity)[:8]}"
 
 
-def differences(here: Any, asked: Any, path: str = "", place: str = "here") -> Iterator[str]:
+def differences(here: Any, wanted: Any, path: str = "", where: str = "here") -> Iterator[str]:
     """What differs between two identities, key by key: ``sampling.temperature: 0 here, 1 asked``.
 
     Values are compared as JSON, so that 1, 1.0 and true are three.
     """
-    if isinstance(here, Mapping) and isinstance(asked, Mapping):
-        for key in [*here, *(key for key in asked if key not in here)]:
+    if isinstance(here, Mapping) and isinstance(wanted, Mapping):
+        for key in [*here, *(key for key in wanted if key not in here)]:
             inner = f"{path}.{key}" if path else str(key)
-            yield from differences(here.get(key, ABSENT), asked.get(key, ABSENT), inner, place)
-    elif here is ABSENT or asked is ABSENT or _canonical(here) != _canonical(asked):
-        first, second = _shown(here, asked), _shown(asked, here)
-        yield f"{path}: {first} {place}, {second} asked"
+            yield from differences(here.get(key, ABSENT), wanted.get(key, ABSENT), inner, where)
+    elif here is ABSENT or wanted is ABSENT or _canonical(here) != _canonical(wanted):
+        first, second = _shown(here, wanted), _shown(wanted, here)
+        yield f"{path}: {first} {where}, {second} asked"
 
 
 def _canonical(value: Any) -> str:
@@ -111,10 +111,10 @@ class _Begun(msgspec.Struct):
 
 def find_folder(root: Path, identity: Mapping[str, Any], same_model: bool) -> tuple[Path, list[str]]:
     """The folder of a run below ``root``, and why it is a new one where there are others like it."""
-    own = root / folder_name(identity["benchmark"], identity["model"], identity)
-    if is_run(str(own)):
-        return own, []
-    others = [(folder, [*_unlike(held, identity)]) for folder, held in _others(own, identity)]
+    new = root / folder_name(identity["benchmark"], identity["model"], identity)
+    if is_run(str(new)):
+        return new, []
+    others = [(folder, [*_unlike(kept, identity)]) for folder, kept in _others(new, identity)]
     same = [folder for folder, unlike in others if not unlike]
     if not same and same_model:
         same = [folder for folder, unlike in others if _is_endpoint(unlike)]
@@ -124,25 +124,25 @@ def find_folder(root: Path, identity: Mapping[str, Any], same_model: bool) -> tu
     if same:
         return same[-1], []
     if not others:
-        return own, []
+        return new, []
     nearest, unlike = min(others[::-1], key=lambda other: len(other[1]))
     more = f"; {SAME_MODEL} goes on there, if it is the same model" if _is_endpoint(unlike) else ""
-    return own, [f"{own}: a new run begins, as {nearest} is another one ({_told(unlike)}){more}"]
+    return new, [f"{new}: a new run begins, as {nearest} is another one ({_told(unlike)}){more}"]
 
 
-def continued(folder: Path, asked: Mapping[str, Any], same_model: bool) -> tuple[dict[str, Any], list[str]]:
+def continued(folder: Path, wanted: Mapping[str, Any], same_model: bool) -> tuple[dict[str, Any], list[str]]:
     """The identity that the run in a folder keeps when it goes on as asked, and notes; InputError for another run."""
-    here = _identity(_read(folder), asked)
-    unlike = list(_unlike(here, asked, "here"))
+    here = _identity(_read(folder), wanted)
+    unlike = list(_unlike(here, wanted, "here"))
     if not unlike:
-        return dict(asked), []
+        return dict(wanted), []
     if not _is_endpoint(unlike):
         raise InputError.at(str(folder), f"holds another run: {_told(unlike)}", "choose another --out")
     if not same_model:
         right = f"choose another --out, or {SAME_MODEL} if it is the same model"
         raise InputError.at(str(folder), f"holds another run: {_told(unlike)}", right)
     began = here.get(ENDPOINT) or "an endpoint that was not recorded"
-    return here, [f"{SAME_MODEL}: begun with {began}, goes on with {asked.get(ENDPOINT)}; every rollout has its own"]
+    return here, [f"{SAME_MODEL}: begun with {began}, goes on with {wanted.get(ENDPOINT)}; every rollout has its own"]
 
 
 def all_starts(folder: Path, latest: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -150,27 +150,27 @@ def all_starts(folder: Path, latest: Sequence[Mapping[str, Any]]) -> list[Mappin
     begun = _read(folder)
     starts = begun.starts
     if starts is None:
-        given = {name: one.value for name, one in begun.settings.items() if one.value is not None}
-        held: dict[str, Any] = {"at": begun.created_at, ENDPOINT: _earlier(begun), "note": EARLIER}
-        starts = [held | {"settings": given, "versions": begun.versions, "git": begun.git, "inputs": begun.inputs}]
-    return [*starts, *(one for one in latest if _timeless(one) != _timeless(starts[-1] if starts else {}))]
+        given = {name: setting.value for name, setting in begun.settings.items() if setting.value is not None}
+        first: dict[str, Any] = {"at": begun.created_at, ENDPOINT: _earlier(begun), "note": EARLIER}
+        starts = [first | {"settings": given, "versions": begun.versions, "git": begun.git, "inputs": begun.inputs}]
+    return [*starts, *(start for start in latest if _timeless(start) != _timeless(starts[-1] if starts else {}))]
 
 
 def _read(folder: Path) -> _Begun:
-    place = folder / PLAN
+    path = folder / PLAN
     try:
-        return msgspec.json.decode(place.read_bytes(), type=_Begun)
+        return msgspec.json.decode(path.read_bytes(), type=_Begun)
     except OSError as error:
-        raise InputError.at(str(place), f"cannot be read ({error.strerror})") from None
+        raise InputError.at(str(path), f"cannot be read ({error.strerror})") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError.at(
-            str(place), f"is no plan of a run ({error})", "expected the file as calipers wrote it"
+            str(path), f"is no plan of a run ({error})", "expected the file as calipers wrote it"
         ) from None
 
 
-def _identity(begun: _Begun, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(begun: _Begun, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The identity in a plan, with the endpoint that the plan of an earlier version names where one is asked for."""
-    endpoint = None if ENDPOINT in begun.identity or ENDPOINT not in asked else _earlier(begun)
+    endpoint = None if ENDPOINT in begun.identity or ENDPOINT not in wanted else _earlier(begun)
     return {**begun.identity, ENDPOINT: endpoint} if endpoint else dict(begun.identity)
 
 
@@ -179,7 +179,7 @@ def _earlier(begun: _Begun) -> str | None:
     kind, _, name = (begun.model or "").partition("/")
     if kind in ("replay", "python"):
         file = str(source_file(name) if kind == "python" else name)
-        return next((f"sha256:{one['sha256']}" for one in begun.inputs if one.get("path") == file), None)
+        return next((f"sha256:{item['sha256']}" for item in begun.inputs if item.get("path") == file), None)
     url = begun.settings["base_url"].value if "base_url" in begun.settings else None
     try:
         return without_keys(url) if isinstance(url, str) and url else None
@@ -187,29 +187,29 @@ def _earlier(begun: _Begun) -> str | None:
         return None
 
 
-def _others(own: Path, identity: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _others(new: Path, identity: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
     """The other runs of a benchmark and a model beside a folder, the latest started last."""
-    plans = own.parent.glob(f"{own.name[:-8]}{'[0-9a-f]' * 8}/{PLAN}")
+    plans = new.parent.glob(f"{new.name[:-8]}{'[0-9a-f]' * 8}/{PLAN}")
     for plan in sorted(plans, key=lambda plan: plan.stat().st_mtime_ns):
         try:
-            held = _identity(_read(plan.parent), identity)
+            kept = _identity(_read(plan.parent), identity)
         except InputError:
             continue  # it says so when somebody runs it
-        if all(held.get(name) == identity[name] for name in ("benchmark", "model")):
-            yield plan.parent, held
+        if all(kept.get(name) == identity[name] for name in ("benchmark", "model")):
+            yield plan.parent, kept
 
 
-def _unlike(held: Mapping[str, Any], asked: Mapping[str, Any], place: str = "there") -> Iterator[str]:
-    for told in differences(held, asked, place=place):
-        unknown = ENDPOINT in asked and told.startswith(f"{ENDPOINT}: nothing ")
-        if told.startswith(f"{JUDGES}: nothing "):
-            told = f"{JUDGES}: not recorded {place}, {', '.join(asked[JUDGES].values())} asked"
-        yield f"{_UNKNOWN} {place}, {asked[ENDPOINT]} asked" if unknown else told
+def _unlike(kept: Mapping[str, Any], wanted: Mapping[str, Any], where: str = "there") -> Iterator[str]:
+    for difference in differences(kept, wanted, where=where):
+        unknown = ENDPOINT in wanted and difference.startswith(f"{ENDPOINT}: nothing ")
+        if difference.startswith(f"{JUDGES}: nothing "):
+            difference = f"{JUDGES}: not recorded {where}, {', '.join(wanted[JUDGES].values())} asked"
+        yield f"{_UNKNOWN} {where}, {wanted[ENDPOINT]} asked" if unknown else difference
 
 
 def _is_endpoint(unlike: Sequence[str]) -> bool:
     """Whether two identities differ in their endpoints, and in nothing else."""
-    return [told.partition(":")[0] for told in unlike] == [ENDPOINT]
+    return [difference.partition(":")[0] for difference in unlike] == [ENDPOINT]
 
 
 def _told(unlike: Sequence[str]) -> str:
@@ -219,5 +219,5 @@ def _told(unlike: Sequence[str]) -> str:
 
 def _timeless(start: Mapping[str, Any]) -> dict[str, Any]:
     """A start without its time, as JSON has it."""
-    held: dict[str, Any] = msgspec.to_builtins({key: value for key, value in start.items() if key != "at"})
-    return held
+    timeless: dict[str, Any] = msgspec.to_builtins({key: value for key, value in start.items() if key != "at"})
+    return timeless

@@ -1,4 +1,4 @@
-"""One rollout, from what is owed to the line of the log."""
+"""One rollout, from what is outstanding to the line of the log."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ TAKEN: Final = frozenset((*ROLES, *USAGE, "finish_reason", "retries", "endpoint"
 _encode = msgspec.json.Encoder().encode
 
 
-class Owed(msgspec.Struct, frozen=True):
-    """A rollout that the run still owes.
+class Outstanding(msgspec.Struct, frozen=True):
+    """A rollout that is still to be made.
 
     Like `Made` a struct and no dataclass: one of each is made for every rollout, ten times faster.
     """
@@ -34,9 +34,9 @@ class Owed(msgspec.Struct, frozen=True):
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What was made of a rollout that was owed."""
+    """What was made of a rollout that was outstanding."""
 
-    owed: Owed
+    outstanding: Outstanding
     request: Request
     started: datetime
     completion: Completion | None = None
@@ -67,9 +67,9 @@ class Made(msgspec.Struct, frozen=True):
     @property
     def cost(self) -> float | None:
         """What it cost, in dollars, where anybody said so; judging included."""
-        asked = None if self.completion is None else self.completion.usage.get("cost_usd")
+        answering = None if self.completion is None else self.completion.usage.get("cost_usd")
         judged = self.judging.get("cost_usd")
-        return judged if asked is None else asked if judged is None else asked + judged
+        return judged if answering is None else answering if judged is None else answering + judged
 
     @property
     def judging(self) -> Mapping[str, float]:
@@ -82,8 +82,8 @@ class Made(msgspec.Struct, frozen=True):
         self, outcome: str, dataset: str, model: str, finished: datetime, endpoint: str | None = None
     ) -> dict[str, Any]:
         """The record of the rollout (a line of the log); what is empty is left out."""
-        owed, request, verdict, done = self.owed, self.request, self.verdict, self.completion
-        record: dict[str, Any] = {"task": owed.task.id, "sample": owed.sample, "attempt": owed.attempt}
+        planned, request, verdict, done = self.outstanding, self.request, self.verdict, self.completion
+        record: dict[str, Any] = {"task": planned.task.id, "sample": planned.sample, "attempt": planned.attempt}
         record["outcome"] = outcome
         if verdict is not None:
             for name, value in verdict.fields.items():
@@ -109,8 +109,8 @@ class Made(msgspec.Struct, frozen=True):
             record["error"] = {"kind": kind, "message": str(self.error), **tried}
         if self.retries:
             record["retries"] = self.retries
-        if owed.task.metadata:
-            record["metadata"] = owed.task.metadata
+        if planned.task.metadata:
+            record["metadata"] = planned.task.metadata
         record["dataset"], record["model"] = dataset, model
         if endpoint:
             record["endpoint"] = endpoint
@@ -133,11 +133,11 @@ def kept(made: Made, dataset: str, model: str, finished: datetime, endpoint: str
     An answer for which a line has no room is not kept, and counts 0: one line that is too long, and no line of the log
     can be read.
     """
-    told = line(made.record(made.outcome, dataset, model, finished, endpoint))
-    if len(told) <= LONGEST_LINE:
-        return made, told
+    text = line(made.record(made.outcome, dataset, model, finished, endpoint))
+    if len(text) <= LONGEST_LINE:
+        return made, text
     wrong = (
-        f"the answer takes {len(told) >> 20} MiB of the log, where {LONGEST_LINE >> 20} are the most, and is not kept"
+        f"the answer takes {len(text) >> 20} MiB of the log, where {LONGEST_LINE >> 20} are the most, and is not kept"
     )
     record = made.record(made.outcome, dataset, model, finished, endpoint)
     rest = {key: value for key, value in record.items() if key not in ("completion", "answer")}
@@ -150,10 +150,10 @@ def _too_long(made: Made, wrong: str, alone: bool) -> Made:
     """The rollout without its answer: ``alone``, that was too long, and the model's own doing; else the log failed."""
     error: RunError = ClientError(wrong, kind="too_long")
     if not alone or made.completion is None:
-        return Made(made.owed, made.request, made.started, error=error, retries=made.retries)
+        return Made(made.outstanding, made.request, made.started, error=error, retries=made.retries)
     error = VerifierError(wrong, outcome="broke_verifier", usage=made.judging, kind="too_long")
     nothing = msgspec.structs.replace(made.completion, text="")
-    return Made(made.owed, made.request, made.started, nothing, error=error, retries=made.retries)
+    return Made(made.outstanding, made.request, made.started, nothing, error=error, retries=made.retries)
 
 
 def line(record: Mapping[str, Any]) -> bytes:

@@ -1,6 +1,6 @@
 """What a run is asked for: options and configuration files into jobs.
 
-A run's configuration file: our own keys, or EvSys' ``benchmark:`` section.
+A run's configuration file: our own keys, or another system's ``benchmark:`` section.
 
 Ours has the names of the command's options::
 
@@ -9,8 +9,8 @@ Ours has the names of the command's options::
     samples: 4
     metrics: [pass@1, {metric: pass@3, threshold: 0.5}]
 
-EvSys' section stands under ``benchmark`` or ``metadata.benchmark``, a mapping or a list of them, and
-means what it means there: its defaults, and the dialect evsys. An unknown key is an error.
+The other stands under ``benchmark`` or ``metadata.benchmark``, a mapping or a list of them, and means what it
+means there (`names.RUN_SECTION`). An unknown key is an error.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from calipers.clients.client import Price
-from calipers.errors import CalipersError, InputError, UnknownName
-from calipers.names import CLIENTS, MOCK_MODEL
+from calipers.errors import InputError, UnknownName
+from calipers.names import RUN_SECTION, TASK_LIBRARY_NAME, load
 from calipers.running.job import Job
 from calipers.running.library import library
 from calipers.tasks.load_seeds import LOAD_SEEDS, MOST, Seeds
@@ -39,18 +39,6 @@ from calipers.tasks.store import names
 Settings = dict[str, Any]
 """Values of a `Job` by name; ``benchmark`` and ``model`` are lists."""
 
-EVSYS: Final = {  # a key of EvSys' section -> our setting
-    "metrics": "metrics",
-    "num_samples": "samples",
-    "max_tokens": "max_tokens",
-    "temperature": "temperature",
-    "limit": "limit",
-    "breakdown_keys": "by",
-    "n_concurrent": "concurrency",
-}
-APART: Final = ("path", "id", "name", "engine", "chat_template", "models", "model", "inference")  # read one by one
-IDLE: Final = ("run_every", "split", "tags")  # for training
-EVSYS_DEFAULTS: Final = {"dialect": "evsys", "max_tokens": 512, "temperature": 0.0, "concurrency": 8}
 OURS: Final = tuple(field.name for field in fields(Job) if field.name not in ("origins", "among", "lm_eval"))
 LISTS: Final = ("benchmark", "model", "metrics", "stop", "by", "include_path")
 
@@ -74,12 +62,12 @@ def read_config(path: str) -> tuple[list[Settings], list[str]]:
         raise InputError.at(path, "is no mapping", "expected keys such as benchmark, model, samples")
     section = content.get("benchmark")
     inner = content.get("metadata")
-    if isinstance(section, dict) or (isinstance(section, list) and any(isinstance(one, dict) for one in section)):
+    if isinstance(section, dict) or (isinstance(section, list) and any(isinstance(item, dict) for item in section)):
         others = {key: value for key, value in content.items() if key != "benchmark"}
-        runs, notes = _evsys_runs(path, section, _ours(path, others))
+        runs, notes = load(RUN_SECTION)(path, section, _ours(path, others))
         return runs, [*twice, *notes]
     if section is None and isinstance(inner, dict) and "benchmark" in inner:
-        runs, notes = _evsys_runs(path, inner["benchmark"], {})
+        runs, notes = load(RUN_SECTION)(path, inner["benchmark"], {})
         rest = ", ".join(key for key in content if key != "metadata")
         return runs, [*twice, *notes, *([f"{path}: {rest}: not used here"] if rest else [])]
     return [_ours(path, content)], twice
@@ -95,44 +83,44 @@ def _twice(path: str, node: Any) -> Iterator[str]:
         seen.add(id(node))
         pairs = [pair for pair in node.value if isinstance(pair, tuple)]
         left += [value for _, value in pairs] or node.value
-        held = set[str]()
+        keys = set[str]()
         for key in (key for key, _ in pairs if isinstance(key.value, str)):
-            if key.value in held:
+            if key.value in keys:
                 yield f"{path}:{key.start_mark.line + 1}: {key.value} stands twice, and the last one counts"
-            held.add(key.value)
+            keys.add(key.value)
 
 
 def _ours(path: str, content: Mapping[Any, Any]) -> Settings:
-    found: Settings = {}
+    settings: Settings = {}
     for key, value in content.items():
         name = str(key).replace("-", "_")
         if name not in OURS:
             raise UnknownName(f"{path}: {UnknownName.of('setting', str(key), OURS)}")
-        found[name] = setting(f"{path}: {key}", name, value)
-    return found
+        settings[name] = setting(f"{path}: {key}", name, value)
+    return settings
 
 
-def setting(place: str, name: str, value: Any) -> Any:
+def setting(where: str, name: str, value: Any) -> Any:
     """One value, checked, in the form that `Job` wants."""
     if value is None:
         return () if name in LISTS else None
     if name in LISTS:
         several = value if isinstance(value, list) else [value]
-        if not all(isinstance(one, (str, dict) if name == "metrics" else str) for one in several):
-            raise InputError.at(place, f"is {_shown(value)}", "expected text or a list of texts")
+        if not all(isinstance(item, (str, dict) if name == "metrics" else str) for item in several):
+            raise InputError.at(where, f"is {shown(value)}", "expected text or a list of texts")
         return tuple(several)
     if name == "price":
-        return price(place, value)
+        return price(where, value)
     if name == "load_seeds":
-        return load_seeds(place, value)
+        return load_seeds(where, value)
     if name == "gen_kwargs" and not _is_json(value):
-        raise InputError.at(place, f"is {_shown(value)}", "expected what JSON can say; put a date in quotes")
+        raise InputError.at(where, f"is {shown(value)}", "expected what JSON can say; put a date in quotes")
     kind = str if name == "out" else _types()[name]
     try:
-        found = msgspec.convert(value, kind)
+        converted = msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        raise InputError.at(place, f"is {_shown(value)}", f"expected {_meant(kind)}") from None
-    return Path(found) if name == "out" else found
+        raise InputError.at(where, f"is {shown(value)}", f"expected {_meant(kind)}") from None
+    return Path(converted) if name == "out" else converted
 
 
 def _is_json(value: Any) -> bool:
@@ -159,7 +147,7 @@ def _types() -> dict[str, Any]:
     return get_type_hints(Job)
 
 
-def price(place: str, value: Any) -> Price:
+def price(where: str, value: Any) -> Price:
     """``in,out``, or a list of two: dollars for a million tokens.
 
     >>> price("--price", "0.15,0.6")
@@ -171,11 +159,11 @@ def price(place: str, value: Any) -> Price:
     except (TypeError, ValueError):
         first = second = -1.0
     if not (0 <= first < float("inf") and 0 <= second < float("inf")):
-        raise InputError.at(place, f"is {_shown(value)}", "expected in,out in dollars per million tokens: 0.15,0.6")
+        raise InputError.at(where, f"is {shown(value)}", "expected in,out in dollars per million tokens: 0.15,0.6")
     return Price(first, second)
 
 
-def load_seeds(place: str, value: Any) -> Seeds:
+def load_seeds(where: str, value: Any) -> Seeds:
     """Four seeds, ``0,1234,1234,1234`` or a list; one alone is all four, and three leave the last as it is.
 
     >>> load_seeds("--load-seeds", "7"), load_seeds("--load-seeds", "1,2,3")
@@ -183,82 +171,14 @@ def load_seeds(place: str, value: Any) -> Seeds:
     """
     parts = value.split(",") if isinstance(value, str) else list(value) if isinstance(value, (list, tuple)) else [value]
     try:
-        found = [int(part) if isinstance(part, str) else part for part in parts]
+        seeds = [int(part) if isinstance(part, str) else part for part in parts]
     except ValueError:
-        found = []
-    found = found * 4 if len(found) == 1 else [*found, LOAD_SEEDS[3]] if len(found) == 3 else found
-    if len(found) != 4 or not all(type(one) is int and 0 <= one < MOST for one in found):
+        seeds = []
+    seeds = seeds * 4 if len(seeds) == 1 else [*seeds, LOAD_SEEDS[3]] if len(seeds) == 3 else seeds
+    if len(seeds) != 4 or not all(type(seed) is int and 0 <= seed < MOST for seed in seeds):
         right = "expected four integers >= 0, of random, numpy, torch and the few-shot examples: 0,1234,1234,1234"
-        raise InputError.at(place, f"is {_shown(value)}", right)
-    return found[0], found[1], found[2], found[3]
-
-
-def _evsys_runs(path: str, section: Any, shared: Settings) -> tuple[list[Settings], list[str]]:
-    runs, notes = [], []
-    for number, one in enumerate(section if isinstance(section, list) else [section]):
-        place = f"{path}: benchmark" + (f"[{number}]" if isinstance(section, list) else "")
-        if not isinstance(one, dict):
-            raise InputError.at(place, f"is {_shown(one)}", "expected a mapping with path, id or name")
-        run, told = _evsys_run(place, one)
-        runs.append({**EVSYS_DEFAULTS, **run, **shared})
-        notes += told
-    return runs, notes
-
-
-def _evsys_run(place: str, section: Mapping[Any, Any]) -> tuple[Settings, list[str]]:
-    known = (*APART, *EVSYS, *IDLE)
-    for key in section:
-        if key not in known:
-            raise UnknownName(f"{place}: {UnknownName.of('key', str(key), known)}")
-    where = next((str(section[key]) for key in ("path", "id", "name") if section.get(key)), None)
-    if where is None:
-        raise InputError.at(place, "names no benchmark", "expected path, id or name")
-    if str(section.get("engine") or "").lower() == "harbor":
-        raise CalipersError(f"{place}: engine is harbor; calipers run does not drive Harbor yet: leave engine out")
-    run = {ours: setting(f"{place}.{key}", ours, section[key]) for key, ours in EVSYS.items() if key in section}
-    run |= {"benchmark": (where,)} | dict(_chat(place, section.get("chat_template") or {}))
-    if models := _models(place, section):
-        run["model"] = models
-    if section.get("inference"):
-        run |= _inference(f"{place}.inference", section["inference"])
-    idle = [key for key in IDLE if section.get(key)]
-    return run, [f"{place}: {', '.join(idle)}: for training, not used here"] if idle else []
-
-
-def _chat(place: str, template: Any) -> Iterator[tuple[str, Any]]:
-    known = ("system_prompt", "user_template", "enable_thinking")
-    if not isinstance(template, dict) or any(key not in known for key in template):
-        raise InputError.at(f"{place}.chat_template", f"is {_shown(template)}", f"expected {', '.join(known)}")
-    yield from ((key, template[key]) for key in known[:2] if template.get(key) is not None)
-    if template.get("enable_thinking") is not None:
-        yield "gen_kwargs", {"chat_template_kwargs": {"enable_thinking": bool(template["enable_thinking"])}}
-
-
-def _models(place: str, section: Mapping[Any, Any]) -> tuple[str, ...]:
-    """EvSys names models as litellm does; a kind of ours in front is taken as ours."""
-    asked = section.get("models")
-    asked = section.get("model") if asked is None else asked
-    several: Sequence[Any] = [] if asked is None else asked if isinstance(asked, list) else [asked]
-    if not all(isinstance(one, str) and one for one in several):
-        raise InputError.at(f"{place}.models", f"is {_shown(asked)}", "expected a model's name or a list of them")
-    return tuple(one if one.partition("/")[0] in CLIENTS.entries else f"litellm/{one}" for one in several)
-
-
-def _inference(place: str, inference: Any) -> Settings:
-    """EvSys' ``{kind, params}`` as a model of ours."""
-    if not isinstance(inference, dict) or not isinstance(inference.get("kind"), str):
-        raise InputError.at(place, f"is {_shown(inference)}", "expected kind and params")
-    params = inference.get("params") or {}
-    if inference["kind"] == "mock":
-        return {"model": (f"python/{MOCK_MODEL}",)}
-    if inference["kind"] != "openai":
-        raise InputError.at(place, f"kind is {inference['kind']!r}", "expected openai or mock, or a model as kind/name")
-    known = {"base_url": "base_url", "timeout_s": "timeout", "system_prompt": "system_prompt"}
-    odd = [key for key in params if key not in {"model", "default_max_tokens", "default_temperature", *known}]
-    if odd:
-        raise InputError.at(place, f"no parameter named {odd[0]!r}", f"known: model, {', '.join(known)}")
-    run = {ours: setting(f"{place}.params.{key}", ours, params[key]) for key, ours in known.items() if key in params}
-    return {"model": (f"openai/{params.get('model', 'gpt-4o-mini')}",), **run}
+        raise InputError.at(where, f"is {shown(value)}", right)
+    return seeds[0], seeds[1], seeds[2], seeds[3]
 
 
 def _syntax(path: str, error: Exception) -> InputError:
@@ -267,13 +187,14 @@ def _syntax(path: str, error: Exception) -> InputError:
     return InputError.at(f"{path}:{mark.line + 1}" if mark else path, f"is no YAML ({wrong})")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value in few characters, for an error."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 COMMAND_LINE = "command line"
-_SAID = {"true": "true", "false": "false", "none": "null"}  # in any case, as JSON says it
+_JSON_WORDS = {"true": "true", "false": "false", "none": "null"}  # in any case, as JSON says it
 LIFTED = {  # what --gen-kwargs may say of our own settings, in the names of other systems
     "temperature": "temperature",
     "max_tokens": "max_tokens",
@@ -289,91 +210,91 @@ def jobs_of(benchmarks: Sequence[str], given: Mapping[str, Any]) -> tuple[list[J
 
     A benchmark that is a YAML file says more: its settings hold where the command line is silent.
     """
-    told = _told(given)
-    asked: list[tuple[Settings, str]] = []
+    options = _options(given)
+    requested: list[tuple[Settings, str]] = []
     notes: list[str] = []
     for benchmark in benchmarks:
-        if (theirs := _theirs(benchmark, told)) is not None:
-            asked += [(run, benchmark) for run in theirs]
+        if (theirs := _theirs(benchmark, options)) is not None:
+            requested += [(run, benchmark) for run in theirs]
         elif Path(benchmark).suffix in (".yaml", ".yml"):
             runs, more = read_config(benchmark)
-            asked += [(one, benchmark) for run in runs for one in _with_theirs(run, told)]
+            requested += [(each, benchmark) for run in runs for each in _with_theirs(run, options)]
             notes += more
         else:
-            asked.append(({"benchmark": (benchmark,)}, COMMAND_LINE))
-    jobs = [job for settings, origin in asked for job in _product(settings, origin, told)]
+            requested.append(({"benchmark": (benchmark,)}, COMMAND_LINE))
+    jobs = [job for settings, origin in requested for job in _product(settings, origin, options)]
     several = len(jobs) > 1
     return [replace(job, among=several) for job in jobs], notes
 
 
-def _with_theirs(run: Settings, told: Mapping[str, Any]) -> Iterator[Settings]:
+def _with_theirs(run: Settings, options: Mapping[str, Any]) -> Iterator[Settings]:
     """The runs of a file of ours, one more for each task of lm-evaluation-harness that it names as a benchmark."""
     others = []
     for benchmark in run.get("benchmark", ()):
-        theirs = _theirs(benchmark, {**run, **told})
+        theirs = _theirs(benchmark, {**run, **options})
         if theirs is None:
             others.append(benchmark)
         else:
-            held = {name: value for name, value in run.items() if name != "benchmark"}
-            own = held.get("gen_kwargs") or {}
-            yield from ({**one, **held, "gen_kwargs": {**one.get("gen_kwargs", {}), **own}} for one in theirs)
+            rest = {name: value for name, value in run.items() if name != "benchmark"}
+            extra = rest.get("gen_kwargs") or {}
+            yield from ({**task, **rest, "gen_kwargs": {**task.get("gen_kwargs", {}), **extra}} for task in theirs)
     if others or not run.get("benchmark"):
         yield {**run, "benchmark": tuple(others)} if others else run
 
 
-def _theirs(benchmark: str, told: Mapping[str, Any]) -> list[Settings] | None:
+def _theirs(benchmark: str, options: Mapping[str, Any]) -> list[Settings] | None:
     """The runs that a task file or a name of lm-evaluation-harness asks for; None when it is none of those."""
-    include_path = tuple(told.get("include_path", ()))
+    include_path = tuple(options.get("include_path", ()))
     is_file = Path(benchmark).suffix in (".yaml", ".yml")
-    if not is_file and not include_path and (os.path.lexists(benchmark) or find_spec("lm_eval") is None):
+    if not is_file and not include_path and (os.path.lexists(benchmark) or find_spec(TASK_LIBRARY_NAME) is None):
         return None
     if not is_file and not include_path and benchmark in names():  # a benchmark that was published here comes first
         return None
     if not library().is_known(benchmark, include_path):
         return None
-    return library().settings(benchmark, include_path, told)
+    return library().settings(benchmark, include_path, options)
 
 
-def _product(settings: Settings, origin: str, told: Mapping[str, Any]) -> list[Job]:
-    merged = {**settings, **told}
-    if "gen_kwargs" in settings and "gen_kwargs" in told:
-        merged["gen_kwargs"] = {**settings["gen_kwargs"], **told["gen_kwargs"]}
-    origins = {**dict.fromkeys(settings, origin), **dict.fromkeys(told, COMMAND_LINE)}
+def _product(settings: Settings, origin: str, options: Mapping[str, Any]) -> list[Job]:
+    merged = {**settings, **options}
+    if "gen_kwargs" in settings and "gen_kwargs" in options:
+        merged["gen_kwargs"] = {**settings["gen_kwargs"], **options["gen_kwargs"]}
+    origins = {**dict.fromkeys(settings, origin), **dict.fromkeys(options, COMMAND_LINE)}
     for name, example in (("benchmark", "benchmark: data/arith"), ("model", "--model openai/gpt-4o-mini")):
         if not merged.get(name):
             raise InputError.at(origin if origin != COMMAND_LINE else f"--{name}", f"no {name}", f"expected {example}")
     pairs = product(merged.pop("benchmark"), merged.pop("model"))
-    return [_as_there(Job(benchmark, model, **merged, origins=origins), told) for benchmark, model in pairs]
+    return [_as_there(Job(benchmark, model, **merged, origins=origins), options) for benchmark, model in pairs]
 
 
-def _as_there(job: Job, told: Mapping[str, Any]) -> Job:
+def _as_there(job: Job, options: Mapping[str, Any]) -> Job:
     """A task of lm-evaluation-harness on a local model, as it is asked there: plain text unless told
     otherwise, cut on the left to fit.
     """
-    if not job.lm_eval or not job.model.startswith("hf/"):
+    if not job.from_library or not job.model.startswith("hf/"):
         return job
-    api = job.api if "api" in told or job.chats else "completions"
+    api = job.api if "api" in options or job.chats else "completions"
     return replace(job, api=api, gen_kwargs={"truncate": "left", **job.gen_kwargs})
 
 
-def _told(given: Mapping[str, Any]) -> Settings:
+def _options(given: Mapping[str, Any]) -> Settings:
     """What the command line says, as settings of a job."""
-    told = dict(given)
-    if told.get("apply_chat_template") == "":  # the option without a name
-        told["apply_chat_template"] = True
-    if "price" in told:
-        told["price"] = price("--price", told["price"])
-    if "load_seeds" in told:
-        told["load_seeds"] = load_seeds("--load-seeds", told["load_seeds"])
-    if "gen_kwargs" in told:
-        extra = gen_kwargs(told["gen_kwargs"])
+    options = dict(given)
+    if options.get("apply_chat_template") == "":  # the option without a name
+        options["apply_chat_template"] = True
+    if "price" in options:
+        options["price"] = price("--price", options["price"])
+    if "load_seeds" in options:
+        options["load_seeds"] = load_seeds("--load-seeds", options["load_seeds"])
+    if "gen_kwargs" in options:
+        extra = gen_kwargs(options["gen_kwargs"])
         if extra.pop("do_sample", None) is False:  # lm-evaluation-harness' word for temperature 0
             extra["temperature"] = 0.0
         lifted = {LIFTED[key]: extra.pop(key) for key in list(extra) if key in LIFTED}
         if isinstance(lifted.get("stop"), str):
             lifted["stop"] = (lifted["stop"],)
-        told = {**lifted, **told, "gen_kwargs": extra}
-    return told
+        options = {**lifted, **options, "gen_kwargs": extra}
+    return options
 
 
 def gen_kwargs(text: str) -> dict[str, Any]:
@@ -391,19 +312,19 @@ def gen_kwargs(text: str) -> dict[str, Any]:
             raise InputError.at(
                 "--gen-kwargs", f"is no JSON object ({error})", """expected such as {"top_p": 0.9}"""
             ) from None
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for pair in text.split(","):
         key, equals, value = (side.strip() for side in pair.partition("="))
         if not (key and equals):
             raise InputError.at("--gen-kwargs", f"{pair!r} cannot be read", "expected KEY=VALUE, such as top_p=0.9")
-        found[key] = _read(value)
-    return found
+        settings[key] = _read(value)
+    return settings
 
 
 def _read(value: str) -> Any:
     if len(value) > 1 and value[0] == value[-1] == "'":
         return value[1:-1]
     try:
-        return msgspec.json.decode(_SAID.get(value.lower(), value))
+        return msgspec.json.decode(_JSON_WORDS.get(value.lower(), value))
     except msgspec.DecodeError:
         return value

@@ -56,12 +56,12 @@ class Headline:
     """
 
     def __init__(
-        self, asked: RequestedMetric, planned: int, samples: int, confidence: float = 0.95, missing: Missing = "gap"
+        self, request: RequestedMetric, planned: int, samples: int, confidence: float = 0.95, missing: Missing = "gap"
     ) -> None:
-        self._asked, self._planned, self._samples = asked, planned, samples
+        self._asked, self._planned, self._samples = request, planned, samples
         self._confidence, self._zero = confidence, missing == "zero"
-        self._metric = asked.metric if isinstance(asked.metric, Metric) else None
-        self._unfit = _no_value(asked)
+        self._metric = request.metric if isinstance(request.metric, Metric) else None
+        self._unfit = _no_value(request)
         self._held: dict[int, dict[int, float | None]] = {}  # position -> sample -> what it contributes, None a gap
         self._whole: set[int] = set()  # positions whose samples are all there, not yet reduced
         self._values: Floats | None = None  # [N] or [N, S]
@@ -77,11 +77,11 @@ class Headline:
         code = CODE[outcome]
         if (reward is None and SCORED < code < FIRST_GAP) or FIRST_NIL <= code < FIRST_GAP:
             reward = 0.0  # the model's own doing
-        held = self._held.get(position)
-        if held is None:
-            held = self._held[position] = {}
-        held[sample] = None if code >= FIRST_GAP else reward
-        if len(held) == self._samples:
+        samples = self._held.get(position)
+        if samples is None:
+            samples = self._held[position] = {}
+        samples[sample] = None if code >= FIRST_GAP else reward
+        if len(samples) == self._samples:
             self._whole.add(position)
             if len(self._whole) >= BATCH:
                 self._reduce()
@@ -135,7 +135,7 @@ class Headline:
         if not self._whole or metric is None:
             return
         places = sorted(self._whole)
-        tasks = [self._held[place] for place in places]
+        tasks = [self._held[position] for position in places]
         rows = [task[sample] for task in tasks for sample in sorted(task)]
         rewards = Column.of([row or 0.0 for row in rows], [row is not None for row in rows])
         by = Groups.of(np.repeat(np.arange(len(tasks)), self._samples), len(tasks))
@@ -158,16 +158,16 @@ class Headline:
         looked_at = metric.uses(counted, by, self._asked.params["k"]) if metric.uses else counted
         self._values[places], self._given[places], self._known[places] = reduced.values, reduced.given, True
         self._counts[places] = by.count(looked_at.given)
-        for place, task in zip(places, tasks, strict=True):
+        for position, task in zip(places, tasks, strict=True):
             if self._samples == 1 or None not in task.values():
-                del self._held[place]
+                del self._held[position]
         self._whole.clear()
 
 
-def no_sequence(asked: RequestedMetric) -> str | None:
+def no_sequence(request: RequestedMetric) -> str | None:
     """Why a metric can have no interval that is valid at every look; None when it can."""
-    metric = asked.metric
-    unfit = _no_value(asked)
+    metric = request.metric
+    unfit = _no_value(request)
     if unfit or not isinstance(metric, Metric):
         return unfit
     if metric.interval == "pooled":
@@ -177,9 +177,9 @@ def no_sequence(asked: RequestedMetric) -> str | None:
     return None
 
 
-def _no_value(asked: RequestedMetric) -> str | None:
+def _no_value(request: RequestedMetric) -> str | None:
     """Why a metric cannot be followed at all: it is no mean of task values that rewards alone decide."""
-    metric = asked.metric
+    metric = request.metric
     if not isinstance(metric, Metric):
         return "it is somebody's own function of all rewards"
     if metric.reads != ("reward",):
@@ -189,8 +189,8 @@ def _no_value(asked: RequestedMetric) -> str | None:
     return None
 
 
-def _limits(asked: RequestedMetric) -> Ends:
-    return (asked.metric.range if isinstance(asked.metric, Metric) else None) or UNIT
+def _limits(request: RequestedMetric) -> Ends:
+    return (request.metric.range if isinstance(request.metric, Metric) else None) or UNIT
 
 
 _SHAPE = re.compile(r"\s*(width|lower|upper)\s*\((.+)\)\s*(<=|>=|<|>)\s*(\S+)\s*", re.DOTALL)
@@ -220,28 +220,28 @@ class Until:
     @classmethod
     def of(cls, text: str, plan: Plan) -> Until:
         """Read ``--until``; InputError for what cannot be read, can never be so, or is so from the start."""
-        found = _SHAPE.fullmatch(text)
-        if found is None:
+        match = _SHAPE.fullmatch(text)
+        if match is None:
             raise InputError.at("--until", f"{text!r} cannot be read", _EXAMPLES)
-        side, name, than, number = found.groups()
+        side, name, than, number = match.groups()
         if (than[0] == ">") != (side == "lower"):
             raise InputError.at("--until", f"{text!r}: {side} is compared by {than}", _EXAMPLES)
-        asked = resolve(name.strip(), plan.dialect)
-        why = no_sequence(asked)
+        request = resolve(name.strip(), plan.dialect)
+        why = no_sequence(request)
         if why:
-            wrong = f"{asked.text} has no interval that is valid at every look, as {why}"
+            wrong = f"{request.text} has no interval that is valid at every look, as {why}"
             raise InputError.at("--until", wrong, "expected a mean of task values, such as pass@1 or mean_reward")
         if plan.cluster:
             wrong = "no interval is valid at every look with --cluster"
             raise InputError.at("--until", wrong, "leave out one of the two")
         if plan.missing == "zero":
             raise InputError.at("--until", "--missing zero counts the tasks it spares as 0", "leave out one of the two")
-        low, high = _limits(asked)
+        low, high = _limits(request)
         least, most = (0.0, high - low) if side == "width" else (low, high)
         bound = _number(number)
         if bound is None or not least < bound < most:
             raise InputError.at("--until", f"{text!r}: {number} is no number between {least:g} and {most:g}", _EXAMPLES)
-        return cls(text, side, asked, than, bound)
+        return cls(text, side, request, than, bound)
 
     def reached(self, live: Live) -> bool:
         """Whether the run may stop; never without an interval."""

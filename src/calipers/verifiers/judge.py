@@ -51,7 +51,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class RangeScale:
     """Any number between two; a score is worth its share of the way from the low one to the high one."""
 
     low: float
@@ -62,19 +62,19 @@ class Range:
         """The scale as a judge is told of it."""
         return f"a number from {self.low:g} to {self.high:g}"
 
-    def worth(self, said: Any) -> float:
+    def worth(self, score: Any) -> float:
         """The reward for a score; Unreadable when it is none of this scale."""
-        if isinstance(said, str) and NUMBER.fullmatch(said.strip()):
-            said = float(said)
-        if not is_number(said):
-            raise Unreadable(f"the score is {said!r:.60}; expected {self.shown}")
-        if not self.low <= said <= self.high:
-            raise Unreadable(f"the score is {said:g}, out of range; expected {self.shown}")
-        return float((said - self.low) / (self.high - self.low))
+        if isinstance(score, str) and NUMBER.fullmatch(score.strip()):
+            score = float(score)
+        if not is_number(score):
+            raise Unreadable(f"the score is {score!r:.60}; expected {self.shown}")
+        if not self.low <= score <= self.high:
+            raise Unreadable(f"the score is {score:g}, out of range; expected {self.shown}")
+        return float((score - self.low) / (self.high - self.low))
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
+class LabelScale:
     """A few words, each with its reward; upper and lower case are the same."""
 
     rewards: Mapping[str, float]
@@ -84,16 +84,16 @@ class Labels:
         """The scale as a judge is told of it."""
         return f"one of {', '.join(self.rewards)}"
 
-    def worth(self, said: Any) -> float:
+    def worth(self, score: Any) -> float:
         """The reward for a label; Unreadable when it is none of these."""
-        word = said.strip().strip("\"'").casefold() if isinstance(said, str) else said
+        word = score.strip().strip("\"'").casefold() if isinstance(score, str) else score
         for label, reward in self.rewards.items():
             if word == label.casefold():
                 return float(reward)
-        raise Unreadable(f"the score is {said!r:.60}; expected {self.shown}")
+        raise Unreadable(f"the score is {score!r:.60}; expected {self.shown}")
 
 
-Scale = Range | Labels
+Scale = RangeScale | LabelScale
 
 
 def read_score(reply: str, scale: Scale) -> float:
@@ -101,15 +101,15 @@ def read_score(reply: str, scale: Scale) -> float:
 
     Text around it does not matter. Said twice it must be the same, since of two scores neither is the score.
 
-    >>> read_score("It is mostly right.\\n\\n**SCORE: 7**", Range(0, 10))
+    >>> read_score("It is mostly right.\\n\\n**SCORE: 7**", RangeScale(0, 10))
     0.7
     """
     if len(reply) > LONGEST_REPLY:
         raise Unreadable(f"the reply has {len(reply)} characters; expected a score")
-    said = [*_objects(reply), *(found[1] for found in LINE.finditer(reply))]
-    if not said:
+    scores = [*_objects(reply), *(match[1] for match in LINE.finditer(reply))]
+    if not scores:
         raise Unreadable('there is no score; expected {"score": ...} or a last line SCORE: ...')
-    worth = {scale.worth(one) for one in said}
+    worth = {scale.worth(score) for score in scores}
     if len(worth) > 1:
         raise Unreadable(f"there are {len(worth)} different scores")
     return worth.pop()
@@ -117,26 +117,26 @@ def read_score(reply: str, scale: Scale) -> float:
 
 def _objects(reply: str) -> list[Any]:
     """The scores of all JSON objects that have one at their top."""
-    scores, place = [], reply.find("{")
+    scores, start = [], reply.find("{")
     decoder = json.JSONDecoder(object_pairs_hook=list)  # so that a key that stands there twice is seen
     for _ in range(OBJECTS):
-        if place < 0:
+        if start < 0:
             break
         try:
-            pairs, end = decoder.raw_decode(reply, place)
+            pairs, end = decoder.raw_decode(reply, start)
         except (ValueError, RecursionError):
-            end = place + 1
+            end = start + 1
         else:
             scores += [pair[1] for pair in pairs if pair[0].casefold() == "score"]
-        place = reply.find("{", end)
+        start = reply.find("{", end)
     return scores
 
 
 ALONE: Final = ("question", "answer", "target")
 PAIR: Final = ("question", "answer_a", "answer_b")
 PLACEHOLDER: Final = re.compile(r"\{([A-Za-z_]+)\}")
-FIRST: Final = Labels({"A": 1.0, "TIE": 0.5, "B": 0.0})
-SECOND: Final = Labels({"A": 0.0, "TIE": 0.5, "B": 1.0})
+FIRST: Final = LabelScale({"A": 1.0, "TIE": 0.5, "B": 0.0})
+SECOND: Final = LabelScale({"A": 0.0, "TIE": 0.5, "B": 1.0})
 """The scale of a comparison, by where the completion stands."""
 
 
@@ -168,10 +168,10 @@ def fill(rubric: str, values: Mapping[str, str]) -> str:
     whole = json.dumps([rubric, dict(values)], sort_keys=True).encode()
     mark = hashlib.sha256(whole).hexdigest()[:32]
 
-    def fenced(found: re.Match[str]) -> str:
-        name = found[1]
+    def fenced(match: re.Match[str]) -> str:
+        name = match[1]
         if name not in values:
-            return found[0]
+            return match[0]
         return f"[BEGIN {name} {mark}]\n{values[name]}\n[END {name} {mark}]"
 
     return PLACEHOLDER.sub(fenced, rubric)
@@ -235,7 +235,7 @@ def settings(task: Task) -> JudgeSettings:
     judges, pair = _judges(task), bool(params.get("pair"))
     _check_rubric(task, pair)
     scale = FIRST if pair else _scale(task)
-    how = params.get("aggregate", "vote" if isinstance(scale, Labels) else "mean")
+    how = params.get("aggregate", "vote" if isinstance(scale, LabelScale) else "mean")
     if how not in HOW:
         raise fault(task, f"aggregate is {how!r:.60}", f"expected one of {', '.join(HOW)}")
     quorum = params.get("quorum", len(judges) // 2 + 1)
@@ -298,15 +298,15 @@ def _check_rubric(task: Task, pair: bool) -> None:
     )
     if not isinstance(rubric, str) or not rubric.strip():
         raise fault(task, "rubric is missing", f"expected a text such as {example}")
-    found = placeholders(rubric)
-    lacking = [name for name in known[1:] if name not in found and name != "target"]
+    named = placeholders(rubric)
+    lacking = [name for name in known[1:] if name not in named and name != "target"]
     if lacking:
-        has = f"has {', '.join(f'{{{name}}}' for name in found[:3])}" if found else "has no placeholder"
+        has = f"has {', '.join(f'{{{name}}}' for name in named[:3])}" if named else "has no placeholder"
         needs = " and ".join(f"{{{name}}}" for name in lacking)
         raise fault(
             task, f"rubric {has}, so no judge would see the answer", f"put {needs} where it goes, as in {example}"
         )
-    if task.target is None and (pair or "target" in found):
+    if task.target is None and (pair or "target" in named):
         why = "pair compares with the target" if pair else "rubric names {target}"
         raise fault(task, f"{why}, but there is none", "expected a target")
 
@@ -314,11 +314,11 @@ def _check_rubric(task: Task, pair: bool) -> None:
 def _scale(task: Task) -> Scale:
     given = task.params.get("scale", [0, 1])
     if isinstance(given, (list, tuple)) and len(given) == 2 and all(map(is_number, given)) and given[0] < given[1]:
-        return Range(float(given[0]), float(given[1]))
+        return RangeScale(float(given[0]), float(given[1]))
     if isinstance(given, Mapping) and len(given) > 1 and all(map(is_number, given.values())):
         words = {word.strip().casefold() for word in given if isinstance(word, str) and word.strip()}
         if len(words) == len(given):
-            return Labels({word.strip(): float(reward) for word, reward in given.items()})
+            return LabelScale({word.strip(): float(reward) for word, reward in given.items()})
     right = 'expected two numbers, such as [0, 10], or labels with their rewards, such as {"CORRECT": 1, "WRONG": 0}'
     raise fault(task, f"scale is {given!r:.80}", right)
 
@@ -344,7 +344,9 @@ def _price(task: Task) -> Price | None:
     given: Any = task.params.get("price")
     if given is None:
         return None
-    if not (isinstance(given, (list, tuple)) and len(given) == 2 and all(is_number(one) and one >= 0 for one in given)):
+    if not (
+        isinstance(given, (list, tuple)) and len(given) == 2 and all(is_number(cost) and cost >= 0 for cost in given)
+    ):
         raise fault(
             task, f"price is {given!r:.80}", "expected dollars per million tokens in and out, such as [2.5, 10]"
         )
@@ -367,7 +369,7 @@ class JudgeReply:
     spared: bool = False  # there is none because of the server, whatever it was asked
 
 
-class Jury:
+class JudgeClients:
     """The judges of one run. Clients are opened inside its event loop, when first needed."""
 
     def __init__(self, secrets: Secrets) -> None:
@@ -455,18 +457,18 @@ class LLMJudge:
 
     def check(self, task: Task) -> None:
         """Refuse a task without a judge that can be reached, or with a rubric that shows it nothing."""
-        asked = settings(task)
-        for spec in dict.fromkeys(asked.judges):
+        config = settings(task)
+        for spec in dict.fromkeys(config.judges):
             try:
-                connect(spec, Connection(asked.base_url))  # nothing is sent
+                connect(spec, Connection(config.base_url))  # nothing is sent
             except InputError as error:
                 raise InputError(f"task {task.id!r}: {error}") from error
 
     def endpoints(self, task: Task) -> dict[str, str]:
         """Where the environment says that the judges of a task are, without keys; a URL in the task is its content."""
-        asked = settings(task)
-        found = {} if asked.base_url else {spec: endpoint(spec, None) for spec in asked.judges if is_moved(spec)}
-        return {spec: where for spec, where in found.items() if where}
+        config = settings(task)
+        endpoints = {} if config.base_url else {spec: endpoint(spec, None) for spec in config.judges if is_moved(spec)}
+        return {spec: where for spec, where in endpoints.items() if where}
 
     def use(self, secrets: Secrets) -> Sitting:
         """The verifier for one run, which keeps its connections and adds its keys to the run's secrets."""
@@ -485,91 +487,91 @@ class Sitting:
     """`llm_judge` for the length of a run."""
 
     def __init__(self, secrets: Secrets) -> None:
-        self._jury = Jury(secrets)
+        self._clients = JudgeClients(secrets)
 
     @property
     def notes(self) -> list[str]:
         """What there is to say about the judges when the run is over."""
-        return self._jury.notes
+        return self._clients.notes
 
     async def close(self) -> None:
         """Give back all connections."""
-        await self._jury.close()
+        await self._clients.close()
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; `judge_failed` unless a quorum gives a score in time."""
         try:
-            asked = settings(task)
+            config = settings(task)
             if len(completion.text) > LONGEST_ANSWER:
                 much = f"the answer has {len(completion.text)} characters; no judge is shown so many"
                 raise VerifierError(much, outcome="judge_failed")
             began = perf_counter()
-            said = await self._opinions(asked, task, completion.text)
+            replies = await self._opinions(config, task, completion.text)
         except InputError as error:
             raise VerifierError(str(error), outcome="judge_failed") from error
-        usage = total([part.usage for parts in said for part in parts]) | {"latency_s": perf_counter() - began}
-        opinions = [opinion(parts) for parts in said]
+        usage = total([part.usage for parts in replies for part in parts]) | {"latency_s": perf_counter() - began}
+        opinions = [opinion(parts) for parts in replies]
         rewards = [reward for reward in opinions if reward is not None]
-        if len(rewards) < asked.quorum:
-            why = "; ".join(dict.fromkeys(part.why for parts in said for part in parts if part.why))
-            few = f"{len(rewards)} of {len(opinions)} judges gave a score, {asked.quorum} must: "
-            lost = sum(any(part.spared for part in parts) for parts in said)  # these might have given one
+        if len(rewards) < config.quorum:
+            why = "; ".join(dict.fromkeys(part.why for parts in replies for part in parts if part.why))
+            few = f"{len(rewards)} of {len(opinions)} judges gave a score, {config.quorum} must: "
+            lost = sum(any(part.spared for part in parts) for parts in replies)  # these might have given one
             raise VerifierError(
                 f"{few if len(opinions) > 1 else ''}{why}",
                 outcome="judge_failed",
                 usage=usage,
-                blameless=len(rewards) + lost >= asked.quorum,
+                blameless=len(rewards) + lost >= config.quorum,
             )
-        fields = {f"judge_{place}": reward for place, reward in enumerate(opinions, 1) if reward is not None}
-        if asked.pair:
-            whole = [parts for parts, reward in zip(said, opinions, strict=True) if reward is not None]
+        fields = {f"judge_{number}": reward for number, reward in enumerate(opinions, 1) if reward is not None}
+        if config.pair:
+            whole = [parts for parts, reward in zip(replies, opinions, strict=True) if reward is not None]
             fields["swapped_disagree"] = float(any(len({part.reward for part in parts}) > 1 for parts in whole))
         fields["judges_failed"] = float(len(opinions) - len(rewards))
-        return Verdict(combined(rewards, asked.aggregate), fields=fields, usage=usage)
+        return Verdict(combined(rewards, config.aggregate), fields=fields, usage=usage)
 
-    async def _opinions(self, asked: JudgeSettings, task: Task, answer: str) -> list[list[JudgeReply]]:
+    async def _opinions(self, config: JudgeSettings, task: Task, answer: str) -> list[list[JudgeReply]]:
         """What each judge says, one opinion or one for each order; all are asked at once."""
-        orders = [*questions(asked, task, answer)]
+        orders = [*questions(config, task, answer)]
         calls = [
-            asyncio.create_task(self._ask(asked, task, spec, seed, order, prompt, scale))
-            for seed, spec in enumerate(asked.judges)
+            asyncio.create_task(self._ask(config, task, spec, seed, order, prompt, scale))
+            for seed, spec in enumerate(config.judges)
             for order, (prompt, scale) in enumerate(orders)
         ]
         try:
-            await asyncio.wait(calls, timeout=asked.seconds)
+            await asyncio.wait(calls, timeout=config.seconds)
         finally:
             for call in calls:
                 call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-        seats = [spec for spec in asked.judges for _ in orders]
-        late = [JudgeReply(None, f"{spec}: no score within {asked.seconds:g} s", spared=True) for spec in seats]
-        said = [none if call.cancelled() else call.result() for call, none in zip(calls, late, strict=True)]
-        return [said[start : start + len(orders)] for start in range(0, len(said), len(orders))]
+        seats = [spec for spec in config.judges for _ in orders]
+        late = [JudgeReply(None, f"{spec}: no score within {config.seconds:g} s", spared=True) for spec in seats]
+        replies = [none if call.cancelled() else call.result() for call, none in zip(calls, late, strict=True)]
+        return [replies[start : start + len(orders)] for start in range(0, len(replies), len(orders))]
 
     async def _ask(
-        self, asked: JudgeSettings, task: Task, spec: str, seed: int, order: int, prompt: str, scale: Scale
+        self, config: JudgeSettings, task: Task, spec: str, seed: int, order: int, prompt: str, scale: Scale
     ) -> JudgeReply:
         request = Request(
             task.id,
             order,
             prompt,
             system=system_prompt(scale),
-            max_tokens=asked.max_tokens,
-            temperature=asked.temperature,
+            max_tokens=config.max_tokens,
+            temperature=config.temperature,
             seed=seed,  # a judge that sits twice is at least not bound to say the same
         )
-        return await self._jury.ask((spec, asked.base_url, asked.price), request, scale, asked.retries)
+        return await self._clients.ask((spec, config.base_url, config.price), request, scale, config.retries)
 
 
-def questions(asked: JudgeSettings, task: Task, answer: str) -> Sequence[tuple[str, Scale]]:
+def questions(config: JudgeSettings, task: Task, answer: str) -> Sequence[tuple[str, Scale]]:
     """The prompts for one judge, each with its scale: two for a pair, so that neither answer is always first."""
     question = shown(task.prompt)
     target = "" if task.target is None else text_of(task.target)
-    if not asked.pair:
-        return [(fill(asked.rubric, {"question": question, "answer": answer, "target": target}), asked.scale)]
+    if not config.pair:
+        return [(fill(config.rubric, {"question": question, "answer": answer, "target": target}), config.scale)]
     first = {"question": question, "answer_a": answer, "answer_b": target}
     second = {"question": question, "answer_a": target, "answer_b": answer}
-    return [(fill(asked.rubric, first), FIRST), (fill(asked.rubric, second), SECOND)]
+    return [(fill(config.rubric, first), FIRST), (fill(config.rubric, second), SECOND)]
 
 
 def opinion(parts: Sequence[JudgeReply]) -> float | None:

@@ -1,6 +1,6 @@
 """The answer as mathematics: the last expression in the text, equal to the target by what it means.
 
-Math-Verify reads and compares; it runs in a booth (`booth`), as what it computes can take for ever and its own
+Math-Verify reads and compares; it runs in a worker process, as what it computes can take for ever and its own
 limit on time does not stop a huge power.
 """
 
@@ -15,16 +15,17 @@ from typing import Any, Final
 from calipers.clients.client import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.tasks.task import Task
-from calipers.verifiers.isolated import Booths, apart
+from calipers.verifiers import workers
 from calipers.verifiers.verifier import Verdict, check_names, check_number, fault, is_number
+from calipers.verifiers.workers import WorkerPool
 
 SECONDS: Final = 5.0
 CHECKING: Final = 30.0  # seconds for a target; nobody hostile wrote it
 PLACES: Final = 6
 PLAIN: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?")  # what needs no parser to be known for a number
 EXPONENT: Final = re.compile(r"(?<![A-Za-z\\])[0-9.][eE][+-]?[0-9]")
-BOOTHS: Final = Booths(
-    Path(__file__).with_name("maths_worker.py"), ("math_verify", "latex2sympy2_extended", "sympy", "mpmath", "antlr4")
+WORKERS: Final = WorkerPool(
+    Path(workers.__file__).with_name("maths.py"), ("math_verify", "latex2sympy2_extended", "sympy", "mpmath", "antlr4")
 )
 
 
@@ -47,8 +48,8 @@ class MathMatch:
         digits = task.params.get("digits", PLACES)
         if not isinstance(digits, int) or isinstance(digits, bool) or not 0 <= digits <= 100:
             raise fault(task, f"digits is {digits!r}", "expected a number of decimal places, from 0 to 100")
-        if BOOTHS.missing():
-            raise fault(task, f"verifier 'math' needs {BOOTHS.missing()}", "pip install 'calipers[math]'")
+        if WORKERS.missing():
+            raise fault(task, f"verifier 'math' needs {WORKERS.missing()}", "pip install 'calipers[math]'")
         gold = as_text(task)
         if EXPONENT.search(gold):
             raise fault(
@@ -56,7 +57,7 @@ class MathMatch:
             )
         if not PLAIN.fullmatch(gold):
             try:
-                wrong = BOOTHS.ask({"gold": gold}, CHECKING)["gold"]
+                wrong = WORKERS.ask({"gold": gold}, CHECKING)["gold"]
             except VerifierError as error:
                 raise fault(task, f"target {gold!r:.80} cannot be checked", str(error)) from error
             if wrong:
@@ -67,19 +68,19 @@ class MathMatch:
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
         params = task.params
-        if BOOTHS.missing():
-            raise VerifierError(f"verifier 'math' needs {BOOTHS.missing()}; pip install 'calipers[math]'")
+        if WORKERS.missing():
+            raise VerifierError(f"verifier 'math' needs {WORKERS.missing()}; pip install 'calipers[math]'")
         try:
             gold, seconds = as_text(task), float(params.get("seconds", SECONDS))
         except (InputError, TypeError, ValueError) as error:
             raise VerifierError(str(error)) from error
         question = {"gold": gold, "text": completion.text[-100_000:], "digits": params.get("digits", PLACES)}
-        found: dict[str, Any] = await apart(lambda stop: BOOTHS.ask(question, seconds, stop))
-        if found["gold"]:
-            raise VerifierError(f"target is {gold!r:.80}: {found['gold']}")
-        if "unparsed" in found:
+        reply: dict[str, Any] = await WORKERS.answer(question, seconds)
+        if reply["gold"]:
+            raise VerifierError(f"target is {gold!r:.80}: {reply['gold']}")
+        if "unparsed" in reply:
             return Verdict(0.0, outcome="unparsed")
-        return Verdict(float(found["right"]), answer=found["answer"])
+        return Verdict(float(reply["right"]), answer=reply["answer"])
 
 
 def as_text(task: Task) -> str:

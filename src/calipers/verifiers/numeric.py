@@ -47,8 +47,8 @@ def last_number(text: str, marker: str = "") -> int | float | None:
     while end > 0:  # word by word from the end, where it usually stands; no number has a space in it
         start = text.rfind(" ", 0, end)
         word = text[start + 1 : end]
-        if DIGIT.search(word) and (found := list(NUMBER.finditer(word))):
-            return _value(found[-1])
+        if DIGIT.search(word) and (matches := list(NUMBER.finditer(word))):
+            return _value(matches[-1])
         end = start
     return None
 

@@ -23,8 +23,8 @@ from calipers.isolate.launch import Launched, launch
 from calipers.isolate.probing import probe
 from calipers.isolate.view import view
 from calipers.tasks.task import Task
-from calipers.verifiers.isolated import apart
 from calipers.verifiers.verifier import Verdict, check_flag, check_names, check_number, fault
+from calipers.verifiers.workers import sandboxed
 
 FENCE: Final = re.compile(r"( {0,12})(`{3,}|~{3,})[ \t]*([^\s`]*)[^`]*")
 PYTHON: Final = frozenset({"py", "python", "python3"})
@@ -43,9 +43,9 @@ def python_in(text: str) -> str | None:
     if not blocks:
         return text if text.strip() else None
     for wanted in (PYTHON, {""}):
-        found = [code for language, code in blocks if language in wanted and code.strip()]
-        if found:
-            return found[-1]
+        programs = [code for language, code in blocks if language in wanted and code.strip()]
+        if programs:
+            return programs[-1]
     return None
 
 
@@ -138,10 +138,7 @@ class PythonTests:
         code = python_in(completion.text)
         if code is None:
             return Verdict(0.0, outcome="unparsed", fields={"passed": 0, "tests": len(task.target)})
-        try:
-            answers = await apart(lambda stop: ask(task, code, stop))
-        except (SandboxError, OSError) as error:
-            raise VerifierError(str(error)) from error
+        answers = await sandboxed(lambda stop: ask(task, code, stop))
         passed = sum(_passes(task, test, answer) for test, answer in zip(task.target, answers, strict=True))
         reward = passed / len(answers) if task.params.get("partial") else float(passed == len(answers))
         return Verdict(reward, fields={"passed": passed, "tests": len(answers)})
@@ -183,7 +180,7 @@ def same(answer: Any, expected: Any, params: Mapping[str, Any]) -> bool:
             return False
     if isinstance(answer, list) and isinstance(expected, (list, tuple)):
         pairs = zip(answer, expected, strict=False)
-        return len(answer) == len(expected) and all(same(one, other, params) for one, other in pairs)
+        return len(answer) == len(expected) and all(same(first, other, params) for first, other in pairs)
     if isinstance(answer, dict) and isinstance(expected, Mapping):
         return answer.keys() == expected.keys() and all(same(answer[key], expected[key], params) for key in answer)
     return type(answer) is type(expected) and bool(answer == expected)
@@ -204,12 +201,12 @@ def same_text(answer: str, expected: str, params: Mapping[str, Any]) -> bool:
     if [*map(len, ours)] != [*map(len, others)]:
         return False
     pairs = zip(chain(*ours), chain(*others), strict=True)
-    return all(one == other or _close(one, other, params) for one, other in pairs)
+    return all(first == other or _close(first, other, params) for first, other in pairs)
 
 
-def _close(one: str, other: str, params: Mapping[str, Any]) -> bool:
+def _close(first: str, other: str, params: Mapping[str, Any]) -> bool:
     try:
-        return same(float(one), float(other), params)
+        return same(float(first), float(other), params)
     except ValueError:
         return False
 
@@ -231,8 +228,8 @@ def _answers(done: Launched, tests: int) -> list[Answer]:
     while (header := report.readline()) and len(answers) < tests:
         try:
             exit_code, cut, size = header.split()
-            said = report.read(length := int(size))
-            answer = Answer(None if exit_code == b"-" else int(exit_code), cut == b"1", said)
+            output = report.read(length := int(size))
+            answer = Answer(None if exit_code == b"-" else int(exit_code), cut == b"1", output)
         except ValueError:
             answer, length = None, 0
         if answer is None or len(answer.said) != length:

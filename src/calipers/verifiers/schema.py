@@ -1,6 +1,6 @@
 """The answer as JSON: it fits a schema and, where asked, equals the target.
 
-The package jsonschema decides; it runs in a booth (`booth`), as patterns in a schema can take for ever.
+The package jsonschema decides; it runs in a worker process, as patterns in a schema can take for ever.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import Any, Final
 from calipers.clients.client import Completion
 from calipers.errors import VerifierError
 from calipers.tasks.task import Task
-from calipers.verifiers.isolated import Booths, apart
+from calipers.verifiers import workers
 from calipers.verifiers.python_tests import fenced, same
 from calipers.verifiers.verifier import Verdict, check_flag, check_names, check_number, fault
+from calipers.verifiers.workers import WorkerPool
 
 SECONDS: Final = 5.0
 LONGEST: Final = 1_000_000  # characters of a completion, and of a schema
 PATTERN: Final = '"pattern'  # and patternProperties: an expression of the user's, which may be what takes so long
-BOOTHS: Final = Booths(
-    Path(__file__).with_name("schema_worker.py"),
+WORKERS: Final = WorkerPool(
+    Path(workers.__file__).with_name("schema.py"),
     ("jsonschema", "jsonschema_specifications", "referencing", "rpds", "attrs"),
 )
 
@@ -44,8 +45,8 @@ class JsonSchema:
         check_names(task, ("schema", "equals", "seconds"))
         check_flag(task, "equals")
         check_number(task, "seconds", least=0.1)
-        if BOOTHS.missing():
-            raise fault(task, f"verifier 'json_schema' needs {BOOTHS.missing()}", "pip install 'calipers[schema]'")
+        if WORKERS.missing():
+            raise fault(task, f"verifier 'json_schema' needs {WORKERS.missing()}", "pip install 'calipers[schema]'")
         schema = task.params.get("schema")
         right = 'expected a JSON Schema such as {"type": "object"}'
         if not isinstance(schema, (Mapping, bool)):
@@ -55,7 +56,7 @@ class JsonSchema:
         if task.params.get("equals") and task.target is None:
             raise fault(task, "equals is true, but there is no target", "expected the JSON value to compare with")
         try:
-            wrong = BOOTHS.ask({"schema": schema}, SECONDS)["schema"]
+            wrong = WORKERS.ask({"schema": schema}, SECONDS)["schema"]
         except VerifierError as error:
             raise fault(task, "schema cannot be checked", str(error)) from error
         if wrong:
@@ -68,26 +69,26 @@ class JsonSchema:
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; `verifier_failed` when the schema comes to no end with it in time."""
         params = task.params
-        if BOOTHS.missing() or "schema" not in params:
-            raise VerifierError(f"json_schema lacks {BOOTHS.missing() or 'a schema'}")
+        if WORKERS.missing() or "schema" not in params:
+            raise VerifierError(f"json_schema lacks {WORKERS.missing() or 'a schema'}")
         if len(completion.text) > LONGEST:
             return Verdict(0.0, outcome="unparsed")
         question = {"schema": params["schema"], "text": completion.text, "block": block_in(completion.text)}
         try:
             seconds = float(params.get("seconds", SECONDS))
-            found: dict[str, Any] = await apart(lambda stop: BOOTHS.ask(question, seconds, stop))
+            reply: dict[str, Any] = await WORKERS.answer(question, seconds)
         except (TypeError, ValueError) as error:
             raise VerifierError(f"{self.name}: {error}") from error
         except VerifierError as error:
             raise VerifierError(str(error), blameless=PATTERN in json.dumps(params["schema"])) from error
-        if found["schema"]:
-            raise VerifierError(f"schema cannot be used: {found['schema']}")
-        if "value" not in found:
+        if reply["schema"]:
+            raise VerifierError(f"schema cannot be used: {reply['schema']}")
+        if "value" not in reply:
             return Verdict(0.0, outcome="unparsed")
-        fields = {"valid": float(found["valid"])}
+        fields = {"valid": float(reply["valid"])}
         if params.get("equals"):
-            fields["equal"] = float(same(found["value"], task.target, {}))
-        return Verdict(min(fields.values()), answer=json.dumps(found["value"], sort_keys=True), fields=fields)
+            fields["equal"] = float(same(reply["value"], task.target, {}))
+        return Verdict(min(fields.values()), answer=json.dumps(reply["value"], sort_keys=True), fields=fields)
 
 
 def block_in(text: str) -> str:

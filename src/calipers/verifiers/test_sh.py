@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from calipers.clients.client import Completion
 from calipers.errors import InputError, VerifierError
-from calipers.isolate import Limits, Ran, SandboxError, run
+from calipers.isolate import Limits, Ran, run
 from calipers.isolate.program import apart_here, check_place
 from calipers.tasks.task import Task
-from calipers.verifiers.isolated import apart
 from calipers.verifiers.verifier import Verdict, check_names, check_number, fault, is_number
+from calipers.verifiers.workers import sandboxed
 
 PARAMS: Final = (
     "test_sh",
@@ -107,12 +107,9 @@ class ShellTest:
         )
         argv = [*([] if script.startswith("#!") else ["/bin/sh"]), f"/{SCRIPT}", f"/{COMPLETION}"]
         collect = (REWARD_JSON, REWARD_TXT)
-        try:
-            ran = await apart(
-                lambda stop: run(argv, files=files, folders=FOLDERS, collect=collect, limits=limits, stop=stop)
-            )
-        except (SandboxError, OSError) as error:
-            raise VerifierError(str(error)) from error
+        ran = await sandboxed(
+            lambda stop: run(argv, files=files, folders=FOLDERS, collect=collect, limits=limits, stop=stop)
+        )
         if ran.stopped:
             raise VerifierError(f"test.sh was stopped: it used up its {ran.stopped}")
         if task.params.get("reward_from") == "exit":
@@ -139,7 +136,7 @@ def digest(task: Task) -> str:
 
 
 def read_rewards(
-    files: Mapping[str, bytes], keys: list[str], bounds: tuple[float, float], said: str = ""
+    files: Mapping[str, bytes], keys: list[str], bounds: tuple[float, float], last_line: str = ""
 ) -> dict[str, float]:
     """The rewards a script left: `reward.json` alone where it exists, else `reward.txt`; VerifierError for any other.
 
@@ -148,22 +145,22 @@ def read_rewards(
     """
     if REWARD_JSON in files:
         try:
-            found = json.loads(files[REWARD_JSON], object_pairs_hook=_once)
+            values = json.loads(files[REWARD_JSON], object_pairs_hook=_once)
         except (ValueError, RecursionError) as error:
             raise VerifierError(f"reward.json cannot be read: {error}") from error
-        if not isinstance(found, dict):
+        if not isinstance(values, dict):
             raise VerifierError('reward.json holds no object; expected one such as {"reward": 1}')
     elif REWARD_TXT in files:
         try:
-            found = {"reward": float(files[REWARD_TXT].decode())}
+            values = {"reward": float(files[REWARD_TXT].decode())}
         except ValueError as error:
             raise VerifierError("reward.txt holds no number") from error
     else:
-        raise VerifierError("test.sh left neither reward.json nor reward.txt" + (f": {said}" if said else ""))
-    if found.keys() != set(keys):
-        raise VerifierError(f"rewards are {', '.join(sorted(found)) or 'none'}; expected {', '.join(sorted(keys))}")
+        raise VerifierError("test.sh left neither reward.json nor reward.txt" + (f": {last_line}" if last_line else ""))
+    if values.keys() != set(keys):
+        raise VerifierError(f"rewards are {', '.join(sorted(values)) or 'none'}; expected {', '.join(sorted(keys))}")
     rewards = {}
-    for key, value in found.items():
+    for key, value in values.items():
         if not isinstance(value, (bool, int, float)) or not math.isfinite(value) or not bounds[0] <= value <= bounds[1]:
             raise VerifierError(f"{key} is {value!r}; expected a number from {bounds[0]:g} to {bounds[1]:g}")
         rewards[key] = float(value)
@@ -172,10 +169,10 @@ def read_rewards(
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose keys stand there once: of two rewards, neither is the reward."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         raise ValueError("a key stands there twice")
-    return found
+    return content
 
 
 def _range(task: Task) -> tuple[Any, Any]:

@@ -116,12 +116,12 @@ class RegexMatch:
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; none within the limit of time is a `filter_timeout`."""
         try:
-            found = _search(completion.text, task.target, task.params)
+            match = _search(completion.text, task.target, task.params)
         except patterns.RegexTimeout as error:
             raise VerifierError(str(error), outcome="filter_timeout") from error
         except patterns.BadPattern as error:
             raise VerifierError(str(error)) from error
-        return Verdict(float(found is not None), answer=found and found[0])
+        return Verdict(float(match is not None), answer=match and match[0])
 
 
 def _check_text(task: Task) -> None:
@@ -156,10 +156,10 @@ def tags(text: str) -> dict[str, bool]:
     return {f"has_{tag}": f"<{tag}>" in text and f"</{tag}>" in text for tag in ("think", "answer")}
 
 
-def worth(found: Mapping[str, bool], rewards: Mapping[str, float]) -> float:
+def worth(present: Mapping[str, bool], rewards: Mapping[str, float]) -> float:
     """The sum of the rewards of the pairs that were found, 0.5 each unless ``has_..._reward`` says otherwise."""
     each = {**WORTH, **rewards}
-    return float(sum(each[f"{tag}_reward"] for tag, there in found.items() if there))
+    return float(sum(each[f"{tag}_reward"] for tag, there in present.items() if there))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ class FormatOnly:
         for name, value in rewards.items():
             if not is_number(value):
                 raise VerifierError(f"{name} is {value!r}; expected a number")
-        found = tags(completion.text)
-        return Verdict(worth(found, rewards), fields={tag: float(there) for tag, there in found.items()})
+        present = tags(completion.text)
+        return Verdict(worth(present, rewards), fields={tag: float(there) for tag, there in present.items()})
 
 
 FORMAT_ONLY: Final = FormatOnly()

@@ -63,7 +63,7 @@ def _near(point: Any, wanted: Any, tolerance: int) -> bool:
     if not isinstance(point, list) or len(point) != 2 or not all(map(is_number, point)):
         return False
     try:
-        return all(abs(place - goal) <= tolerance for place, goal in zip(point, wanted, strict=True))
+        return all(abs(axis - goal) <= tolerance for axis, goal in zip(point, wanted, strict=True))
     except OverflowError:  # an integer too large to be anywhere near
         return False
 

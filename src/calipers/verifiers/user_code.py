@@ -152,8 +152,8 @@ def _number(name: str, value: Any) -> float:
 
 def _numbers(info: Any) -> dict[str, float]:
     """What of an info is a number; the rest has no column to go to."""
-    found = info if isinstance(info, Mapping) else {}
-    return {str(key): float(value) for key, value in found.items() if isinstance(value, (bool, float)) or _small(value)}
+    items = info.items() if isinstance(info, Mapping) else ()
+    return {str(key): float(value) for key, value in items if isinstance(value, (bool, float)) or _small(value)}
 
 
 def _small(value: Any) -> bool:

@@ -4,7 +4,7 @@ What texts begin with alike, such as the examples before every question: read on
 
 ::
 
-    the examples ─┬─ question 1 ─┬─ choice a        a trunk is what a text is read on from;
+    the examples ─┬─ question 1 ─┬─ choice a        a prefix is what a text is read on from;
                   │              └─ choice b        it ends before any of its texts does
                   └─ question 2 ─── ...
 """
@@ -60,7 +60,7 @@ BYTES = 2**31  # of memory of what was read, that a call may go on from
 AT_ONCE = 2**11  # tokens a processor reads at once: more are no faster, and fall out of its caches
 
 
-class Reader:
+class ForwardPass:
     """Reads rows until it is told to close."""
 
     def __init__(self, checkpoint: Checkpoint, closed: threading.Event) -> None:
@@ -105,25 +105,25 @@ def _bytes_per_token(model: Any) -> int:
 
 
 Tokens = tuple[int, ...]
-Branch = tuple[Tokens, list[Tokens]]  # a trunk, () for none, and the texts that grow from it
+Branch = tuple[Tokens, list[Tokens]]  # a prefix, () for none, and the texts that grow from it
 
-WORTH = 128  # tokens a trunk must save, as it takes a call of its own
-DEEPEST = 16  # times a trunk is parted into longer ones
-END = -1  # no token: marks what is known, so that all of it may be a trunk
+WORTH = 128  # tokens a prefix must save, as it takes a call of its own
+DEEPEST = 16  # times a prefix is parted into longer ones
+END = -1  # no token: marks what is known, so that all of it may be a prefix
 
 
 def branches(texts: Sequence[Tokens], known: Sequence[Tokens] = ()) -> list[Branch]:
-    """Texts by the trunk that each is best read on from. What is known counts as a text, and is in no branch.
+    """Texts by the prefix that each is best read on from. What is known counts as a text, and is in no branch.
 
-    >>> [trunk[-1:] for trunk, _ in branches([(*range(200), 7, 1), (*range(200), 8, 1), (5, 6)])]
+    >>> [prefix[-1:] for prefix, _ in branches([(*range(200), 7, 1), (*range(200), 8, 1), (5, 6)])]
     [(), (199,)]
     """
-    marked = {(*one, END) for one in known}
+    marked = {(*prompt, END) for prompt in known}
     ordered = sorted({*texts, *marked})
-    found: dict[Tokens, list[Tokens]] = {(): []}
-    for trunk, members in _parted(ordered, DEEPEST)[1]:
-        found.setdefault(trunk, []).extend(text for text in members if text not in marked)
-    return [(trunk, members) for trunk, members in found.items() if members]
+    texts_of: dict[Tokens, list[Tokens]] = {(): []}
+    for prefix, members in _parted(ordered, DEEPEST)[1]:
+        texts_of.setdefault(prefix, []).extend(text for text in members if text not in marked)
+    return [(prefix, members) for prefix, members in texts_of.items() if members]
 
 
 def _parted(ordered: Sequence[Tokens], deepest: int) -> tuple[int, list[Branch]]:
@@ -139,18 +139,18 @@ def _parted(ordered: Sequence[Tokens], deepest: int) -> tuple[int, list[Branch]]
         longer = [_parted(part, deepest - 1) for part in parts if len(part) > 1]
         if (total := sum(saves for saves, _ in longer)) > best[0]:
             alone: Branch = ((), [part[0] for part in parts if len(part) == 1])
-            best = total, [alone, *(branch for _, found in longer for branch in found)]
+            best = total, [alone, *(branch for _, inner in longer for branch in inner)]
     return best
 
 
-def _alike(one: Tokens, other: Tokens) -> int:
+def _alike(first: Tokens, other: Tokens) -> int:
     """How many tokens two texts begin with alike."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))
+    pairs = enumerate(zip(first, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(first), len(other)))
 
 
-class Trunks:
-    """A checkpoint's memory of trunks. The latest is kept, as the next texts are likely to begin with it too."""
+class PrefixCache:
+    """A checkpoint's memory of prefixes. The latest is kept, as the next texts are likely to begin with it too."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
@@ -159,26 +159,26 @@ class Trunks:
         self._memory: Any = None
 
     def branches(self, texts: Sequence[Tokens]) -> list[Branch]:
-        """Texts by trunk; all without one where the model's memory cannot be gone on from with gaps in it.
+        """Texts by prefix; all without one where the model's memory cannot be gone on from with gaps in it.
 
         Texts that come one by one show what they share only beside the one before.
         """
         if not self._checkpoint.gaps:
             return [((), list(dict.fromkeys(texts)))]
-        known = [one for one in (self._tokens, self._latest if len(texts) == 1 else ()) if one]
+        known = [text for text in (self._tokens, self._latest if len(texts) == 1 else ()) if text]
         self._latest = texts[-1] if texts else ()
         return branches(texts, known)
 
-    def memory(self, trunk: Tokens, rows: int, read: Reader) -> Any:
-        """The model's memory of a trunk, once for each of some rows; None for no trunk."""
-        if not trunk:
+    def memory(self, prefix: Tokens, rows: int, read: ForwardPass) -> Any:
+        """The model's memory of a prefix, once for each of some rows; None for no prefix."""
+        if not prefix:
             return None
-        known = _alike(trunk, self._tokens)
-        if known < len(trunk):
+        known = _alike(prefix, self._tokens)
+        if known < len(prefix):
             before = _copied(self._memory, known, 1) if known else None
-            _, self._memory = read([trunk[known:]], 1, memory=before, use_cache=True)
-            self._tokens = trunk
-        return _copied(self._memory, len(trunk), rows)
+            _, self._memory = read([prefix[known:]], 1, memory=before, use_cache=True)
+            self._tokens = prefix
+        return _copied(self._memory, len(prefix), rows)
 
 
 def _copied(memory: Any, length: int, rows: int) -> Any:
@@ -186,9 +186,9 @@ def _copied(memory: Any, length: int, rows: int) -> Any:
     from transformers import DynamicCache
 
     copy = DynamicCache()
-    for place, layer in enumerate(memory.layers):
+    for index, layer in enumerate(memory.layers):
         keys, values = (
             part[:, :, :length].expand(rows, *[-1] * (part.dim() - 1)) for part in (layer.keys, layer.values)
         )
-        copy.update(keys, values, place)
+        copy.update(keys, values, index)
     return copy

@@ -24,7 +24,7 @@ class Checkpoint:
     tokenizer: Any
     longest: int  # tokens it reads at once, prompt and answer together
     ends: frozenset[int]  # tokens that end an answer
-    prefix: int | None  # the token that stands for the beginning of a text; None when it has none
+    prefix_token: int | None  # the token that stands for the beginning of a text; None when it has none
     pads: int  # a token that fills rows up; nobody looks at it
     takes: frozenset[str]  # what its forward pass can be told
     shares: bool  # its memory of a text can be copied to several continuations, and filled up from the left
@@ -37,13 +37,13 @@ class Checkpoint:
 
     def encode(self, text: str, whole: bool = True) -> list[int]:
         """The tokens of a text; a whole text begins with what the tokenizer puts first, but never twice."""
-        first = "" if self.prefix is None else self.tokenizer.decode([self.prefix])
+        first = "" if self.prefix_token is None else self.tokenizer.decode([self.prefix_token])
         special = whole and not (first and text.startswith(first))
         try:
-            found: list[int] = self.tokenizer.encode(text, add_special_tokens=special)
+            tokens: list[int] = self.tokenizer.encode(text, add_special_tokens=special)
         except (TypeError, UnicodeError) as error:  # half a character
             raise ClientError("the text cannot be encoded: it is not valid Unicode", kind="prompt") from error
-        return found
+        return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of some tokens, without those that only steer."""
@@ -68,9 +68,9 @@ class Checkpoint:
         tokens = self.encode(text)
         if tokens:
             return tokens
-        if self.prefix is None:
+        if self.prefix_token is None:
             raise ClientError("the prompt is empty, and the model has no token for a beginning", kind="prompt")
-        return [self.prefix]
+        return [self.prefix_token]
 
     def special(self, text: str) -> int | None:
         """The one token that a text is, where it is a token that only steers, such as ``<|im_end|>``."""
@@ -92,10 +92,10 @@ def load(path: str) -> Checkpoint:
 
     transformers.utils.logging.set_verbosity_error()  # it writes advice and progress where our own are shown
     transformers.utils.logging.disable_progress_bar()
-    asked = {"local_files_only": True, "trust_remote_code": False}
+    options = {"local_files_only": True, "trust_remote_code": False}
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **asked)
-        model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype="auto", **asked)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path, **options)
+        model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype="auto", **options)
     except Exception as error:  # OSError, ValueError, KeyError, RuntimeError and those of three file formats
         raise ClientError(f"it cannot be loaded: {error}", kind="model", hopeless=True) from error
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -112,11 +112,11 @@ def load(path: str) -> Checkpoint:
 
 
 def _ends(model: Any, tokenizer: Any) -> frozenset[int]:
-    found: set[int] = set()
+    tokens: set[int] = set()
     for holder in (model.generation_config, model.config, tokenizer):
         ids = getattr(holder, "eos_token_id", None)
-        found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
-    return frozenset(found)
+        tokens.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
+    return frozenset(tokens)
 
 
 def _longest(model: Any, tokenizer: Any) -> int:
@@ -125,8 +125,8 @@ def _longest(model: Any, tokenizer: Any) -> int:
     for name in ("n_positions", "max_position_embeddings", "n_ctx"):
         if (value := getattr(config, name, None)) is not None:
             return int(value)
-    said = tokenizer.model_max_length
-    return int(said) if said and said < 1e9 else DEFAULT_LENGTH  # a tokenizer that knows no limit says 1e30
+    limit = tokenizer.model_max_length
+    return int(limit) if limit and limit < 1e9 else DEFAULT_LENGTH  # a tokenizer that knows no limit says 1e30
 
 
 def _shares(model: Any) -> bool:

@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 
 from calipers.clients.client import Completion, Connection, Request
 from calipers.clients.failure import cleaned
-from calipers.clients.huggingface.batches import Trunks
+from calipers.clients.huggingface.batches import PrefixCache
 from calipers.clients.huggingface.checkpoint import Checkpoint, load
-from calipers.clients.huggingface.generate import Bounds, completions
+from calipers.clients.huggingface.generate import BatchBounds, completions
 from calipers.clients.huggingface.score import Texts, scores
 from calipers.clients.huggingface.template import Template
 from calipers.clients.likelihood import Scored
@@ -29,7 +29,7 @@ Work = Callable[[Sequence[Asked]], Sequence[Given | Exception]]
 LINGER = 0.005  # seconds without another arrival after which a batch is taken to be whole
 
 
-class Gathering(Generic[Asked, Given]):
+class Batching(Generic[Asked, Given]):
     """A queue before one thread. What arrives while the thread is busy goes in together when it is free.
 
     Workers that were answered together come back together, but not in the same instant: each has its
@@ -41,11 +41,11 @@ class Gathering(Generic[Asked, Given]):
         self._waiting: list[tuple[Asked, asyncio.Future[Given]]] = []
         self._draining: asyncio.Task[None] | None = None
 
-    async def ask(self, one: Asked) -> Given:
+    async def ask(self, request: Asked) -> Given:
         """The answer to one call."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Given] = loop.create_future()
-        self._waiting.append((one, answer))
+        self._waiting.append((request, answer))
         if self._draining is None:
             self._draining = loop.create_task(self._drain())
         return await answer
@@ -55,7 +55,7 @@ class Gathering(Generic[Asked, Given]):
             while self._waiting:
                 await self._arrivals()
                 batch, self._waiting = self._waiting, []
-                await self._answer([(one, answer) for one, answer in batch if not answer.done()])
+                await self._answer([(request, answer) for request, answer in batch if not answer.done()])
         finally:
             self._draining = None
 
@@ -67,10 +67,10 @@ class Gathering(Generic[Asked, Given]):
             await asyncio.sleep(LINGER)
 
     async def _answer(self, batch: Sequence[tuple[Asked, asyncio.Future[Given]]]) -> None:
-        asked = [one for one, _ in batch]
+        requests = [request for request, _ in batch]
         ends: Sequence[Given | Exception]
         try:
-            ends = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, asked)
+            ends = await asyncio.get_running_loop().run_in_executor(self._thread, self._work, requests)
         except Exception as error:  # a bug of ours: every caller shall see it, none shall wait for ever
             ends = [error] * len(batch)
         for end, (_, answer) in zip(ends, batch, strict=True):
@@ -95,10 +95,10 @@ def take(path: str) -> tuple[Stamp, Checkpoint]:
     """
     stamp = _stamp(path)
     with _lock:  # over the loading too: while transformers loads, it changes settings of the whole process
-        found = _idle.pop() if _idle else None
-        if found is not None and found[0] == stamp:
-            return found
-        del found
+        loaded = _idle.pop() if _idle else None
+        if loaded is not None and loaded[0] == stamp:
+            return loaded
+        del loaded
         return stamp, load(path)
 
 
@@ -149,10 +149,10 @@ class HfModel:
         self._busy = threading.Lock()  # held while the thread uses the checkpoint, and for good once that is given away
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="calipers-model")
         self._taken: tuple[Stamp, Checkpoint] | ClientError | None = None
-        self._trunks: Trunks | None = None
+        self._cache: PrefixCache | None = None
         self._template = None if connection.template is None else Template(connection.template, self.notes)
-        self._completions: Gathering[Request, Completion] = Gathering(self._thread, self._complete)
-        self._scores: Gathering[Texts, list[Scored]] = Gathering(self._thread, self._score)
+        self._completions: Batching[Request, Completion] = Batching(self._thread, self._complete)
+        self._scores: Batching[Texts, list[Scored]] = Batching(self._thread, self._score)
 
     async def complete(self, request: Request) -> Completion:
         """The model's answer; `ClientError` for every other end of a call."""
@@ -175,12 +175,12 @@ class HfModel:
 
         def work(checkpoint: Checkpoint) -> Sequence[Completion | Exception]:
             bare = chat and self._template is None and not checkpoint.chats
-            turns = bare and any(not isinstance(one.prompt, str) for one in requests)
+            turns = bare and any(not isinstance(request.prompt, str) for request in requests)
             if turns and NO_TEMPLATE not in self.notes:
                 self.notes.append(NO_TEMPLATE)
-            bounds = Bounds(connection.most, connection.timeout, self._closed)
-            trunks, price = self._trunks_of(checkpoint), connection.price
-            return completions(checkpoint, trunks, requests, chat, bounds, price, self._template)
+            bounds = BatchBounds(connection.most, connection.timeout, self._closed)
+            cache, price = self._cache_of(checkpoint), connection.price
+            return completions(checkpoint, cache, requests, chat, bounds, price, self._template)
 
         return self._with_model(work, len(requests))
 
@@ -188,7 +188,7 @@ class HfModel:
         most = self._connection.most
 
         def work(checkpoint: Checkpoint) -> Sequence[list[Scored] | Exception]:
-            return scores(checkpoint, self._trunks_of(checkpoint), calls, most, self._closed, self._template)
+            return scores(checkpoint, self._cache_of(checkpoint), calls, most, self._closed, self._template)
 
         return self._with_model(work, len(calls))
 
@@ -204,13 +204,13 @@ class HfModel:
         except ClientError as error:
             return [error] * calls
         except Exception as error:  # of torch, transformers or the checkpoint; whatever it is, there is no answer
-            said = cleaned(f"{type(error).__name__}: {error}", self._connection.secrets)
-            return [ClientError(said, kind="hf")] * calls
+            message = cleaned(f"{type(error).__name__}: {error}", self._connection.secrets)
+            return [ClientError(message, kind="hf")] * calls
 
-    def _trunks_of(self, checkpoint: Checkpoint) -> Trunks:
+    def _cache_of(self, checkpoint: Checkpoint) -> PrefixCache:
         """What it remembers from one batch to the next."""
-        self._trunks = self._trunks or Trunks(checkpoint)
-        return self._trunks
+        self._cache = self._cache or PrefixCache(checkpoint)
+        return self._cache
 
     def _loaded(self) -> Checkpoint:
         """The checkpoint, loaded once; one that cannot be loaded is not tried again."""
@@ -218,8 +218,8 @@ class HfModel:
             try:
                 self._taken = take(self._path)
             except ClientError as error:
-                said = cleaned(str(error), self._connection.secrets)
-                self._taken = ClientError(said, kind=error.kind, hopeless=True)
+                message = cleaned(str(error), self._connection.secrets)
+                self._taken = ClientError(message, kind=error.kind, hopeless=True)
         if isinstance(self._taken, ClientError):
             raise self._taken
         return self._taken[1]

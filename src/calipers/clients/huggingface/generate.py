@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import Any
 
 from calipers.clients.client import Completion, Price, Request
-from calipers.clients.huggingface.batches import Reader, Tokens, Trunks, in_batches
+from calipers.clients.huggingface.batches import ForwardPass, PrefixCache, Tokens, in_batches
 from calipers.clients.huggingface.checkpoint import Checkpoint
 from calipers.clients.huggingface.template import Template
 from calipers.errors import ClientError
@@ -48,30 +48,30 @@ def sampling_of(request: Request) -> Sampling | None:
     extra = dict(request.extra)
     if unknown := sorted(set(extra) - set(TAKEN)):
         raise _wrong(f"hf/ models take no {unknown[0]!r}; they take {', '.join(TAKEN)}")
-    asked = extra.pop("do_sample", None)
-    if asked not in (None, True, False):
-        raise _wrong(f"do_sample is {asked!r}; expected true or false")
+    do_sample = extra.pop("do_sample", None)
+    if do_sample not in (None, True, False):
+        raise _wrong(f"do_sample is {do_sample!r}; expected true or false")
     temperature = request.temperature
-    if asked and temperature == 0:
+    if do_sample and temperature == 0:
         raise _wrong("do_sample is true and the temperature 0; expected one or the other")
-    if asked and temperature is None:
+    if do_sample and temperature is None:
         temperature = 1.0
-    found = Sampling(
+    sampling = Sampling(
         temperature or 0.0,
         request.seed,
         int(_number(extra, "top_k", 0, math.inf, 0)),
         _number(extra, "top_p", 0, 1, 1.0),
         _number(extra, "min_p", 0, 1, 0.0),
     )
-    return found if found.temperature and asked is not False else None
+    return sampling if sampling.temperature and do_sample is not False else None
 
 
 def truncates(request: Request) -> bool:
     """Whether a prompt that leaves its answer too little room loses its beginning, as in lm-evaluation-harness."""
-    asked = request.extra.get("truncate")
-    if asked not in (None, "left"):
-        raise _wrong(f"truncate is {asked!r}; expected left, or nothing")
-    return asked == "left"
+    side = request.extra.get("truncate")
+    if side not in (None, "left"):
+        raise _wrong(f"truncate is {side!r}; expected left, or nothing")
+    return side == "left"
 
 
 def drawn(scores: Any, sampling: Sampling, chance: float) -> Any:
@@ -137,7 +137,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class BatchBounds:
     """What a batch may use."""
 
     most: int  # rows at once
@@ -147,21 +147,21 @@ class Bounds:
 
 def completions(
     checkpoint: Checkpoint,
-    trunks: Trunks,
+    cache: PrefixCache,
     requests: Sequence[Request],
     chat: bool,
-    bounds: Bounds,
+    bounds: BatchBounds,
     price: Price | None,
     template: Template | None = None,
 ) -> list[Completion | ClientError]:
     """The answers to some requests, in their order; an error in the place of a request that has none."""
     ends: list[Completion | ClientError | None] = [None] * len(requests)
     rows = []
-    for place, request in enumerate(requests):
+    for index, request in enumerate(requests):
         try:
-            rows.append(_prompted(checkpoint, place, request, chat, template))
+            rows.append(_prompted(checkpoint, index, request, chat, template))
         except ClientError as error:
-            ends[place] = error
+            ends[index] = error
     most = bounds.most if checkpoint.shares else 1  # a row that is filled up would be misread
 
     def fits(batch: Sequence[Prompted]) -> bool:
@@ -171,73 +171,73 @@ def completions(
     alike: dict[Tokens, list[Prompted]] = {}
     for row in rows:
         alike.setdefault(row.tokens, []).append(row)
-    for trunk, prompts in trunks.branches(list(alike)):
+    for prefix, prompts in cache.branches(list(alike)):
         # Those of a length share a batch; the largest comes first.
         grown = [row for prompt in sorted(prompts, key=len, reverse=True) for row in alike[prompt]]
-        memory = partial(trunks.memory, trunk, read=Reader(checkpoint, bounds.closed))
-        made = in_batches(grown, most, fits, partial(_generate, checkpoint, bounds, trunk, memory))
+        memory = partial(cache.memory, prefix, read=ForwardPass(checkpoint, bounds.closed))
+        made = in_batches(grown, most, fits, partial(_generate, checkpoint, bounds, prefix, memory))
         for row, (tokens, ended) in zip(grown, made, strict=True):
             ends[row.place] = _completion(checkpoint, row, tokens, ended, bounds, price)
     return [end for end in ends if end is not None]
 
 
-def _prompted(checkpoint: Checkpoint, place: int, request: Request, chat: bool, template: Template | None) -> Prompted:
+def _prompted(checkpoint: Checkpoint, index: int, request: Request, chat: bool, template: Template | None) -> Prompted:
     sampling = sampling_of(request)
     tokens = checkpoint.prompt(request, chat, template)
     limit = DEFAULT_TOKENS if request.max_tokens is None else request.max_tokens
     if truncates(request):
         if limit >= checkpoint.longest:
-            said = f"the answer may have {limit} tokens and the model reads {checkpoint.longest}, its prompt included"
-            raise ClientError(said, kind="context")
+            wrong = f"the answer may have {limit} tokens and the model reads {checkpoint.longest}, its prompt included"
+            raise ClientError(wrong, kind="context")
         tokens = tokens[-(checkpoint.longest - limit) :]
     room = checkpoint.longest - len(tokens)
     if room <= 0:
-        said = f"the prompt has {len(tokens)} tokens and the model reads {checkpoint.longest}, its answer included"
-        raise ClientError(said, kind="context")
+        wrong = f"the prompt has {len(tokens)} tokens and the model reads {checkpoint.longest}, its answer included"
+        raise ClientError(wrong, kind="context")
     steering = {stop: checkpoint.special(stop) for stop in request.stop}
     ends = checkpoint.ends | {token for token in steering.values() if token is not None}
     stops = [stop for stop, token in steering.items() if token is None and stop]
-    return Prompted(place, tuple(tokens), min(limit, room), stops, ends, sampling)
+    return Prompted(index, tuple(tokens), min(limit, room), stops, ends, sampling)
 
 
 def _generate(
-    checkpoint: Checkpoint, bounds: Bounds, trunk: Tokens, memory: Callable[[int], Any], batch: Sequence[Prompted]
+    checkpoint: Checkpoint, bounds: BatchBounds, prefix: Tokens, memory: Callable[[int], Any], batch: Sequence[Prompted]
 ) -> list[tuple[list[int], Ended]]:
-    """The tokens of each answer, and how it ended. What fills a prompt up stands between its trunk and the rest."""
+    """The tokens of each answer, and how it ended. What fills a prompt up stands between its prefix and the rest."""
     import torch
     from transformers import LogitsProcessorList, StoppingCriteriaList
 
     width = max(len(row.tokens) for row in batch)
-    start, gaps = len(trunk), [width - len(row.tokens) for row in batch]
+    start, gaps = len(prefix), [width - len(row.tokens) for row in batch]
     pairs = list(zip(gaps, batch, strict=True))
-    filled = [[*trunk, *[checkpoint.pads] * gap, *row.tokens[start:]] for gap, row in pairs]
+    filled = [[*prefix, *[checkpoint.pads] * gap, *row.tokens[start:]] for gap, row in pairs]
     given = [[1] * start + [0] * gap + [1] * (len(row.tokens) - start) for gap, row in pairs]
     device = checkpoint.model.device
     ends = _Ends(batch, checkpoint.decode, width, bounds)
     with torch.inference_mode():
-        found = checkpoint.model.generate(
+        output = checkpoint.model.generate(
             input_ids=torch.tensor(filled, device=device),
             attention_mask=torch.tensor(given, device=device),
             do_sample=False,  # it takes the likeliest, of which _Choose leaves one where a row samples
             max_new_tokens=max(row.limit for row in batch),
             logits_processor=LogitsProcessorList([_Choose(batch)]),
             stopping_criteria=StoppingCriteriaList([ends]),
-            **({"past_key_values": memory(len(batch))} if trunk else {}),
+            **({"past_key_values": memory(len(batch))} if prefix else {}),
         )
-    answers = zip(found[:, width:].tolist(), ends.found, strict=True)
+    answers = zip(output[:, width:].tolist(), ends.found, strict=True)
     return [(tokens[: ended.tokens], ended) for tokens, ended in answers if ended is not None]
 
 
 def _completion(
-    checkpoint: Checkpoint, row: Prompted, tokens: Sequence[int], ended: Ended, bounds: Bounds, price: Price | None
+    checkpoint: Checkpoint, row: Prompted, tokens: Sequence[int], ended: Ended, bounds: BatchBounds, price: Price | None
 ) -> Completion | ClientError:
     if ended.why == "timeout":
-        said = f"no answer within {bounds.seconds:g} s; a larger --timeout or a smaller --concurrency gives it more"
-        return ClientError(said, kind="timeout")
+        message = f"no answer within {bounds.seconds:g} s; a larger --timeout or a smaller --concurrency gives it more"
+        return ClientError(message, kind="timeout")
     if ended.why == "closed":
         return ClientError("the model was closed before it had answered", kind="closed")
     text = checkpoint.decode(tokens[:-1] if tokens[-1] in row.ends else tokens)
-    cut = min((place for stop in row.stops if (place := text.find(stop)) >= 0), default=len(text))
+    cut = min((start for stop in row.stops if (start := text.find(stop)) >= 0), default=len(text))
     usage: dict[str, float] = {"input_tokens": len(row.tokens), "output_tokens": len(tokens)}
     if price is not None and (cost := price.of(usage)) is not None:
         usage["cost_usd"] = cost
@@ -249,13 +249,13 @@ class _Choose:
     """Draws the next token of every row that samples, and leaves no other to take."""
 
     def __init__(self, rows: Sequence[Prompted]) -> None:
-        self._dice = {place: (row.sampling, row.sampling.dice()) for place, row in enumerate(rows) if row.sampling}
+        self._dice = {index: (row.sampling, row.sampling.dice()) for index, row in enumerate(rows) if row.sampling}
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        for place, (sampling, dice) in self._dice.items():
-            token = drawn(scores[place], sampling, dice.random())
-            scores[place] = float("-inf")
-            scores[place, token] = 0.0
+        for index, (sampling, dice) in self._dice.items():
+            token = drawn(scores[index], sampling, dice.random())
+            scores[index] = float("-inf")
+            scores[index, token] = 0.0
         return scores
 
 
@@ -263,7 +263,7 @@ class _Ends:
     """Looks after each token whether a row is at its end; ``found`` holds the ends."""
 
     def __init__(
-        self, rows: Sequence[Prompted], decode: Callable[[Sequence[int]], str], start: int, bounds: Bounds
+        self, rows: Sequence[Prompted], decode: Callable[[Sequence[int]], str], start: int, bounds: BatchBounds
     ) -> None:
         self.found: list[Ended | None] = [None] * len(rows)
         self._rows, self._decode, self._start, self._bounds = rows, decode, start, bounds
@@ -276,13 +276,13 @@ class _Ends:
         seconds = perf_counter() - self._began
         made = input_ids.shape[1] - self._start
         latest = input_ids[:, self._start :][:, -self._window :].tolist()  # once: it waits for the device
-        for place, row in enumerate(self._rows):
-            if self.found[place] is None:
-                written = row.stops and self._stops(row, latest[place])
-                if written and len(latest[place]) < made:  # made sure of in all: a part may read otherwise
-                    written = self._stops(row, input_ids[place, self._start :].tolist())
-                if why := "stop" if written or latest[place][-1] in row.ends else self._limit(row, made, seconds):
-                    self.found[place] = Ended(why, made, seconds)
+        for index, row in enumerate(self._rows):
+            if self.found[index] is None:
+                written = row.stops and self._stops(row, latest[index])
+                if written and len(latest[index]) < made:  # made sure of in all: a part may read otherwise
+                    written = self._stops(row, input_ids[index, self._start :].tolist())
+                if why := "stop" if written or latest[index][-1] in row.ends else self._limit(row, made, seconds):
+                    self.found[index] = Ended(why, made, seconds)
         return torch.tensor([ended is not None for ended in self.found], device=input_ids.device)
 
     def _stops(self, row: Prompted, tokens: Sequence[int]) -> bool:

@@ -2,13 +2,13 @@
 
 ::
 
-    trunk ─── context ─┬─ choice a         read    context and choice, without its last token
+    prefix ── context ─┬─ choice a         read    context and choice, without its last token
                        ├─ choice b         scored  the choice's tokens, each by what stands before it
                        └─ choice c
 
 Texts that read the same, such as choices of one token, are one row. Texts of one context are, where that
 saves enough, a row for the context, and each goes on from the model's memory of it. What several contexts
-begin with is a trunk, and is read before them.
+begin with is a prefix, and is read before them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from calipers.clients.huggingface.batches import Reader, Trunks, in_batches
+from calipers.clients.huggingface.batches import ForwardPass, PrefixCache, in_batches
 from calipers.clients.huggingface.checkpoint import Checkpoint
 from calipers.clients.huggingface.template import Template
 from calipers.clients.likelihood import Continuation, Rolling, Scored
@@ -53,8 +53,8 @@ def spans(checkpoint: Checkpoint, request: Continuation | Rolling, template: Tem
     if not scored:
         raise ClientError(f"the continuation {request.continuation!r} has no tokens of its own", kind="prompt")
     if len(scored) > checkpoint.longest:
-        said = f"the continuation has {len(scored)} tokens and the model reads {checkpoint.longest}"
-        raise ClientError(said, kind="context")
+        message = f"the continuation has {len(scored)} tokens and the model reads {checkpoint.longest}"
+        raise ClientError(message, kind="context")
     kept = (context + scored)[-(checkpoint.longest + 1) :]  # what is too long loses its beginning
     return [Span(tuple(kept[: -len(scored)]), tuple(scored))]
 
@@ -96,9 +96,9 @@ def _pair(checkpoint: Checkpoint, context: str, continuation: str) -> tuple[list
 
 
 def _beginning(checkpoint: Checkpoint) -> int:
-    if checkpoint.prefix is None:
+    if checkpoint.prefix_token is None:
         raise ClientError("the model has no token for the beginning of a text", kind="prompt")
-    return checkpoint.prefix
+    return checkpoint.prefix_token
 
 
 Texts = Sequence[Continuation | Rolling]
@@ -110,7 +110,7 @@ WORTH = 32  # tokens a family must save before its context is read by itself, wh
 
 def scores(
     checkpoint: Checkpoint,
-    trunks: Trunks,
+    cache: PrefixCache,
     calls: Sequence[Texts],
     most: int,
     closed: threading.Event,
@@ -124,12 +124,12 @@ def scores(
         except ClientError as error:
             cut.append(error)
     wanted = [span for call in cut if not isinstance(call, ClientError) for text in call for span in text]
-    found = Scorer(checkpoint, trunks, most, closed).find(wanted)
-    return [call if isinstance(call, ClientError) else [_joined(text, found) for text in call] for call in cut]
+    likelihoods = Scorer(checkpoint, cache, most, closed).find(wanted)
+    return [call if isinstance(call, ClientError) else [_joined(text, likelihoods) for text in call] for call in cut]
 
 
-def _joined(text: Sequence[Span], found: Found) -> Scored:
-    parts = [found[span] for span in text]
+def _joined(text: Sequence[Span], likelihoods: Found) -> Scored:
+    parts = [likelihoods[span] for span in text]
     return Scored(
         math.fsum(part.logprob for part in parts),
         all(part.greedy for part in parts),
@@ -138,10 +138,10 @@ def _joined(text: Sequence[Span], found: Found) -> Scored:
 
 
 class Scorer:
-    """Scores spans in batches: trunk by trunk, first the families that share a context, then the rest."""
+    """Scores spans in batches: prefix by prefix, first the families that share a context, then the rest."""
 
-    def __init__(self, checkpoint: Checkpoint, trunks: Trunks, most: int, closed: threading.Event) -> None:
-        self._checkpoint, self._trunks, self._reader = checkpoint, trunks, Reader(checkpoint, closed)
+    def __init__(self, checkpoint: Checkpoint, cache: PrefixCache, most: int, closed: threading.Event) -> None:
+        self._checkpoint, self._cache, self._reader = checkpoint, cache, ForwardPass(checkpoint, closed)
         self._most = most if checkpoint.shares else 1
 
     def find(self, wanted: Sequence[Span]) -> Found:
@@ -149,47 +149,47 @@ class Scorer:
         families: dict[Tokens, list[Span]] = {}
         for span in dict.fromkeys(wanted):
             families.setdefault(span.context, []).append(span)
-        found: list[list[tuple[Span, Scored]]] = []
-        for trunk, contexts in self._trunks.branches(list(families)):
-            found += self._grown(trunk, [(context, families[context]) for context in contexts])
-        return dict(pair for pairs in found for pair in pairs)
+        batches: list[list[tuple[Span, Scored]]] = []
+        for prefix, contexts in self._cache.branches(list(families)):
+            batches += self._grown(prefix, [(context, families[context]) for context in contexts])
+        return dict(pair for pairs in batches for pair in pairs)
 
-    def _grown(self, trunk: Tokens, families: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
-        """The spans of the families of a trunk."""
-        start = len(trunk)
-        shared = [one for one in families if self._checkpoint.shares and _saves(one, start) >= WORTH]
+    def _grown(self, prefix: Tokens, families: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
+        """The spans of the families of a prefix."""
+        start = len(prefix)
+        shared = [each for each in families if self._checkpoint.shares and _saves(each, start) >= WORTH]
         apart = {context for context, _ in shared}
         rows = _grouped(span for context, members in families if context not in apart for span in members)
         return in_batches(
             [piece for family in _longest_first(shared) for piece in _pieces(family, self._members(family))],
             self._most,
             lambda batch: self._family_fits(batch, start),
-            lambda batch: self._families(trunk, batch),
+            lambda batch: self._families(prefix, batch),
         ) + in_batches(
             _longest_first(rows),
             self._most,
             lambda batch: len(batch) <= self._reader.most(_width(batch) - start, _kept(batch), start),
-            lambda batch: self._rows(trunk, batch),
+            lambda batch: self._rows(prefix, batch),
         )
 
-    def _rows(self, trunk: Tokens, batch: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
+    def _rows(self, prefix: Tokens, batch: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
         """The spans of some rows. What fills a row up stands behind it, where nothing looks."""
-        start, width, kept = len(trunk), _width(batch), _kept(batch)
+        start, width, kept = len(prefix), _width(batch), _kept(batch)
         filled = [[*read[start:], *[self._checkpoint.pads] * (width - len(read))] for read, _ in batch]
-        memory = self._trunks.memory(trunk, len(batch), self._reader)
+        memory = self._cache.memory(prefix, len(batch), self._reader)
         logits, _ = self._reader(filled, kept, memory=memory, use_cache=memory is not None)
-        found = []
+        scored_rows = []
         for (read, row), scored in zip(batch, logits, strict=True):
             end = len(read) - width + kept
             table = _table(scored[end - max(len(span.scored) for span in row) : end])
-            found.append([(span, _likelihood(table[-len(span.scored) :], span.scored)) for span in row])
-        return found
+            scored_rows.append([(span, _likelihood(table[-len(span.scored) :], span.scored)) for span in row])
+        return scored_rows
 
-    def _families(self, trunk: Tokens, batch: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
+    def _families(self, prefix: Tokens, batch: Sequence[Family]) -> list[list[tuple[Span, Scored]]]:
         """The spans of some families: each context is read once, and then every rest of them behind it."""
         import torch
 
-        start, width = len(trunk), _width(batch)
+        start, width = len(prefix), _width(batch)
         before = [width - len(context) for context, _ in batch]
         filled = [
             [self._checkpoint.pads] * gap + list(context[start:])
@@ -199,18 +199,18 @@ class Scorer:
         first, memory = self._reader(
             filled,
             1,
-            memory=self._trunks.memory(trunk, len(batch), self._reader),
+            memory=self._cache.memory(prefix, len(batch), self._reader),
             attention_mask=given,
             position_ids=(given.cumsum(1) - 1).clamp(min=0)[:, start:],
             use_cache=True,
         )
-        rests = [(place, rest) for place, family in enumerate(batch) for rest in _rests(family)]
+        rests = [(index, rest) for index, family in enumerate(batch) for rest in _rests(family)]
         later: dict[tuple[int, Tokens], Any] = {}
         if rests:
-            owner = torch.tensor([place for place, _ in rests])
+            owner = torch.tensor([index for index, _ in rests])
             length = max(len(rest) for _, rest in rests)
             memory.batch_select_indices(owner.to(self._checkpoint.model.device))
-            places = torch.tensor([[len(batch[place][0])] for place, _ in rests]) + torch.arange(length)
+            places = torch.tensor([[len(batch[index][0])] for index, _ in rests]) + torch.arange(length)
             logits, _ = self._reader(
                 [[*rest, *[self._checkpoint.pads] * (length - len(rest))] for _, rest in rests],
                 length,
@@ -220,15 +220,15 @@ class Scorer:
                 use_cache=True,
             )
             later = {key: _table(row[: len(key[1])]) for key, row in zip(rests, logits, strict=True)}
-        found = []
-        for place, (_, family) in enumerate(batch):
-            start_table, pairs = _table(first[place]), []
+        scored_families = []
+        for index, (_, family) in enumerate(batch):
+            start_table, pairs = _table(first[index]), []
             for span in family:
                 rest = span.scored[:-1]
-                table = torch.cat([start_table, later[place, rest]]) if rest else start_table
+                table = torch.cat([start_table, later[index, rest]]) if rest else start_table
                 pairs.append((span, _likelihood(table, span.scored)))
-            found.append(pairs)
-        return found
+            scored_families.append(pairs)
+        return scored_families
 
     def _members(self, family: Family) -> int:
         """How many of a family are read at once behind its context."""
@@ -263,7 +263,7 @@ def _pieces(family: Family, most: int) -> Iterator[Family]:
 
 
 def _saves(family: Family, start: int) -> int:
-    """The tokens that need not be read when what follows the trunk in a family's context is read by itself."""
+    """The tokens that need not be read when what follows the prefix in a family's context is read by itself."""
     context, members = family
     return (len(context) - start) * (len({span.read for span in members}) - 1)
 

@@ -41,16 +41,16 @@ class Template:
     def chosen(self, templates: Any) -> str | None:
         """The text of the template that is named; None where the tokenizer is to take its own."""
         if not templates:
-            said = "the model has no chat template; run it without --apply-chat-template"
-            raise ClientError(said, kind="prompt", hopeless=True)
+            message = "the model has no chat template; run it without --apply-chat-template"
+            raise ClientError(message, kind="prompt", hopeless=True)
         if not self.name:
             return None
         if not isinstance(templates, dict):
             self._say(NO_NAMES)
             return None
         if self.name not in templates:
-            said = f"the model has no chat template {self.name!r}; it has {', '.join(sorted(templates))}"
-            raise ClientError(said, kind="prompt", hopeless=True)
+            message = f"the model has no chat template {self.name!r}; it has {', '.join(sorted(templates))}"
+            raise ClientError(message, kind="prompt", hopeless=True)
         return str(templates[self.name])
 
     def _say(self, note: str) -> None:
@@ -71,10 +71,10 @@ class Local:
         import transformers
 
         try:
-            found = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # OSError, ValueError, KeyError and those of three file formats
             raise ClientError(f"its tokenizer cannot be loaded: {error}", kind="model", hopeless=True) from error
-        return cls(found, Template(name, []))
+        return cls(tokenizer, Template(name, []))
 
     @property
     def text(self) -> str:

@@ -15,5 +15,6 @@ EVSYS = Dialect(
         "pass_rate": "pass_rate",
     },
     undefined=0.0,
+    lenient=True,
     label=str,
 )

@@ -1,4 +1,4 @@
-"""What runs in the booth of `math`: Math-Verify, with a limit on the size of what it is given.
+"""What runs in the worker process of `math`: Math-Verify, with a limit on the size of what it is given.
 
 This text is sent there and loads nothing of Calipers. Model text is only ever parsed: LaTeX by a grammar, plain
 arithmetic by sympy's `parse_expr`, which evaluates Python but is given nothing except digits, dots, blanks
@@ -46,12 +46,16 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     if "text" not in question:
         return {"gold": ""}
     try:
-        found = parsed(question["text"][-LONGEST:])
+        answers = parsed(question["text"][-LONGEST:])
     except (TooLarge, RecursionError) as error:
         return {"gold": "", "unparsed": str(error)}
-    if not found:
+    if not answers:
         return {"gold": "", "unparsed": "there is none"}
-    return {"gold": "", "right": same(gold[0], found[0], question["digits"]), "answer": str(found[0])[:1_000]}
+    return {
+        "gold": "",
+        "right": same(gold[0], answers[0], question["digits"]),
+        "answer": str(answers[0])[:1_000],
+    }
 
 
 def gold_of(text: str) -> list[Any]:
@@ -70,13 +74,13 @@ def parsed(text: str) -> list[Any]:
         deepest = max(deepest, depth)
     if deepest > NESTED:
         raise TooLarge(f"brackets are nested {deepest} deep, {NESTED} are the most")
-    found: list[Any] = import_module("math_verify").parse(text, fallback_mode="no_fallback", parsing_timeout=None)
-    for one in found:
-        check_size(one)
-    return found[:1]
+    expressions: list[Any] = import_module("math_verify").parse(text, fallback_mode="no_fallback", parsing_timeout=None)
+    for expression in expressions:
+        check_size(expression)
+    return expressions[:1]
 
 
-def same(gold: Any, found: Any, digits: int) -> bool:
+def same(gold: Any, given: Any, digits: int) -> bool:
     """Whether an answer is the gold one; never the other way round, as the gold one decides what form is asked for.
 
     Beyond Math-Verify: an answer that states a falsehood (``5 = 1``) is wrong, whatever it ends on, and small numbers
@@ -88,20 +92,20 @@ def same(gold: Any, found: Any, digits: int) -> bool:
         parts = getattr(expression, "_unsorted_args", None) or [expression]
         return [part for part in parts if isinstance(part, equation)]
 
-    if not equations(gold) and any(false(one.lhs, one.rhs) for one in equations(found)):
+    if not equations(gold) and any(false(equality.lhs, equality.rhs) for equality in equations(given)):
         return False
-    if not verify([gold], [found], float_rounding=digits, timeout_seconds=None):
+    if not verify([gold], [given], float_rounding=digits, timeout_seconds=None):
         return False
-    right, said = number(gold), number(found)
-    if right is None or said is None or min(abs(right), abs(said)) >= TINY:
+    right, value = number(gold), number(given)
+    if right is None or value is None or min(abs(right), abs(value)) >= TINY:
         return True
-    return math.isclose(right, said, rel_tol=CLOSE)
+    return math.isclose(right, value, rel_tol=CLOSE)
 
 
 def false(left: Any, right: Any) -> bool:
     """Whether two sides are numbers, and not the same one."""
-    one, other = number(left), number(right)
-    return one is not None and other is not None and not math.isclose(one, other, rel_tol=CLOSE, abs_tol=1e-9)
+    first, other = number(left), number(right)
+    return first is not None and other is not None and not math.isclose(first, other, rel_tol=CLOSE, abs_tol=1e-9)
 
 
 def number(expression: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""What runs in the booth of `json_schema`: the package jsonschema, which never fetches anything.
+"""What runs in the worker process of `json_schema`: the package jsonschema, which never fetches anything.
 
 This text is sent there and loads nothing of Calipers. Patterns in a schema are `re`'s and may take for ever; whoever
 asked does not wait so long.
@@ -34,13 +34,13 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
     if wrong or "text" not in question:
         return {"schema": wrong}
     try:
-        found = read(question["text"], question["block"])
+        values = read(question["text"], question["block"])
     except (TooDeep, RecursionError):
-        found = []
-    if not found:
+        values = []
+    if not values:
         return {"schema": ""}
-    error = next(validator(schema).iter_errors(found[0]), None)
-    return {"schema": "", "value": found[0], "valid": error is None}
+    error = next(validator(schema).iter_errors(values[0]), None)
+    return {"schema": "", "value": values[0], "valid": error is None}
 
 
 def read(text: str, block: str) -> list[Any]:
@@ -71,17 +71,17 @@ def fault(schema: str) -> str:
     """What is wrong with a schema; "" for a good one."""
     bad_schema = import_module("jsonschema").SchemaError
     nowhere = import_module("referencing").exceptions.Unresolvable
-    found = json.loads(schema)
-    if not isinstance(found, (dict, bool)):
+    content = json.loads(schema)
+    if not isinstance(content, (dict, bool)):
         return "it is no object"
     try:
         checker = validator(schema)
-        checker.check_schema(found)
-        for reference in references(found):
+        checker.check_schema(content)
+        for reference in references(content):
             checker._resolver.lookup(reference)
     except bad_schema as error:
-        place = "/".join(map(str, error.absolute_path)) or "the schema"
-        return f"{place}: {error.message}"[:200]
+        path = "/".join(map(str, error.absolute_path)) or "the schema"
+        return f"{path}: {error.message}"[:200]
     except nowhere as error:
         return f"$ref {error.ref!r:.100} leads nowhere, and nothing is fetched"
     except (ValueError, RecursionError) as error:
@@ -93,25 +93,25 @@ def fault(schema: str) -> str:
 def validator(schema: str) -> Any:
     """The validator of a schema, by the draft it names, else by that of 2020-12."""
     of = import_module("jsonschema.validators").validator_for
-    known, found = import_module("jsonschema_specifications").REGISTRY, json.loads(schema)
+    known, content = import_module("jsonschema_specifications").REGISTRY, json.loads(schema)
     # With a registry given, nothing outside it is looked for: the package's own would ask the network.
-    return of(found, default=of({"$schema": DRAFT}))(found, registry=known)
+    return of(content, default=of({"$schema": DRAFT}))(content, registry=known)
 
 
 def references(schema: Any) -> list[str]:
     """Every ``$ref`` of a schema; none where parts of it have an ``$id``, to which references may be relative."""
-    found, waiting = [], [schema]
+    refs, waiting = [], [schema]
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, dict):
-            if one is not schema and isinstance(one.get("$id"), str):
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if part is not schema and isinstance(part.get("$id"), str):
                 return []
-            if isinstance(one.get("$ref"), str):
-                found.append(one["$ref"])
-            waiting += one.values()
-        elif isinstance(one, list):
-            waiting += one
-    return found
+            if isinstance(part.get("$ref"), str):
+                refs.append(part["$ref"])
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+    return refs
 
 
 def _refuse(word: str) -> Any:

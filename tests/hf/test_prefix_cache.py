@@ -9,8 +9,8 @@ LONG = tuple(range(300))
 
 
 def sizes(texts, known=()):
-    """The length of each trunk, and how many texts grow from it."""
-    return sorted((len(trunk), len(members)) for trunk, members in branches(texts, known))
+    """The length of each prefix, and how many texts grow from it."""
+    return sorted((len(prefix), len(members)) for prefix, members in branches(texts, known))
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,14 @@ def sizes(texts, known=()):
         ([LONG], [LONG], [(299, 1)]),  # and of all that was read before, something is left to read
         ([LONG, LONG], (), [(0, 1)]),  # the same text is one
         ([(*LONG, 7, 7), (*LONG, 8, 8)], (), [(300, 2)]),
-        ([LONG, (*LONG, 8)], (), [(299, 2)]),  # a trunk ends before any of its texts does
+        ([LONG, (*LONG, 8)], (), [(299, 2)]),  # a prefix ends before any of its texts does
         ([(*LONG[:100], n) for n in (7, 8)], (), [(0, 2)]),  # 100 tokens are not worth a call,
         ([(*LONG[:100], n) for n in (7, 8, 9)], (), [(100, 3)]),  # twice 100 are
         ([(*LONG, 1), (*LONG, 2), (5, 6)], (), [(0, 1), (300, 2)]),  # one stranger does not spoil it
         (
             [LONG[:40] + (n,) * 200 + (m,) for n in (500, 501) for m in (1, 2)],
             (),
-            [(240, 2), (240, 2)],  # two longer trunks save more than one for all
+            [(240, 2), (240, 2)],  # two longer prefixes save more than one for all
         ),
         ([(n,) for n in range(9)], (), [(0, 9)]),
         ([(*LONG[:40], n) for n in range(5)], [(900, 901)], [(40, 5)]),  # what is known may be beside the matter
@@ -43,7 +43,9 @@ def test_every_text_is_in_one_branch_and_begins_with_its_trunk():
     texts = [LONG[: 30 + 7 * n] + (1000 + n % 5,) * (n % 3 + 1) for n in range(30)]
     found = branches(texts, [LONG[:50]])
     assert sorted(text for _, members in found for text in members) == sorted(set(texts))
-    assert all(text[: len(trunk)] == trunk and len(text) > len(trunk) for trunk, members in found for text in members)
+    assert all(
+        text[: len(prefix)] == prefix and len(text) > len(prefix) for prefix, members in found for text in members
+    )
 
 
 def test_texts_within_texts_are_parted_only_so_deep(monkeypatch):

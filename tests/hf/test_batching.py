@@ -4,7 +4,7 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from calipers.clients.huggingface.client import Gathering
+from calipers.clients.huggingface.client import Batching
 
 
 class Scene:
@@ -14,7 +14,7 @@ class Scene:
         self.batches, self.answer = [], answer
         self.go = threading.Event()
         self.thread = ThreadPoolExecutor(1)
-        self.gathering = Gathering(self.thread, self.work)
+        self.gathering = Batching(self.thread, self.work)
 
     def work(self, batch):
         self.batches.append(list(batch))

@@ -11,8 +11,8 @@ import pytest
 
 from calipers.errors import SandboxError, VerifierError
 from calipers.isolate.probing import NONE, attempt
-from calipers.verifiers import isolated
-from calipers.verifiers.isolated import Booths, directories, mechanism
+from calipers.verifiers import workers
+from calipers.verifiers.workers import WorkerPool, directories, mechanism
 
 WORKER = """
 import os, socket, sys
@@ -47,21 +47,21 @@ def answer(question):
 
 
 @pytest.fixture
-def booths(tmp_path: Any) -> Any:
+def pool(tmp_path: Any) -> Any:
     worker = tmp_path / "worker.py"
     worker.write_text(WORKER)
-    made = Booths(worker, ())
+    made = WorkerPool(worker, ())
     yield made
     made.close()
 
 
-def test_a_booth_is_kept_between_questions(booths: Booths) -> None:
-    assert [booths.ask(word, 10) for word in ("a", "b")] == [["a", 1], ["b", 2]]
+def test_a_worker_process_is_kept_between_questions(pool: WorkerPool) -> None:
+    assert [pool.ask(word, 10) for word in ("a", "b")] == [["a", 1], ["b", 2]]
 
 
-def test_a_question_and_its_answer_may_be_longer_than_a_pipe(booths: Booths) -> None:
+def test_a_question_and_its_answer_may_be_longer_than_a_pipe(pool: WorkerPool) -> None:
     text = "é" * 300_000
-    assert booths.ask(text, 10) == [text, 1]
+    assert pool.ask(text, 10) == [text, 1]
 
 
 @pytest.mark.parametrize(
@@ -74,64 +74,64 @@ def test_a_question_and_its_answer_may_be_longer_than_a_pipe(booths: Booths) -> 
         ("shout", 10, "said too much"),
     ],
 )
-def test_a_booth_that_fails_is_replaced(booths: Booths, question: str, seconds: float, said: str) -> None:
-    booths.ask("first", 10)
+def test_a_worker_process_that_fails_is_replaced(pool: WorkerPool, question: str, seconds: float, said: str) -> None:
+    pool.ask("first", 10)
     with pytest.raises(VerifierError, match=said):
-        booths.ask(question, seconds)
-    assert booths.ask("next", 10) == ["next", 1]
+        pool.ask(question, seconds)
+    assert pool.ask("next", 10) == ["next", 1]
 
 
-def test_one_that_died_between_questions_is_replaced(booths: Booths) -> None:
-    booths.ask("first", 10)
-    (idle,) = booths._idle
+def test_one_that_died_between_questions_is_replaced(pool: WorkerPool) -> None:
+    pool.ask("first", 10)
+    (idle,) = pool._idle
     idle._stop.set()
     idle._thread.join()
-    assert booths.ask("next", 10) == ["next", 1]
+    assert pool.ask("next", 10) == ["next", 1]
 
 
-def test_an_old_one_is_replaced(booths: Booths) -> None:
-    booths.ask("first", 10)
-    booths._idle[0].began -= isolated.LIFE
-    assert booths.ask("next", 10) == ["next", 1]
+def test_an_old_one_is_replaced(pool: WorkerPool) -> None:
+    pool.ask("first", 10)
+    pool._idle[0].began -= workers.LIFE
+    assert pool.ask("next", 10) == ["next", 1]
 
 
-def test_whoever_gives_up_is_not_waited_for(booths: Booths) -> None:
-    booths.ask("first", 10)
+def test_whoever_gives_up_is_not_waited_for(pool: WorkerPool) -> None:
+    pool.ask("first", 10)
     given_up = Event()
     given_up.set()
     with pytest.raises(VerifierError, match="no verdict"):
-        booths.ask("hang", 600, given_up)
+        pool.ask("hang", 600, given_up)
 
 
 def test_one_that_does_not_start_says_why(tmp_path: Any) -> None:
     worker = tmp_path / "worker.py"
     worker.write_text("import nowhere_to_be_found")
     with pytest.raises(VerifierError, match="No module named 'nowhere_to_be_found'"):
-        Booths(worker, ()).ask("a", 10)
+        WorkerPool(worker, ()).ask("a", 10)
 
 
 @pytest.mark.parametrize("name", ["bwrap", "unshare"])
-def test_it_is_in_a_sandbox(booths: Booths, name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_in_a_sandbox(pool: WorkerPool, name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     how = attempt(name)
     if isinstance(how, str):
         pytest.skip(how)
-    monkeypatch.setattr(isolated, "mechanism", lambda: how)
+    monkeypatch.setattr(workers, "mechanism", lambda: how)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-you")
-    user, hosts, environment = booths.ask("look", 10)
+    user, hosts, environment = pool.ask("look", 10)
     assert (user, hosts) == (65534, False)
     assert "OPENAI_API_KEY" not in environment
-    assert booths.ask("call", 10) in ("ConnectionRefusedError", "OSError")  # an own network, in which nobody listens
+    assert pool.ask("call", 10) in ("ConnectionRefusedError", "OSError")  # an own network, in which nobody listens
 
 
-def test_without_a_sandbox_there_are_still_limits(booths: Booths, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolated, "probe", _no_sandbox)
+def test_without_a_sandbox_there_are_still_limits(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "probe", _no_sandbox)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-you")
     assert mechanism() is NONE
-    assert "OPENAI_API_KEY" not in booths.ask("look", 10)[2]
+    assert "OPENAI_API_KEY" not in pool.ask("look", 10)[2]
     with pytest.raises(VerifierError, match="MemoryError"):
-        booths.ask("fill", 10)
+        pool.ask("fill", 10)
     with pytest.raises(VerifierError, match="no verdict"):
-        booths.ask("hang", 0.2)
+        pool.ask("hang", 0.2)
 
 
 def _no_sandbox() -> Any:
@@ -142,4 +142,4 @@ def test_packages_are_found_where_they_are_installed(tmp_path: Any) -> None:
     assert len(directories(("msgspec", "aiohttp"))) == 1
     assert directories(("json",)) == [str(Path(json.__file__).parents[1])]
     assert directories(("base64",)) == [str(Path(json.__file__).parents[1])]  # a file, not a folder
-    assert Booths(tmp_path, ("json", "nowhere_to_be_found")).missing() == "nowhere_to_be_found"
+    assert WorkerPool(tmp_path, ("json", "nowhere_to_be_found")).missing() == "nowhere_to_be_found"

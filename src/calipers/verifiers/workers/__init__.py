@@ -1,6 +1,7 @@
-"""A booth: a Python process apart that answers questions, one line of JSON each way.
+"""Sandboxed processes behind a pool of threads: how every verifier that needs one waits for it.
 
-It is started in the sandbox when first needed and kept, since the libraries it loads take a second; a question
+`sandboxed` waits for a process that runs once. A worker process (`WorkerPool`) answers questions, one line of JSON each
+way. It is started in the sandbox when first needed and kept, since the libraries it loads take a second; a question
 that it does not answer in time is its last. Where there can be no sandbox it is a process of its own with limits
 of time and memory: what it works on is data, and nothing in it runs data as a program.
 """
@@ -30,7 +31,7 @@ from calipers.isolate.launch import launch
 from calipers.isolate.probing import NONE, probe
 from calipers.isolate.view import interpreter, view
 
-MOST: Final = 8  # booths of one kind: each holds about 100 MB
+MOST: Final = 8  # worker processes of one kind: each holds about 100 MB
 LIFE: Final = 3600.0  # seconds; an older one is replaced before its next question
 STARTING: Final = 60.0  # seconds for its libraries to load, on a machine that is busy
 GLANCE: Final = 0.1  # seconds between two looks at whether it is still there
@@ -41,8 +42,8 @@ SERVE: Final = """
 import json, sys
 pipes, source = sys.argv[1:3]
 sys.path[:0] = sys.argv[3:]
-there = {"__name__": "booth"}
-exec(compile(source, "<booth>", "exec"), there)
+there = {"__name__": "worker"}
+exec(compile(source, "<worker>", "exec"), there)
 there["prepare"]()
 with open(pipes + "/replies", "w") as replies, open(pipes + "/questions") as questions:
     print(json.dumps("ready"), file=replies, flush=True)
@@ -52,7 +53,7 @@ with open(pipes + "/replies", "w") as replies, open(pipes + "/questions") as que
 
 
 @dataclass
-class Booth:
+class WorkerProcess:
     """One process. ``source`` is the text of a module with ``prepare()`` and ``answer(question)``."""
 
     source: str
@@ -70,10 +71,10 @@ class Booth:
         for name in ("questions", "replies"):
             os.mkfifo(pipes / name)
             (pipes / name).chmod(0o666)  # nobody's user too; the folder above is ours alone
-        both = os.O_RDWR | os.O_NONBLOCK  # so that opening waits for nobody
-        self._questions, self._replies = (os.open(pipes / name, both) for name in ("questions", "replies"))
+        flags = os.O_RDWR | os.O_NONBLOCK  # so that opening waits for nobody
+        self._questions, self._replies = (os.open(pipes / name, flags) for name in ("questions", "replies"))
         self._heard = bytearray()
-        self._thread = Thread(target=self._run, name="booth", daemon=True)
+        self._thread = Thread(target=self._run, name="worker-process", daemon=True)
         self._thread.start()
 
     def ask(self, question: Any, seconds: float, stop: Event) -> Any:
@@ -134,12 +135,12 @@ class Booth:
             self.broken = str(error)
 
 
-class Booths:
-    """The booths of one kind: a few, each asked one thing at a time. ``worker`` is the file whose text they run."""
+class WorkerPool:
+    """A few processes of one kind, each asked one thing at a time. ``worker`` is the file whose text they run."""
 
     def __init__(self, worker: Path, packages: Sequence[str], memory_mb: int = 1024) -> None:
         self._worker, self._packages, self._memory_mb = worker, packages, memory_mb
-        self._idle: list[Booth] = []
+        self._idle: list[WorkerProcess] = []
         self._lock, self._places = Lock(), BoundedSemaphore(min(MOST, os.cpu_count() or 1))
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self.close)
@@ -149,47 +150,51 @@ class Booths:
         return next((name for name in self._packages if importlib.util.find_spec(name) is None), "")
 
     def ask(self, question: Any, seconds: float, stop: Event | None = None) -> Any:
-        """The answer of a booth; VerifierError when there is none within the seconds, which are of its work alone."""
+        """The answer of a process; VerifierError when there is none within the seconds, which are of its work alone."""
         stop = stop or Event()
         with self._places:
-            booth = self._take(stop)
+            process = self._take(stop)
             try:
-                answer = booth.ask(question, seconds, stop)
+                answer = process.ask(question, seconds, stop)
             except BaseException as error:
-                booth.close()
+                process.close()
                 if isinstance(error, TimeoutError):
                     raise VerifierError(f"no verdict within {seconds:g} s") from None
                 raise
             with self._lock:
-                self._idle.append(booth)
+                self._idle.append(process)
             return answer
 
+    async def answer(self, question: Any, seconds: float) -> Any:
+        """`ask`, for those who wait in an event loop."""
+        return await _in_thread(lambda stop: self.ask(question, seconds, stop))
+
     def close(self) -> None:
-        """End every booth that is idle."""
+        """End every process that is idle."""
         with self._lock:
             idle, self._idle = self._idle, []
-        for booth in idle:
-            booth.close()
+        for process in idle:
+            process.close()
 
-    def _take(self, stop: Event) -> Booth:
+    def _take(self, stop: Event) -> WorkerProcess:
         with self._lock:
-            booth = self._idle.pop() if self._idle else None
-        if booth is not None and not booth.broken and time.monotonic() < booth.began + LIFE:
-            return booth
-        if booth is not None:
-            booth.close()
-        booth = Booth(self._worker.read_text(), directories(self._packages), self._memory_mb)
+            process = self._idle.pop() if self._idle else None
+        if process is not None and not process.broken and time.monotonic() < process.began + LIFE:
+            return process
+        if process is not None:
+            process.close()
+        process = WorkerProcess(self._worker.read_text(), directories(self._packages), self._memory_mb)
         try:
-            booth.hear(time.monotonic() + STARTING, stop)
+            process.hear(time.monotonic() + STARTING, stop)
         except BaseException as error:
-            booth.close()
+            process.close()
             if isinstance(error, TimeoutError):
                 raise VerifierError("the process that judges answers does not start") from None
             raise
-        return booth
+        return process
 
     def _forget(self) -> None:
-        """After a fork: the booths are another process's."""
+        """After a fork: the processes are another one's."""
         self._idle, self._lock = [], Lock()
         self._places = BoundedSemaphore(min(MOST, os.cpu_count() or 1))
 
@@ -209,14 +214,22 @@ def directories(packages: Sequence[str]) -> list[str]:
 
 def _above(spec: Any) -> str:
     """The directory to import a package from."""
-    place = Path(spec.origin)
-    return str((place.parent if spec.submodule_search_locations else place).parent)
+    path = Path(spec.origin)
+    return str((path.parent if spec.submodule_search_locations else path).parent)
 
 
 Result = TypeVar("Result")
 
 
-async def apart(work: Callable[[Event], Result]) -> Result:
+async def sandboxed(work: Callable[[Event], Result]) -> Result:
+    """What came of a process in the sandbox that ``work`` starts and waits for; VerifierError where it cannot be."""
+    try:
+        return await _in_thread(work)
+    except (SandboxError, OSError) as error:
+        raise VerifierError(str(error)) from error
+
+
+async def _in_thread(work: Callable[[Event], Result]) -> Result:
     """Do blocking work on a thread; its event is set when nobody waits for the result any more."""
     stop = Event()
     try:
