@@ -300,12 +300,13 @@ DIALECTS = Index(
 SYSTEMS = Index(
     "system",
     {
+        "evsys": "calipers.systems.evsys:SYSTEM",
         "nemo_gym": "calipers.systems.nemo_gym:SYSTEM",
         "lm_eval": "calipers.systems.lm_eval:SYSTEM",
         "harbor": "calipers.systems.harbor:SYSTEM",
     },
 )
-"""Systems that print results in their own way or have files of their own, by the names of their dialects."""
+"""The other systems, by the names of their dialects."""
 
 AGENT_RUNS = "calipers.systems.harbor.agent_runs:AGENT_RUNS"
 """Runs in which agents work on tasks, see `cli.run`."""

@@ -15,6 +15,7 @@ from calipers.metrics.cards import CARDS, WIDTH, card_for, filled
 from calipers.names import FILTERS, METRICS, VERIFIERS
 from calipers.stats.cards import CARDS as METHODS
 from calipers.stats.cards import EXPLAINED, IntervalCard, MethodCard, method_named
+from calipers.systems.system import DialectCard
 
 _LABEL = 13
 
@@ -97,21 +98,21 @@ def _outcome(word: str, outcome: glossary.Outcome) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _dialect(name: str, speech: glossary.Speech) -> str:
+def _dialect(name: str, dialect: DialectCard) -> str:
     lines = [
         name,
-        speech.one_line,
+        dialect.one_line,
         "",
-        _line("by default", ", ".join(speech.default)),
-        _line("gaps", speech.gaps),
-        _line("on nothing", speech.nothing),
-        _line("slices", speech.slices),
+        _line("by default", ", ".join(dialect.default)),
+        _line("gaps", dialect.gaps),
+        _line("on nothing", dialect.nothing),
+        _line("slices", dialect.slices),
     ]
-    if speech.words is None:
+    if dialect.words is None:
         return "\n".join([*lines, _line("words", "see calipers list metrics")]) + "\n"
-    widest, ours = max(map(len, speech.words)), max(map(len, speech.words.values()))
+    widest, ours = max(map(len, dialect.words)), max(map(len, dialect.words.values()))
     lines += ["", "what its words mean here"]
-    for word, meant in speech.words.items():
+    for word, meant in dialect.words.items():
         card, k = card_for(meant)
         lines.append(f"  {word:<{widest}}  {meant:<{ours}}  {filled(card.short, k)}")
     return "\n".join(lines) + "\n"

@@ -58,7 +58,7 @@ KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
     "filters": lambda: described(FILTERS),
     "models": lambda: glossary.MODELS,
     "benchmarks": benchmarks,
-    "dialects": lambda: {name: speech.one_line for name, speech in glossary.DIALECTS.items()},
+    "dialects": lambda: {name: card.one_line for name, card in glossary.DIALECTS.items()},
     "formats": lambda: glossary.FORMATS,
     "outcomes": lambda: {word: outcome.one_line for word, outcome in glossary.OUTCOMES.items()},
 }

@@ -15,7 +15,7 @@ from calipers.cli.output import Progress, notes, plugins_loaded, show_page, show
 from calipers.errors import CalipersError, InputError
 from calipers.names import AGENT_RUNS, load
 from calipers.reports.untrusted_text import clean
-from calipers.systems.system import run_export, run_pages, system_of
+from calipers.systems.system import replaces, run_export, run_pages
 
 if TYPE_CHECKING:
     from calipers.running.job import Job
@@ -86,7 +86,7 @@ def run(
     from calipers.running.perform import together
 
     for result in together(reports):
-        if shape not in system_of(result.dialect).replaces:
+        if not replaces(result.dialect, shape):
             show_result(result, shape)
         notes(result)
     for page in run_pages(reports, shape, folders):

@@ -1,4 +1,4 @@
-"""What the doors know of another system beside its words and formats: its own page of a result, and its own files.
+"""What the doors know of another system: its words in plain English, its own page of a result, its own files.
 
 A `System` names functions as ``module:function``, loaded when they are called; `names.SYSTEMS` lists the systems.
 """
@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from calipers.errors import InputError, UnknownName
 from calipers.names import SYSTEMS, load
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from calipers.reports.result import Result
     from calipers.rollouts.part import Part
     from calipers.running.perform import Report
+
+
+@dataclass(frozen=True, slots=True)
+class DialectCard:
+    """What a dialect's words mean here, in plain English; light enough for a glossary."""
+
+    one_line: str
+    default: tuple[str, ...]
+    gaps: str
+    nothing: str = "no value, and a why"
+    slices: str = "named by their JSON: true, 1, easy; __missing__ where there is none"
+    words: Mapping[str, str] | None = None  # its names -> ours; None: all of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +60,12 @@ class Export(Protocol):
 class System:
     """Another system, as the commands meet it; a name that is "" is something it does not have."""
 
+    card: DialectCard
     page: str = ""  # (result, shape, paths, trust) -> OwnPage | None
     numbers: str = ""  # (result, paths, trust) -> result with the system's own numbers in its document
     exports: Mapping[str, str] = field(default_factory=dict)  # name of an export -> (target | None, paths, hooks)
     run_page: str = ""  # (reports of runs, shape, folder for its own files | None) -> OwnPage
     replaces: frozenset[str] = frozenset()  # shapes in which its page of a run stands in place of ours
-
-
-NOTHING = System()
-
-
-def system_of(dialect: str) -> System:
-    """The system whose dialect it is; ours has nothing of its own."""
-    system: System = SYSTEMS.load(dialect) if dialect in SYSTEMS.entries else NOTHING
-    return system
 
 
 def every_system() -> dict[str, System]:
@@ -70,14 +75,14 @@ def every_system() -> dict[str, System]:
 
 def own_page(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False) -> OwnPage | None:
     """A result as the system prints it whose dialect it is in; None where it has no page of its own."""
-    target = system_of(result.dialect).page
+    target = SYSTEMS.load(result.dialect).page if result.dialect in SYSTEMS.entries else ""
     page: OwnPage | None = load(target)(result, shape, paths, trust) if target else None
     return page
 
 
 def with_own_numbers(result: Result, paths: Sequence[str], *, trust: bool) -> Result:
     """A result whose document has the numbers that only the system of its dialect has."""
-    target = system_of(result.dialect).numbers
+    target = SYSTEMS.load(result.dialect).numbers if result.dialect in SYSTEMS.entries else ""
     full: Result = load(target)(result, paths, trust) if target else result
     return full
 
@@ -92,8 +97,15 @@ def export_named(request: str, paths: Sequence[str], hooks: str | None) -> Expor
     return export
 
 
+def replaces(dialect: str, shape: str) -> bool:
+    """Whether the page of a dialect's system stands in place of ours, for runs that have just ended."""
+    return dialect in SYSTEMS.entries and shape in SYSTEMS.load(dialect).replaces
+
+
 def run_export(request: str) -> dict[str, Path]:
     """Where ``SYSTEM`` or ``SYSTEM=DIR`` puts a system's own files of runs, checked before anything runs."""
+    from pathlib import Path
+
     known = [name for name, system in every_system().items() if system.run_page]
     name, equals, folder = request.partition("=")
     if name not in known:
