@@ -52,6 +52,7 @@ from calipers.formats.run_plan import (
 )
 from calipers.formats.source import STDIN, Source
 from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.names import TASK_LIBRARY_NAME
 from calipers.pipeline import read, score_rollouts
 from calipers.reports.figures import counted
 from calipers.request import Plan, make_plan
@@ -553,7 +554,7 @@ def _recorded(run: str) -> _Recorded:
     plan, values = read_plan(run), read_settings(run)
     tasks = plan.identity.get("tasks")
     metrics, dialect = values.get("metrics") or (), values.get("dialect")
-    return _Recorded(values.get("benchmark"), tasks, metrics, dialect, values.get("lm_eval"))
+    return _Recorded(values.get("benchmark"), tasks, metrics, dialect, values.get(TASK_LIBRARY_NAME))
 
 
 def _judge(asked: Rescoring, recorded: _Recorded, bench: Bench) -> tuple[BatchJudge | Imported, list[str]]:
