@@ -55,9 +55,8 @@ from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
 from calipers.rollouts.stop import SEQUENCE, not_said
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.cards import DEFAULT
-from calipers.stats.estimate import Estimate, Settings, Signature, estimate
-from calipers.stats.stopped import sequence_only, without_means
-from calipers.stats.suite import Member, suites
+from calipers.stats.estimate import Estimate, Settings, Signature, estimate, sequence_only
+from calipers.stats.suite import Member, suites, without_means
 from calipers.stats.variance import DEPENDENT, Split, Unsplit, dependence, split
 
 Path = str | os.PathLike[str]

@@ -8,7 +8,7 @@ samples cannot carry them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 
 import numpy as np
@@ -19,10 +19,13 @@ from calipers.metrics.rewards import max_at_k
 from calipers.metrics.votes import ballots
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups, total
+from calipers.stats.estimate import NO_SEQUENCE, STOPPED_NO_RANGE
 from calipers.stats.extrapolation import IF, Extrapolation, extrapolate, farthest, too_far
 from calipers.stats.intervals import interval
+from calipers.stats.sequence import population
 
 Ends = tuple[float, float]
+CLUSTERED = "the run was stopped by what it showed, and a confidence sequence of clusters is not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,3 +299,23 @@ def _mean_cost(expected: tuple[Floats, Floats], prices: tuple[Column, Column], e
             return None
         cost += np.where(needed, tries * price.values[enough], 0.0)
     return float(total(cost)) / len(cost)
+
+
+def sequence_curve(curve: Curve, *, unit: bool, clustered: bool, confidence: float) -> Curve:
+    """A curve with the confidence sequence at every k; ``unit`` says that its task values lie in [0, 1].
+
+    The beta mixture needs the sum of the task values and their number alone. Beyond the samples, where a model
+    speaks, it has none.
+    """
+    points = (_sequence_point(point, unit=unit, clustered=clustered, confidence=confidence) for point in curve.points)
+    return replace(curve, points=tuple(points))
+
+
+def _sequence_point(point: Point, *, unit: bool, clustered: bool, confidence: float) -> Point:
+    if point.interval is None or point.value is None:
+        return point
+    why = NO_SEQUENCE if point.model_based else CLUSTERED if clustered else None if unit else STOPPED_NO_RANGE
+    if why:
+        return replace(point, interval=None, why=why)
+    total = min(max(point.value * point.tasks, 0.0), float(point.tasks))
+    return replace(point, interval=population(total, point.tasks, confidence))

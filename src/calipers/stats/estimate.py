@@ -15,6 +15,7 @@ from calipers.metrics.metric import UNIT, Metric, Opaque
 from calipers.metrics.reduce import TINY
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
+from calipers.rollouts.stop import SEQUENCE
 from calipers.stats.intervals import (
     Interval,
     Weighted,
@@ -23,6 +24,7 @@ from calipers.stats.intervals import (
     credible,
     largest_share,
     named_interval,
+    needs_range,
     quantile_interval,
 )
 
@@ -30,6 +32,8 @@ NO_TASKS = "no task has a value"
 UNDEFINED = "undefined for these values"
 TOO_LARGE = "the values are too large for their spread to be a number"
 NO_SUM = "the values are too large for their sum to be a number"
+STOPPED_NO_RANGE = "the run was stopped by what it showed, and a confidence sequence needs values of a known range"
+NO_SEQUENCE = "the run was stopped by what it showed, and no confidence sequence is known for this metric"
 HALF = 0.5  # of the variance: a task with more decides how wide the interval is
 FEWEST_UNITS = 10  # tasks or clusters: of fewer, one often has half of the variance by chance
 HUGE = 1e150  # its square is still a number, and so are sums of many
@@ -310,3 +314,20 @@ def _opaque(metric: Opaque, rewards: Column, settings: Settings, made: Signature
         why=how.why,
         made=replace(made, method=how.method),
     )
+
+
+def sequence_only(estimate: Estimate) -> Estimate:
+    """An estimate without an interval that is made for a fixed number of tasks.
+
+    Only a confidence sequence covers the truth when the number of tasks depends on the values (Ville 1939).
+    """
+    if estimate.why == needs_range(SEQUENCE):  # which names intervals that hold for a fixed number of tasks
+        return replace(estimate, why=STOPPED_NO_RANGE)
+    if estimate.method in (None, SEQUENCE):
+        return estimate
+    return without_interval(estimate, NO_SEQUENCE)
+
+
+def without_interval(estimate: Estimate, why: str) -> Estimate:
+    """The same estimate with no interval, and why."""
+    return replace(estimate, interval=None, method=None, why=why, made=replace(estimate.made, method=None))

@@ -7,11 +7,12 @@ of its weight: a mean in which every dataset counts alike is as unsure as its sm
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from calipers.stats.estimate import Estimate
+from calipers.stats.estimate import Estimate, without_interval
 
+NO_MEAN = "a run was stopped by what it showed, and no confidence sequence is known for a mean over datasets"
 METHOD = "mover"
 """What the interval of a mean over datasets is called: the method of variance estimates recovery."""
 
@@ -150,3 +151,17 @@ def _weighted(terms: Sequence[tuple[int, float]]) -> float:
 def _added(terms: Sequence[tuple[int, float]]) -> float:
     """The root of the sum of squares."""
     return math.hypot(*(weight * error for weight, error in terms))
+
+
+def without_means(suites: Sequence[SuiteMeans], stopped: Collection[tuple[str | None, str | None]]) -> list[SuiteMeans]:
+    """Suites without the intervals of means over datasets, where a run of that agent and model was stopped."""
+    return [_unsure(suite) if (suite.agent, suite.model) in stopped else suite for suite in suites]
+
+
+def _unsure(suite: SuiteMeans) -> SuiteMeans:
+    metrics = {name: Means(_bare(means.macro), _bare(means.micro)) for name, means in suite.metrics.items()}
+    return replace(suite, metrics=metrics)
+
+
+def _bare(estimate: Estimate) -> Estimate:
+    return estimate if estimate.interval is None else without_interval(estimate, NO_MEAN)

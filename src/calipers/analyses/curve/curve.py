@@ -30,9 +30,9 @@ from calipers.stats.curve import (
     majority_curve,
     max_curve,
     pass_curves,
+    sequence_curve,
 )
 from calipers.stats.extrapolation import DRAWS, IF, METRICS, Extrapolation, pass_at
-from calipers.stats.stopped import sequence_curve
 
 COST = "cost_usd"
 PASSES = ("pass@k", "pass^k")  # which lie in [0, 1], whatever the rewards

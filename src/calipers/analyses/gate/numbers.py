@@ -25,7 +25,7 @@ from calipers.reports.result import SCHEMA, Result
 from calipers.request import make_plan, per_reward
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.stop import Stop
-from calipers.stats.stopped import NO_SEQUENCE
+from calipers.stats.estimate import NO_SEQUENCE
 
 
 class Number(msgspec.Struct, frozen=True, gc=False):
