@@ -4,8 +4,8 @@
     python scripts/house.py --write    put it into docs/architecture.md
 
 The import graph is read with `ast`; the walks are run and watched with `sys.setprofile`, each in a process of its own.
-A command is one file by rule, named in the table of `calipers.cli`, and so is what a `System` names in the `__init__` of
-its folder: neither counts among the files that have one importer beside them.
+A command is one file by rule, named in the table of `calipers.cli`, and so is what a `System` names in the `__init__`
+of its folder: neither counts among the files that have one importer beside them.
 """
 
 from __future__ import annotations

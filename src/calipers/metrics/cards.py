@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from string import Template
 from typing import Any, Final, Generic, TypeVar
 
 from calipers.errors import InputError
@@ -149,25 +150,24 @@ def _texts(path: str) -> dict[str, str]:
 
     texts: dict[str, str] = {}
     for name, text in tomllib.loads(_tables(path)[""][1])["texts"].items():
-        texts[name] = _said(text, texts)  # a text may hold those before it
+        texts[name] = Template(text).substitute(texts)  # a text may hold those before it
     return texts
-
-
-def _said(text: str, texts: Mapping[str, str]) -> str:
-    return re.sub(r"\$\{(\w+)\}", lambda match: texts[match[1]], text)
 
 
 def _parsed(path: str, table: str) -> dict[str, Any]:
     import tomllib
 
+    texts = _texts(path) if "${" in table else {}
+
     def full(value: Any) -> Any:
         if isinstance(value, str):
-            return _said(value, _texts(path)) if "${" in value else value
+            return Template(value).substitute(texts)
         if isinstance(value, list):
             return tuple(map(full, value))
-        return {key: full(text) for key, text in value.items()} if isinstance(value, dict) else value
+        return dict(zip(value, map(full, value.values()), strict=True)) if isinstance(value, dict) else value
 
-    return {key: full(value) for key, value in tomllib.loads(table).items()}
+    fields: dict[str, Any] = full(tomllib.loads(table))
+    return fields
 
 
 CARDS: Final = Cards(__file__.removesuffix("py") + "toml", {"metric": lambda name, fields: Card(name, **fields)})

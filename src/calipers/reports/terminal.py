@@ -6,12 +6,12 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
 from calipers.reports.document import (
     Blank,
-    Block,
     Cell,
     Document,
     Instead,
@@ -49,8 +49,12 @@ _STYLES = {"strong": "bold", "plain": "", "value": "bold cyan", "note": "dim"}
 
 def render(document: Document, *, columns: int = PLAIN_WIDTH, ascii_only: bool = False) -> str:
     """The document as plain lines; the same document gives the same text, wherever it is printed."""
-    text = "".join("".join(piece for piece, _ in line).rstrip() + "\n" for line in lines(document, columns))
+    text = "".join(map(_plain_line, lines(document, columns)))
     return plain(text) if ascii_only else text
+
+
+def _plain_line(line: Line) -> str:
+    return "".join(piece for piece, _ in line).rstrip() + "\n"
 
 
 def show(document: Document, stream: TextIO) -> None:
@@ -85,22 +89,18 @@ def _coloured(line: Line) -> RichText:
 def lines(document: Document, columns: int = PLAIN_WIDTH) -> Iterator[Line]:
     """Everything a document has to say, in lines of about so many columns."""
     for block in document.blocks():
-        yield from _lines(block, columns)
-
-
-def _lines(block: Block, columns: int) -> Iterator[Line]:
-    if isinstance(block, Blank):
-        yield []
-    elif isinstance(block, Title):
-        if title := _shown(block.text):
-            yield [(clean(title, LONGEST_TITLE), "strong")]
-    elif isinstance(block, Sentence):
-        yield from _sentence(block, columns)
-    elif isinstance(block, SentenceList):
-        for sentence in block.sentences:
-            yield from _sentence(sentence, columns)
-    elif block.only != "markdown":
-        yield from _table(block, columns)
+        if isinstance(block, Blank):
+            yield []
+        elif isinstance(block, Title):
+            if title := _shown(block.text):
+                yield [(clean(title, LONGEST_TITLE), "strong")]
+        elif isinstance(block, Sentence):
+            yield from _sentence(block, columns)
+        elif isinstance(block, SentenceList):
+            for sentence in block.sentences:
+                yield from _sentence(sentence, columns)
+        elif block.only != "markdown":
+            yield from _table(block, columns)
 
 
 def _sentence(sentence: Sentence, columns: int) -> Iterator[Line]:
@@ -119,7 +119,7 @@ def _shown(text: Text) -> str:
     if isinstance(text, Name):
         return clean(text.text, text.longest) if text.plain is None else clean(text.plain, None)
     words = text.text if isinstance(text, Styled) else text
-    return _NO_BREAK.join(clean(part, None) for part in words.split(_NO_BREAK))
+    return _NO_BREAK.join(map(partial(clean, longest=None), words.split(_NO_BREAK)))
 
 
 def _wrapped(text: str, columns: int, indent: str, style: Style) -> Iterator[Line]:
@@ -225,7 +225,7 @@ def _table_lines(table: Table) -> Iterator[_TableLine]:
         if heading:
             yield _TableLine(_cell(heading))
         for row in rows:
-            first, *others = [_cell(row.cells[number]) for number in places]
+            first, *others = map(_cell, map(row.cells.__getitem__, places))
             first = (_INDENT if heading else "") + first
             if widest is not None and width(first) > widest:
                 yield _TableLine(first)

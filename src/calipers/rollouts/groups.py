@@ -30,29 +30,32 @@ def sum_by(code: Ints, values: Floats, size: int) -> Floats:
     NaN and infinities spread as in ordinary addition, inside their own code only.
     """
     most = int(np.bincount(code, minlength=1).max()) if len(code) else 0
-    return exact_sum(values, most, lambda part: np.bincount(code, part, size).astype(np.float64, copy=False))
+    return total(values, most, lambda part: np.bincount(code, part, size).astype(np.float64, copy=False))
 
 
-def total(values: Floats) -> Floats:
+_ADD_LAST: Add = partial(np.sum, axis=-1)
+
+
+def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floats:
     """The exact sum along the last axis, ``[..., N] -> [...]``; 0 of nothing.
+
+    ``values`` are folded, each fold is added up, and the fold sums are joined; ``add`` adds them up in another way, at
+    most ``most`` terms a sum.
 
     >>> float(total(np.array([1e16, 1.0, -1e16])))
     1.0
     """
-    if values.ndim == 1 and values.size > CHUNK and _size(values) <= _HUGE:
-        chunks = [values[start : start + CHUNK] for start in range(0, values.size, CHUNK)]
-        return np.asarray(math.fsum(float(part) for chunk in chunks for part in _folds(chunk, CHUNK, _add_last)) + 0.0)
-    return exact_sum(values, values.shape[-1], _add_last)
-
-
-def exact_sum(values: Floats, most: int, add: Add) -> Floats:
-    """Fold ``values``, ``add`` up each fold (at most ``most`` terms a sum), join the fold sums."""
     biggest = _size(values)
+    if add is _ADD_LAST and values.ndim == 1 and values.size > CHUNK and biggest <= _HUGE:
+        chunks = (values[start : start + CHUNK] for start in range(0, values.size, CHUNK))
+        folds = [fold for chunk in chunks for fold in _folds(chunk, CHUNK, add, _size(chunk))]
+        return np.asarray(math.fsum(map(float, folds)) + 0.0)
+    most = values.shape[-1] if most is None else most
     if not math.isfinite(biggest):
         return _with_infinities(values, most, add)
     if biggest > _HUGE:
-        return np.ldexp(exact_sum(np.ldexp(values, -64), most, add), 64)
-    folds = _folds(values, most, add)
+        return np.ldexp(total(np.ldexp(values, -64), most, add), 64)
+    folds = _folds(values, most, add, biggest)
     if len(folds) <= 2:
         return sum(folds[1:], start=folds[0]) + 0.0
     stacked = np.stack(folds, axis=-1).reshape(-1, len(folds))
@@ -60,9 +63,8 @@ def exact_sum(values: Floats, most: int, add: Add) -> Floats:
     return joined.reshape(folds[0].shape) + 0.0
 
 
-def _folds(values: Floats, most: int, add: Add) -> list[Floats]:
-    """Sums of finite values, each of them exact, that add up to the true sum."""
-    biggest = _size(values)
+def _folds(values: Floats, most: int, add: Add, biggest: float) -> list[Floats]:
+    """Sums of finite values, each of them exact, that add up to the true sum; ``biggest`` is their `_size`."""
     if biggest == 0.0:
         return [add(values)]
     bits = max(most - 1, 1).bit_length() + 1
@@ -74,7 +76,7 @@ def _folds(values: Floats, most: int, add: Add) -> list[Floats]:
         high -= sigma
         folds.append(add(high))
         rest = rest - high
-        biggest = _size(rest)
+        biggest = float(np.maximum(rest.max(initial=0.0), -rest.min(initial=0.0)))
     return folds
 
 
@@ -84,16 +86,12 @@ def _size(values: Floats) -> float:
     return float(np.maximum(most, -least))
 
 
-def _add_last(values: Floats) -> Floats:
-    return np.asarray(values.sum(axis=-1))
-
-
 def _with_infinities(values: Floats, most: int, add: Add) -> Floats:
     """Sum the finite part exactly; NaN and infinities only decide the sums they belong to."""
     finite = np.isfinite(values)
     with np.errstate(invalid="ignore"):  # inf - inf is NaN, as it should be
         odd = add(np.where(finite, 0.0, values))
-        return exact_sum(np.where(finite, values, 0.0), most, add) + odd
+        return total(np.where(finite, values, 0.0), most, add) + odd
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +128,7 @@ class Groups:
         for first in range(0, self.size, step):
             starts = self.starts[first : first + step + 1]
             rows = values[starts[0] : starts[-1]]
-            sums[first : first + step] = exact_sum(rows, most, partial(_add, starts - starts[0]))
+            sums[first : first + step] = total(rows, most, partial(_add, starts - starts[0]))
         return sums
 
     def rank(self, mask: Bools) -> Ints:

@@ -69,16 +69,7 @@ def interval(
     ``limits`` is the range the values cannot leave, None when there is none; ``clusters`` numbers
     the unit each task belongs to. One task or one cluster gives no interval.
     """
-    low, high = limits if limits else (0.0, 1.0)
-    spread = spread_of(values, weights, limits, clusters)
-    if spread.units < 2:
-        return alone(len(values), clusters)
-    stderr = (high - low) * math.sqrt(spread.variance)
-    if limits is None:
-        return _unbounded(spread, stderr, confidence)
-    effective, quantile, method = strength(spread, confidence)
-    lower, upper = _wilson(spread.mean, effective, quantile)
-    return Interval(stderr, (low + (high - low) * lower, low + (high - low) * upper), method)
+    return named_interval("default", Weighted(values, weights, limits, clusters, confidence))
 
 
 def alone(tasks: int, clusters: Ints | None) -> Interval:
@@ -91,7 +82,23 @@ def spread_of(
 ) -> Spread:
     """What the interval needs of weighted task values, [T]; on their own scale where no range is known."""
     low, high = limits if limits else (0.0, 1.0)
-    return _spread((values - low) / (high - low), weights, clusters)
+    values = (values - low) / (high - low)
+    whole = total(weights)
+    share = weights / whole
+    mean = float(total(weights * values) / whole)  # exactly 1 when every value is
+    pull = share * (values - mean)
+    if clusters is None:
+        unit_share = share
+    else:
+        size = int(clusters.max()) + 1
+        unit_share, pull = sum_by(clusters, share, size), sum_by(clusters, pull, size)
+    units = int(np.count_nonzero(unit_share))
+    effective_units = 1 / float(total(unit_share * unit_share))
+    effective_tasks = 1 / float(total(share * share))
+    variance = units / max(units - 1, 1) * float(total(pull * pull))
+    if math.sqrt(variance * effective_units) <= NOISE * float(np.abs(values).max()):
+        variance = 0.0  # the values agree; what is left is the rounding of their mean
+    return Spread(mean, variance, units, effective_units, (1 + effective_units / effective_tasks) / 2)
 
 
 def largest_share(values: Floats, weights: Floats, clusters: Ints | None = None) -> tuple[int, float]:
@@ -162,25 +169,6 @@ def strength(spread: Spread, confidence: float) -> tuple[float, float, str]:
         return effective, _normal_quantile(confidence), "wilson"
     freedom = max(1.0, (spread.effective_units - 1) / (1 - steady))
     return effective, _t_quantile(confidence, freedom), "wilson_t"
-
-
-def _spread(values: Floats, weights: Floats, clusters: Ints | None) -> Spread:
-    whole = total(weights)
-    share = weights / whole
-    mean = float(total(weights * values) / whole)  # exactly 1 when every value is
-    pull = share * (values - mean)
-    if clusters is None:
-        unit_share = share
-    else:
-        size = int(clusters.max()) + 1
-        unit_share, pull = sum_by(clusters, share, size), sum_by(clusters, pull, size)
-    units = int(np.count_nonzero(unit_share))
-    effective_units = 1 / float(total(unit_share * unit_share))
-    effective_tasks = 1 / float(total(share * share))
-    variance = units / max(units - 1, 1) * float(total(pull * pull))
-    if math.sqrt(variance * effective_units) <= NOISE * float(np.abs(values).max()):
-        variance = 0.0  # the values agree; what is left is the rounding of their mean
-    return Spread(mean, variance, units, effective_units, (1 + effective_units / effective_tasks) / 2)
 
 
 def _wilson(mean: float, tasks: float, quantile: float) -> tuple[float, float]:
@@ -539,21 +527,26 @@ def named_interval(name: str, weighted: Weighted) -> Interval:
 
     One task, or one cluster, gives none, whatever the method.
     """
-    if name == "default":
-        return _default(weighted)
     spread = spread_of(weighted.values, weighted.weights, weighted.limits, weighted.clusters)
     if spread.units < 2:
         return alone(len(weighted.values), weighted.clusters)
-    return METHODS[name](name, weighted, spread)
+    return (_by_default if name == "default" else METHODS[name])(name, weighted, spread)
 
 
-def _default(weighted: Weighted) -> Interval:
-    return interval(weighted.values, weighted.weights, weighted.confidence, weighted.limits, weighted.clusters)
+def _by_default(name: str, weighted: Weighted, spread: Spread) -> Interval:
+    """Wilson's where there is a range, else Student's."""
+    if weighted.limits is None:
+        return _unbounded(spread, math.sqrt(spread.variance), weighted.confidence)
+    low, high = weighted.limits
+    effective, quantile, method = strength(spread, weighted.confidence)
+    lower, upper = _wilson(spread.mean, effective, quantile)
+    stderr = (high - low) * math.sqrt(spread.variance)
+    return Interval(stderr, (low + (high - low) * lower, low + (high - low) * upper), method)
 
 
 def _wilson_only(name: str, weighted: Weighted, spread: Spread) -> Interval:
     """The closed form of the default rule, and nothing in its place where there is no range."""
-    return _no_range(name, weighted, spread) if weighted.limits is None else _default(weighted)
+    return _no_range(name, weighted, spread) if weighted.limits is None else _by_default(name, weighted, spread)
 
 
 def _t(name: str, weighted: Weighted, spread: Spread) -> Interval:
