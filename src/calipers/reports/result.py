@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from calipers.errors import UnknownName
@@ -127,7 +128,8 @@ class Result:
         """The hash of everything that must not change: settings and groups, without economics."""
         parts = {"dialect": self.dialect, "missing": self.missing, "confidence": self.confidence, "seed": self.seed}
         left_out = ("economics", "stopped", "warnings")
-        groups = [{key: value for key, value in _group(group).items() if key not in left_out} for group in self.groups]
+        documents = list(map(_group, self.groups))
+        groups = [{key: value for key, value in group.items() if key not in left_out} for group in documents]
         return "sha256:" + hashlib.sha256(canonical({**parts, "groups": groups})).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -215,7 +217,7 @@ def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
 
 
 def _slice(part: Slice) -> dict[str, Any]:
-    metrics = {name: _estimate(estimate) for name, estimate in part.metrics.items()}
+    metrics = dict(zip(part.metrics, map(_estimate, part.metrics.values()), strict=True))
     ledger = asdict(part.ledger)
     if not part.ledger.exceptions:  # where none are known, the document, and so the digest, says nothing of them
         del ledger["exceptions"]
@@ -234,7 +236,7 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         "bounds": estimate.bounds and list(estimate.bounds),
         "higher_is_better": estimate.higher_is_better,
         "why": estimate.why,
-        "signature": estimate.signature,
+        "signature": str(estimate.made),
         # these stand where there is something to say
         **({"samples_per_task": list(estimate.samples_per_task)} if estimate.samples_per_task else {}),
         **({"heaviest": dict(zip(("task", "share"), estimate.heaviest, strict=True))} if estimate.heaviest else {}),
@@ -260,11 +262,9 @@ def document(result: Result) -> Document:
 
 
 def _blocks(result: Result) -> Iterator[Block]:
-    for group in result.groups:
-        yield from _group_blocks(group, result)
-    for suite in result.suites:
-        yield from _suite_blocks(suite, result)
-    yield from _origin(result)
+    groups = map(partial(_group_blocks, result=result), result.groups)
+    suites = map(partial(_suite_blocks, result=result), result.suites)
+    return chain.from_iterable(chain(groups, suites, [_origin(result)]))
 
 
 def described(estimate: Estimate) -> str:
