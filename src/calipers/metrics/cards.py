@@ -166,8 +166,8 @@ def _parsed(path: str, table: str) -> dict[str, Any]:
             return tuple(map(full, value))
         return dict(zip(value, map(full, value.values()), strict=True)) if isinstance(value, dict) else value
 
-    fields: dict[str, Any] = full(tomllib.loads(table))
-    return fields
+    fields = tomllib.loads(table)
+    return dict(zip(fields, map(full, fields.values()), strict=True))
 
 
 CARDS: Final = Cards(__file__.removesuffix("py") + "toml", {"metric": lambda name, fields: Card(name, **fields)})
