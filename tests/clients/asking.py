@@ -8,8 +8,7 @@ from typing import Any
 
 from clients.weather import Forecast, Server
 
-from calipers.clients.client import Completion, Connection, Request
-from calipers.clients.models import connect
+from calipers.clients.client import Completion, Connection, Request, connect
 from calipers.errors import ClientError
 
 

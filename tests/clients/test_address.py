@@ -5,8 +5,7 @@ from clients.asking import answer, request, talk
 from clients.weather import Server
 
 from calipers.clients.address import OFFICIAL, called, find, is_loopback, without_keys
-from calipers.clients.client import Connection
-from calipers.clients.models import connect
+from calipers.clients.client import Connection, connect
 from calipers.errors import InputError
 
 KEY = "sk-test-0123456789"

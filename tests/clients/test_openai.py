@@ -18,8 +18,7 @@ from clients.asking import answer, ask, request, said, talk
 from clients.weather import Forecast, Server, reply_of
 from waiting import PATIENCE
 
-from calipers.clients.client import Completion, Connection, Price
-from calipers.clients.models import connect
+from calipers.clients.client import Completion, Connection, Price, connect
 from calipers.clients.openai import LARGEST
 from calipers.errors import ClientError
 
@@ -211,7 +210,7 @@ def test_the_connection_is_refused():
 UNKNOWN_HOST = """
 import asyncio, sys
 from calipers.clients.client import Connection, Request
-from calipers.clients.models import connect
+from calipers.clients.client import connect
 from calipers.errors import ClientError
 async def main():
     client = connect("openai/any", Connection(base_url=sys.argv[1]))
@@ -228,7 +227,7 @@ NO_MORE = """
 import asyncio, os, resource
 from calipers.errors import ClientError
 from calipers.clients.client import Connection, Request
-from calipers.clients.models import connect
+from calipers.clients.client import connect
 
 async def main():
     client = connect("openai/any", Connection(base_url="http://127.0.0.1:9/v1"))
@@ -260,7 +259,7 @@ MANY = """
 import asyncio, resource
 from calipers.errors import ClientError
 from calipers.clients.client import Connection, Request
-from calipers.clients.models import connect
+from calipers.clients.client import connect
 
 async def main():
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))

@@ -4,8 +4,7 @@ import threading
 import pytest
 from clients.asking import ask, request
 
-from calipers.clients.client import Completion, Connection
-from calipers.clients.models import connect
+from calipers.clients.client import Completion, Connection, connect
 from calipers.clients.python import wrap
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, PluginError

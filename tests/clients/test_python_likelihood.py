@@ -3,9 +3,8 @@ import asyncio
 import pytest
 from clients.asking import request
 
-from calipers.clients.client import Connection
+from calipers.clients.client import Connection, connect
 from calipers.clients.likelihood import Continuation, LikelihoodModel, Rolling, Scored
-from calipers.clients.models import connect
 from calipers.clients.python import OwnScorer
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError

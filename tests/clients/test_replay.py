@@ -4,8 +4,7 @@ import json
 import pytest
 from clients.asking import answer, ask, request
 
-from calipers.clients.client import Completion, Connection
-from calipers.clients.models import connect
+from calipers.clients.client import Completion, Connection, connect
 from calipers.errors import InputError
 
 

@@ -7,8 +7,7 @@ from aiohttp import web
 from clients.asking import answer, request
 from clients.weather import Forecast, Server
 
-from calipers.clients.client import Connection
-from calipers.clients.models import connect
+from calipers.clients.client import Connection, connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
 

@@ -3,7 +3,7 @@
 import pytest
 
 from calipers.clients.client import Request
-from calipers.clients.huggingface.generate import Sampling, drawn, sampling_of
+from calipers.clients.huggingface.generate import Sampling, draw_token, sampling_of
 from calipers.errors import ClientError
 
 CHANCES = [0.1, 0.4, 0.2, 0.3]
@@ -78,7 +78,7 @@ def test_a_contradiction():
 def test_a_draw(sampling, chance, token):
     import torch
 
-    assert int(drawn(torch.tensor(CHANCES).log(), sampling, chance)) == token
+    assert int(draw_token(torch.tensor(CHANCES).log(), sampling, chance)) == token
 
 
 @pytest.mark.usefixtures("packages")
@@ -86,5 +86,5 @@ def test_draws_come_as_often_as_they_are_likely():
     import torch
 
     scores, dice = torch.tensor(CHANCES).log(), Sampling(1.0, seed=7).dice()
-    draws = [int(drawn(scores, Sampling(1.0), dice.random())) for _ in range(4000)]
+    draws = [int(draw_token(scores, Sampling(1.0), dice.random())) for _ in range(4000)]
     assert [draws.count(token) / 4000 for token in range(4)] == pytest.approx(CHANCES, abs=0.03)

@@ -87,7 +87,7 @@ def f(n):
         except OSError:
             pass
 """
-    assert [one.said for one in answers(mechanism, code, range(3))] == [b"null", b'"still here"', b'"still here"']
+    assert [one.output for one in answers(mechanism, code, range(3))] == [b"null", b'"still here"', b'"still here"']
 
 
 def test_what_is_its_own_a_program_may_change(mechanism):
@@ -204,7 +204,7 @@ def test_a_program_holds_no_descriptor_but_its_own_however_many_are_open(mechani
     held = answers(mechanism, FORGE + "def f(n): return held()", range(2))
     assert held == [Answer(0, False, b"[3]")] * 2  # its answer
     inside = "import os, sys, subprocess\n" + FORGE + "def f(n): return 0 if held() == [3] else 1"
-    assert [one.said for one in answers(mechanism, inside, range(1))] == [b"0"]
+    assert [one.output for one in answers(mechanism, inside, range(1))] == [b"0"]
 
 
 @pytest.mark.usefixtures("crowded")
@@ -337,4 +337,4 @@ def test_a_candidate_that_takes_the_memory_fails_its_tests_and_not_its_verifier(
     )
     first, *rest = answers(mechanism, code, range(3), memory_mb=100, seconds=60)
     assert first == Answer(0, False, b"0")
-    assert not any(one.whole for one in rest)
+    assert not any(one.finished for one in rest)

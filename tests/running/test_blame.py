@@ -11,7 +11,7 @@ from calipers.errors import VerifierError
 from calipers.running.blame import NEUTRAL, Blame, neutral
 from calipers.tasks.task import Task
 from calipers.verifiers.verifier import Verdict
-from calipers.verifiers.verify import judged as verdict
+from calipers.verifiers.verifier import judged as verdict
 
 TASK = Task("t", "q", "fussy", "42")
 USED = {"cost_usd": 1.0, "input_tokens": 10.0}

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from calipers.clients import pace
 from calipers.clients.client import Completion, Request
 from calipers.clients.scripted import Scripted
 from calipers.errors import ClientError, LogError, VerifierError
@@ -96,7 +97,7 @@ def run(tmp_path, client, rollouts, observer=None, ask=ask, **limits):
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
     """The waits between tries are drawn from [0, this]; tests need not sit through them."""
-    monkeypatch.setattr(loop_module, "FIRST_WAIT", 0.0)
+    monkeypatch.setattr(pace, "FIRST_WAIT", 0.0)
 
 
 def test_a_judge_that_fails_over_one_answer_judges_the_others(tmp_path):

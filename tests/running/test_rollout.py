@@ -13,8 +13,7 @@ from calipers.errors import VerifierError
 from calipers.formats.read import read
 from calipers.running.rollout import Made, Outstanding, line
 from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict
-from calipers.verifiers.verify import checked
+from calipers.verifiers.verifier import Verdict, checked
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

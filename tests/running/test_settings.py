@@ -1,4 +1,4 @@
-"""A run's configuration file: what it may say, in our words and in EvSys'."""
+"""A run's configuration file: what it may say, and how it is told what is wrong."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import pytest
 from calipers.clients.client import Price
 from calipers.errors import CalipersError, InputError
 from calipers.running.settings import read_config, setting
-
-EVSYS = {"dialect": "evsys", "max_tokens": 512, "temperature": 0.0, "concurrency": 8}
 
 
 def read(tmp_path, text):
@@ -36,43 +34,6 @@ def test_our_own_words(tmp_path, text, expected):
 
 
 @pytest.mark.parametrize(
-    ("section", "expected"),
-    [
-        ("{path: a}", {"benchmark": ("a",)}),
-        ("{path: a, id: b, name: c}", {"benchmark": ("a",)}),  # path before id before name
-        ("{id: b, name: c}", {"benchmark": ("b",)}),
-        ("{name: c, num_samples: 4}", {"benchmark": ("c",), "samples": 4}),
-        ("{path: a, max_tokens: 9, temperature: 0.7}", {"benchmark": ("a",), "max_tokens": 9, "temperature": 0.7}),
-        ("{path: a, n_concurrent: 2, limit: 3}", {"benchmark": ("a",), "concurrency": 2, "limit": 3}),
-        (
-            "{path: a, metrics: [avg], breakdown_keys: [x.y]}",
-            {"benchmark": ("a",), "metrics": ("avg",), "by": ("x.y",)},
-        ),
-        ("{path: a, model: gpt-4o}", {"benchmark": ("a",), "model": ("litellm/gpt-4o",)}),  # models as litellm
-        ("{path: a, models: [a/b, openai/c]}", {"benchmark": ("a",), "model": ("litellm/a/b", "openai/c")}),
-        ("{path: a, models: []}", {"benchmark": ("a",)}),
-        (
-            "{path: a, chat_template: {system_prompt: s, user_template: 'Q {prompt}', enable_thinking: false}}",
-            {
-                "benchmark": ("a",),
-                "system_prompt": "s",
-                "user_template": "Q {prompt}",
-                "gen_kwargs": {"chat_template_kwargs": {"enable_thinking": False}},
-            },
-        ),
-        (
-            "{path: a, inference: {kind: openai, params: {model: m, base_url: 'http://h'}}}",
-            {"benchmark": ("a",), "model": ("openai/m",), "base_url": "http://h"},
-        ),
-    ],
-)
-@pytest.mark.parametrize("wrapped", ["benchmark: {}", "metadata: {{benchmark: {}}}", "benchmark: [{}]"])
-def test_the_section_of_evsys(tmp_path, section, expected, wrapped):
-    runs, notes = read(tmp_path, wrapped.format(section))
-    assert (runs, notes) == ([{**EVSYS, **expected}], [])
-
-
-@pytest.mark.parametrize(
     ("text", "lines"),
     [
         ("benchmark: a\nsamples: 1\nmodel: m/x\nsamples: 4", {4: "samples"}),
@@ -87,19 +48,6 @@ def test_a_key_that_stands_twice_is_said(tmp_path, text, lines):
     _, notes = read(tmp_path, text)
     assert [note.partition("c.yaml:")[2] for note in notes] == [
         f"{line}: {key} stands twice, and the last one counts" for line, key in lines.items()
-    ]
-
-
-def test_our_settings_beside_the_section_beat_it(tmp_path):
-    (run,), _ = read(tmp_path, "benchmark: {path: a, num_samples: 2}\nsamples: 3\nmodel: openai/m")
-    assert (run["samples"], run["model"]) == (3, ("openai/m",))
-
-
-def test_what_only_training_reads_is_passed_over_and_said(tmp_path):
-    _, notes = read(tmp_path, "metadata: {benchmark: {path: a, run_every: 5, split: val}}\nalgorithm: grpo")
-    assert [note.partition("c.yaml: ")[2] for note in notes] == [
-        "benchmark: run_every, split: for training, not used here",
-        "algorithm: not used here",
     ]
 
 

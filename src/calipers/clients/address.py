@@ -234,10 +234,10 @@ def checkpoint_sha256(folder: Path) -> str:
     files = sorted(_read_by_loading(folder))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         digests = list(threads.map(_blob_sha256, files))
-    whole = sha256()
+    hasher = sha256()
     for file, digest in zip(files, digests, strict=True):
-        whole.update(f"{file.relative_to(folder)}\0{file.stat().st_size}\0{digest}\n".encode())
-    return whole.hexdigest()
+        hasher.update(f"{file.relative_to(folder)}\0{file.stat().st_size}\0{digest}\n".encode())
+    return hasher.hexdigest()
 
 
 @cache

@@ -1,15 +1,19 @@
-"""The seam to a model: a request in, a completion out, or one `ClientError`."""
+"""The seam to a model: a request in, a completion out, or one `ClientError`; and the model by its spec.
+
+A spec is ``KIND/NAME``: ``openai/gpt-x``, ``replay/rollouts.jsonl``, ``python/mine.py:answer``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 
 from calipers.clients.secrets import Secrets
-from calipers.errors import ClientError
+from calipers.errors import CalipersError, ClientError, InputError, PluginError, UnknownName, nearest
+from calipers.names import CLIENTS
 from calipers.tasks.task import Message, Prompt
 
 Ending = Literal["", "refused", "truncated"]
@@ -96,3 +100,46 @@ def as_text(request: Request, instead: str) -> str:
     if not isinstance(request.prompt, str):
         raise ClientError(f"the prompt is a chat and only text can be sent; {instead}", kind="prompt")
     return f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
+
+
+def connect(spec: str, connection: Connection) -> Client:
+    """The client of a model. Nothing is sent yet, but what can be checked before the first call is.
+
+    The kind is built in, or an entry point of the group ``calipers.clients``: a function
+    ``connect(name, connection)``, where the name is all that follows the first slash.
+    """
+    kind, name = _parts(spec)
+    if CLIENTS.match(kind):
+        return cast(Client, CLIENTS.load(kind)(name, connection))
+    factory = CLIENTS.plugin(kind)
+    if factory is None:
+        raise _unknown(kind, spec)
+    from calipers.clients.python import guarded
+
+    try:
+        client = factory(name, connection)
+    except CalipersError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"model {spec!r}: its plugin failed: {type(error).__name__}: {error}") from error
+    return guarded(client, spec, connection)
+
+
+def _parts(spec: str) -> tuple[str, str]:
+    kind, slash, name = spec.strip().partition("/")
+    if slash and kind and name:
+        return kind, name
+    if CLIENTS.match(kind):
+        raise InputError(f"model {spec!r} lacks a name; expected {kind}/NAME")
+    raise _unknown("", spec)
+
+
+def _unknown(kind: str, spec: str) -> UnknownName:
+    """A spec nobody can serve: which kinds there are, and what was probably meant."""
+    kinds = CLIENTS.names()
+    close = nearest(kind, kinds, most=1)
+    example = f"{close[0]}/{spec.strip().partition('/')[2]}" if close else f"openai/{spec.strip().strip('/') or 'NAME'}"
+    hint = f"did you mean {example!r}?" if close else f"expected KIND/NAME, such as {example!r}"
+    error = CLIENTS.unknown(kind, hint=hint)
+    message = str(error) if kind else f"model {spec!r} says no kind; {hint}"
+    return UnknownName(f"{message} (kinds: {', '.join(kinds)})")

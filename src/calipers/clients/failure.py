@@ -20,7 +20,7 @@ LONGEST = 200
 """Characters of a stranger's text that one error may hold."""
 
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn"}  # control, format (bidi among them), half characters, private, unassigned
-_AGAIN = {408, 409, 429}
+_RETRIED = {408, 409, 429}
 _HOPELESS = {401, 403, 404}  # key, permission, model or address: the next call has the same ones
 
 
@@ -70,13 +70,13 @@ def from_status(status: int, refusal: Refusal, headers: Mapping[str, str], secre
         target = cleaned(headers.get("Location", "nowhere"), secrets)
         message = f"the server redirects to {target}; give the address itself, as redirects are not followed"
     broke = status == 429 and refusal.code == "insufficient_quota"  # OpenAI's word for an account without money
-    again = (status in _AGAIN or status >= 500) and not broke
+    retry = (status in _RETRIED or status >= 500) and not broke
     return ClientError(
         f"HTTP {status}: {message}" if message else f"HTTP {status}",
         kind=f"http_{status}",
-        retry=again,
-        wait=wait_asked(headers) if again else None,
-        slow_down=status == 429 and again,
+        retry=retry,
+        wait=wait_asked(headers) if retry else None,
+        slow_down=status == 429 and retry,
         hopeless=status in _HOPELESS or 300 <= status < 400 or broke,
     )
 

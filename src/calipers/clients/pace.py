@@ -19,6 +19,8 @@ from math import inf
 from time import monotonic
 from typing import Final
 
+from calipers.errors import ClientError
+
 SECOND: Final = 1.0  # the time over which a rate is measured, as most servers do
 MOMENT: Final = 0.05  # seconds
 FREE: Final = 1000.0  # calls a second from which on nothing is spaced
@@ -141,6 +143,13 @@ BREATH = 1.0  # seconds; calls that were under way when the limit fell say nothi
 FIRST_WAIT, LONGEST_WAIT = 0.25, 8.0  # seconds between two tries of one call, when the server does not say
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 8.0  # seconds after a "too many" that names none
 PATIENCE = 3  # pauses in a row without an answer, after which it is not the rate alone that is too much
+
+
+def retry_wait(error: ClientError, tried: int, dice: random.Random) -> float:
+    """Seconds before the next try of a call: as long as the server asks, else a random while that grows."""
+    if error.wait is not None:
+        return error.wait
+    return dice.uniform(0, min(LONGEST_WAIT, FIRST_WAIT * 2**tried))
 
 
 class Shut(Exception):

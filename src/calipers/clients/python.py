@@ -31,7 +31,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, PluginError
 
 
-class Aside:
+class CallThread:
     """A thread that makes one call after another, begun with the first of them."""
 
     def __init__(self, name: str) -> None:
@@ -81,7 +81,7 @@ class OwnScorer:
         self._client, self._score, self._secrets = client, score, secrets
         self.notes: Sequence[str] = getattr(client, "notes", ())
         waits = inspect.iscoroutinefunction(score)
-        self._aside = None if waits else Aside("calipers-scores")
+        self._thread = None if waits else CallThread("calipers-scores")
 
     async def complete(self, request: Request) -> Completion:
         """What the code answers."""
@@ -89,17 +89,17 @@ class OwnScorer:
 
     async def close(self) -> None:
         """Let the thread go, and close the user's object if it can be closed."""
-        if self._aside is not None:
-            self._aside.close()
+        if self._thread is not None:
+            self._thread.close()
         await self._client.close()
 
     async def score(self, requests: Sequence[Text]) -> list[Scored]:
         """What the code says of some texts; `ClientError` when that is no likelihood of each."""
         result: Any
         try:
-            if self._aside is None:
+            if self._thread is None:
                 result = await self._score(requests)
-            elif isinstance(result := await self._aside.call(lambda: self._score(requests)), BaseException):
+            elif isinstance(result := await self._thread.call(lambda: self._score(requests)), BaseException):
                 raise result
         except ClientError:
             raise
@@ -169,18 +169,18 @@ class OwnModel:
     def __init__(self, ask: Ask, waits: bool, close: Any, secrets: Secrets, notes: Sequence[str] = ()) -> None:
         self.notes = notes  # its own, to which it may still add
         self._ask, self._close, self._secrets = ask, close, secrets
-        self._aside = None if waits else Aside("calipers-model")
+        self._thread = None if waits else CallThread("calipers-model")
 
     async def complete(self, request: Request) -> Completion:
         """What the code returns, as a completion."""
-        if self._aside is None:
+        if self._thread is None:
             return await self._finish(*self._call(request))
-        return await self._finish(*await self._aside.call(lambda: self._call(request)))
+        return await self._finish(*await self._thread.call(lambda: self._call(request)))
 
     async def close(self) -> None:
         """Let the thread go, and close the user's object if it can be closed."""
-        if self._aside is not None:
-            self._aside.close()
+        if self._thread is not None:
+            self._thread.close()
         if callable(self._close) and inspect.isawaitable(closing := self._close()):
             await closing
 

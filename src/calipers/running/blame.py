@@ -24,8 +24,7 @@ from calipers.clients.client import Completion
 from calipers.clients.secrets import Secrets
 from calipers.errors import VerifierError
 from calipers.tasks.task import Task
-from calipers.verifiers.verifier import Verdict, Verifier
-from calipers.verifiers.verify import judged
+from calipers.verifiers.verifier import Verdict, Verifier, judged
 
 NEUTRAL: Final = "# no answer\n"
 """An answer that says nothing: a text, and in many languages a program, that does nothing."""
@@ -63,10 +62,10 @@ class Blame:
             raise VerifierError(str(first), outcome=first.outcome, usage=used, tried={"tries": 1, **tried}) from first
         try:
             verdict = await judged(verifier, task, completion)
-        except VerifierError as again:
-            word = again.outcome if spared(again) else BROKE
-            used, tried = added(used, again.usage), {"tries": 2, **tried, "failed_as": first.outcome}
-            raise VerifierError(str(again), outcome=word, usage=used, tried=tried) from first
+        except VerifierError as second:
+            word = second.outcome if spared(second) else BROKE
+            used, tried = added(used, second.usage), {"tries": 2, **tried, "failed_as": first.outcome}
+            raise VerifierError(str(second), outcome=word, usage=used, tried=tried) from first
         fields = {**verdict.fields, "verifier_tries": 2.0}
         return msgspec.structs.replace(verdict, fields=fields, usage=added(used, verdict.usage))
 
@@ -110,10 +109,10 @@ def gold(judge: Any, task: Task) -> str | None:
 
 def added(*used: Mapping[str, float]) -> dict[str, float]:
     """The sum of what several judgements used."""
-    whole: Counter[str] = Counter()
+    total: Counter[str] = Counter()
     for usage in used:
-        whole.update(usage)
-    return dict(whole)
+        total.update(usage)
+    return dict(total)
 
 
 T = TypeVar("T")
@@ -128,7 +127,7 @@ class Bench:
     def __init__(self, most: int, blame: Blame | None = None) -> None:
         self.secrets = Secrets()  # the keys that judges use
         self._most, self._blame = most, blame  # who finds out whose failure it is; None: nobody
-        self._seated: dict[int, Any] = {}  # verifier -> itself for the length of the job, where it asks for that
+        self._opened: dict[int, Any] = {}  # verifier -> itself for the length of the job, where it asks for that
         self._runner = asyncio.Runner()
         self._thread: ThreadPoolExecutor | None = None
 
@@ -153,7 +152,7 @@ class Bench:
     @property
     def notes(self) -> list[str]:
         """What the judges have to say."""
-        return [note for seated in self._seated.values() for note in getattr(seated, "notes", ())]
+        return [note for opened in self._opened.values() for note in getattr(opened, "notes", ())]
 
     def judge(self, cases: Sequence[Case]) -> list[Verdict | VerifierError]:
         """A verdict on each case, in their order, or why there is none."""
@@ -167,18 +166,18 @@ class Bench:
         except BaseExceptionGroup as errors:  # one was stopped; the errors of the others only follow from it
             raise errors.exceptions[0] from None
 
-    def _seat(self, verifier: Verifier) -> Verifier:
+    def _open(self, verifier: Verifier) -> Verifier:
         use = getattr(verifier, "use", None)
         if use is None:
             return verifier
-        if id(verifier) not in self._seated:
-            self._seated[id(verifier)] = use(self.secrets)
-        seated: Verifier = self._seated[id(verifier)]
-        return seated
+        if id(verifier) not in self._opened:
+            self._opened[id(verifier)] = use(self.secrets)
+        opened: Verifier = self._opened[id(verifier)]
+        return opened
 
     async def _dismissed(self) -> None:
-        for seated in self._seated.values():
-            await seated.close()
+        for opened in self._opened.values():
+            await opened.close()
 
     async def _judged(self, cases: Sequence[Case]) -> list[Verdict | VerifierError]:
         results: dict[int, Verdict | VerifierError] = {}
@@ -188,7 +187,7 @@ class Bench:
             for index, (verifier, task, completion) in waiting:
                 try:
                     judge = self._blame.judged if self._blame else judged
-                    results[index] = await judge(self._seat(verifier), task, completion)
+                    results[index] = await judge(self._open(verifier), task, completion)
                 except VerifierError as error:
                     results[index] = error
 

@@ -25,7 +25,7 @@ def conduct(
 ) -> None:
     """Run the loop to its end, whoever calls; Ctrl-C lets it finish what is in flight."""
 
-    async def whole() -> None:
+    async def run_and_close() -> None:
         with interrupts(lambda: loop.stop("interrupted")):
             try:
                 await loop.run(outstanding)
@@ -38,7 +38,7 @@ def conduct(
                         await close()
                 await log.close()
 
-    finish(whole)
+    finish(run_and_close)
 
 
 def finish(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -46,13 +46,14 @@ def finish(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return _finish_here(work)
+        with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+            return runner.run(work())
     answer: list[T] = []
     errors: list[BaseException] = []
 
     def elsewhere() -> None:
         try:
-            answer.append(_finish_here(work))
+            answer.append(finish(work))  # no loop runs there
         except BaseException as error:
             errors.append(error)
 
@@ -62,11 +63,6 @@ def finish(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     if errors:
         raise errors[0]
     return answer[0]
-
-
-def _finish_here(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        return runner.run(work())
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -22,13 +22,12 @@ from time import monotonic
 from typing import Protocol
 
 from calipers.clients.client import Client, Completion, Request
-from calipers.clients.pace import FIRST_WAIT, LONGEST_WAIT, Pace, Shut
+from calipers.clients.pace import Pace, Shut, retry_wait
 from calipers.errors import ClientError, VerifierError
 from calipers.running.blame import Blame
 from calipers.running.log import Log
 from calipers.running.rollout import Made, Outstanding, kept
-from calipers.verifiers.verifier import Verifier
-from calipers.verifiers.verify import ready
+from calipers.verifiers.verifier import Verifier, ready
 
 REFUSALS = 16  # hopeless calls in a row after which nothing more is asked
 MOST_ERRORS = 100  # different ones that are remembered
@@ -204,7 +203,7 @@ class Loop:
         while True:
             try:
                 if not self._pace.entered():
-                    await self._enter(turn, again=tried > 0)
+                    await self._enter(turn, retrying=tried > 0)
                 try:
                     completion = await self._client.complete(request)
                 except asyncio.CancelledError:
@@ -233,13 +232,13 @@ class Loop:
                 self._pace.succeeded()
                 return completion, tried
 
-    async def _enter(self, turn: int, again: bool) -> None:
+    async def _enter(self, turn: int, retrying: bool) -> None:
         """Wait for a place, counted among those who wait for another try where it is one."""
-        self._status.waiting += again
+        self._status.waiting += retrying
         try:
             await self._pace.enter(turn)
         finally:
-            self._status.waiting -= again
+            self._status.waiting -= retrying
 
     def _count_refusal(self, error: ClientError) -> None:
         """Stop when the server has turned its back: what is not asked now can still be asked later."""
@@ -248,13 +247,11 @@ class Loop:
             self.stop(f"{self._refusals} calls in a row were refused, the last with: {error}")
 
     async def _wait(self, error: ClientError, tried: int) -> None:
-        """Wait before the next try, as long as the server asks, else a random while that grows."""
-        longest = min(LONGEST_WAIT, FIRST_WAIT * 2**tried)
-        wait = self._random.uniform(0, longest) if error.wait is None else error.wait
+        """Wait before the next try."""
         self._status.waiting, self._status.trouble = self._status.waiting + 1, error.kind
         try:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), wait)
+                await asyncio.wait_for(self._stopping.wait(), retry_wait(error, tried, self._random))
                 raise Shut  # the run ends: this rollout stays outstanding
         finally:
             self._status.waiting -= 1

@@ -24,9 +24,8 @@ from zlib import crc32
 import msgspec
 
 from calipers.clients.address import endpoint
-from calipers.clients.client import Connection, Price, Request
+from calipers.clients.client import Connection, Price, Request, connect
 from calipers.clients.likelihood import NONE_HERE
-from calipers.clients.models import connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, LogError, SandboxError, UnknownName
 from calipers.formats.run_plan import DOCUMENTS, RunStop

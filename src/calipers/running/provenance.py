@@ -97,10 +97,10 @@ class PlannedTasks:
 def _content(tasks: Sequence[Task]) -> str:
     """The hash of what the tasks say, whatever the order of their file."""
     encode = msgspec.json.Encoder(order="sorted").encode
-    whole = sha256()
+    hasher = sha256()
     for task in sorted(tasks, key=lambda task: task.id):  # ids stand once each
-        whole.update(encode(task) + b"\n")
-    return whole.hexdigest()
+        hasher.update(encode(task) + b"\n")
+    return hasher.hexdigest()
 
 
 def _inputs(job: Job, suite: Suite) -> list[Mapping[str, str]]:

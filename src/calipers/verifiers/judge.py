@@ -28,9 +28,8 @@ from typing import Any, Final, Literal, cast
 from urllib.parse import urlsplit
 
 from calipers.clients.address import BASE_URL, KEY, endpoint, is_loopback, is_moved
-from calipers.clients.client import Client, Completion, Connection, Price, Request
-from calipers.clients.models import connect
-from calipers.clients.pace import FIRST_WAIT, LONGEST_WAIT, Pace
+from calipers.clients.client import Client, Completion, Connection, Price, Request, connect
+from calipers.clients.pace import Pace, retry_wait
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.names import CLIENTS
@@ -355,7 +354,7 @@ def _price(task: Task) -> Price | None:
 
 AT_ONCE = 32  # calls to one judge
 
-Seat = tuple[str, str | None, Price | None]
+JudgeKey = tuple[str, str | None, Price | None]
 """A judge as it is reached: its spec, base URL and price."""
 
 
@@ -374,39 +373,36 @@ class JudgeClients:
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
-        self._seated: dict[Seat, tuple[Client, Pace]] = {}
+        self._connected: dict[JudgeKey, tuple[Client, Pace]] = {}
         self._random = random.Random()
 
     @property
     def notes(self) -> list[str]:
         """What the clients have to say, such as that a server accepts no seed."""
-        return [f"{seat[0]}: {note}" for seat, (client, _) in self._seated.items() for note in _notes(client)]
+        return [f"{key[0]}: {note}" for key, (client, _) in self._connected.items() for note in _notes(client)]
 
-    async def ask(self, seat: Seat, request: Request, scale: Scale, retries: int) -> JudgeReply:
+    async def ask(self, key: JudgeKey, request: Request, scale: Scale, retries: int) -> JudgeReply:
         """One judge's opinion; a call that fails, a refusal, half a reply and an unreadable one are all none."""
         try:
-            completion = await self._complete(seat, request, retries)
+            completion = await self._complete(key, request, retries)
         except ClientError as error:
-            return JudgeReply(None, f"{seat[0]}: {error}", spared=error.retry or error.hopeless)
+            return JudgeReply(None, f"{key[0]}: {error}", spared=error.retry or error.hopeless)
         if completion.ending:  # the last line of half a reply may be half a number
-            return JudgeReply(None, f"{seat[0]}: the reply was {completion.ending}", completion.usage)
+            return JudgeReply(None, f"{key[0]}: the reply was {completion.ending}", completion.usage)
         try:
             return JudgeReply(read_score(completion.text, scale), usage=completion.usage)
         except Unreadable as error:
-            return JudgeReply(None, f"{seat[0]}: {error}", completion.usage)
+            return JudgeReply(None, f"{key[0]}: {error}", completion.usage)
 
     async def close(self) -> None:
         """Give back all connections."""
-        seated, self._seated = list(self._seated.values()), {}
-        for client, _ in seated:
+        connected, self._connected = list(self._connected.values()), {}
+        for client, _ in connected:
             await client.close()
 
-    async def _complete(self, seat: Seat, request: Request, retries: int) -> Completion:
-        """The reply, tried for by the rule of the loop.
-
-        Between tries it waits as long as the server asks, else a random while that grows.
-        """
-        client, pace = self._seat(seat)
+    async def _complete(self, key: JudgeKey, request: Request, retries: int) -> Completion:
+        """The reply, tried for by the rule of the loop."""
+        client, pace = self._connection(key)
         tried = 0
         while True:
             await pace.enter()
@@ -417,8 +413,7 @@ class JudgeClients:
                     pace.too_many(error.wait)
                 if not error.retry or tried >= retries:
                     raise
-                longest = min(LONGEST_WAIT, FIRST_WAIT * 2**tried)
-                wait = self._random.uniform(0, longest) if error.wait is None else error.wait
+                wait = retry_wait(error, tried, self._random)
             else:
                 pace.succeeded()
                 return completion
@@ -427,12 +422,12 @@ class JudgeClients:
             tried += 1
             await asyncio.sleep(wait)
 
-    def _seat(self, seat: Seat) -> tuple[Client, Pace]:
-        if seat not in self._seated:
-            spec, base_url, price = seat
+    def _connection(self, key: JudgeKey) -> tuple[Client, Pace]:
+        if key not in self._connected:
+            spec, base_url, price = key
             connection = Connection(base_url, most=AT_ONCE, price=price, secrets=self._secrets)
-            self._seated[seat] = connect(spec, connection), Pace(AT_ONCE)
-        return self._seated[seat]
+            self._connected[key] = connect(spec, connection), Pace(AT_ONCE)
+        return self._connected[key]
 
 
 def _notes(client: Client) -> list[str]:
@@ -470,20 +465,20 @@ class LLMJudge:
         endpoints = {} if config.base_url else {spec: endpoint(spec, None) for spec in config.judges if is_moved(spec)}
         return {spec: where for spec, where in endpoints.items() if where}
 
-    def use(self, secrets: Secrets) -> Sitting:
+    def use(self, secrets: Secrets) -> JudgeSession:
         """The verifier for one run, which keeps its connections and adds its keys to the run's secrets."""
-        return Sitting(secrets)
+        return JudgeSession(secrets)
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion, by judges who are called in for it alone."""
-        sitting = self.use(Secrets())
+        session = self.use(Secrets())
         try:
-            return await sitting.verify(task, completion)
+            return await session.verify(task, completion)
         finally:
-            await sitting.close()
+            await session.close()
 
 
-class Sitting:
+class JudgeSession:
     """`llm_judge` for the length of a run."""
 
     def __init__(self, secrets: Secrets) -> None:
@@ -543,8 +538,8 @@ class Sitting:
             for call in calls:
                 call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
-        seats = [spec for spec in config.judges for _ in orders]
-        late = [JudgeReply(None, f"{spec}: no score within {config.seconds:g} s", spared=True) for spec in seats]
+        specs = [spec for spec in config.judges for _ in orders]
+        late = [JudgeReply(None, f"{spec}: no score within {config.seconds:g} s", spared=True) for spec in specs]
         replies = [none if call.cancelled() else call.result() for call, none in zip(calls, late, strict=True)]
         return [replies[start : start + len(orders)] for start in range(0, len(replies), len(orders))]
 
@@ -596,10 +591,10 @@ def combined(rewards: Sequence[float], how: str) -> float:
 
 def total(usages: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The sum of what calls used, of each thing over the calls that say it."""
-    whole: Counter[str] = Counter()
+    summed: Counter[str] = Counter()
     for usage in usages:
-        whole.update({name: value for name, value in usage.items() if name != "latency_s"})
-    return dict(whole)
+        summed.update({name: value for name, value in usage.items() if name != "latency_s"})
+    return dict(summed)
 
 
 LLM_JUDGE: Final = LLMJudge()

@@ -83,10 +83,10 @@ class Answer:
 
     exit_code: int | None
     cut: bool
-    said: bytes
+    output: bytes
 
     @property
-    def whole(self) -> bool:
+    def finished(self) -> bool:
         """Whether the candidate got to the end."""
         return self.exit_code == 0 and not self.cut
 
@@ -212,12 +212,12 @@ def _close(first: str, other: str, params: Mapping[str, Any]) -> bool:
 
 
 def _passes(task: Task, test: Mapping[str, Any], answer: Answer) -> bool:
-    if not answer.whole:
+    if not answer.finished:
         return False
     if task.params.get("entry_point") is None:
-        return same_text(answer.said.decode(errors="surrogateescape"), test["output"], task.params)
+        return same_text(answer.output.decode(errors="surrogateescape"), test["output"], task.params)
     try:
-        return same(json.loads(answer.said), test.get("expected"), task.params)
+        return same(json.loads(answer.output), test.get("expected"), task.params)
     except (ValueError, RecursionError):  # not JSON, or deeper or longer than anybody asked for
         return False
 
@@ -232,7 +232,7 @@ def _answers(done: Launched, tests: int) -> list[Answer]:
             answer = Answer(None if exit_code == b"-" else int(exit_code), cut == b"1", output)
         except ValueError:
             answer, length = None, 0
-        if answer is None or len(answer.said) != length:
+        if answer is None or len(answer.output) != length:
             if done.stopped:
                 break  # it was killed while it wrote this
             raise SandboxError("the sandbox's report cannot be read")

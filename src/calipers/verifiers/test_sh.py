@@ -129,10 +129,10 @@ def files_of(task: Task) -> dict[str, bytes]:
 
 def digest(task: Task) -> str:
     """The sha256 of the tests: of their paths and contents, in the order of the paths."""
-    whole = hashlib.sha256()
+    hasher = hashlib.sha256()
     for name, data in sorted(files_of(task).items()):
-        whole.update(f"{name}\0{len(data)}\0".encode() + data)
-    return whole.hexdigest()
+        hasher.update(f"{name}\0{len(data)}\0".encode() + data)
+    return hasher.hexdigest()
 
 
 def read_rewards(

@@ -7,17 +7,92 @@ a target, null for `exact_match` excepted, before a run begins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from calipers.clients.client import Completion
 from calipers.errors import VerifierError
 from calipers.tasks.task import Task
 from calipers.text import patterns
+from calipers.text.filters import WORTH as WORTHWHILE
+from calipers.text.filters import first_matches, plain
 from calipers.verifiers.verifier import Verdict, check_flag, check_names, check_number, fault, is_number
 
 PARAMS: Final = ("ignore_case",)
+Outcomes = tuple[list[float | VerifierError], list[Any]]
+"""Of each text its reward, or why there is none, and the answer in it."""
+
+
+class Goal(NamedTuple):
+    """What a text is compared with, and how: all that is needed here of a task."""
+
+    target: Any
+    params: Mapping[str, Any]
+
+
+def exact_matches(goals: Sequence[Goal | Task], texts: Sequence[str]) -> Outcomes:
+    """1.0 where text and target, trimmed, are the same, else 0.0; the answer is the trimmed text, if there is any."""
+    rewards: list[float | VerifierError] = []
+    answers: list[Any] = []
+    for goal, text in zip(goals, texts, strict=True):
+        answer, wanted = text.strip(), str(goal.target or "").strip()
+        if goal.params and goal.params.get("ignore_case"):
+            answer, wanted = answer.lower(), wanted.lower()
+        rewards.append(1.0 if answer == wanted else 0.0)
+        answers.append(answer or None)
+    return rewards, answers
+
+
+def containments(goals: Sequence[Goal | Task], texts: Sequence[str]) -> Outcomes:
+    """1.0 where the target, untrimmed, stands somewhere in the text, else 0.0; the answer is the target, if it does."""
+    rewards: list[float | VerifierError] = []
+    answers: list[Any] = []
+    for goal, text in zip(goals, texts, strict=True):
+        needle = str(goal.target or "")
+        if goal.params and goal.params.get("ignore_case"):
+            needle, text = needle.lower(), text.lower()
+        there = needle and needle in text
+        rewards.append(1.0 if there else 0.0)
+        answers.append(str(goal.target) if there else None)
+    return rewards, answers
+
+
+def regex_matches(goals: Sequence[Goal | Task], texts: Sequence[str]) -> Outcomes:
+    """1.0 where the target, as a pattern of Python's `re`, is found in the text, else 0.0; the answer is what it found.
+
+    A pattern out of time is a `filter_timeout`. One that many texts share is given to Rust, where that is the same.
+    """
+    answers: list[Any] = [None] * len(texts)
+    for (pattern, ignore_case), rows in _by_pattern(goals).items():
+        rust = plain(pattern) if len(rows) >= WORTHWHILE and not ignore_case else None
+        fit = [row for row in rows if rust.fits(texts[row])] if rust else []
+        if rust:
+            for row, answer in zip(fit, first_matches(rust, [texts[row] for row in fit]), strict=True):
+                answers[row] = answer
+        for row in rows if not fit else sorted(set(rows) - set(fit)):
+            answers[row] = _search(pattern, texts[row], ignore_case)
+    rewards = [answer if isinstance(answer, VerifierError) else float(answer is not None) for answer in answers]
+    return rewards, [None if isinstance(answer, VerifierError) else answer for answer in answers]
+
+
+def _by_pattern(goals: Sequence[Goal | Task]) -> dict[tuple[str, bool], list[int]]:
+    rows: dict[tuple[str, bool], list[int]] = {}
+    for row, goal in enumerate(goals):
+        rows.setdefault((str(goal.target or ""), bool(goal.params.get("ignore_case"))), []).append(row)
+    return rows
+
+
+def _search(pattern: str, text: str, ignore_case: bool) -> str | VerifierError | None:
+    if not pattern:
+        return None
+    try:
+        match = patterns.search(pattern, text, ignore_case=ignore_case)
+    except patterns.RegexTimeout as error:
+        failed = VerifierError(str(error), outcome="filter_timeout")
+        failed.__cause__ = error
+        return failed
+    return None if match is None else match[0]
 
 
 def exact_match(model_output: str, expected: Any, params: Mapping[str, Any]) -> float:
@@ -26,15 +101,12 @@ def exact_match(model_output: str, expected: Any, params: Mapping[str, Any]) -> 
     >>> exact_match(" 42 ", 42, {}), exact_match("1", 1.0, {}), exact_match("0", 0, {})
     (1.0, 0.0, 0.0)
     """
-    return float(_answer(model_output, params) == _answer(str(expected or ""), params))
+    return _reward(exact_matches([Goal(expected, params)], [model_output or ""]))
 
 
 def contains(model_output: str, expected: Any, params: Mapping[str, Any]) -> float:
     """1.0 when the target, untrimmed, stands somewhere in the output, else 0.0; an empty target never does."""
-    needle, output = str(expected or ""), model_output or ""
-    if params.get("ignore_case"):
-        needle, output = needle.lower(), output.lower()
-    return float(bool(needle) and needle in output)
+    return _reward(containments([Goal(expected, params)], [model_output or ""]))
 
 
 def regex_match(model_output: str, expected: Any, params: Mapping[str, Any]) -> float:
@@ -42,19 +114,23 @@ def regex_match(model_output: str, expected: Any, params: Mapping[str, Any]) -> 
 
     A bad pattern raises a `re.error`, one that runs out of time `regexes.RegexTimeout`.
     """
-    return float(_search(model_output, expected, params) is not None)
+    return _reward(regex_matches([Goal(expected, params)], [model_output or ""]))
 
 
-def _answer(text: str, params: Mapping[str, Any]) -> str:
-    trimmed = (text or "").strip()
-    return trimmed.lower() if params.get("ignore_case") else trimmed
+def _reward(outcomes: Outcomes) -> float:
+    """The reward of one text; what kept it from having one is raised."""
+    (reward,), _ = outcomes
+    if isinstance(reward, VerifierError):
+        raise reward.__cause__ or reward
+    return reward
 
 
-def _search(model_output: str, expected: Any, params: Mapping[str, Any]) -> patterns.Found | None:
-    pattern = str(expected or "")
-    if not pattern:
-        return None
-    return patterns.search(pattern, model_output or "", ignore_case=bool(params.get("ignore_case")))
+def _verdict(outcomes: Outcomes, nothing: str | None = None) -> Verdict:
+    """The verdict on one text; ``nothing`` stands for no answer."""
+    (reward,), (answer,) = outcomes
+    if isinstance(reward, VerifierError):
+        raise reward
+    return Verdict(reward, answer=nothing if answer is None else answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +146,11 @@ class ExactMatch:
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
-        answer = _answer(completion.text, task.params)
-        return Verdict(float(answer == _answer(str(task.target or ""), task.params)), answer=answer)
+        return _verdict(exact_matches([task], [completion.text]), nothing="")
+
+    def verify_many(self, tasks: Sequence[Task], texts: Sequence[str]) -> Outcomes:
+        """The rewards and answers of many texts; an empty text is no answer."""
+        return exact_matches(tasks, texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +167,11 @@ class Contains:
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
-        reward = contains(completion.text, task.target, task.params)
-        return Verdict(reward, answer=str(task.target) if reward else None)
+        return _verdict(containments([task], [completion.text]))
+
+    def verify_many(self, tasks: Sequence[Task], texts: Sequence[str]) -> Outcomes:
+        """The rewards and answers of many texts."""
+        return containments(tasks, texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +198,13 @@ class RegexMatch:
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion; none within the limit of time is a `filter_timeout`."""
         try:
-            match = _search(completion.text, task.target, task.params)
-        except patterns.RegexTimeout as error:
-            raise VerifierError(str(error), outcome="filter_timeout") from error
+            return _verdict(regex_matches([task], [completion.text]))
         except patterns.BadPattern as error:
             raise VerifierError(str(error)) from error
-        return Verdict(float(match is not None), answer=match and match[0])
+
+    def verify_many(self, tasks: Sequence[Task], texts: Sequence[str]) -> Outcomes:
+        """The rewards and answers of many texts; a pattern out of time is the error of its own text."""
+        return regex_matches(tasks, texts)
 
 
 def _check_text(task: Task) -> None:
@@ -163,7 +246,7 @@ def worth(present: Mapping[str, bool], rewards: Mapping[str, float]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class FormatOnly:
+class TagMatch:
     """Reward for ``<think>`` and ``<answer>`` tags; the fields say which were there. The target is not looked at."""
 
     name: str = "format_only"
@@ -189,4 +272,4 @@ class FormatOnly:
         return Verdict(worth(present, rewards), fields={tag: float(there) for tag, there in present.items()})
 
 
-FORMAT_ONLY: Final = FormatOnly()
+FORMAT_ONLY: Final = TagMatch()

@@ -20,8 +20,7 @@ from calipers.errors import InputError, PluginError, UnknownName, VerifierError,
 from calipers.tasks.task import Task
 from calipers.verifiers.text import contains, exact_match, regex_match
 from calipers.verifiers.tools import tool_calls_match
-from calipers.verifiers.verifier import Verdict, Verifier, fault
-from calipers.verifiers.verify import failure, said
+from calipers.verifiers.verifier import Verdict, Verifier, failure, fault, message_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class ClassVerifier:
         try:
             return self.judge() if config is None else self.judge(config(**task.params))
         except Exception as error:
-            raise fault(task, f"verifier {self.name!r} refuses its params", said(error)) from error
+            raise fault(task, f"verifier {self.name!r} refuses its params", message_of(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class ObjectVerifier:
             except InputError:
                 raise
             except Exception as error:
-                raise PluginError(f"verifier {self.name!r} failed at task {task.id!r}: {said(error)}") from error
+                raise PluginError(f"verifier {self.name!r} failed at task {task.id!r}: {message_of(error)}") from error
 
     async def verify(self, task: Task, completion: Completion) -> Verdict:
         """The verdict on one completion."""
@@ -127,7 +126,7 @@ def _instance(name: str, thing: Any) -> Any:
     try:
         return thing() if isinstance(thing, type) else thing
     except Exception as error:
-        raise PluginError(f"verifier {name!r} cannot be made without arguments: {said(error)}") from error
+        raise PluginError(f"verifier {name!r} cannot be made without arguments: {message_of(error)}") from error
 
 
 async def _call(name: str, fn: Callable[..., Any], *args: Any, **named: Any) -> Any:

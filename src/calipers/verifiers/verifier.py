@@ -1,17 +1,24 @@
-"""The seam to a judge of answers: a task and its completion in, a verdict out, or a `VerifierError`."""
+"""The seam to a judge of answers: a task and its completion in, a verdict out, or a `VerifierError`.
+
+Whatever a judge does is about the one rollout before it, and never about the run (`judged`).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from numbers import Real
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import field
 
 from calipers.clients.client import Completion
-from calipers.errors import InputError, UnknownName
+from calipers.errors import InputError, UnknownName, VerifierError
+from calipers.rollouts.record import OUTCOMES
 from calipers.tasks.task import Task
+from calipers.text.patterns import RegexTimeout
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -65,3 +72,115 @@ def is_number(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+LONGEST = 500
+"""Characters of an error that somebody else worded."""
+
+
+async def judged(verifier: Verifier, task: Task, completion: Completion, *, check: bool = True) -> Verdict:
+    """The verdict, as a log can hold it; VerifierError where there is none, whatever else was raised instead.
+
+    Without ``check`` it is the verdict as it was given.
+    """
+    try:
+        verdict = await verifier.verify(task, completion)
+        return checked(verdict) if check else verdict
+    except VerifierError:
+        raise
+    except BaseException as error:
+        if (failed := failure(name_of(verifier), error)) is error:
+            raise
+        raise failed from error
+
+
+def ready(verifiers: Iterable[Verifier]) -> None:
+    """Ask those that need something of this machine whether it is there; SandboxError with the reason where it is not.
+
+    To be called before the first call to a model: an answer that cannot be judged is paid for in vain.
+    """
+    for verifier in verifiers:
+        look: Callable[[], None] | None = getattr(verifier, "ready", None)
+        if look is not None:
+            look()
+
+
+def failure(name: str, error: BaseException) -> BaseException:
+    """What a verifier raised, as the failure of one rollout; what is meant for the run itself stays as it is."""
+    if isinstance(error, RegexTimeout):
+        return VerifierError(str(error), outcome="filter_timeout")
+    if isinstance(error, asyncio.CancelledError):
+        asking = asyncio.current_task()
+        if asking is None or asking.cancelling():
+            return error
+        wrong = f"verifier {name!r} failed: something in it was cancelled"  # not the run; perhaps by its user
+        return VerifierError(wrong, blameless=True)
+    if isinstance(error, (Exception, SystemExit)):  # one that ends itself may not end the run
+        lost = isinstance(error, (TimeoutError, ConnectionError))  # of a server that it asks
+        return VerifierError(f"verifier {name!r} failed: {message_of(error)}", blameless=lost)
+    return error
+
+
+def name_of(verifier: Verifier) -> str:
+    """What tasks call a verifier; its type for one that has no name."""
+    return str(getattr(verifier, "name", type(verifier).__name__))
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says, at a length that a screen and a line of the log can bear."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def checked(verdict: Verdict) -> Verdict:
+    """The verdict, if a log can hold it; VerifierError if not, as then nothing is known of the answer.
+
+    Rewards are finite numbers, fields and usage numbers, the answer a JSON scalar or list, the outcome a word of
+    the ledger. A line with anything else in it could not be read again, and with it no other line of the log.
+    """
+    if type(verdict.reward) is float and math.isfinite(verdict.reward) and _is_plain(verdict):
+        return verdict
+    if verdict.outcome and verdict.outcome not in OUTCOMES:
+        raise VerifierError(f"outcome is {verdict.outcome!r:.80}; expected one of {', '.join(OUTCOMES)}")
+    if verdict.outcome == "scored" and verdict.reward is None and not verdict.rewards:
+        raise VerifierError("outcome is 'scored' and there is no reward; expected one, or another outcome")
+    try:
+        msgspec.json.encode(verdict.answer)
+    except (TypeError, ValueError, RecursionError) as error:
+        if not isinstance(error, UnicodeEncodeError):  # half a character: the log sees to it
+            raise VerifierError(f"answer is {verdict.answer!r:.80}; expected a JSON scalar or a list") from None
+    if isinstance(verdict.answer, Mapping):
+        raise VerifierError(f"answer is {verdict.answer!r:.80}; expected a JSON scalar or a list")
+    return Verdict(
+        None if verdict.reward is None else _finite("reward", verdict.reward),
+        {str(name): _finite(str(name), value) for name, value in verdict.rewards.items() if value is not None},
+        verdict.answer,
+        verdict.outcome,
+        {str(name): _number(str(name), value) for name, value in verdict.fields.items()},
+        {str(name): _finite(str(name), value) for name, value in verdict.usage.items()},
+    )
+
+
+def _is_plain(verdict: Verdict) -> bool:
+    """Whether there is nothing beside the reward but a plain answer: so it is with most, and they are many."""
+    rest = verdict.rewards or verdict.outcome or verdict.fields or verdict.usage
+    return not rest and (verdict.answer is None or type(verdict.answer) in (str, int, float))
+
+
+def _finite(name: str, value: Any) -> float:
+    number = _number(name, value)
+    if not math.isfinite(number):
+        raise VerifierError(f"{name} is {number}; expected a finite number")
+    return number
+
+
+def _number(name: str, value: Any) -> float:
+    """A number as JSON has them; numpy's are none."""
+    try:
+        if isinstance(value, int) and not isinstance(value, bool) and math.isfinite(value):
+            return value
+        if isinstance(value, Real):
+            return float(value)
+    except OverflowError:
+        pass
+    raise VerifierError(f"{name} is {value!r:.80}; expected a number")

@@ -1,12 +1,12 @@
 """Stored completions judged again, a batch at a time: filters first, then verifiers.
 
-Text verifiers take a whole batch at once (`quick`); all others are asked one completion at a time.
+Text verifiers take a whole batch at once (`verify_many`); all others are asked one completion at a time.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -17,74 +17,9 @@ from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED
 from calipers.running.blame import BROKE, Bench
 from calipers.running.rollout import column, whole_characters
 from calipers.tasks.task import Task
-from calipers.text import patterns
-from calipers.text.filters import WORTH, Answer, Filter, filtered, first_matches, plain
-from calipers.text.patterns import RegexTimeout
+from calipers.text.filters import Answer, Filter, filtered
 from calipers.verifiers.find import NamedVerifier, verifier
-from calipers.verifiers.text import CONTAINS, EXACT_MATCH, REGEX_MATCH
-from calipers.verifiers.verifier import Verdict
-from calipers.verifiers.verify import ready
-
-Rewards = list[float | VerifierError]
-Quick = Callable[[Sequence[Task], Sequence[str]], tuple[Rewards, list[Any]]]
-
-
-def _exact(tasks: Sequence[Task], texts: Sequence[str]) -> tuple[Rewards, list[Any]]:
-    """`exact_match`, many at once."""
-    rewards: Rewards = []
-    answers = []
-    for task, text in zip(tasks, texts, strict=True):
-        answer, target = text.strip(), str(task.target or "").strip()
-        if task.params and task.params.get("ignore_case"):
-            answer, target = answer.lower(), target.lower()
-        rewards.append(1.0 if answer == target else 0.0)
-        answers.append(answer or None)  # an empty text is no answer
-    return rewards, answers
-
-
-def _contained(tasks: Sequence[Task], texts: Sequence[str]) -> tuple[Rewards, list[Any]]:
-    """`contains`, many at once."""
-    rewards: Rewards = []
-    for task, text in zip(tasks, texts, strict=True):
-        needle = str(task.target or "")
-        if task.params and task.params.get("ignore_case"):
-            needle, text = needle.lower(), text.lower()
-        rewards.append(1.0 if needle and needle in text else 0.0)
-    return rewards, [str(task.target) if reward else None for task, reward in zip(tasks, rewards, strict=True)]
-
-
-def _matched(tasks: Sequence[Task], texts: Sequence[str]) -> tuple[Rewards, list[Any]]:
-    """`regex_match`, many at once: patterns that many rows share are given to Rust, where that is the same."""
-    by_pattern: defaultdict[tuple[str, bool], list[int]] = defaultdict(list)
-    for row, task in enumerate(tasks):
-        by_pattern[str(task.target or ""), bool(task.params.get("ignore_case"))].append(row)
-    answers: list[str | VerifierError | None] = [None] * len(texts)
-    for (pattern, ignore_case), rows in by_pattern.items():
-        rust = plain(pattern) if len(rows) >= WORTH and not ignore_case else None
-        fit = [row for row in rows if rust.fits(texts[row])] if rust else []
-        if rust:
-            for row, answer in zip(fit, first_matches(rust, [texts[row] for row in fit]), strict=True):
-                answers[row] = answer
-        for row in rows if not fit else sorted(set(rows) - set(fit)):
-            answers[row] = _search(pattern, texts[row], ignore_case)
-    rewards: Rewards = [
-        answer if isinstance(answer, VerifierError) else float(answer is not None) for answer in answers
-    ]
-    return rewards, [None if isinstance(answer, VerifierError) else answer for answer in answers]
-
-
-def _search(pattern: str, text: str, ignore_case: bool) -> str | VerifierError | None:
-    if not pattern:
-        return None
-    try:
-        found = patterns.search(pattern, text, ignore_case=ignore_case)
-    except RegexTimeout as error:
-        return VerifierError(str(error), outcome="filter_timeout")
-    return None if found is None else found[0]
-
-
-QUICK: Final[Mapping[int, Quick]] = {id(EXACT_MATCH): _exact, id(CONTAINS): _contained, id(REGEX_MATCH): _matched}
-
+from calipers.verifiers.verifier import Verdict, ready
 
 MOST_REASONS: Final = 3  # that are told
 MOST_ERRORS: Final = 100  # different ones that are counted
@@ -166,9 +101,9 @@ class BatchJudge:
             else:
                 _fail(found, row, VerifierError(str(answer), outcome="filter_timeout"))
         for name, cases in asked.items():
-            quick = QUICK.get(id(self._judges[name]))
-            if quick:
-                _take(found, cases, *quick(cases.tasks, cases.texts))
+            verify_many = getattr(self._judges[name], "verify_many", None)
+            if verify_many is not None:
+                _take(found, cases, *verify_many(cases.tasks, cases.texts))
             else:
                 self._ask(name, cases, found)
         for row, more in found.more.items():

@@ -74,7 +74,7 @@ def truncates(request: Request) -> bool:
     return side == "left"
 
 
-def drawn(scores: Any, sampling: Sampling, chance: float) -> Any:
+def draw_token(scores: Any, sampling: Sampling, chance: float) -> Any:
     """The token (a tensor of one index) at a chance in [0, 1), for the scores [V] of all tokens.
 
     The tokens stand in the order of their numbers, each as wide as it is likely, and the chance points
@@ -253,7 +253,7 @@ class _Choose:
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         for index, (sampling, dice) in self._dice.items():
-            token = drawn(scores[index], sampling, dice.random())
+            token = draw_token(scores[index], sampling, dice.random())
             scores[index] = float("-inf")
             scores[index, token] = 0.0
         return scores

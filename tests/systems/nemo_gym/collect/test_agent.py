@@ -9,8 +9,7 @@ import pytest
 from aiohttp import web
 from clients.weather import REFUSED_CHAT, Forecast, Server, reply_of
 
-from calipers.clients.client import Completion, Connection
-from calipers.clients.models import connect
+from calipers.clients.client import Completion, Connection, connect
 from calipers.clients.scripted import Scripted
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError

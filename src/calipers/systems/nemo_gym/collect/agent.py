@@ -22,8 +22,7 @@ from calipers.systems.nemo_gym.collect.http import ABSENT, Server
 from calipers.systems.nemo_gym.collect.row import FAILURE, PARAMS, REWARD, ROLLOUT, TASK, Key, Row, decoded, key_of
 from calipers.tasks.task import Message, Task
 from calipers.verifiers.find import NamedVerifier
-from calipers.verifiers.verifier import Verifier
-from calipers.verifiers.verify import judged, ready
+from calipers.verifiers.verifier import Verifier, judged, ready
 
 TARGETS: Final = ("target", "expected_answer", "expected")
 """Where a row may hold what a verifier compares with, as for `calipers serve`; the first that is there counts."""

@@ -12,8 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from calipers.clients.address import KEY
-from calipers.clients.client import Connection
-from calipers.clients.models import connect
+from calipers.clients.client import Connection, connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, UnknownName
 from calipers.formats.jsonl import LineError

@@ -40,7 +40,7 @@ from calipers.systems.nemo_gym.serve.workers import Workers, no_room
 from calipers.systems.nemo_gym.wire import FAILURE, KILLED, ROLLOUT, TASK
 from calipers.tasks.task import Prompt, Task
 from calipers.verifiers.find import NamedVerifier
-from calipers.verifiers.verify import given
+from calipers.verifiers.verifier import judged
 
 if TYPE_CHECKING:
     from calipers.systems.nemo_gym.hooks import Hosted
@@ -223,7 +223,7 @@ def verify_route(verifier: NamedVerifier) -> Callable[[VerifyRequest], Awaitable
 
 
 async def _judged(verifier: NamedVerifier, task: Task, completion: Completion) -> dict[str, Any]:
-    verdict = await given(verifier, task, completion)
+    verdict = await judged(verifier, task, completion, check=False)
     if verdict.reward is None or not math.isfinite(verdict.reward):
         raise VerifierError(f"verifier {verifier.name!r} gave the reward {verdict.reward}; expected a finite number")
     found: dict[str, Any] = {**verdict.fields, "reward": verdict.reward}

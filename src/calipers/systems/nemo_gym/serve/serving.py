@@ -19,7 +19,7 @@ from calipers.systems.nemo_gym.serve.app import Offer, make_app
 from calipers.systems.nemo_gym.serve.guard import LIMITS, Door
 from calipers.systems.nemo_gym.serve.workers import Workers, WorkerSettings
 from calipers.verifiers.find import verifier as find_verifier
-from calipers.verifiers.verify import ready
+from calipers.verifiers.verifier import ready
 
 HEAD: Final = 64 << 10  # bytes of a request's first line and headers
 IDLE: Final = 60.0  # seconds for a whole head, and between two pieces of a body or of an answer

@@ -10,14 +10,14 @@ import threading
 import pytest
 from waiting import PATIENCE
 
-from calipers.clients.python import Aside
+from calipers.clients.python import CallThread
 
 HANGS = """
 import asyncio, threading
-from calipers.clients.python import Aside
+from calipers.clients.python import CallThread
 
 async def main():
-    aside, begun = Aside("model"), threading.Event()
+    aside, begun = CallThread("model"), threading.Event()
     def hang():
         begun.set()
         threading.Event().wait()
@@ -42,7 +42,7 @@ def test_what_the_code_raises_is_returned_and_the_thread_lives_on(raised):
         raise raised
 
     async def main():
-        aside = Aside("model")
+        aside = CallThread("model")
         ends = [await aside.call(code), await aside.call(lambda: threading.current_thread().name)]
         aside.close()
         return ends
@@ -54,7 +54,7 @@ def test_a_call_that_was_given_up_before_its_turn_is_not_made():
     made = []
 
     async def main():
-        aside, gate = Aside("model"), threading.Event()
+        aside, gate = CallThread("model"), threading.Event()
         first = asyncio.create_task(aside.call(gate.wait))
         second = asyncio.create_task(aside.call(lambda: made.append("second")))
         await asyncio.sleep(0)

@@ -10,8 +10,7 @@ from calipers.clients.client import Completion
 from calipers.errors import SandboxError, VerifierError
 from calipers.tasks.task import Task
 from calipers.text.patterns import RegexTimeout
-from calipers.verifiers.verifier import Verdict
-from calipers.verifiers.verify import LONGEST, judged, ready
+from calipers.verifiers.verifier import LONGEST, Verdict, judged, ready
 
 TASK, TEXT = Task("a", "?"), Completion("text")
 

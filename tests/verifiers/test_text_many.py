@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from calipers.analyses.rescore.judging import QUICK
 from calipers.clients.client import Completion
 from calipers.errors import VerifierError
 from calipers.tasks.task import Task
@@ -31,14 +30,14 @@ def test_many_at_once(verifier, targets, params, times):
         return [await verifier.verify(task, Completion(text)) for task, text in cases]
 
     verdicts = asyncio.run(one_by_one())
-    rewards, answers = QUICK[id(verifier)]([task for task, _ in cases], [text for _, text in cases])
+    rewards, answers = verifier.verify_many([task for task, _ in cases], [text for _, text in cases])
     assert rewards == [verdict.reward for verdict in verdicts]
     assert answers == [verdict.answer or None for verdict in verdicts]
 
 
 def test_a_pattern_out_of_time_is_an_error_of_its_own_row():
     tasks = [Task("a", "?", "regex_match", "(a+)+$"), Task("b", "?", "regex_match", "a")]
-    rewards, answers = QUICK[id(REGEX_MATCH)](tasks, ["a" * 60 + "!", "a"])
+    rewards, answers = REGEX_MATCH.verify_many(tasks, ["a" * 60 + "!", "a"])
     assert isinstance(rewards[0], VerifierError)
     assert rewards[0].outcome == "filter_timeout"
     assert (rewards[1], answers) == (1.0, [None, "a"])

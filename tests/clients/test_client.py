@@ -3,8 +3,7 @@ import asyncio
 import pytest
 from compat.packages import put
 
-from calipers.clients.client import Connection, Request
-from calipers.clients.models import connect, model_name
+from calipers.clients.client import Connection, Request, connect
 from calipers.clients.replay import Replay
 from calipers.errors import ClientError, InputError, PluginError, UnknownName
 from calipers.names import CLIENTS
@@ -42,11 +41,6 @@ def test_the_name_is_all_that_follows_the_first_slash(tmp_path):
     client = connect(f"replay/{tmp_path}/a.jsonl", Connection())
     assert isinstance(client, Replay)
     asyncio.run(client.close())
-
-
-@pytest.mark.parametrize("spec", ["openai/meta-llama/Llama-3", "python/a.py:f", "replay/x.jsonl"])
-def test_records_hold_the_spec_as_given(spec):
-    assert model_name(spec) == spec
 
 
 PLUGIN = """
