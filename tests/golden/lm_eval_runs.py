@@ -8,10 +8,10 @@ from shutil import copytree
 
 from golden.lm_eval_close import settled
 
-from calipers.systems.lm_eval.jobs.benchmarks import TaskRequest, groups, load
+from calipers.systems.lm_eval.jobs.benchmarks import TaskRequest, load
 from calipers.systems.lm_eval.jobs.judges import scoring
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
-from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
+from calipers.systems.lm_eval.tasks.groups import Tasks, every_group, leaves
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
 from calipers.systems.lm_eval.tasks.turns import Manner
 from calipers.systems.lm_eval.write import RanTask, file_text, line_text, run_results, sample_row, table, task_hash
@@ -36,7 +36,7 @@ def run(vector):
         samples[leaf.name] = [json.loads(line_text(line)) for line in lines]
         made |= args
     about = {key: expected[key] for key in ABOUT if key in expected}
-    results = run_results(ran, groups(nodes), asked["bootstrap_iters"], **about)
+    results = run_results(ran, every_group(nodes), asked["bootstrap_iters"], **about)
     found = {
         "requests": made,
         "results.json": json.loads(file_text(results)),

@@ -17,7 +17,7 @@ from calipers.clients.likelihood import Continuation
 from calipers.errors import ClientError
 from calipers.running.perform import perform
 from calipers.running.settings import jobs_of
-from calipers.systems.lm_eval.jobs.prompts import about, local
+from calipers.systems.lm_eval.jobs.client import about, local
 from calipers.systems.lm_eval.jobs.report import sample_lines
 from calipers.systems.lm_eval.write import digest
 

@@ -8,7 +8,7 @@ from typing import Any
 from calipers.systems.lm_eval.pipelines import pipeline
 from calipers.systems.lm_eval.scores.entries import Entry
 from calipers.systems.lm_eval.scores.scorers import Scoring
-from calipers.systems.lm_eval.task_scores import ScoredTask, TaskScores
+from calipers.systems.lm_eval.task_scores import ScoredPipeline, TaskScores
 from calipers.systems.lm_eval.tasks.config import TaskConfig
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
 from calipers.systems.lm_eval.tasks.yaml import TaskFile
@@ -27,7 +27,7 @@ def scores(values: Values, better: Mapping[str, bool] | None = None) -> TaskScor
         entries = [Entry(metric, "mean", (better or {}).get(metric, True)) for metric in mine]
         rows = range(max(map(len, mine.values())))
         each = [{metric: items[row] for metric, items in mine.items() if row < len(items)} for row in rows]
-        held.append(ScoredTask(Scoring(pipeline({"name": name, "filter": []}), entries), [], [], [], each))
+        held.append(ScoredPipeline(Scoring(pipeline({"name": name, "filter": []}), entries), [], [], [], each))
     return TaskScores(held)
 
 

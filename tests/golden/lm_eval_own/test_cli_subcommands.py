@@ -10,8 +10,8 @@ from calipers.errors import CalipersError, InputError
 from calipers.running.job import Job
 from calipers.running.settings import load_seeds
 from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, nodes_of
+from calipers.systems.lm_eval.jobs.client import manner
 from calipers.systems.lm_eval.jobs.judges import scoring
-from calipers.systems.lm_eval.jobs.prompts import manner
 from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents
 from calipers.systems.lm_eval.tasks.groups import leaves
 
@@ -88,13 +88,13 @@ CODE = {
 def test_a_task_file_by_a_relative_path(tmp_path, monkeypatch, name):
     folder(tmp_path, CODE)
     monkeypatch.chdir(tmp_path)
-    assert [leaf.name for leaf in leaves(nodes_of(f"{name}.yaml", TaskRequest()))] == [name]
+    assert [leaf.name for leaf in leaves(nodes_of(f"{name}.yaml"))] == [name]
 
 
 @ported(FILE, "name", {f"{TASKS}missing_yaml_file_raises_error": [("nonexistent.yaml",)]})
 def test_a_task_file_that_is_not_there(tmp_path, name):
     with pytest.raises(CalipersError, match=r"nonexistent\.yaml"):
-        nodes_of(str(tmp_path / name), TaskRequest())
+        nodes_of(str(tmp_path / name))
 
 
 @ported(

@@ -7,9 +7,8 @@ from golden.lm_eval_own.made import group as of
 from golden.lm_eval_own.ported import ported
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.jobs.benchmarks import groups
 from calipers.systems.lm_eval.metrics.task import aggregate_group, leaves
-from calipers.systems.lm_eval.tasks.groups import TaskGroup, Tasks
+from calipers.systems.lm_eval.tasks.groups import TaskGroup, Tasks, every_group
 
 FOUND = {
     "task_a": {
@@ -260,7 +259,7 @@ def test_a_function_may_stand_there_and_is_never_called(how, expected):
     },
 )
 def test_the_groups_below_a_group(made, expected):
-    assert [one.name for one in groups([made])][1:] == expected
+    assert [one.name for one in every_group([made])][1:] == expected
 
 
 @ported("test_group.py", "text", {f"{READ}missing_group_key": [("group_alias: nameless",)]})

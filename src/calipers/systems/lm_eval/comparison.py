@@ -46,9 +46,9 @@ NO_SUMS: Final = ("mean", "bypass")  # what rollouts have as a reward, and what 
 
 def table_of(inputs: Sequence[Input], key: tuple[str | None, ...]) -> DocumentTable:
     """The table of a group (agent, model, dataset) of a source; an empty one where its files are of no such task."""
-    for one in inputs:
-        folder = os.path.dirname(one.path)
-        if one.format == "run" and is_theirs(folder):
+    for source in inputs:
+        folder = os.path.dirname(source.path)
+        if source.format == "run" and is_theirs(folder):
             plan = read_plan(folder)
             if (plan.model, plan.dataset) == key[1:]:
                 return stored(folder)
@@ -79,14 +79,15 @@ def of_samples(inputs: Sequence[Input], task: str | None, pipeline: str) -> Docu
                     if ways[name].aggregation not in NO_SUMS and not plain:
                         values.setdefault(name, {})[document] = value
     there = {way.key: way for name, way in ways.items() if name in values}
-    return DocumentTable(there, {ways[name].key: held for name, held in values.items()}, hashes, whole=False)
+    by_key = {ways[name].key: by_document for name, by_document in values.items()}
+    return DocumentTable(there, by_key, hashes, whole=False)
 
 
 def _way(name: str, pipeline: str, beside: Mapping[str, Any], task: str) -> Summed:
     """How a metric adds up, by the task's configuration, else by its name; None for a function of the task's own."""
     config = _inner(_inner(beside, "configs"), task)
     listed = config.get("metric_list")
-    entries = [one for one in listed if isinstance(one, dict) and one.get("metric") == name] if listed else []
+    entries = [entry for entry in listed if isinstance(entry, dict) and entry.get("metric") == name] if listed else []
     known = KNOWN.get(name)
     how = entries[-1].get("aggregation") if entries else None
     if how is None:
@@ -95,17 +96,17 @@ def _way(name: str, pipeline: str, beside: Mapping[str, Any], task: str) -> Summ
     return Summed(name, pipeline, how if how in NAMES else None, direction if isinstance(direction, bool) else None)
 
 
-def _inner(held: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = held.get(key)
-    return found if isinstance(found, dict) else {}
+def _inner(block: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    inner = block.get(key)
+    return inner if isinstance(inner, dict) else {}
 
 
 def _paths(inputs: Sequence[Input]) -> Iterator[str]:
-    for one in inputs:
-        if one.format == "lm_eval_results":
-            yield from read.samples_beside(one.path)
-        elif one.format == "lm_eval_samples":
-            yield one.path
+    for source in inputs:
+        if source.format == "lm_eval_results":
+            yield from read.samples_beside(source.path)
+        elif source.format == "lm_eval_samples":
+            yield source.path
 
 
 Items = tuple[list[Any], list[Any]]
@@ -133,60 +134,69 @@ class TablePair:
 
     def same(self) -> Bools:
         """The common tasks that are one document in both runs, as far as its hash is known, [T]."""
-        held = [(self.sides[0].hashes.get(one), self.sides[1].hashes.get(two)) for one, two in self.pairs()]
-        return np.array([not one or not two or one == two for one, two in held], dtype=bool)
+        old, new = self.sides
+        hashes = [(old.hashes.get(first), new.hashes.get(second)) for first, second in self.pairs()]
+        return np.array([not first or not second or first == second for first, second in hashes], dtype=bool)
 
 
-def of_tables(tables: TablePair, wanted: Sequence[str] | None) -> Told:
+def compare_tables(
+    sides: tuple[DocumentTable, DocumentTable],
+    names: tuple[str, str],
+    common: Common,
+    clusters: Ints | None,
+    question: Question,
+) -> Told:
     """The differences of all numbers that both tables have, or of those that are wanted by name."""
-    told = Told()
+    tables, wanted = TablePair(sides, names, common, clusters, question), question.tables
+    differences = Told()
     lost = [side.why for side in tables.sides if side.why]
     if lost:
         cures = dict.fromkeys(side.cure for side in tables.sides if side.why)
-        said = f"lm-evaluation-harness' numbers cannot be compared: {' and '.join(lost)}; {'; '.join(cures)}"
-        told.notes += [said] if wanted is None else []
-        told.refused |= dict.fromkeys(wanted or (), said)
-        return told
-    asked = list(_asked(tables, wanted))
-    same = tables.same() if asked else np.ones(0, dtype=bool)
+        sentence = f"lm-evaluation-harness' numbers cannot be compared: {' and '.join(lost)}; {'; '.join(cures)}"
+        differences.notes += [sentence] if wanted is None else []
+        differences.refused |= dict.fromkeys(wanted or (), sentence)
+        return differences
+    compared = list(_shared_numbers(tables, wanted))
+    same = tables.same() if compared else np.ones(0, dtype=bool)
     if others := int((~same).sum()):
-        told.notes.append(f"the same id, another document: {counted(others, 'task')} left out of documents' numbers")
-    for name, key in asked:
-        found = _alone(tables, name, key) or _compared(tables, same, name, key)
-        if isinstance(found, Measured):
-            told.measured.append(found)
+        left_out = f"{counted(others, 'task')} left out of documents' numbers"
+        differences.notes.append(f"the same id, another document: {left_out}")
+    for name, key in compared:
+        outcome = _only_in_one(tables, name, key) or _compared(tables, same, name, key)
+        if isinstance(outcome, Measured):
+            differences.measured.append(outcome)
         elif wanted is None:
-            told.notes.append(f"{found}: left out")
+            differences.notes.append(f"{outcome}: left out")
         else:
-            told.refused[name] = found
+            differences.refused[name] = outcome
     if wanted is None:
-        told.notes += _of_one(tables)
-    return told
+        differences.notes += _left_out(tables)
+    return differences
 
 
-def _asked(tables: TablePair, wanted: Sequence[str] | None) -> Iterator[tuple[str, str]]:
+def _shared_numbers(tables: TablePair, wanted: Sequence[str] | None) -> Iterator[tuple[str, str]]:
     """(what it is called in the findings, its key) of each number to compare; those of one side where it is named."""
     if wanted is None:
         short = not any(side.whole for side in tables.sides)  # there the pipeline is the agent
-        both = [key for key in tables.sides[0].ways if key in tables.sides[1].ways]
-        yield from ((key.rpartition(",")[0] if short else key, key) for key in both)
+        common = [key for key in tables.sides[0].ways if key in tables.sides[1].ways]
+        yield from ((key.rpartition(",")[0] if short else key, key) for key in common)
         return
     for name in wanted:
         keys = list(dict.fromkeys(key for side in tables.sides for key in side.named(name)))
         yield from ((name if len(keys) == 1 else key, key) for key in keys)
 
 
-def _of_one(tables: TablePair) -> Iterator[str]:
+def _left_out(tables: TablePair) -> Iterator[str]:
     """A sentence on the numbers that only one table has, but for means that the other run has as rewards."""
-    for place, name in enumerate(tables.names):
-        own, other = tables.sides[place], tables.sides[1 - place]
-        ways = [(key, way) for key, way in own.ways.items() if key not in other.ways]
+    for index, name in enumerate(tables.names):
+        table, other = tables.sides[index], tables.sides[1 - index]
+        ways = [(key, way) for key, way in table.ways.items() if key not in other.ways]
         keys = [key for key, way in ways if other.whole or way.aggregation not in MEANS]
         if keys:
             yield f"only {name} has {', '.join(keys)}: left out"
 
 
-def _alone(tables: TablePair, name: str, key: str) -> str | None:
+def _only_in_one(tables: TablePair, name: str, key: str) -> str | None:
     for side, whose, other in zip(tables.sides, tables.names, tables.names[::-1], strict=True):
         if key not in side.ways:
             return f"only {other} has {name}, and {whose} has {', '.join(side.ways) or 'no such table'}"
@@ -205,15 +215,15 @@ def _compared(tables: TablePair, same: Bools, name: str, key: str) -> Measured |
     way = first if one_way else Summed(first.metric, first.pipeline, first.aggregation)
     values = [side.values.get(key, {}) for side in tables.sides]
     pairs = tables.pairs()
-    there = same & np.array([one in values[0] and two in values[1] for one, two in pairs], dtype=bool)
+    there = same & np.array([old in values[0] and new in values[1] for old, new in pairs], dtype=bool)
     if tables.question.anytime:
         there &= tables.common.settled
-    held = [pair for pair, kept in zip(pairs, there.tolist(), strict=True) if kept]
-    items = [values[0][one] for one, _ in held], [values[1][two] for _, two in held]
+    kept_pairs = [pair for pair, kept in zip(pairs, there.tolist(), strict=True) if kept]
+    items = [values[0][old] for old, _ in kept_pairs], [values[1][new] for _, new in kept_pairs]
     try:
-        if not held:
+        if not kept_pairs:
             none = Difference(None, None, None, None, METHOD, 0, why=NO_COMMON if same.any() else OTHERS)
-            return Measured(_both(name, way), way.higher_is_better, none, None, None, there, (0, 0))
+            return Measured(_metrics(name, way), way.higher_is_better, none, None, None, there, (0, 0))
         return (_of_means if way.aggregation in MEANS else _of_sums)(tables, name, way, items, there)
     except CalipersError as error:  # such as chances that were rounded to text: nobody can add them up again
         return f"{name} cannot be worked out again ({error})"
@@ -232,19 +242,19 @@ def _of_sums(tables: TablePair, name: str, way: Summed, items: Items, there: Boo
     else:
         difference = resampled_difference(_drawn(how, items, units, tables.question))
     counts = len(items[0]), len(items[1])
-    return Measured(_both(name, way), way.higher_is_better, difference, shown[0], shown[1], there, counts)
+    return Measured(_metrics(name, way), way.higher_is_better, difference, shown[0], shown[1], there, counts)
 
 
 def _drawn(how: str, items: Items, units: Ints | None, question: Question) -> Resampled:
     count, plan = len(items[0]), question.plan
-    found = sums(how, [*items[0], *items[1]])
-    if found is None:
-        one, two = numbers(items[0]), numbers(items[1])
-        return paired_bootstrap_of_values(two, one, upper_median, units, confidence=plan.confidence, seed=plan.seed)
-    first, second = found.statistics[:count], found.statistics[count:]
-    draws = min(DRAWS, max(FEWEST_DRAWS, MOST_SUMMED // (2 * found.statistics.shape[1] * count)))
+    summed = sums(how, [*items[0], *items[1]])
+    if summed is None:
+        old, new = numbers(items[0]), numbers(items[1])
+        return paired_bootstrap_of_values(new, old, upper_median, units, confidence=plan.confidence, seed=plan.seed)
+    first, second = summed.statistics[:count], summed.statistics[count:]
+    draws = min(DRAWS, max(FEWEST_DRAWS, MOST_SUMMED // (2 * summed.statistics.shape[1] * count)))
     return paired_bootstrap(
-        second, first, found.combine, units, confidence=plan.confidence, seed=plan.seed, draws=draws
+        second, first, summed.combine, units, confidence=plan.confidence, seed=plan.seed, draws=draws
     )
 
 
@@ -259,8 +269,8 @@ def _of_means(tables: TablePair, name: str, way: Summed, items: Items, there: Bo
         columns.append(Column(spread, there))
     common = tables.common
     common = replace(common, first=_rollouts(common.first, columns[0]), second=_rollouts(common.second, columns[1]))
-    both = _both(name, way)
-    return measure(MetricPair(both, common, ([columns[0]], [columns[1]]), tables.clusters, tables.question))
+    pair = MetricPair(_metrics(name, way), common, ([columns[0]], [columns[1]]), tables.clusters, tables.question)
+    return measure(pair)
 
 
 def _rollouts(side: Rollouts, values: Column) -> Rollouts:
@@ -281,27 +291,17 @@ def _rollouts(side: Rollouts, values: Column) -> Rollouts:
     )
 
 
-def _both(name: str, way: Summed) -> OldAndNew:
+def _metrics(name: str, way: Summed) -> OldAndNew:
     metric: Any = Opaque(way.metric, lambda tasks: math.nan)
     if way.aggregation in MEANS:
         metric = replace(MEAN_REWARD, name=way.metric, higher_is_better=way.higher_is_better)
-    asked = RequestedMetric(name, metric, {"aggregation": way.aggregation, "pipeline": way.pipeline})
-    return OldAndNew(name, asked, asked)
-
-
-def _of_pair(
-    sides: tuple[DocumentTable, DocumentTable],
-    names: tuple[str, str],
-    common: Common,
-    clusters: Ints | None,
-    question: Question,
-) -> Told:
-    return of_tables(TablePair(sides, names, common, clusters, question), question.tables)
+    request = RequestedMetric(name, metric, {"aggregation": way.aggregation, "pipeline": way.pipeline})
+    return OldAndNew(name, request, request)
 
 
 TABLES = TableReader(
     read=table_of,
-    compare=_of_pair,
+    compare=compare_tables,
     value=lambda aggregation, values: float(aggregate(aggregation, values)),
     spread=spread,
 )

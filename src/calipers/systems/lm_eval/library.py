@@ -13,7 +13,7 @@ from calipers.formats.run_plan import is_run
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
 from calipers.running.library import TaskLibrary
-from calipers.systems.lm_eval.jobs import benchmarks, prompts, report
+from calipers.systems.lm_eval.jobs import benchmarks, client, report
 from calipers.systems.lm_eval.own_files import table_of
 from calipers.systems.system import OwnPage
 from calipers.tasks.task import Suite
@@ -96,8 +96,8 @@ LIBRARY = TaskLibrary(
     loaded=benchmarks.LoadedTasks,
     suite=benchmarks.suite_of,
     check_documents=_check_documents,
-    client=prompts.task_client,
-    template=prompts.template,
+    client=client.task_client,
+    template=client.template,
     report=report.part,
     documents=report.documents,
     joined=report.joined,

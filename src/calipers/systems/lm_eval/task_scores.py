@@ -48,7 +48,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredTask:
+class ScoredPipeline:
     """What one pipeline made of all documents."""
 
     scoring: Scoring
@@ -62,16 +62,16 @@ class ScoredTask:
 class TaskScores:
     """What a task's documents are worth, pipeline by pipeline."""
 
-    pipelines: list[ScoredTask] = field(default_factory=list)
+    pipelines: list[ScoredPipeline] = field(default_factory=list)
 
     def values(self) -> dict[str, list[Any]]:
         """The documents' values under ``metric,pipeline``; gaps are not among them."""
-        found: dict[str, list[Any]] = {}
-        for one in self.pipelines:
-            for scores in one.scores:
+        values: dict[str, list[Any]] = {}
+        for scored in self.pipelines:
+            for scores in scored.scores:
                 for metric, value in scores.items():
-                    found.setdefault(f"{metric},{one.scoring.pipeline.name}", []).append(value)
-        return found
+                    values.setdefault(f"{metric},{scored.scoring.pipeline.name}", []).append(value)
+        return values
 
     def numbers(self, iterations: int = ITERATIONS) -> TaskNumbers:
         """The task's numbers; a metric that a function made up has the aggregation of the one it stands beside."""
@@ -83,12 +83,12 @@ class TaskScores:
         return known.get(metric, known.get(base(metric), "mean"))
 
     def _aggregations(self) -> dict[str, Any]:
-        known = {entry.name: entry.aggregation for one in self.pipelines for entry in one.scoring.metrics}
+        known = {entry.name: entry.aggregation for scored in self.pipelines for entry in scored.scoring.metrics}
         return {**self._spread("aggregation"), **known}
 
     def higher_is_better(self) -> dict[str, bool | None]:
         """Which way each metric is better: those asked for, then those made of them, where that is known."""
-        known = {entry.name: entry.higher_is_better for one in self.pipelines for entry in one.scoring.metrics}
+        known = {entry.name: entry.higher_is_better for scored in self.pipelines for entry in scored.scoring.metrics}
         spread = self._spread("higher_is_better")
         made = {key.rpartition(",")[0] for key in self.values()} - set(known)
         order = [metric for key in self.values() if (metric := key.rpartition(",")[0]) in made]
@@ -97,29 +97,34 @@ class TaskScores:
 
     def _spread(self, what: str) -> dict[str, Any]:
         """What the keys of a function's answer inherit: of the only function there is among a pipeline's metrics."""
-        found = {}
-        for one in self.pipelines:
-            functions = [entry for entry in one.scoring.metrics if entry.function is not None]
-            names = {entry.name for entry in one.scoring.metrics}
-            for metric in {key for scores in one.scores for key in scores} - names if len(functions) == 1 else ():
-                found[metric] = getattr(functions[0], what)
-        return found
+        inherited = {}
+        for scored in self.pipelines:
+            functions = [entry for entry in scored.scoring.metrics if entry.function is not None]
+            names = {entry.name for entry in scored.scoring.metrics}
+            for metric in {key for scores in scored.scores for key in scores} - names if len(functions) == 1 else ():
+                inherited[metric] = getattr(functions[0], what)
+        return inherited
 
 
 def answered(task: LoadedTask, resps: Mapping[int, Sequence[Sequence[Any]]]) -> list[Answered]:
     """A task's documents with what is right for each, from the responses to them by their number."""
-    found = []
-    for number, held in resps.items():
+    delimiter = "" if task.multiple_inputs else task.config.target_delimiter
+    documents = []
+    for number, responses in resps.items():
         doc = task.docs[number]
         choices = task.choices(doc, number)
-        if task.own is not None or task.config.output_type == GENERATION:
-            own = task.own is not None or task.config.process_results is not None
-            target = task.target(doc, number) if own else gold(task, number, doc)
-        else:
-            target = target_of(task, number)
-        delimiter = "" if task.multiple_inputs else task.config.target_delimiter
-        found.append(Answered(doc, target, held, choices, delimiter))
-    return found
+        documents.append(Answered(doc, right_answer(task, number), responses, choices, delimiter))
+    return documents
+
+
+def right_answer(task: LoadedTask, number: int) -> Any:
+    """What counts as right for a document, as a task of its kind is scored."""
+    doc = task.docs[number]
+    if task.own is None and task.config.output_type != GENERATION:
+        return target_of(task, number)
+    if task.own is None and task.config.process_results is None:
+        return gold(task, number, doc)
+    return task.target(doc, number)
 
 
 def target_of(task: LoadedTask, number: int) -> Any:
@@ -132,62 +137,65 @@ def score_documents(documents: Sequence[Answered], scorings: Sequence[Scoring], 
     """The scores of all documents, by every pipeline of a task."""
     if way.kind != GENERATION and any(len(each) > 1 for document in documents for each in document.resps):
         raise InputError(f"several repeats of a {way.kind} request; expected one, as all would be the same")
-    for one in scorings:
-        for entry in one.metrics:
+    for scoring in scorings:
+        for entry in scoring.metrics:
             check(entry, max((len(each) for document in documents for each in document.resps), default=None))
-    return TaskScores([_pipeline(documents, one, way) for one in scorings])
+    return TaskScores([_pipeline(documents, scoring, way) for scoring in scorings])
 
 
-def _pipeline(documents: Sequence[Answered], scoring: Scoring, way: Way) -> ScoredTask:
+def _pipeline(documents: Sequence[Answered], scoring: Scoring, way: Way) -> ScoredPipeline:
     flat = [resps for document in documents for resps in document.resps]
     docs = [document.doc for document in documents for _ in document.resps]
-    found = filtered(scoring.pipeline, flat, docs)
-    matched = _matched(documents, found, scoring, way)
+    through_filters = filtered(scoring.pipeline, flat, docs)
+    matched = _matched(documents, through_filters, scoring, way)
     if matched is not None:
         return matched
-    answers, outcomes, repeats, scores, at = [], [], [], [], 0
+    answers, outcomes, repeats, scores, start = [], [], [], [], 0
     for number, document in enumerate(documents):
-        rows = range(at, at + len(document.resps))
-        at = rows.stop
-        answers.append([found.values[row] for row in rows])
-        outcomes.append(next((word for word in map(found.outcome, rows)), "scored"))
-        kept = None if STOPPED in outcomes[-1:] else [_without_gaps(found, row) for row in rows]
+        rows = range(start, start + len(document.resps))
+        start = rows.stop
+        answers.append([through_filters.values[row] for row in rows])
+        outcomes.append(next((word for word in map(through_filters.outcome, rows)), "scored"))
+        kept = None if STOPPED in outcomes[-1:] else [_without_gaps(through_filters, row) for row in rows]
         try:
-            each, one = ({}, {}) if kept is None else _document(document, kept, scoring, way)
+            each, reduced_scores = ({}, {}) if kept is None else _document(document, kept, scoring, way)
         except RegexTimeout:  # of what exact_match ignores
-            (each, one), outcomes[-1] = ({}, {}), STOPPED
+            (each, reduced_scores), outcomes[-1] = ({}, {}), STOPPED
         except InputError as error:
             raise InputError(f"pipeline {scoring.pipeline.name!r}, document {number}: {error}") from None
         repeats.append(each)
-        scores.append(one)
-    return ScoredTask(scoring, answers, outcomes, repeats, scores)
+        scores.append(reduced_scores)
+    return ScoredPipeline(scoring, answers, outcomes, repeats, scores)
 
 
-def _matched(documents: Sequence[Answered], found: FilteredAnswers, scoring: Scoring, way: Way) -> ScoredTask | None:
+def _matched(
+    documents: Sequence[Answered], filtered_answers: FilteredAnswers, scoring: Scoring, way: Way
+) -> ScoredPipeline | None:
     """All documents at once, where they are texts and exact_match is all that is asked; None where not."""
     alone = way.kind == GENERATION and way.process_results is None and not way.several
     if not alone or [entry.name for entry in scoring.metrics] != ["exact_match"] or scoring.metrics[0].function:
         return None
     entry = scoring.metrics[0]
     targets = [document.target for document in documents]
-    if {type(value) for value in found.values} | {type(target) for target in targets} != {str} or entry.k is not None:
+    if entry.k is not None or {type(text) for text in (*filtered_answers.values, *targets)} != {str}:
         return None
     try:
-        values = match_all(found.values, targets, entry.rules)
+        values = match_all(filtered_answers.values, targets, entry.rules)
     except RegexTimeout:
         return None  # one by one, only the document that took too long is a gap
     hit: tuple[dict[str, list[Any]], dict[str, Any]] = _once({"exact_match": 1.0})
     miss = _once({"exact_match": 0.0})
     each = [hit if value else miss for value in values]
-    answers = [[value] for value in found.values]
-    return ScoredTask(scoring, answers, found.all_outcomes(), [one[0] for one in each], [one[1] for one in each])
+    answers = [[value] for value in filtered_answers.values]
+    repeats, scores = [pair[0] for pair in each], [pair[1] for pair in each]
+    return ScoredPipeline(scoring, answers, filtered_answers.all_outcomes(), repeats, scores)
 
 
-def _without_gaps(found: FilteredAnswers, row: int) -> Any:
-    value, words = found.values[row], found.outcomes(row)
+def _without_gaps(filtered_answers: FilteredAnswers, row: int) -> Any:
+    value, words = filtered_answers.values[row], filtered_answers.outcomes(row)
     if not isinstance(value, list) or STOPPED not in words or len(value) != len(words):
         return value
-    return [one for one, word in zip(value, words, strict=True) if word != STOPPED]
+    return [repeat for repeat, word in zip(value, words, strict=True) if word != STOPPED]
 
 
 def _document(
@@ -198,7 +206,7 @@ def _document(
         return _once(process(way.process_results, document.doc, results))
     names = [entry.name for entry in scoring.metrics]
     if way.kind != GENERATION:  # a pipeline that picks none of the repeats leaves the only one in a list
-        results = [one[0] if isinstance(one, list) and len(one) == 1 else one for one in results]
+        results = [result[0] if isinstance(result, list) and len(result) == 1 else result for result in results]
     if way.kind == CHOICE:
         mutual = "acc_mutual_info" in names
         of = Choices.of(document.choices or (), results, document.target, mutual=mutual)
@@ -211,23 +219,23 @@ def _document(
     if way.kind != GENERATION:
         return _once(score_loglikelihood(results[0], names))
     each: dict[str, list[Any]] = {}
-    one: dict[str, Any] = {}
+    scores: dict[str, Any] = {}
     for entry in scoring.metrics:
         how = entry.reduction or way.reduction or scoring.reduction
         for key, values in _repeats(entry, document.target, results[0], way.several, split=how is not None).items():
             each[key] = values
-            one |= reduced(key, values, how or "take_first", entry.k, document.target)
-    return each, one
+            scores |= reduced(key, values, how or "take_first", entry.k, document.target)
+    return each, scores
 
 
 def _repeats(entry: Entry, target: Any, answer: Any, several: bool, *, split: bool) -> dict[str, list[Any]]:
     """A metric's scores, one for each repeat where they are to be reduced; else lm-eval's one for all of them."""
     answers = answer if split and isinstance(answer, list) else [answer]
-    found: dict[str, list[Any]] = {}
+    scores: dict[str, list[Any]] = {}
     for value in answers:
         for key, score in score_answer([entry], target, value, several=several).items():
-            found.setdefault(key, []).append(score)
-    return found
+            scores.setdefault(key, []).append(score)
+    return scores
 
 
 def _once(scores: dict[str, Any]) -> tuple[dict[str, list[Any]], dict[str, Any]]:

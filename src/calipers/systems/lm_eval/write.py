@@ -18,9 +18,10 @@ from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
 from calipers.systems.lm_eval.metrics.task import TaskNumbers, aggregate_group
 from calipers.systems.lm_eval.task_scores import TaskScores
 from calipers.systems.lm_eval.tasks.config import TaskConfig
-from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
+from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group
 
-NOT_AVAILABLE: Final = "N/A"
+LAYOUT: Final = "0.4.13"  # the release whose layout this is
+NOT_AVAILABLE: Final = "N/A"  # a standard error that does not exist
 ORDER: Final = (
     "results",
     "groups",
@@ -56,6 +57,8 @@ ORDER: Final = (
 BY_NAME: Final = ("configs", "versions", "n-shot", "higher_is_better")
 """The blocks whose tasks stand sorted by name."""
 HYPHENED: Final = {"n_shot": "n-shot", "n_samples": "n-samples"}
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
+_UNSAFE: Final = re.compile(r'[<>:"/|\\?*\[\]]+')
 
 
 def hashes(doc: Any, prompt: str, target: Any) -> dict[str, str]:
@@ -109,7 +112,7 @@ def sample_row(
     prompt = arguments[0][0] if arguments and arguments[0] else ""
     prompt = str(prompt[0] if isinstance(prompt, list) else prompt)
     named = {
-        f"gen_args_{number}": {f"arg_{place}": value for place, value in enumerate(request)}
+        f"gen_args_{number}": {f"arg_{index}": value for index, value in enumerate(request)}
         for number, request in enumerate(arguments)
     }
     return {
@@ -148,7 +151,7 @@ def digest(text: str) -> str:
 
 def _texts(value: Any) -> Any:
     """Every leaf as text, whatever it was."""
-    return [_texts(one) for one in value] if isinstance(value, (list, tuple)) else str(value)
+    return [_texts(item) for item in value] if isinstance(value, (list, tuple)) else str(value)
 
 
 def _printed(pair: Any) -> Any:
@@ -177,15 +180,6 @@ def without_address(text: str) -> str:
     return _ADDRESS.sub("", text)
 
 
-_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+(?=>)")
-
-
-LAYOUT: Final = "0.4.13"
-"""The release whose layout this is."""
-
-_UNSAFE: Final = re.compile(r'[<>:"/|\\?*\[\]]+')
-
-
 @dataclass(frozen=True, slots=True)
 class RanTask:
     """A task that was run: what it is, what it came to, and the hash of its samples."""
@@ -209,38 +203,36 @@ def run_results(
 ) -> dict[str, Any]:
     """The results object of some tasks and the groups over them; ``about`` are further blocks of it, by name."""
     rows = {}
-    for one in ran:
-        numbers = one.numbers or one.scores.numbers(iterations)
-        rows[one.name] = task_row(one.name, one.config.task_alias, numbers.sample_len, numbers.metrics)
-    every = list({group.name: group for group in _every(groups)}.values())
-    added = {
-        group.name: available(
-            aggregate_group(group.name, [*_tasks(group)], rows, group.aggregate_metric_list, group.alias)
-        )
-        for group in _rising(groups)
-    }
-    better: dict[str, Any] = {one.name: one.scores.higher_is_better() for one in ran}
-    shots: dict[str, Any] = {one.name: one.config.num_fewshot or 0 for one in ran}
+    for task in ran:
+        numbers = task.numbers or task.scores.numbers(iterations)
+        rows[task.name] = task_row(task.name, task.config.task_alias, numbers.sample_len, numbers.metrics)
+    every = list({group.name: group for group in every_group(groups)}.values())
+    added = {}
+    for group in _rising(groups):
+        row = aggregate_group(group.name, [*_tasks(group)], rows, group.aggregate_metric_list, group.alias)
+        added[group.name] = available(row)
+    better: dict[str, Any] = {task.name: task.scores.higher_is_better() for task in ran}
+    shots: dict[str, Any] = {task.name: task.config.num_fewshot or 0 for task in ran}
     for group in every:  # the outer before the inner, of which it thus knows nothing here: as there
-        below = [_name(member) for member in group.members]
+        below = [member.name for member in group.members]
         if agreed := _agreed([better[name] for name in below if name in better]):
             better[group.name] = agreed
-        told = {shots[name] for name in below if name in shots}
-        if len(told) == 1:
-            shots[group.name] = told.pop()
-    versions = {one.name: one.config.version for one in ran}
+        counts = {shots[name] for name in below if name in shots}
+        if len(counts) == 1:
+            shots[group.name] = counts.pop()
+    versions = {task.name: task.config.version for task in ran}
     versions |= {group.name: str(group.metadata.get("version", "N/A")) for group in every}
     return results_object(
         results={**rows, **added},
         groups={group.name: added[group.name] for group in _rising(groups) if group.aggregate_metric_list},
-        group_subtasks={group.name: [_name(member) for member in group.members] for group in every},
-        configs={one.name: _config(one) for one in ran},
+        group_subtasks={group.name: [member.name for member in group.members] for group in every},
+        configs={task.name: _config(task) for task in ran},
         versions=versions,
         n_shot=shots,
         higher_is_better=better,
-        n_samples={one.name: {"original": one.documents, "effective": one.asked} for one in ran},
+        n_samples={task.name: {"original": task.documents, "effective": task.asked} for task in ran},
         lm_eval_version=LAYOUT,
-        task_hashes={one.name: one.samples_hash for one in ran},
+        task_hashes={task.name: task.samples_hash for task in ran},
         **about,
     )
 
@@ -258,17 +250,10 @@ def file_name(model: str, time: str, task: str | None = None) -> str:
 
 def _rising(groups: Sequence[Any]) -> Iterator[TaskGroup]:
     """Every group, the inner before the outer; one that was met may come again."""
-    for one in groups:
-        if isinstance(one, TaskGroup):
-            yield from _rising(one.members)
-            yield one
-
-
-def _every(groups: Sequence[Any]) -> Iterator[TaskGroup]:
-    for one in groups:
-        if isinstance(one, TaskGroup):
-            yield one
-            yield from _every(one.members)
+    for group in groups:
+        if isinstance(group, TaskGroup):
+            yield from _rising(group.members)
+            yield group
 
 
 def _tasks(group: TaskGroup) -> Iterator[str]:
@@ -276,26 +261,22 @@ def _tasks(group: TaskGroup) -> Iterator[str]:
         if isinstance(member, TaskGroup):
             yield from _tasks(member)
         else:
-            yield _name(member)
-
-
-def _name(member: Leaf | TaskGroup) -> str:
-    return member.name
+            yield member.name
 
 
 def _agreed(members: Sequence[Mapping[str, bool | None]]) -> dict[str, bool | None]:
     """Which way each metric is better, where all that have it agree; null where they do not."""
-    found: dict[str, bool | None] = {}
+    agreed: dict[str, bool | None] = {}
     for better in members:
-        for metric, one in better.items():
-            found[metric] = one if found.get(metric, one) == one else None
-    return found
+        for metric, way in better.items():
+            agreed[metric] = way if agreed.get(metric, way) == way else None
+    return agreed
 
 
-def _config(one: RanTask) -> dict[str, Any]:
-    told = replace(one.config, tag=None, num_fewshot=one.config.num_fewshot or 0)  # a tag only selects
-    config = _dumped(told.dumped())
-    source = {"config_source": one.source} if one.source else {}
+def _config(task: RanTask) -> dict[str, Any]:
+    shown = replace(task.config, tag=None, num_fewshot=task.config.num_fewshot or 0)  # a tag only selects
+    config = _dumped(shown.dumped())
+    source = {"config_source": task.source} if task.source else {}
     return {**config, "metadata": {**(config.get("metadata") or {}), **source}}
 
 
@@ -319,52 +300,56 @@ HEADERS: Final = ("Version", "Filter", "n-shot", "Metric", "", "Value", "", "Std
 TITLES: Final = {"results": "Tasks", "groups": "Groups"}
 NARROWEST: Final = 3
 _ARROWS: Final = {True: "↑", False: "↓"}
-_NO_ERROR: Final = "N/A"
 
 
 def table(results: Mapping[str, Any], column: str = "results") -> str:
-    """The Markdown table of a results object; ``column`` is results, or groups for its groups alone."""
+    """The Markdown table of a results object, to the character; ``column`` is results, or groups for those alone.
+
+    Numbers are written with four decimals and then read again by the library that draws its tables: a column of
+    numbers is set with as many decimals as its longest needs, to the right. A cell that is no number makes the column
+    one of text, in which whole numbers have no decimals. A cell below more text than anything else is not read at all.
+    """
     rows = list(_rows(results, column))
     titles = [TITLES[column], *HEADERS]
-    columns = [_column(title, [row[place] for row in rows]) for place, title in enumerate(titles)]
-    lines = [[held.head for held in columns], [held.rule for held in columns]]
-    lines += [[held.cells[row] for held in columns] for row in range(len(rows))]
+    columns = [_column(title, [row[index] for row in rows]) for index, title in enumerate(titles)]
+    lines = [[cells.head for cells in columns], [cells.rule for cells in columns]]
+    lines += [[cells.cells[row] for cells in columns] for row in range(len(rows))]
     return "".join(f"|{'|'.join(line)}|\n" for line in lines)
 
 
 def _rows(results: Mapping[str, Any], column: str) -> Iterator[list[Any]]:
     shots, versions = results.get("n-shot", {}), results.get("versions", {})
     for name, depth in _order(results, column):
-        held = results[column][name]
-        alias = f"{' ' * depth}- {held.get('alias', name)}" if depth else str(held.get("alias", name))
+        row_values = results[column][name]
+        alias = f"{' ' * depth}- {row_values.get('alias', name)}" if depth else str(row_values.get("alias", name))
         version = versions.get(name, "    N/A")
         better = results.get("higher_is_better", {}).get(name, {})
-        for key in sorted(key for key in held if "," in key and not _is_error(key)):
+        for key in sorted(key for key in row_values if "," in key and not _is_error(key)):
             metric, _, pipeline = key.partition(",")
-            value, beside = held[key], f"{metric}_stderr,{pipeline}"
+            value, beside = row_values[key], f"{metric}_stderr,{pipeline}"
             row = [alias, version, pipeline, str(shots.get(name, " ")), metric, _ARROWS.get(better.get(metric), "")]
             row += [f"{value:.4f}" if isinstance(value, float) else value]
-            yield [*row, "±", _error(held[beside])] if beside in held else [*row, "", ""]
+            yield [*row, "±", _error(row_values[beside])] if beside in row_values else [*row, "", ""]
             alias, version = "", ""
 
 
 def _order(results: Mapping[str, Any], column: str) -> list[tuple[str, int]]:
     """Groups by name, each followed by its members, then what is in no group; and how deep each stands."""
-    held, below = results[column], results.get("group_subtasks") or {}
-    found: dict[str, int] = {}
+    rows, below = results[column], results.get("group_subtasks") or {}
+    depths: dict[str, int] = {}
 
     def visit(name: str, depth: int) -> None:
-        if name not in found:
-            found[name] = depth
+        if name not in depths:
+            depths[name] = depth
             for member in sorted(below.get(name, ())):
                 visit(member, depth + 1)
 
     members = {member for inner in below.values() for member in inner}
     for name in sorted(name for name in below if name not in members):
         visit(name, 0)
-    for name in sorted(held):
+    for name in sorted(rows):
         visit(name, 0)
-    return [(name, depth) for name, depth in found.items() if name in held]
+    return [(name, depth) for name, depth in depths.items() if name in rows]
 
 
 def _is_error(key: str) -> bool:
@@ -372,7 +357,7 @@ def _is_error(key: str) -> bool:
 
 
 def _error(value: Any) -> str:
-    return "   N/A" if value is None or value == _NO_ERROR else f"{value:.4f}"
+    return "   N/A" if value is None or value == NOT_AVAILABLE else f"{value:.4f}"
 
 
 class _Column:
@@ -401,13 +386,13 @@ def _column(title: str, cells: Sequence[Any]) -> _Column:
 def _read(cells: Sequence[Any]) -> list[Any]:
     """The cells with what looks like a number read as one, but not below more text than anything else."""
     met: Counter[str] = Counter()
-    found: list[Any] = []
+    values: list[Any] = []
     for cell in cells:
         most = met.most_common(1)[0][0] if met else ""
         number = None if most == "text" and isinstance(cell, str) else _number(cell)
-        found.append(cell if number is None else number)
-        met[_kind(found[-1])] += 1
-    return found
+        values.append(cell if number is None else number)
+        met[_kind(values[-1])] += 1
+    return values
 
 
 def _kind(cell: Any) -> str:

@@ -7,7 +7,6 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
     LoadedTasks,
     TaskRequest,
     checked,
-    groups,
     is_known,
     is_task_file,
     nodes_of,
@@ -18,6 +17,7 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
     suite_of,
 )
 from calipers.systems.lm_eval.tasks.config import TaskConfig
+from calipers.systems.lm_eval.tasks.groups import every_group
 
 
 @pytest.fixture
@@ -183,8 +183,8 @@ def test_a_name_is_known_where_a_folder_is_named(home):
 def test_groups_hold_groups(home):
     task_folder(home, inner_yaml="group: inner\ntask: [made]\n", outer_yaml="group: outer\ntask: [inner]\n")
     wanted = TaskRequest(include_path=(str(home),))
-    nodes = nodes_of("outer", wanted)
-    assert [group.name for group in groups(nodes)] == ["outer", "inner"]
+    nodes = nodes_of("outer", wanted.include_path)
+    assert [group.name for group in every_group(nodes)] == ["outer", "inner"]
     assert [one["lm_eval"] for one in settings("outer", wanted)] == ["made"]
     assert checked("outer", wanted) == ["made: generate_until, 6 documents, 1 repeat, 0 examples"]
 
@@ -224,9 +224,9 @@ def test_a_task_written_later_and_one_in_another_folder_are_found(tmp_path, monk
         (tmp_path / folder).mkdir()
         monkeypatch.chdir(tmp_path / folder)
         task_folder(tmp_path / folder, TASK.replace("made", folder))
-        wanted += [leaf.name for leaf in nodes_of(folder, here)]
+        wanted += [leaf.name for leaf in nodes_of(folder, here.include_path)]
     task_folder(tmp_path / "b", TASK.replace("made", "late"), name="late.yaml")
-    wanted += [leaf.name for leaf in nodes_of("late", here)]
+    wanted += [leaf.name for leaf in nodes_of("late", here.include_path)]
     assert wanted == ["a", "b", "late"]
 
 

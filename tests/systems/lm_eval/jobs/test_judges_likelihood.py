@@ -10,8 +10,8 @@ from calipers.clients.likelihood import Continuation, Rolling, Scored, texts_of,
 from calipers.errors import InputError, VerifierError
 from calipers.running.job import Job
 from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, settings, suite
+from calipers.systems.lm_eval.jobs.client import prompts, task_client
 from calipers.systems.lm_eval.jobs.judges import judge_of, scoring
-from calipers.systems.lm_eval.jobs.prompts import prompts, task_client
 from calipers.systems.lm_eval.jobs.report import sample_lines, score_run
 from calipers.tasks.task import Suite
 

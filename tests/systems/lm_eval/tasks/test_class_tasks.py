@@ -105,7 +105,7 @@ def test_a_class_is_not_loaded_without_trust(home):
     assert [one["lm_eval"] for one in settings(str(place), TaskRequest())] == [
         "quiz"
     ]  # planned without running anything
-    assert nodes_of(str(place), TaskRequest())[0].code.name == "Quiz"
+    assert nodes_of(str(place))[0].code.name == "Quiz"
 
 
 @pytest.mark.skipif(HERE, reason="lm_eval is installed")

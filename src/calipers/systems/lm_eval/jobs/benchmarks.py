@@ -18,6 +18,7 @@ from calipers.formats.run_plan import PLAN
 from calipers.names import DIALECTS
 from calipers.reports.figures import counted
 from calipers.running.job import Job
+from calipers.systems.lm_eval.jobs.client import manner, prompts, sampling
 from calipers.systems.lm_eval.jobs.judges import (
     VERIFIER,
     doubts,
@@ -25,16 +26,14 @@ from calipers.systems.lm_eval.jobs.judges import (
     scoring,
     tried,
 )
-from calipers.systems.lm_eval.jobs.prompts import manner, prompts, sampling
 from calipers.systems.lm_eval.scores.entries import DEFAULTS, GENERATION, ROLLING
-from calipers.systems.lm_eval.task_scores import target_of
+from calipers.systems.lm_eval.task_scores import right_answer
 from calipers.systems.lm_eval.tasks.class_tasks import load_class
 from calipers.systems.lm_eval.tasks.config import TaskConfig
 from calipers.systems.lm_eval.tasks.functions import functions_in, rewind
-from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, installed, leaves
+from calipers.systems.lm_eval.tasks.groups import Leaf, Node, Tasks, installed, leaves
 from calipers.systems.lm_eval.tasks.groups import is_task_file as is_task
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_task, trusted
-from calipers.systems.lm_eval.tasks.requests import gold
 from calipers.systems.lm_eval.tasks.turns import PLAIN, Manner
 from calipers.systems.lm_eval.tasks.yaml import Function, TaskFile
 from calipers.systems.lm_eval.write import digest, dumped
@@ -45,42 +44,194 @@ from calipers.verifiers.user_code import ObjectVerifier
 DIGITS: Final = 16  # of a document's hash, the doc_hash of lm-evaluation-harness' samples files
 
 
-class _RecordedDocuments(msgspec.Struct):
-    document_hashes: list[str] | None = None
+@dataclass(frozen=True, slots=True)
+class TaskRequest:
+    """What the command says of lm-evaluation-harness' tasks."""
+
+    include_path: tuple[str, ...] = ()
+    num_fewshot: int | None = None
+    predict_only: bool = False
+    trust: bool = False
+    samples: int | None = None  # of a document; None: as the task says
+    seeds: Seeds = LOAD_SEEDS
+    manner: Manner = PLAIN  # how its prompts are written
+    default_metrics: str = "release"  # of a task that names none; or those of the guide
 
 
-class _LmEvalPlan(msgspec.Struct):
-    dataset: str | None = None
-    lm_eval: _RecordedDocuments | None = None
+def request_of(job: Job) -> TaskRequest:
+    """What a job says of its task."""
+    settings = job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples
+    return TaskRequest(*settings, seeds=job.load_seeds, manner=manner(job), default_metrics=job.default_metrics)
 
 
-def document_hashes(task: LoadedTask) -> list[str]:
-    """The hash of each document of the evaluated split, in its order."""
-    if "hashes" not in task.kept:
-        task.kept["hashes"] = [digest(dumped(dict(doc)))[:DIGITS] for doc in task.docs]
-    found: list[str] = task.kept["hashes"]
-    return found
+def is_task_file(path: str) -> bool:
+    """Whether a path is a task or a group of lm-evaluation-harness, and no configuration of ours."""
+    file = Path(path)
+    return file.suffix in (".yaml", ".yml") and file.is_file() and is_task(file)
 
 
-def check_documents(folder: Path, task: str, hashes: Sequence[str]) -> None:
-    """Refuse a folder whose run of a task was asked about other documents; one that recorded none is not refused."""
-    recorded = _recorded(folder, task)
-    if recorded is None or recorded == list(hashes):
-        return
-    pairs = zip_longest(recorded, hashes)
-    different = [number for number, (before, now) in enumerate(pairs) if before != now]
-    some = ", ".join(map(str, different[:3])) + (", ..." if len(different) > 3 else "")
-    wrong = f"{len(different)} of its {len(recorded)} documents are not those that were asked ({some})"
-    right = "expected the same data files, task code and --load-seeds, or another --out"
-    raise InputError.at(str(folder), wrong, right)
+def is_known(benchmark: str, include_path: Sequence[str] = ()) -> bool:
+    """Whether a benchmark is one of theirs: a task file, or a name, tag or pattern of a folder of tasks.
 
-
-def _recorded(folder: Path, task: str) -> list[str] | None:
+    A file or folder of that name, and a benchmark in the store, are looked at by others: this only says
+    what there is in ``include_path`` and in an installed lm-evaluation-harness.
+    """
+    if is_task_file(benchmark):
+        return True
+    if os.path.lexists(benchmark) or Path(benchmark).suffix in (".yaml", ".yml"):
+        return False
+    if not include_path and installed() is None:
+        return False
     try:
-        plan = msgspec.json.decode((folder / PLAN).read_bytes(), type=_LmEvalPlan)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None  # whoever reads the plan itself says what is wrong with it
-    return plan.lm_eval.document_hashes if plan.lm_eval is not None and plan.dataset == task else None
+        nodes_of(benchmark, tuple(include_path))
+    except KeyError:  # UnknownName
+        return bool(include_path)  # whoever names a folder means a task in it, and is told the nearest
+    except InputError:
+        return True  # it is there, and something is wrong with it
+    return True
+
+
+def nodes_of(benchmark: str, include_path: tuple[str, ...] = ()) -> list[Node]:
+    """What a name or file stands for: tasks, and groups of them."""
+    try:
+        return _tasks(include_path, os.getcwd()).find(benchmark)
+    except UnknownName:
+        _tasks.cache_clear()  # it may have been written since, as in a notebook
+        return _tasks(include_path, os.getcwd()).find(benchmark)
+
+
+@lru_cache(8)
+def _tasks(include_path: tuple[str, ...], _folder: str) -> Tasks:
+    shipped = installed()
+    return Tasks([*([shipped] if shipped else []), *map(Path, include_path)])
+
+
+def settings(benchmark: str, request: TaskRequest) -> list[dict[str, Any]]:
+    """The runs that a name or file asks for, one per task, as settings of a job.
+
+    Checked as far as it goes without documents: a task that can never be run is refused here.
+    """
+    shared = {"dialect": "lm_eval"} if "lm_eval" in DIALECTS.entries else {}
+    runs = []
+    for leaf in leaves(nodes_of(benchmark, request.include_path)):
+        _check_supported(leaf)
+        runs.append({"benchmark": (benchmark,), "lm_eval": leaf.name, **_request_settings(leaf), **shared})
+    return runs
+
+
+def _check_supported(leaf: Leaf) -> None:
+    for field in ("doc_to_image", "doc_to_audio", "use_prompt"):
+        if getattr(leaf.config, field) is not None:
+            raise InputError.at(leaf.file.place(field), "is not supported here", "expected a task of plain text")
+
+
+def _request_settings(leaf: Leaf) -> dict[str, Any]:
+    """How a task's documents are asked, in our words."""
+    if leaf.code is not None:  # what a class asks is known once it is made, and may be likelihoods
+        return {"samples": leaf.config.repeats, "api": "completions"}
+    if leaf.config.output_type != GENERATION:
+        return {"samples": 1, "api": "completions"}  # a chat says nothing of the likelihood of its prompt
+    settings = sampling(leaf.config.generation_kwargs or {}, leaf.file.place("generation_kwargs"))
+    return {**settings, "samples": leaf.config.repeats}
+
+
+class LoadedTasks:
+    """The tasks that one command has loaded, each once: what is asked is what is scored, whatever their code draws."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[str, str, TaskRequest], LoadedTask] = {}
+
+    def task(self, benchmark: str, name: str, request: TaskRequest) -> LoadedTask:
+        """One of the tasks that a name or file stands for, with its documents."""
+        leaf = next((leaf for leaf in leaves(nodes_of(benchmark, request.include_path)) if leaf.name == name), None)
+        if leaf is None:
+            raise InputError.at(benchmark, f"no task {name!r} in it", "expected the one that was planned")
+        key = benchmark, name, replace(request, predict_only=False, samples=None)  # neither changes the documents
+        if key in self._loaded:
+            return replace(self._loaded[key], config=_reconfigured(self._loaded[key], leaf, request))
+        self._loaded[key] = load(leaf, request)
+        return self._loaded[key]
+
+
+def load(leaf: Leaf, request: TaskRequest) -> LoadedTask:
+    """A task with its documents, as the command wants it."""
+    if leaf.code is not None:
+        return _load_class(leaf, request)
+    task = load_task(_configured(leaf, request), leaf.file, seeds=request.seeds, trust=request.trust)
+    return replace(task, manner=request.manner)
+
+
+def _load_class(leaf: Leaf, request: TaskRequest) -> LoadedTask:
+    """A task that is a Python class, made and with its documents."""
+
+    def count(declared: int | None) -> int:
+        return shots(replace(leaf.config, num_fewshot=declared), request.num_fewshot)
+
+    with seeded(request.seeds):
+        class_task = load_class(leaf.code, leaf.file, request.seeds, count, request.samples, trust=request.trust)
+    config = _scored(class_task.config, request)
+    return LoadedTask(
+        config,
+        leaf.file,
+        class_task.docs,
+        (),
+        tuple(class_task.docs[0]),
+        manner=request.manner,
+        seeds=request.seeds,
+        own=class_task,
+    )
+
+
+def _reconfigured(task: LoadedTask, leaf: Leaf, request: TaskRequest) -> TaskConfig:
+    """The configuration of a task that is loaded already, as another command wants it."""
+    if task.own is None:
+        return _configured(leaf, request)
+    return _scored(replace(task.own.config, repeats=request.samples or leaf.config.repeats), request)
+
+
+def _scored(config: TaskConfig, request: TaskRequest) -> TaskConfig:
+    return replace(config, metric_list=[{"metric": "bypass"}]) if request.predict_only else config
+
+
+def _configured(leaf: Leaf, request: TaskRequest) -> TaskConfig:
+    """A task's configuration as the command wants it, its functions loaded."""
+    samples = request.samples if leaf.config.output_type == GENERATION else None
+    repeats = samples or leaf.config.repeats
+    config = replace(leaf.config, num_fewshot=shots(leaf.config, request.num_fewshot), repeats=repeats)
+    if request.default_metrics == "guide" and not request.predict_only:
+        config = with_guide_metrics(config, leaf.file)
+    with seeded(request.seeds):  # a module may draw while it is imported
+        config = trusted(config, leaf.file, trust=request.trust, scored=not request.predict_only)
+        rewind()
+    return _scored(config, request)
+
+
+def with_guide_metrics(config: TaskConfig, file: TaskFile) -> TaskConfig:
+    """The task with the guide's default metrics; InputError for one that generates text and names no metric."""
+    if config.metric_list or config.scorer is not None or config.process_results is not None:
+        return config
+    if config.output_type == ROLLING:
+        return replace(config, metric_list=[{"metric": name} for name in ("perplexity", *DEFAULTS[ROLLING])])
+    inner = [bool(entry.get("metric_list")) for entry in config.filter_list or ()]
+    if config.output_type != GENERATION or (inner and all(inner)):
+        return config
+    wrong = "there is none, and the guide has no default metrics for generated text"
+    right = "expected metric_list: [{metric: exact_match}], or --default-metrics release"
+    raise InputError.at(file.place("metric_list"), wrong, right)
+
+
+def shots(config: TaskConfig, requested: int | None) -> int:
+    """How many examples stand before a question: as the command says, unless the task says none."""
+    return config.num_fewshot or 0 if requested is None or config.num_fewshot == 0 else requested
+
+
+def suite_of(job: Job, tasks: LoadedTasks) -> tuple[Suite, Mapping[str, ObjectVerifier]]:
+    """What a run needs of its task: the questions, and the verifier that they name."""
+    if job.lm_eval is None:
+        raise ValueError(f"{job.benchmark} is no task of lm-evaluation-harness")
+    task = tasks.task(job.benchmark, job.lm_eval, request_of(job))
+    questions = suite(task, scored=not job.predict_only)
+    return questions, {} if job.predict_only else {VERIFIER: judge_of(task)}
 
 
 def suite(task: LoadedTask, *, scored: bool = True) -> Suite:
@@ -90,7 +241,7 @@ def suite(task: LoadedTask, *, scored: bool = True) -> Suite:
         digest = scoring_digest(task)
         plan = scoring(task) if scored else []
         for number, prompt in prompts(task):
-            target = plain(_gold(task, number)) if scored else None
+            target = plain(right_answer(task, number)) if scored else None
             params = {"doc": plain(task.docs[number]), "scoring": digest}
             tasks.append(Task(str(number), prompt, VERIFIER if scored else None, target, params, {"doc_id": number}))
         path = task.file.path
@@ -100,35 +251,27 @@ def suite(task: LoadedTask, *, scored: bool = True) -> Suite:
         return Suite(str(task.config.task), tasks, metadata, path, sha256, notes)
 
 
-def _gold(task: LoadedTask, number: int) -> Any:
-    doc = task.docs[number]
-    if task.own is not None:
-        return task.target(doc, number)
-    if task.config.output_type != GENERATION:
-        return target_of(task, number)
-    return gold(task, number, doc) if task.config.process_results is None else task.target(doc, number)
-
-
 def _unused(task: LoadedTask) -> Iterator[str]:
     if task.own is not None:
         return
     if task.config.fewshot_config.fewshot_indices:
-        place = task.file.place("fewshot_config")
-        yield f"{place}.fewshot_indices: not used, as lm-evaluation-harness 0.4.13 does not use it"
+        where = task.file.place("fewshot_config")
+        yield f"{where}.fewshot_indices: not used, as lm-evaluation-harness 0.4.13 does not use it"
     if (split := _leaking(task.config)) is not None:
-        told = f"the examples are drawn from the evaluated split {split!r}"
+        where = task.file.place("num_fewshot")
+        leak = f"the examples are drawn from the evaluated split {split!r}"
         more = "a document may be an example in its own prompt, answer included, as in lm-evaluation-harness"
-        yield f"{task.file.place('num_fewshot')}: {told}, and {more}; set fewshot_split to another split to prevent it"
+        yield f"{where}: {leak}, and {more}; set fewshot_split to another split to prevent it"
     inside = task.file.place("filter_list")
-    for number, one in enumerate(task.config.filter_list or ()):
-        if any(step["function"] == "decontaminate" for step in one["filter"]):
+    for number, entry in enumerate(task.config.filter_list or ()):
+        if any(step["function"] == "decontaminate" for step in entry["filter"]):
             why = "lm-evaluation-harness 0.4.13 has no code for it"
             yield f"{inside}[{number}]: decontaminate keeps every response: {why}"
-    pipelines = [(one.get("metric_list"), f"{inside}[{n}]") for n, one in enumerate(task.config.filter_list or ())]
-    for listed, place in [(task.config.metric_list, task.file.place("metric_list")), *pipelines]:
-        names = [one.get("metric") for one in listed or ()]
+    pipelines = [(entry.get("metric_list"), f"{inside}[{n}]") for n, entry in enumerate(task.config.filter_list or ())]
+    for listed, where in [(task.config.metric_list, task.file.place("metric_list")), *pipelines]:
+        names = [entry.get("metric") for entry in listed or ()]
         for name in dict.fromkeys(name for name in names if isinstance(name, str) and names.count(name) > 1):
-            yield f"{place}: {name} stands there {names.count(name)} times; the last counts, as there"
+            yield f"{where}: {name} stands there {names.count(name)} times; the last counts, as there"
 
 
 def _leaking(config: TaskConfig) -> str | None:
@@ -171,218 +314,65 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain(each) for each in value]
     if callable(value) and not isinstance(value, Function):
         return f"!function {getattr(value, '__name__', type(value).__name__)}"
     return str(value)
 
 
-def with_guide_metrics(config: TaskConfig, file: TaskFile) -> TaskConfig:
-    """The task with the guide's default metrics; InputError for one that generates text and names no metric."""
-    if config.metric_list or config.scorer is not None or config.process_results is not None:
-        return config
-    if config.output_type == ROLLING:
-        return replace(config, metric_list=[{"metric": name} for name in ("perplexity", *DEFAULTS[ROLLING])])
-    inner = [bool(entry.get("metric_list")) for entry in config.filter_list or ()]
-    if config.output_type != GENERATION or (inner and all(inner)):
-        return config
-    wrong = "there is none, and the guide has no default metrics for generated text"
-    right = "expected metric_list: [{metric: exact_match}], or --default-metrics release"
-    raise InputError.at(file.place("metric_list"), wrong, right)
+class _RecordedDocuments(msgspec.Struct):
+    document_hashes: list[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskRequest:
-    """What the command says of lm-evaluation-harness' tasks."""
-
-    include_path: tuple[str, ...] = ()
-    num_fewshot: int | None = None
-    predict_only: bool = False
-    trust: bool = False
-    samples: int | None = None  # of a document; None: as the task says
-    seeds: Seeds = LOAD_SEEDS
-    manner: Manner = PLAIN  # how its prompts are written
-    default_metrics: str = "release"  # of a task that names none; or those of the guide
+class _LmEvalPlan(msgspec.Struct):
+    dataset: str | None = None
+    lm_eval: _RecordedDocuments | None = None
 
 
-def request_of(job: Job) -> TaskRequest:
-    """What a job says of its task."""
-    told = job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples
-    return TaskRequest(*told, seeds=job.load_seeds, manner=manner(job), default_metrics=job.default_metrics)
+def document_hashes(task: LoadedTask) -> list[str]:
+    """The hash of each document of the evaluated split, in its order."""
+    if "hashes" not in task.kept:
+        task.kept["hashes"] = [digest(dumped(dict(doc)))[:DIGITS] for doc in task.docs]
+    hashes: list[str] = task.kept["hashes"]
+    return hashes
 
 
-def is_task_file(path: str) -> bool:
-    """Whether a path is a task or a group of lm-evaluation-harness, and no configuration of ours."""
-    place = Path(path)
-    return place.suffix in (".yaml", ".yml") and place.is_file() and is_task(place)
+def check_documents(folder: Path, task: str, hashes: Sequence[str]) -> None:
+    """Refuse a folder whose run of a task was asked about other documents; one that recorded none is not refused."""
+    recorded = _recorded(folder, task)
+    if recorded is None or recorded == list(hashes):
+        return
+    pairs = zip_longest(recorded, hashes)
+    different = [number for number, (before, now) in enumerate(pairs) if before != now]
+    some = ", ".join(map(str, different[:3])) + (", ..." if len(different) > 3 else "")
+    wrong = f"{len(different)} of its {len(recorded)} documents are not those that were asked ({some})"
+    right = "expected the same data files, task code and --load-seeds, or another --out"
+    raise InputError.at(str(folder), wrong, right)
 
 
-def is_known(asked: str, include_path: Sequence[str] = ()) -> bool:
-    """Whether a benchmark is one of theirs: a task file, or a name, tag or pattern of a folder of tasks.
-
-    A file or folder of that name, and a benchmark in the store, are looked at by others: this only says
-    what there is in ``include_path`` and in an installed lm-evaluation-harness.
-    """
-    if is_task_file(asked):
-        return True
-    if os.path.lexists(asked) or Path(asked).suffix in (".yaml", ".yml"):
-        return False
-    if not include_path and installed() is None:
-        return False
+def _recorded(folder: Path, task: str) -> list[str] | None:
     try:
-        _found(asked, tuple(include_path))
-    except KeyError:  # UnknownName
-        return bool(include_path)  # whoever names a folder means a task in it, and is told the nearest
-    except InputError:
-        return True  # it is there, and something is wrong with it
-    return True
+        plan = msgspec.json.decode((folder / PLAN).read_bytes(), type=_LmEvalPlan)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None  # whoever reads the plan itself says what is wrong with it
+    return plan.lm_eval.document_hashes if plan.lm_eval is not None and plan.dataset == task else None
 
 
-def nodes_of(asked: str, wanted: TaskRequest) -> list[Node]:
-    """What a name or file stands for: tasks, and groups of them."""
-    return _found(asked, wanted.include_path)
-
-
-def _found(asked: str, include_path: tuple[str, ...]) -> list[Node]:
-    try:
-        return _tasks(include_path, os.getcwd()).find(asked)
-    except UnknownName:
-        _tasks.cache_clear()  # it may have been written since, as in a notebook
-        return _tasks(include_path, os.getcwd()).find(asked)
-
-
-@lru_cache(8)
-def _tasks(include_path: tuple[str, ...], _folder: str) -> Tasks:
-    own = installed()
-    return Tasks([*([own] if own else []), *map(Path, include_path)])
-
-
-def settings(asked: str, wanted: TaskRequest) -> list[dict[str, Any]]:
-    """The runs that a name or file asks for, one per task, as settings of a job.
-
-    Checked as far as it goes without documents: a task that can never be run is refused here.
-    """
-    shared = {"dialect": "lm_eval"} if "lm_eval" in DIALECTS.entries else {}
-    return [
-        {"benchmark": (asked,), "lm_eval": leaf.name, **_asking(leaf), **shared}
-        for leaf in leaves(nodes_of(asked, wanted))
-        if _runs(leaf)
-    ]
-
-
-def _runs(leaf: Leaf) -> bool:
-    for field in ("doc_to_image", "doc_to_audio", "use_prompt"):
-        if getattr(leaf.config, field) is not None:
-            raise InputError.at(leaf.file.place(field), "is not supported here", "expected a task of plain text")
-    return True
-
-
-def _asking(leaf: Leaf) -> dict[str, Any]:
-    """How a task's documents are asked, in our words."""
-    if leaf.code is not None:  # what a class asks is known once it is made, and may be likelihoods
-        return {"samples": leaf.config.repeats, "api": "completions"}
-    if leaf.config.output_type != GENERATION:
-        return {"samples": 1, "api": "completions"}  # a chat says nothing of the likelihood of its prompt
-    told = sampling(leaf.config.generation_kwargs or {}, leaf.file.place("generation_kwargs"))
-    return {**told, "samples": leaf.config.repeats}
-
-
-class LoadedTasks:
-    """The tasks that one command has loaded, each once: what is asked is what is scored, whatever their code draws."""
-
-    def __init__(self) -> None:
-        self._held: dict[tuple[str, str, TaskRequest], LoadedTask] = {}
-
-    def task(self, asked: str, name: str, wanted: TaskRequest) -> LoadedTask:
-        """One of the tasks that a name or file stands for, with its documents."""
-        leaf = next((leaf for leaf in leaves(nodes_of(asked, wanted)) if leaf.name == name), None)
-        if leaf is None:
-            raise InputError.at(asked, f"no task {name!r} in it", "expected the one that was planned")
-        key = asked, name, replace(wanted, predict_only=False, samples=None)  # neither changes the documents
-        if key in self._held:
-            return replace(self._held[key], config=_again(self._held[key], leaf, wanted))
-        self._held[key] = load(leaf, wanted)
-        return self._held[key]
-
-
-def suite_of(job: Job, tasks: LoadedTasks) -> tuple[Suite, Mapping[str, ObjectVerifier]]:
-    """What a run needs of its task: the questions, and the verifier that they name."""
-    if job.lm_eval is None:
-        raise ValueError(f"{job.benchmark} is no task of lm-evaluation-harness")
-    task = tasks.task(job.benchmark, job.lm_eval, request_of(job))
-    questions = suite(task, scored=not job.predict_only)
-    return questions, {} if job.predict_only else {VERIFIER: judge_of(task)}
-
-
-def load(leaf: Leaf, wanted: TaskRequest) -> LoadedTask:
-    """A task with its documents, as the command wants it."""
-    if leaf.code is not None:
-        return _class(leaf, wanted)
-    task = load_task(_configured(leaf, wanted), leaf.file, seeds=wanted.seeds, trust=wanted.trust)
-    return replace(task, manner=wanted.manner)
-
-
-def _class(leaf: Leaf, wanted: TaskRequest) -> LoadedTask:
-    """A task that is a Python class, made and with its documents."""
-
-    def count(own: int | None) -> int:
-        return shots(replace(leaf.config, num_fewshot=own), wanted.num_fewshot)
-
-    with seeded(wanted.seeds):
-        own = load_class(leaf.code, leaf.file, wanted.seeds, count, wanted.samples, trust=wanted.trust)
-    config = _scored(own.config, wanted)
-    return LoadedTask(
-        config, leaf.file, own.docs, (), tuple(own.docs[0]), manner=wanted.manner, seeds=wanted.seeds, own=own
-    )
-
-
-def _again(task: LoadedTask, leaf: Leaf, wanted: TaskRequest) -> TaskConfig:
-    """The configuration of a task that is loaded already, as another command wants it."""
-    if task.own is None:
-        return _configured(leaf, wanted)
-    return _scored(replace(task.own.config, repeats=wanted.samples or leaf.config.repeats), wanted)
-
-
-def _scored(config: TaskConfig, wanted: TaskRequest) -> TaskConfig:
-    return replace(config, metric_list=[{"metric": "bypass"}]) if wanted.predict_only else config
-
-
-def _configured(leaf: Leaf, wanted: TaskRequest) -> TaskConfig:
-    """A task's configuration as the command wants it, its functions loaded."""
-    asked = wanted.samples if leaf.config.output_type == GENERATION else None
-    repeats = asked or leaf.config.repeats
-    config = replace(leaf.config, num_fewshot=shots(leaf.config, wanted.num_fewshot), repeats=repeats)
-    if wanted.default_metrics == "guide" and not wanted.predict_only:
-        config = with_guide_metrics(config, leaf.file)
-    with seeded(wanted.seeds):  # a module may draw while it is imported
-        config = trusted(config, leaf.file, trust=wanted.trust, scored=not wanted.predict_only)
-        rewind()
-    return _scored(config, wanted)
-
-
-def shots(config: TaskConfig, asked: int | None) -> int:
-    """How many examples stand before a question: as the command says, unless the task says none."""
-    return config.num_fewshot or 0 if asked is None or config.num_fewshot == 0 else asked
-
-
-def groups(nodes: Sequence[Node]) -> list[TaskGroup]:
-    """Every group, the outer before the inner."""
-    return [one for node in nodes if isinstance(node, TaskGroup) for one in (node, *groups(node.members))]
-
-
-def checked(asked: str, wanted: TaskRequest) -> list[str]:
+def checked(benchmark: str, request: TaskRequest) -> list[str]:
     """What can be right or wrong about a task file before a model is asked: a line for each task, and its notes."""
-    every = leaves(nodes_of(asked, wanted))
-    return [line for leaf in every if _runs(leaf) for line in _lines(load(leaf, wanted), leaf, wanted)]
-
-
-def _lines(task: LoadedTask, leaf: Leaf, wanted: TaskRequest) -> list[str]:
-    made = suite(task, scored=not wanted.predict_only)
-    config = leaf.config if task.own is None else task.own.config
-    kind = config.output_type if task.own is None else f"class {task.own.name}"
-    shots, repeats = config.num_fewshot or 0, config.repeats
-    sizes = [counted(len(made.tasks), "document"), counted(repeats, "repeat"), counted(shots, "example")]
-    told = f"{leaf.name}: {kind}, {', '.join(sizes)}"
-    return [told, *(f"note: {note}" for note in made.notes)]
+    lines = []
+    for leaf in leaves(nodes_of(benchmark, request.include_path)):
+        _check_supported(leaf)
+        task = load(leaf, request)
+        questions = suite(task, scored=not request.predict_only)
+        config = leaf.config if task.own is None else task.own.config
+        kind = config.output_type if task.own is None else f"class {task.own.name}"
+        sizes = [
+            counted(len(questions.tasks), "document"),
+            counted(config.repeats, "repeat"),
+            counted(config.num_fewshot or 0, "example"),
+        ]
+        lines += [f"{leaf.name}: {kind}, {', '.join(sizes)}", *(f"note: {note}" for note in questions.notes)]
+    return lines

@@ -20,7 +20,7 @@ from calipers.clients.likelihood import Line, read_back
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
 from calipers.systems.lm_eval import AVERAGED
 from calipers.systems.lm_eval.filters import Select
-from calipers.systems.lm_eval.jobs.prompts import kinds, read_answers
+from calipers.systems.lm_eval.jobs.client import kinds, read_answers
 from calipers.systems.lm_eval.metrics.aggregations import NAMES, aggregate
 from calipers.systems.lm_eval.metrics.task import check
 from calipers.systems.lm_eval.pipelines import Pipeline, check_ends, filtered, patterns_of, pipeline
@@ -78,8 +78,8 @@ def scoring(task: LoadedTask) -> list[Scoring]:
     """The pipelines of a task and their metrics, every name in them found and every setting checked."""
     config, file = task.config, task.file
     if task.own is not None and not config.metric_list:
-        own, place = task.own.metrics, file.place("class")
-        return scorings(GENERATION, filter_list=config.filter_list, metric_list=own, scored=False, place=place)
+        metrics, where = task.own.metrics, file.place("class")
+        return scorings(GENERATION, filter_list=config.filter_list, metric_list=metrics, scored=False, place=where)
     scored = config.process_results is None
     for number, entry in enumerate(config.filter_list or ()):
         here = f"{file.place('filter_list')}[{number}]"
@@ -89,7 +89,7 @@ def scoring(task: LoadedTask) -> list[Scoring]:
             _check_step(task, step, here)
     _at(file.place("scorer"), scorer_of, config.scorer, config.output_type)
     _at(file.place("metric_list"), _metrics, config.metric_list, config, scored)
-    found = scorings(
+    plan = scorings(
         config.output_type,
         filter_list=config.filter_list,
         metric_list=config.metric_list,
@@ -97,26 +97,26 @@ def scoring(task: LoadedTask) -> list[Scoring]:
         scored=scored,
         place=file.place(),
     )
-    return checked(task, found)
+    return checked(task, plan)
 
 
-def _metrics(asked: Any, config: TaskConfig, scored: bool) -> list[Entry]:
+def _metrics(metric_list: Any, config: TaskConfig, scored: bool) -> list[Entry]:
     named = config.scorer is not None
-    found = metrics_of(asked, config.output_type, scored=scored, named=named) if asked else []
-    for entry in found:
+    entries = metrics_of(metric_list, config.output_type, scored=scored, named=named) if metric_list else []
+    for entry in entries:
         if isinstance(entry.aggregation, str) and entry.aggregation not in NAMES:
             raise UnknownName.of("lm_eval aggregation", entry.aggregation, NAMES)  # there, only when the run is over
-    return found
+    return entries
 
 
-def _check_step(task: LoadedTask, step: Mapping[str, Any], place: str) -> None:
+def _check_step(task: LoadedTask, step: Mapping[str, Any], where: str) -> None:
     settings = {**step, **(step.get("kwargs") or {})}
     if step["function"] == "take_first_k" and settings["k"] > task.config.repeats:
         wrong = f"take_first_k takes {settings['k']} of {task.config.repeats} responses"
-        raise InputError.at(place, wrong, f"expected repeats: {settings['k']} or more, or as many --samples")
+        raise InputError.at(where, wrong, f"expected repeats: {settings['k']} or more, or as many --samples")
     if step["function"] == "multi_choice_regex" and "choices" not in task.columns:
         wrong = "multi_choice_regex needs a column 'choices'"
-        raise InputError.at(place, wrong, f"the documents have {', '.join(task.columns)}")
+        raise InputError.at(where, wrong, f"the documents have {', '.join(task.columns)}")
 
 
 def checked(task: LoadedTask, scorings: list[Scoring]) -> list[Scoring]:
@@ -131,16 +131,16 @@ def checked(task: LoadedTask, scorings: list[Scoring]) -> list[Scoring]:
             _at(f"{file.place('filter_list')}[{number}]", _check_patterns, step)
     for step in scorer_of(config.scorer, config.output_type).default_filter_cfg:
         _at(file.place("scorer"), _check_patterns, step)
-    own = [bool(entry.get("metric_list")) for entry in config.filter_list or ()] or [False]
-    for number, (inner, one) in enumerate(zip(own, scorings, strict=True)):
-        place = f"{file.place('filter_list')}[{number}].metric_list" if inner else file.place("metric_list")
-        left = kept_repeats(one.pipeline, config.repeats)
-        for metric in one.metrics:
-            _at(place, check, metric, config.repeats, place)
+    inner_lists = [bool(entry.get("metric_list")) for entry in config.filter_list or ()] or [False]
+    for number, (inner, scoring) in enumerate(zip(inner_lists, scorings, strict=True)):
+        where = f"{file.place('filter_list')}[{number}].metric_list" if inner else file.place("metric_list")
+        left = kept_repeats(scoring.pipeline, config.repeats)
+        for metric in scoring.metrics:
+            _at(where, check, metric, config.repeats, where)
             if metric.k is not None and (most := metric.k if isinstance(metric.k, int) else max(metric.k)) > left:
-                wrong = f"k is {most}, and pipeline {one.pipeline.name!r} keeps {left} of {config.repeats} repeats"
-                raise InputError.at(place, wrong, "expected a pipeline without take_first, such as filter: [noop]")
-            _at(place, _check_patterns, metric.settings)
+                wrong = f"k is {most}, and pipeline {scoring.pipeline.name!r} keeps {left} of {config.repeats} repeats"
+                raise InputError.at(where, wrong, "expected a pipeline without take_first, such as filter: [noop]")
+            _at(where, _check_patterns, metric.settings)
     return scorings
 
 
@@ -157,12 +157,12 @@ def _check_patterns(settings: Mapping[str, Any]) -> None:
         check_ends(pattern)
 
 
-def _at(place: str, check: Callable[..., Any], *arguments: Any) -> None:
+def _at(where: str, check: Callable[..., Any], *arguments: Any) -> None:
     """Check something; what is wrong with it is said with the place where it stands."""
     try:
         check(*arguments)
     except CalipersError as error:
-        text = str(error) if str(error).startswith(place) else f"{place}: {error}"
+        text = str(error) if str(error).startswith(where) else f"{where}: {error}"
         raise (UnknownName if isinstance(error, UnknownName) else InputError)(text) from None
 
 
@@ -236,12 +236,12 @@ def _aggregations(scoring: Scoring) -> dict[str, Any]:
 
 def averaged(columns: Mapping[str, float]) -> dict[str, float]:
     """The scores that the dialect knows by a name of their own, such as acc; of several pipelines, the first's."""
-    found: dict[str, float] = {}
+    named: dict[str, float] = {}
     for key, value in columns.items():
         name = key.rpartition(",")[0]
         if name in AVERAGED and math.isfinite(value):
-            found.setdefault(name, value)
-    return found
+            named.setdefault(name, value)
+    return named
 
 
 def number_of(score: Any, how: Any) -> float | None:
@@ -257,8 +257,8 @@ def number_of(score: Any, how: Any) -> float | None:
 
 def _scalar(value: Any) -> Any:
     """An answer as a vote: the only one of a list, nothing where there are several kinds."""
-    held = value[0] if isinstance(value, list) and len(value) == 1 else value
-    return held if isinstance(held, (str, int, float, bool, list)) else None
+    only = value[0] if isinstance(value, list) and len(value) == 1 else value
+    return only if isinstance(only, (str, int, float, bool, list)) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,9 +275,9 @@ class LikelihoodJudge:
     def verify(self, task: Task, completion: Completion) -> Verdict:
         """What each metric gives for the document by itself."""
         try:
-            held = read_back(completion.text)
-            document = answered(self.task, {int(task.id): _likelihoods(self.way.kind, held)})
-            found = score_documents(document, self.scorings, self.way)
+            lines = read_back(completion.text)
+            document = answered(self.task, {int(task.id): _likelihoods(self.way.kind, lines)})
+            scores = score_documents(document, self.scorings, self.way)
         except CalipersError as error:
             raise VerifierError(str(error)) from error
         if self.way.kind == CHOICE and self.way.process_results is None:
@@ -286,31 +286,31 @@ class LikelihoodJudge:
                 raise VerifierError(f"{wrong}; lm-evaluation-harness' number counts this document 0")
         columns: dict[str, float] = {}
         first = None
-        for one in found.pipelines:
-            aggregations = _aggregations(one.scoring)
-            for name, score in one.scores[0].items():
+        for scored in scores.pipelines:
+            aggregations = _aggregations(scored.scoring)
+            for name, score in scored.scores[0].items():
                 how = aggregations.get(name, "mean")
                 value = None if how in OF_MANY else number_of(score, how)
                 if value is None or not math.isfinite(value):
                     continue  # such as the perplexity of one hopeless text; its log-likelihood says as much
-                columns[f"{name},{one.scoring.pipeline.name}"] = value
+                columns[f"{name},{scored.scoring.pipeline.name}"] = value
                 if first is None and how == "mean":
                     first = value
         text = str(document[0].target)
         named = averaged(columns)
         if self.way.kind == CHOICE:
-            likeliest = argmax([one.logprob for one in held[: len(document[0].choices or ())]])
+            likeliest = argmax([scored.logprob for scored in lines[: len(document[0].choices or ())]])
             answer = (document[0].choices or ("",))[likeliest]
-            return Verdict(held[likeliest].logprob if first is None else first, named, answer, fields=columns)
-        columns |= _sizes(held[0], text if self.way.kind == ROLLING else None)
-        share = held[0].logprob / max(1, held[0].bytes) if self.way.kind == ROLLING else held[0].logprob
+            return Verdict(lines[likeliest].logprob if first is None else first, named, answer, fields=columns)
+        columns |= _sizes(lines[0], text if self.way.kind == ROLLING else None)
+        share = lines[0].logprob / max(1, lines[0].bytes) if self.way.kind == ROLLING else lines[0].logprob
         return Verdict(share if first is None else first, named, fields=columns)
 
 
-def _sizes(held: Line, text: str | None) -> Mapping[str, float]:
+def _sizes(line: Line, text: str | None) -> Mapping[str, float]:
     """What a perplexity is made of, as columns: the log-likelihood, and how much text it is of."""
-    found: dict[str, float] = {"logprob": held.logprob, "scored_tokens": held.tokens, "bytes": held.bytes}
-    return found if text is None else found | {"words": words(text)}
+    sizes: dict[str, float] = {"logprob": line.logprob, "scored_tokens": line.tokens, "bytes": line.bytes}
+    return sizes if text is None else sizes | {"words": words(text)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,15 +331,15 @@ class ClassJudge:
         number = int(task.id)
         try:
             results = responses_of(self.task, number, [completion.text])
-            found = score_documents(answered(self.task, {number: results}), self.scorings, way_of(self.task))
+            scores = score_documents(answered(self.task, {number: results}), self.scorings, way_of(self.task))
         except CalipersError as error:
             raise VerifierError(str(error)) from error
         columns: dict[str, float] = {}
         summed: list[tuple[str, Any, Any]] = []
-        for one in found.pipelines:
-            aggregations = _aggregations(one.scoring)
-            for name, score in one.scores[0].items():
-                key, how = f"{name},{one.scoring.pipeline.name}", aggregations.get(name, "mean")
+        for scored in scores.pipelines:
+            aggregations = _aggregations(scored.scoring)
+            for name, score in scored.scores[0].items():
+                key, how = f"{name},{scored.scoring.pipeline.name}", aggregations.get(name, "mean")
                 if callable(how) and not isinstance(score, (bool, int, float)):
                     summed.append((key, score, how))  # the class's own function, which may take long
                 elif (value := number_of(score, how)) is not None and math.isfinite(value):
@@ -353,12 +353,14 @@ class ClassJudge:
         return Verdict(next(iter(columns.values()), None), averaged(columns), answer, fields=columns)
 
 
-def _first_text(one: Scoring, results: list[list[Any]], doc: Mapping[str, Any], asked: Sequence[str]) -> str | None:
+def _first_text(
+    scoring: Scoring, results: list[list[Any]], doc: Mapping[str, Any], kinds_asked: Sequence[str]
+) -> str | None:
     """What the first request for text was answered, as the first pipeline leaves it."""
-    place = next((at for at, kind in enumerate(asked) if kind == GENERATION), None)
-    if place is None:
+    index = next((at for at, kind in enumerate(kinds_asked) if kind == GENERATION), None)
+    if index is None:
         return None
-    value = filtered(one.pipeline, [results[place]], [doc]).values[0]
+    value = filtered(scoring.pipeline, [results[index]], [doc]).values[0]
     return value if isinstance(value, str) else None
 
 
@@ -370,17 +372,17 @@ def doubts(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
     kind = task.config.output_type
     if kind == GENERATION or task.config.process_results is not None or task.own is not None or not plan:
         return
-    known = [entry for one in plan for entry in one.metrics if entry.name not in NEWER]
+    known = [entry for scoring in plan for entry in scoring.metrics if entry.name not in NEWER]
     for name in dict.fromkeys(passed_by(known, kind)):
         yield f"{task.place('metric_list')}: {name} has no value for {kind}, and is left out as there"
     lost = [number for number in range(len(task.docs)) if kind == CHOICE and _nowhere(task, number)]
     beyond = [number for number in lost if _beyond(task, number) is not None]
-    place = task.place("doc_to_target")
+    where = task.place("doc_to_target")
     if texts := [number for number in lost if number not in beyond]:
-        yield f"{place}: {len(texts)} documents ({_some(texts)}) have a target that is no choice, and count 0"
+        yield f"{where}: {len(texts)} documents ({_some(texts)}) have a target that is no choice, and count 0"
     if beyond:
-        told = f"{len(beyond)} documents ({_some(beyond)}) have the index of a choice that there is not"
-        yield f"{place}: {told}: they have no reward, and count 0 in lm-evaluation-harness' numbers"
+        sentence = f"{len(beyond)} documents ({_some(beyond)}) have the index of a choice that there is not"
+        yield f"{where}: {sentence}: they have no reward, and count 0 in lm-evaluation-harness' numbers"
 
 
 def _some(numbers: Sequence[int]) -> str:
@@ -395,7 +397,7 @@ def _beyond(task: LoadedTask, number: int) -> str | None:
     target, choices = target_of(task, number), task.choices(task.docs[number], number) or []
     several = list(target) if isinstance(target, (list, tuple)) else [target]
     known = (*range(len(choices)), NOWHERE)  # NOWHERE is its own word for a target that is meant to be no choice
-    if not several or not all(isinstance(one, int) and one not in known for one in several):
+    if not several or not all(isinstance(index, int) and index not in known for index in several):
         return None
     return f"the target is choice {several[0]} of {len(choices)}, counted from 0"
 
@@ -419,11 +421,11 @@ def tried(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
     if task.own is None or not plan:
         return
     made_up = [TRIED.get(kind, (-1.0, False)) for kind in kinds(task)[0]]
-    place = task.place("class")
+    where = task.place("class")
     try:
         scores = process(task.own.process, task.docs[0], made_up)
     except CalipersError as error:
-        yield f"{place}: tried on the first document with an empty answer: {error}"
+        yield f"{where}: tried on the first document with an empty answer: {error}"
         return
     for entry in plan[0].metrics:
         if callable(entry.aggregation) and entry.name in scores:
@@ -431,6 +433,6 @@ def tried(task: LoadedTask, plan: Sequence[Scoring]) -> Iterator[str]:
                 entry.aggregation([scores[entry.name]])
             except Exception as error:  # of every class there is, such as a metric that is to be downloaded
                 first = str(error).strip().partition("\n")[0]
-                told = f"the aggregation of {entry.name} failed ({type(error).__name__}: {first})"
-                yield f"{place}: tried on the first document: {told}"
+                sentence = f"the aggregation of {entry.name} failed ({type(error).__name__}: {first})"
+                yield f"{where}: tried on the first document: {sentence}"
                 return

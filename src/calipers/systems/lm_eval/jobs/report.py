@@ -32,17 +32,16 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
     LoadedTasks,
     check_documents,
     document_hashes,
-    groups,
     nodes_of,
     request_of,
     suite,
 )
+from calipers.systems.lm_eval.jobs.client import about, local, shown
 from calipers.systems.lm_eval.jobs.judges import responses_of, scoring, way_of
-from calipers.systems.lm_eval.jobs.prompts import about, local, shown
 from calipers.systems.lm_eval.metrics.bootstrap import DocumentSpread, middle, resampled, spread
 from calipers.systems.lm_eval.metrics.task import TaskNumbers
 from calipers.systems.lm_eval.task_scores import TaskScores, answered, score_documents
-from calipers.systems.lm_eval.tasks.groups import TaskGroup, leaves
+from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group, leaves
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
 from calipers.systems.lm_eval.write import (
@@ -81,57 +80,58 @@ class TableNumber:
     of: str = "documents"  # or of a group, tasks
 
     def __str__(self) -> str:
-        said = f"no interval ({self.spread.why})"
+        interval = f"no interval ({self.spread.why})"
         if self.spread.ends is not None:
             low, high = map(_shown, self.spread.ends)
             drawn = f" by {self.spread.draws:,} draws" if self.spread.draws else ""
-            said = f"{100 * self.confidence:g}% interval [{low}, {high}]{drawn}"
-        return f"{self.name} {self.key} {_shown(self.value)}, {said}, {self.count:,} {self.of}"
+            interval = f"{100 * self.confidence:g}% interval [{low}, {high}]{drawn}"
+        return f"{self.name} {self.key} {_shown(self.value)}, {interval}, {self.count:,} {self.of}"
 
 
 def task_numbers(task: str, scores: TaskScores, confidence: float, seed: int) -> Iterator[TableNumber]:
     """How sure each number of a task is."""
     numbers = scores.numbers(0).metrics
-    for place, (key, held) in enumerate(scores.values().items()):
+    for index, (key, values) in enumerate(scores.values().items()):
         value, how = numbers.get(key), scores.aggregation(key.rpartition(",")[0])
         if not isinstance(value, (int, float)) or how == "bypass":
             continue
-        yield TableNumber(task, key, value, spread(how, held, value, confidence, [seed, place]), confidence, len(held))
+        interval = spread(how, values, value, confidence, [seed, index])
+        yield TableNumber(task, key, value, interval, confidence, len(values))
 
 
 def group_numbers(
-    groups: Sequence[TaskGroup], rows: Mapping[str, Mapping[str, Any]], scores: Mapping[str, TaskScores], asked: Job
+    groups: Sequence[TaskGroup], rows: Mapping[str, Mapping[str, Any]], scores: Mapping[str, TaskScores], job: Job
 ) -> Iterator[TableNumber]:
     """The same for each number of a group; ``rows`` are those of lm-evaluation-harness' results, by name."""
-    for place, group in enumerate({one.name: one for one in groups}.values()):
+    for index, group in enumerate({group.name: group for group in groups}.values()):
         names = list(dict.fromkeys(leaf.name for leaf in leaves(group.members)))
         for key in rows[group.name].get("sample_count", {}):
             there = [name for name in names if name in scores and key in rows[name]]
             metric = key.rpartition(",")[0]
             weighted = _weighted(group, key)
             sizes = [float(rows[name]["sample_len"]) if weighted else 1.0 for name in there]
-            rng = np.random.Generator(np.random.PCG64([asked.seed, 1 << 20, place]))
+            rng = np.random.Generator(np.random.PCG64([job.seed, 1 << 20, index]))
             try:
-                draws = [resampled(scores[one].aggregation(metric), scores[one].values()[key], rng) for one in there]
+                draws = [resampled(scores[name].aggregation(metric), scores[name].values()[key], rng) for name in there]
             except CalipersError as error:
-                said = DocumentSpread(why=f"a draw has no number: {error}")
+                interval = DocumentSpread(why=f"a draw has no number: {error}")
             else:
                 fewest = min(map(len, draws))
-                summed = sum(size * one[:fewest] for size, one in zip(sizes, draws, strict=True)) / sum(sizes)
-                said = middle(np.asarray(summed), asked.confidence)
-            yield TableNumber(group.name, key, rows[group.name][key], said, asked.confidence, len(there), "tasks")
+                summed = sum(size * drawn[:fewest] for size, drawn in zip(sizes, draws, strict=True)) / sum(sizes)
+                interval = middle(np.asarray(summed), job.confidence)
+            yield TableNumber(group.name, key, rows[group.name][key], interval, job.confidence, len(there), "tasks")
 
 
 def _weighted(group: TaskGroup, key: str) -> bool:
     """Whether a group's number weighs tasks by their documents: as the last entry of its metric and pipeline says."""
     metric, _, pipeline = key.rpartition(",")
-    of_metric = [one for one in group.aggregate_metric_list if one["metric"] == metric]
-    meant = [one for one in of_metric if one.get("filter_list") is None or pipeline in _listed(one["filter_list"])]
-    return bool(meant[-1].get("weight_by_size", True))
-
-
-def _listed(pipelines: str | Sequence[str]) -> Sequence[str]:
-    return [pipelines] if isinstance(pipelines, str) else pipelines
+    weighted = True
+    for entry in group.aggregate_metric_list:
+        pipelines = entry.get("filter_list")
+        listed = [pipelines] if isinstance(pipelines, str) else pipelines
+        if entry["metric"] == metric and (listed is None or pipeline in listed):
+            weighted = bool(entry.get("weight_by_size", True))
+    return weighted
 
 
 def _shown(value: float) -> str:
@@ -150,18 +150,16 @@ class ScoredRun:
     task: LoadedTask
     responses: Responses
     scores: TaskScores
-    gaps: Sequence[int]  # documents that were begun and not answered in full
 
 
 def score_run(task: LoadedTask, log: Path, repeats: int) -> ScoredRun:
     """The scores of a run, from its log of completions; InputError where not one document was answered in full."""
-    logged = responses(log)
-    full = {number: texts[:repeats] for number, texts in sorted(logged.items()) if len(texts) >= repeats}
+    full = {number: texts[:repeats] for number, texts in sorted(responses(log).items()) if len(texts) >= repeats}
     if not full:
         raise InputError.at(str(log), "no document was answered in full", f"expected {repeats} completions of one")
     answers = {number: responses_of(task, number, texts) for number, texts in full.items()}
     scores = score_documents(answered(task, answers), scoring(task), way_of(task))
-    return ScoredRun(task, answers, scores, [number for number in logged if number not in full])
+    return ScoredRun(task, answers, scores)
 
 
 def responses(log: Path) -> dict[int, list[str]]:
@@ -170,19 +168,18 @@ def responses(log: Path) -> dict[int, list[str]]:
     for line, record in _records(log):
         try:
             key = int(record["task"]), int(record.get("sample", 0))
-            attempt, said = int(record.get("attempt", 1)), record.get("completion")
+            attempt, completion = int(record.get("attempt", 1)), record.get("completion")
         except (TypeError, ValueError, KeyError):
-            raise InputError.at(
-                f"{log}:{line}", "is no rollout of such a task", "expected the log of its run"
-            ) from None
+            wrong, right = "is no rollout of such a task", "expected the log of its run"
+            raise InputError.at(f"{log}:{line}", wrong, right) from None
         if key not in last or attempt > last[key][0]:
-            last[key] = attempt, said if isinstance(said, str) else None
-    found: dict[int, list[str]] = {}
+            last[key] = attempt, completion if isinstance(completion, str) else None
+    documents: dict[int, list[str]] = {}
     for number, sample in sorted(last):
-        said, held = last[number, sample][1], found.setdefault(number, [])
-        if said is not None and len(held) == sample:
-            held.append(said)
-    return found
+        text, texts = last[number, sample][1], documents.setdefault(number, [])
+        if text is not None and len(texts) == sample:
+            texts.append(text)
+    return documents
 
 
 def _records(log: Path) -> Iterator[tuple[int, Any]]:
@@ -202,23 +199,23 @@ def _records(log: Path) -> Iterator[tuple[int, Any]]:
 
 def ways(scored: ScoredRun) -> list[Summed]:
     """How the documents' values become each number of the table, in its order."""
-    better, found = scored.scores.higher_is_better(), []
+    better, summed = scored.scores.higher_is_better(), []
     for key in scored.scores.values():
         metric, _, pipeline = key.rpartition(",")
         how = scored.scores.aggregation(metric)
-        found.append(Summed(metric, pipeline, how if isinstance(how, str) else None, better.get(metric)))
-    return found
+        summed.append(Summed(metric, pipeline, how if isinstance(how, str) else None, better.get(metric)))
+    return summed
 
 
 def document_values(scored: ScoredRun) -> Iterator[Document]:
     """What each document keeps for every number of the table."""
-    for at, number in enumerate(scored.responses):
-        held = {
-            f"{metric},{one.scoring.pipeline.name}": value
-            for one in scored.scores.pipelines
-            for metric, value in one.scores[at].items()
+    for index, number in enumerate(scored.responses):
+        values = {
+            f"{metric},{through.scoring.pipeline.name}": value
+            for through in scored.scores.pipelines
+            for metric, value in through.scores[index].items()
         }
-        yield str(number), digest(dumped(scored.task.docs[number])), held
+        yield str(number), digest(dumped(scored.task.docs[number])), values
 
 
 def sample_lines(scored: ScoredRun, local: Local | None = None) -> Iterator[str]:
@@ -227,15 +224,19 @@ def sample_lines(scored: ScoredRun, local: Local | None = None) -> Iterator[str]
     Chats are written as the ``local`` model's template puts them.
     """
     task = scored.task
-    asked: dict[int, list[tuple[Any, ...]]] = {}
+    arguments: dict[int, list[tuple[Any, ...]]] = {}
     for request in requests(task, Asking()):
         if request.doc_id in scored.responses:
-            asked.setdefault(request.doc_id, []).append((shown(request.args[0], local), *request.args[1:]))
-    for one in scored.scores.pipelines:
-        for at, (number, said) in enumerate(scored.responses.items()):
+            arguments.setdefault(request.doc_id, []).append((shown(request.args[0], local), *request.args[1:]))
+    for through in scored.scores.pipelines:
+        name = through.scoring.pipeline.name
+        for (number, responses), answers, scores in zip(
+            scored.responses.items(), through.answers, through.scores, strict=True
+        ):
             doc: Any = task.docs[number]
-            name, target = one.scoring.pipeline.name, task.target(doc, number)
-            yield line_text(sample_row(number, doc, target, asked[number], said, one.answers[at], name, one.scores[at]))
+            target = task.target(doc, number)
+            row = sample_row(number, doc, target, arguments[number], responses, answers, name, scores)
+            yield line_text(row)
 
 
 NAMED = 5  # tasks in a note
@@ -287,21 +288,21 @@ class HarnessReport:
 
     def document(self) -> dict[str, Any]:
         """Every number with its standard error there and its interval here, as strict JSON."""
-        told: dict[str, Any] = {"model": self.model, "tasks": {}, "groups": {}}
-        for one in self.numbers:
-            metric, _, pipeline = one.key.rpartition(",")
-            error = self.results["results"][one.name].get(f"{metric}_stderr,{pipeline}", NOT_AVAILABLE)
-            kind = "groups" if one.of == "tasks" else "tasks"
-            told[kind].setdefault(one.name, {})[one.key] = {
-                "value": _finite(one.value),
+        document: dict[str, Any] = {"model": self.model, "tasks": {}, "groups": {}}
+        for number in self.numbers:
+            metric, _, pipeline = number.key.rpartition(",")
+            error = self.results["results"][number.name].get(f"{metric}_stderr,{pipeline}", NOT_AVAILABLE)
+            kind = "groups" if number.of == "tasks" else "tasks"
+            document[kind].setdefault(number.name, {})[number.key] = {
+                "value": _finite(number.value),
                 "stderr": None if error == NOT_AVAILABLE else _finite(error),
-                "interval": None if one.spread.ends is None else list(one.spread.ends),
-                "method": one.spread.method,
-                one.of: one.count,
-                "higher_is_better": self.results["higher_is_better"].get(one.name, {}).get(metric),
-                "why": one.spread.why,
+                "interval": None if number.spread.ends is None else list(number.spread.ends),
+                "method": number.spread.method,
+                number.of: number.count,
+                "higher_is_better": self.results["higher_is_better"].get(number.name, {}).get(metric),
+                "why": number.spread.why,
             }
-        return told
+        return document
 
     def write(self, folder: Path, moment: datetime) -> list[Path]:
         """Its results file and its samples files, below a folder."""
@@ -328,31 +329,30 @@ def part(job: Job, folder: Path, tasks: LoadedTasks | None = None) -> TaskPart:
     check_documents(folder, str(task.config.task), document_hashes(task))
     with seeded(task.seeds):  # a metric may draw, too
         scored = score_run(task, folder / LOG, job.samples)
-    numbers = scored.scores.numbers()
-    name = str(scored.task.config.task)
-    return TaskPart(job, scored, numbers, list(task_numbers(name, scored.scores, job.confidence, job.seed)))
+    intervals = task_numbers(str(task.config.task), scored.scores, job.confidence, job.seed)
+    return TaskPart(job, scored, scored.scores.numbers(), list(intervals))
 
 
-def documents(found: TaskPart, folder: Path) -> bytes:
+def documents(run: TaskPart, folder: Path) -> bytes:
     """What each document keeps for the numbers of a run, to lie beside its log."""
     size = (folder / LOG).stat().st_size
-    return b"".join(lines(ways(found.scored), size, document_values(found.scored)))
+    return b"".join(lines(ways(run.scored), size, document_values(run.scored)))
 
 
 def joined(parts: Sequence[TaskPart]) -> Iterator[HarnessReport]:
     """The reports of finished runs, one for each model; tasks of one name in several, as it has but one of a name."""
-    for model, alike in groupby(sorted(parts, key=lambda one: one.job.model), key=lambda one: one.job.model):
+    for model, alike in groupby(sorted(parts, key=lambda run: run.job.model), key=lambda run: run.job.model):
         rest = list(alike)
         while rest:
             first: dict[str, TaskPart] = {}
-            later = [one for one in rest if first.setdefault(one.name, one) is not one]
+            later = [run for run in rest if first.setdefault(run.name, run) is not run]
             yield _together(model, list(first.values()))
             rest = later
 
 
 def _together(model: str, parts: Sequence[TaskPart]) -> HarnessReport:
-    ran = [_ran(one) for one in parts]
-    scores = {one.name: one.scores for one in ran}
+    ran = [_ran(run) for run in parts]
+    scores = {task.name: task.scores for task in ran}
     whole, notes = [], []
     for group, members in _groups(parts):
         lost = [leaf.name for leaf in leaves(group.members) if leaf.name not in members]
@@ -360,7 +360,7 @@ def _together(model: str, parts: Sequence[TaskPart]) -> HarnessReport:
         notes += [f"{group.name}: no row, as {', '.join(lost)} has no numbers here"] if lost else []
     results = run_results(ran, whole, model_source="calipers", model_name=model)
     notes += [note for group in whole for note in _lacking(group, results["results"])]
-    numbers = [one for each in parts for one in each.intervals]
+    numbers = [number for run in parts for number in run.intervals]
     numbers += group_numbers(whole, results["results"], scores, parts[0].job)
     return HarnessReport(model, results, parts, numbers, notes)
 
@@ -383,18 +383,18 @@ def _lacking(group: TaskGroup, rows: Mapping[str, Mapping[str, Any]]) -> Iterato
 
 def _groups(parts: Sequence[TaskPart]) -> Iterator[tuple[TaskGroup, set[str]]]:
     """Each group that was asked for, and the tasks that were run as its members."""
-    for benchmark in dict.fromkeys(one.job.benchmark for one in parts):
-        alike = [one for one in parts if one.job.benchmark == benchmark]
-        members = {one.name for one in alike}
-        yield from ((group, members) for group in groups(nodes_of(benchmark, request_of(alike[0].job))))
+    for benchmark in dict.fromkeys(run.job.benchmark for run in parts):
+        alike = [run for run in parts if run.job.benchmark == benchmark]
+        members = {run.name for run in alike}
+        yield from ((group, members) for group in every_group(nodes_of(benchmark, alike[0].job.include_path)))
 
 
-def _ran(one: TaskPart) -> RanTask:
-    task, scored = one.scored.task, one.scored
+def _ran(run: TaskPart) -> RanTask:
+    task, scored = run.scored.task, run.scored
     source = task.file.path.name if task.file.path else "inline"
     if task.own is not None:
         source = ""  # a class says itself what is known of it
-    return RanTask(task.config, source, scored.scores, len(task.docs), len(scored.responses), numbers=one.numbers)
+    return RanTask(task.config, source, scored.scores, len(task.docs), len(scored.responses), numbers=run.numbers)
 
 
 def _finite(value: float) -> float | None:

@@ -316,6 +316,11 @@ def leaves(nodes: Sequence[Node]) -> list[Leaf]:
     return list(found.values())
 
 
+def every_group(nodes: Sequence[Node]) -> list[TaskGroup]:
+    """The groups among some nodes and below them, the outer before the inner."""
+    return [group for node in nodes if isinstance(node, TaskGroup) for group in (node, *every_group(node.members))]
+
+
 def _below(nodes: Sequence[Node]) -> Iterator[Leaf]:
     for node in nodes:
         if isinstance(node, Leaf):

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final, cast
 
@@ -51,18 +50,18 @@ def manner(job: Job) -> Manner:
 
 def check_model(job: Job, *, written: bool) -> None:
     """Refuse a chat of a model that takes none; ``written``: an answer is wanted, and not a likelihood."""
-    place, named = job.place("apply_chat_template"), template(job)
+    where, named = job.place("apply_chat_template"), template(job)
     if named is None or job.model.startswith(STORED):
         return
     if named and (not job.model.startswith(LOCAL) or os.path.lexists(named)):
         wrong = f"{named!r} was taken for the name of a chat template, which only hf/ models have"
-        raise InputError.at(place, wrong, "a benchmark stands before the option, or after --")
+        raise InputError.at(where, wrong, "a benchmark stands before the option, or after --")
     if not written and not job.model.startswith(LOCAL):
         wrong = f"the task asks for likelihoods, and a chat with {job.model} tells none"
-        raise InputError.at(place, wrong, "expected hf/PATH, or no chat template")
+        raise InputError.at(where, wrong, "expected hf/PATH, or no chat template")
     if written and job.api == "completions":
         wrong = "the completions route takes one text, and no turns"
-        raise InputError.at(place, wrong, "expected --api chat, or no chat template")
+        raise InputError.at(where, wrong, "expected --api chat, or no chat template")
 
 
 def template(job: Job) -> str | None:
@@ -93,12 +92,12 @@ def about(job: Job, local: Local | None) -> dict[str, Any]:
     """What a results file says of how prompts were written; nothing where they are the plain ones."""
     if not job.chats and job.system_instruction is None:
         return {}
-    asked, words = manner(job), job.system_instruction
-    text = local.text if local else "" if asked.chat else None
+    style, words = manner(job), job.system_instruction
+    text = local.text if local else "" if style.chat else None
     return {
         "system_instruction": words,
         "system_instruction_sha": digest(words) if words else None,
-        "fewshot_as_multiturn": asked.multiturn if asked.chat else job.fewshot_as_multiturn,
+        "fewshot_as_multiturn": style.multiturn if style.chat else job.fewshot_as_multiturn,
         "chat_template": text,
         "chat_template_sha": digest(text) if text else None,
     }
@@ -109,21 +108,22 @@ LENGTHS: Final = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completio
 DROPPED: Final = ("do_sample",)  # of generation_kwargs: says nothing to a server that temperature does not
 
 
-def sampling(asked: Mapping[str, Any], place: str) -> dict[str, Any]:
+def sampling(generation_kwargs: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Settings of a job for some ``generation_kwargs``; greedy unless they sample, whatever temperature they name.
 
     >>> sampling({"until": ["."], "max_gen_toks": 5, "top_p": 0.9}, "here")
     {'max_tokens': 5, 'temperature': 0.0, 'stop': ('.',), 'gen_kwargs': {'top_p': 0.9}}
     """
-    given = dict(asked)
+    given = dict(generation_kwargs)
     until = given.pop("until", None)
     lengths = {name: given.pop(name) for name in LENGTHS if name in given}
-    named, most = next(((name, one) for name, one in lengths.items() if one is not None), (LENGTHS[0], MOST_TOKENS))
+    given_lengths = {name: length for name, length in lengths.items() if length is not None}
+    named, most = next(iter(given_lengths.items()), (LENGTHS[0], MOST_TOKENS))
     stops = [] if until is None else [until] if isinstance(until, str) else until
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise InputError.at(f"{place}.until", f"is {until!r}", "expected a text or a list of texts")
+        raise InputError.at(f"{where}.until", f"is {until!r}", "expected a text or a list of texts")
     if not isinstance(most, int) or most < 1:
-        raise InputError.at(f"{place}.{named}", f"is {most!r}", "expected an integer >= 1")
+        raise InputError.at(f"{where}.{named}", f"is {most!r}", "expected an integer >= 1")
     temperature, samples = given.pop("temperature", None), given.get("do_sample")
     if samples is False or (temperature is None and samples is not True):
         temperature = 0.0
@@ -136,40 +136,8 @@ def sampling(asked: Mapping[str, Any], place: str) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Writing:
-    """A request for a completion, with the sampling settings that the task gives it."""
-
-    context: Prompt
-    max_tokens: int | None = None
-    temperature: float | None = None
-    stop: Sequence[str] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-
-Part = Writing | Text
-
-
 class _WrittenText(msgspec.Struct):
     text: str
-
-
-def as_prompt(parts: Iterable[Part]) -> list[Message]:
-    """Requests as the prompt of a task, in their order.
-
-    >>> as_prompt([Writing("2 + 2 =", stop=["."])])
-    [{'prompt': '2 + 2 =', 'stop': ['.']}]
-    """
-    found: list[Message] = []
-    for part in parts:
-        if not isinstance(part, Writing):
-            found += texts_as_prompt([part])
-            continue
-        given = {"max_tokens": part.max_tokens, "temperature": part.temperature}
-        told = {name: value for name, value in given.items() if value is not None}
-        more = {"stop": list(part.stop)} if part.stop else {}
-        found.append({"prompt": part.context, **told, **more, **({"extra": dict(part.extra)} if part.extra else {})})
-    return found
 
 
 def read_answers(text: str, kinds: Sequence[str]) -> list[Any]:
@@ -183,30 +151,30 @@ def read_answers(text: str, kinds: Sequence[str]) -> list[Any]:
     if list(kinds) == ["generate_until"]:
         return [text]
     try:
-        held = msgspec.json.decode(text, type=list[dict[str, Any]])
-        if len(held) != len(kinds):
-            raise InputError(f"{len(held)} results for {len(kinds)} requests; expected one for each")
-        return [_answer_of(one, kind) for one, kind in zip(held, kinds, strict=True)]
+        results = msgspec.json.decode(text, type=list[dict[str, Any]])
+        if len(results) != len(kinds):
+            raise InputError(f"{len(results)} results for {len(kinds)} requests; expected one for each")
+        return [_answer_of(result, kind) for result, kind in zip(results, kinds, strict=True)]
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
         right = "expected one result per request, as the log of such a run keeps them"
         raise InputError(f"the completion is {text[:40]!r}; {right}") from None
 
 
-def _answer_of(held: Mapping[str, Any], kind: str) -> Any:
+def _answer_of(result: Mapping[str, Any], kind: str) -> Any:
     if kind == "generate_until":
-        return msgspec.convert(held, _WrittenText).text
-    line = msgspec.convert(held, Line)
+        return msgspec.convert(result, _WrittenText).text
+    line = msgspec.convert(result, Line)
     return line.logprob if kind == "loglikelihood_rolling" else (line.logprob, line.greedy)
 
 
 class SeveralRequests:
     """A model as a client of the loop: every request of a prompt is sent to it, and the results are one completion.
 
-    ``told`` names the sampling settings that the user gave; they win over those of the requests.
+    ``given`` names the sampling settings that the user gave; they win over those of the requests.
     """
 
-    def __init__(self, client: Client, likelihoods: Likelihoods | None, told: Sequence[str] = ()) -> None:
-        self._client, self._likelihoods, self._told = client, likelihoods, frozenset(told)
+    def __init__(self, client: Client, likelihoods: Likelihoods | None, given: Sequence[str] = ()) -> None:
+        self._client, self._likelihoods, self._given = client, likelihoods, frozenset(given)
 
     @property
     def notes(self) -> Sequence[str]:
@@ -217,32 +185,33 @@ class SeveralRequests:
         """The results of all requests of a prompt; `ClientError` when one of them fails."""
         if isinstance(request.prompt, str):
             raise ClientError("the prompt holds no requests", kind="prompt", hopeless=True)
-        done = [await self._one(request, part) for part in request.prompt]
+        done = [await self._answer(request, part) for part in request.prompt]
         if len(done) == 1 and "prompt" in request.prompt[0]:
             return done[0]
         results: list[Any] = []
-        for part, one in zip(request.prompt, done, strict=True):
-            results += [_WrittenText(one.text)] if "prompt" in part else read_back(one.text)
+        for part, completion in zip(request.prompt, done, strict=True):
+            results += [_WrittenText(completion.text)] if "prompt" in part else read_back(completion.text)
         usage: dict[str, float] = {}
         for name in done[0].usage:
-            counts = [one.usage.get(name) for one in done]
+            counts = [completion.usage.get(name) for completion in done]
             known = [count for count in counts if count is not None]
             if len(known) == len(counts):  # of all of them, or it would be a guess
                 usage[name] = sum(known)
-        ended = next((one for one in done if one.ending), done[0])
+        ended = next((completion for completion in done if completion.ending), done[0])
         text = msgspec.json.encode(results).decode()
         return Completion(text, ended.finish_reason, ended.ending, usage)
 
-    async def _one(self, request: Request, part: Message) -> Completion:
+    async def _answer(self, request: Request, part: Message) -> Completion:
         if "prompt" not in part:
             if self._likelihoods is None:
                 raise ClientError("the model gives no log-likelihoods", kind="prompt", hopeless=True)
             texts_of([part])
             return await self._likelihoods.complete(msgspec.structs.replace(request, prompt=[part]))
         given = {name: part[name] for name in SETTABLE if name in part}
-        own = {name: value for name, value in given.items() if name not in self._told}
+        requested = {name: value for name, value in given.items() if name not in self._given}
         extra = {**part.get("extra", {}), **request.extra}
-        return await self._client.complete(msgspec.structs.replace(request, prompt=part["prompt"], extra=extra, **own))
+        inner = msgspec.structs.replace(request, prompt=part["prompt"], extra=extra, **requested)
+        return await self._client.complete(inner)
 
     async def close(self) -> None:
         """Give back what the model holds."""
@@ -262,7 +231,7 @@ def prompts(task: LoadedTask) -> Iterator[tuple[int, Prompt]]:
         if task.own is None:
             yield number, texts_as_prompt([_text(task, instance) for instance in instances])
         else:
-            yield number, as_prompt([_part(task, instance) for instance in instances])
+            yield number, [_message(task, instance) for instance in instances]
 
 
 def kinds(task: LoadedTask) -> Mapping[int, list[str]]:
@@ -287,23 +256,25 @@ def _text(task: LoadedTask, instance: Instance) -> Text:
     return Continuation(*args) if len(args) > 1 else Rolling(*args)
 
 
-def _part(task: LoadedTask, instance: Instance) -> Part:
+def _message(task: LoadedTask, instance: Instance) -> Message:
     where, kind, args = task.place("class", instance.doc_id), instance.request_type, instance.args
     chats = task.manner.chat and kind != ROLLING
     for index, value in enumerate(args[: 1 if kind == GENERATION else 2]):
         if not isinstance(value, str) and not (chats and index == 0):
             raise InputError.at(where, f"asks about {value!r}", "expected a text")
     if kind == ROLLING:
-        return Rolling(args[0])
+        return texts_as_prompt([Rolling(args[0])])[0]
     if kind != GENERATION:
         if len(args) != 2:
             raise InputError.at(where, f"a likelihood of {len(args)} texts", "expected a context and a continuation")
-        return Continuation(*args)
+        return texts_as_prompt([Continuation(*args)])[0]
     given = args[1] if len(args) > 1 else {}
     if not isinstance(given, Mapping):
         raise InputError.at(where, f"generation settings are {given!r}", "expected a mapping, such as {until: [...]}")
     settings = sampling(given, f"{where}: generation_kwargs")
-    return Writing(args[0], settings["max_tokens"], settings["temperature"], settings["stop"], settings["gen_kwargs"])
+    message = {"prompt": args[0], "max_tokens": settings["max_tokens"], "temperature": settings["temperature"]}
+    message |= {"stop": list(settings["stop"]) or None, "extra": settings["gen_kwargs"] or None}
+    return {key: value for key, value in message.items() if value is not None}
 
 
 def task_client(client: Client, job: Job, suite: Suite) -> Client:
