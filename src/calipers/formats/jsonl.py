@@ -243,20 +243,20 @@ def _faults(line: bytes, names: Mapping[str, str]) -> tuple[str, str]:
     """What is wrong with a line that no schema can hold, and what would be right."""
     try:
         row = json.loads(line.decode(), parse_constant=_no_constant)
-        found = fault(row, names) or _odd(row, names)
+        problem = fault(row, names) or _odd(row, names)
         json.dumps(row, ensure_ascii=False).encode()
     except UNREADABLE as error:
         return unreadable(error)
     except _Constant as error:
         return f"{error} is not JSON", "expected a finite number or null"
     except ValueError:  # an integer of thousands of digits
-        found = None
-    return found or ("a number is out of range", "expected at most 1.8e308 in size")
+        problem = None
+    return problem or ("a number is out of range", "expected at most 1.8e308 in size")
 
 
 def _odd(row: dict[str, Any], names: Mapping[str, str]) -> tuple[str, str] | None:
     inside = [row.get(names.get(role, role)) or {} for role in ("rewards", "usage")]
-    key = odd_key(name for held in (row, *inside) for name in held)
+    key = odd_key(name for keyed in (row, *inside) for name in keyed)
     if key is None:
         return None
     return f"key {json.dumps(key)} holds a quote, a backslash or a control character", "expected a plain key"

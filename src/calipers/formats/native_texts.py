@@ -20,16 +20,16 @@ GIVEN_AWAY = "calipers: no key of a record: "
 def texts(kind: str, path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
     """The first record of each task, whose prompt is its prompt, and all of the wanted tasks."""
     key_of = {role: key for key, role in meant(names).items()}
-    said = (*TEXTS, "answer")
+    text_roles = (*TEXTS, "answer")
     fields: list[Any] = [
         ("task", int | str),
-        *((name, Raw, NOTHING) for name in (*said, "sample")),
+        *((name, Raw, NOTHING) for name in (*text_roles, "sample")),
         *((name, str | None, None) for name in GROUP),
     ]
     # the key of a role may be given away by --columns: then it is to be found nowhere
     keys = {spec[0]: key_of.get(spec[0], f"{GIVEN_AWAY}{spec[0]}") for spec in fields}
     row = msgspec.defstruct("Row", fields, rename=keys, gc=False)
-    marks = [f'"{key_of[name]}"'.encode() for name in said if name in key_of]
+    marks = [f'"{key_of[name]}"'.encode() for name in text_roles if name in key_of]
     seen = set[tuple[Any, ...]]()
     for record in rows(path, kind, row, marks):
         who = (record.task, record.agent, record.model, record.dataset)

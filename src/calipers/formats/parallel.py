@@ -65,8 +65,8 @@ def read_lines(
     count = processes()
     divided = source.divisible and source.size >= WORTH_DIVIDING and count > 1
     ranges = _ranges(source, count) if divided else []
-    asked = {"maker": maker, "path": source.path, "names": dict(names), "labels": sorted(labels)}
-    children: list[_Child[P]] = [_Child({**asked, "start": start, "end": end}) for start, end in ranges[1:]]
+    request = {"maker": maker, "path": source.path, "names": dict(names), "labels": sorted(labels)}
+    children: list[_Child[P]] = [_Child({**request, "start": start, "end": end}) for start, end in ranges[1:]]
     bom = len(BOM) if source.head.startswith(BOM) else 0
     source.head = source.head[bom:]
     reader = make(source.path, names, labels, bom if source.divisible else None)
@@ -75,11 +75,11 @@ def read_lines(
         parts = [_drive(reader, readinto, ranges[0][1] - bom if divided else sys.maxsize, progress)]
         lines = reader.lines
         for child in children:
-            part, own = child.result(progress)
+            part, part_lines = child.result(progress)
             if isinstance(part, LineError):
                 raise part.at(source.path, lines)
             parts.append(replace(part, places=part.places.shifted(lines)))
-            lines += own
+            lines += part_lines
     except LineError as error:
         raise error.at(source.path) from None
     finally:
@@ -115,10 +115,10 @@ def _drive(reader: Lines[P], readinto: Callable[[memoryview], int | None], left:
 class _Child(Generic[P]):
     """A process that reads one byte range; should it die, its range is read here."""
 
-    def __init__(self, asked: dict[str, Any]) -> None:
-        self._asked = asked
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._request = request
         # -P and our own sys.path: the child imports what we import, and nothing from its folder
-        command = [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), json.dumps(asked)]
+        command = [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), json.dumps(request)]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -140,9 +140,9 @@ class _Child(Generic[P]):
     def result(self, progress: Progress) -> tuple[P | LineError, int]:
         """(what was read, how many lines it was)."""
         self._listening.join()
-        progress(self._asked["end"] - self._asked["start"])
+        progress(self._request["end"] - self._request["start"])
         answer, self._answer = self._answer, None
-        return read_range(**self._asked) if answer is None else answer
+        return read_range(**self._request) if answer is None else answer
 
     def stop(self) -> None:
         """End the process if its answer is no longer wanted."""

@@ -47,7 +47,7 @@ class TrajectoryGroup:
     @property
     def rewards(self) -> list[float]:
         """The reward of each."""
-        return [one.reward for one in self.trajectories]
+        return [trajectory.reward for trajectory in self.trajectories]
 
 
 def from_groups(groups: Sequence[TrajectoryGroup]) -> Part:
@@ -58,7 +58,7 @@ def from_groups(groups: Sequence[TrajectoryGroup]) -> Part:
     (['0', '1'], [1.0], [2.0])
     """
     part = from_rewards([[float(reward) for reward in group.rewards] for group in groups])
-    usage = [one.metadata.get("usage") or {} for group in groups for one in group.trajectories]
+    usage = [trajectory.metadata.get("usage") or {} for group in groups for trajectory in group.trajectories]
     columns = {ours: _reported([used.get(theirs) for used in usage]) for theirs, ours in USAGE.items()}
     return replace(part, columns={name: column for name, column in columns.items() if column.given.any()})
 

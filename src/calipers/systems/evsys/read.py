@@ -54,15 +54,15 @@ def _record(line: bytes) -> bytes:
     """A prediction row with its usage and its step where a record has them; a bad line as it is."""
     try:
         row = _ROW.decode(line)
-        held = row.get("metadata", msgspec.Raw(b""))
-        metadata = _ROW.decode(held) if bytes(held)[:1] == b"{" else {}
+        raw_metadata = row.get("metadata", msgspec.Raw(b""))
+        metadata = _ROW.decode(raw_metadata) if bytes(raw_metadata)[:1] == b"{" else {}
         step = msgspec.json.decode(row["step"]) if "step" in row else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return line
     added: dict[str, Any] = {}
     if _absent(row.get("usage")):
-        found = {name: metadata[key] for key, name in USAGE.items() if key in metadata and _is_number(metadata[key])}
-        added = {"usage": found} if found else {}
+        usage = {name: metadata[key] for key, name in USAGE.items() if key in metadata and _is_number(metadata[key])}
+        added = {"usage": usage} if usage else {}
     if step is not None and _absent(row.get("model")):
         added["model"] = f"step {step}"
     return msgspec.json.encode({**row, **added}) if added else line

@@ -86,18 +86,18 @@ def decoded(number: int, line: bytes) -> dict[str, Any]:
 def records(source: Source) -> list[dict[str, Any]]:
     """The rows of a source as they are, but failed attempts: for code that wants to see them all."""
     source.head = source.head.removeprefix(BOM)
-    lines, found = 0, []
+    lines, rows = 0, []
     try:
         for block in line_blocks(source.readinto):
             for number, line in enumerate(bytes(block).split(b"\n"), lines + 1):
                 if line.strip():
                     row = _quick_row(number, line)
                     if row.get(FAILURE) is None and not row.get(KILLED):
-                        found.append(row)
+                        rows.append(row)
             lines += bytes(block).count(b"\n")
     except LineError as error:
         raise error.at(source.path) from None
-    return found
+    return rows
 
 
 def _quick_row(number: int, line: bytes) -> dict[str, Any]:
@@ -138,18 +138,18 @@ class GymLines:
             self._offset += len(block)
         octets = np.frombuffer(block, dtype=np.uint8)
         ends = np.flatnonzero(octets == _NEWLINE)
-        found = self._structs(block, octets, ends)
-        if found is None:
+        structs = self._structs(block, octets, ends)
+        if structs is None:
             self._take_slowly(block)
-        elif found:
+        elif structs:
             self._places.add(rows, self.lines + 1)
-            columns = list(zip(*map(astuple, found), strict=True))
+            columns = list(zip(*map(astuple, structs), strict=True))
             if not self._ends.once(octets, self._schema.given(columns)):
                 self._refuse_twice(block)
             for (what, key), column in zip(self._schema.fields, columns, strict=True):
                 self._take(what, key, column)
-            self._taking.end_block(len(found))
-            self._gather.rows += len(found)
+            self._taking.end_block(len(structs))
+            self._gather.rows += len(structs)
         self.lines += len(ends)
 
     def finish(self) -> GymPart:
@@ -187,15 +187,15 @@ class GymLines:
         try:
             if octets.max(initial=0) > _LAST_ASCII:
                 utf_8_decode(block, "strict", True)  # what is skipped unread must be UTF-8 too
-            found: list[Any] = self._schema.decoder.decode_lines(block)
+            structs: list[Any] = self._schema.decoder.decode_lines(block)
         except UNDECODED:
             if not self._learn(block):
                 return None
             try:
-                found = self._schema.decoder.decode_lines(block)
+                structs = self._schema.decoder.decode_lines(block)
             except UNDECODED:
                 return None
-        return found if one_a_line(octets, ends, len(found)) else None
+        return structs if one_a_line(octets, ends, len(structs)) else None
 
     def _refuse_twice(self, block: Block) -> None:
         """LineError for the first line with a key twice; counting alone could not tell."""
@@ -249,7 +249,7 @@ class GymLines:
             if what in ("task", "rollout", "failure"):
                 self._taking.take(what, key, column)
             elif what == "agent":
-                self._taking.take(what, key, [held.name if held else None for held in column])
+                self._taking.take(what, key, [agent.name if agent else None for agent in column])
             elif what == "number":
                 self._taking.take("top", key, column)
             elif what == "response" and self._schema.usage:
@@ -262,8 +262,8 @@ class GymLines:
             raise LineError(self._line(self._taking.cells.rows + row), wrong, right) from None
 
     def _take_labels(self, key: str, raws: Sequence[bytes | None]) -> None:
-        for path, held in self._raws.items():
-            if held == key:
+        for path, raw_key in self._raws.items():
+            if raw_key == key:
                 self._gather.labels(path, raws)
 
     def _take_slowly(self, block: Block) -> None:
@@ -288,15 +288,15 @@ class GymLines:
         if self._offset is None:
             met = Keys(list(self._schema.kinds), list(self._schema.usage))
             return dict.fromkeys(chosen, met)
-        found = {}
+        orders = {}
         with open(self._path, "rb") as file:
             for row in chosen:
                 first, offset = self._blocks[bisect_right(self._blocks, row, key=lambda block: block[0]) - 1]
                 file.seek(offset)
                 filled = (line for line in file if line.strip())
                 line = next(line for number, line in enumerate(filled, first) if number == row)
-                found[row] = keys_of(json.loads(line))
-        return found
+                orders[row] = keys_of(json.loads(line))
+        return orders
 
     def _outcomes(self, gym: GymRows) -> NDArray[np.uint8]:
         failures = self._taking.failures
@@ -316,12 +316,12 @@ def outcome_of(failure: Any) -> int:
 
 def _raws(names: Mapping[str, str], labels: Collection[str]) -> dict[str, str]:
     """What the gathered columns of raw JSON are called, and the key of a row each comes from."""
-    found = {}
+    keys = {}
     for path in labels:
-        found[f"raw:{path}"] = names.get(path, path)
+        keys[f"raw:{path}"] = names.get(path, path)
         if "." in path:
-            found[f"raw:metadata.{path.partition('.')[0]}"] = path.partition(".")[0]
-    return {name: key for name, key in found.items() if key not in ("agent", "agent_ref", "response", ROLLOUT)}
+            keys[f"raw:metadata.{path.partition('.')[0]}"] = path.partition(".")[0]
+    return {name: key for name, key in keys.items() if key not in ("agent", "agent_ref", "response", ROLLOUT)}
 
 
 def _fits(schema: GymSchema, line: bytes) -> bool:
@@ -337,15 +337,15 @@ def _tasks(gym: GymRows) -> tuple[list[str], Ints]:
     """The task ids as text, and a code for each row."""
     if gym.names is not None:
         return list(gym.names), gym.task
-    found, code = np.unique(gym.task, return_inverse=True)
-    return list(map(str, found.tolist())), code.reshape(-1)
+    distinct, code = np.unique(gym.task, return_inverse=True)
+    return list(map(str, distinct.tolist())), code.reshape(-1)
 
 
 def _columns(gym: GymRows) -> dict[str, Column]:
     """The numbers of rollouts that count, but the reward; it too where usage has one of that name, which wins."""
     names = [name for name in {**gym.top, **gym.usage} if name != REWARD or name in gym.usage]
-    found = {name: _numbers(overlaid(gym, name), gym.aside) for name in names}
-    return {name: column for name, column in found.items() if column.given.any()}
+    columns = {name: _numbers(overlaid(gym, name), gym.aside) for name in names}
+    return {name: column for name, column in columns.items() if column.given.any()}
 
 
 def _numbers(cells: Cells, aside: Bools) -> Column:
@@ -400,9 +400,9 @@ def with_companions(path: str, parts: Sequence[GymPart]) -> list[Part]:
     owed = replace(owed, outcome=planned.outcome[idle], labels={"agent": planned.labels["agent"].take(idle)})
     owed = replace(owed, places=_chosen(planned.places, idle))
     main = [replace(part, attempt=1 + _looked_up(key, *tried)) for part, key in zip(parts, keys, strict=False)]
-    found: list[Part] = [part for part in (*main, failed, owed) if len(part)]
+    filled: list[Part] = [part for part in (*main, failed, owed) if len(part)]
     source = PLANNED_FROM if len(planned) else "rows"
-    return [replace(part, planned_from=source) for part in found]
+    return [replace(part, planned_from=source) for part in filled]
 
 
 def _companion(path: str, word: str) -> Part:
@@ -446,9 +446,9 @@ def _blocks(where: str) -> Iterator[tuple[Ints, list[_CompanionRow]]]:
                 yield np.arange(before + 1, before + 1 + len(rows)), rows
             else:
                 filled = [(n, line) for n, line in enumerate(bytes(block).split(b"\n"), before + 1) if line.strip()]
-                found = [_decoded(f"{where}:{number}", line) for number, line in filled]
-                if found:
-                    yield np.array([number for number, _ in filled]), found
+                decoded_rows = [_decoded(f"{where}:{number}", line) for number, line in filled]
+                if decoded_rows:
+                    yield np.array([number for number, _ in filled]), decoded_rows
             before += len(ends)
 
 
@@ -461,15 +461,15 @@ def _quick_rows(block: memoryview) -> list[_CompanionRow]:
     return rows if all(0 <= row.rollout < 2**53 and _fault(row) is None for row in rows) else []
 
 
-def _decoded(place: str, text: bytes) -> _CompanionRow:
+def _decoded(location: str, text: bytes) -> _CompanionRow:
     try:
         row = _DECODER.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError.at(place, f"cannot be read ({error})", _RIGHT) from None
+        raise InputError.at(location, f"cannot be read ({error})", _RIGHT) from None
     if not 0 <= row.rollout < 2**53:
-        raise InputError.at(place, f"{ROLLOUT} is {row.rollout}", "expected an integer >= 0")
+        raise InputError.at(location, f"{ROLLOUT} is {row.rollout}", "expected an integer >= 0")
     if fault := _fault(row):
-        raise InputError.at(place, *fault)
+        raise InputError.at(location, *fault)
     return row
 
 
@@ -488,9 +488,9 @@ def _keys(parts: Sequence[Part]) -> list[Ints]:
     for part in parts:
         table = [tasks.setdefault(name, len(tasks)) for name in part.tasks]
         task.append(np.array([*table, -1], dtype=np.int64)[part.task])
-        held = part.labels["agent"]
-        table = [agents.setdefault(name, len(agents) + 1) for name in held.values]
-        agent.append(np.array([*table, 0], dtype=np.int64)[held.code])
+        labels = part.labels["agent"]
+        table = [agents.setdefault(name, len(agents) + 1) for name in labels.values]
+        agent.append(np.array([*table, 0], dtype=np.int64)[labels.code])
     rollout = np.concatenate([part.sample for part in parts])
     ids = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in (np.concatenate(agent), rollout)]
     key = (np.concatenate(task) * (len(agents) + 1) + ids[0]) * (int(ids[1].max(initial=0)) + 1) + ids[1]
@@ -516,9 +516,9 @@ def _looked_up(keys: Ints, distinct: Ints, counts: Ints) -> Ints:
 
 
 def _chosen(places: Places, rows: Ints) -> Places:
-    found = Places(places.path)
-    found.add(0, np.array([int(places.of(row).rpartition(":")[2]) for row in rows.tolist()], dtype=np.int64))
-    return found
+    chosen = Places(places.path)
+    chosen.add(0, np.array([int(places.of(row).rpartition(":")[2]) for row in rows.tolist()], dtype=np.int64))
+    return chosen
 
 
 INDICES = frozenset({TASK, ROLLOUT})

@@ -93,12 +93,12 @@ class Taking:
     def _take_agents(self, column: Sequence[str | None]) -> None:
         known = dict.fromkeys(column)
         codes = {name: self._agents.setdefault(name, len(self._agents) + 1) for name in known if name}
-        found = [codes.get(name or "", 0) for name in known]
+        row_codes = [codes.get(name or "", 0) for name in known]
         if len(known) == 1:
-            self._agent.put(self.cells.rows, np.full(len(column), found[0]))
+            self._agent.put(self.cells.rows, np.full(len(column), row_codes[0]))
             return
-        found = [codes.get(name or "", 0) for name in column]
-        self._agent.put(self.cells.rows, np.asarray(found))
+        row_codes = [codes.get(name or "", 0) for name in column]
+        self._agent.put(self.cells.rows, np.asarray(row_codes))
 
     def end_block(self, rows: int) -> None:
         """All columns of so many rows have been taken."""
@@ -135,11 +135,11 @@ class Taking:
 
 def _without_floats(key: str, column: Sequence[Any]) -> list[Any]:
     """Indices of which some are floats: whole ones are integers. ValueError(row, ...) for any other."""
-    found = list(map(as_index, column))
-    for row, value in enumerate(found):
+    indices = list(map(as_index, column))
+    for row, value in enumerate(indices):
         if isinstance(value, float):
             raise ValueError(row, *(index_fault(key, value) or ()))
-    return found
+    return indices
 
 
 def _integers(key: str, column: Sequence[int]) -> Ints:
@@ -152,15 +152,15 @@ def _integers(key: str, column: Sequence[int]) -> Ints:
 
 def first_rows(rows: GymRows) -> list[int]:
     """The rows in which a key first has a number, walking an agent's rows by task and rollout."""
-    found = set[int]()
+    firsts = set[int]()
     walk = order(rows, np.flatnonzero(~rows.aside))
     for agent in np.unique(rows.agent).tolist():
-        own = walk[rows.agent[walk] == agent] if len(rows.agents) > 1 or (rows.agent < 0).any() else walk
+        agent_rows = walk[rows.agent[walk] == agent] if len(rows.agents) > 1 or (rows.agent < 0).any() else walk
         for name in {**rows.top, **rows.usage}:
-            given = overlaid(rows, name).given[own]
+            given = overlaid(rows, name).given[agent_rows]
             if given.any():
-                found.add(int(own[given.argmax()]))
-    return sorted(found)
+                firsts.add(int(agent_rows[given.argmax()]))
+    return sorted(firsts)
 
 
 def from_records(records: Sequence[Row]) -> GymRows:
@@ -211,10 +211,10 @@ def _usage(row: int, record: Row, routed: bool) -> Row:
 
 def agent_of(record: Row) -> str | None:
     """The agent that ran a rollout, if it is named. InputError for what is no name."""
-    held = record.get(AGENT) or {}
-    name = held.get("name") if isinstance(held, Mapping) else held
-    if not (name is None or isinstance(name, str)) or not isinstance(held, Mapping):
-        raise InputError.at(AGENT, f"it is {shown(held)}", "expected an object with a name")
+    agent = record.get(AGENT) or {}
+    name = agent.get("name") if isinstance(agent, Mapping) else agent
+    if not (name is None or isinstance(name, str)) or not isinstance(agent, Mapping):
+        raise InputError.at(AGENT, f"it is {shown(agent)}", "expected an object with a name")
     return name
 
 

@@ -112,10 +112,10 @@ class Filling:
 
     def finish(self, where: str, beside: Mapping[str, Cells]) -> dict[str, Cells]:
         """Every key of that place, over all rows; one without any number only where it hides one beside."""
-        found = {name: key.finish(self.rows) for (place, name), key in self._keys.items() if place == where}
+        finished = {name: key.finish(self.rows) for (level, name), key in self._keys.items() if level == where}
         return {
             name: cells
-            for name, cells in found.items()
+            for name, cells in finished.items()
             if cells.given.any() or (name == REWARD and where == "top") or name in beside
         }
 
@@ -150,14 +150,14 @@ def _mixed(column: Sequence[Any], keep: bool) -> Cells:
 
 def joined_cells(tables: Sequence[Mapping[str, Cells]], starts: Ints) -> dict[str, Cells]:
     """The keys of several tables laid end to end, the first row of each at ``starts``."""
-    found = {}
+    cells = {}
     for name in dict.fromkeys(name for table in tables for name in table):
         key = _Key()
         for start, table in zip(starts.tolist(), tables, strict=False):
             if name in table:
                 key.put(start, table[name])
-        found[name] = key.finish(int(starts[-1]))
-    return found
+        cells[name] = key.finish(int(starts[-1]))
+    return cells
 
 
 TASK: Final = "_ng_task_index"
@@ -221,11 +221,11 @@ MIXED: Final = "task indices are text in some rows and numbers in others; expect
 
 def _recoded(lists: Sequence[Sequence[str]], codes: Sequence[Ints]) -> tuple[list[str], Ints]:
     index: dict[str, int] = {}
-    found = []
+    recoded = []
     for values, code in zip(lists, codes, strict=True):
         table = [index.setdefault(value, len(index)) for value in values]
-        found.append(np.array([*table, -1], dtype=np.int64)[code])
-    return list(index), np.concatenate(found)
+        recoded.append(np.array([*table, -1], dtype=np.int64)[code])
+    return list(index), np.concatenate(recoded)
 
 
 def as_index(value: Any) -> Any:
@@ -259,9 +259,9 @@ def order(rows: GymRows, of: Ints) -> Ints:
     """Some rows by task and rollout; text indices sort as text."""
     task = rows.task[of]
     if rows.names is not None:
-        place = np.empty(len(rows.names), dtype=np.int64)
-        place[sorted(range(len(rows.names)), key=rows.names.__getitem__)] = np.arange(len(rows.names))
-        task = place[task]
+        rank = np.empty(len(rows.names), dtype=np.int64)
+        rank[sorted(range(len(rows.names)), key=rows.names.__getitem__)] = np.arange(len(rows.names))
+        task = rank[task]
     rollout = rows.rollout[of]
     if len(of) and bool(((np.diff(task) > 0) | ((np.diff(task) == 0) & (np.diff(rollout) >= 0))).all()):
         return of
@@ -272,10 +272,10 @@ def overlaid(rows: GymRows, name: str) -> Cells:
     """A key as the statistics see it: what usage says wins, even where it says nothing numeric."""
     top, usage = rows.top.get(name), rows.usage.get(name)
     if top is None or usage is None:
-        found = usage if top is None else top
-        if found is None:
+        cells = usage if top is None else top
+        if cells is None:
             raise KeyError(name)
-        return found
+        return cells
     wins = usage.present
     return Cells(
         np.where(wins, usage.values, top.values),
@@ -326,11 +326,11 @@ class GymSchema:
         if odd_key([*row, *usage]) is not None:
             return False
         learnt = False
-        for held, values in ((self.kinds, row), (self.usage, usage)):
+        for known, values in ((self.kinds, row), (self.usage, usage)):
             for key, value in values.items():
                 kind = _kind(value)
-                learnt = learnt or key not in held or not held[key].issuperset(kind)
-                held.setdefault(key, set()).update(kind)
+                learnt = learnt or key not in known or not known[key].issuperset(kind)
+                known.setdefault(key, set()).update(kind)
         return learnt
 
     def columns(self) -> int:
@@ -340,14 +340,14 @@ class GymSchema:
 
     def given(self, columns: Sequence[Sequence[Any]]) -> dict[int, int]:
         """How many keys with the same last letters there are in the columns of a block, those of usage among them."""
-        found = Counter[int]()
+        counts = Counter[int]()
         for (what, key), column in zip(self.fields, columns, strict=True):
-            found[letters(key)] += sum(map(bool, map(len, column))) if what == "raw" else _given(column)
+            counts[letters(key)] += sum(map(bool, map(len, column))) if what == "raw" else _given(column)
             if what == "response" and self.usage:
                 inner = zip(*usages(column, len(self.usage)), strict=True)
                 for name, values in zip(self.usage, inner, strict=True):
-                    found[letters(name)] += _given(values)
-        return found
+                    counts[letters(name)] += _given(values)
+        return counts
 
     def rebuild(self) -> None:
         """Make the decoder for what is known now; `fields` says what stands where in its rows."""
@@ -388,7 +388,7 @@ def usages(responses: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
         return list(map(astuple, map(_USAGE, responses)))
     except (AttributeError, TypeError):  # some have no usage, or are no response at all
         nothing = (UNSET,) * size
-        return [astuple(held.usage) if held and held.usage else nothing for held in responses]
+        return [astuple(response.usage) if response and response.usage else nothing for response in responses]
 
 
 def _given(column: Sequence[Any]) -> int:

@@ -50,14 +50,14 @@ class SimpleAgent:
         """What the model's client and the judge have to say."""
         return *getattr(self._client, "notes", ()), *getattr(self._seated, "notes", ())
 
-    def check(self, row: Row, place: str) -> None:
+    def check(self, row: Row, path: str) -> None:
         """Nothing for a row that can be asked and judged; an InputError for one that never can."""
         try:
             request_of(row)
             if not isinstance(self._judge, Server):
                 self._judge.check(task_of(row, self._judge.name))
         except ClientError as error:
-            raise InputError.at(place, f"task {row[TASK]}: {error}", "choose an agent server for it") from None
+            raise InputError.at(path, f"task {row[TASK]}: {error}", "choose an agent server for it") from None
 
     def ready(self) -> None:
         """SandboxError where its verifier needs what this machine does not have."""
@@ -67,14 +67,14 @@ class SimpleAgent:
     async def run(self, row: Row) -> dict[str, Any]:
         """The rollout of a row."""
         key = key_of(row)
-        held = self._answers.pop(key, None)
-        if held is None:
+        answer = self._answers.pop(key, None)
+        if answer is None:
             cookies = await self._seeded(row)
-            held = await self._client.complete(request_of(row)), cookies
+            answer = await self._client.complete(request_of(row)), cookies
         try:
-            return await self._judged(row, *held)
+            return await self._judged(row, *answer)
         except ClientError:
-            self._answers[key] = held
+            self._answers[key] = answer
             raise
 
     async def aggregate(self, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -112,19 +112,19 @@ class SimpleAgent:
         try:
             verdict = await judged(self._seat(self._judge), task_of(row, self._judge.name), completion)
         except VerifierError as error:
-            said = {"kind": "verifier", "message": str(error)}
-            return {**whole, FAILURE: error.outcome, "error": said}
+            problem = {"kind": "verifier", "message": str(error)}
+            return {**whole, FAILURE: error.outcome, "error": problem}
         reward = verdict.reward
         if reward is None and len(verdict.rewards) == 1:
             (reward,) = verdict.rewards.values()
         if reward is None and verdict.outcome and not verdict.rewards:
             reward = 0.0  # no answer was found in the text: the model's own doing
         if reward is None:
-            said = {"kind": "verifier", "message": "the verdict has no one reward"}
-            return {**whole, FAILURE: "verifier_failed", "error": said}
-        found = {**whole, REWARD: reward, **verdict.fields}
-        found |= {"reward_components": dict(verdict.rewards)} if verdict.rewards else {}
-        return found | ({} if verdict.answer is None else {"extracted_answer": verdict.answer})
+            problem = {"kind": "verifier", "message": "the verdict has no one reward"}
+            return {**whole, FAILURE: "verifier_failed", "error": problem}
+        rollout = {**whole, REWARD: reward, **verdict.fields}
+        rollout |= {"reward_components": dict(verdict.rewards)} if verdict.rewards else {}
+        return rollout | ({} if verdict.answer is None else {"extracted_answer": verdict.answer})
 
     def _seat(self, judge: NamedVerifier) -> Verifier:
         """The verifier, seated once if it holds connections of its own, as a judge that is a model does."""
@@ -164,19 +164,19 @@ def request_of(row: Row) -> Request:
 def _extra_body(params: Mapping[str, Any]) -> dict[str, Any]:
     """What ``metadata.extra_body`` adds: JSON inside a string, where the collector puts seeds."""
     try:
-        found = json.loads((params.get("metadata") or {}).get("extra_body") or "{}")
+        body = json.loads((params.get("metadata") or {}).get("extra_body") or "{}")
     except (ValueError, TypeError, AttributeError):
         raise _unable("metadata.extra_body is no JSON") from None
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise _unable("metadata.extra_body is no JSON object")
-    return found
+    return body
 
 
 def _turns(items: Any) -> list[Message]:
     """The items of a request as the turns of a chat."""
     if not isinstance(items, list) or not items:
         raise _unable("input is neither text nor a list of messages")
-    found: list[Message] = []
+    messages: list[Message] = []
     for item in items:
         if not isinstance(item, Mapping) or item.get("type", "message") != "message" or "role" not in item:
             raise _unable("input holds an item that is no message")
@@ -187,8 +187,8 @@ def _turns(items: Any) -> list[Message]:
             content = "".join(str(part.get("text", "")) for part in content)
         if not isinstance(content, str):
             raise _unable("a message of the input has no content")
-        found.append({"role": item["role"], "content": content})
-    return found
+        messages.append({"role": item["role"], "content": content})
+    return messages
 
 
 def task_of(row: Row, verifier: str) -> Task:
@@ -203,7 +203,7 @@ def response_of(row: Row, model: str, completion: Completion) -> dict[str, Any]:
     """A completion as the Responses object that ``/verify`` expects."""
     name = f"{row[TASK]}_{row[ROLLOUT]}"
     refused = completion.ending == "refused"
-    said = {"type": "refusal", "refusal": completion.text}
+    refusal = {"type": "refusal", "refusal": completion.text}
     text = {"type": "output_text", "text": completion.text, "annotations": []}
     message = {"id": f"msg_{name}", "type": "message", "role": "assistant", "status": "completed"}
     cut = completion.ending == "truncated"
@@ -214,7 +214,7 @@ def response_of(row: Row, model: str, completion: Completion) -> dict[str, Any]:
         "model": model,
         "status": "incomplete" if cut else "completed",
         "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-        "output": [{**message, "content": [said if refused else text]}],
+        "output": [{**message, "content": [refusal if refused else text]}],
         "parallel_tool_calls": True,
         "tool_choice": "auto",
         "tools": [],

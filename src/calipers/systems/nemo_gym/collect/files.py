@@ -34,7 +34,7 @@ def beside(path: Path, word: str) -> Path:
     return Path(os.path.splitext(path)[0] + word)
 
 
-def grown(path: Path, asked: list[Row]) -> tuple[list[Row], list[Row], int]:
+def grown(path: Path, plan: list[Row]) -> tuple[list[Row], list[Row], int]:
     """The plan asked for and all that was planned before; the plan before; how many rollouts only that one has."""
     inputs = beside(path, INPUTS)
     if path.is_dir():
@@ -43,20 +43,20 @@ def grown(path: Path, asked: list[Row]) -> tuple[list[Row], list[Row], int]:
         if path.exists() and path.stat().st_size:
             wrong = f"holds rollouts, and there is no {inputs.name} that says what was planned"
             raise InputError.at(str(path), wrong, ANOTHER)
-        return asked, [], 0
+        return plan, [], 0
     before = list(_planned(inputs))
-    wanted = {key_of(row): row for row in asked}
+    wanted = {key_of(row): row for row in plan}
     gone = []
     for row in before:
         new = wanted.get(key_of(row))
         if new is None:
             gone.append(row)
-        elif new != row and (found := next(differences(row, new), None)):
+        elif new != row and (difference := next(differences(row, new), None)):
             where = f"rollout {row[TASK]}:{row[ROLLOUT]}"
-            raise InputError.at(str(path), f"holds another collection: {where}: {found}", ANOTHER)
-    if not gone and [*map(key_of, before)] == [*map(key_of, asked)]:
+            raise InputError.at(str(path), f"holds another collection: {where}: {difference}", ANOTHER)
+    if not gone and [*map(key_of, before)] == [*map(key_of, plan)]:
         return before, before, 0
-    return [*asked, *gone], before, len(gone)
+    return [*plan, *gone], before, len(gone)
 
 
 def _planned(inputs: Path) -> Iterator[Row]:
@@ -82,8 +82,8 @@ def reading(path: Path) -> Iterator[None]:
 
 def on_disk(row: Row, scrub: Scrub) -> Row:
     """A row as it will stand on disk: what is compared must be what was written."""
-    found: Row = msgspec.json.decode(scrubbed(msgspec.json.encode(row), scrub))
-    return found
+    stored: Row = msgspec.json.decode(scrubbed(msgspec.json.encode(row), scrub))
+    return stored
 
 
 class _StoredLine(msgspec.Struct, gc=False):
@@ -118,13 +118,13 @@ class Files:
 
         What was planned before stays planned. InputError says what differs, before anything is written.
         """
-        asked = [on_disk(row, scrub) for row in plan]
+        stored = [on_disk(row, scrub) for row in plan]
         if not overwrite:
-            grown(path, asked)  # refuses before there is anything to take back
+            grown(path, stored)  # refuses before there is anything to take back
         lock, made = _locked(path)
         files = cls(path, lock, scrub, made)
         try:
-            files._begin(asked, overwrite)
+            files._begin(stored, overwrite)
         except BaseException:
             files.close()
             raise
@@ -172,15 +172,15 @@ class Files:
         if self.path in self._made:
             for word in ("", FAILURES, INPUTS):
                 (beside(self.path, word) if word else self.path).unlink(missing_ok=True)
-            for place in self._made[1:]:
+            for folder in self._made[1:]:
                 with suppress(OSError):  # somebody else has put something there
-                    place.rmdir()
+                    folder.rmdir()
 
-    def _begin(self, asked: list[Row], overwrite: bool) -> None:
+    def _begin(self, plan: list[Row], overwrite: bool) -> None:
         sidecar, inputs = beside(self.path, FAILURES), beside(self.path, INPUTS)
         if overwrite:
             self._set_aside([self.path, sidecar, inputs, beside(self.path, METRICS)])
-        self.plan, before, kept = grown(self.path, asked)
+        self.plan, before, kept = grown(self.path, plan)
         if kept:
             wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
             self.notes.append(f"{inputs}: {wider}; choose another --output for a smaller collection")
@@ -269,7 +269,7 @@ def _line(path: Path, number: int, line: bytes) -> _StoredLine:
 
 def _locked(path: Path) -> tuple[int, list[Path]]:
     """The file of rollouts, opened and locked, and what had to be made for it, the deepest first."""
-    made = [place for place in (path, *path.parents) if not place.exists()]
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

@@ -49,22 +49,22 @@ class GymReply:
     cookies: Mapping[str, str] = field(repr=False, default_factory=dict)
 
 
-def checked(url: str, place: str) -> str:
+def checked(url: str, option: str) -> str:
     """The address of a server, without a slash at its end; InputError, which shows no password, for what is none."""
     if not url.isprintable() or " " in url:
-        raise InputError.at(place, "the URL holds spaces or control characters", _RIGHT)
+        raise InputError.at(option, "the URL holds spaces or control characters", _RIGHT)
     try:
         parts = urlsplit(url)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
         (parts.hostname or "").encode("idna")
     except ValueError:
-        raise InputError.at(place, "host or port of the URL cannot be read", _RIGHT) from None
+        raise InputError.at(option, "host or port of the URL cannot be read", _RIGHT) from None
     if parts.username is not None or parts.password is not None:
-        raise InputError.at(place, "the URL holds a user name or a password", _RIGHT)
+        raise InputError.at(option, "the URL holds a user name or a password", _RIGHT)
     if parts.query or parts.fragment:
-        raise InputError.at(place, "the URL holds a query", _RIGHT)
+        raise InputError.at(option, "the URL holds a query", _RIGHT)
     if not usable:
-        raise InputError.at(place, f"{url!r} is no address of a server", _RIGHT)
+        raise InputError.at(option, f"{url!r} is no address of a server", _RIGHT)
     return url.rstrip("/")
 
 
@@ -188,13 +188,13 @@ def addresses(configuration: bytes) -> dict[str, str]:
         blocks = yaml.safe_load(msgspec.json.decode(configuration, type=str))
     except (msgspec.MsgspecError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
         raise ClientError("the head server's configuration cannot be read", kind="malformed") from None
-    found = {}
+    urls = {}
     for name, block in blocks.items() if isinstance(blocks, Mapping) else ():
         kinds = block.get(KIND) if isinstance(block, Mapping) else None
         for settings in kinds.values() if isinstance(kinds, Mapping) else ():
             if address := _address(settings):
-                found[str(name)] = address
-    return found
+                urls[str(name)] = address
+    return urls
 
 
 def _address(settings: Any) -> str | None:

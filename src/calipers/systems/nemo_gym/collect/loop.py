@@ -188,9 +188,9 @@ class Collector:
         self._standing.outcomes[outcome(line)] += 1
 
     def _count_error(self, line: Row) -> None:
-        told = outcome(line), cleaned(reason(line), self._secrets)
-        if told in self._standing.errors or len(self._standing.errors) < MOST_ERRORS:
-            self._standing.errors[told] += 1
+        error = outcome(line), cleaned(reason(line), self._secrets)
+        if error in self._standing.errors or len(self._standing.errors) < MOST_ERRORS:
+            self._standing.errors[error] += 1
 
     async def _answer(self, lane: Lane, row: Row) -> dict[str, Any]:
         """What the agent made of a row; ClientError after all tries, Shut when there will be no other."""
@@ -258,10 +258,10 @@ def aggregated(
 ) -> dict[str, Asked]:
     """What each agent makes of its own rows, all asked at once."""
 
-    async def one(agent: CollectedAgent, own: list[dict[str, Any]]) -> Asked:
+    async def one(agent: CollectedAgent, agent_rows: list[dict[str, Any]]) -> Asked:
         for tried in range(min(retries, OWN_FAULTS) + 1):
             try:
-                return await agent.aggregate(own)
+                return await agent.aggregate(agent_rows)
             except ClientError as error:
                 last = error
                 if not error.retry:
@@ -271,11 +271,11 @@ def aggregated(
 
     async def every() -> dict[str, Asked]:
         try:
-            found = await asyncio.gather(*(one(agents[name], own) for name, own in rows.items()))
+            answers = await asyncio.gather(*(one(agents[name], agent_rows) for name, agent_rows in rows.items()))
         finally:
             for agent in agents.values():
                 await agent.close()
-        return dict(zip(rows, found, strict=True))
+        return dict(zip(rows, answers, strict=True))
 
     return finish(every)
 

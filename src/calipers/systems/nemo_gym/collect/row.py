@@ -97,13 +97,13 @@ def collected(row: Row, answer: Row) -> dict[str, Any]:
 
 def _marks(answer: Row) -> dict[str, Any]:
     """What an answer says of its failure, as text and truth: whoever continues reads no other."""
-    found: dict[str, Any] = {}
+    marks: dict[str, Any] = {}
     word = answer.get(FAILURE)
     if word is not None and not isinstance(word, str):
-        found[FAILURE] = _encode(word)[:200].decode(errors="replace")
+        marks[FAILURE] = _encode(word)[:200].decode(errors="replace")
     if answer.get(TERMINAL) is not None:
-        found[TERMINAL] = bool(answer[TERMINAL])
-    return found
+        marks[TERMINAL] = bool(answer[TERMINAL])
+    return marks
 
 
 def is_failure(row: Row) -> bool:
@@ -113,8 +113,8 @@ def is_failure(row: Row) -> bool:
 
 def failed(row: Row, error: ClientError, before: int, secrets: Secrets) -> dict[str, Any]:
     """The sidecar's row for an attempt that brought no answer; ``before`` failed attempts came earlier."""
-    said = {"kind": error.kind, "message": secrets.scrub(str(error))}
-    return attempted({FAILURE: error.kind, "error": said, **_whose(row)}, before)
+    problem = {"kind": error.kind, "message": secrets.scrub(str(error))}
+    return attempted({FAILURE: error.kind, "error": problem, **_whose(row)}, before)
 
 
 def attempted(row: Row, before: int) -> dict[str, Any]:
@@ -135,8 +135,8 @@ def outcome(row: Row) -> str:
 def reason(row: Row) -> str:
     """Why an attempt failed: our own error, else what `calipers serve` says of it, else NeMo Gym's word."""
     error = row.get("error")
-    said = error.get("message") if isinstance(error, Mapping) else row.get("failure_reason")
-    return str(said or row[FAILURE])
+    message = error.get("message") if isinstance(error, Mapping) else row.get("failure_reason")
+    return str(message or row[FAILURE])
 
 
 def _whose(row: Row) -> dict[str, Any]:
