@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from calipers.errors import InputError
-from calipers.formats import native, rewards, tables
+from calipers.formats import jsonl, rewards, tables
 from calipers.formats.read import read
 from calipers.formats.source import Source
 from calipers.rollouts.table import assemble
@@ -54,7 +54,7 @@ GOOD = {
     "zstd": zstandard.compress(JSONL),
 }
 READERS = {
-    "native": native.read,
+    "native": jsonl.read,
     "evsys_predictions": read_predictions,
     "evsys_rewards": rewards.read_rewards,
     "csv": tables.read_csv,

@@ -16,11 +16,11 @@ from types import MappingProxyType
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.formats import parallel
-from calipers.formats.format import Beginning, Format, Opened
+from calipers.formats.format import Beginning, Format, OpenInput
+from calipers.formats.format import Progress as FileProgress
+from calipers.formats.lines import odd_key
 from calipers.formats.run_folder import RunLog
 from calipers.formats.run_plan import LOG, is_run
-from calipers.formats.schema import odd_key
 from calipers.formats.source import BOM, LONGEST_LINE, Source
 from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS, LINE_SIGNS
 from calipers.rollouts.part import Part
@@ -33,12 +33,12 @@ RIGHT = (
 )
 
 
-def with_folders(paths: Sequence[str]) -> tuple[list[str | Opened], list[str]]:
+def with_folders(paths: Sequence[str]) -> tuple[list[str | OpenInput], list[str]]:
     """The paths with what is to be read of each folder in its place, and notes on what is not.
 
     InputError for a folder that holds nothing we read, or for what was given before.
     """
-    given: list[str | Opened] = []
+    given: list[str | OpenInput] = []
     notes: list[str] = []
     files = {os.path.realpath(path): path for path in paths if not os.path.isdir(path)}
     jobs: dict[str, str] = {}
@@ -57,7 +57,7 @@ def with_folders(paths: Sequence[str]) -> tuple[list[str | Opened], list[str]]:
     return given, notes
 
 
-def _inside(path: str) -> tuple[Sequence[str | Opened], Sequence[str]]:
+def _inside(path: str) -> tuple[Sequence[str | OpenInput], Sequence[str]]:
     """What the first format that knows a folder finds in it, and its notes."""
     for name in FOLDER_FORMATS:
         contents, notes = FORMATS.load(name).folder(path)
@@ -158,7 +158,7 @@ def begin(
     return rollouts, lambda: [Input(source.path, kind.name, source.sha256(), rows) for source, kind, rows in seen]
 
 
-def found_format(source: Opened, columns: Mapping[str, str] = NOTHING) -> Format:
+def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> Format:
     """What a source is made of; InputError when it is nothing we read."""
     if not isinstance(source, Source) or isinstance(source, RunLog):  # a folder, of which it is known already
         return _load(source.format)
@@ -228,13 +228,13 @@ def _first_line(source: Source) -> bytes:
         head += more
 
 
-def _opened(given: str | Opened) -> Opened:
+def _opened(given: str | OpenInput) -> OpenInput:
     if not isinstance(given, str):
         return given
     return RunLog(given) if is_run(given) else Source(given)
 
 
-def _overall(progress: Progress | None, done: int, size: int, total: int) -> parallel.Progress:
+def _overall(progress: Progress | None, done: int, size: int, total: int) -> FileProgress:
     """A reader's "so many more bytes" as "so many of all", at most the size of its file until the next."""
     read = 0
 
@@ -268,7 +268,7 @@ def _check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequen
             raise InputError.at(paths[0], wrong, f"expected it as {role} (--columns {role}={key})")
 
 
-def _size(given: str | Opened) -> int:
+def _size(given: str | OpenInput) -> int:
     if not isinstance(given, str):
         return given.size
     try:

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
+from calipers.formats.format import Format, Progress
 from calipers.formats.frames import shown
-from calipers.formats.parallel import Progress
 from calipers.formats.source import BOM, LARGEST_WHOLE, Source
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.part import Part, Places
@@ -123,3 +123,6 @@ def _fits(reward: Any) -> bool:
     except OverflowError:
         return False
     return True
+
+
+REWARDS = Format("evsys_rewards", read_rewards, lambda start: start.line[:1] == b"[")

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.formats.schema import ABSENT
+from calipers.formats.lines import ABSENT
 from calipers.rollouts.column import Bools, Column, Floats, Ints, alike
 from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import UNSTATED
@@ -98,6 +98,25 @@ class _Codes(dict[Any, int]):
         return code
 
 
+class GrowingLabels:
+    """Labels in the making: distinct values numbered by first appearance, and a code for each row, -1 for None."""
+
+    def __init__(self) -> None:
+        self._codes, self._code = _Codes(), Growing(np.int64, fill=-1)
+
+    def put(self, start: int, column: Sequence[Any]) -> None:
+        """The values of the rows from there on; None where a row has none."""
+        codes = self._codes
+        if len(set(column)) == 1:  # as a name of who answered is, most of the time
+            self._code.room(start, len(column))[:] = -1 if column[0] is None else codes[column[0]]
+        else:
+            self._code.pack(start, [-1 if value is None else codes[value] for value in column])
+
+    def finish(self, rows: int) -> Labels:
+        """All rows."""
+        return Labels(self._code.finish(rows), list(self._codes))
+
+
 class _Numbers:
     """A column of numbers in the making, out of one key or of several: a row may name it once."""
 
@@ -113,21 +132,18 @@ class _Numbers:
         How many rows have the key, be it with null.
         """
         again, self._end = start < self._end, start + len(column)
-        if not again and self._packed(start, column):
-            return len(column)
+        if not again:
+            try:
+                self._values.pack(start, column)
+            except struct.error:  # not every row has a number
+                pass
+            else:
+                self._given.put(start, len(column), True)
+                self.some = True
+                return len(column)
         column, there = with_none(column)
         self._merge(start, *_parsed(column, mixed))
         return there
-
-    def _packed(self, start: int, column: Sequence[Any]) -> bool:
-        """Take a block in which every row has a number; False for any other."""
-        try:
-            self._values.pack(start, column)
-        except struct.error:
-            return False
-        self._given.put(start, len(column), True)
-        self.some = True
-        return True
 
     def _merge(self, start: int, values: Floats, given: Bools) -> None:
         current, there = self._values.room(start, len(values)), self._given.room(start, len(values))
@@ -167,8 +183,7 @@ class Gather:
             "outcome": Growing(np.uint8, fill=UNSTATED),
         }
         self._numbers: dict[tuple[str, str], _Numbers] = {}
-        self._codes: dict[str, _Codes] = {}
-        self._labels: dict[str, Growing] = {}
+        self._labels: dict[str, GrowingLabels] = {}
 
     def tasks(self, column: Sequence[int | str]) -> None:
         """The task ids of the block; an integer is read as its text."""
@@ -196,9 +211,9 @@ class Gather:
 
     def labels(self, name: str, column: Sequence[Any]) -> None:
         """The block's values of a label; None where a row has none."""
-        codes = self._codes.setdefault(name, _Codes())
-        array = self._labels.setdefault(name, Growing(np.int64, fill=-1))
-        array.pack(self.rows, [-1 if value is None else codes[value] for value in column])
+        if name not in self._labels:
+            self._labels[name] = GrowingLabels()
+        self._labels[name].put(self.rows, column)
 
     def finish(self, places: Places, paths: Collection[str] = ()) -> Part:
         """Everything gathered, as one `Part`; ``paths`` are the labels that were asked for."""
@@ -208,7 +223,7 @@ class Gather:
                 raise BadRow(numbers.twice, f"{name} stands twice in one row", "expected it once")
             if numbers.some:
                 columns[kind][name] = numbers.finish(self.rows)
-        coded = {name: Labels(code.finish(self.rows), list(self._codes[name])) for name, code in self._labels.items()}
+        coded = {name: growing.finish(self.rows) for name, growing in self._labels.items()}
         labels = {name: coded[name] for name in coded if not name.startswith("raw:")}
         for path in paths:
             first, _, rest = path.partition(".")

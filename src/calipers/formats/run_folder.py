@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats import native, parallel
+from calipers.formats import jsonl
+from calipers.formats.format import Format, Progress, Settings, Text, flat
 from calipers.formats.jsonl import JsonLines
 from calipers.formats.run_plan import LOG, PLAN, TORN, PlannedTask, RunPlan, RunStop, read_plan, read_stop, whole
 from calipers.formats.source import Source
@@ -21,6 +22,8 @@ from calipers.rollouts.part import Part
 
 AT_ONCE = 4096  # owed rows made at a time
 MOST_PLANNED = 100_000_000  # rollouts; more is a slip of the pen
+WHO = ("model", "endpoint")
+"""What of a run's identity says who answered."""
 
 
 class RunLog(Source):
@@ -62,7 +65,7 @@ class RunLog(Source):
                 self._hashed += size
 
 
-def read(log: RunLog, names: Mapping[str, str], labels: Collection[str], progress: parallel.Progress) -> list[Part]:
+def read(log: RunLog, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a run: what its log holds, and a row for each planned one that is not there.
 
     Such a row is `not_run`, or `stopped_early` where a stopping rule ended the run before its turn.
@@ -71,7 +74,7 @@ def read(log: RunLog, names: Mapping[str, str], labels: Collection[str], progres
     planned = sum(map(plan.of, plan.tasks))
     if planned > MOST_PLANNED:
         raise InputError.at(plan_path, f"{planned} rollouts are planned", f"expected at most {MOST_PLANNED}")
-    parts = native.read(log, names, labels, progress)
+    parts = jsonl.read(log, names, labels, progress)
     reader = JsonLines(plan_path, {}, labels)
     coverage = PlanCoverage.of(plan, parts)
     stopped = read_stop(log.folder)
@@ -166,3 +169,16 @@ def _there(tasks: Sequence[str], counts: Ints, starts: Ints, parts: Sequence[Par
         planned = part.sample < np.append(counts, 0)[task]  # the last for -1, which is no task of the plan
         there[starts[task[planned]] + part.sample[planned]] = True
     return there
+
+
+def _texts(path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
+    return jsonl.texts(RunLog(os.path.dirname(path)), names, wanted)
+
+
+def _identity(path: str, dataset: str | None) -> Settings:
+    """What a run's plan says of how it was made, but for who answered."""
+    identity = read_plan(os.path.dirname(path)).identity
+    yield from flat({key: value for key, value in identity.items() if key not in WHO}, "")
+
+
+RUN = Format("run", read, lambda start: False, _texts, _identity)

@@ -15,16 +15,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calipers.errors import InputError
+from calipers.formats.format import Format, Progress, Text
 from calipers.formats.frames import LEAST, Frames, Meaning, meanings, named, shown
-from calipers.formats.jsonl import LineError
-from calipers.formats.parallel import Progress
+from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source
-from calipers.formats.texts import Text
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import GROUP, TEXTS, meant
@@ -464,3 +464,7 @@ def _chosen(frame: pl.DataFrame, tasks: Sequence[str], seen: set[tuple[Any, ...]
         seen.update(new)
         kept = kept.scatter(list(new.values()), True)
     return frame.filter(kept)
+
+
+CSV = Format("csv", read_csv, lambda start: start.line[:1] not in b"[{", partial(texts, "csv"))
+PARQUET = Format("parquet", read_parquet, lambda start: True, partial(texts, "parquet"))

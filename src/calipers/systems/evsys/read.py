@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from calipers.errors import InputError
-from calipers.formats.jsonl import JsonLines, LineError
-from calipers.formats.parallel import Progress
+from calipers.formats.format import BAD, Beginning, Format, Progress, Text
+from calipers.formats.jsonl import JsonLines, texts
+from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks
 from calipers.rollouts.part import Part
 
@@ -57,7 +58,7 @@ def _record(line: bytes) -> bytes:
         raw_metadata = row.get("metadata", msgspec.Raw(b""))
         metadata = _ROW.decode(raw_metadata) if bytes(raw_metadata)[:1] == b"{" else {}
         step = msgspec.json.decode(row["step"]) if "step" in row else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except BAD:
         return line
     added: dict[str, Any] = {}
     if _absent(row.get("usage")):
@@ -74,3 +75,14 @@ def _absent(raw: msgspec.Raw | None) -> bool:
 
 def _is_number(raw: msgspec.Raw) -> bool:
     return bytes(raw)[:1] in b"-0123456789"
+
+
+def _is_prediction(start: Beginning) -> bool:
+    return start.row is not None and not start.is_record and "task_id" in start.row
+
+
+def _texts(path: str, columns: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
+    return texts(Source(path), {**NAMES, **columns}, wanted)
+
+
+PREDICTIONS = Format("evsys_predictions", read_predictions, _is_prediction, _texts)

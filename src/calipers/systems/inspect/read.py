@@ -14,17 +14,26 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, BinaryIO, Final
 
-import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.jsonl import JsonLines, LineError
-from calipers.formats.parallel import Progress
+from calipers.formats.format import Format, Progress, Text
+from calipers.formats.jsonl import JsonLines
+from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source
-from calipers.formats.texts import Text
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Labels, Part, Places
-from calipers.systems.inspect.wire import Header, InspectLog, InspectSample, InspectScore, Spec, checked, decoded
+from calipers.systems.inspect.wire import (
+    Header,
+    InspectLog,
+    InspectSample,
+    InspectScore,
+    Spec,
+    TextLog,
+    TextSample,
+    checked,
+    decoded,
+)
 from calipers.tasks.lines import read_up_to
 
 MAGIC: Final = b"PK\x03\x04"
@@ -413,34 +422,6 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-class _TextMessage(msgspec.Struct, gc=False):
-    content: Any = None
-
-
-class _TextChoice(msgspec.Struct, gc=False):
-    message: _TextMessage | None = None
-
-
-class _Output(msgspec.Struct, gc=False):
-    choices: list[_TextChoice] = msgspec.field(default_factory=list)
-
-
-class _Score(msgspec.Struct, gc=False):
-    answer: Any = None
-
-
-class _Sample(msgspec.Struct, gc=False):
-    id: int | str
-    epoch: int = 1
-    input: Any = None
-    output: _Output | None = None
-    scores: dict[str, _Score] | None = None
-
-
-class _Log(Header, gc=False):
-    samples: list[_Sample] | None = None
-
-
 def texts(path: str) -> Iterator[Text]:
     """The texts of a log that has been read as rollouts before, so that it is one.
 
@@ -448,20 +429,28 @@ def texts(path: str) -> Iterator[Text]:
     """
     with Source(path) as source:
         if not is_archive(source.head):
-            log = decoded(source.everything(LARGEST_WHOLE).removeprefix(BOM), _Log, path)
+            log = decoded(source.everything(LARGEST_WHOLE).removeprefix(BOM), TextLog, path)
             for sample in log.samples or ():
                 yield _text(log, sample)
             return
     with Archive(path) as archive:
         header = header_of(archive)
         for name in sample_names(archive):
-            yield _text(header, decoded(archive.read(name), _Sample, f"{path}: {name}"))
+            yield _text(header, decoded(archive.read(name), TextSample, f"{path}: {name}"))
 
 
-def _text(header: Header, sample: _Sample) -> Text:
+def _text(header: Header, sample: TextSample) -> Text:
     taken = (score.answer for score in (sample.scores or {}).values() if score.answer is not None)
     choices = sample.output.choices if sample.output else []
     spoken = choices[0].message.content if choices and choices[0].message else None
     spec = header.eval
     who = spec.solver, spec.model, spec.task or None, str(sample.id), sample.epoch - 1
     return Text(*who, prompt=sample.input, answer=next(taken, spoken))
+
+
+LOG = Format(
+    "inspect",
+    read,
+    recognise=lambda start: is_archive(start.head) or is_log(start.head),
+    texts=lambda path, columns, wanted: texts(path),
+)

@@ -123,6 +123,46 @@ class InspectLog(Header, gc=False):
     samples: list[InspectSample] | None = None
 
 
+class TextMessage(msgspec.Struct, gc=False):
+    """What was said last."""
+
+    content: Any = None
+
+
+class TextChoice(msgspec.Struct, gc=False):
+    """One of the model's last answers, as far as it says something."""
+
+    message: TextMessage | None = None
+
+
+class TextOutput(msgspec.Struct, gc=False):
+    """The model's last words, as far as they say something."""
+
+    choices: list[TextChoice] = msgspec.field(default_factory=list)
+
+
+class TextScore(msgspec.Struct, gc=False):
+    """What one scorer took for the answer."""
+
+    answer: Any = None
+
+
+class TextSample(msgspec.Struct, gc=False):
+    """One epoch of one sample, as far as it says something."""
+
+    id: int | str
+    epoch: int = 1
+    input: Any = None
+    output: TextOutput | None = None
+    scores: dict[str, TextScore] | None = None
+
+
+class TextLog(Header, gc=False):
+    """A log in one file, as far as it says something."""
+
+    samples: list[TextSample] | None = None
+
+
 def decoded(text: bytes, kind: type[Kind], location: str) -> Kind:
     """A part of a log; InputError where it is none, or has a key twice. A NaN, as Python writes it, is a number."""
     value = _decoded(text, kind, location)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from calipers.errors import InputError
-from calipers.systems.nemo_gym.wire import AGENT, ROLLOUT, TASK, index_fault
+from calipers.systems.nemo_gym.wire import index_fault
+from calipers.systems.nemo_gym.words import AGENT, ROLLOUT, TASK
 
 PARAMS: Final = "responses_create_params"
 DEFAULT: Final = "_default"

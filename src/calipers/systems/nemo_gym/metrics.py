@@ -17,7 +17,8 @@ from calipers.metrics.aggregate import spread
 from calipers.metrics.reduce import share_without
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
-from calipers.systems.nemo_gym.wire import ROLLOUT, TASK, Cells, GymRows, order, overlaid
+from calipers.systems.nemo_gym.row_builder import Cells, GymRows, order, overlaid
+from calipers.systems.nemo_gym.words import ROLLOUT, TASK
 
 STATISTICS: Final = ("mean", "max", "min", "median", "std")
 WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock

@@ -14,10 +14,11 @@ import numpy as np
 from msgspec import UNSET
 
 from calipers.errors import PluginError
-from calipers.formats.schema import odd_key
+from calipers.formats.lines import odd_key
 from calipers.rollouts.column import Bools, Floats
 from calipers.systems.nemo_gym.metrics import STATISTICS, Described, Frame, per_task
-from calipers.systems.nemo_gym.wire import REWARD, ROLLOUT, TASK, Cells
+from calipers.systems.nemo_gym.row_builder import Cells
+from calipers.systems.nemo_gym.words import REWARD, ROLLOUT, TASK
 
 SUFFIX: Final = "_aggregate_metrics.json"
 SAMPLE: Final = {"agent_ref": {"name": "agent"}}

@@ -1,9 +1,23 @@
-"""NeMo Gym's names for metrics: a statistic, a slash, and any numeric key. Light enough for a glossary."""
+"""NeMo Gym's names: the keys of its rows; and for metrics a statistic, a slash, and any numeric key.
+
+Light enough for a glossary.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Final
+
+TASK: Final = "_ng_task_index"
+ROLLOUT: Final = "_ng_rollout_index"
+AGENT: Final = "agent_ref"
+PARAMS: Final = "responses_create_params"
+FAILURE: Final = "_ng_failure_class"
+TERMINAL: Final = "_ng_failure_terminal"
+KILLED: Final = "_ng_no_persist"
+ATTEMPT: Final = "_ng_attempt_index"
+REWARD: Final = "reward"
+LEAST_INT, MOST_INT = -(2**63), 2**63 - 1  # of an index
 
 STATISTICS: Final = ("mean", "max", "min", "median", "std")
 KEY: Final = "KEY"

@@ -19,7 +19,8 @@ from calipers.clients.client import Client, Completion, Request
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, VerifierError
 from calipers.systems.nemo_gym.collect.http import ABSENT, Server
-from calipers.systems.nemo_gym.collect.row import FAILURE, PARAMS, REWARD, ROLLOUT, TASK, Key, Row, decoded, key_of
+from calipers.systems.nemo_gym.collect.row import Key, Row, decoded, key_of
+from calipers.systems.nemo_gym.words import FAILURE, PARAMS, REWARD, ROLLOUT, TASK
 from calipers.tasks.task import Message, Task
 from calipers.verifiers.find import NamedVerifier
 from calipers.verifiers.verifier import Verifier

@@ -16,7 +16,8 @@ from calipers.clients.client import Connection
 from calipers.clients.models import connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, UnknownName
-from calipers.formats.jsonl import LineError
+from calipers.formats.format import BAD
+from calipers.formats.lines import LineError
 from calipers.formats.read import begin
 from calipers.formats.source import BOM
 from calipers.pipeline import score_plan
@@ -30,11 +31,11 @@ from calipers.systems.nemo_gym.collect.files import FAILURES, INPUTS, METRICS, F
 from calipers.systems.nemo_gym.collect.http import Reach, Server, checked, found_agents
 from calipers.systems.nemo_gym.collect.loop import Asked, CollectedAgent, Collector, LaneStanding, aggregated
 from calipers.systems.nemo_gym.collect.request import Collecting
-from calipers.systems.nemo_gym.collect.row import FAILURE, KILLED, TASK, Row, agent_of, key_of
+from calipers.systems.nemo_gym.collect.row import Row, agent_of, key_of
 from calipers.systems.nemo_gym.inputs import materialize
-from calipers.systems.nemo_gym.read import UNDECODED, decoded
 from calipers.systems.nemo_gym.report import GymEntry, file_chunks
-from calipers.systems.nemo_gym.wire import MIXED
+from calipers.systems.nemo_gym.wire import MIXED, decoded
+from calipers.systems.nemo_gym.words import FAILURE, KILLED, TASK
 from calipers.verifiers.find import NamedVerifier, verifier
 
 
@@ -134,7 +135,7 @@ def _rows(path: str) -> Iterator[dict[str, Any]]:
 def _row(path: str, number: int, line: bytes) -> dict[str, Any]:
     try:
         return _ROW.decode(line)
-    except UNDECODED:  # NaN perhaps, which others may have written
+    except BAD:  # NaN perhaps, which others may have written
         try:
             return decoded(number, line)
         except LineError as error:

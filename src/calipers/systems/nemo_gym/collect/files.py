@@ -17,7 +17,9 @@ from calipers.errors import InputError
 from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
 from calipers.running.log import Log, Scrub, put, repaired, scrubbed
 from calipers.running.resume import differences
-from calipers.systems.nemo_gym.collect.row import FAILURE, ROLLOUT, TASK, TERMINAL, Key, Row, key_of
+from calipers.systems.nemo_gym.collect.row import Key, Row, key_of
+from calipers.systems.nemo_gym.wire import StoredRow
+from calipers.systems.nemo_gym.words import ROLLOUT, TASK
 
 FAILURES: Final = "_failures.jsonl"
 INPUTS: Final = "_materialized_inputs.jsonl"
@@ -86,16 +88,7 @@ def on_disk(row: Row, scrub: Scrub) -> Row:
     return stored
 
 
-class _StoredLine(msgspec.Struct, gc=False):
-    """The keys of a row that continuing asks for; all others are passed over."""
-
-    task: int | str = msgspec.field(name=TASK)
-    rollout: int = msgspec.field(name=ROLLOUT)
-    failure: str | None = msgspec.field(name=FAILURE, default=None)
-    terminal: bool | None = msgspec.field(name=TERMINAL, default=None)
-
-
-_LINES = msgspec.json.Decoder(_StoredLine)
+_ROWS = msgspec.json.Decoder(StoredRow)
 
 
 class Files:
@@ -243,7 +236,7 @@ def _aside(path: Path) -> Path:
     return path.with_name(f".{path.name}.before")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, _StoredLine]]:
+def _lines(path: Path) -> Iterator[tuple[int, StoredRow]]:
     """The rows of a file of whole lines, each with the number of its line."""
     number = 0
     try:
@@ -257,12 +250,12 @@ def _lines(path: Path) -> Iterator[tuple[int, _StoredLine]]:
         raise InputError.at(str(path), f"a line is longer than {LONGEST_LINE >> 20} MiB", ANOTHER) from None
 
 
-def _line(path: Path, number: int, line: bytes) -> _StoredLine:
+def _line(path: Path, number: int, line: bytes) -> StoredRow:
     try:
-        return _LINES.decode(line)
+        return _ROWS.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         with suppress(ValueError, RecursionError, msgspec.ValidationError):
-            return msgspec.convert(json.loads(line), _StoredLine)  # NaN, which others may have written
+            return msgspec.convert(json.loads(line), StoredRow)  # NaN, which others may have written
         wrong = f"is no rollout ({error})"
         raise InputError.at(f"{path}:{number}", wrong, "mend the line, or take it out to have it made again") from None
 

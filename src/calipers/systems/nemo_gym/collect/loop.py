@@ -21,7 +21,6 @@ from calipers.running.event_loop import finish, interrupts
 from calipers.running.loop import GLANCE, MOST_ERRORS, REFUSALS
 from calipers.systems.nemo_gym.collect.files import Files
 from calipers.systems.nemo_gym.collect.row import (
-    KILLED,
     Row,
     agent_of,
     attempted,
@@ -32,6 +31,7 @@ from calipers.systems.nemo_gym.collect.row import (
     outcome,
     reason,
 )
+from calipers.systems.nemo_gym.words import KILLED
 
 
 class CollectedAgent(Protocol):

@@ -1,33 +1,31 @@
-"""One row of a collection: what is asked of an agent, and what its answer becomes.
-
-The names are NeMo Gym's. They are written here once more, as the readers' own come with arrays; a test compares them.
-"""
+"""One row of a collection: what is asked of an agent, and what its answer becomes."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
-
-TASK: Final = "_ng_task_index"
-ROLLOUT: Final = "_ng_rollout_index"
-AGENT: Final = "agent_ref"
-PARAMS: Final = "responses_create_params"
-FAILURE: Final = "_ng_failure_class"
-TERMINAL: Final = "_ng_failure_terminal"
-KILLED: Final = "_ng_no_persist"
-ATTEMPT: Final = "_ng_attempt_index"
-REWARD: Final = "reward"
+from calipers.systems.nemo_gym.words import (
+    AGENT,
+    ATTEMPT,
+    FAILURE,
+    KILLED,
+    LEAST_INT,
+    MOST_INT,
+    REWARD,
+    ROLLOUT,
+    TASK,
+    TERMINAL,
+)
 
 Row = Mapping[str, Any]
 Key = tuple[int | str, int]  # task and rollout: one rollout of a collection, whoever runs it
 
-LEAST_INT, MOST_INT = -(2**63), 2**63 - 1
 _encode = msgspec.json.Encoder().encode
 
 

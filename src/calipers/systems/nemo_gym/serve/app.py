@@ -37,7 +37,7 @@ from calipers.systems.nemo_gym.serve.guard import (
     word,
 )
 from calipers.systems.nemo_gym.serve.workers import Workers, no_room
-from calipers.systems.nemo_gym.wire import FAILURE, KILLED, ROLLOUT, TASK
+from calipers.systems.nemo_gym.words import FAILURE, KILLED, ROLLOUT, TASK
 from calipers.tasks.task import Prompt, Task
 from calipers.verifiers.find import NamedVerifier
 from calipers.verifiers.verify import given

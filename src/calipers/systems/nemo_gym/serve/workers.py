@@ -27,7 +27,8 @@ from calipers.errors import CalipersError, InputError, PluginError
 from calipers.systems.nemo_gym.aggregate import NO_HOOKS, Blocks, Hooks, aggregate
 from calipers.systems.nemo_gym.report import encoded
 from calipers.systems.nemo_gym.serve.guard import BAD, BodyLimits, ServerRefusal, decode_loosely, deeper, too_deep
-from calipers.systems.nemo_gym.wire import ROLLOUT, TASK
+from calipers.systems.nemo_gym.wire import AggregateRequest
+from calipers.systems.nemo_gym.words import ROLLOUT, TASK
 
 KEY = "verify_responses"
 _AROUND = 2  # a row stands in a list in an object
@@ -40,10 +41,6 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     server: str | None = None  # FILE:CLASS, whose hooks add to the metrics
     host: str = ""
     port: int = 0
-
-
-class _Body(msgspec.Struct):
-    verify_responses: list[msgspec.Raw]
 
 
 def main() -> None:
@@ -126,7 +123,7 @@ def no_room(error: OSError) -> ServerRefusal:
 def _rows(body: bytes, limits: BodyLimits) -> list[Any] | ServerRefusal:
     """The rows of a request, decoded."""
     try:
-        raws = msgspec.json.decode(body, type=_Body).verify_responses
+        raws = msgspec.json.decode(body, type=AggregateRequest).verify_responses
         if len(raws) > limits.rows:
             return _too_many(limits)
         decoder = msgspec.json.Decoder()
