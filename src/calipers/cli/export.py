@@ -143,10 +143,10 @@ def _pairs(entry: GymEntry) -> list[tuple[str, Any]]:
 
 def _default(paths: Sequence[str]) -> str:
     from calipers.systems.nemo_gym.read import without_companions
-    from calipers.systems.nemo_gym.report import beside
+    from calipers.systems.nemo_gym.words import METRICS, beside
 
     mains = without_companions(paths)
     if len(mains) != 1 or mains[0] == "-":
         wrong = "there is no one file to write beside"
         raise InputError.at("--export nemo_gym", wrong, "name it, as in --export nemo_gym=metrics.json")
-    return beside(mains[0])
+    return beside(mains[0], METRICS)

@@ -21,7 +21,8 @@ class ProfileExport:
     """``<stem>_reward_profiling.jsonl`` and ``<stem>_agent_metrics.json``: checked before anything is read."""
 
     def __init__(self, paths: Sequence[str], *, force: bool) -> None:
-        from calipers.systems.nemo_gym.read import INPUTS, without_companions
+        from calipers.systems.nemo_gym.read import without_companions
+        from calipers.systems.nemo_gym.words import INPUTS
 
         mains = without_companions(paths)
         if len(mains) != 1 or mains[0] == "-":

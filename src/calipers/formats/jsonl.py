@@ -79,7 +79,10 @@ class RecordSchema:
         """Widen the schema to fit one line; False when it knew all of it already, or cannot."""
         line.decode()
         row = _ROWS.decode(line)
-        inside = {key: list(_ROWS.decode(raw)) for key, raw in row.items() if self._opens(key, raw)}
+        inside: dict[str, list[str]] = {}  # the keys of each object of numbers
+        for key, raw in row.items():
+            if self.roles.get(key) in self.inside and _kind(raw) == "object":
+                inside[key] = list(_ROWS.decode(raw))
         if odd_key([*row, *(name for names in inside.values() for name in names)]) is not None:
             return False
         learnt = False
@@ -99,10 +102,6 @@ class RecordSchema:
     def refuse(self, number: int, line: bytes) -> None:
         """LineError for a line that never fits."""
         raise LineError(number, *_faults(line, self._names))
-
-    def _opens(self, key: str, raw: Raw) -> bool:
-        """Whether a key holds an object of numbers."""
-        return self.roles.get(key) in self.inside and _kind(raw) == "object"
 
     def keys(self) -> frozenset[str]:
         """The keys that occur."""

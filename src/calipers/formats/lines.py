@@ -177,7 +177,11 @@ class Learner:
                 continue
             widened = True
             waiting.append((number, line))
-            many = self.too_many() if self._learnt(number, line) else ""
+            learnt = False
+            with suppress(*BAD):
+                learnt = self._schema.learn(number, line)
+            self._stale = self._stale or learnt
+            many = self.too_many() if learnt else ""
             # a decoder costs as much as many lines: where each line brings a key, few are made
             if many or len(waiting) >= patience:
                 if not self._rebuilt(waiting) and not many:
@@ -193,14 +197,6 @@ class Learner:
         if columns > MOST_COLUMNS:
             return f"the file has more than {MOST_COLUMNS} columns of numbers"
         return f"the file has more than {MOST_KEYS} different keys" if keys > MOST_KEYS else ""
-
-    def _learnt(self, number: int, line: bytes) -> bool:
-        try:
-            learnt = self._schema.learn(number, line)
-        except BAD:
-            learnt = False
-        self._stale = self._stale or learnt
-        return learnt
 
     def _rebuilt(self, lines: Sequence[tuple[int, bytes]]) -> bool:
         """Make the decoder for what was learnt; whether all of these lines fit it."""

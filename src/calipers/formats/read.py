@@ -231,7 +231,7 @@ def _first_line(source: Source) -> bytes:
 def _opened(given: str | OpenInput) -> OpenInput:
     if not isinstance(given, str):
         return given
-    return RunLog(given) if is_run(given) else Source(given)
+    return RunLog(given) if os.path.isdir(given) and is_run(given) else Source(given)
 
 
 def _overall(progress: Progress | None, done: int, size: int, total: int) -> FileProgress:
@@ -272,7 +272,7 @@ def _size(given: str | OpenInput) -> int:
     if not isinstance(given, str):
         return given.size
     try:
-        return os.path.getsize(os.path.join(given, LOG) if is_run(given) else given)
+        return os.path.getsize(os.path.join(given, LOG) if os.path.isdir(given) and is_run(given) else given)
     except (OSError, ValueError):
         return 0
 

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import InitVar, dataclass, field, replace
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from calipers.tasks.benchmark_row import HarborTask, NoObject, WrongType, harbor
 from calipers.tasks.jsonl import NotThere, harbor_tasks, place_of, read_metadata, suite_name, tasks_file
 from calipers.tasks.store import lookup
 from calipers.verifiers import user_code
+
+if TYPE_CHECKING:
+    from calipers.systems.evsys.lent.protocols import TextGenerator
 
 Breakdowns = dict[str, dict[str, dict[str, float]]]  # key -> value -> n, mean_reward, pass_rate
 ECONOMICS: Final = ("time_per_task", "tokens_per_task", "cost_per_task")
@@ -176,16 +179,6 @@ class RepeatedAnswer(UserWarning):
     """Several samples were asked for under settings that give one answer again and again."""
 
 
-class InferenceClient(Protocol):
-    """A model as EvSys has it: text in, text out."""
-
-    def generate(
-        self, *, prompt: str, max_tokens: int = 256, temperature: float = 0.0, stop: list[str] | None = None
-    ) -> str:
-        """The completion of a prompt."""
-        ...
-
-
 @dataclass
 class Benchmark:
     """A benchmark in memory."""
@@ -234,7 +227,7 @@ class Benchmark:
 
     def score(
         self,
-        client: InferenceClient,
+        client: TextGenerator,
         *,
         max_tokens: int = 512,
         temperature: float = 0.0,

@@ -14,11 +14,10 @@ from msgspec import UNSET
 from calipers.errors import InputError, PluginError
 from calipers.rollouts.part import Part
 from calipers.systems.nemo_gym.metrics import Frame, frame, over, pooled
-from calipers.systems.nemo_gym.read import FAILURES, INPUTS, beside
 from calipers.systems.nemo_gym.report import Expected, GymEntry, encoded, flat, groups, merged
 from calipers.systems.nemo_gym.row_builder import GymPart, GymRows, agent_of, from_records, joined
 from calipers.systems.nemo_gym.wire import MIXED, index_fault
-from calipers.systems.nemo_gym.words import AGENT, ROLLOUT, TASK
+from calipers.systems.nemo_gym.words import AGENT, FAILURES, INPUTS, ROLLOUT, TASK, beside
 
 Row = Mapping[str, Any]
 ComputeMetrics = Callable[[list[list[dict[str, Any]]]], dict[str, Any]]

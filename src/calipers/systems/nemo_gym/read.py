@@ -49,7 +49,7 @@ from calipers.systems.nemo_gym.wire import (
     index_fault,
     usages,
 )
-from calipers.systems.nemo_gym.words import FAILURE, KILLED, REWARD, ROLLOUT, TASK
+from calipers.systems.nemo_gym.words import FAILURE, FAILURES, INPUTS, KILLED, REWARD, ROLLOUT, TASK, beside, outcome_of
 
 _DICT = msgspec.json.Decoder(dict[str, Any])
 
@@ -225,16 +225,10 @@ class GymLines:
         failures = self._builder.failures
         outcome = np.full(len(gym), UNSTATED, dtype=np.uint8)
         for row in np.flatnonzero(gym.aside).tolist():
-            outcome[row] = outcome_of(failures[row])
+            outcome[row] = CODE[outcome_of(failures[row])]
         if (killed := gym.top.get(KILLED)) is not None:
             outcome[killed.given & (killed.values != 0)] = CODE["cancelled"]
         return outcome
-
-
-def outcome_of(failure: Any) -> int:
-    """The outcome of an attempt that NeMo Gym marks as failed: a gap, by who is to blame."""
-    word = str(failure)
-    return CODE["judge_failed" if "judge" in word else "verifier_failed" if "verif" in word else "client_failed"]
 
 
 def _raws(names: Mapping[str, str], labels: Collection[str]) -> dict[str, str]:
@@ -269,19 +263,12 @@ def _numbers(cells: Cells, aside: Bools) -> Column:
     return Column(cells.values, given & ~odd if odd.any() else given)
 
 
-FAILURES: Final = "_failures.jsonl"
-INPUTS: Final = "_materialized_inputs.jsonl"
 PLANNED_FROM: Final = "materialized_inputs"
 NOT_RUN: Final = CODE["not_run"]
 
 
 _DECODER = msgspec.json.Decoder(CompanionRow)
 _RIGHT = f"expected a JSON object with {TASK} and {ROLLOUT}"
-
-
-def beside(path: str, word: str) -> str:
-    """The file of that ending beside a file of rollouts: only the last extension is replaced."""
-    return os.path.splitext(path)[0] + word
 
 
 def has_companions(path: str) -> bool:
@@ -321,7 +308,7 @@ def _companion(path: str, word: str) -> Part:
         task.put(size, [as_index(row.task) for row in rows])
         sample.put(size, np.array([int(row.rollout) for row in rows]))
         agent.put(size, [(row.agent.name or None) if row.agent else None for row in rows])
-        outcome.put(size, np.array([NOT_RUN if word == INPUTS else outcome_of(row.failure) for row in rows]))
+        outcome.put(size, np.array([NOT_RUN if word == INPUTS else CODE[outcome_of(row.failure)] for row in rows]))
         lines.put(size, numbers)
         size += len(rows)
     tasks = task.finish(size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +19,6 @@ from calipers.systems.nemo_gym.metrics import STATISTICS, Described, Frame, per_
 from calipers.systems.nemo_gym.row_builder import Cells
 from calipers.systems.nemo_gym.words import REWARD, ROLLOUT, TASK
 
-SUFFIX: Final = "_aggregate_metrics.json"
 SAMPLE: Final = {"agent_ref": {"name": "agent"}}
 """What NeMo Gym shows as a group's sample when it is not told the inputs: always this."""
 AT_ONCE = 200  # groups held as objects; the rest stays in columns
@@ -32,15 +30,6 @@ class Expected:
 
     counts: Sequence[int]  # [T]
     samples: Sequence[Mapping[str, Any]]  # [T]
-
-
-def beside(path: str) -> str:
-    """Where NeMo Gym writes the metrics of a file of rollouts: only the last extension is replaced.
-
-    >>> beside("runs/r.x.jsonl")
-    'runs/r.x_aggregate_metrics.json'
-    """
-    return os.path.splitext(path)[0] + SUFFIX
 
 
 def flat(described: Mapping[str, Described], whole: bool) -> dict[str, float]:

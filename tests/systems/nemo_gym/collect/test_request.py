@@ -9,8 +9,8 @@ from systems.nemo_gym.collect.gathering import here, tasks
 from systems.nemo_gym.heads import HeadServer
 
 from calipers.errors import CalipersError, ClientError
+from calipers.systems.nemo_gym.collect.agents import HEAD, addresses, found_agents
 from calipers.systems.nemo_gym.collect.collect import collect
-from calipers.systems.nemo_gym.collect.http import HEAD, addresses, found_agents
 from calipers.systems.nemo_gym.collect.request import collecting, value_of
 from calipers.systems.nemo_gym.inputs import Materializing
 

@@ -26,16 +26,15 @@ from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
 from calipers.rollouts.part import Part
 from calipers.systems.nemo_gym.aggregate import by_agent, entries_of, one_table, stripped
-from calipers.systems.nemo_gym.collect.agent import TARGETS, SimpleAgent
-from calipers.systems.nemo_gym.collect.files import FAILURES, INPUTS, METRICS, Files, beside
-from calipers.systems.nemo_gym.collect.http import Reach, Server, checked, found_agents
+from calipers.systems.nemo_gym.collect.agents import TARGETS, Reach, Server, SimpleAgent, checked, found_agents
+from calipers.systems.nemo_gym.collect.files import Files
 from calipers.systems.nemo_gym.collect.loop import Asked, CollectedAgent, Collector, LaneStanding, aggregated
 from calipers.systems.nemo_gym.collect.request import Collecting
 from calipers.systems.nemo_gym.collect.row import Row, agent_of, key_of
 from calipers.systems.nemo_gym.inputs import materialize
 from calipers.systems.nemo_gym.report import GymEntry, file_chunks
 from calipers.systems.nemo_gym.wire import MIXED, decoded
-from calipers.systems.nemo_gym.words import FAILURE, KILLED, TASK
+from calipers.systems.nemo_gym.words import FAILURE, FAILURES, INPUTS, KILLED, METRICS, TASK, beside
 from calipers.verifiers.find import NamedVerifier, verifier
 
 

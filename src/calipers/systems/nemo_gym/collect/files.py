@@ -19,21 +19,9 @@ from calipers.running.log import Log, Scrub, put, repaired, scrubbed
 from calipers.running.resume import differences
 from calipers.systems.nemo_gym.collect.row import Key, Row, key_of
 from calipers.systems.nemo_gym.wire import StoredRow
-from calipers.systems.nemo_gym.words import ROLLOUT, TASK
+from calipers.systems.nemo_gym.words import FAILURES, INPUTS, METRICS, ROLLOUT, TASK, beside
 
-FAILURES: Final = "_failures.jsonl"
-INPUTS: Final = "_materialized_inputs.jsonl"
-METRICS: Final = "_aggregate_metrics.json"
 ANOTHER: Final = "choose another --output, or --overwrite it"
-
-
-def beside(path: Path, word: str) -> Path:
-    """The file of that ending beside a file of rollouts: only the last extension is replaced.
-
-    >>> str(beside(Path("runs/r.x.jsonl"), METRICS))
-    'runs/r.x_aggregate_metrics.json'
-    """
-    return Path(os.path.splitext(path)[0] + word)
 
 
 def grown(path: Path, plan: list[Row]) -> tuple[list[Row], list[Row], int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from calipers.errors import InputError, UnknownName
-from calipers.systems.nemo_gym.collect.http import HEAD
+from calipers.systems.nemo_gym.collect.agents import HEAD
 from calipers.systems.nemo_gym.inputs import DEFAULT, Materializing
 
 

@@ -21,6 +21,7 @@ from calipers.systems.nemo_gym.words import (
     ROLLOUT,
     TASK,
     TERMINAL,
+    outcome_of,
 )
 
 Row = Mapping[str, Any]
@@ -126,8 +127,7 @@ def outcome(row: Row) -> str:
         return "cancelled"
     if not is_failure(row):
         return "scored"
-    word = str(row[FAILURE])
-    return "judge_failed" if "judge" in word else "verifier_failed" if "verif" in word else "client_failed"
+    return outcome_of(row[FAILURE])
 
 
 def reason(row: Row) -> str:
