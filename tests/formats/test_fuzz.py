@@ -19,7 +19,7 @@ from calipers.formats import jsonl, rewards, tables
 from calipers.formats.read import read
 from calipers.formats.source import Source
 from calipers.rollouts.table import assemble
-from calipers.systems.evsys.read import read_predictions
+from calipers.systems.evsys import read as evsys
 from examples import examples
 
 LABELS = ("k", "x", "answer", "a.b")
@@ -55,7 +55,7 @@ GOOD = {
 }
 READERS = {
     "native": jsonl.read,
-    "evsys_predictions": read_predictions,
+    "evsys_predictions": evsys.PREDICTIONS.read,
     "evsys_rewards": rewards.read_rewards,
     "csv": tables.read_csv,
     "parquet": tables.read_parquet,

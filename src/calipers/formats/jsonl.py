@@ -109,7 +109,7 @@ class RecordSchema:
 
     def size(self) -> tuple[int, int]:
         """How many columns of numbers the schema holds, and how many keys that have no role."""
-        return self.extra.numeric() + sum(map(len, self.inside.values())), len(self.extra)
+        return self.extra.numeric + sum(map(len, self.inside.values())), len(self.extra)
 
     def rebuild(self) -> None:
         """Make the decoder for what is known now; `fields` says what stands where in its rows."""
@@ -160,9 +160,12 @@ class RecordSchema:
 
     def sound(self, columns: Sequence[Sequence[Any]]) -> bool:
         """Whether what is passed over is what it may be; the decoder lets any JSON pass there."""
-        return all(_no_number(columns[at]) for at in self._texts) and all(
-            _begins(columns[at], known) for at, known in self._begin
-        )
+        sound = True
+        for at in self._texts:
+            sound = sound and _no_number(columns[at])
+        for at, known in self._begin:
+            sound = sound and _begins(columns[at], known)
+        return sound
 
 
 def _no_number(column: Sequence[Raw]) -> bool:

@@ -77,15 +77,17 @@ class SkippedList(msgspec.Struct, array_like=True, gc=False):
 class Kinds(dict[str, set[str]]):
     """Keys of rows in the order they were met, and the kinds of value that each has had: number, text, object, list."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.numeric = 0  # keys that have had a number
+
     def learn(self, key: str, kind: str) -> bool:
         """Whether the key, or this kind of its value, is new; "" is the kind of null."""
-        new = key not in self or bool(kind and kind not in self[key])
+        if key in self and (not kind or kind in self[key]):
+            return False
         self.setdefault(key, set()).update([kind] if kind else ())
-        return new
-
-    def numeric(self) -> int:
-        """How many keys have had a number."""
-        return sum("number" in kinds for kinds in self.values())
+        self.numeric += kind == "number"
+        return True
 
 
 def union(kinds: Collection[str], number: Any) -> Any:
@@ -98,8 +100,11 @@ def union(kinds: Collection[str], number: Any) -> Any:
 
 def struct_of(name: str, fields: Sequence[tuple[str, Any, Any]], *, strict: bool = True) -> Any:
     """A struct with fields of any keys: (key, type, default) of each. A strict one refuses other keys."""
-    spec: list[Any] = [(f"f{n}", *field[1 : 2 + (field[2] is not msgspec.NODEFAULT)]) for n, field in enumerate(fields)]
-    rename = {f"f{n}": key for n, (key, _, _) in enumerate(fields)}
+    spec: list[Any] = []
+    rename: dict[str, str] = {}
+    for n, (key, kind, default) in enumerate(fields):
+        spec.append((f"f{n}", kind) if default is msgspec.NODEFAULT else (f"f{n}", kind, default))
+        rename[f"f{n}"] = key
     return msgspec.defstruct(name, spec, rename=rename, forbid_unknown_fields=strict, gc=False)
 
 

@@ -21,8 +21,7 @@ import numpy as np
 
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.errors import HarborError as HarborError
-from calipers.formats.rewards import from_rewards
-from calipers.formats.trajectories import TrajectoryGroup, from_groups
+from calipers.formats.rewards import TrajectoryGroup, from_groups, from_rewards
 from calipers.metrics.aggregate import mean
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.metrics.reduce import task_mean

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from calipers.errors import InputError
-from calipers.formats.format import BAD, Beginning, Format, Progress, Text
+from calipers.formats.format import BAD, Beginning, Format, Text
 from calipers.formats.jsonl import JsonLines, texts
-from calipers.formats.lines import LineError
-from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks
+from calipers.formats.lines import Block, read_lines
+from calipers.formats.source import Source
 from calipers.rollouts.part import Part
 
 NAMES: Mapping[str, str] = {
@@ -33,22 +33,17 @@ USAGE: Mapping[str, str] = {
 _ROW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def read_predictions(
-    source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress
-) -> list[Part]:
-    """The rollouts of a JSON Lines source of prediction rows, of either form."""
-    source.head = source.head.removeprefix(BOM)
-    reader = JsonLines(source.path, {**NAMES, **names}, labels)
-    try:
-        for block in line_blocks(source.readinto):
-            reader.read(b"\n".join([_record(line) for line in bytes(block).split(b"\n")]))
-            progress(len(block))
-        return [reader.finish()]
-    except LongLine:
-        wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise InputError.at(f"{source.path}:{reader.lines + 1}", wrong, "expected one rollout a line") from None
-    except LineError as error:
-        raise error.at(source.path) from None
+class PredictionLines(JsonLines):
+    """Blocks of prediction rows, of either form, in; one `Part` out."""
+
+    def read(self, block: Block) -> None:
+        """Take in one block of whole lines; LineError for the first that is no rollout."""
+        super().read(b"\n".join([_record(line) for line in bytes(block).split(b"\n")]))
+
+
+def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> PredictionLines:
+    """A reader of prediction rows, wherever in the file they stand."""
+    return PredictionLines(path, {**NAMES, **names}, labels)
 
 
 def _record(line: bytes) -> bytes:
@@ -85,4 +80,5 @@ def _texts(path: str, columns: Mapping[str, str], wanted: Collection[str]) -> It
     return texts(Source(path), {**NAMES, **columns}, wanted)
 
 
-PREDICTIONS = Format("evsys_predictions", read_predictions, _is_prediction, _texts)
+_read: Callable[..., list[Part]] = partial(read_lines, "calipers.systems.evsys.read:lines")
+PREDICTIONS = Format("evsys_predictions", _read, _is_prediction, _texts)

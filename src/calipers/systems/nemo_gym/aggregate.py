@@ -16,7 +16,7 @@ from calipers.rollouts.part import Part
 from calipers.systems.nemo_gym.metrics import Frame, frame, over, pooled
 from calipers.systems.nemo_gym.report import Expected, GymEntry, encoded, flat, groups, merged
 from calipers.systems.nemo_gym.row_builder import GymPart, GymRows, agent_of, from_records, joined
-from calipers.systems.nemo_gym.wire import MIXED, index_fault
+from calipers.systems.nemo_gym.wire import MIXED, agent_name, index_fault
 from calipers.systems.nemo_gym.words import AGENT, FAILURES, INPUTS, ROLLOUT, TASK, beside
 
 Row = Mapping[str, Any]
@@ -221,12 +221,12 @@ def reward_profile(
     planned, done = _indexed(inputs, "input"), _indexed(rollouts, "rollout")
     for key in done:
         if key not in planned:
-            raise InputError(f"{_said(key)} has no input; expected an input for every rollout")
+            raise InputError(f"{_rollout_name(key)} has no input; expected an input for every rollout")
     missing = [key for key in planned if key not in done]
     if missing and not allow_partial:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise InputError(
-            f"{_said(missing[0])}{more} has no rollout; expected one for every input, or a partial profile"
+            f"{_rollout_name(missing[0])}{more} has no rollout; expected one for every input, or a partial profile"
         )
     if not done:
         return Profile([], [], 0, len(planned))
@@ -242,7 +242,7 @@ def reward_profile(
         [{name: value for name, value in planned[key].items() if name not in (TASK, ROLLOUT)} for key in first],
     )
     tasks = [msgspec.to_builtins(group) for chunk in groups(of, expected) for group in chunk]
-    ran = [_agent(planned[keys[row]]) for row in of.chosen.tolist()]
+    ran = [agent_name(planned[keys[row]]) for row in of.chosen.tolist()]
     agents = []
     for name in sorted({name for name in ran if name}):
         rows = np.flatnonzero([other == name for other in ran])
@@ -258,15 +258,10 @@ def _indexed(rows: Sequence[ProfileRow], what: str) -> dict[_Key, ProfileRow]:
                 raise InputError.at(f"{what} {number}", *fault)
         key = (row[TASK], row[ROLLOUT])
         if key in indexed:
-            raise InputError.at(f"{what} {number}", f"{_said(key)} stands twice", "expected it once")
+            raise InputError.at(f"{what} {number}", f"{_rollout_name(key)} stands twice", "expected it once")
         indexed[key] = row
     return indexed
 
 
-def _said(key: _Key) -> str:
+def _rollout_name(key: _Key) -> str:
     return f"{TASK} {key[0]}, {ROLLOUT} {key[1]}"
-
-
-def _agent(row: ProfileRow) -> str | None:
-    name = (row.get(AGENT) or {}).get("name")
-    return name if isinstance(name, str) else None

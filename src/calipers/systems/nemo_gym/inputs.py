@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from calipers.errors import InputError
-from calipers.systems.nemo_gym.wire import index_fault
+from calipers.systems.nemo_gym.wire import agent_name, index_fault
 from calipers.systems.nemo_gym.words import AGENT, ROLLOUT, TASK
 
 PARAMS: Final = "responses_create_params"
@@ -112,20 +112,14 @@ def _prompted(location: str, row: Mapping[str, Any], prompt: Mapping[str, str]) 
 
 
 def _check_agents(rows: list[dict[str, Any]], path: str) -> None:
-    nameless = [number for number, row in enumerate(rows, 1) if not _agent(row)]
+    nameless = [number for number, row in enumerate(rows, 1) if not agent_name(row)]
     if nameless:
         some = ", ".join(map(str, nameless[:5])) + (", ..." if len(nameless) > 5 else "")
         raise InputError.at(path, f"no agent for line {some}", f"expected {AGENT}: {{name: ...}}, or an agent for all")
 
 
-def _agent(row: Mapping[str, Any]) -> str | None:
-    agent = row.get(AGENT)
-    name = agent.get("name") if isinstance(agent, Mapping) else None
-    return name if isinstance(name, str) else None
-
-
 def _repeats(rows: list[dict[str, Any]], wanted: int | Mapping[str, int] | None) -> Iterator[int]:
-    agents = [_agent(row) or "" for row in rows]
+    agents = [agent_name(row) or "" for row in rows]
     if not isinstance(wanted, Mapping):
         times = 1 if wanted is None else wanted
         _check(times)

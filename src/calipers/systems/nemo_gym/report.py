@@ -123,12 +123,12 @@ def _infos(of: Frame) -> dict[str, Callable[[int, int], list[Any]]]:
 
     sources: dict[str, Callable[[int, int], list[Any]]] = {"rollout_id": ids, TASK: task, ROLLOUT: rollout}
 
-    def held_by(table: Mapping[str, Cells], other: Mapping[str, Cells]) -> dict[str, Cells]:
+    def cells_of(table: Mapping[str, Cells], other: Mapping[str, Cells]) -> dict[str, Cells]:
         once = {name: of.fields.get(name) for name in table if name not in other}  # the statistics see the same
         names = [name for name in table if name not in (TASK, ROLLOUT)]
         return {name: once.get(name) or table[name].take(chosen) for name in names}
 
-    top, usage = held_by(rows.top, rows.usage), held_by(rows.usage, rows.top)
+    top, usage = cells_of(rows.top, rows.usage), cells_of(rows.usage, rows.top)
     if REWARD in top:
         sources[REWARD] = _shown(top[REWARD], raw=True)
     position = {name: number for number, name in enumerate(of.fields)}

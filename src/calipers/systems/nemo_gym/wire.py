@@ -45,6 +45,13 @@ def index_fault(key: str, value: Any) -> tuple[str, str] | None:
     return None
 
 
+def agent_name(row: Mapping[str, Any]) -> str | None:
+    """The agent that a row names, if it is text."""
+    agent = row.get(AGENT)
+    name = agent.get("name") if isinstance(agent, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
 def too_large(key: str, value: int) -> tuple[str, str]:
     """The fault of a number beyond 64 bits."""
     return f"{named(key)} is {shown(value)}", "expected an integer of at most 64 bits"
@@ -157,7 +164,7 @@ class GymSchema:
     def size(self) -> tuple[int, int]:
         """How many columns of numbers the schema holds, and how many keys."""
         indices = sum("number" in self.kinds.get(key, ()) for key in (TASK, ROLLOUT))
-        return self.kinds.numeric() - indices + self.usage.numeric(), len(self.kinds) + len(self.usage)
+        return self.kinds.numeric - indices + self.usage.numeric, len(self.kinds) + len(self.usage)
 
     def sound(self, columns: Sequence[Sequence[Any]]) -> bool:
         """Whatever is passed over may be anything."""

@@ -187,7 +187,7 @@ LARGEST_HEAD = 16 * 2**20
 SECONDS = 10.0
 
 
-def found_agents(head: str) -> dict[str, str]:
+def head_agents(head: str) -> dict[str, str]:
     """The address of every agent that a head server knows, by name; ClientError where there is none."""
     return addresses(finish(lambda: _fetched(head)))
 

@@ -26,9 +26,9 @@ from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
 from calipers.rollouts.part import Part
 from calipers.systems.nemo_gym.aggregate import by_agent, entries_of, one_table, stripped
-from calipers.systems.nemo_gym.collect.agents import TARGETS, Reach, Server, SimpleAgent, checked, found_agents
+from calipers.systems.nemo_gym.collect.agents import TARGETS, Reach, Server, SimpleAgent, checked, head_agents
 from calipers.systems.nemo_gym.collect.files import Files
-from calipers.systems.nemo_gym.collect.loop import Asked, CollectedAgent, Collector, LaneStanding, aggregated
+from calipers.systems.nemo_gym.collect.loop import AggregateAnswer, CollectedAgent, Collector, LaneStanding, aggregated
 from calipers.systems.nemo_gym.collect.request import Collecting
 from calipers.systems.nemo_gym.collect.row import Row, agent_of, key_of
 from calipers.systems.nemo_gym.inputs import materialize
@@ -46,7 +46,7 @@ def agents_of(request: Collecting, plan: Sequence[Row], secrets: Secrets) -> dic
     if lacking:
         hint = ""
         try:
-            places = {**found_agents(checked(request.head, "head_server")), **places}
+            places = {**head_agents(checked(request.head, "head_server")), **places}
         except ClientError as error:
             hint = f" ({error})"
         for name in lacking:
@@ -141,13 +141,13 @@ def _row(path: str, number: int, line: bytes) -> dict[str, Any]:
             raise error.at(path) from None
 
 
-def faults(answers: Mapping[str, Asked]) -> dict[str, str]:
+def faults(answers: Mapping[str, AggregateAnswer]) -> dict[str, str]:
     """What went wrong with agents' metrics, by agent."""
     why = {name: str(answer) if isinstance(answer, ClientError) else _fault(answer) for name, answer in answers.items()}
     return {name: reason for name, reason in why.items() if reason}
 
 
-def entries(path: str, answers: Mapping[str, Asked]) -> list[GymEntry]:
+def entries(path: str, answers: Mapping[str, AggregateAnswer]) -> list[GymEntry]:
     """Each agent's metrics, its own where it computes them well, else ours."""
     bad = faults(answers)
     answers = {name: None if name in bad else answer for name, answer in answers.items()}
@@ -159,7 +159,7 @@ def entries(path: str, answers: Mapping[str, Asked]) -> list[GymEntry]:
     return [_entry(name, answers[name]) if answers.get(name) else ours[name] for name in sorted(ours)]
 
 
-def _fault(answer: Asked) -> str:
+def _fault(answer: AggregateAnswer) -> str:
     """What is wrong with an agent's metrics; "" for good ones, and where there are none."""
     if not isinstance(answer, dict):
         return ""
@@ -345,7 +345,7 @@ def _finished(
 
 def _answers(
     agents: Mapping[str, CollectedAgent], rows: Mapping[str, list[dict[str, Any]]], retries: int
-) -> dict[str, Asked]:
+) -> dict[str, AggregateAnswer]:
     """What each agent makes of its rows; None for one of an earlier plan that has no address now."""
     here = {name: agent_rows for name, agent_rows in rows.items() if name in agents}
     return {**dict.fromkeys(rows), **aggregated(agents, here, retries)}

@@ -249,16 +249,16 @@ class Collector:
             self._look(self._standing)
 
 
-Asked = dict[str, Any] | ClientError | None
+AggregateAnswer = dict[str, Any] | ClientError | None
 """An agent's metrics; the error in their place; None where the agent computes none."""
 
 
 def aggregated(
     agents: Mapping[str, CollectedAgent], rows: Mapping[str, list[dict[str, Any]]], retries: int
-) -> dict[str, Asked]:
+) -> dict[str, AggregateAnswer]:
     """What each agent makes of its own rows, all asked at once."""
 
-    async def one(agent: CollectedAgent, agent_rows: list[dict[str, Any]]) -> Asked:
+    async def one(agent: CollectedAgent, agent_rows: list[dict[str, Any]]) -> AggregateAnswer:
         for tried in range(min(retries, OWN_FAULTS) + 1):
             try:
                 return await agent.aggregate(agent_rows)
@@ -269,7 +269,7 @@ def aggregated(
                 await asyncio.sleep(error.wait if error.wait is not None else random.uniform(0, _longest(tried)))
         return last
 
-    async def every() -> dict[str, Asked]:
+    async def every() -> dict[str, AggregateAnswer]:
         try:
             answers = await asyncio.gather(*(one(agents[name], agent_rows) for name, agent_rows in rows.items()))
         finally:
