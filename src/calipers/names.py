@@ -200,18 +200,18 @@ METRICS = Index(
 FORMATS = Index(
     "format",
     {
-        "native": "calipers.formats.own:NATIVE",
-        "jsonl": "calipers.formats.own:JSONL",
-        "evsys_predictions": "calipers.systems.evsys.formats:PREDICTIONS",
-        "evsys_rewards": "calipers.formats.own:REWARDS",
-        "csv": "calipers.formats.own:CSV",
-        "parquet": "calipers.formats.own:PARQUET",
-        "nemo_gym": "calipers.systems.nemo_gym.formats:ROLLOUTS",
+        "native": "calipers.formats.jsonl:NATIVE",
+        "jsonl": "calipers.formats.jsonl:JSONL",
+        "evsys_predictions": "calipers.systems.evsys.read:PREDICTIONS",
+        "evsys_rewards": "calipers.formats.rewards:REWARDS",
+        "csv": "calipers.formats.tables:CSV",
+        "parquet": "calipers.formats.tables:PARQUET",
+        "nemo_gym": "calipers.systems.nemo_gym.read:ROLLOUTS",
         "lm_eval_samples": "calipers.systems.lm_eval.formats:SAMPLES",
         "lm_eval_results": "calipers.systems.lm_eval.formats:RESULTS",
-        "run": "calipers.formats.own:RUN",
+        "run": "calipers.formats.run_folder:RUN",
         "harbor": "calipers.systems.harbor.formats:JOB",
-        "inspect": "calipers.systems.inspect.formats:LOG",
+        "inspect": "calipers.systems.inspect.read:LOG",
     },
 )
 

@@ -37,7 +37,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import Incomplete, InputError, LogError
 from calipers.formats.read import uncollected
 from calipers.formats.rows import BadRow, Gather
-from calipers.formats.run_folder import Held
+from calipers.formats.run_folder import PlanCoverage
 from calipers.formats.run_plan import (
     LOG,
     PLAN,
@@ -504,7 +504,7 @@ def _rewritten(
     part = both.finish()
     if is_run(asked.run):
         plan = read_plan(asked.run)
-        held, stopped = Held.of(plan, [part]), read_stop(asked.run)
+        held, stopped = PlanCoverage.of(plan, [part]), read_stop(asked.run)
         stop = stopped.of_plan(len(held.there), held.owed) if stopped else None
         for line in _owed(plan, held, stopped if stop else None):
             write(line)
@@ -604,7 +604,7 @@ def _check_target(asked: Rescoring) -> None:
             raise InputError.at(asked.target, "is the file that is read", "choose another --out")
 
 
-def _owed(plan: RunPlan, held: Held, stop: RunStop | None) -> Iterator[bytes]:
+def _owed(plan: RunPlan, held: PlanCoverage, stop: RunStop | None) -> Iterator[bytes]:
     """A line for each rollout that was planned and is not in the log, so that the counts of the new file add up."""
     group = {"agent": plan.agent, "model": plan.model, "dataset": plan.dataset}
     who = {key: name for key, name in group.items() if name}

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from calipers.errors import InputError
-from calipers.formats.parallel import Progress
+from calipers.formats.format import Progress
 from calipers.formats.repeated_keys import refuse_twice
 from calipers.rollouts.part import Part
 from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, RETRIES, JobFolder, UnreadableFile, contents

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from calipers.errors import InputError
+from calipers.formats.lines import MOST_COLUMNS
 from calipers.formats.rows import Gather
-from calipers.formats.schema import MOST_COLUMNS
 from calipers.rollouts.column import Floats
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Part, Places

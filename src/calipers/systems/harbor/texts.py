@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError
-from calipers.formats.texts import BAD, Text
-from calipers.formats.trajectories import Trajectory, TrajectoryGroup, Turn
+from calipers.formats.format import BAD, Text
+from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn
 from calipers.systems.harbor.folder import JobFolder, UnreadableFile, kind_of
 from calipers.systems.harbor.read import decode_result
 from calipers.systems.harbor.rows import TrialRow, row_of

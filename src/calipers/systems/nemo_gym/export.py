@@ -18,8 +18,9 @@ from calipers.systems.nemo_gym.aggregate import (
     one_table,
     reward_profile,
 )
-from calipers.systems.nemo_gym.read import INPUTS, records, without_companions
-from calipers.systems.nemo_gym.report import GymEntry, beside, encoded, file_chunks
+from calipers.systems.nemo_gym.read import records, without_companions
+from calipers.systems.nemo_gym.report import GymEntry, encoded, file_chunks
+from calipers.systems.nemo_gym.words import INPUTS, METRICS, beside
 
 PROFILE: Final = "nemo_gym_profile"
 ENDS: Final = ("_reward_profiling.jsonl", "_agent_metrics.json")
@@ -38,7 +39,7 @@ class MetricsExport:
             if len(mains) != 1 or mains[0] == "-":
                 wrong = "there is no one file to write beside"
                 raise InputError.at("--export nemo_gym", wrong, "name it, as in --export nemo_gym=metrics.json")
-            target = beside(mains[0])
+            target = beside(mains[0], METRICS)
         self.paths, self.files = paths, [target]
         self._parts: list[Part] = []
         self._named_hooks = hooks

@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import HarborError, InputError
-from calipers.formats.trajectories import TrajectoryGroup
+from calipers.formats.rewards import TrajectoryGroup
 from calipers.systems.harbor.texts import read_groups
 from calipers.systems.harbor.trials.engine import CALLING, CHAT, ROOM, find_engine, run_job
 from calipers.tasks.benchmark_row import HarborTask

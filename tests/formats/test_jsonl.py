@@ -8,7 +8,7 @@ import pytest
 from formats.given import refused, seen, written
 
 from calipers.errors import InputError
-from calipers.formats import parallel
+from calipers.formats import lines
 from calipers.formats.read import read
 from calipers.formats.source import LONGEST_LINE
 
@@ -24,8 +24,8 @@ def table(folder, *lines, **asked):
 
 def split_up(monkeypatch, processes=3):
     """Have every file read by several processes, as large ones are."""
-    monkeypatch.setattr(parallel, "WORTH_DIVIDING", 1)
-    monkeypatch.setattr(parallel, "processes", lambda: processes)
+    monkeypatch.setattr(lines, "WORTH_DIVIDING", 1)
+    monkeypatch.setattr(lines, "processes", lambda: processes)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_nothing_is_lost_that_first_appears_in_the_last_of_100_000_rows(tmp_path
 
 def test_a_file_worth_dividing_is_divided_and_read_whole(tmp_path):
     row = '{"task":%d,"sample":%d,"reward":1,"completion":"' + "x" * 700 + '"}\n'
-    rows = parallel.WORTH_DIVIDING // len(row) + 1000
+    rows = lines.WORTH_DIVIDING // len(row) + 1000
     text = "".join(row % (n // 8, n % 8) for n in range(rows))
     told = []
     path = written(tmp_path, text + LATE)

@@ -10,8 +10,8 @@ from aiohttp import web
 
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError
-from calipers.systems.nemo_gym.collect import http
-from calipers.systems.nemo_gym.collect.http import Reach, Server, checked
+from calipers.systems.nemo_gym.collect import agents
+from calipers.systems.nemo_gym.collect.agents import Reach, Server, checked
 
 ROW = {"_ng_task_index": 0, "_ng_rollout_index": 0, "text": "x"}
 
@@ -94,10 +94,10 @@ def test_a_row_is_sent_whole_as_json_also_when_it_is_large():
 
 
 def test_an_answer_that_is_too_long_is_not_asked_for_again(monkeypatch):
-    monkeypatch.setattr(http, "LARGEST", 1000)
+    monkeypatch.setattr(agents, "LARGEST", 1000)
 
     async def call(server):
-        return await server.post("/run", ROW, most=http.LARGEST)
+        return await server.post("/run", ROW, most=agents.LARGEST)
 
     error = asked(says(body=b'"' + b"x" * 5000 + b'"'), call=call)
     assert (str(error), error.retry) == ("the answer is longer than 1000 bytes", False)

@@ -2,7 +2,7 @@ import inspect
 
 import pytest
 
-from calipers.formats.trajectories import Trajectory, TrajectoryGroup, Turn, from_groups
+from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn, from_groups
 
 
 def test_the_types_are_evsys_own():

@@ -13,9 +13,8 @@ from calipers.clients.client import Completion, Connection, connect
 from calipers.clients.scripted import Scripted
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError
-from calipers.systems.nemo_gym.collect.agent import SimpleAgent, request_of, response_of, task_of
-from calipers.systems.nemo_gym.collect.http import Reach
-from calipers.systems.nemo_gym.collect.http import Server as Judge
+from calipers.systems.nemo_gym.collect.agents import Reach, SimpleAgent, request_of, response_of, task_of
+from calipers.systems.nemo_gym.collect.agents import Server as Judge
 from calipers.verifiers.find import verifier
 from calipers.verifiers.verifier import Verdict
 
