@@ -33,8 +33,7 @@ from calipers.systems.nemo_gym.collect.row import Key, Row, decoded, key_of, mal
 from calipers.systems.nemo_gym.words import FAILURE, PARAMS, REWARD, ROLLOUT, TASK
 from calipers.tasks.task import Message, Task
 from calipers.verifiers.find import NamedVerifier
-from calipers.verifiers.verifier import Verifier
-from calipers.verifiers.verify import judged, ready
+from calipers.verifiers.verifier import Verifier, judged, ready
 
 LARGEST = 64 * 2**20  # bytes of a rollout: a longer line could not be read again
 LARGEST_METRICS = 2**30  # bytes of the metrics of all rollouts
