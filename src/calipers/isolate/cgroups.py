@@ -60,14 +60,14 @@ class Cgroup:
 
 def group(most: int) -> Cgroup | None:
     """A new group that may hold so many bytes; None where none can be had."""
-    place = _place()
-    if place is None:
+    parent = _place()
+    if parent is None:
         return None
-    path = _made(place)
+    path = _made(parent)
     if path is None:
         return None
     try:
-        return Cgroup(path, place.version, _limited(path, place.version, most))
+        return Cgroup(path, parent.version, _limited(path, parent.version, most))
     except OSError:
         _removed(path)
         return None
@@ -94,10 +94,10 @@ def places(membership: str, mounts: str) -> Iterator[CgroupPlace]:
         version = {"cgroup": 1, "cgroup2": 2}.get(kind, 0)
         if not version or (version == 1 and "memory" not in options.split(",")):
             continue
-        own = PurePosixPath(ours.get("memory" if version == 1 else "", "/"))
-        if ".." in own.parts or not own.is_relative_to(root):
+        group = PurePosixPath(ours.get("memory" if version == 1 else "", "/"))
+        if ".." in group.parts or not group.is_relative_to(root):
             continue  # this mount does not show our own group
-        inside = own.relative_to(root)
+        inside = group.relative_to(root)
         yield CgroupPlace(Path(mounted, inside), version)
         if version == 2 and inside.parts:
             yield CgroupPlace(Path(mounted, inside.parent), 2)
@@ -107,29 +107,29 @@ def places(membership: str, mounts: str) -> Iterator[CgroupPlace]:
 def _place() -> CgroupPlace | None:
     """The first place where a group can really be made, found out by making one; once in the life of a process."""
     try:
-        found = [*places(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())]
+        candidates = [*places(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())]
     except (OSError, ValueError):
         return None
-    for place in found:
-        beside = place.version == 2 and place.path != found[0].path
-        if beside and (_is_limited(found[0].path) or not _is_ours(place.path)):
+    for parent in candidates:
+        beside = parent.version == 2 and parent.path != candidates[0].path
+        if beside and (_is_limited(candidates[0].path) or not _is_ours(parent.path)):
             continue
-        _tidy(place.path)
-        if (path := _made(place)) is None:
+        _tidy(parent.path)
+        if (path := _made(parent)) is None:
             continue
         try:
-            os.close(_limited(path, place.version, 1 << 30))
+            os.close(_limited(path, parent.version, 1 << 30))
         except OSError:
             continue
         finally:
             _removed(path)
-        return place
+        return parent
     return None
 
 
-def _made(place: CgroupPlace) -> Path | None:
+def _made(parent: CgroupPlace) -> Path | None:
     """A new group that nobody else has, or None."""
-    path = place.path / f"{PREFIX}{os.getpid()}-{token_hex(4)}"
+    path = parent.path / f"{PREFIX}{os.getpid()}-{token_hex(4)}"
     try:
         path.mkdir()
     except OSError:
@@ -170,7 +170,7 @@ def _is_ours(path: Path) -> bool:
     """Whether a group was handed over: to our user, who is not root, or by systemd, which marks it or one above it."""
     if os.geteuid() != 0:
         return path.stat().st_uid == os.geteuid()
-    return any(_mark(one) == b"1" for one in (path, *path.parents))
+    return any(_mark(folder) == b"1" for folder in (path, *path.parents))
 
 
 def _mark(path: Path) -> bytes:
@@ -188,10 +188,10 @@ def _is_limited(path: Path) -> bool:
         return False  # it has no memory of its own to limit
 
 
-def _tidy(place: Path) -> None:
+def _tidy(parent: Path) -> None:
     """Remove what a process left that was killed; a group with processes in it cannot be removed."""
     with suppress(OSError):
-        for path in place.glob(f"{PREFIX}*"):
+        for path in parent.glob(f"{PREFIX}*"):
             owner = path.name.removeprefix(PREFIX).split("-")[0]
             if not Path("/proc", owner).exists():
                 _removed(path)

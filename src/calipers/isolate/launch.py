@@ -115,19 +115,19 @@ def launch(
         talk.say(order, marshal.dumps((_files(work), whole)), keep=True)  # process 1 ends when this pipe does
         talk.say(outer.stdin, stdin)
         streams = [talk.hear(outer.stdout, limits.output_bytes), talk.hear(outer.stderr, limits.output_bytes)]
-        told = talk.hear(heard, REPORT_BYTES)
-        scratch = [place for kind, _, place in entries if kind == "scratch"] if mechanism.apart else []
+        reported = talk.hear(heard, REPORT_BYTES)
+        scratch = [target for kind, _, target in entries if kind == "scratch"] if mechanism.apart else []
         meter = Meter(outer.pid, most, scratch, fenced)
-        stopped = talk.until(began + seconds + GRACE, lambda: meter.over(told.data.startswith(READY)), stop)
+        stopped = talk.until(began + seconds + GRACE, lambda: meter.over(reported.data.startswith(READY)), stop)
         if not stopped and fenced is not None and fenced.exceeded():
             stopped = "memory"  # and all was over before anybody looked
     stdout, stderr = streams
-    if not told.data.startswith(READY) and stopped != "caller":
-        why = bytes(told.data or stderr.data).decode(errors="replace").strip() or f"exit status {outer.returncode}"
+    if not reported.data.startswith(READY) and stopped != "caller":
+        why = bytes(reported.data or stderr.data).decode(errors="replace").strip() or f"exit status {outer.returncode}"
         raise SandboxError(f"{mechanism.name} made no sandbox: {why.splitlines()[-1]}")
     seconds = time.monotonic() - began
     return Launched(
-        bytes(told.data.removeprefix(READY)),
+        bytes(reported.data.removeprefix(READY)),
         bytes(stdout.data),
         bytes(stderr.data),
         stdout.cut or stderr.cut,

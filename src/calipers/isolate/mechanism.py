@@ -47,7 +47,7 @@ class Mechanism:
         if self.name == "bwrap":
             user = [] if root else ["--unshare-user", "--uid", NOBODY, "--gid", NOBODY]
             apart = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-            above = dict.fromkeys(str(up) for *_, place in entries for up in reversed(PurePath(place).parents[:-1]))
+            above = dict.fromkeys(str(up) for *_, target in entries for up in reversed(PurePath(target).parents[:-1]))
             folders = [word for up in above for word in ("--perms", "0755", "--dir", up)]  # else only root's to enter
             shown = [word for entry in entries for word in _option(*entry)]
             ends = ["--as-pid-1", "--die-with-parent", "--remount-ro", "/", "--chdir", "/tmp", "--"]
@@ -63,9 +63,9 @@ def find(name: Name) -> Mechanism | None:
     return Mechanism(name, path) if path else None
 
 
-def _option(kind: str, source: str, place: str) -> list[str]:
+def _option(kind: str, source: str, target: str) -> list[str]:
     if kind == "scratch":
-        return ["--perms", "1777", "--size", source, "--tmpfs", place]
+        return ["--perms", "1777", "--size", source, "--tmpfs", target]
     if kind == "proc":
-        return ["--proc", place]
-    return [OPTIONS[kind], source, place]
+        return ["--proc", target]
+    return [OPTIONS[kind], source, target]

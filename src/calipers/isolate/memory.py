@@ -39,18 +39,18 @@ def below(pid: int) -> Iterator[int]:
     """A process and all below it."""
     waiting = [pid]
     while waiting:
-        yield (one := waiting.pop())
-        waiting += children(one)
+        yield (process := waiting.pop())
+        waiting += children(process)
 
 
 def children(pid: int) -> list[int]:
     """The processes that a process started, in whichever of its threads; none when it is gone."""
-    found = []
+    started = []
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError):
-                found += [int(word) for word in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]
-    return found
+                started += [int(word) for word in Path(f"/proc/{pid}/task/{thread}/children").read_text().split()]
+    return started
 
 
 def most_held(pid: int) -> int:
@@ -61,16 +61,16 @@ def most_held(pid: int) -> int:
 def share_held(pid: int) -> int:
     """Bytes that a process holds, of what several share its part; files in memory are left to `written`. Slow."""
     names = ("Pss_Anon:", "Pss_File:", "SwapPss:")
-    found = _sum(f"/proc/{pid}/smaps_rollup", names)
-    return most_held(pid) if found is None else found
+    share = _sum(f"/proc/{pid}/smaps_rollup", names)
+    return most_held(pid) if share is None else share
 
 
 def written(pid: int, scratch: Sequence[str]) -> int:
     """Bytes in the directories of a sandbox, which are memory too, also those of files that have no name any more."""
     for first in children(pid):
         with suppress(OSError):
-            every = [os.statvfs(f"/proc/{first}/root{place}") for place in scratch]
-            return sum((one.f_blocks - one.f_bfree) * one.f_frsize for one in every)
+            every = [os.statvfs(f"/proc/{first}/root{folder}") for folder in scratch]
+            return sum((status.f_blocks - status.f_bfree) * status.f_frsize for status in every)
     return 0
 
 

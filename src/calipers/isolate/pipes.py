@@ -123,14 +123,14 @@ def _event(role: PipeOutput | PipeText) -> int:
     return selectors.EVENT_WRITE if isinstance(role, PipeText) else selectors.EVENT_READ
 
 
-def _write(pipe: int, said: PipeText) -> bool:
+def _write(pipe: int, text: PipeText) -> bool:
     try:
-        said.data = said.data[os.write(pipe, said.data[:CHUNK]) :]
+        text.data = text.data[os.write(pipe, text.data[:CHUNK]) :]
     except BlockingIOError:
         return False
     except BrokenPipeError:
         return True
-    return not said.data
+    return not text.data
 
 
 def _read(pipe: int, heard: PipeOutput) -> bool:

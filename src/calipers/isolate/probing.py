@@ -26,10 +26,10 @@ def probe() -> Mechanism:
     """The best mechanism that works here; `SandboxError` with the reason against each when none does."""
     reasons = []
     for name in NAMES:
-        found = attempt(name)
-        if isinstance(found, Mechanism):
-            return found
-        reasons.append(found)
+        mechanism = attempt(name)
+        if isinstance(mechanism, Mechanism):
+            return mechanism
+        reasons.append(mechanism)
     if _forgone:
         return _forgone[0]
     raise SandboxError(

@@ -40,13 +40,13 @@ def view(
         entries += [("link", f"/proc/self/{target}", f"/dev/{name}") for name, target in STREAMS]
     prefix = os.path.realpath(sys.base_prefix)
     for path in (*(f"{prefix}/{name}" for name in LIBRARIES), interpreter()):
-        if not any(path == place or path.startswith(f"{place}/") for kind, _, place in entries if kind == "bind"):
+        if not any(path == shown or path.startswith(f"{shown}/") for kind, _, shown in entries if kind == "bind"):
             entries += _as_it_is(path)
     entries += _as_it_is("/etc/ld.so.cache")
     entries.append(("bind", str(Path(__file__).with_name("passwd")), "/etc/passwd"))
     entries += [("device", f"/dev/{device}", f"/dev/{name}") for name, device in DEVICES.items()]
     entries.append(("link", "/tmp", "/dev/shm"))
-    entries += [("scratch", str(disk_mb << 20), place) for place in ("/tmp", *scratch)]
+    entries += [("scratch", str(disk_mb << 20), folder) for folder in ("/tmp", *scratch)]
     if inputs is not None:
         entries += [("bind", f"{inputs}/{name}", f"/{name}") for name in sorted(os.listdir(inputs))]
     return entries

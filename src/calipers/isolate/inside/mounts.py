@@ -31,8 +31,8 @@ def build(view: list[tuple[str, str, str]]) -> None:
     os.mkdir("/tmp/old")
     _call("pivot_root", LIBC.syscall(PIVOT_ROOT[os.uname().machine], b"/tmp", b"/tmp/old"))
     _mount("tmpfs", "/new", "tmpfs", NOSUID | NODEV, "mode=755,size=1m")
-    for kind, source, place in view:
-        _show(kind, source, f"/new{place}")
+    for kind, source, target in view:
+        _show(kind, source, f"/new{target}")
     os.chdir("/new")
     _call("pivot_root", LIBC.syscall(PIVOT_ROOT[os.uname().machine], b".", b"."))  # the old root lies above the new
     _call("umount", LIBC.umount2(b".", DETACH))
@@ -40,42 +40,42 @@ def build(view: list[tuple[str, str, str]]) -> None:
     _restrict("/", ATTR_RDONLY, 0)
 
 
-def _show(kind: str, source: str, place: str) -> None:
-    os.makedirs(os.path.dirname(place), 0o755, exist_ok=True)
+def _show(kind: str, source: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), 0o755, exist_ok=True)
     if kind == "link":
-        os.symlink(source, place)
+        os.symlink(source, target)
     elif kind == "scratch":
-        os.mkdir(place)
-        _mount("tmpfs", place, "tmpfs", NOSUID | NODEV, f"mode=1777,size={source},nr_inodes=65536")
+        os.mkdir(target)
+        _mount("tmpfs", target, "tmpfs", NOSUID | NODEV, f"mode=1777,size={source},nr_inodes=65536")
     elif kind == "proc":
-        os.mkdir(place)
-        _mount("proc", place, "proc", NOSUID | NODEV)
+        os.mkdir(target)
+        _mount("proc", target, "proc", NOSUID | NODEV)
     else:
         source = f"/old{source}"
         if os.path.isdir(source):
-            os.makedirs(place, 0o755, exist_ok=True)
+            os.makedirs(target, 0o755, exist_ok=True)
         else:
-            os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o444))
-        _mount(source, place, None, BIND | REC)
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o444))
+        _mount(source, target, None, BIND | REC)
         if kind == "bind":
-            _restrict(place, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, AT_RECURSIVE)
+            _restrict(target, ATTR_RDONLY | ATTR_NOSUID | ATTR_NODEV, AT_RECURSIVE)
 
 
-def _mount(source: str, place: str, kind: str | None, flags: int, options: str = "") -> None:
+def _mount(source: str, target: str, kind: str | None, flags: int, options: str = "") -> None:
     done = LIBC.mount(
         source.encode(),
-        place.encode(),
+        target.encode(),
         kind.encode() if kind else None,
         ctypes.c_ulong(flags),
         options.encode() or None,
     )
-    _call(f"mount {place}", done)
+    _call(f"mount {target}", done)
 
 
-def _restrict(place: str, attributes: int, flags: int) -> None:
+def _restrict(target: str, attributes: int, flags: int) -> None:
     wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
-    done = LIBC.syscall(MOUNT_SETATTR, AT_FDCWD, place.encode(), flags, ctypes.byref(wanted), ctypes.sizeof(wanted))
-    _call(f"mount_setattr {place}", done)
+    done = LIBC.syscall(MOUNT_SETATTR, AT_FDCWD, target.encode(), flags, ctypes.byref(wanted), ctypes.sizeof(wanted))
+    _call(f"mount_setattr {target}", done)
 
 
 def _call(what: str, result: Any) -> None:

@@ -124,13 +124,13 @@ def contents(path: str, largest: int = LARGEST) -> bytes | None:
         linked = os.path.islink(path)
         raise UnreadableFile("it is a link, and none is followed" if linked else f"{error.strerror}") from None
     try:
-        found = os.fstat(number)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode):
             raise UnreadableFile("it is no file")
-        if found.st_size > largest:
+        if status.st_size > largest:
             raise UnreadableFile(f"it is larger than {largest >> 20} MiB")
         with open(number, "rb", buffering=0, closefd=False) as file:
-            return file.read(found.st_size + 1)  # of one that grows meanwhile, a part, which is told of
+            return file.read(status.st_size + 1)  # of one that grows meanwhile, a part, which is told of
     except OSError as error:
         raise UnreadableFile(f"{error.strerror}") from None
     finally:

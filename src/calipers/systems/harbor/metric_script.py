@@ -82,11 +82,11 @@ def _block(lines: list[str]) -> list[str]:
 
 
 def _dependencies(given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+    if not isinstance(given, list) or not all(isinstance(requirement, str) for requirement in given):
         raise Unusable("its dependencies are no list of texts; expected one such as ['numpy>=2']")
-    for one in given:
-        if not _REQUIREMENT.fullmatch(one):
-            raise Unusable(f"its dependency {one[:80]!r} cannot be read; expected one such as 'numpy>=2'")
+    for requirement in given:
+        if not _REQUIREMENT.fullmatch(requirement):
+            raise Unusable(f"its dependency {requirement[:80]!r} cannot be read; expected one such as 'numpy>=2'")
     return tuple(sorted(set(given)))
 
 
@@ -105,10 +105,10 @@ def _check_python(wanted: Any) -> None:
     """Refuse a script that is not for the Python it would run in, which is this one."""
     clauses = [clause for clause in wanted.split(",") if clause.strip()] if isinstance(wanted, str) else [""]
     for clause in clauses:
-        found = _CLAUSE.fullmatch(clause)
-        if found is None:
+        match = _CLAUSE.fullmatch(clause)
+        if match is None:
             raise Unusable(f"its requires-python is {wanted!r}; expected one such as '>=3.11'")
-        if not _holds(found[1], tuple(map(int, found[2].split("."))), found[3] is not None):
+        if not _holds(match[1], tuple(map(int, match[2].split("."))), match[3] is not None):
             here = ".".join(map(str, _HERE))
             raise Unusable(f"it requires Python {wanted}, and this is {here}; run Calipers in a Python it allows")
 
@@ -138,9 +138,9 @@ def packages(declaration: Declaration) -> Path | None:
     """The folder that holds what a script declares; None when it declares nothing, `Unusable` when it cannot be had."""
     if not declaration.dependencies:
         return None
-    place = cache() / _key(declaration)
-    if place.is_dir():
-        return place
+    folder = cache() / _key(declaration)
+    if folder.is_dir():
+        return folder
     uv = find_uv()
     names = ", ".join(declaration.dependencies)
     if uv is None:
@@ -148,19 +148,19 @@ def packages(declaration: Declaration) -> Path | None:
             f"it declares {names}, which uv would install, and there is no uv; pip install 'calipers[harbor]'"
         )
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=place.parent) as beside:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as beside:
             filled = Path(beside, "packages")
             filled.mkdir(mode=0o755)
             _install(uv, declaration, filled, beside)
             filled.chmod(0o755)  # the program in the sandbox is nobody, and reads it
             with suppress(OSError):  # somebody else was first, with the same
-                filled.rename(place)
+                filled.rename(folder)
     except OSError as error:
-        raise Unusable(f"{place.parent}: its dependencies cannot be kept there ({error.strerror})") from None
-    if not place.is_dir():
-        raise Unusable(f"{place}: its dependencies cannot be kept there; expected a folder")
-    return place
+        raise Unusable(f"{folder.parent}: its dependencies cannot be kept there ({error.strerror})") from None
+    if not folder.is_dir():
+        raise Unusable(f"{folder}: its dependencies cannot be kept there; expected a folder")
+    return folder
 
 
 def find_uv() -> str | None:
@@ -205,8 +205,8 @@ def _install(uv: str, declaration: Declaration, folder: Path, cwd: str) -> None:
     except subprocess.TimeoutExpired:
         raise Unusable(f"its dependencies were not installed within {SECONDS:g} s") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise Unusable(f"its dependencies cannot be installed from wheels (uv: {' '.join(said.split())})")
+        message = done.stderr.decode(errors="replace").strip()
+        raise Unusable(f"its dependencies cannot be installed from wheels (uv: {' '.join(message.split())})")
 
 
 Rewards = Mapping[str, float] | None
@@ -239,9 +239,9 @@ class ScriptError(PluginError):
 
     exit_code = 3
 
-    def __init__(self, message: str, kind: Kind, said: str = "") -> None:
-        super().__init__(f"{message}: {said}" if said else message)
-        self.what, self.kind, self.said = message, kind, said  # what: the part that is the same every time
+    def __init__(self, message: str, kind: Kind, stderr: str = "") -> None:
+        super().__init__(f"{message}: {stderr}" if stderr else message)
+        self.what, self.kind, self.said = message, kind, stderr  # what: the part that is the same every time
 
 
 def run_script(
@@ -252,11 +252,11 @@ def run_script(
     InputError for a script that is not there, SandboxError where there can be no sandbox.
     """
     source = script if isinstance(script, bytes) else source_of(script)
-    found = output_of(source, rewards, limits=limits, mechanism=mechanism)
-    if not isinstance(found, dict):
-        wrong = f'metric.json holds {_kind_of(found)}; expected an object such as {{"mean": 0.5}}'
+    values = output_of(source, rewards, limits=limits, mechanism=mechanism)
+    if not isinstance(values, dict):
+        wrong = f'metric.json holds {_kind_of(values)}; expected an object such as {{"mean": 0.5}}'
         raise ScriptError(wrong, "no_object")
-    return found
+    return values
 
 
 def output_of(
@@ -268,34 +268,34 @@ def output_of(
     except Unusable as error:
         raise ScriptError(clean(scrubbed(str(error)), LONGEST_REASON), "declaration") from None
     how = mechanism or sandbox()
-    lines = "".join(f"{json.dumps(None if one is None else dict(one))}\n" for one in rewards)
+    lines = "".join(f"{json.dumps(None if trial is None else dict(trial))}\n" for trial in rewards)
     done = _launched(how, source, lines.encode(), needed, limits)
     report = BytesIO(done.report)
     exit_code = report.readline().strip() or b"-"
     size = report.readline().strip() or b"-"
-    said = last_words(done.stderr)
+    stderr = last_words(done.stderr)
     if done.stopped or exit_code == b"-":
         limit = f"{limits.memory_mb} MB of memory" if done.stopped == "memory" else f"{limits.seconds:g} s"
-        raise ScriptError(f"it was stopped: it used up its {limit}", "stopped", said)
+        raise ScriptError(f"it was stopped: it used up its {limit}", "stopped", stderr)
     if exit_code != b"0":
-        raise ScriptError(f"it ended with {_ending(int(exit_code))}", "exit", said)
+        raise ScriptError(f"it ended with {_ending(int(exit_code))}", "exit", stderr)
     if size == b"-":
         most = f"of at most {limits.output_bytes >> 20} MiB"
-        raise ScriptError(f"it left no metric.json {most}; expected it at the path of -o", "no_output", said)
+        raise ScriptError(f"it left no metric.json {most}; expected it at the path of -o", "no_output", stderr)
     try:
         return json.loads(report.read(int(size)))
     except (ValueError, RecursionError) as error:
-        raise ScriptError(f"metric.json is no JSON ({clean(str(error), 200)})", "no_json", said) from None
+        raise ScriptError(f"metric.json is no JSON ({clean(str(error), 200)})", "no_json", stderr) from None
 
 
 def sandbox() -> Mechanism:
     """The sandbox that scripts are run in; SandboxError with the reasons where there is none, for then none is run."""
-    found = [attempt(name) for name in NAMES]
-    reasons = [one for one in found if isinstance(one, str)]
-    if len(reasons) == len(found):
+    attempts = [attempt(name) for name in NAMES]
+    reasons = [result for result in attempts if isinstance(result, str)]
+    if len(reasons) == len(attempts):
         wrong = f"metric scripts are run in a sandbox, and none can be had here ({'; '.join(reasons)})"
         raise SandboxError(f"{wrong}; install bubblewrap, or allow user namespaces")
-    return next(one for one in found if isinstance(one, Mechanism))
+    return next(result for result in attempts if isinstance(result, Mechanism))
 
 
 def source_of(script: Path) -> bytes:
@@ -343,11 +343,11 @@ def _launched(how: Mechanism, source: bytes, lines: bytes, needed: Path | None, 
     shown = {ARGUMENTS[0]: source, ARGUMENTS[2]: lines, "/venv/pyvenv.cfg": configured}
     with TemporaryDirectory(prefix="calipers-") as inputs:
         entries: list[Entry] = view(limits.disk_mb, scratch=[FOLDER])
-        for place, data in shown.items():
-            file = Path(inputs, Path(place).name)
+        for path, data in shown.items():
+            file = Path(inputs, Path(path).name)
             file.write_bytes(data)
             file.chmod(0o444)
-            entries.append(("bind", str(file), place))
+            entries.append(("bind", str(file), path))
         entries.append(("link", interpreter(), PYTHON))
         if needed is not None:
             entries.append(("bind", str(needed), PACKAGES))

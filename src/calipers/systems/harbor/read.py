@@ -88,15 +88,15 @@ _CONFIG: Final = msgspec.json.Decoder(_JobConfig)
 _BAD: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def decode_result(raw: bytes, place: str) -> Trial:
+def decode_result(raw: bytes, path: str) -> Trial:
     """A trial's result, with what it was asked for where that can be read; InputError when it is none."""
     try:
         return _RESULT.decode(raw)
     except _BAD:
         try:
-            return decode_trial(raw, place)
+            return decode_trial(raw, path)
         except RecursionError:
-            raise InputError.at(place, "it is nested too deeply", "expected what Harbor writes") from None
+            raise InputError.at(path, "it is nested too deeply", "expected what Harbor writes") from None
 
 
 class KnownTrials:
@@ -131,17 +131,17 @@ class JobPlan:
         self._config = self._read(folder, CONFIG, _CONFIG) or _JobConfig() if folder.is_job else _JobConfig()
         lock = self._read(folder, LOCK, _LOCK) if folder.is_job else None
         self._wanted = Counter(
-            (msgspec.structs.astuple(one.task), msgspec.structs.astuple(one.agent))
-            for one in (lock.trials if lock else ())
+            (msgspec.structs.astuple(trial.task), msgspec.structs.astuple(trial.agent))
+            for trial in (lock.trials if lock else ())
         )
         self._locked = lock is not None
         total = self.job.n_total_trials
         self._total = None if self._locked or total is None else total
         if (total or 0) > MOST_PLANNED:
-            place = f"{folder.path}/{RESULT}"
-            raise InputError.at(place, f"{total} trials are planned", f"expected at most {MOST_PLANNED}")
-        told = RESULT if self._total is not None else "trial directories"
-        self.planned_from = LOCK if self._locked else told
+            path = f"{folder.path}/{RESULT}"
+            raise InputError.at(path, f"{total} trials are planned", f"expected at most {MOST_PLANNED}")
+        fallback = RESULT if self._total is not None else "trial directories"
+        self.planned_from = LOCK if self._locked else fallback
 
     def owed(self, present: Counter[Who], known: KnownTrials) -> Iterator[Who]:
         """A trial for each that was planned and has no directory."""
@@ -170,22 +170,22 @@ class JobPlan:
             yield Who(agent, model, dataset, NEVER_STARTED.format(task + 1))
 
     def _job(self, folder: JobFolder) -> JobFile:
-        place = f"{folder.path}/{RESULT}"
+        path = f"{folder.path}/{RESULT}"
         try:
-            raw = contents(place)
-            return JobFile() if raw is None else decode_job(raw, place)
+            raw = contents(path)
+            return JobFile() if raw is None else decode_job(raw, path)
         except (UnreadableFile, InputError, RecursionError):
-            self.notes.append(f"{place}: cannot be read as a job's result, and says nothing of what was planned")
+            self.notes.append(f"{path}: cannot be read as a job's result, and says nothing of what was planned")
             return JobFile()
 
     def _read(self, folder: JobFolder, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
         """One of the job's files; None, and a note, when it cannot be read."""
-        place = f"{folder.path}/{name}"
+        path = f"{folder.path}/{name}"
         try:
-            raw = contents(place)
+            raw = contents(path)
             return None if raw is None else decoder.decode(raw)
         except (UnreadableFile, *_BAD) as error:
-            self.notes.append(f"{place}: cannot be read ({error})")
+            self.notes.append(f"{path}: cannot be read ({error})")
             return None
 
 
@@ -241,16 +241,16 @@ class _JobReading:
     def parts(self, progress: Progress) -> list[Part]:
         """Everything, in two parts: what ended, and what did not."""
         folder = self._folder
-        for place in folder.retries():
-            if (row := self._row(place)) is not None:
+        for directory in folder.retries():
+            if (row := self._row(directory)) is not None:
                 self._earlier[row.trial].append(row)
                 self._replaced += 1
         lost, self._unread = self._unread, []
         self._finished(progress)
-        for place, _ in self._unread:
-            self._add(self._ended, self._unfinished(place, "missing"))
-        for place in folder.unfinished:
-            self._add(self._owed, self._unfinished(place, "not_run"))
+        for directory, _ in self._unread:
+            self._add(self._ended, self._unfinished(directory, "missing"))
+        for directory in folder.unfinished:
+            self._add(self._owed, self._unfinished(directory, "not_run"))
         for trial in list(self._earlier):  # the last attempt's own directory is gone
             self._add(self._ended, self._earlier[trial].pop())
         for who in self._plan.owed(self._present, self._known):
@@ -266,8 +266,8 @@ class _JobReading:
     def _finished(self, progress: Progress) -> None:
         size, done = self._folder.size, 0
         share = size // max(len(self._folder.finished), 1)
-        for number, place in enumerate(self._folder.finished, 1):
-            if (row := self._row(place)) is not None:
+        for number, directory in enumerate(self._folder.finished, 1):
+            if (row := self._row(directory)) is not None:
                 self._add(self._ended, row)
                 self._watch(row)
             if number % TOLD_EVERY == 0:
@@ -275,23 +275,23 @@ class _JobReading:
                 done = share * number
         progress(size - done)
 
-    def _row(self, place: str) -> TrialRow | None:
+    def _row(self, directory: str) -> TrialRow | None:
         """A trial's result; None when it cannot be read."""
-        path = self._folder.of(place, RESULT)
+        path = self._folder.of(directory, RESULT)
         try:
-            raw = self._folder.result(place)
+            raw = self._folder.result(directory)
             trial = decode_result(raw or b"", path)
         except UnreadableFile as error:
-            self._unread.append((place, f"{path}: {error}"))
+            self._unread.append((directory, f"{path}: {error}"))
             return None
         except InputError as error:
-            self._unread.append((place, str(error)))
+            self._unread.append((directory, str(error)))
             return None
         refuse_twice(raw or b"", path, READ)
         self._known.learn(trial)
         if trial.calipers is None and trial.exception_info is not None:
-            trial.calipers = own_word(self._folder.held(place, OWN, LARGEST_OWN))
-        row = row_of(trial, place, trial.id if isinstance(trial, JobResult) else None)
+            trial.calipers = own_word(self._folder.held(directory, OWN, LARGEST_OWN))
+        row = row_of(trial, directory, trial.id if isinstance(trial, JobResult) else None)
         if trial.task_checksum:
             task = (row.who.dataset, row.who.task)
             if self._checksums.setdefault(task, trial.task_checksum) != trial.task_checksum:
@@ -302,8 +302,9 @@ class _JobReading:
         """Remember what the user must be told of a trial."""
         if row.odd:
             name, value = next(iter(row.odd.items()))
-            said = f"{self._folder.of(row.place, RESULT)}: reward {name!r} is {_shown(value)}; expected a finite number"
-            self._odd.append((row.place, said))
+            path = self._folder.of(row.directory, RESULT)
+            note = f"{path}: reward {name!r} is {_shown(value)}; expected a finite number"
+            self._odd.append((row.directory, note))
         if row.disowned and row.exception:
             self._disowned[row.exception] += 1
         self._bare += row.outcome == "not_run"
@@ -312,17 +313,19 @@ class _JobReading:
         """A trial, after the attempts at it that were replaced: what they cost, it cost."""
         self._present[row.who] += 1
         if earlier := self._earlier.pop(row.trial, None):
-            for number, one in enumerate(earlier, 1):
-                one = replace(one, who=row.who, unit=row.place, started=row.started)  # what makes it the same trial
-                self._ended.add(replace(one, attempt=number, id=None))
+            same: dict[str, Any] = {"who": row.who, "unit": row.directory, "started": row.started}  # as of one trial
+            for number, attempt in enumerate(earlier, 1):
+                self._ended.add(replace(attempt, **same, attempt=number, id=None))
             row = replace(row, attempt=len(earlier) + 1, counts=spent_with(row, earlier))
         rows.add(row)
 
-    def _unfinished(self, place: str, outcome: str) -> TrialRow:
+    def _unfinished(self, directory: str, outcome: str) -> TrialRow:
         """A trial without a result that can be read, by what it was asked for."""
-        wanted = asked_for(self._folder, place) or WantedTrials(TaskRef(name=place.rpartition("__")[0] or place))
+        wanted = asked_for(self._folder, directory) or WantedTrials(
+            TaskRef(name=directory.rpartition("__")[0] or directory)
+        )
         who = self._known.who(wanted)
-        return TrialRow(who, place, place, outcome, source=wanted.task.source)
+        return TrialRow(who, directory, directory, outcome, source=wanted.task.source)
 
     def _notes(self, lost: list[tuple[str, str]]) -> Iterator[str]:
         """What the ledger cannot say; ``lost`` are replaced attempts that cannot be read."""
@@ -349,13 +352,13 @@ class _JobReading:
         if self._replaced:
             yield f"{path}: tokens and cost include those of earlier attempts ({self._replaced} in {RETRIES})"
         if (gone := job.stats.n_retries - self._replaced - len(lost)) > 0:
-            said = "1 earlier attempt is" if gone == 1 else f"{gone} earlier attempts are"
-            yield f"{path}: {said} not there, since Harbor deletes what it retries: tokens and cost are without them"
+            before = "1 earlier attempt is" if gone == 1 else f"{gone} earlier attempts are"
+            yield f"{path}: {before} not there, since Harbor deletes what it retries: tokens and cost are without them"
 
-    def _listed(self, found: list[tuple[str, str]], then: str, more: str) -> Iterator[str]:
-        yield from (f"{said}; {then}" for _, said in found[:NAMED])
-        if len(found) > NAMED:
-            yield f"{self._folder.path}: {len(found) - NAMED} more {more}; {then}"
+    def _listed(self, items: list[tuple[str, str]], then: str, more: str) -> Iterator[str]:
+        yield from (f"{note}; {then}" for _, note in items[:NAMED])
+        if len(items) > NAMED:
+            yield f"{self._folder.path}: {len(items) - NAMED} more {more}; {then}"
 
 
 def _trials(count: int) -> str:

@@ -58,8 +58,8 @@ def asked_scripts(source: Any, files: Any = (), *, trust: bool = False, reward: 
     if wanted and not trust:
         first = next(iter(wanted))
         raise InputError.at(str(first), "a metric script is code", "--trust (trust=True) runs it, in the sandbox")
-    found, notes = found_scripts(source)
-    wanted |= {path: found[path] for path in _once([*wanted, *found]) if path not in wanted}
+    lying_there, notes = found_scripts(source)
+    wanted |= {path: lying_there[path] for path in _once([*wanted, *lying_there]) if path not in wanted}
     if not trust:
         notes += [f"{path}: lies with the dataset and is not run, as it is code; --trust runs it" for path in wanted]
         wanted = {}
@@ -91,15 +91,15 @@ def found_scripts(source: Any) -> tuple[dict[Path, Datasets], list[str]]:
     is no job, or cannot be read as one, has none: to complain is the readers' task.
     """
     paths = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
-    found: dict[Path, set[str | None]] = {}
+    scripts: dict[Path, set[str | None]] = {}
     wrong: list[str] = []
     for job in (job for path in paths if isinstance(path, (str, os.PathLike)) for job in _jobs(path)):
         try:
             for script, datasets in _of(job):
-                found.setdefault(script, set()).update(datasets)
+                scripts.setdefault(script, set()).update(datasets)
         except InputError as error:
             wrong.append(f"{error}; no metric script of this dataset is run")
-    return {script: frozenset(datasets) for script, datasets in found.items()}, list(dict.fromkeys(wrong))
+    return {script: frozenset(datasets) for script, datasets in scripts.items()}, list(dict.fromkeys(wrong))
 
 
 def _once(paths: Iterable[Path]) -> Iterable[Path]:
@@ -138,8 +138,8 @@ def _of(job: Path) -> Iterator[tuple[Path, set[str | None]]]:
                 yield script, {name}
     for metric in config.metrics:
         path = metric.kwargs.get("script_path")
-        if metric.type == "uv-script" and isinstance(path, str) and (place := _place(job, path)):
-            yield place, names or {ADHOC, None}
+        if metric.type == "uv-script" and isinstance(path, str) and (script_path := _place(job, path)):
+            yield script_path, names or {ADHOC, None}
 
 
 def _place(job: Path, path: str) -> Path | None:
@@ -178,25 +178,25 @@ class Scripts:
         """The result with the values of every script in its groups."""
         groups = [self._added(group, part) for group, part in zip(result.groups, rollouts.groups(), strict=True)]
         left = len(rollouts) - int(np.count_nonzero(finished(rollouts)))
-        said = [f"not run: {left:,} of {len(rollouts):,} rollouts; metric scripts see the others"] if left else []
-        notes = [*result.notes, *self.notes, *(said if self.scripts else ()), *self.failed]
+        unseen = [f"not run: {left:,} of {len(rollouts):,} rollouts; metric scripts see the others"] if left else []
+        notes = [*result.notes, *self.notes, *(unseen if self.scripts else ()), *self.failed]
         return replace(result, groups=groups, notes=notes)
 
     def _added(self, group: Group, part: Rollouts) -> Group:
-        told: dict[str, Estimate] = {}
+        estimates: dict[str, Estimate] = {}
         for script in self.scripts:
             if script.datasets is not None and group.dataset not in script.datasets:
                 continue
             try:
                 values = _checked(run_script(script.source, rewards_of(part, self.reward)))
-                told |= {
-                    f"{script.label}:{name}": _estimate(script, name, found, part) for name, found in values.items()
+                estimates |= {
+                    f"{script.label}:{name}": _estimate(script, name, value, part) for name, value in values.items()
                 }
             except ScriptError as error:
                 title = f" ({group.title})" if group.title else ""
                 self.failed.append(f"{script.label}{title}: {error}")
-                told[script.label] = _estimate(script, "", error, part)
-        return replace(group, metrics={**group.metrics, **told})
+                estimates[script.label] = _estimate(script, "", error, part)
+        return replace(group, metrics={**group.metrics, **estimates})
 
 
 def make_scripts(wanted: Mapping[Path, Datasets], notes: Sequence[str], reward: str | None) -> Scripts:
@@ -205,7 +205,7 @@ def make_scripts(wanted: Mapping[Path, Datasets], notes: Sequence[str], reward: 
     if wanted:
         sandbox()  # or it is said before anything is read that there is none
     made = zip(told_apart(wanted), sources, wanted.values(), strict=True)
-    return Scripts([Script(*one) for one in made], notes, reward)
+    return Scripts([Script(*fields) for fields in made], notes, reward)
 
 
 def rewards_of(part: Rollouts, only: str | None = None) -> Iterator[Rewards]:
@@ -258,11 +258,11 @@ def _checked(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return values
 
 
-def _estimate(script: Script, name: str, found: Any, part: Rollouts) -> Estimate:
+def _estimate(script: Script, name: str, result: Any, part: Rollouts) -> Estimate:
     """One value of a script, or why there is none; without an interval."""
     seen = finished(part)
     tasks = int(np.count_nonzero(part.by_task.count(seen)))
-    value, why = _number(found)
+    value, why = _number(result)
     sha256 = hashlib.sha256(script.source).hexdigest()
     return Estimate(
         value=value,
@@ -279,16 +279,19 @@ def _estimate(script: Script, name: str, found: Any, part: Rollouts) -> Estimate
     )
 
 
-def _number(found: Any) -> tuple[float | None, str]:
+def _number(result: Any) -> tuple[float | None, str]:
     """A value as a number, and why it has no interval, or is none."""
-    if isinstance(found, ScriptError):
-        return None, found.what
-    if isinstance(found, (bool, int, float)):
+    if isinstance(result, ScriptError):
+        return None, result.what
+    if isinstance(result, (bool, int, float)):
         try:
-            number = float(found) + 0.0
+            number = float(result) + 0.0
         except OverflowError:
             return None, "the script gave a number too large to be shown"
         return number, ONCE if math.isfinite(number) else f"the script gave {number}"
-    if isinstance(found, str):
-        return None, f"the script gave the text {clean(found)!r}"
-    return None, f"the script gave {'null' if found is None else 'a list' if isinstance(found, list) else 'an object'}"
+    if isinstance(result, str):
+        return None, f"the script gave the text {clean(result)!r}"
+    return (
+        None,
+        f"the script gave {'null' if result is None else 'a list' if isinstance(result, list) else 'an object'}",
+    )

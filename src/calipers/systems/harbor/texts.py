@@ -23,22 +23,25 @@ COMPLETION: Final = "agent/completion.txt"
 def read_groups(job: str | os.PathLike[str], tasks: Sequence[str]) -> list[TrajectoryGroup]:
     """One group for each task, by its name in the job, in the order given; trials in the order they began."""
     folder = JobFolder(os.fspath(job))
-    found: dict[str, list[tuple[str, str, Trajectory]]] = {name: [] for name in tasks}
-    for place in folder.finished:
+    by_task: dict[str, list[tuple[str, str, Trajectory]]] = {name: [] for name in tasks}
+    for directory in folder.finished:
         try:
-            trial = decode_trial(folder.result(place) or b"", folder.of(place, "result.json"))
+            trial = decode_trial(folder.result(directory) or b"", folder.of(directory, "result.json"))
         except (UnreadableFile, InputError):
             continue  # it did not survive either
         given = rewards(trial)
-        if trial.exception_info is not None or given is None or trial.task_name not in found:
+        if trial.exception_info is not None or given is None or trial.task_name not in by_task:
             continue
-        one = Trajectory(_turns(folder, place), float(given.get("reward", 0.0)), {"usage": _usage(trial)})
-        found[trial.task_name].append((trial.started_at or "", trial.trial_name, one))
-    return [TrajectoryGroup([one for *_, one in sorted(ended, key=lambda e: e[:2])]) for ended in found.values()]
+        trajectory = Trajectory(_turns(folder, directory), float(given.get("reward", 0.0)), {"usage": _usage(trial)})
+        by_task[trial.task_name].append((trial.started_at or "", trial.trial_name, trajectory))
+    return [
+        TrajectoryGroup([trajectory for *_, trajectory in sorted(ended, key=lambda e: e[:2])])
+        for ended in by_task.values()
+    ]
 
 
-def _turns(folder: JobFolder, place: str) -> list[Turn]:
-    text = folder.held(place, COMPLETION)
+def _turns(folder: JobFolder, directory: str) -> list[Turn]:
+    text = folder.held(directory, COMPLETION)
     return [] if text is None else [Turn([], [], [], text.decode(errors="replace"))]
 
 
@@ -76,28 +79,28 @@ def texts(path: str, wanted: Collection[str]) -> Iterator[Text]:
     """The first trial of each task that knows its instruction, and all of the wanted tasks, as they began."""
     folder = JobFolder(path, "trial" if kind_of(path) == "trial" else "job")
     known = set[tuple[str | None, ...]]()
-    for row, steps in sorted(_trials(folder), key=lambda one: (one[0].started, one[0].place)):
+    for row, steps in sorted(_trials(folder), key=lambda item: (item[0].started, item[0].directory)):
         task = row.who.task
-        rooms = [_Room(folder, row.place, step) for step in steps or [""]]
+        rooms = [_Room(folder, row.directory, step) for step in steps or [""]]
         prompt = rooms[0].instruction() if row.who not in known else None
         if prompt is not None:
             known.add(row.who)
         answer = None
         if task in wanted:
-            said = (room.answer() for room in reversed(rooms))
-            answer = next((one for one in said if one is not None), None)
+            answers = (room.answer() for room in reversed(rooms))
+            answer = next((item for item in answers if item is not None), None)
         if prompt is not None or answer is not None:
             yield Text(*row.who[:3], task, row.started, prompt=prompt, answer=answer)
 
 
 def _trials(folder: JobFolder) -> Iterator[tuple[TrialRow, list[str]]]:
     """The trials that ended, with the names of their steps."""
-    for place in folder.finished:
+    for directory in folder.finished:
         try:
-            trial = decode_result(folder.result(place) or b"", place)
+            trial = decode_result(folder.result(directory) or b"", directory)
         except (UnreadableFile, InputError):
             continue  # told of where the job is read as rollouts
-        yield row_of(trial, place), _steps(trial)
+        yield row_of(trial, directory), _steps(trial)
 
 
 def _steps(trial: Trial) -> list[str]:
@@ -115,9 +118,9 @@ class _Room:
 
     def instruction(self) -> Any:
         """What the agent was told; None where nobody wrote it down."""
-        told = self._text(INSTRUCTION)
-        if told is not None:
-            return told
+        text = self._text(INSTRUCTION)
+        if text is not None:
+            return text
         first = self._trajectory(TRAJECTORY)
         return next((step.message for step in first.steps if step.source == "user" and step.message), None)
 

@@ -193,30 +193,30 @@ _TRIAL: Final = msgspec.json.Decoder(Trial)
 _JOB: Final = msgspec.json.Decoder(JobFile)
 
 
-def decode_trial(raw: bytes, place: str) -> Trial:
-    """The trial in a ``result.json``; `InputError` naming ``place`` when the bytes are not one."""
+def decode_trial(raw: bytes, path: str) -> Trial:
+    """The trial in a ``result.json``; `InputError` naming ``path`` when the bytes are not one."""
     try:
         return _TRIAL.decode(raw)
     except msgspec.ValidationError as error:
-        raise InputError.at(place, f"not a trial's result: {error}", "expected what Harbor writes") from error
+        raise InputError.at(path, f"not a trial's result: {error}", "expected what Harbor writes") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _with_nan(raw, place)
+        return _with_nan(raw, path)
 
 
-def _with_nan(raw: bytes, place: str) -> Trial:
+def _with_nan(raw: bytes, path: str) -> Trial:
     """A trial whose JSON says NaN or Infinity, which strict JSON cannot and Python's can."""
     try:
         return msgspec.convert(json.loads(raw), Trial)
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
-        raise InputError.at(place, f"not a trial's result: {error}", "expected what Harbor writes") from error
+        raise InputError.at(path, f"not a trial's result: {error}", "expected what Harbor writes") from error
 
 
-def decode_job(raw: bytes, place: str) -> JobFile:
-    """The job in a ``result.json``; `InputError` naming ``place`` when the bytes are not one."""
+def decode_job(raw: bytes, path: str) -> JobFile:
+    """The job in a ``result.json``; `InputError` naming ``path`` when the bytes are not one."""
     try:
         return _JOB.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError.at(place, f"not a job's result: {error}", "expected what Harbor writes") from error
+        raise InputError.at(path, f"not a job's result: {error}", "expected what Harbor writes") from error
 
 
 def own_word(raw: bytes | None) -> Own | None:
@@ -319,7 +319,7 @@ def added(spent: list[Spent | None]) -> Totals:
     """Sums of what is known, in the order given; None where nothing is."""
     sums: list[Any] = []
     for field in Totals._fields:
-        known = [value for one in spent if one is not None and (value := getattr(one, field)) is not None]
+        known = [value for usage in spent if usage is not None and (value := getattr(usage, field)) is not None]
         sums.append(sum(known[1:], start=known[0]) if known else None)
     return Totals(*sums)
 

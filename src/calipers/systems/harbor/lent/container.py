@@ -99,7 +99,7 @@ class Room:
         net = [] if self._network else ["--net"]
         apart = [*user, *net, "--mount", "--pid", "--ipc", "--fork", "--kill-child", "--propagation", "private"]
         files, numbers = f"size={self._files}m,nr_inodes={INODES}", str(PROCESSES) if own_numbers() else ""
-        seen = [*(f"hide:{place}" for place in self._hidden), *(f"show:{place}" for place in shown())]
+        seen = [*(f"hide:{path}" for path in self._hidden), *(f"show:{path}" for path in shown())]
         laid_out = ["sh", "-c", SETUP, "room", self._folder, files, numbers, sys.executable, ATTEND, *seen]
         self._first = subprocess.Popen(
             ["unshare", *apart, "--", *laid_out],  # not bound by what is to bind those whom it ends
@@ -111,9 +111,11 @@ class Room:
         )
         out, errors = self._first.stdout, self._first.stderr
         if not out or out.readline() != b"ready\n":
-            said = errors.read().decode(errors="replace").strip()[-LAST_WORDS:] if errors else ""
+            message = errors.read().decode(errors="replace").strip()[-LAST_WORDS:] if errors else ""
             self.stop()
-            raise RoomError(f"no room could be made ({said or 'nothing was said'}); run as root, or allow namespaces")
+            raise RoomError(
+                f"no room could be made ({message or 'nothing was said'}); run as root, or allow namespaces"
+            )
         children = Path(f"/proc/{self._first.pid}/task/{self._first.pid}/children").read_text().split()
         self._pid = int(children[0])
         self._made = time.time()
@@ -155,8 +157,10 @@ class Room:
             drop += ' --reuid "$1" --regid "$(id -g "$1")" --init-groups'
         script = f"cd {_quoted(cwd or '/app')} && {{ {command}\n}}"
         inside = {"PATH": search_path(), "HOME": os.path.expanduser("~root"), "LANG": "C.UTF-8", **(env or {})}
-        own = "bash" if shutil.which("bash", path=inside["PATH"]) else "sh"  # Harbor's is bash, and tasks count on it
-        shell = ["sh", "-c", f"{drop} sh -c '{START}' \"$0\" {own}", script, str(user)]
+        shell_name = (
+            "bash" if shutil.which("bash", path=inside["PATH"]) else "sh"
+        )  # Harbor's is bash, and tasks count on it
+        shell = ["sh", "-c", f"{drop} sh -c '{START}' \"$0\" {shell_name}", script, str(user)]
         process = subprocess.Popen(
             [*self._enter(), *shell],
             stdin=subprocess.DEVNULL,
@@ -215,50 +219,50 @@ class Room:
             if packing.returncode:
                 raise FileNotFoundError(f"{source}: {complaints.read_text(errors='replace')[-300:]}")
             unpack(archive, Path(scratch, "out"))
-            found = Path(scratch, "out") if folder else Path(scratch, "out", part)
+            unpacked = Path(scratch, "out") if folder else Path(scratch, "out", part)
             if folder:
-                shutil.copytree(found, target, symlinks=True, dirs_exist_ok=True)
+                shutil.copytree(unpacked, target, symlinks=True, dirs_exist_ok=True)
             else:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(found, target, follow_symlinks=False)
+                shutil.copy2(unpacked, target, follow_symlinks=False)
 
     def sweep(self) -> list[str]:
         """End every process inside; the commands of those that were still there."""
         left = self._commands()
-        first, said = self._first, b""
+        first, reply = self._first, b""
         with self._asking, suppress(OSError, ValueError):  # somebody may close the room meanwhile
             if first is not None and first.stdin and first.stdout:
                 first.stdin.write(b".")
                 first.stdin.flush()
-                said = first.stdout.readline()
+                reply = first.stdout.readline()
         patience = time.monotonic() + PATIENCE
-        while said and self._alive() and time.monotonic() < patience:
+        while reply and self._alive() and time.monotonic() < patience:
             time.sleep(0.005)
         return left
 
     def _alive(self) -> dict[str, str]:
         """Number and name of what runs inside but for process 1, as the kernel has it: no program inside is asked."""
-        found = {}
+        names = {}
         with suppress(OSError):
-            for name in os.listdir(place := self._processes):
+            for name in os.listdir(processes := self._processes):
                 if name.isdecimal() and name != "1":
                     with suppress(OSError, ValueError):
-                        called, _, rest = Path(place, name, "stat").read_text(errors="replace").rpartition(")")
+                        called, _, rest = Path(processes, name, "stat").read_text(errors="replace").rpartition(")")
                         if rest.split()[0] not in ("Z", "X"):
-                            found[name] = called.partition("(")[2]
-        return found
+                            names[name] = called.partition("(")[2]
+        return names
 
     def _commands(self) -> list[str]:
         """The commands of what runs inside; where that is a crowd, names, which none of them can make us wait for."""
         alive = self._alive()
         if len(alive) > MOST_TOLD:
             return list(alive.values())[:MOST_TOLD]
-        found = []
+        commands = []
         for name, called in alive.items():
             with suppress(OSError):
                 words = Path(self._processes, name, "cmdline").read_bytes().replace(b"\0", b" ").strip()
-                found.append(words.decode(errors="replace") or called)
-        return found
+                commands.append(words.decode(errors="replace") or called)
+        return commands
 
     def tampered(self) -> list[str]:
         """The tools of a judge that somebody in here changed."""

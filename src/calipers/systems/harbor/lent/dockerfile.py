@@ -34,12 +34,12 @@ def read_recipe(environment: Path, *, docker_image: str | None = None, workdir: 
     dockerfile = environment / DOCKERFILE
     if not dockerfile.is_file():
         return Recipe(workdir or WORKDIR, {}, [(".", workdir or WORKDIR)] if environment.is_dir() else [])
-    found = _followed(_instructions(dockerfile.read_text(errors="replace")), environment)
-    return Recipe(workdir or found.workdir, found.env, found.copies, found.declined)
+    recipe = _followed(_instructions(dockerfile.read_text(errors="replace")), environment)
+    return Recipe(workdir or recipe.workdir, recipe.env, recipe.copies, recipe.declined)
 
 
 def _followed(lines: list[str], environment: Path) -> Recipe:
-    place, env, copies = WORKDIR, dict[str, str](), list[tuple[str, str]]()
+    workdir, env, copies = WORKDIR, dict[str, str](), list[tuple[str, str]]()
     for line in lines:
         word, _, rest = line.partition(" ")
         word, rest = word.upper(), rest.strip()
@@ -48,18 +48,18 @@ def _followed(lines: list[str], environment: Path) -> Recipe:
             if name not in BASES:
                 return Recipe(declined=f"it needs the image {rest.split()[0]}")
         elif word == "WORKDIR":
-            place = str(PurePosixPath(place, _plain(rest)))
+            workdir = str(PurePosixPath(workdir, _plain(rest)))
         elif word == "ENV":
             env.update(_settings(rest))
         elif word in ("COPY", "ADD"):
             sources = _copied(rest)
-            if sources is None or any(not _inside(environment, one) for one in sources[:-1]):
+            if sources is None or any(not _inside(environment, source) for source in sources[:-1]):
                 return Recipe(declined=f"environment/{DOCKERFILE} says {_short(line)}")
-            for one in sources[:-1]:
-                copies.append((one, _target(environment / one, sources[-1], place, len(sources) > 2)))
+            for source in sources[:-1]:
+                copies.append((source, _target(environment / source, sources[-1], workdir, len(sources) > 2)))
         elif word not in IGNORED:
             return Recipe(declined=f"environment/{DOCKERFILE} says {_short(line)}")
-    return Recipe(place, env, copies)
+    return Recipe(workdir, env, copies)
 
 
 def _instructions(text: str) -> list[str]:
@@ -83,14 +83,14 @@ def _copied(rest: str) -> list[str] | None:
 
 
 def _inside(environment: Path, source: str) -> bool:
-    found = (environment / source.lstrip("/")).resolve()
-    return found.exists() and found.is_relative_to(environment.resolve())
+    path = (environment / source.lstrip("/")).resolve()
+    return path.exists() and path.is_relative_to(environment.resolve())
 
 
 def _target(source: Path, target: str, workdir: str, several: bool) -> str:
-    place = PurePosixPath(workdir, target)
+    path = PurePosixPath(workdir, target)
     into = target.endswith(("/", "/.")) or target in (".", "./") or several
-    return str(place / source.name) if into and not source.is_dir() else str(place)
+    return str(path / source.name) if into and not source.is_dir() else str(path)
 
 
 def _plain(text: str) -> str:

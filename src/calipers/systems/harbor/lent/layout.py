@@ -82,14 +82,14 @@ def hidden_homes() -> list[str]:
 
 def shown() -> list[str]:
     """The folders in home directories that programs are found in: a tool chain is no secret."""
-    found = dict[str, None]()
-    for place in search_path().split(os.pathsep):
+    folders = dict[str, None]()
+    for folder in search_path().split(os.pathsep):
         for home in hidden_homes():
-            inner = place.removeprefix(home + "/") if place.startswith(home + "/") else ""
+            inner = folder.removeprefix(home + "/") if folder.startswith(home + "/") else ""
             steps = inner.split("/")[: 2 if home == "/home" else 1]
             if inner and os.path.isdir(os.path.join(home, *steps)):
-                found[os.path.join(home, *steps)] = None
-    return list(found)
+                folders[os.path.join(home, *steps)] = None
+    return list(folders)
 
 
 def search_path() -> str:

@@ -58,38 +58,38 @@ class Bounds:
 
     def __init__(self, memory: int) -> None:
         name = f"{PREFIX}-{os.getpid()}-{next(_numbers)}"
-        self._places = [place for parent in _parents() if (place := _made(parent, name, memory))]
+        self._places = [path for parent in _parents() if (path := _made(parent, name, memory))]
 
     @property
     def entrance(self) -> list[str]:
         """A command's beginning that has the rest of it happen within these bounds."""
-        return ["sh", "-c", JOIN, "join", *(f"{place}/cgroup.procs" for place in self._places), "--"]
+        return ["sh", "-c", JOIN, "join", *(f"{path}/cgroup.procs" for path in self._places), "--"]
 
     def remove(self) -> None:
         """Take them down; whoever is still inside is ended already."""
-        for place in self._places:
+        for path in self._places:
             with suppress(OSError):
-                os.rmdir(place)
+                os.rmdir(path)
 
 
 def _made(parent: str, name: str, memory: int) -> str | None:
     """A group below a parent with the limits that it passes on; None where it passes on none, or lets nobody in."""
     clear(parent)
-    place = os.path.join(parent, name)
+    path = os.path.join(parent, name)
     amounts = {"pids.max": PROCESSES, "memory.max": memory * MB, "memory.limit_in_bytes": memory * MB}
     try:
-        os.mkdir(place)
-        told = [file for file in (*amounts, *SHARES) if os.path.exists(os.path.join(place, file))]
-        for file in told:
+        os.mkdir(path)
+        limited = [file for file in (*amounts, *SHARES) if os.path.exists(os.path.join(path, file))]
+        for file in limited:
             if file in amounts:
-                _write(os.path.join(place, file), amounts[file])
-        tried = subprocess.run(["sh", "-c", JOIN, "join", f"{place}/cgroup.procs", "--", "true"], capture_output=True)
-        if told and tried.returncode == 0:
-            return place
+                _write(os.path.join(path, file), amounts[file])
+        tried = subprocess.run(["sh", "-c", JOIN, "join", f"{path}/cgroup.procs", "--", "true"], capture_output=True)
+        if limited and tried.returncode == 0:
+            return path
     except OSError:
         pass
     with suppress(OSError):
-        os.rmdir(place)
+        os.rmdir(path)
     return None
 
 
@@ -121,8 +121,8 @@ def clear(parent: str) -> None:
     """Remove the empty folders that a process which was killed left of its rooms."""
     with suppress(OSError):
         for name in os.listdir(parent):
-            found = re.fullmatch(rf"{PREFIX}-(\d+)-\w+", name)
-            if found and not os.path.exists(f"/proc/{found[1]}"):
+            match = re.fullmatch(rf"{PREFIX}-(\d+)-\w+", name)
+            if match and not os.path.exists(f"/proc/{match[1]}"):
                 with suppress(OSError):
                     os.rmdir(os.path.join(parent, name))
 

@@ -17,19 +17,19 @@ class Heard:
     """What a process prints, up to a limit; a child that outlives it may hold the pipe open for ever."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self._found = stream, bytearray()
+        self._stream, self._data = stream, bytearray()
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._thread.start()
 
     def _listen(self) -> None:
         with self._stream:
             while block := os.read(self._stream.fileno(), 1 << 16):
-                self._found += block[: MOST_HEARD - len(self._found)]
+                self._data += block[: MOST_HEARD - len(self._data)]
 
     def so_far(self) -> bytes:
         """All of it, or what came until a moment after the end."""
         self._thread.join(0.2)
-        return bytes(self._found)
+        return bytes(self._data)
 
 
 def stored(stream: IO[bytes], target: Path) -> bool:
@@ -53,13 +53,13 @@ def unpack(archive: Path, target: Path) -> None:
     with tarfile.open(archive) as tar:
         for member in tar:
             steps = [step for step in member.name.split("/") if step not in ("", ".")]
-            place = target.joinpath(*steps)
+            path = target.joinpath(*steps)
             if ".." in steps:
                 continue
             if member.isdir():
-                place.mkdir(parents=True, exist_ok=True)
+                path.mkdir(parents=True, exist_ok=True)
             elif member.isfile() and (content := tar.extractfile(member)):
-                place.parent.mkdir(parents=True, exist_ok=True)
-                with content, place.open("wb") as file:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with content, path.open("wb") as file:
                     shutil.copyfileobj(content, file)
-                place.chmod(0o644 | member.mode & 0o111)
+                path.chmod(0o644 | member.mode & 0o111)

@@ -66,16 +66,16 @@ def _from_text(raw: bytes) -> dict[str, Number] | Unrewarded:
 
 def _from_json(raw: bytes) -> dict[str, Number] | Unrewarded:
     try:
-        found = json.loads(raw)
+        rewards = json.loads(raw)
     except (ValueError, RecursionError) as error:
         return Unrewarded(UNREADABLE, f"{JSON_FILE} cannot be read: {error}")
-    if not isinstance(found, dict):
-        kind = NO_MAP if _finite(found) else UNREADABLE
+    if not isinstance(rewards, dict):
+        kind = NO_MAP if _finite(rewards) else UNREADABLE
         return Unrewarded(kind, f'{JSON_FILE} holds no object; expected one such as {{"reward": 1}}')
-    for name, value in found.items():
+    for name, value in rewards.items():
         if not _finite(value):
             return Unrewarded(UNREADABLE, f"{JSON_FILE}: {name} is {value!r}; expected a finite number")
-    return {name: float(value) if isinstance(value, bool) else value for name, value in found.items()}
+    return {name: float(value) if isinstance(value, bool) else value for name, value in rewards.items()}
 
 
 def _finite(value: Any) -> bool:

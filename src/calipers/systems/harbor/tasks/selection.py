@@ -33,11 +33,11 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def _nothing(names: Sequence[str], patterns: Sequence[str]) -> str:
-    asked = " or ".join(map(repr, patterns))
+    wanted = " or ".join(map(repr, patterns))
     if any(_matches(name.rpartition("/")[2], patterns) for name in names):
         hint = f"names here have an organisation before them, as in {names[0]!r}; '*/' before a pattern stands for any"
     elif close := [name for pattern in patterns for name in get_close_matches(pattern, names, 1)]:
         hint = f"did you mean {close[0]!r}?"
     else:
         hint = f"there are {len(names)}, such as {', '.join(map(repr, names[:3]))}" if names else "there are none"
-    return f"no task matches {asked}; {hint}"
+    return f"no task matches {wanted}; {hint}"

@@ -159,15 +159,15 @@ class ModelUsage(msgspec.Struct):
     cost_usd: float | None = None
 
 
-def decode_trajectory(document: Any, place: str = "trajectory") -> AgentTrajectory:
+def decode_trajectory(document: Any, path: str = "trajectory") -> AgentTrajectory:
     """A trajectory from its JSON value; InputError naming the place of what is wrong."""
     try:
-        found = msgspec.convert(document, AgentTrajectory)
+        trajectory = msgspec.convert(document, AgentTrajectory)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise InputError.at(place, str(error), "expected a trajectory as ATIF 1.8 defines it") from error
-    for where, wrong in _faults(found):
-        raise InputError.at(place, f"{where}: {wrong}")
-    return found
+        raise InputError.at(path, str(error), "expected a trajectory as ATIF 1.8 defines it") from error
+    for where, wrong in _faults(trajectory):
+        raise InputError.at(path, f"{where}: {wrong}")
+    return trajectory
 
 
 def _faults(trajectory: AgentTrajectory) -> Iterator[tuple[str, str]]:
@@ -189,12 +189,12 @@ def _faults(trajectory: AgentTrajectory) -> Iterator[tuple[str, str]]:
         yield from ((where, wrong) for wrong in _odd_results(step))
         yield from ((where, wrong) for wrong in _odd_parts(step))
     inner = trajectory.subagent_trajectories or []
-    names = Counter(one.trajectory_id for one in inner)
-    for held, count in names.items():
-        if held is None or count > 1:
-            yield "subagent_trajectories", f"trajectory_id {held!r} stands {count} times; expected one for each"
-    for one in inner:
-        yield from ((f"subagent {one.trajectory_id}: {where}", wrong) for where, wrong in _faults(one))
+    names = Counter(subagent.trajectory_id for subagent in inner)
+    for identity, count in names.items():
+        if identity is None or count > 1:
+            yield "subagent_trajectories", f"trajectory_id {identity!r} stands {count} times; expected one for each"
+    for subagent in inner:
+        yield from ((f"subagent {subagent.trajectory_id}: {where}", wrong) for where, wrong in _faults(subagent))
 
 
 def _odd_results(step: TrajectoryStep) -> Iterator[str]:
@@ -228,21 +228,21 @@ def usage_by_model(trajectory: AgentTrajectory) -> dict[str, ModelUsage]:
 
     Steps that were copied from another context count too, as they do in Harbor.
     """
-    found: dict[str, ModelUsage] = {}
+    by_model: dict[str, ModelUsage] = {}
     priceless: set[str] = set()
     for model, metrics in _used(trajectory):
-        one = found.setdefault(model, ModelUsage())
+        usage = by_model.setdefault(model, ModelUsage())
         tokens = (metrics.prompt_tokens, metrics.cached_tokens, metrics.completion_tokens)
-        one.n_input_tokens += tokens[0] or 0
-        one.n_cache_tokens += tokens[1] or 0
-        one.n_output_tokens += tokens[2] or 0
+        usage.n_input_tokens += tokens[0] or 0
+        usage.n_cache_tokens += tokens[1] or 0
+        usage.n_output_tokens += tokens[2] or 0
         if metrics.cost_usd is not None:
-            one.cost_usd = (one.cost_usd or 0.0) + metrics.cost_usd
+            usage.cost_usd = (usage.cost_usd or 0.0) + metrics.cost_usd
         elif any(tokens):
             priceless.add(model)
     for model in priceless:
-        found[model].cost_usd = None
-    return found
+        by_model[model].cost_usd = None
+    return by_model
 
 
 def _used(trajectory: AgentTrajectory) -> Iterator[tuple[str, Metrics]]:
@@ -256,5 +256,5 @@ def _used(trajectory: AgentTrajectory) -> Iterator[tuple[str, Metrics]]:
 
 def as_dict(usage: Mapping[str, ModelUsage]) -> dict[str, dict[str, Any]]:
     """The usage as a trial's ``model_usage`` holds it."""
-    found: dict[str, dict[str, Any]] = msgspec.to_builtins(usage)
-    return found
+    fields: dict[str, dict[str, Any]] = msgspec.to_builtins(usage)
+    return fields

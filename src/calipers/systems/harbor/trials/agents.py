@@ -34,8 +34,8 @@ class AgentTurn:
     @property
     def user(self) -> str | int | None:
         """As whom the agent works: the step's own user, else the task's."""
-        own = self.step.agent.user if self.step else None
-        return self.task.config.agent.user if own is None else own
+        step_user = self.step.agent.user if self.step else None
+        return self.task.config.agent.user if step_user is None else step_user
 
 
 class RoomAgent(Protocol):

@@ -55,18 +55,18 @@ def find_engine() -> Engine:
     if program is None:
         raise HarborError(f"there is no program {wanted!r}; install Harbor or say where it is in CALIPERS_HARBOR")
     try:
-        said = subprocess.run(_version(program), capture_output=True, text=True, timeout=60, env=_clean())
+        answer = subprocess.run(_version(program), capture_output=True, text=True, timeout=60, env=_clean())
     except (OSError, subprocess.TimeoutExpired) as error:
         raise HarborError(f"{program} does not answer ({error}); expected Harbor {_dotted(OLDEST)} or newer") from None
-    found = re.fullmatch(r"(?:harbor\s+)?v?((\d+)\.(\d+)\S*)", said.stdout.strip(), re.IGNORECASE)
-    if said.returncode or not found:
-        first = (said.stderr or said.stdout).strip().partition("\n")[0][:120]
+    match = re.fullmatch(r"(?:harbor\s+)?v?((\d+)\.(\d+)\S*)", answer.stdout.strip(), re.IGNORECASE)
+    if answer.returncode or not match:
+        first = (answer.stderr or answer.stdout).strip().partition("\n")[0][:120]
         raise HarborError(
             f"{program}, asked for its version, says {first!r}; expected Harbor {_dotted(OLDEST)} or newer"
         )
-    if (int(found[2]), int(found[3])) < OLDEST:
-        raise HarborError(f"{program} is Harbor {found[1]}; expected {_dotted(OLDEST)} or newer")
-    return Engine(program, found[1])
+    if (int(match[2]), int(match[3])) < OLDEST:
+        raise HarborError(f"{program} is Harbor {match[1]}; expected {_dotted(OLDEST)} or newer")
+    return Engine(program, match[1])
 
 
 def _version(program: str) -> list[str]:
@@ -84,7 +84,7 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
     HarborError with Harbor's last words when it leaves no finished job. Whoever stops waiting stops the job:
     Harbor is told to cancel its trials, and ended when it does not.
     """
-    place = Path(config["jobs_dir"], config["job_name"])
+    job = Path(config["jobs_dir"], config["job_name"])
     with TemporaryDirectory(prefix="calipers-harbor-") as scratch, lent() as lending:
         file, log = Path(scratch, "job.json"), Path(scratch, "harbor.log")
         file.write_bytes(msgspec.json.encode(config))
@@ -99,21 +99,21 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
             )
         try:
             while not await _ended(process, LOOK_EVERY):
-                progress(*how_far(place))
+                progress(*how_far(job))
         finally:
             await _stopped(process)
-        progress(*how_far(place))
-        if process.returncode or not finished(place):
+        progress(*how_far(job))
+        if process.returncode or not finished(job):
             words = _secrets().scrub(_last_words(log.read_text(errors="replace")))
             raise HarborError(f"Harbor ended with {process.returncode} and left no finished job; it said: {words}")
-    return place
+    return job
 
 
 def _agents_path(config: Mapping[str, Any]) -> list[str]:
     """Where an agent of the user's own may lie: PYTHONPATH as they set it, which is nobody else's business."""
     paths = [str(agent.get("import_path") or "") for agent in config.get("agents", ())]
-    own = any(path and not path.startswith("calipers_harbor.") for path in paths)
-    return [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place] if own else []
+    foreign = any(path and not path.startswith("calipers_harbor.") for path in paths)
+    return [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder] if foreign else []
 
 
 def _mortal() -> list[str]:
@@ -145,8 +145,8 @@ async def _stopped(process: asyncio.subprocess.Process) -> None:
 def how_far(job: Path) -> tuple[int, int]:
     """(trials that have ended, trials planned) as a job's own paper says; (0, 0) while there is none to read."""
     try:
-        found = msgspec.json.decode((job / "result.json").read_bytes())
-        return int(found["stats"]["n_completed_trials"]), int(found["n_total_trials"])
+        result = msgspec.json.decode((job / "result.json").read_bytes())
+        return int(result["stats"]["n_completed_trials"]), int(result["n_total_trials"])
     except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
         return 0, 0
 
@@ -169,9 +169,13 @@ def lent() -> Iterator[str]:
 
 def _clean(**more: str) -> dict[str, str]:
     """Our environment without what would lead another interpreter to our libraries, and without telemetry."""
-    own = os.path.dirname(sys.executable)
+    our_programs = os.path.dirname(sys.executable)
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
-    path = [place for place in kept.get("PATH", "").split(os.pathsep) if place != own or sys.prefix == sys.base_prefix]
+    path = [
+        folder
+        for folder in kept.get("PATH", "").split(os.pathsep)
+        if folder != our_programs or sys.prefix == sys.base_prefix
+    ]
     quiet = {"HARBOR_TELEMETRY": "0", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # nothing is sent, nothing fetched
     return {**quiet, **kept, "PATH": os.pathsep.join(path), **more}
 

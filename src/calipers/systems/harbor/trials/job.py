@@ -80,7 +80,7 @@ Progress = Callable[[int, int], None]
 class RoomJob:
     """What is to be run: each task ``samples`` times by one agent."""
 
-    place: Path
+    folder: Path
     source: str | None  # the dataset's name
     tasks: Sequence[TaskDirectory]
     agent: RoomAgent
@@ -106,21 +106,21 @@ class TaskTrials:
     source: str | None  # the dataset's name
 
 
-def write_declined(place: Path, group: TaskTrials, trials: Sequence[TaskDirectory]) -> None:
+def write_declined(folder: Path, group: TaskTrials, trials: Sequence[TaskDirectory]) -> None:
     """A job of nothing but a plan: the trials, each by its task, that were asked for and that no other job has.
 
     Its lock has them, so that whoever reads it beside the others counts them as not run.
     """
     agent = {"name": group.agent, **({"model_name": group.model} if group.model else {})}
-    told = {task.path: _task(task, group.source) for task in trials}
-    locked = [{"task": told[task.path], "agent": agent} for task in trials]
+    entries = {task.path: _task(task, group.source) for task in trials}
+    locked = [{"task": entries[task.path], "agent": agent} for task in trials]
     now = _now()
     stats = {"n_completed_trials": 0, "n_running_trials": 0, "n_pending_trials": len(trials), "evals": {}}
     times = {"started_at": now, "updated_at": now, "finished_at": now}
-    place.mkdir(PRIVATE, parents=True, exist_ok=True)
-    _write(place / "config.json", {"job_name": place.name, "agents": [agent]})
-    _write(place / "lock.json", {"schema_version": 3, "created_at": now, "trials": locked})
-    _write(place / "result.json", {**times, "n_total_trials": len(trials), "stats": stats})
+    folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+    _write(folder / "config.json", {"job_name": folder.name, "agents": [agent]})
+    _write(folder / "lock.json", {"schema_version": 3, "created_at": now, "trials": locked})
+    _write(folder / "result.json", {**times, "n_total_trials": len(trials), "stats": stats})
 
 
 def run_here(job: RoomJob, progress: Progress = lambda done, planned: None) -> Path:
@@ -129,28 +129,28 @@ def run_here(job: RoomJob, progress: Progress = lambda done, planned: None) -> P
     Ctrl-C ends the trials at work, which are owed again, and keeps all others.
     """
     planned = list(_plan(job))
-    with locked(job.place):
+    with locked(job.folder):
         _write_papers(job, planned)
-        owed = [one for one in planned if not (job.place / one.name / "result.json").is_file()]
+        owed = [item for item in planned if not (job.folder / item.name / "result.json").is_file()]
         done = len(planned) - len(owed)
         progress(done, len(planned))
         rooms = OpenRooms()
         with ThreadPoolExecutor(job.concurrent, thread_name_prefix="trial") as pool:
-            running: set[Future[None]] = {pool.submit(_run, job, one, rooms) for one in owed}
+            running: set[Future[None]] = {pool.submit(_run, job, item, rooms) for item in owed}
             try:
                 while running:
                     ended, running = wait(running, return_when=FIRST_COMPLETED)
-                    for one in ended:
-                        one.result()
+                    for item in ended:
+                        item.result()
                         done += 1
                     progress(done, len(planned))
             except BaseException:
-                for one in running:
-                    one.cancel()
+                for item in running:
+                    item.cancel()
                 rooms.close()  # or we would wait for agents that nobody waits for
                 raise
-        _write(job.place / "result.json", _result(job, planned, finished=True))
-    return job.place
+        _write(job.folder / "result.json", _result(job, planned, finished=True))
+    return job.folder
 
 
 def _plan(job: RoomJob) -> Iterator[_Planned]:
@@ -173,28 +173,28 @@ def _stems(tasks: Sequence[TaskDirectory]) -> list[str]:
 
 def _run(job: RoomJob, planned: _Planned, rooms: OpenRooms) -> None:
     """One trial, and its further tries; its result is written whole or not at all."""
-    place = job.place / planned.name
-    _put_aside(job.place, planned.name)  # what a cut-off left
+    folder = job.folder / planned.name
+    _put_aside(job.folder, planned.name)  # what a cut-off left
     for attempt in range(job.retry.max_retries + 1):
         if rooms.closed:
             return
-        place.mkdir(parents=True)
+        folder.mkdir(parents=True)
         config = {
             "task": _task(planned.task, job.source),
             "trial_name": planned.name,
             "agent": {"name": job.agent.name},
         }
-        _write(place / "config.json", config)
-        paper = run_trial(planned.task, job.agent, place, job.source, [job.place], rooms)
+        _write(folder / "config.json", config)
+        paper = run_trial(planned.task, job.agent, folder, job.source, [job.folder], rooms)
         if rooms.closed:
             return  # it may have been ended with us
-        _write(place / "result.json", {**paper, "config": config})
+        _write(folder / "result.json", {**paper, "config": config})
         if (paper.get(OWN) or {}).get("outcome"):
             return  # it is the agent's own doing, and its result
         failed = (paper["exception_info"] or {}).get("exception_type")
         if attempt == job.retry.max_retries or not job.retry.worthwhile(failed):
             return
-        _put_aside(job.place, planned.name)
+        _put_aside(job.folder, planned.name)
         time.sleep(job.retry.seconds(attempt))
 
 
@@ -209,10 +209,10 @@ def _put_aside(job: Path, name: str) -> None:
 
 
 def _write_papers(job: RoomJob, planned: Sequence[_Planned]) -> None:
-    path = job.place / "config.json"
+    path = job.folder / "config.json"
     config = {
-        "job_name": job.place.name,
-        "jobs_dir": str(job.place.parent.absolute()),
+        "job_name": job.folder.name,
+        "jobs_dir": str(job.folder.parent.absolute()),
         "n_attempts": job.samples,
         "agents": [{"name": job.agent.name, "kwargs": {"line": line} if (line := _line(job)) else {}}],
         "datasets": [{"name": job.source, "path": str((job.dataset or job.tasks[0].path.parent).absolute())}],
@@ -222,16 +222,16 @@ def _write_papers(job: RoomJob, planned: Sequence[_Planned]) -> None:
         before = msgspec.json.decode(path.read_bytes())
         if before.get("agents") != config["agents"] or before.get("datasets") != config["datasets"]:
             raise InputError.at(
-                str(job.place), "holds another job", "expected the same agent and dataset, or another --out"
+                str(job.folder), "holds another job", "expected the same agent and dataset, or another --out"
             )
         if before.get("n_attempts", 1) > job.samples:
             config["n_attempts"] = before["n_attempts"]
     _write(path, config)
-    every = [*(one.task for one in planned), *(task for task in job.unable for _ in range(job.samples))]
-    told = {task.path: _task(task, job.source) for task in (*job.tasks, *job.unable)}  # hashed once, not per sample
-    locked = [{"task": told[task.path], "agent": {"name": job.agent.name}} for task in every]
-    _write(job.place / "lock.json", {"schema_version": 3, "created_at": _now(), "trials": locked})
-    _write(job.place / "result.json", _result(job, planned, finished=False))
+    every = [*(trial.task for trial in planned), *(task for task in job.unable for _ in range(job.samples))]
+    entries = {task.path: _task(task, job.source) for task in (*job.tasks, *job.unable)}  # hashed once, not per sample
+    locked = [{"task": entries[task.path], "agent": {"name": job.agent.name}} for task in every]
+    _write(job.folder / "lock.json", {"schema_version": 3, "created_at": _now(), "trials": locked})
+    _write(job.folder / "result.json", _result(job, planned, finished=False))
 
 
 def _line(job: RoomJob) -> str:
@@ -239,7 +239,7 @@ def _line(job: RoomJob) -> str:
 
 
 def _result(job: RoomJob, planned: Sequence[_Planned], *, finished: bool) -> dict[str, Any]:
-    done = sum((job.place / one.name / "result.json").is_file() for one in planned)
+    done = sum((job.folder / trial.name / "result.json").is_file() for trial in planned)
     total = len(planned) + job.samples * len(job.unable)
     stats = {"n_completed_trials": done, "n_running_trials": 0, "n_pending_trials": total - done, "evals": {}}
     now = _now()
@@ -253,23 +253,23 @@ def _result(job: RoomJob, planned: Sequence[_Planned], *, finished: bool) -> dic
 
 
 def _task(task: TaskDirectory, source: str | None) -> dict[str, Any]:
-    found = {"name": task.name, "type": "local", "digest": task.digest, "path": str(task.path.absolute())}
-    return {**found, "source": source} if source else found
+    entry = {"name": task.name, "type": "local", "digest": task.digest, "path": str(task.path.absolute())}
+    return {**entry, "source": source} if source else entry
 
 
 @contextmanager
-def locked(place: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """One process at a time in a job's directory."""
     import fcntl
 
-    place.mkdir(PRIVATE, parents=True, exist_ok=True)
-    number = os.open(place / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode_in(place))
+    folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+    number = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode_in(folder))
     try:
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise InputError.at(
-                str(place), "another process is running this job", "wait for it, or give another --out"
+                str(folder), "another process is running this job", "wait for it, or give another --out"
             ) from None
         yield
     finally:

@@ -41,16 +41,16 @@ class References:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._locks: dict[Path, threading.Lock] = {}
-        self._found: dict[Path, frozenset[str | None]] = {}
+        self._judged_steps: dict[Path, frozenset[str | None]] = {}
 
     def of(self, task: Path, judged: Callable[[], frozenset[str | None]]) -> frozenset[str | None]:
         """What is known of a task, or is found out now."""
         with self._lock:
-            own = self._locks.setdefault(task, threading.Lock())
-        with own:
-            if task not in self._found:
-                self._found[task] = judged()
-            return self._found[task]
+            lock = self._locks.setdefault(task, threading.Lock())
+        with lock:
+            if task not in self._judged_steps:
+                self._judged_steps[task] = judged()
+            return self._judged_steps[task]
 
 
 PUBLISHED: Final = "/logs/artifacts"
@@ -84,27 +84,33 @@ def keep_artifacts(room: Room, wanted: Sequence[str | Artifact], folder: Path) -
     A file is kept where its path inside says, below ``folder``, or where the task wants it. One that is not there,
     or is too large, or belongs to a container that a room has not, is no failure of the trial: the manifest says so.
     """
-    asked = [Artifact(one) if isinstance(one, str) else one for one in wanted]
+    artifacts = [Artifact(artifact) if isinstance(artifact, str) else artifact for artifact in wanted]
     if room.run(f'[ -n "$(ls -A {PUBLISHED} 2>/dev/null)" ]', cwd="/").code == 0:
-        asked = [Artifact(PUBLISHED), *asked]
-    kept = [_kept(room, one, folder) for one in asked]
+        artifacts = [Artifact(PUBLISHED), *artifacts]
+    kept = [_kept(room, artifact, folder) for artifact in artifacts]
     if kept:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=2))
 
 
-def _kept(room: Room, one: Artifact, folder: Path) -> dict[str, Any]:
-    inner = os.path.normpath(one.destination or one.source.lstrip("/"))
+def _kept(room: Room, artifact: Artifact, folder: Path) -> dict[str, Any]:
+    inner = os.path.normpath(artifact.destination or artifact.source.lstrip("/"))
     target = folder / inner
-    entry = {"source": one.source, "destination": inner, "type": "file", "status": "failed", "service": one.service}
-    if one.service in (None, MAIN) and not inner.startswith(".."):
+    entry = {
+        "source": artifact.source,
+        "destination": inner,
+        "type": "file",
+        "status": "failed",
+        "service": artifact.service,
+    }
+    if artifact.service in (None, MAIN) and not inner.startswith(".."):
         try:
-            room.take(one.source, target)
-            _drop(target, one.exclude)
+            room.take(artifact.source, target)
+            _drop(target, artifact.exclude)
             entry |= {"type": "directory" if target.is_dir() else "file", "status": "ok"}
         except (OSError, shutil.Error):
             pass  # the entry says so
-    return {**entry, "exclude": list(one.exclude)}
+    return {**entry, "exclude": list(artifact.exclude)}
 
 
 def _drop(folder: Path, patterns: Sequence[str]) -> None:
@@ -166,7 +172,7 @@ FAILED: Final = (EndedTrial, RoomError, OSError)  # what keeps tests from a verd
 def declined(task: TaskDirectory) -> str | None:
     """Why a task cannot run in a room, or None."""
     wanted = task.config.environment
-    own = [step.verifier for step in task.config.steps] or [task.config.verifier]
+    verifiers = [step.verifier for step in task.config.steps] or [task.config.verifier]
     if wrong := lacking():
         return wrong
     if wanted.os != "linux":
@@ -175,15 +181,19 @@ def declined(task: TaskDirectory) -> str | None:
         return "it needs an accelerator"
     if wanted.mcp_servers:
         return "it needs tool servers"
-    if any(verifier.separate for verifier in own):
+    if any(verifier.separate for verifier in verifiers):
         return "its verifier has an environment of its own"
-    hooks = [hook for verifier in (task.config.verifier, *own) for hook in verifier.collect]
+    hooks = [hook for verifier in (task.config.verifier, *verifiers) for hook in verifier.collect]
     if others := sorted({hook.service for hook in hooks} - {MAIN}):
         return f"it collects from the service {others[0]}, and a room has no other than {MAIN}"
     if "allowlist" in (wanted.network_mode, task.config.agent.network_mode):
         return "it allows some hosts and no others, and a room knows all or none"
     agents = [task.config.agent, *(step.agent for step in task.config.steps)]
-    named = {*(agent.user for agent in agents), *(verifier.user for verifier in own), *(hook.user for hook in hooks)}
+    named = {
+        *(agent.user for agent in agents),
+        *(verifier.user for verifier in verifiers),
+        *(hook.user for hook in hooks),
+    }
     users = named - {None, 0, "root"}
     if users and os.geteuid():
         return f"it works as user {min(map(str, users))}, and only root can lend another user"
@@ -199,7 +209,7 @@ def recipe_of(task: TaskDirectory) -> Recipe:
 def run_trial(
     task: TaskDirectory,
     agent: RoomAgent,
-    place: Path,
+    folder: Path,
     source: str | None,
     hidden: list[Path],
     rooms: OpenRooms,
@@ -213,7 +223,7 @@ def run_trial(
     """
     paper: dict[str, Any] = {
         "task_name": task.name,
-        "trial_name": place.name,
+        "trial_name": folder.name,
         "source": source,
         "task_id": {"path": str(task.path)},
         "task_checksum": task.digest.removeprefix("sha256:"),
@@ -236,7 +246,7 @@ def run_trial(
         check = task.config.environment.healthcheck
         if check and (wrong := unhealthy(room, check, recipe.workdir, env)):
             raise EndedTrial("HealthcheckError", wrong)
-        trial = _Trial(room, task, agent, place, recipe.workdir, env)
+        trial = _Trial(room, task, agent, folder, recipe.workdir, env)
         if not reference:
             trial.works = partial(_works, task, source, hidden, rooms)
         if task.config.steps:
@@ -269,12 +279,12 @@ def _works(
     """Whether the task's tests judge its own solution, or where it has none, nothing at all; found out once."""
 
     def judged() -> frozenset[str | None]:
-        solved = solution_script(task) or any(solution_script(task, one) for one in task.config.steps)
+        solved = solution_script(task) or any(solution_script(task, step) for step in task.config.steps)
         agent: RoomAgent = Oracle() if solved else Nop()
-        with TemporaryDirectory(prefix="calipers-") as place:
-            paper = run_trial(task, agent, Path(place), source, hidden, rooms, reference=True)
+        with TemporaryDirectory(prefix="calipers-") as scratch:
+            paper = run_trial(task, agent, Path(scratch), source, hidden, rooms, reference=True)
         steps = paper["step_results"] or [{"step_name": None, "verifier_result": paper["verifier_result"]}]
-        return frozenset(one["step_name"] for one in steps if one["verifier_result"] is not None)
+        return frozenset(step["step_name"] for step in steps if step["verifier_result"] is not None)
 
     return (step.name if step else None) in rooms.references.of(task.path, judged)
 
@@ -283,10 +293,10 @@ class _Trial:
     """An agent and a judge in one room."""
 
     def __init__(
-        self, room: Room, task: TaskDirectory, agent: RoomAgent, place: Path, workdir: str, env: dict[str, str]
+        self, room: Room, task: TaskDirectory, agent: RoomAgent, folder: Path, workdir: str, env: dict[str, str]
     ) -> None:
         self._room, self._task, self._agent = room, task, agent
-        self._place, self._workdir, self._env = place, workdir, env
+        self._root, self._workdir, self._env = folder, workdir, env
         self.works: Callable[[StepSettings | None], bool] | None = None  # whether the tests judge a reference
         self.blamed: dict[str, Any] | None = None  # how it was found out whose failure it is
 
@@ -336,8 +346,8 @@ class _Trial:
             user = self._task.config.agent.user if step.agent.user is None else step.agent.user
             ran = self._room.run("bash setup.sh", cwd=self._workdir, env=self._env, user=user)
             if ran.code:
-                said = ran.stderr.decode(errors="replace").strip()[-500:]
-                raise EndedTrial("RuntimeError", f"setup.sh of step {step.name!r} ended with {ran.code}: {said}")
+                stderr = ran.stderr.decode(errors="replace").strip()[-500:]
+                raise EndedTrial("RuntimeError", f"setup.sh of step {step.name!r} ended with {ran.code}: {stderr}")
         space = len(self._task.steps[step.name].encode()) + (1 << 12)
         if self._room.run(f"head -c {space} /dev/zero > /logs/agent/.space; rm /logs/agent/.space", cwd="/").stderr:
             raise OSError(f"the room has no space left for the instruction of step {step.name!r}")
@@ -355,8 +365,8 @@ class _Trial:
         if ran.timed_out:
             raise EndedTrial("AgentTimeoutError", f"the agent was still at work after {limit:g} s")
         if ran.code:
-            said = ran.stderr.decode(errors="replace").strip()[-500:]
-            raise EndedTrial("NonZeroAgentExitCodeError", f"the agent ended with {ran.code}: {said}")
+            stderr = ran.stderr.decode(errors="replace").strip()[-500:]
+            raise EndedTrial("NonZeroAgentExitCodeError", f"the agent ended with {ran.code}: {stderr}")
 
     def _collect(self, step: StepSettings | None) -> None:
         """What the task has saved before it is judged, while all still runs; what fails is noted, and no failure."""
@@ -432,10 +442,10 @@ class _Trial:
         if ran.timed_out:
             raise EndedTrial("VerifierTimeoutError", f"the tests were still running after {limit:g} s")
         files = {name: _read(folder / name) for name in ("reward.json", "reward.txt") if (folder / name).is_file()}
-        found = read_rewards(files)
-        if isinstance(found, Unrewarded):
-            raise EndedTrial(found.kind, found.why)
-        return found
+        rewards = read_rewards(files)
+        if isinstance(rewards, Unrewarded):
+            raise EndedTrial(rewards.kind, rewards.why)
+        return rewards
 
     def _keep(self, inside: str, name: str, step: StepSettings | None) -> Path:
         """Bring a folder of logs out of the room, into the trial's directory."""
@@ -446,11 +456,11 @@ class _Trial:
         return target
 
     def _folder(self, name: str, step: StepSettings | None) -> Path:
-        return self._place / "steps" / step.name / name if step else self._place / name
+        return self._root / "steps" / step.name / name if step else self._root / name
 
-    def _note(self, name: str, found: list[str]) -> None:
-        text = "".join(f"{line}\n" for line in found)
-        (self._place / f"{name}.txt").write_text(text, encoding="utf-8", errors="replace")
+    def _note(self, name: str, lines: list[str]) -> None:
+        text = "".join(f"{line}\n" for line in lines)
+        (self._root / f"{name}.txt").write_text(text, encoding="utf-8", errors="replace")
 
 
 class _Phase:
