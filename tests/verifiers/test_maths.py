@@ -8,7 +8,7 @@ from verifiers.judging import judge, task
 
 from calipers.clients.client import Completion
 from calipers.errors import InputError, VerifierError
-from calipers.isolate.probing import NONE
+from calipers.isolate.launch import NONE
 from calipers.verifiers import isolated, maths
 from calipers.verifiers.isolated import Booths
 from calipers.verifiers.maths import BOOTHS, MATH

@@ -8,7 +8,7 @@ import pytest
 from verifiers.judging import judge, task
 
 from calipers.errors import InputError, VerifierError
-from calipers.isolate.probing import NONE
+from calipers.isolate.launch import NONE
 from calipers.verifiers import isolated, schema
 from calipers.verifiers.isolated import Booths
 from calipers.verifiers.schema import BOOTHS, JSON_SCHEMA

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from threading import Event
 
 from calipers.errors import InputError, SandboxError
-from calipers.isolate.launch import launch
-from calipers.isolate.limits import Cause, Limits, Ran
-from calipers.isolate.mechanism import Mechanism
-from calipers.isolate.probing import probe
-from calipers.isolate.view import view
+from calipers.isolate.launch import launch, probe
+from calipers.isolate.limits import Cause, Limits
+from calipers.isolate.namespaces import Mechanism, view
 
 USUAL = Limits()
 TAKEN = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "tmp", "usr"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a program."""
+
+    exit_code: int | None  # minus the signal's number for one that was killed; None when it was stopped
+    stdout: bytes
+    stderr: bytes
+    stopped: Cause = ""
+    cut: bool = False  # it printed more than was kept
+    seconds: float = 0.0  # from start to end, the sandbox's own share included
+    files: Mapping[str, bytes] = field(default_factory=dict)  # those of `collect` that it left behind
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the clock ended it."""
+        return self.stopped == "time"
 
 
 def run(

@@ -15,8 +15,8 @@ from systems.harbor.metric_page import PAGE, put
 
 from calipers.errors import InputError
 from calipers.isolate import Limits, Mechanism
-from calipers.isolate.mechanism import NAMES
-from calipers.isolate.probing import attempt
+from calipers.isolate.launch import attempt
+from calipers.isolate.namespaces import NAMES
 from calipers.systems.harbor.metric_script import LAST_WORDS, ScriptError, last_words, output_of, run_script, scrubbed
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "harbor"

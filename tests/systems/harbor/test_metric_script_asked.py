@@ -6,7 +6,7 @@ import pytest
 from harbor_datasets import write_dataset
 
 from calipers.errors import SandboxError
-from calipers.isolate.probing import attempt
+from calipers.isolate.launch import attempt
 from calipers.systems.harbor.scored_scripts import check_ready
 
 

@@ -25,10 +25,8 @@ from typing import Any, Final, Literal
 from calipers.clients.secrets import HIDDEN, Secrets
 from calipers.errors import InputError, PluginError
 from calipers.isolate import Limits, Mechanism, SandboxError
-from calipers.isolate.launch import Launched, launch
-from calipers.isolate.mechanism import NAMES
-from calipers.isolate.probing import attempt
-from calipers.isolate.view import ENVIRONMENT, Entry, interpreter, view
+from calipers.isolate.launch import Launched, attempt, launch
+from calipers.isolate.namespaces import ENVIRONMENT, NAMES, Entry, interpreter, view
 from calipers.reports.untrusted_text import clean
 
 _OPENS, _CLOSES = "# /// script", "# ///"

@@ -1,8 +1,8 @@
 """Harbor itself: found, asked its version, lent our half of the work, and run as a program of its own.
 
-Harbor lives in an interpreter of its own. What it needs of ours (`calipers.systems.harbor.lent`) is copied into a
-folder that only that one process has on its path, under the name ``calipers_harbor``.
-
+Harbor lives in an interpreter of its own. What it needs of ours (`calipers.systems.harbor.lent`, and of
+`calipers.isolate` the container) is copied into a folder that only that one process has on its path, under the name
+``calipers_harbor``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ PATIENCE: Final = 30.0  # seconds Harbor has to stop its trials once it is told 
 LOOK_EVERY: Final = 0.5  # seconds between two looks at how far a job is
 LAST_LINES: Final = 3  # of what Harbor printed before it gave up
 ROOM: Final = "calipers_harbor.environment:RoomEnvironment"
+CONTAINER: Final = ("container", "limits", "namespaces", "tamper_check")  # the files of `isolate` that make one
 CHAT: Final = "calipers_harbor.agent:ChatAgent"
 CALLING: Final = "calipers_harbor.verifier:CallingVerifier"
 
@@ -162,8 +163,16 @@ def finished(job: Path) -> bool:
 @contextmanager
 def lent() -> Iterator[str]:
     """A folder with our half of the work and nothing else, for another interpreter's path."""
-    with TemporaryDirectory(prefix="calipers-lent-") as folder, as_file(files("calipers.systems.harbor.lent")) as side:
-        shutil.copytree(side, Path(folder, "calipers_harbor"), ignore=shutil.ignore_patterns("__pycache__"))
+    with (
+        TemporaryDirectory(prefix="calipers-lent-") as folder,
+        as_file(files("calipers.systems.harbor.lent")) as side,
+        as_file(files("calipers.isolate")) as isolate,
+    ):
+        package = Path(folder, "calipers_harbor")
+        shutil.copytree(side, package, ignore=shutil.ignore_patterns("__pycache__"))
+        (package / "isolate").mkdir()
+        for name in CONTAINER:
+            shutil.copy(isolate / f"{name}.py", package / "isolate")
         yield folder
 
 

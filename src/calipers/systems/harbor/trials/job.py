@@ -19,8 +19,8 @@ from calipers.errors import InputError, LogError
 from calipers.running.folder import PRIVATE
 from calipers.running.log import mode_in, put
 from calipers.systems.harbor.tasks.task import TaskDirectory
-from calipers.systems.harbor.trials.agents import RoomAgent
-from calipers.systems.harbor.trials.trial import OWN, OpenRooms, run_trial
+from calipers.systems.harbor.trials.agents import ContainerAgent
+from calipers.systems.harbor.trials.trial import OWN, OpenContainers, run_trial
 
 HOPELESS: Final = frozenset(
     {
@@ -77,13 +77,13 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class RoomJob:
+class ContainerJob:
     """What is to be run: each task ``samples`` times by one agent."""
 
     folder: Path
     source: str | None  # the dataset's name
     tasks: Sequence[TaskDirectory]
-    agent: RoomAgent
+    agent: ContainerAgent
     samples: int = 1
     concurrent: int = 4
     retry: Retry = field(default_factory=Retry)
@@ -123,7 +123,7 @@ def write_declined(folder: Path, group: TaskTrials, trials: Sequence[TaskDirecto
     _write(folder / "result.json", {**times, "n_total_trials": len(trials), "stats": stats})
 
 
-def run_here(job: RoomJob, progress: Progress = lambda done, planned: None) -> Path:
+def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None) -> Path:
     """Run what a job still owes; its directory. InputError when the directory holds another job.
 
     Ctrl-C ends the trials at work, which are owed again, and keeps all others.
@@ -134,9 +134,9 @@ def run_here(job: RoomJob, progress: Progress = lambda done, planned: None) -> P
         owed = [item for item in planned if not (job.folder / item.name / "result.json").is_file()]
         done = len(planned) - len(owed)
         progress(done, len(planned))
-        rooms = OpenRooms()
+        containers = OpenContainers()
         with ThreadPoolExecutor(job.concurrent, thread_name_prefix="trial") as pool:
-            running: set[Future[None]] = {pool.submit(_run, job, item, rooms) for item in owed}
+            running: set[Future[None]] = {pool.submit(_run, job, item, containers) for item in owed}
             try:
                 while running:
                     ended, running = wait(running, return_when=FIRST_COMPLETED)
@@ -147,13 +147,13 @@ def run_here(job: RoomJob, progress: Progress = lambda done, planned: None) -> P
             except BaseException:
                 for item in running:
                     item.cancel()
-                rooms.close()  # or we would wait for agents that nobody waits for
+                containers.close()  # or we would wait for agents that nobody waits for
                 raise
         _write(job.folder / "result.json", _result(job, planned, finished=True))
     return job.folder
 
 
-def _plan(job: RoomJob) -> Iterator[_Planned]:
+def _plan(job: ContainerJob) -> Iterator[_Planned]:
     """Attempts outside, tasks inside, as Harbor expands them; an attempt's name says which it is."""
     stems = _stems(job.tasks)
     for number in range(1, job.samples + 1):
@@ -171,12 +171,12 @@ def _stems(tasks: Sequence[TaskDirectory]) -> list[str]:
     return stems
 
 
-def _run(job: RoomJob, planned: _Planned, rooms: OpenRooms) -> None:
+def _run(job: ContainerJob, planned: _Planned, containers: OpenContainers) -> None:
     """One trial, and its further tries; its result is written whole or not at all."""
     folder = job.folder / planned.name
     _put_aside(job.folder, planned.name)  # what a cut-off left
     for attempt in range(job.retry.max_retries + 1):
-        if rooms.closed:
+        if containers.closed:
             return
         folder.mkdir(parents=True)
         config = {
@@ -185,8 +185,8 @@ def _run(job: RoomJob, planned: _Planned, rooms: OpenRooms) -> None:
             "agent": {"name": job.agent.name},
         }
         _write(folder / "config.json", config)
-        paper = run_trial(planned.task, job.agent, folder, job.source, [job.folder], rooms)
-        if rooms.closed:
+        paper = run_trial(planned.task, job.agent, folder, job.source, [job.folder], containers)
+        if containers.closed:
             return  # it may have been ended with us
         _write(folder / "result.json", {**paper, "config": config})
         if (paper.get(OWN) or {}).get("outcome"):
@@ -208,7 +208,7 @@ def _put_aside(job: Path, name: str) -> None:
     shutil.move(job / name, kept / f"retry-{number}")
 
 
-def _write_papers(job: RoomJob, planned: Sequence[_Planned]) -> None:
+def _write_papers(job: ContainerJob, planned: Sequence[_Planned]) -> None:
     path = job.folder / "config.json"
     config = {
         "job_name": job.folder.name,
@@ -234,11 +234,11 @@ def _write_papers(job: RoomJob, planned: Sequence[_Planned]) -> None:
     _write(job.folder / "result.json", _result(job, planned, finished=False))
 
 
-def _line(job: RoomJob) -> str:
+def _line(job: ContainerJob) -> str:
     return str(getattr(job.agent, "line", ""))
 
 
-def _result(job: RoomJob, planned: Sequence[_Planned], *, finished: bool) -> dict[str, Any]:
+def _result(job: ContainerJob, planned: Sequence[_Planned], *, finished: bool) -> dict[str, Any]:
     done = sum((job.folder / trial.name / "result.json").is_file() for trial in planned)
     total = len(planned) + job.samples * len(job.unable)
     stats = {"n_completed_trials": done, "n_running_trials": 0, "n_pending_trials": total - done, "evals": {}}

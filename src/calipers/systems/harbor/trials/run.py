@@ -25,7 +25,7 @@ from calipers.systems.harbor.tasks.registry import REGISTRY, is_spec, resolve
 from calipers.systems.harbor.tasks.task import TaskDirectory
 from calipers.systems.harbor.trials.agents import COMMAND, NAMES, find_agent
 from calipers.systems.harbor.trials.engine import CHAT, ROOM, Engine, find_engine, finished, run_job
-from calipers.systems.harbor.trials.job import Retry, RoomJob, TaskTrials, locked, run_here, write_declined
+from calipers.systems.harbor.trials.job import ContainerJob, Retry, TaskTrials, locked, run_here, write_declined
 from calipers.systems.harbor.trials.trial import declined
 
 IDENTITY: Final = "identity.json"
@@ -196,7 +196,7 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
     check_folder(folder, identity)
     for note in begins:  # before the first call: a new run costs what the old one has paid for
         tell(note)
-    why = {task.name: reason for task in chosen.tasks if (reason := declined(task))} if in_rooms(request) else {}
+    why = {task.name: reason for task in chosen.tasks if (reason := declined(task))} if in_containers(request) else {}
     notes += [f"{name}: not run: {reason}; --environment docker runs it, by Harbor" for name, reason in why.items()]
     able = [task for task in chosen.tasks if task.name not in why]
     unable = [task for task in chosen.tasks if task.name in why]
@@ -204,7 +204,7 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
         raise InputError(f"{request.benchmark}: nothing in it can run here: {notes[-1]}")
     if engine is None:
         how = (find_agent(request.agent), request.samples, request.concurrent, Retry(max_retries=request.retries))
-        run_here(RoomJob(folder / "1", chosen.name, able, *how, unable, chosen.path), progress)
+        run_here(ContainerJob(folder / "1", chosen.name, able, *how, unable, chosen.path), progress)
     else:
         with locked(folder):
             keep_identity(folder, identity)
@@ -433,7 +433,7 @@ def _ask(engine: Engine, config: Mapping[str, Any], progress: Progress) -> None:
     asyncio.run(run_job(engine, config, progress))
 
 
-def in_rooms(request: AgentRequest) -> bool:
+def in_containers(request: AgentRequest) -> bool:
     """Whether trials happen in rooms of ours, whoever runs them."""
     return request.environment == ROOMS or request.agent.startswith(COMMAND)
 

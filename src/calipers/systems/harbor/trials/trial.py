@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from calipers.errors import CalipersError
-from calipers.systems.harbor.lent.container import Room, RoomError, lacking
-from calipers.systems.harbor.lent.dockerfile import Recipe, read_recipe
+from calipers.isolate.container import Container, ContainerError, lacking
+from calipers.systems.harbor.lent.dockerfile import EnvironmentPlan, furnish, read_environment
 from calipers.systems.harbor.tasks.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
 from calipers.systems.harbor.tasks.task import (
     Artifact,
@@ -32,7 +32,7 @@ from calipers.systems.harbor.tasks.task import (
     verifier_script,
     verifier_timeout,
 )
-from calipers.systems.harbor.trials.agents import AgentTurn, Nop, Oracle, RoomAgent, bring
+from calipers.systems.harbor.trials.agents import AgentTurn, ContainerAgent, Nop, Oracle, bring
 
 
 class References:
@@ -59,7 +59,11 @@ MAIN: Final = "main"
 
 
 def unhealthy(
-    room: Room, check: Healthcheck, workdir: str, env: Mapping[str, str], sleep: Callable[[float], None] = time.sleep
+    container: Container,
+    check: Healthcheck,
+    workdir: str,
+    env: Mapping[str, str],
+    sleep: Callable[[float], None] = time.sleep,
 ) -> str | None:
     """Why a room is not ready, once its task's check failed as often as allowed; None when it succeeded.
 
@@ -67,7 +71,7 @@ def unhealthy(
     """
     begun, failed = time.monotonic(), 0
     while True:
-        ran = room.run(check.command, cwd=workdir, env=env, timeout=check.timeout_sec)
+        ran = container.run(check.command, cwd=workdir, env=env, timeout=check.timeout_sec)
         if ran.code == 0 and not ran.timed_out:
             return None
         early = time.monotonic() - begun < check.start_period_sec
@@ -78,22 +82,22 @@ def unhealthy(
         sleep(check.start_interval_sec if early else check.interval_sec)
 
 
-def keep_artifacts(room: Room, wanted: Sequence[str | Artifact], folder: Path) -> None:
+def keep_artifacts(container: Container, wanted: Sequence[str | Artifact], folder: Path) -> None:
     """Bring out what the agent published and what the task names, and write down what became of each.
 
     A file is kept where its path inside says, below ``folder``, or where the task wants it. One that is not there,
     or is too large, or belongs to a container that a room has not, is no failure of the trial: the manifest says so.
     """
     artifacts = [Artifact(artifact) if isinstance(artifact, str) else artifact for artifact in wanted]
-    if room.run(f'[ -n "$(ls -A {PUBLISHED} 2>/dev/null)" ]', cwd="/").code == 0:
+    if container.run(f'[ -n "$(ls -A {PUBLISHED} 2>/dev/null)" ]', cwd="/").code == 0:
         artifacts = [Artifact(PUBLISHED), *artifacts]
-    kept = [_kept(room, artifact, folder) for artifact in artifacts]
+    kept = [_kept(container, artifact, folder) for artifact in artifacts]
     if kept:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=2))
 
 
-def _kept(room: Room, artifact: Artifact, folder: Path) -> dict[str, Any]:
+def _kept(container: Container, artifact: Artifact, folder: Path) -> dict[str, Any]:
     inner = os.path.normpath(artifact.destination or artifact.source.lstrip("/"))
     target = folder / inner
     entry = {
@@ -105,7 +109,7 @@ def _kept(room: Room, artifact: Artifact, folder: Path) -> dict[str, Any]:
     }
     if artifact.service in (None, MAIN) and not inner.startswith(".."):
         try:
-            room.take(artifact.source, target)
+            container.take(artifact.source, target)
             _drop(target, artifact.exclude)
             entry |= {"type": "directory" if target.is_dir() else "file", "status": "ok"}
         except (OSError, shutil.Error):
@@ -128,34 +132,34 @@ OWN: Final = "calipers"
 """The key of a trial's paper that is ours: whose failure it is that there is no verdict, and how that was found out."""
 
 
-class OpenRooms:
+class OpenContainers:
     """The rooms in use. Once they are closed, every trial at work ends, and none that comes later begins."""
 
     def __init__(self) -> None:
         self.closed = False
         self.references = References()
         self._lock = threading.Lock()
-        self._rooms: set[Room] = set()
+        self._containers: set[Container] = set()
 
-    def admit(self, room: Room) -> None:
+    def admit(self, container: Container) -> None:
         """Count a room in before it is started; after closing time it will not start."""
         with self._lock:
-            self._rooms.add(room)
+            self._containers.add(container)
             if self.closed:
-                room.stop()
+                container.stop()
 
-    def leave(self, room: Room) -> None:
+    def leave(self, container: Container) -> None:
         """End a room."""
         with self._lock:
-            self._rooms.discard(room)
-        room.stop()
+            self._containers.discard(container)
+        container.stop()
 
     def close(self) -> None:
         """End them all."""
         with self._lock:
             self.closed = True
-            for room in self._rooms:
-                room.stop()
+            for container in self._containers:
+                container.stop()
 
 
 class EndedTrial(Exception):
@@ -166,7 +170,7 @@ class Tampered(EndedTrial):
     """A verdict that there cannot be, as the agent changed what is to judge it."""
 
 
-FAILED: Final = (EndedTrial, RoomError, OSError)  # what keeps tests from a verdict
+FAILED: Final = (EndedTrial, ContainerError, OSError)  # what keeps tests from a verdict
 
 
 def declined(task: TaskDirectory) -> str | None:
@@ -197,22 +201,22 @@ def declined(task: TaskDirectory) -> str | None:
     users = named - {None, 0, "root"}
     if users and os.geteuid():
         return f"it works as user {min(map(str, users))}, and only root can lend another user"
-    return recipe_of(task).declined
+    return environment_plan(task).declined
 
 
-def recipe_of(task: TaskDirectory) -> Recipe:
+def environment_plan(task: TaskDirectory) -> EnvironmentPlan:
     """How the task's room is furnished."""
     wanted = task.config.environment
-    return read_recipe(task.path / "environment", docker_image=wanted.docker_image, workdir=wanted.workdir)
+    return read_environment(task.path / "environment", docker_image=wanted.docker_image, workdir=wanted.workdir)
 
 
 def run_trial(
     task: TaskDirectory,
-    agent: RoomAgent,
+    agent: ContainerAgent,
     folder: Path,
     source: str | None,
     hidden: list[Path],
-    rooms: OpenRooms,
+    containers: OpenContainers,
     *,
     reference: bool = False,
 ) -> dict[str, Any]:
@@ -232,23 +236,23 @@ def run_trial(
         **dict.fromkeys(("environment_setup", "agent_setup", "agent_execution", "verifier")),
         "started_at": _now(),
     }
-    recipe = recipe_of(task)
+    plan = environment_plan(task)
     networked = "no-network" not in (task.config.environment.network_mode, task.config.agent.network_mode)
     memory, files = task.config.environment.memory_mb, task.config.environment.storage_mb
-    room = Room(hidden=[task.path.parent, *hidden], network=networked, memory=memory, files=files)
-    rooms.admit(room)
+    container = Container(hidden=[task.path.parent, *hidden], network=networked, memory=memory, files=files)
+    containers.admit(container)
     trial = None
     try:
         with _Phase(paper, "environment_setup"):
-            room.start()
-            room.furnish(task.path / "environment", recipe)
-        env = {**recipe.env, **resolve_env(task.config.environment.env, os.environ, "environment.env")}
+            container.start()
+            furnish(container, task.path / "environment", plan)
+        env = {**plan.env, **resolve_env(task.config.environment.env, os.environ, "environment.env")}
         check = task.config.environment.healthcheck
-        if check and (wrong := unhealthy(room, check, recipe.workdir, env)):
+        if check and (wrong := unhealthy(container, check, plan.workdir, env)):
             raise EndedTrial("HealthcheckError", wrong)
-        trial = _Trial(room, task, agent, folder, recipe.workdir, env)
+        trial = _Trial(container, task, agent, folder, plan.workdir, env)
         if not reference:
-            trial.works = partial(_works, task, source, hidden, rooms)
+            trial.works = partial(_works, task, source, hidden, containers)
         if task.config.steps:
             paper["step_results"] = trial.steps()
             graded = [
@@ -261,12 +265,12 @@ def run_trial(
             trial.once(paper, None, task.instruction)
     except EndedTrial as ended:
         paper["exception_info"] = _failure(*ended.args)
-    except RoomError as error:
+    except ContainerError as error:
         paper["exception_info"] = _failure("EnvironmentStartTimeoutError", str(error))
     except (CalipersError, OSError) as error:
         paper["exception_info"] = _failure(type(error).__name__, str(error))
     finally:
-        rooms.leave(room)
+        containers.leave(container)
     if trial is not None and trial.blamed is not None:
         paper[OWN] = trial.blamed
     paper["finished_at"] = _now()
@@ -274,28 +278,34 @@ def run_trial(
 
 
 def _works(
-    task: TaskDirectory, source: str | None, hidden: list[Path], rooms: OpenRooms, step: StepSettings | None
+    task: TaskDirectory, source: str | None, hidden: list[Path], containers: OpenContainers, step: StepSettings | None
 ) -> bool:
     """Whether the task's tests judge its own solution, or where it has none, nothing at all; found out once."""
 
     def judged() -> frozenset[str | None]:
         solved = solution_script(task) or any(solution_script(task, step) for step in task.config.steps)
-        agent: RoomAgent = Oracle() if solved else Nop()
+        agent: ContainerAgent = Oracle() if solved else Nop()
         with TemporaryDirectory(prefix="calipers-") as scratch:
-            paper = run_trial(task, agent, Path(scratch), source, hidden, rooms, reference=True)
+            paper = run_trial(task, agent, Path(scratch), source, hidden, containers, reference=True)
         steps = paper["step_results"] or [{"step_name": None, "verifier_result": paper["verifier_result"]}]
         return frozenset(step["step_name"] for step in steps if step["verifier_result"] is not None)
 
-    return (step.name if step else None) in rooms.references.of(task.path, judged)
+    return (step.name if step else None) in containers.references.of(task.path, judged)
 
 
 class _Trial:
     """An agent and a judge in one room."""
 
     def __init__(
-        self, room: Room, task: TaskDirectory, agent: RoomAgent, folder: Path, workdir: str, env: dict[str, str]
+        self,
+        container: Container,
+        task: TaskDirectory,
+        agent: ContainerAgent,
+        folder: Path,
+        workdir: str,
+        env: dict[str, str],
     ) -> None:
-        self._room, self._task, self._agent = room, task, agent
+        self._container, self._task, self._agent = container, task, agent
         self._root, self._workdir, self._env = folder, workdir, env
         self.works: Callable[[StepSettings | None], bool] | None = None  # whether the tests judge a reference
         self.blamed: dict[str, Any] | None = None  # how it was found out whose failure it is
@@ -328,7 +338,7 @@ class _Trial:
                 paper["exception_info"] = _failure(*ended.args)
             self._collect(step)
             wanted = (*self._task.config.artifacts, *(step.artifacts if step else ()))
-            keep_artifacts(self._room, wanted, self._folder("artifacts", step))
+            keep_artifacts(self._container, wanted, self._folder("artifacts", step))
             with _Phase(paper, "verifier"):
                 paper["verifier_result"] = {"rewards": self._verdict(step)}
         except EndedTrial as ended:
@@ -338,25 +348,27 @@ class _Trial:
 
     def _prepare(self, step: StepSettings) -> None:
         """What a step finds: nothing of the judge of the one before, its own files, and a room that is ready."""
-        self._room.run(f"rm -rf {TESTS} {VERIFIER}/* /logs/agent/*", cwd="/")
+        self._container.run(f"rm -rf {TESTS} {VERIFIER}/* /logs/agent/*", cwd="/")
         folder = self._task.path / "steps" / step.name / "workdir"
         if folder.is_dir():
-            bring(self._room, self._task, folder, self._workdir)
+            bring(self._container, self._task, folder, self._workdir)
         if (folder / "setup.sh").is_file():
             user = self._task.config.agent.user if step.agent.user is None else step.agent.user
-            ran = self._room.run("bash setup.sh", cwd=self._workdir, env=self._env, user=user)
+            ran = self._container.run("bash setup.sh", cwd=self._workdir, env=self._env, user=user)
             if ran.code:
                 stderr = ran.stderr.decode(errors="replace").strip()[-500:]
                 raise EndedTrial("RuntimeError", f"setup.sh of step {step.name!r} ended with {ran.code}: {stderr}")
         space = len(self._task.steps[step.name].encode()) + (1 << 12)
-        if self._room.run(f"head -c {space} /dev/zero > /logs/agent/.space; rm /logs/agent/.space", cwd="/").stderr:
+        if self._container.run(
+            f"head -c {space} /dev/zero > /logs/agent/.space; rm /logs/agent/.space", cwd="/"
+        ).stderr:
             raise OSError(f"the room has no space left for the instruction of step {step.name!r}")
-        if step.healthcheck and (wrong := unhealthy(self._room, step.healthcheck, self._workdir, self._env)):
+        if step.healthcheck and (wrong := unhealthy(self._container, step.healthcheck, self._workdir, self._env)):
             raise EndedTrial("HealthcheckError", wrong)
 
     def _work(self, paper: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
         limit = agent_timeout(self._task, step)
-        turn = AgentTurn(self._room, self._task, step, instruction, self._workdir, self._env, limit)
+        turn = AgentTurn(self._container, self._task, step, instruction, self._workdir, self._env, limit)
         with _Phase(paper, "agent_execution"):
             ran = self._agent.work(turn)
         self._keep("/logs/agent", "agent", step)
@@ -374,7 +386,7 @@ class _Trial:
         failed = []
         for hook in hooks:
             limit = hook.timeout_sec
-            ran = self._room.run(hook.command, cwd=self._workdir, env=self._env, user=hook.user, timeout=limit)
+            ran = self._container.run(hook.command, cwd=self._workdir, env=self._env, user=hook.user, timeout=limit)
             if ran.timed_out or ran.code:
                 how = f"took longer than {limit:g} s" if ran.timed_out else f"ended with {ran.code}"
                 failed.append(f"{hook.command!r} {how}")
@@ -415,29 +427,29 @@ class _Trial:
 
     def _clear(self) -> None:
         """End what the agent left running."""
-        if left := self._room.sweep():
+        if left := self._container.sweep():
             self._note("left-running", left)
 
     def _unchanged(self) -> None:
         """Tampered where the agent changed what is to judge it."""
-        if changed := self._room.tampered():
+        if changed := self._container.tampered():
             self._note("tampered", changed)
             raise Tampered("VerifierRuntimeError", f"the agent changed {changed[0]}, which judges it")
 
     def _judged(self, step: StepSettings | None) -> dict[str, int | float]:
-        room, task = self._room, self._task
+        container, task = self._container, self._task
         verifier = step.verifier if step else task.config.verifier
-        room.run(f"rm -rf {VERIFIER} {TESTS}; mkdir -p {VERIFIER} {TESTS}; chmod 777 {VERIFIER}", cwd="/")
+        container.run(f"rm -rf {VERIFIER} {TESTS}; mkdir -p {VERIFIER} {TESTS}; chmod 777 {VERIFIER}", cwd="/")
         script = verifier_script(task, step)
         for folder in dict.fromkeys((task.path / "tests", script.parent)):
             if folder.is_dir():
-                bring(room, task, folder, TESTS)
+                bring(container, task, folder, TESTS)
         env = {**self._env, **resolve_env(verifier.env, os.environ, "verifier.env"), "PYTHONPYCACHEPREFIX": "/tmp/.pyc"}
         limit = verifier_timeout(task, step)
-        room.run(f"chmod +x {TESTS}/{script.name}", cwd="/")
+        container.run(f"chmod +x {TESTS}/{script.name}", cwd="/")
         run = f"{TESTS}/{script.name} > {VERIFIER}/test-stdout.txt 2>&1"
-        ran = room.run(run, cwd=self._workdir, env=env, user=verifier.user, timeout=limit)
-        room.sweep()  # nobody is left to write a reward after the tests have
+        ran = container.run(run, cwd=self._workdir, env=env, user=verifier.user, timeout=limit)
+        container.sweep()  # nobody is left to write a reward after the tests have
         folder = self._keep(VERIFIER, "verifier", step)
         if ran.timed_out:
             raise EndedTrial("VerifierTimeoutError", f"the tests were still running after {limit:g} s")
@@ -452,7 +464,7 @@ class _Trial:
         target = self._folder(name, step)
         target.mkdir(parents=True, exist_ok=True)
         with suppress(OSError, shutil.Error):
-            self._room.take(inside, target)
+            self._container.take(inside, target)
         return target
 
     def _folder(self, name: str, step: StepSettings | None) -> Path:
