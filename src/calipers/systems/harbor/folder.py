@@ -13,6 +13,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from calipers.systems.harbor.wire import FileMarks
+
 RESULT, CONFIG, LOCK, RETRIES = "result.json", "config.json", "lock.json", "_retries"
 LARGEST: Final = 256 << 20  # bytes of one of these files; a trial's has some thousands
 _DEEPEST: Final = 3  # directories below _retries
@@ -22,22 +24,6 @@ Kind = Literal["trial", "job", "jobs"]
 
 class UnreadableFile(Exception):
     """A file that is there and cannot be used; its text says why."""
-
-
-_NONE: Final = msgspec.Raw()
-
-
-class _Marks(msgspec.Struct):
-    """The keys that tell the files of a job from those of a trial."""
-
-    task_name: msgspec.Raw = _NONE
-    trial_name: msgspec.Raw = _NONE
-    stats: msgspec.Raw = _NONE
-    trials: msgspec.Raw = _NONE
-    task: msgspec.Raw = _NONE
-
-
-_MARKS: Final = msgspec.json.Decoder(_Marks)
 
 
 class JobFolder:
@@ -171,13 +157,13 @@ def _is_job(path: str) -> bool:
     return any(_is_trial(f"{path}/{name}") for name in _folders(path))
 
 
-def _of_trial(result: _Marks | None) -> bool:
+def _of_trial(result: FileMarks | None) -> bool:
     return bool(result and result.task_name and result.trial_name)
 
 
-def _marks(path: str) -> _Marks | None:
+def _marks(path: str) -> FileMarks | None:
     try:
-        return _MARKS.decode(contents(path) or b"")
+        return msgspec.json.decode(contents(path) or b"", type=FileMarks)
     except (UnreadableFile, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -15,7 +15,7 @@ import msgspec
 from calipers.errors import InputError, UnknownName
 from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, JobFolder, UnreadableFile, contents, kind_of
 from calipers.systems.harbor.metrics import BUILT_IN, Tally, by_eval, dataset_of, ladders, metrics_of
-from calipers.systems.harbor.wire import JobFile, Trial, decode_job, decode_trial
+from calipers.systems.harbor.wire import JobFile, JobLockSize, JobMetrics, MetricEntry, Trial, decode_job, decode_trial
 
 COUNTERS: Final = (
     "n_completed_trials",
@@ -115,21 +115,6 @@ OURS: Final = uuid.UUID("3b0f0c4e-6f5e-5d0b-9d55-6c1d9a0c7f43")
 """The space of the ids we give to jobs that have none."""
 
 
-class EvalEntry(msgspec.Struct):
-    """A metric as a job or a registry asks for it."""
-
-    type: str = "mean"
-    kwargs: dict[str, Any] = {}
-
-
-class _JobConfig(msgspec.Struct):
-    metrics: list[EvalEntry] = []
-
-
-class _JobLock(msgspec.Struct):
-    trials: list[msgspec.Raw] = []
-
-
 @dataclass(frozen=True, slots=True)
 class EvalCounts:
     """What the trials themselves cannot say."""
@@ -176,7 +161,7 @@ def aggregate(
     )
 
 
-def metric_names(entries: Sequence[EvalEntry], path: str) -> tuple[list[str], list[str]]:
+def metric_names(entries: Sequence[MetricEntry], path: str) -> tuple[list[str], list[str]]:
     """The built-in metrics asked for, and a note for each that is a script: code is not run from here."""
     names, notes = [], []
     for entry in entries:
@@ -201,10 +186,10 @@ def read_job(path: str) -> JobRead:
         except (InputError, UnreadableFile) as error:
             notes.append(f"{result_path}: left out, as it cannot be read ({error})")
     job, stored = _stored(path)
-    names, script_notes = metric_names(_decoded(path, CONFIG, _JobConfig).metrics, f"{path}/{CONFIG}")
+    names, script_notes = metric_names(_decoded(path, CONFIG, JobMetrics).metrics, f"{path}/{CONFIG}")
     total = job.n_total_trials
     if total is None:
-        total = len(_decoded(path, LOCK, _JobLock).trials) or len(folder.finished) + len(folder.unfinished)
+        total = len(_decoded(path, LOCK, JobLockSize).trials) or len(folder.finished) + len(folder.unfinished)
     running = 0 if job.finished_at else len(folder.unfinished)
     return JobRead(
         path, trials, EvalCounts(total, running, job.stats.n_retries), stored, names or DEFAULT, [*notes, *script_notes]
@@ -217,7 +202,7 @@ def asked_metrics(path: str) -> list[str]:
     if kind == "jobs":
         inside = [os.path.join(path, name) for name in sorted(os.listdir(path))]
         return [name for each in inside if kind_of(each) == "job" for name in asked_metrics(each)]
-    config = _decoded(path, CONFIG, _JobConfig) if kind == "job" else _JobConfig()
+    config = _decoded(path, CONFIG, JobMetrics) if kind == "job" else JobMetrics()
     return metric_names(config.metrics, f"{path}/{CONFIG}")[0]
 
 

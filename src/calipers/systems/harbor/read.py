@@ -16,10 +16,23 @@ from calipers.formats.repeated_keys import refuse_twice
 from calipers.rollouts.part import Part
 from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, RETRIES, JobFolder, UnreadableFile, contents
 from calipers.systems.harbor.rows import ADHOC, TrialRow, TrialRows, Who, row_of, spent_with
-from calipers.systems.harbor.wire import READ, JobFile, Trial, decode_job, decode_trial, own_word
+from calipers.systems.harbor.wire import (
+    BAD,
+    READ,
+    AgentRef,
+    JobConfig,
+    JobFile,
+    JobLock,
+    PlannedTrial,
+    TaskRef,
+    Trial,
+    TrialResult,
+    decode_job,
+    decode_result,
+    own_word,
+)
 
 MOST_PLANNED: Final = 10_000_000  # trials; more is a slip of the pen
-ORACLE: Final = "oracle"  # Harbor's default agent, which its config.json leaves out
 NEVER_STARTED: Final = "(never started {})"
 PROVIDERS: Final = frozenset(  # prefixes that Harbor takes off a model's name, of those in common use
     {
@@ -29,74 +42,7 @@ PROVIDERS: Final = frozenset(  # prefixes that Harbor takes off a model's name, 
 )
 
 
-class TaskRef(msgspec.Struct, gc=False):
-    """Where a task comes from, in a configuration or a lock; its own name may be another."""
-
-    name: str | None = None
-    path: str | None = None
-    git_url: str | None = None
-    source: str | None = None
-
-    @property
-    def key(self) -> tuple[str | None, str | None]:
-        """What tells tasks apart that were asked for."""
-        return self.git_url, self.path or self.name
-
-
-class AgentRef(msgspec.Struct, gc=False):
-    """The agent that was asked for; what it calls itself, only a finished trial says."""
-
-    name: str | None = None
-    import_path: str | None = None
-    model_name: str | None = None
-
-    @property
-    def key(self) -> tuple[str, str | None]:
-        """What tells agents apart that were asked for."""
-        return self.import_path or self.name or ORACLE, self.model_name
-
-
-class WantedTrials(msgspec.Struct, gc=False):
-    """One trial as planned: a trial's ``config.json``, its ``lock.json``, or an entry of the job's lock."""
-
-    task: TaskRef
-    agent: AgentRef = msgspec.field(default_factory=AgentRef)
-
-
-class JobResult(Trial, gc=False):
-    """A trial's ``result.json`` with what it was asked for."""
-
-    id: str | None = None
-    config: WantedTrials | None = None
-
-
-class _Lock(msgspec.Struct):
-    trials: list[WantedTrials]
-
-
-class _JobConfig(msgspec.Struct):
-    n_attempts: int = 1
-    agents: list[AgentRef] = []
-
-
 T = TypeVar("T")
-
-_RESULT: Final = msgspec.json.Decoder(JobResult)
-_WANTED: Final = msgspec.json.Decoder(WantedTrials)
-_LOCK: Final = msgspec.json.Decoder(_Lock)
-_CONFIG: Final = msgspec.json.Decoder(_JobConfig)
-_BAD: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-def decode_result(raw: bytes, path: str) -> Trial:
-    """A trial's result, with what it was asked for where that can be read; InputError when it is none."""
-    try:
-        return _RESULT.decode(raw)
-    except _BAD:
-        try:
-            return decode_trial(raw, path)
-        except RecursionError:
-            raise InputError.at(path, "it is nested too deeply", "expected what Harbor writes") from None
 
 
 class KnownTrials:
@@ -108,13 +54,13 @@ class KnownTrials:
 
     def learn(self, trial: Trial) -> None:
         """What a finished trial was asked for, and what it is called."""
-        if isinstance(trial, JobResult) and trial.config is not None:
+        if isinstance(trial, TrialResult) and trial.config is not None:
             model = trial.agent_info.model_info
             name = model.name if model else None
             self._agents.setdefault(trial.config.agent.key, (trial.agent_info.name, name))
             self._tasks.setdefault(trial.config.task.key, trial.task_name)
 
-    def who(self, wanted: WantedTrials) -> Who:
+    def who(self, wanted: PlannedTrial) -> Who:
         """The group and the task of a trial that nobody finished."""
         task, key = wanted.task, wanted.agent.key
         agent, model = self._agents.get(key) or (key[0], _model(key[1]))
@@ -128,8 +74,8 @@ class JobPlan:
     def __init__(self, folder: JobFolder) -> None:
         self.notes: list[str] = []
         self.job = self._job(folder) if folder.is_job else JobFile()
-        self._config = self._read(folder, CONFIG, _CONFIG) or _JobConfig() if folder.is_job else _JobConfig()
-        lock = self._read(folder, LOCK, _LOCK) if folder.is_job else None
+        self._config = self._read(folder, CONFIG, JobConfig) or JobConfig() if folder.is_job else JobConfig()
+        lock = self._read(folder, LOCK, JobLock) if folder.is_job else None
         self._wanted = Counter(
             (msgspec.structs.astuple(trial.task), msgspec.structs.astuple(trial.agent))
             for trial in (lock.trials if lock else ())
@@ -148,7 +94,7 @@ class JobPlan:
         if self._locked:
             planned = Counter[Who]()
             for (task, agent), count in self._wanted.items():
-                planned[known.who(WantedTrials(TaskRef(*task), AgentRef(*agent)))] += count
+                planned[known.who(PlannedTrial(TaskRef(*task), AgentRef(*agent)))] += count
             yield from (planned - present).elements()
         elif self._total is not None:
             yield from self._unnamed(present, self._total - present.total(), known)
@@ -163,7 +109,7 @@ class JobPlan:
         groups = sorted({who[:3] for who in present}, key=lambda group: tuple(part or "" for part in group))
         if not groups:
             agents: Sequence[AgentRef] = self._config.agents or [AgentRef()]
-            groups = [known.who(WantedTrials(TaskRef(), agent))[:3] for agent in agents]
+            groups = [known.who(PlannedTrial(TaskRef(), agent))[:3] for agent in agents]
         for number in range(left):
             task, turn = divmod(number, attempts * len(groups))
             agent, model, dataset = groups[turn // attempts]
@@ -178,25 +124,25 @@ class JobPlan:
             self.notes.append(f"{path}: cannot be read as a job's result, and says nothing of what was planned")
             return JobFile()
 
-    def _read(self, folder: JobFolder, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+    def _read(self, folder: JobFolder, name: str, kind: type[T]) -> T | None:
         """One of the job's files; None, and a note, when it cannot be read."""
         path = f"{folder.path}/{name}"
         try:
             raw = contents(path)
-            return None if raw is None else decoder.decode(raw)
-        except (UnreadableFile, *_BAD) as error:
+            return None if raw is None else msgspec.json.decode(raw, type=kind)
+        except (UnreadableFile, *BAD) as error:
             self.notes.append(f"{path}: cannot be read ({error})")
             return None
 
 
-def asked_for(folder: JobFolder, trial: str) -> WantedTrials | None:
+def asked_for(folder: JobFolder, trial: str) -> PlannedTrial | None:
     """What a trial without a result was asked for, by its lock or its configuration."""
     for name in (LOCK, CONFIG):
         try:
             raw = contents(folder.of(trial, name))
             if raw is not None:
-                return _WANTED.decode(raw)
-        except (UnreadableFile, *_BAD):
+                return msgspec.json.decode(raw, type=PlannedTrial)
+        except (UnreadableFile, *BAD):
             continue
     return None
 
@@ -291,7 +237,7 @@ class _JobReading:
         self._known.learn(trial)
         if trial.calipers is None and trial.exception_info is not None:
             trial.calipers = own_word(self._folder.held(directory, OWN, LARGEST_OWN))
-        row = row_of(trial, directory, trial.id if isinstance(trial, JobResult) else None)
+        row = row_of(trial, directory, trial.id if isinstance(trial, TrialResult) else None)
         if trial.task_checksum:
             task = (row.who.dataset, row.who.task)
             if self._checksums.setdefault(task, trial.task_checksum) != trial.task_checksum:
@@ -321,7 +267,7 @@ class _JobReading:
 
     def _unfinished(self, directory: str, outcome: str) -> TrialRow:
         """A trial without a result that can be read, by what it was asked for."""
-        wanted = asked_for(self._folder, directory) or WantedTrials(
+        wanted = asked_for(self._folder, directory) or PlannedTrial(
             TaskRef(name=directory.rpartition("__")[0] or directory)
         )
         who = self._known.who(wanted)

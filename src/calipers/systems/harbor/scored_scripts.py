@@ -22,6 +22,7 @@ from calipers.rollouts.record import CODE
 from calipers.rollouts.table import Rollouts
 from calipers.stats.estimate import Estimate, Signature
 from calipers.systems.harbor.metric_script import Rewards, ScriptError, run_script, sandbox, source_of
+from calipers.systems.harbor.wire import JobScripts
 
 CONFIG: Final = "config.json"
 ADHOC: Final = "adhoc"  # what Harbor calls the dataset of tasks that belong to none
@@ -29,23 +30,6 @@ LONGEST: Final = 64 << 20  # bytes
 
 Datasets = frozenset[str | None] | None
 """The datasets that a script speaks about; None for all."""
-
-
-class _Dataset(msgspec.Struct):
-    path: str | None = None
-    name: str | None = None
-
-
-class _Metric(msgspec.Struct):
-    type: str = "mean"
-    kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
-class _DatasetConfig(msgspec.Struct):
-    """A job's ``config.json``, as far as it says where a script could be."""
-
-    datasets: list[_Dataset] = msgspec.field(default_factory=list)
-    metrics: list[_Metric] = msgspec.field(default_factory=list)
 
 
 def asked_scripts(source: Any, files: Any = (), *, trust: bool = False, reward: str | None = None) -> Scripts | None:
@@ -79,8 +63,6 @@ def check_ready(datasets: Iterable[str]) -> None:
     for folder in map(Path, datasets):
         with suppress(InputError):  # what is wrong with a dataset is told by those who read it
             if folder.is_dir() and metric_scripts(folder):
-                from calipers.systems.harbor.metric_script import sandbox
-
                 sandbox()
 
 
@@ -124,7 +106,7 @@ def _of(job: Path) -> Iterator[tuple[Path, set[str | None]]]:
     try:
         if (job / CONFIG).stat().st_size > LONGEST:
             return
-        config = msgspec.json.decode((job / CONFIG).read_bytes(), type=_DatasetConfig)
+        config = msgspec.json.decode((job / CONFIG).read_bytes(), type=JobScripts)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     names: set[str | None] = set()

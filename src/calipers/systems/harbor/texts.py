@@ -13,9 +13,17 @@ from calipers.errors import InputError
 from calipers.formats.texts import BAD, Text
 from calipers.formats.trajectories import Trajectory, TrajectoryGroup, Turn
 from calipers.systems.harbor.folder import JobFolder, UnreadableFile, kind_of
-from calipers.systems.harbor.read import decode_result
 from calipers.systems.harbor.rows import TrialRow, row_of
-from calipers.systems.harbor.wire import Trial, decode_trial, rewards, seconds, totals
+from calipers.systems.harbor.wire import (
+    SpokenStep,
+    SpokenTrajectory,
+    Trial,
+    decode_result,
+    decode_trial,
+    rewards,
+    seconds,
+    totals,
+)
 
 COMPLETION: Final = "agent/completion.txt"
 
@@ -60,19 +68,6 @@ INSTRUCTION: Final = "agent/instruction.md"
 TRAJECTORY: Final = "agent/trajectory.json"
 LARGEST_TEXT: Final = 64 << 20  # bytes of one of these files
 MOST_PIECES: Final = 64  # files that one trajectory may go on in
-
-
-class _Step(msgspec.Struct, gc=False):
-    source: Any = None
-    message: Any = None
-
-
-class _Trajectory(msgspec.Struct, gc=False):
-    steps: list[_Step] = msgspec.field(default_factory=list)
-    continued_trajectory_ref: Any = None
-
-
-_TRAJECTORY: Final = msgspec.json.Decoder(_Trajectory)
 
 
 def texts(path: str, wanted: Collection[str]) -> Iterator[Text]:
@@ -145,18 +140,18 @@ class _Room:
         text = (self._folder.held(self._trial, self._step + name, LARGEST_TEXT) or b"").decode(errors="replace")
         return text if text.strip() else None
 
-    def _trajectory(self, name: str) -> _Trajectory:
+    def _trajectory(self, name: str) -> SpokenTrajectory:
         raw = self._folder.held(self._trial, self._step + name, LARGEST_TEXT) or b"{}"
         try:
-            return _TRAJECTORY.decode(raw)
+            return msgspec.json.decode(raw, type=SpokenTrajectory)
         except BAD:
             try:  # NaN and infinities, as Python writes them
-                return msgspec.convert(json.loads(raw), _Trajectory)
+                return msgspec.convert(json.loads(raw), SpokenTrajectory)
             except (ValueError, RecursionError, msgspec.ValidationError):
-                return _Trajectory()
+                return SpokenTrajectory()
 
 
-def _says(step: _Step) -> bool:
+def _says(step: SpokenStep) -> bool:
     """Whether the agent says something in a step beside what it does."""
     message = step.message
     return step.source == "agent" and bool(message.strip() if isinstance(message, str) else message)

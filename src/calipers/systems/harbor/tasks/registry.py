@@ -22,6 +22,7 @@ from calipers.systems.harbor.tasks.digest import IGNORE, PREFIX, file_digest, ta
 from calipers.systems.harbor.tasks.manifest import DATASET_TOML, Manifest, manifest_of, read_manifest
 from calipers.systems.harbor.tasks.task import HARBORIGNORE, TaskDirectory, is_task, read_task
 from calipers.systems.harbor.tasks.toml import below, regular
+from calipers.systems.harbor.wire import Located, RegistryEntry
 from calipers.tasks.store import ROOT, make_root
 
 REGISTRY_JSON: Final = "registry.json"
@@ -29,27 +30,6 @@ REGISTRY: Final = os.path.join(".calipers", "registry")  # where nobody says ano
 SCRIPT: Final = "uv-script"
 _SPEC: Final = re.compile(r"(?P<name>[^@\s]+/[^@\s/]+)(?:@(?P<version>[^@\s]+))?")
 _OBJECT: Final = re.compile(r"objects/(?P<hex>[0-9a-f]{64})/[^/]+")
-
-
-class Located(msgspec.Struct, omit_defaults=True):
-    """A task of an entry: where it lies, below the registry or in a repository."""
-
-    name: str
-    path: str
-    git_url: str | None = None
-    git_commit_id: str | None = None
-
-
-class RegistryEntry(msgspec.Struct):
-    """One version of one dataset. The last two keys are ours; Harbor has no need of them."""
-
-    name: str
-    version: str
-    description: str = ""
-    tasks: list[Located] = []
-    metrics: list[dict[str, Any]] = []
-    digest: str = ""  # of the whole content, as `manifest_digest` has it
-    files: str = ""  # the directory of its dataset.toml and its files
 
 
 @dataclass(frozen=True, slots=True)
