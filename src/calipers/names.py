@@ -241,7 +241,7 @@ TASK_LIBRARY = "calipers.systems.lm_eval.library:LIBRARY"
 DOCUMENT_TABLES = "calipers.systems.lm_eval.tables:TABLES"
 """Numbers that are made of all documents of a task together, see `analyses.compare.values`."""
 
-METRIC_SCRIPTS = "calipers.systems.harbor.scored_scripts:asked_scripts"
+METRIC_SCRIPTS = "calipers.systems.harbor.metric_script:asked_scripts"
 """Which metric scripts a scoring runs after its own metrics."""
 
 MOCK_MODEL = "calipers.systems.evsys.lent.inference:MockInference"

@@ -35,7 +35,7 @@ def run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, A
     """Run each dataset, score what came of it, show it; exit 3 where something planned has no number."""
     from calipers.pipeline import score_plan
     from calipers.request import make_plan
-    from calipers.systems.harbor.scored_scripts import asked_scripts, check_ready
+    from calipers.systems.harbor.metric_script import asked_scripts, check_ready
     from calipers.systems.harbor.trials.run import CONCURRENT, AgentRequest, perform
 
     for name in given:

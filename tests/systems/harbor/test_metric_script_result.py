@@ -13,7 +13,7 @@ from systems.harbor.metric_page import PAGE, put
 
 import calipers
 from calipers.errors import InputError
-from calipers.systems.harbor.scored_scripts import ONCE, asked_scripts, found_scripts, rewards_of, told_apart
+from calipers.systems.harbor.metric_script import ONCE, asked_scripts, found_scripts, rewards_of, told_apart
 
 SEEN = "leave({'lines': open(source).read()})"
 

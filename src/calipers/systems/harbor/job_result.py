@@ -15,7 +15,17 @@ import msgspec
 from calipers.errors import InputError, UnknownName
 from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, JobFolder, UnreadableFile, contents, kind_of
 from calipers.systems.harbor.metrics import BUILT_IN, Tally, by_eval, dataset_of, ladders, metrics_of
-from calipers.systems.harbor.wire import JobFile, JobLockSize, JobMetrics, MetricEntry, Trial, decode_job, decode_trial
+from calipers.systems.harbor.wire import (
+    SCRIPT,
+    JobFile,
+    JobLockSize,
+    JobMetrics,
+    MetricEntry,
+    Trial,
+    decode_job,
+    decode_trial,
+)
+from calipers.systems.harbor.words import DEFAULT
 
 COUNTERS: Final = (
     "n_completed_trials",
@@ -109,8 +119,6 @@ def _time(text: str | None) -> str | None:
 
 T = TypeVar("T")
 
-SCRIPT: Final = "uv-script"
-DEFAULT: Final = ("mean",)
 OURS: Final = uuid.UUID("3b0f0c4e-6f5e-5d0b-9d55-6c1d9a0c7f43")
 """The space of the ids we give to jobs that have none."""
 

@@ -19,10 +19,7 @@ from calipers.metrics.rewards import pass_at_k
 from calipers.rollouts.column import Bools, Column
 from calipers.rollouts.groups import Groups
 from calipers.rollouts.sums import total
-from calipers.systems.harbor.wire import Totals, Trial, rewards, totals
-
-Number = int | float
-Rewards = Mapping[str, Number]
+from calipers.systems.harbor.wire import ADHOC, Number, Rewards, Totals, Trial, rewards, totals
 
 
 def summed(values: Sequence[Number]) -> Number:
@@ -188,9 +185,6 @@ def counted(column: Column, written: Mapping[float, str] = NOTHING) -> dict[str,
     pairs = zip(values.tolist(), counts.tolist(), strict=True)
     return {written.get(value, str(value)): count for value, count in reversed(list(pairs))}
 
-
-ADHOC: Final = "adhoc"
-"""The dataset of a trial that comes from none."""
 
 CANCELLED: Final = "CancelledError"
 Metrics = list[Mapping[str, Any]]

@@ -15,8 +15,9 @@ from calipers.formats.parallel import Progress
 from calipers.formats.repeated_keys import refuse_twice
 from calipers.rollouts.part import Part
 from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, RETRIES, JobFolder, UnreadableFile, contents
-from calipers.systems.harbor.rows import ADHOC, TrialRow, TrialRows, Who, row_of, spent_with
+from calipers.systems.harbor.rows import TrialRow, TrialRows, Who, row_of, spent_with
 from calipers.systems.harbor.wire import (
+    ADHOC,
     BAD,
     READ,
     AgentRef,

@@ -23,7 +23,7 @@ from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import CODE, GROUP
 from calipers.systems.harbor.folder import JobFolder
 from calipers.systems.harbor.wire import (
-    AGENT_CAUSED,
+    ADHOC,
     EXCEPTION,
     UNFINISHED,
     VERIFIED,
@@ -35,13 +35,12 @@ from calipers.systems.harbor.wire import (
     deciding_exception,
     failure_cause,
     odd_rewards,
+    reward_valid,
     rewards,
     seconds,
     totals,
     trial_failure_cause,
 )
-
-ADHOC: Final = "adhoc"  # the dataset of trials without a source
 
 OUTCOME_OF: Final[Mapping[str | None, str]] = {  # by cause; all others are client_failed
     "agent_exhausted_budget": "timed_out",
@@ -119,7 +118,7 @@ def row_of(trial: Trial, directory: str, number: str | None = None) -> TrialRow:
         started=_moment(trial.started_at),
         id=number,
         odd=odd,
-        disowned=bool(given and exception is not None and cause not in AGENT_CAUSED and blamed not in OWN_DOING),
+        disowned=bool(given) and not reward_valid(trial) and blamed not in OWN_DOING,
         written=_written(trial, verified) if verified else None,
     )
 

@@ -78,6 +78,8 @@ READ: Final = ("agent_info", "agent_result", "verifier_result", "exception_info"
 BAD: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What bytes that are no such file raise."""
 
+ADHOC: Final = "adhoc"  # the dataset of tasks and trials that come from none
+SCRIPT: Final = "uv-script"  # the type of a metric that is a script
 ORACLE: Final = "oracle"  # Harbor's default agent, which its config.json leaves out
 AGENT_CAUSED: Final = ("agent_exhausted_budget", "agent_refused_task")  # a reward given all the same is valid
 _CAUSE: Final = {name: cause for cause, names in CAUSES.items() for name in names}
@@ -521,13 +523,13 @@ def rewards(verified: Trial | TrialStep) -> Rewards | None:
     given = _given(verified)
     if given is None:
         return None
-    numbers = {name: float(x) if isinstance(x, bool) else x for name, x in given.items() if _finite(x)}
+    numbers = {name: float(x) if isinstance(x, bool) else x for name, x in given.items() if finite(x)}
     return numbers if numbers or not given else None
 
 
 def odd_rewards(verified: Trial | TrialStep) -> Mapping[str, Any]:
     """The rewards that are no finite number, by name: text, null, a list, NaN."""
-    return {name: value for name, value in (_given(verified) or {}).items() if not _finite(value)}
+    return {name: value for name, value in (_given(verified) or {}).items() if not finite(value)}
 
 
 def _given(verified: Trial | TrialStep) -> dict[str, Any] | None:
@@ -539,7 +541,8 @@ def _given(verified: Trial | TrialStep) -> dict[str, Any] | None:
     return result.rewards
 
 
-def _finite(value: object) -> bool:
+def finite(value: object) -> bool:
+    """Whether a value is a number that a float can hold."""
     try:
         return isinstance(value, (int, float)) and math.isfinite(value)
     except OverflowError:  # an integer that no float can hold

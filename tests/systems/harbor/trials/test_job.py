@@ -16,7 +16,7 @@ from calipers.errors import InputError
 from calipers.systems.harbor.tasks.dataset import read_dataset
 from calipers.systems.harbor.tasks.task import read_task
 from calipers.systems.harbor.trials.agents import find_agent
-from calipers.systems.harbor.trials.job import ContainerJob, Retry, TaskTrials, run_here, write_declined
+from calipers.systems.harbor.trials.run import ContainerJob, Retry, TaskTrials, run_here, write_declined
 from calipers.systems.harbor.trials.trial import declined
 
 pytestmark = needs_rooms

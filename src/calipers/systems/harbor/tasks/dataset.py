@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from calipers.errors import InputError
 from calipers.systems.harbor.tasks.digest import file_digest, manifest_digest
 from calipers.systems.harbor.tasks.manifest import DATASET_TOML, Manifest, is_name, read_manifest
 from calipers.systems.harbor.tasks.task import BUILDS, TaskDirectory, is_task, read_task
 from calipers.systems.harbor.tasks.toml import below, regular
+from calipers.systems.harbor.wire import ADHOC
 from calipers.tasks.jsonl import TASKS
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
 
+T = TypeVar("T")
 METRIC: Final = "metric.py"
-ADHOC: Final = "adhoc"  # what Harbor calls the dataset of a task that is given by itself
 _NO_TASKS: Final = ("__pycache__", "jobs", "node_modules", "runs")  # nobody wonders why these are no tasks
 
 
@@ -116,6 +119,44 @@ def wrong_names(dataset: TaskDataset) -> list[str]:
             right = "give it a name in [task] of its task.toml: org/name, of letters, digits, '.', '_' and '-'"
             faults.append(f"{task.path}: is named {name!r}; {right}")
     return faults
+
+
+def select(
+    tasks: Sequence[T],
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    first: int | None = None,
+    name: Callable[[T], str] = str,
+) -> list[T]:
+    """The tasks whose names match a pattern of ``include``, none of ``exclude``, and of those the ``first`` so many.
+
+    No ``include`` stands for all. A pattern has to match a whole name, so ``apple`` is not ``o/apple``
+    but ``*apple`` is. InputError when the patterns of ``include`` match nothing at all; what is
+    excluded afterwards may be everything.
+
+    >>> select(["apple-1", "apple-2", "beet-2"], ["apple-*", "*-2"], ["apple-2"], first=2)
+    ['apple-1', 'beet-2']
+    """
+    wanted = [task for task in tasks if not include or _matches(name(task), include)]
+    if include and not wanted:
+        raise InputError(_nothing([name(task) for task in tasks], include))
+    left = [task for task in wanted if not _matches(name(task), exclude)]
+    return left if first is None else left[:first]
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _nothing(names: Sequence[str], patterns: Sequence[str]) -> str:
+    wanted = " or ".join(map(repr, patterns))
+    if any(_matches(name.rpartition("/")[2], patterns) for name in names):
+        hint = f"names here have an organisation before them, as in {names[0]!r}; '*/' before a pattern stands for any"
+    elif close := [name for pattern in patterns for name in get_close_matches(pattern, names, 1)]:
+        hint = f"did you mean {close[0]!r}?"
+    else:
+        hint = f"there are {len(names)}, such as {', '.join(map(repr, names[:3]))}" if names else "there are none"
+    return f"no task matches {wanted}; {hint}"
 
 
 def metric_scripts(directory: str | os.PathLike[str]) -> list[Path]:

@@ -22,12 +22,11 @@ from calipers.systems.harbor.tasks.digest import IGNORE, PREFIX, file_digest, ta
 from calipers.systems.harbor.tasks.manifest import DATASET_TOML, Manifest, manifest_of, read_manifest
 from calipers.systems.harbor.tasks.task import HARBORIGNORE, TaskDirectory, is_task, read_task
 from calipers.systems.harbor.tasks.toml import below, regular
-from calipers.systems.harbor.wire import Located, RegistryEntry
+from calipers.systems.harbor.wire import SCRIPT, Located, RegistryEntry
 from calipers.tasks.store import ROOT, make_root
 
 REGISTRY_JSON: Final = "registry.json"
 REGISTRY: Final = os.path.join(".calipers", "registry")  # where nobody says another
-SCRIPT: Final = "uv-script"
 _SPEC: Final = re.compile(r"(?P<name>[^@\s]+/[^@\s/]+)(?:@(?P<version>[^@\s]+))?")
 _OBJECT: Final = re.compile(r"objects/(?P<hex>[0-9a-f]{64})/[^/]+")
 

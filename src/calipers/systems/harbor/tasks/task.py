@@ -444,20 +444,10 @@ def _uploaded(task: TaskDirectory, script: Path) -> None:
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)
 
 
-def effective_timeout(
-    given: float | None, override: float | None = None, most: float | None = None, multiplier: float = 1.0
-) -> float | None:
-    """Seconds: the task's own limit, or what a job puts in its place, at most ``most``, times ``multiplier``.
-
-    None, for no limit, stays None unless ``most`` is given.
-
-    >>> effective_timeout(120.0, most=60.0, multiplier=2.0)
-    120.0
-    """
-    limit = given if override is None else override
-    if most is not None:
-        limit = most if limit is None else min(limit, most)
-    return None if limit is None else limit * multiplier
+def agent_user(task: TaskDirectory, step: StepSettings | None = None) -> User | None:
+    """As whom the agent works: the step's own user, else the task's."""
+    step_user = step.agent.user if step else None
+    return task.config.agent.user if step_user is None else step_user
 
 
 def agent_timeout(task: TaskDirectory, step: StepSettings | None = None) -> float | None:

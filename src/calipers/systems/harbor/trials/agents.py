@@ -12,7 +12,14 @@ from typing import Final, Protocol
 
 from calipers.errors import InputError, nearest
 from calipers.isolate.container import CommandResult, Container
-from calipers.systems.harbor.tasks.task import StepSettings, TaskDirectory, resolve_env, solution_script, uploaded
+from calipers.systems.harbor.tasks.task import (
+    StepSettings,
+    TaskDirectory,
+    agent_user,
+    resolve_env,
+    solution_script,
+    uploaded,
+)
 
 LOGS: Final = "/logs/agent"
 COMMAND: Final = "command:"
@@ -33,9 +40,8 @@ class AgentTurn:
 
     @property
     def user(self) -> str | int | None:
-        """As whom the agent works: the step's own user, else the task's."""
-        step_user = self.step.agent.user if self.step else None
-        return self.task.config.agent.user if step_user is None else step_user
+        """As whom the agent works."""
+        return agent_user(self.task, self.step)
 
 
 class ContainerAgent(Protocol):

@@ -27,6 +27,7 @@ from calipers.systems.harbor.tasks.task import (
     StepSettings,
     TaskDirectory,
     agent_timeout,
+    agent_user,
     resolve_env,
     solution_script,
     verifier_script,
@@ -234,7 +235,7 @@ def run_trial(
         "agent_info": {"name": agent.name, "version": "1", "model_info": None},
         **dict.fromkeys(("agent_result", "verifier_result", "exception_info", "step_results")),
         **dict.fromkeys(("environment_setup", "agent_setup", "agent_execution", "verifier")),
-        "started_at": _now(),
+        "started_at": now(),
     }
     plan = environment_plan(task)
     networked = "no-network" not in (task.config.environment.network_mode, task.config.agent.network_mode)
@@ -273,7 +274,7 @@ def run_trial(
         containers.leave(container)
     if trial is not None and trial.blamed is not None:
         paper[OWN] = trial.blamed
-    paper["finished_at"] = _now()
+    paper["finished_at"] = now()
     return paper
 
 
@@ -353,7 +354,7 @@ class _Trial:
         if folder.is_dir():
             bring(self._container, self._task, folder, self._workdir)
         if (folder / "setup.sh").is_file():
-            user = self._task.config.agent.user if step.agent.user is None else step.agent.user
+            user = agent_user(self._task, step)
             ran = self._container.run("bash setup.sh", cwd=self._workdir, env=self._env, user=user)
             if ran.code:
                 stderr = ran.stderr.decode(errors="replace").strip()[-500:]
@@ -482,10 +483,10 @@ class _Phase:
         self._paper, self._name = paper, name
 
     def __enter__(self) -> None:
-        self._paper[self._name] = {"started_at": _now(), "finished_at": None}
+        self._paper[self._name] = {"started_at": now(), "finished_at": None}
 
     def __exit__(self, *_: object) -> None:
-        self._paper[self._name]["finished_at"] = _now()
+        self._paper[self._name]["finished_at"] = now()
 
 
 def _read(path: Path) -> bytes:
@@ -500,9 +501,10 @@ def _failure(kind: str, message: str) -> dict[str, str]:
         "exception_type": kind,
         "exception_message": message,
         "exception_traceback": "",
-        "occurred_at": _now(),
+        "occurred_at": now(),
     }
 
 
-def _now() -> str:
+def now() -> str:
+    """This moment, as Harbor writes it."""
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")
