@@ -210,7 +210,7 @@ FORMATS = Index(
         "lm_eval_samples": "calipers.systems.lm_eval.formats:SAMPLES",
         "lm_eval_results": "calipers.systems.lm_eval.formats:RESULTS",
         "run": "calipers.formats.own:RUN",
-        "harbor": "calipers.systems.harbor.formats:JOB",
+        "harbor": "calipers.systems.harbor.read:JOB",
         "inspect": "calipers.systems.inspect.formats:LOG",
     },
 )

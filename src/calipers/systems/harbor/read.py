@@ -11,11 +11,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from calipers.errors import InputError
+from calipers.formats.format import Format
 from calipers.formats.parallel import Progress
 from calipers.formats.repeated_keys import refuse_twice
 from calipers.rollouts.part import Part
-from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, RETRIES, JobFolder, UnreadableFile, contents
-from calipers.systems.harbor.rows import TrialRow, TrialRows, Who, row_of, spent_with
+from calipers.systems.harbor import texts
+from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, RETRIES, JobFolder, UnreadableFile, contents, jobs_in
+from calipers.systems.harbor.rows import TrialRow, TrialRows, Who, numbered, row_of, spent_with
 from calipers.systems.harbor.wire import (
     ADHOC,
     BAD,
@@ -315,3 +317,13 @@ def _trials(count: int) -> str:
 def _shown(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=True)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+JOB = Format(
+    "harbor",
+    read,
+    recognise=lambda start: False,  # a job is a directory
+    texts=lambda path, columns, wanted: texts.texts(path, wanted),
+    folder=lambda path: (jobs_in(path), ()),
+    join=numbered,
+)

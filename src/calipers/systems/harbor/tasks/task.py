@@ -147,7 +147,7 @@ class StepSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskConfig:
+class TaskSettings:
     """All of task.toml."""
 
     schema_version: str = "1.4"
@@ -163,9 +163,9 @@ class TaskConfig:
     steps: tuple[StepSettings, ...] = ()
 
 
-def config(toml: Toml) -> TaskConfig:
+def config(toml: Toml) -> TaskSettings:
     """What a task.toml says, older keys under their present names; InputError names the line of what cannot be."""
-    made = toml.convert(modern(toml), TaskConfig)
+    made = toml.convert(modern(toml), TaskSettings)
     _numbers(toml, made, ())
     for steps, artifact in _artifacts(made):
         _artifact(toml, steps, artifact)
@@ -228,7 +228,7 @@ def _numbers(toml: Toml, value: Any, steps: Steps) -> None:
             _numbers(toml, number, (*steps, key))
 
 
-def _artifacts(made: TaskConfig) -> Iterator[tuple[Steps, str | Artifact]]:
+def _artifacts(made: TaskSettings) -> Iterator[tuple[Steps, str | Artifact]]:
     yield from ((("artifacts", at), artifact) for at, artifact in enumerate(made.artifacts))
     for number, step in enumerate(made.steps):
         yield from ((("steps", number, "artifacts", at), artifact) for at, artifact in enumerate(step.artifacts))
@@ -246,7 +246,7 @@ def _artifact(toml: Toml, steps: Steps, artifact: str | Artifact) -> None:
         raise toml.fault(steps, f"the artifact's destination is {target!r}", right)
 
 
-def _step_names(toml: Toml, made: TaskConfig) -> None:
+def _step_names(toml: Toml, made: TaskSettings) -> None:
     seen: dict[str, str] = {}
     for at, step in enumerate(made.steps):
         steps, name = ("steps", at, "name"), step.name
@@ -307,7 +307,7 @@ class TaskDirectory:
 
     path: Path
     name: str  # of [task], else the directory's
-    config: TaskConfig
+    config: TaskSettings
     instruction: str  # "" for a task in steps
     steps: Mapping[str, str] = field(default_factory=dict)  # a step's name -> its instruction, in order
     unknown: tuple[str, ...] = ()  # keys of task.toml that mean nothing, each with its place
@@ -351,7 +351,7 @@ def read_task(directory: str | os.PathLike[str], verified: bool = True) -> TaskD
         if made.task.version == "":
             raise toml.fault(("task", "version"), "the version is empty", "expected one such as '1.0.0', or no key")
     _environment(root, made)
-    unknown = replace(toml, values=modern(toml)).unknown(TaskConfig)
+    unknown = replace(toml, values=modern(toml)).unknown(TaskSettings)
     if made.steps:
         instructions = {step.name: instruction(root, root / "steps" / step.name) for step in made.steps}
         task = TaskDirectory(root, _name(root, made), made, "", instructions, tuple(unknown))
@@ -405,11 +405,11 @@ def solution_script(task: TaskDirectory, step: StepSettings | None = None) -> Pa
     return path if os.path.lexists(path) and regular(task.path, path) else None
 
 
-def _name(root: Path, made: TaskConfig) -> str:
+def _name(root: Path, made: TaskSettings) -> str:
     return made.task.name if made.task else Path(os.path.abspath(root)).name
 
 
-def _environment(root: Path, made: TaskConfig) -> None:
+def _environment(root: Path, made: TaskSettings) -> None:
     folder = root / "environment"
     if not made.environment.docker_image and not os.path.isdir(folder):
         right = f"expected a directory with a {' or a '.join(BUILDS)}, or environment.docker_image in {TASK_TOML}"
