@@ -194,9 +194,8 @@ class Container:
         if not out or out.readline() != b"ready\n":
             message = errors.read().decode(errors="replace").strip()[-LAST_WORDS:] if errors else ""
             self.stop()
-            raise ContainerError(
-                f"no room could be made ({message or 'nothing was said'}); run as root, or allow namespaces"
-            )
+            why = message or "nothing was said"
+            raise ContainerError(f"no room could be made ({why}); run as root, or allow namespaces")
         self._pid = children(self._first.pid)[0]
         self._made = time.time()
         if self._closed:  # by somebody who would not wait for the end of this

@@ -71,9 +71,8 @@ def _library(root: str, path: str) -> Iterator[str]:
 
 
 def _folders(parent: str, start: str) -> list[str]:
-    return [
-        f"{parent}/{name}" for name in _names(parent) if name.startswith(start) and os.path.isdir(f"{parent}/{name}")
-    ]
+    paths = [f"{parent}/{name}" for name in _names(parent) if name.startswith(start)]
+    return [path for path in paths if os.path.isdir(path)]
 
 
 def _names(folder: str) -> list[str]:

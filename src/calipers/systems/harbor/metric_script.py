@@ -634,7 +634,5 @@ def _number(result: Any) -> tuple[float | None, str]:
         return number, ONCE if math.isfinite(number) else f"the script gave {number}"
     if isinstance(result, str):
         return None, f"the script gave the text {clean(result)!r}"
-    return (
-        None,
-        f"the script gave {'null' if result is None else 'a list' if isinstance(result, list) else 'an object'}",
-    )
+    kind = "null" if result is None else "a list" if isinstance(result, list) else "an object"
+    return None, f"the script gave {kind}"

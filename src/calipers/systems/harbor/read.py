@@ -270,9 +270,8 @@ class _JobReading:
 
     def _unfinished(self, directory: str, outcome: str) -> TrialRow:
         """A trial without a result that can be read, by what it was asked for."""
-        wanted = asked_for(self._folder, directory) or PlannedTrial(
-            TaskRef(name=directory.rpartition("__")[0] or directory)
-        )
+        named = TaskRef(name=directory.rpartition("__")[0] or directory)
+        wanted = asked_for(self._folder, directory) or PlannedTrial(named)
         who = self._known.who(wanted)
         return TrialRow(who, directory, directory, outcome, source=wanted.task.source)
 

@@ -42,10 +42,8 @@ def read_groups(job: str | os.PathLike[str], tasks: Sequence[str]) -> list[Traje
             continue
         trajectory = Trajectory(_turns(folder, directory), float(given.get("reward", 0.0)), {"usage": _usage(trial)})
         by_task[trial.task_name].append((trial.started_at or "", trial.trial_name, trajectory))
-    return [
-        TrajectoryGroup([trajectory for *_, trajectory in sorted(ended, key=lambda e: e[:2])])
-        for ended in by_task.values()
-    ]
+    groups = [sorted(ended, key=lambda trial: trial[:2]) for ended in by_task.values()]
+    return [TrajectoryGroup([trajectory for *_, trajectory in group]) for group in groups]
 
 
 def _turns(folder: JobFolder, directory: str) -> list[Turn]:

@@ -67,11 +67,7 @@ def is_dataset(directory: str | os.PathLike[str]) -> bool:
     root = Path(directory)
     if not os.path.isdir(root) or os.path.lexists(root / TASKS):
         return False
-    return (
-        os.path.lexists(root / DATASET_TOML)
-        or is_task(root)
-        or any(is_task(folder) for folder in _subdirectories(root))
-    )
+    return os.path.lexists(root / DATASET_TOML) or is_task(root) or any(map(is_task, _subdirectories(root)))
 
 
 def read_dataset(directory: str | os.PathLike[str], verified: bool = True) -> TaskDataset:
@@ -344,16 +340,14 @@ def examine(directory: str | os.PathLike[str], fix: bool = False) -> Examined:
     if manifest is None:
         digest = "" if faults else manifest_digest(digests.values())
         return Examined(dataset.name, None, sound, digest, tuple(faults), tuple(notes))
-    differences = drift(dataset.path, manifest, digests)
-    if fix and differences.changes:
-        text = refreshed(
-            manifest, {**differences.tasks, **differences.new_tasks}, {**differences.files, **differences.new_files}
-        )
+    drifted = drift(dataset.path, manifest, digests)
+    if fix and drifted.changes:
+        text = refreshed(manifest, {**drifted.tasks, **drifted.new_tasks}, {**drifted.files, **drifted.new_files})
         replace_file(manifest.source.path, text)
-        return replace(examine(directory), changes=tuple(differences.changes))
-    faults += [*differences.wrong, *_stale(manifest, differences)]
-    notes += [*manifest.unknown, *_unwritten(manifest, differences)]
-    digest = "" if faults or differences.changes else manifest.digest
+        return replace(examine(directory), changes=tuple(drifted.changes))
+    faults += [*drifted.wrong, *_stale(manifest, drifted)]
+    notes += [*manifest.unknown, *_unwritten(manifest, drifted)]
+    digest = "" if faults or drifted.changes else manifest.digest
     return Examined(manifest.name, manifest.version, sound, digest, tuple(faults), tuple(notes))
 
 
@@ -375,9 +369,9 @@ def _about(task: TaskDirectory) -> list[str]:
     return [f"{task.path / 'environment'}: has neither of {' and '.join(BUILDS)}; no image can be built from it"]
 
 
-def _stale(manifest: Manifest, differences: Drift) -> list[str]:
+def _stale(manifest: Manifest, drifted: Drift) -> list[str]:
     """A digest that is written down and wrong, each with its place."""
-    wrong: Mapping[str, str] = {**differences.tasks, **differences.files}
+    wrong: Mapping[str, str] = {**drifted.tasks, **drifted.files}
     pins = [(("tasks", at), pin.name, pin.digest) for at, pin in enumerate(manifest.tasks)]
     pins += [(("files", at), pin.path, pin.digest) for at, pin in enumerate(manifest.files)]
     right = "calipers check --fix writes it down"
@@ -388,14 +382,12 @@ def _stale(manifest: Manifest, differences: Drift) -> list[str]:
     ]
 
 
-def _unwritten(manifest: Manifest, differences: Drift) -> list[str]:
+def _unwritten(manifest: Manifest, drifted: Drift) -> list[str]:
     """What dataset.toml leaves open and ought not to."""
     path = manifest.source.path
     pins = [(pin.name, pin.digest) for pin in manifest.tasks] + [(pin.path, pin.digest) for pin in manifest.files]
     notes = [f"{path}: {name} has no digest yet" for name, digest in pins if not digest]
-    notes += [
-        f"{path}: does not name {name}, which lies there" for name in (*differences.new_tasks, *differences.new_files)
-    ]
+    notes += [f"{path}: does not name {name}, which lies there" for name in (*drifted.new_tasks, *drifted.new_files)]
     if manifest.version is None:
         notes.append(f"{path}: has no version; publishing gives it the next number")
     return notes

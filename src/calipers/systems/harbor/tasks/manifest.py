@@ -43,12 +43,18 @@ class PinnedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _ManifestHead:
-    name: str
+class Identity:
+    """What a dataset or a task is called when it travels: ``[dataset]``, ``[task]``."""
+
+    name: str  # org/name
     version: str | None = None
     description: str = ""
     authors: tuple[Author, ...] = ()
     keywords: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _ManifestHead(Identity):
     tasks: tuple[Any, ...] = ()  # Harbor writes an empty list here when a dataset has no tasks
 
 
@@ -62,14 +68,9 @@ class _Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Identity):
     """What dataset.toml says. Its tasks are in the order of the file."""
 
-    name: str  # org/name
-    version: str | None = None
-    description: str = ""
-    authors: tuple[Author, ...] = ()
-    keywords: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tasks: tuple[Pinned, ...] = ()
     files: tuple[PinnedFile, ...] = ()
@@ -123,9 +124,8 @@ def is_name(name: str) -> bool:
 def checked_name(name: str, location: str) -> str:
     """A name of the form ``org/name``; InputError for any other."""
     if not is_name(name):
-        raise InputError.at(
-            location, f"the name is {name!r}", "expected org/name, of letters, digits, '.', '_' and '-'"
-        )
+        right = "expected org/name, of letters, digits, '.', '_' and '-'"
+        raise InputError.at(location, f"the name is {name!r}", right)
     return name
 
 

@@ -231,16 +231,16 @@ def _ready(source: Path) -> tuple[Manifest, Manifest, dict[str, TaskDirectory], 
         raise manifest.source.fault(("dataset", "version"), f"the version is {manifest.version!r}", right)
     if faults := [*dataset.faults, *wrong_names(dataset)]:
         raise InputError(_first(faults))
-    differences = drift(source, manifest, {name: task.digest for name, task in dataset.by_name.items()})
-    if differences.wrong:
-        raise InputError(_first(differences.wrong))
-    notes = [f"{name}: has no entry in {manifest.source.path} and is left out" for name in differences.new_tasks]
-    differences = replace(differences, new_tasks={})
+    drifted = drift(source, manifest, {name: task.digest for name, task in dataset.by_name.items()})
+    if drifted.wrong:
+        raise InputError(_first(drifted.wrong))
+    notes = [f"{name}: has no entry in {manifest.source.path} and is left out" for name in drifted.new_tasks]
+    drifted = replace(drifted, new_tasks={})
     given = manifest
-    if differences.changes:
-        text = refreshed(given, differences.tasks, {**differences.files, **differences.new_files})
+    if drifted.changes:
+        text = refreshed(given, drifted.tasks, {**drifted.files, **drifted.new_files})
         manifest = manifest_of(replace(given.source, text=text, values=tomllib.loads(text)))
-        notes += [f"{given.source.path}: {change}" for change in differences.changes]
+        notes += [f"{given.source.path}: {change}" for change in drifted.changes]
     if not manifest.tasks:
         right = f"calipers check --fix {source} adds those that lie there"
         raise InputError.at(str(manifest.source.path), "names no tasks", right)

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from calipers.errors import InputError
 from calipers.systems.harbor.tasks.digest import TASK_TOML, task_digest
-from calipers.systems.harbor.tasks.manifest import Author, checked_name
+from calipers.systems.harbor.tasks.manifest import Identity, checked_name
 from calipers.systems.harbor.tasks.toml import Steps, Toml, named, read_toml, regular
 
 Network = Literal["public", "no-network", "allowlist"]
@@ -33,17 +33,6 @@ class Artifact:
     destination: str | None = None
     exclude: tuple[str, ...] = ()
     service: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The section ``[task]``: what the task is called when it travels."""
-
-    name: str
-    version: str | None = None
-    description: str = ""
-    authors: tuple[Author, ...] = ()
-    keywords: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,11 +423,9 @@ def _has_image(task: TaskDirectory, tests: Path, step: StepSettings | None) -> b
 
 
 def _uploaded(task: TaskDirectory, script: Path) -> None:
-
     if ignore_file := left_out(task.path, script):
-        raise InputError.at(
-            ignore_file, f"leaves out {script.name}, which judges the task", "expected it to be uploaded"
-        )
+        wrong = f"leaves out {script.name}, which judges the task"
+        raise InputError.at(ignore_file, wrong, "expected it to be uploaded")
 
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)

@@ -145,19 +145,25 @@ async def _stopped(process: asyncio.subprocess.Process) -> None:
 
 def how_far(job: Path) -> tuple[int, int]:
     """(trials that have ended, trials planned) as a job's own paper says; (0, 0) while there is none to read."""
+    result = read_json(job / "result.json")
     try:
-        result = msgspec.json.decode((job / "result.json").read_bytes())
         return int(result["stats"]["n_completed_trials"]), int(result["n_total_trials"])
-    except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         return 0, 0
 
 
 def finished(job: Path) -> bool:
     """Whether a job's own paper says that it came to its end."""
+    result = read_json(job / "result.json")
+    return isinstance(result, dict) and bool(result.get("finished_at"))
+
+
+def read_json(path: Path) -> Any:
+    """What a file holds; None where that is no JSON, as of a file that a kill has cut off."""
     try:
-        return bool(msgspec.json.decode((job / "result.json").read_bytes()).get("finished_at"))
-    except (OSError, msgspec.DecodeError, AttributeError):
-        return False
+        return msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 @contextmanager
@@ -178,13 +184,9 @@ def lent() -> Iterator[str]:
 
 def _clean(**more: str) -> dict[str, str]:
     """Our environment without what would lead another interpreter to our libraries, and without telemetry."""
-    our_programs = os.path.dirname(sys.executable)
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
-    path = [
-        folder
-        for folder in kept.get("PATH", "").split(os.pathsep)
-        if folder != our_programs or sys.prefix == sys.base_prefix
-    ]
+    ours = os.path.dirname(sys.executable) if sys.prefix != sys.base_prefix else None
+    path = [folder for folder in kept.get("PATH", "").split(os.pathsep) if folder != ours]
     quiet = {"HARBOR_TELEMETRY": "0", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # nothing is sent, nothing fetched
     return {**quiet, **kept, "PATH": os.pathsep.join(path), **more}
 

@@ -194,12 +194,8 @@ def declined(task: TaskDirectory) -> str | None:
     if "allowlist" in (wanted.network_mode, task.config.agent.network_mode):
         return "it allows some hosts and no others, and a room knows all or none"
     agents = [task.config.agent, *(step.agent for step in task.config.steps)]
-    named = {
-        *(agent.user for agent in agents),
-        *(verifier.user for verifier in verifiers),
-        *(hook.user for hook in hooks),
-    }
-    users = named - {None, 0, "root"}
+    named = [*(agent.user for agent in agents), *(verifier.user for verifier in verifiers)]
+    users = {*named, *(hook.user for hook in hooks)} - {None, 0, "root"}
     if users and os.geteuid():
         return f"it works as user {min(map(str, users))}, and only root can lend another user"
     return environment_plan(task).declined
@@ -497,12 +493,8 @@ def _read(path: Path) -> bytes:
 
 
 def _failure(kind: str, message: str) -> dict[str, str]:
-    return {
-        "exception_type": kind,
-        "exception_message": message,
-        "exception_traceback": "",
-        "occurred_at": now(),
-    }
+    about = {"exception_type": kind, "exception_message": message, "exception_traceback": ""}
+    return {**about, "occurred_at": now()}
 
 
 def now() -> str:
