@@ -51,7 +51,7 @@ START = '(:) && exec "$1" -c "$0"'  # where nothing can be forked sh says so at 
 CLEARINGS = 5  # of a full room, before a command that finds no place in it has failed
 CROWD = PROCESSES * 9 // 10  # processes that leave no place for those who come from outside
 PATIENCE = 10.0  # seconds for what was killed to be gone
-LAST_WORDS = 4000  # characters of what went wrong that are worth telling
+LONGEST_MESSAGE = 4000  # characters of what went wrong that are worth telling
 MOST_HEARD = 16 << 20  # bytes kept of what a command prints
 MOST_TAKEN = 1 << 30  # bytes of files at once: one file may say that it has more than any disk
 HIDDEN = ("/run", "/mnt", "/media", "/srv", "/var/tmp")
@@ -192,7 +192,7 @@ class Container:
         )
         out, errors = self._first.stdout, self._first.stderr
         if not out or out.readline() != b"ready\n":
-            message = errors.read().decode(errors="replace").strip()[-LAST_WORDS:] if errors else ""
+            message = errors.read().decode(errors="replace").strip()[-LONGEST_MESSAGE:] if errors else ""
             self.stop()
             why = message or "nothing was said"
             raise ContainerError(f"no room could be made ({why}); run as root, or allow namespaces")

@@ -23,7 +23,7 @@ from calipers.isolate.seccomp import call_filter
 
 CHUNK = 1 << 16
 MEASURE_EVERY = 0.1  # seconds
-LAST_WORDS = 5.0  # seconds for the kernel to clear away what was killed
+END_SECONDS = 5.0  # seconds for the kernel to clear away what was killed
 
 
 @dataclass(slots=True)
@@ -36,29 +36,29 @@ class PipeOutput:
 
 
 @dataclass(slots=True)
-class PipeText:
+class PipeInput:
     """What is still to go through a pipe; ``keep`` leaves it open after the last byte."""
 
     data: memoryview
     keep: bool
 
 
-class Talk:
+class Pipes:
     """All pipes of one sandbox, served until its outer process is gone."""
 
     def __init__(self, outer: subprocess.Popen[bytes]) -> None:
         self._outer = outer
-        self._pipes: list[tuple[IO[bytes], PipeOutput | PipeText]] = []
+        self._pipes: list[tuple[IO[bytes], PipeOutput | PipeInput]] = []
 
-    def hear(self, pipe: IO[bytes] | None, most: int) -> PipeOutput:
+    def read_from(self, pipe: IO[bytes] | None, most: int) -> PipeOutput:
         """Read a pipe to its end, and keep the first ``most`` bytes."""
         heard = PipeOutput(most)
         self._add(pipe, heard)
         return heard
 
-    def say(self, pipe: IO[bytes] | None, data: bytes, *, keep: bool = False) -> None:
+    def write_to(self, pipe: IO[bytes] | None, data: bytes, *, keep: bool = False) -> None:
         """Write to a pipe, as fast as it is read."""
-        self._add(pipe, PipeText(memoryview(data), keep))
+        self._add(pipe, PipeInput(memoryview(data), keep))
 
     def until(self, deadline: float, too_much: Callable[[], bool], stop: Event | None = None) -> Cause:
         """Serve all pipes until the sandbox has ended; why it was killed from here, or ''.
@@ -93,7 +93,7 @@ class Talk:
                 if cause:
                     end(self._outer)
 
-    def _add(self, pipe: IO[bytes] | None, role: PipeOutput | PipeText) -> None:
+    def _add(self, pipe: IO[bytes] | None, role: PipeOutput | PipeInput) -> None:
         if pipe is None:
             raise ValueError("a stream of the sandbox is no pipe")
         os.set_blocking(pipe.fileno(), False)
@@ -101,7 +101,7 @@ class Talk:
 
     def _serve(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
         pipe, role = cast(IO[bytes], key.fileobj), key.data  # we register pipes only, never numbers
-        done = _write(key.fd, role) if isinstance(role, PipeText) else _read(key.fd, role)
+        done = _write(key.fd, role) if isinstance(role, PipeInput) else _read(key.fd, role)
         if done:
             selector.unregister(pipe)
             if isinstance(role, PipeOutput) or not role.keep:
@@ -118,17 +118,17 @@ def end(outer: subprocess.Popen[bytes]) -> None:
             with suppress(ProcessLookupError):
                 os.kill(first, signal.SIGKILL)
         try:
-            outer.wait(LAST_WORDS)
+            outer.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             outer.kill()  # which process 1 does not survive either
     outer.wait()
 
 
-def _event(role: PipeOutput | PipeText) -> int:
-    return selectors.EVENT_WRITE if isinstance(role, PipeText) else selectors.EVENT_READ
+def _event(role: PipeOutput | PipeInput) -> int:
+    return selectors.EVENT_WRITE if isinstance(role, PipeInput) else selectors.EVENT_READ
 
 
-def _write(pipe: int, text: PipeText) -> bool:
+def _write(pipe: int, text: PipeInput) -> bool:
     try:
         text.data = text.data[os.write(pipe, text.data[:CHUNK]) :]
     except BlockingIOError:
@@ -237,14 +237,17 @@ def launch(
         stack.callback(end, outer)
         control.close()
         report.close()
-        talk = Talk(outer)
-        talk.say(order, marshal.dumps((_files(work), whole)), keep=True)  # process 1 ends when this pipe does
-        talk.say(outer.stdin, stdin)
-        streams = [talk.hear(outer.stdout, limits.output_bytes), talk.hear(outer.stderr, limits.output_bytes)]
-        reported = talk.hear(heard, REPORT_BYTES)
+        pipes = Pipes(outer)
+        pipes.write_to(order, marshal.dumps((_files(work), whole)), keep=True)  # process 1 ends when this pipe does
+        pipes.write_to(outer.stdin, stdin)
+        streams = [
+            pipes.read_from(outer.stdout, limits.output_bytes),
+            pipes.read_from(outer.stderr, limits.output_bytes),
+        ]
+        reported = pipes.read_from(heard, REPORT_BYTES)
         scratch = [target for kind, _, target in entries if kind == "scratch"] if mechanism.apart else []
         meter = Meter(outer.pid, most, scratch, fenced)
-        stopped = talk.until(began + seconds + GRACE, lambda: meter.over(reported.data.startswith(READY)), stop)
+        stopped = pipes.until(began + seconds + GRACE, lambda: meter.over(reported.data.startswith(READY)), stop)
         if not stopped and fenced is not None and fenced.exceeded():
             stopped = "memory"  # and all was over before anybody looked
     stdout, stderr = streams

@@ -34,7 +34,7 @@ Cause = Literal["", "time", "memory", "caller"]
 MB = 1 << 20
 LIMIT = "limit_in_bytes"  # version 1's
 CHARGED_AHEAD = 4 << 20  # bytes; each processor takes some in advance, so the peak may stay a little below the limit
-LAST_WORDS = 1.0  # seconds until the kernel has cleared away the dead
+REMOVAL_SECONDS = 1.0  # seconds until the kernel has cleared away the dead
 SANDBOX, CONTAINER = "calipers-sandbox-", "calipers-room-"  # how names of ours begin; the number of a process follows
 PROCESSES = 1024  # of a container
 LARGEST_MB = 8192  # of a container's memory, on a machine that has four times as much
@@ -91,7 +91,7 @@ class Cgroup:
     def close(self) -> None:
         """Remove it; its processes are dead."""
         os.close(self.door)
-        until = time.monotonic() + LAST_WORDS
+        until = time.monotonic() + REMOVAL_SECONDS
         while not _removed(self.path) and time.monotonic() < until:
             time.sleep(0.005)
 

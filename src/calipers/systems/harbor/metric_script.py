@@ -228,7 +228,7 @@ Kind = Literal["exit", "stopped", "no_output", "no_json", "no_object", "declarat
 
 LIMITS: Final = Limits(seconds=60.0, memory_mb=2048)
 LONGEST_SCRIPT: Final = 1 << 20  # bytes
-LAST_WORDS: Final = 500  # characters of its stderr
+LONGEST_STDERR: Final = 500  # characters of its stderr
 LONGEST_REASON: Final = 1000  # characters of why it was not even started
 FOLDER: Final = "/metric"
 OUTPUT: Final = f"{FOLDER}/metric.json"
@@ -285,7 +285,7 @@ def output_of(
     report = BytesIO(done.report)
     exit_code = report.readline().strip() or b"-"
     size = report.readline().strip() or b"-"
-    stderr = last_words(done.stderr)
+    stderr = stderr_tail(done.stderr)
     if done.stopped or exit_code == b"-":
         limit = f"{limits.memory_mb} MB of memory" if done.stopped == "memory" else f"{limits.seconds:g} s"
         raise ScriptError(f"it was stopped: it used up its {limit}", "stopped", stderr)
@@ -325,18 +325,18 @@ def source_of(script: Path) -> bytes:
     return source
 
 
-def last_words(stderr: bytes) -> str:
+def stderr_tail(stderr: bytes) -> str:
     """The end of what a program said, on one line and safe to show: whole lines as far as they fit.
 
-    >>> last_words(b"Traceback\\n  File\\nValueError: no \\x1b[31mreward\\n").encode("ascii", "replace")
+    >>> stderr_tail(b"Traceback\\n  File\\nValueError: no \\x1b[31mreward\\n").encode("ascii", "replace")
     b'Traceback / File / ValueError: no ?[31mreward'
     """
     lines = [" ".join(line.split()) for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     kept: list[str] = []
     for line in reversed(lines):
-        if sum(map(len, kept)) + len(line) > LAST_WORDS and kept:
+        if sum(map(len, kept)) + len(line) > LONGEST_STDERR and kept:
             break
-        kept.insert(0, line[-LAST_WORDS:])
+        kept.insert(0, line[-LONGEST_STDERR:])
     return clean(scrubbed(" / ".join(kept)), None)
 
 
@@ -399,12 +399,12 @@ def asked_scripts(source: Any, files: Any = (), *, trust: bool = False, reward: 
     InputError for a named script that is not there, or not trusted.
     """
     named = [files] if isinstance(files, (str, os.PathLike)) else files
-    wanted: dict[Path, Datasets] = dict.fromkeys(_once(map(Path, named)))
+    wanted: dict[Path, Datasets] = dict.fromkeys(_distinct_paths(map(Path, named)))
     if wanted and not trust:
         first = next(iter(wanted))
         raise InputError.at(str(first), "a metric script is code", "--trust (trust=True) runs it, in the sandbox")
-    lying_there, notes = found_scripts(source)
-    wanted |= {path: lying_there[path] for path in _once([*wanted, *lying_there]) if path not in wanted}
+    lying_there, notes = scripts_of_jobs(source)
+    wanted |= {path: lying_there[path] for path in _distinct_paths([*wanted, *lying_there]) if path not in wanted}
     if not trust:
         notes += [f"{path}: lies with the dataset and is not run, as it is code; --trust runs it" for path in wanted]
         wanted = {}
@@ -427,7 +427,7 @@ def check_ready(datasets: Iterable[str]) -> None:
                 sandbox()
 
 
-def found_scripts(source: Any) -> tuple[dict[Path, Datasets], list[str]]:
+def scripts_of_jobs(source: Any) -> tuple[dict[Path, Datasets], list[str]]:
     """The scripts that belong to the jobs among some paths, each with its datasets; and what is wrong with others.
 
     A local dataset's ``metric.py`` speaks about that dataset, a job's own ``uv-script`` about all of the job's. What
@@ -445,7 +445,7 @@ def found_scripts(source: Any) -> tuple[dict[Path, Datasets], list[str]]:
     return {script: frozenset(datasets) for script, datasets in scripts.items()}, list(dict.fromkeys(wrong))
 
 
-def _once(paths: Iterable[Path]) -> Iterable[Path]:
+def _distinct_paths(paths: Iterable[Path]) -> Iterable[Path]:
     """The paths without those that are another spelling of an earlier one."""
     first: dict[str, Path] = {}
     for path in paths:
@@ -547,7 +547,7 @@ def make_scripts(wanted: Mapping[Path, Datasets], notes: Sequence[str], reward: 
     sources = [source_of(path) for path in wanted]
     if wanted:
         sandbox()  # or it is said before anything is read that there is none
-    made = zip(told_apart(wanted), sources, wanted.values(), strict=True)
+    made = zip(distinct_names(wanted), sources, wanted.values(), strict=True)
     return Scripts([Script(*fields) for fields in made], notes, reward)
 
 
@@ -572,10 +572,10 @@ def finished(part: Rollouts) -> Bools:
     return was_run if timed is None else was_run | timed.given
 
 
-def told_apart(wanted: Mapping[Path, Datasets]) -> list[str]:
+def distinct_names(wanted: Mapping[Path, Datasets]) -> list[str]:
     """The name of each script, with as many of its folders as it takes to tell it from all it could meet in a group.
 
-    >>> told_apart({Path("a/metric.py"): None, Path("b/metric.py"): None, Path("b/f1.py"): None})
+    >>> distinct_names({Path("a/metric.py"): None, Path("b/metric.py"): None, Path("b/f1.py"): None})
     ['a/metric.py', 'b/metric.py', 'f1.py']
     """
     parts = {path: path.absolute().parts for path in wanted}

@@ -30,9 +30,9 @@ from calipers.systems.harbor.wire import (
     TaskRef,
     Trial,
     TrialResult,
+    decode_blame,
     decode_job,
     decode_result,
-    own_word,
 )
 
 MOST_PLANNED: Final = 10_000_000  # trials; more is a slip of the pen
@@ -92,7 +92,7 @@ class JobPlan:
         fallback = RESULT if self._total is not None else "trial directories"
         self.planned_from = LOCK if self._locked else fallback
 
-    def owed(self, present: Counter[Who], known: KnownTrials) -> Iterator[Who]:
+    def outstanding(self, present: Counter[Who], known: KnownTrials) -> Iterator[Who]:
         """A trial for each that was planned and has no directory."""
         if self._locked:
             planned = Counter[Who]()
@@ -158,8 +158,8 @@ def _model(name: str | None) -> str | None:
 
 NAMED: Final = 10  # trials that have a note of their own, of many that are wrong alike
 TOLD_EVERY: Final = 64  # trials
-OWN: Final = "calipers.json"  # what our room says of a trial that Harbor ran in it
-LARGEST_OWN: Final = 1 << 12  # bytes
+BLAME_FILE: Final = "calipers.json"  # what our room says of a trial that Harbor ran in it
+LARGEST_BLAME: Final = 1 << 12  # bytes
 
 
 def read(folder: JobFolder, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
@@ -177,7 +177,7 @@ class _JobReading:
         self._known = KnownTrials()
         self._plan = JobPlan(folder)
         self._ended = TrialRows(folder.path, folder, labels)
-        self._owed = TrialRows(folder.of("", LOCK), folder, labels)
+        self._outstanding = TrialRows(folder.of("", LOCK), folder, labels)
         self._earlier: dict[str, list[TrialRow]] = defaultdict(list)  # replaced attempts, by trial
         self._replaced = 0
         self._present = Counter[Who]()
@@ -199,13 +199,13 @@ class _JobReading:
         for directory, _ in self._unread:
             self._add(self._ended, self._unfinished(directory, "missing"))
         for directory in folder.unfinished:
-            self._add(self._owed, self._unfinished(directory, "not_run"))
+            self._add(self._outstanding, self._unfinished(directory, "not_run"))
         for trial in list(self._earlier):  # the last attempt's own directory is gone
             self._add(self._ended, self._earlier[trial].pop())
-        for who in self._plan.owed(self._present, self._known):
-            self._owed.add(TrialRow(who, "", "", "not_run"))
+        for who in self._plan.outstanding(self._present, self._known):
+            self._outstanding.add(TrialRow(who, "", "", "not_run"))
         checksums = {"digests": self._checksums, "changed": frozenset(self._changed)}
-        parts = [part for part in (self._ended.finish(**checksums), self._owed.finish()) if len(part)]
+        parts = [part for part in (self._ended.finish(**checksums), self._outstanding.finish()) if len(part)]
         notes = [*self._notes(lost)]
         return [
             replace(part, planned_from=self._plan.planned_from, notes=[] if number else notes)
@@ -239,7 +239,7 @@ class _JobReading:
         refuse_twice(raw or b"", path, READ)
         self._known.learn(trial)
         if trial.calipers is None and trial.exception_info is not None:
-            trial.calipers = own_word(self._folder.held(directory, OWN, LARGEST_OWN))
+            trial.calipers = decode_blame(self._folder.held(directory, BLAME_FILE, LARGEST_BLAME))
         row = row_of(trial, directory, trial.id if isinstance(trial, TrialResult) else None)
         if trial.task_checksum:
             task = (row.who.dataset, row.who.task)

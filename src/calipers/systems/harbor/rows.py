@@ -48,7 +48,7 @@ OUTCOME_OF: Final[Mapping[str | None, str]] = {  # by cause; all others are clie
     "verifier_failed": "verifier_failed",
     "cancelled": "cancelled",
 }
-OWN_DOING: Final = ("broke_verifier", "tampered")
+AGENT_OUTCOMES: Final = ("broke_verifier", "tampered")
 COUNTS: Final = ("input_tokens", "cached_tokens", "output_tokens", "cost_usd")  # in the order of Totals
 TIMES: Final = ("latency_s", "environment_setup_s", "agent_setup_s", "verifier_s", "trial_s")
 
@@ -93,7 +93,7 @@ def row_of(trial: Trial, directory: str, number: str | None = None) -> TrialRow:
     verified, odd = rewards(trial), odd_rewards(trial)
     given = {name: float(value) for name, value in (verified or {}).items()}
     blamed = trial.calipers.outcome if trial.calipers is not None else None
-    if blamed in OWN_DOING:
+    if blamed in AGENT_OUTCOMES:
         outcome = str(blamed)
     elif exception is not None:
         outcome = OUTCOME_OF.get(cause, "client_failed")
@@ -118,7 +118,7 @@ def row_of(trial: Trial, directory: str, number: str | None = None) -> TrialRow:
         started=_moment(trial.started_at),
         id=number,
         odd=odd,
-        disowned=bool(given) and not reward_valid(trial) and blamed not in OWN_DOING,
+        disowned=bool(given) and not reward_valid(trial) and blamed not in AGENT_OUTCOMES,
         written=_written(trial, verified) if verified else None,
     )
 

@@ -74,13 +74,13 @@ def texts(path: str, wanted: Collection[str]) -> Iterator[Text]:
     known = set[tuple[str | None, ...]]()
     for row, steps in sorted(_trials(folder), key=lambda item: (item[0].started, item[0].directory)):
         task = row.who.task
-        rooms = [_Room(folder, row.directory, step) for step in steps or [""]]
-        prompt = rooms[0].instruction() if row.who not in known else None
+        parts = [_AgentFiles(folder, row.directory, step) for step in steps or [""]]
+        prompt = parts[0].instruction() if row.who not in known else None
         if prompt is not None:
             known.add(row.who)
         answer = None
         if task in wanted:
-            answers = (room.answer() for room in reversed(rooms))
+            answers = (part.answer() for part in reversed(parts))
             answer = next((item for item in answers if item is not None), None)
         if prompt is not None or answer is not None:
             yield Text(*row.who[:3], task, row.started, prompt=prompt, answer=answer)
@@ -102,7 +102,7 @@ def _steps(trial: Trial) -> list[str]:
     return [name for name in names if name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)]
 
 
-class _Room:
+class _AgentFiles:
     """What an agent left in a trial, or in a step of it."""
 
     def __init__(self, folder: JobFolder, trial: str, step: str) -> None:

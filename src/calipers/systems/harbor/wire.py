@@ -142,7 +142,7 @@ class TrialStep(msgspec.Struct, gc=False):
     verifier: Phase | None = None
 
 
-class Own(msgspec.Struct, gc=False):
+class TrialBlame(msgspec.Struct, gc=False):
     """What we found out about a trial without a verdict: `broke_verifier` or `tampered` where its agent is to blame."""
 
     outcome: str | None = None
@@ -166,7 +166,7 @@ class Trial(msgspec.Struct, gc=False):
     agent_execution: Phase | None = None
     verifier: Phase | None = None
     step_results: list[TrialStep] | None = None
-    calipers: Own | None = None
+    calipers: TrialBlame | None = None
 
 
 class TrialCounts(msgspec.Struct, gc=False):
@@ -506,10 +506,10 @@ def decode_job(raw: bytes, path: str) -> JobFile:
         raise InputError.at(path, f"not a job's result: {error}", "expected what Harbor writes") from error
 
 
-def own_word(raw: bytes | None) -> Own | None:
+def decode_blame(raw: bytes | None) -> TrialBlame | None:
     """What a file of ours beside a result says, where Harbor itself wrote the result; None for none."""
     try:
-        return None if raw is None else msgspec.json.decode(raw, type=Own)
+        return None if raw is None else msgspec.json.decode(raw, type=TrialBlame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

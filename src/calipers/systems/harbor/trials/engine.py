@@ -105,7 +105,7 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
             await _stopped(process)
         progress(*how_far(job))
         if process.returncode or not finished(job):
-            words = _secrets().scrub(_last_words(log.read_text(errors="replace")))
+            words = _secrets().scrub(_log_tail(log.read_text(errors="replace")))
             raise HarborError(f"Harbor ended with {process.returncode} and left no finished job; it said: {words}")
     return job
 
@@ -122,7 +122,7 @@ def _mortal() -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
-def _last_words(log: str) -> str:
+def _log_tail(log: str) -> str:
     """The last lines of a log that say something: Harbor draws a traceback with boxes around it."""
     lines = [line.strip() for line in log.splitlines() if line.strip() and line.strip()[0] not in "│╭╰┃┏┗━─"]
     return " / ".join(lines[-LAST_LINES:]) or "nothing"

@@ -39,7 +39,7 @@ from calipers.systems.harbor.trials.engine import (
     read_json,
     run_job,
 )
-from calipers.systems.harbor.trials.trial import OWN, OpenContainers, declined, now, run_trial
+from calipers.systems.harbor.trials.trial import BLAME, OpenContainers, declined, now, run_trial
 
 ROOMS: Final = "room"
 RUNS: Final = "runs"
@@ -561,13 +561,13 @@ def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None)
     """
     planned = list(_plan(job))
     with locked(job.folder):
-        _write_papers(job, planned)
-        owed = [item for item in planned if not (job.folder / item.name / "result.json").is_file()]
-        done = len(planned) - len(owed)
+        _write_job_files(job, planned)
+        outstanding = [item for item in planned if not (job.folder / item.name / "result.json").is_file()]
+        done = len(planned) - len(outstanding)
         progress(done, len(planned))
         containers = OpenContainers()
         with ThreadPoolExecutor(job.concurrent, thread_name_prefix="trial") as pool:
-            running: set[Future[None]] = {pool.submit(_run, job, item, containers) for item in owed}
+            running: set[Future[None]] = {pool.submit(_run, job, item, containers) for item in outstanding}
             try:
                 while running:
                     ended, running = wait(running, return_when=FIRST_COMPLETED)
@@ -616,13 +616,13 @@ def _run(job: ContainerJob, planned: _Planned, containers: OpenContainers) -> No
             "agent": {"name": job.agent.name},
         }
         _write(folder / "config.json", config)
-        paper = run_trial(planned.task, job.agent, folder, job.source, [job.folder], containers)
+        result = run_trial(planned.task, job.agent, folder, job.source, [job.folder], containers)
         if containers.closed:
             return  # it may have been ended with us
-        _write(folder / "result.json", {**paper, "config": config})
-        if (paper.get(OWN) or {}).get("outcome"):
+        _write(folder / "result.json", {**result, "config": config})
+        if (result.get(BLAME) or {}).get("outcome"):
             return  # it is the agent's own doing, and its result
-        failed = (paper["exception_info"] or {}).get("exception_type")
+        failed = (result["exception_info"] or {}).get("exception_type")
         if attempt == job.retry.max_retries or not job.retry.worthwhile(failed):
             return
         _put_aside(job.folder, planned.name)
@@ -639,7 +639,7 @@ def _put_aside(job: Path, name: str) -> None:
     shutil.move(job / name, kept / f"retry-{number}")
 
 
-def _write_papers(job: ContainerJob, planned: Sequence[_Planned]) -> None:
+def _write_job_files(job: ContainerJob, planned: Sequence[_Planned]) -> None:
     path = job.folder / "config.json"
     config = {
         "job_name": job.folder.name,
@@ -707,8 +707,8 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(number)
 
 
-def _write(path: Path, paper: Any) -> None:
+def _write(path: Path, content: Any) -> None:
     try:
-        put(path, [msgspec.json.format(msgspec.json.encode(paper), indent=4)])
+        put(path, [msgspec.json.format(msgspec.json.encode(content), indent=4)])
     except OSError as error:
         raise LogError(f"{path}: {error.strerror}; what was finished is kept") from None

@@ -129,7 +129,7 @@ T = TypeVar("T")
 VERIFIER: Final = "/logs/verifier"
 LARGEST: Final = 1 << 20  # bytes of a reward file
 TESTS: Final = "/tests"
-OWN: Final = "calipers"
+BLAME: Final = "calipers"
 """The key of a trial's paper that is ours: whose failure it is that there is no verdict, and how that was found out."""
 
 
@@ -222,7 +222,7 @@ def run_trial(
     Its room is one of ``rooms`` while it lasts. Where there is no verdict, ``calipers`` in it says how it was found out
     whose failure that is; of a ``reference``, which is run to find that out, it does not.
     """
-    paper: dict[str, Any] = {
+    result: dict[str, Any] = {
         "task_name": task.name,
         "trial_name": folder.name,
         "source": source,
@@ -240,7 +240,7 @@ def run_trial(
     containers.admit(container)
     trial = None
     try:
-        with _Phase(paper, "environment_setup"):
+        with _Phase(result, "environment_setup"):
             container.start()
             furnish(container, task.path / "environment", plan)
         env = {**plan.env, **resolve_env(task.config.environment.env, os.environ, "environment.env")}
@@ -251,27 +251,27 @@ def run_trial(
         if not reference:
             trial.works = partial(_works, task, source, hidden, containers)
         if task.config.steps:
-            paper["step_results"] = trial.steps()
+            result["step_results"] = trial.steps()
             graded = [
                 Graded(step["verifier_result"]["rewards"]) if step["verifier_result"] else None
-                for step in paper["step_results"]
+                for step in result["step_results"]
             ]
             rewards = trial_rewards(graded, task.config.multi_step_reward_strategy)
-            paper["verifier_result"] = None if rewards is None else {"rewards": dict(rewards)}
+            result["verifier_result"] = None if rewards is None else {"rewards": dict(rewards)}
         else:
-            trial.once(paper, None, task.instruction)
+            trial.once(result, None, task.instruction)
     except EndedTrial as ended:
-        paper["exception_info"] = _failure(*ended.args)
+        result["exception_info"] = _failure(*ended.args)
     except ContainerError as error:
-        paper["exception_info"] = _failure("EnvironmentStartTimeoutError", str(error))
+        result["exception_info"] = _failure("EnvironmentStartTimeoutError", str(error))
     except (CalipersError, OSError) as error:
-        paper["exception_info"] = _failure(type(error).__name__, str(error))
+        result["exception_info"] = _failure(type(error).__name__, str(error))
     finally:
         containers.leave(container)
     if trial is not None and trial.blamed is not None:
-        paper[OWN] = trial.blamed
-    paper["finished_at"] = now()
-    return paper
+        result[BLAME] = trial.blamed
+    result["finished_at"] = now()
+    return result
 
 
 def _works(
@@ -283,8 +283,8 @@ def _works(
         solved = solution_script(task) or any(solution_script(task, step) for step in task.config.steps)
         agent: ContainerAgent = Oracle() if solved else Nop()
         with TemporaryDirectory(prefix="calipers-") as scratch:
-            paper = run_trial(task, agent, Path(scratch), source, hidden, containers, reference=True)
-        steps = paper["step_results"] or [{"step_name": None, "verifier_result": paper["verifier_result"]}]
+            result = run_trial(task, agent, Path(scratch), source, hidden, containers, reference=True)
+        steps = result["step_results"] or [{"step_name": None, "verifier_result": result["verifier_result"]}]
         return frozenset(step["step_name"] for step in steps if step["verifier_result"] is not None)
 
     return (step.name if step else None) in containers.references.of(task.path, judged)
@@ -312,17 +312,17 @@ class _Trial:
         done: list[dict[str, Any]] = []
         for step in self._task.config.steps:
             empty = dict.fromkeys(("agent_result", "verifier_result", "exception_info", "agent_execution", "verifier"))
-            paper: dict[str, Any] = {"step_name": step.name, **empty}
-            self.once(paper, step, self._task.steps[step.name])
-            done.append(paper)
-            verified = paper["verifier_result"]
-            if (verified is None and paper["exception_info"]) or below(
+            result: dict[str, Any] = {"step_name": step.name, **empty}
+            self.once(result, step, self._task.steps[step.name])
+            done.append(result)
+            verified = result["verifier_result"]
+            if (verified is None and result["exception_info"]) or below(
                 (verified or {}).get("rewards"), step.min_reward
             ):
                 break
         return done
 
-    def once(self, paper: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
+    def once(self, result: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
         """The agent's work, then the verdict; what went wrong stands in the paper."""
         try:
             if step and step is self._task.config.steps[0]:
@@ -330,18 +330,18 @@ class _Trial:
             elif step:  # in a room that an agent has worked in
                 self._twice(step, partial(self._prepare, step))
             try:
-                self._work(paper, step, instruction)
+                self._work(result, step, instruction)
             except EndedTrial as ended:  # the agent's own fault: it is judged all the same
-                paper["exception_info"] = _failure(*ended.args)
+                result["exception_info"] = _failure(*ended.args)
             self._collect(step)
             wanted = (*self._task.config.artifacts, *(step.artifacts if step else ()))
             keep_artifacts(self._container, wanted, self._folder("artifacts", step))
-            with _Phase(paper, "verifier"):
-                paper["verifier_result"] = {"rewards": self._verdict(step)}
+            with _Phase(result, "verifier"):
+                result["verifier_result"] = {"rewards": self._verdict(step)}
         except EndedTrial as ended:
-            paper["exception_info"] = paper["exception_info"] or _failure(*ended.args)
+            result["exception_info"] = result["exception_info"] or _failure(*ended.args)
         except FileNotFoundError as error:
-            paper["exception_info"] = _failure("FileNotFoundError", str(error))
+            result["exception_info"] = _failure("FileNotFoundError", str(error))
 
     def _prepare(self, step: StepSettings) -> None:
         """What a step finds: nothing of the judge of the one before, its own files, and a room that is ready."""
@@ -363,10 +363,10 @@ class _Trial:
         if step.healthcheck and (wrong := unhealthy(self._container, step.healthcheck, self._workdir, self._env)):
             raise EndedTrial("HealthcheckError", wrong)
 
-    def _work(self, paper: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
+    def _work(self, result: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
         limit = agent_timeout(self._task, step)
         turn = AgentTurn(self._container, self._task, step, instruction, self._workdir, self._env, limit)
-        with _Phase(paper, "agent_execution"):
+        with _Phase(result, "agent_execution"):
             ran = self._agent.work(turn)
         self._keep("/logs/agent", "agent", step)
         if ran is None:
@@ -475,14 +475,14 @@ class _Trial:
 class _Phase:
     """A part of a trial: its beginning and its end, written into the paper under its name."""
 
-    def __init__(self, paper: dict[str, Any], name: str) -> None:
-        self._paper, self._name = paper, name
+    def __init__(self, result: dict[str, Any], name: str) -> None:
+        self._result, self._name = result, name
 
     def __enter__(self) -> None:
-        self._paper[self._name] = {"started_at": now(), "finished_at": None}
+        self._result[self._name] = {"started_at": now(), "finished_at": None}
 
     def __exit__(self, *_: object) -> None:
-        self._paper[self._name]["finished_at"] = now()
+        self._result[self._name]["finished_at"] = now()
 
 
 def _read(path: Path) -> bytes:
