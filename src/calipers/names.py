@@ -210,7 +210,7 @@ FORMATS = Index(
         "lm_eval_samples": "calipers.systems.lm_eval.formats:SAMPLES",
         "lm_eval_results": "calipers.systems.lm_eval.formats:RESULTS",
         "run": "calipers.formats.run_folder:RUN",
-        "harbor": "calipers.systems.harbor.formats:JOB",
+        "harbor": "calipers.systems.harbor.read:JOB",
         "inspect": "calipers.systems.inspect.read:LOG",
     },
 )
@@ -244,7 +244,7 @@ TASK_LIBRARY_NAME = "lm_eval"
 DOCUMENT_TABLES = "calipers.systems.lm_eval.comparison:TABLES"
 """Numbers that are made of all documents of a task together, see `analyses.compare.values`."""
 
-METRIC_SCRIPTS = "calipers.systems.harbor.scored_scripts:asked_scripts"
+METRIC_SCRIPTS = "calipers.systems.harbor.metric_script:asked_scripts"
 """Which metric scripts a scoring runs after its own metrics."""
 
 RUN_SECTION = "calipers.systems.evsys.config:runs"

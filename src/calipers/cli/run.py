@@ -65,7 +65,7 @@ def run(
     The same command again goes on where the last one stopped.
     """
     if unsafe:
-        from calipers.isolate.probing import forgo
+        from calipers.isolate.launch import forgo
 
         forgo()
         _note("--unsafe-no-sandbox: programs written by the model run with your rights where no sandbox can be had")

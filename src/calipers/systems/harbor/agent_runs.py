@@ -13,7 +13,7 @@ from calipers.pipeline import score_plan
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import safe_json
 from calipers.request import make_plan
-from calipers.systems.harbor.scored_scripts import asked_scripts, check_ready
+from calipers.systems.harbor.metric_script import asked_scripts, check_ready
 from calipers.systems.harbor.trials.run import CONCURRENT, AgentRequest, is_agents, perform
 
 SAMPLING: Final = ("max_tokens", "temperature", "system_prompt")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calipers.systems.harbor.lent.dockerfile import read_recipe
+from calipers.systems.harbor.lent.dockerfile import read_environment
 
 
 def recipe(tmp_path, text, **more):
@@ -12,7 +12,7 @@ def recipe(tmp_path, text, **more):
     (folder / "run.sh").write_text("#!/bin/sh\n")
     if text is not None:
         (folder / "Dockerfile").write_text(text)
-    return read_recipe(folder, **more)
+    return read_environment(folder, **more)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_an_image_by_name(tmp_path):
 def test_compose(tmp_path):
     (tmp_path / "environment").mkdir()
     (tmp_path / "environment" / "docker-compose.yaml").write_text("services: {}\n")
-    assert read_recipe(tmp_path / "environment").declined == "it needs docker compose"
+    assert read_environment(tmp_path / "environment").declined == "it needs docker compose"
 
 
 def test_the_task_has_the_last_word_on_where(tmp_path):

@@ -26,38 +26,38 @@ MOST_TOLD = 20
 def tampered(pid: int, since: float, path: str) -> list[str]:
     """The judge's tools that were changed, hidden or preceded since a moment, as paths inside the room of process 1."""
     root = f"/proc/{pid}/root"
-    asked = dict.fromkeys((*PRELOADED, *_programs(root, path), *_library(root, path), *_runners(root, path)))
-    moved = {folder: _moved(root, folder, since) for folder in {os.path.dirname(place) for place in asked}}
-    found = [moved[os.path.dirname(place)] or place for place in asked if _wrong(root, place, since, moved)]
-    return list(dict.fromkeys(found))[:MOST_TOLD]
+    checked = dict.fromkeys((*PRELOADED, *_programs(root, path), *_library(root, path), *_runners(root, path)))
+    moved = {folder: _moved(root, folder, since) for folder in {os.path.dirname(file) for file in checked}}
+    changed = [moved[os.path.dirname(file)] or file for file in checked if _wrong(root, file, since, moved)]
+    return list(dict.fromkeys(changed))[:MOST_TOLD]
 
 
 def _programs(root: str, path: str) -> Iterator[str]:
     """Each program, the files its name leads to, and the places where one of its name would be found before it."""
     for name in PROGRAMS:
-        own = shutil.which(name, path=path)
-        if own is None:
+        program = shutil.which(name, path=path)
+        if program is None:
             continue
         for folder in path.split(os.pathsep):
-            if os.path.join(folder, name) == own:
+            if os.path.join(folder, name) == program:
                 break
             yield os.path.join(folder, name)
-        yield from _links(own)
+        yield from _links(program)
 
 
-def _links(place: str) -> Iterator[str]:
+def _links(path: str) -> Iterator[str]:
     """A file and everything a chain of links from it passes through, on the machine that the room was made of."""
     for _ in range(40):
-        yield place
-        if not os.path.islink(place):
+        yield path
+        if not os.path.islink(path):
             return
-        place = os.path.normpath(os.path.join(os.path.dirname(place), os.readlink(place)))
+        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
 
 
 def _library(root: str, path: str) -> Iterator[str]:
     """The interpreter's own modules, and the files it runs before any program."""
-    found = {os.path.realpath(os.path.join(folder, "python3")) for folder in path.split(os.pathsep)}
-    homes = {os.path.dirname(os.path.dirname(python)) for python in found if os.path.isfile(python)}
+    interpreters = {os.path.realpath(os.path.join(folder, "python3")) for folder in path.split(os.pathsep)}
+    homes = {os.path.dirname(os.path.dirname(python)) for python in interpreters if os.path.isfile(python)}
     for lib in [lib for home in sorted(homes) for lib in _folders(os.path.join(home, "lib"), "python3")]:
         for folder, inner, names in os.walk(root + lib):
             inner[:] = [name for name in inner if name not in ("__pycache__", "site-packages", "dist-packages", "test")]
@@ -70,13 +70,14 @@ def _library(root: str, path: str) -> Iterator[str]:
                     yield f"{lib}/{site}/{name}"
 
 
-def _folders(place: str, start: str) -> list[str]:
-    return [f"{place}/{name}" for name in _names(place) if name.startswith(start) and os.path.isdir(f"{place}/{name}")]
+def _folders(parent: str, start: str) -> list[str]:
+    paths = [f"{parent}/{name}" for name in _names(parent) if name.startswith(start)]
+    return [path for path in paths if os.path.isdir(path)]
 
 
-def _names(place: str) -> list[str]:
+def _names(folder: str) -> list[str]:
     try:
-        return sorted(os.listdir(place))
+        return sorted(os.listdir(folder))
     except OSError:
         return []
 
@@ -89,30 +90,30 @@ def _runners(root: str, path: str) -> Iterator[str]:
             for name in RUNNERS:
                 for folder, _, names in os.walk(f"{lib}/{site}/{name}"):
                     yield from (os.path.join(folder, name) for name in names if name.endswith(".py"))
-    own = os.path.expanduser("~root/.local/lib")
-    for lib in [lib.removeprefix(root) for lib in _folders(root + own, "python3")]:
+    user_libraries = os.path.expanduser("~root/.local/lib")
+    for lib in [lib.removeprefix(root) for lib in _folders(root + user_libraries, "python3")]:
         for name in _names(f"{root}{lib}/site-packages"):
             if name in (*HOOKS, *RUNNERS) or name.endswith(".pth"):
                 yield f"{lib}/site-packages/{name}"
 
 
-def _wrong(root: str, place: str, since: float, moved: dict[str, str]) -> bool:
-    return bool(moved[os.path.dirname(place)]) or _newer(root, place, since)
+def _wrong(root: str, path: str, since: float, moved: dict[str, str]) -> bool:
+    return bool(moved[os.path.dirname(path)]) or _newer(root, path, since)
 
 
 def _moved(root: str, folder: str, since: float) -> str:
     """The first part of a path that is now a link, and was none: what lies behind it is another's."""
-    place = ""
+    path = ""
     for part in folder.strip("/").split("/"):
-        place += f"/{part}"
-        if os.path.islink(root + place) and os.lstat(root + place).st_ctime >= since:
-            return place
+        path += f"/{part}"
+        if os.path.islink(root + path) and os.lstat(root + path).st_ctime >= since:
+            return path
     return ""
 
 
-def _newer(root: str, place: str, since: float) -> bool:
+def _newer(root: str, path: str, since: float) -> bool:
     try:
-        found = os.lstat(root + place)
+        status = os.lstat(root + path)
     except OSError:
-        return os.path.lexists(place)  # it was there, and is not any more
-    return found.st_ctime >= since and (not stat.S_ISDIR(found.st_mode) or place.rpartition("/")[2] in RUNNERS)
+        return os.path.lexists(path)  # it was there, and is not any more
+    return status.st_ctime >= since and (not stat.S_ISDIR(status.st_mode) or path.rpartition("/")[2] in RUNNERS)

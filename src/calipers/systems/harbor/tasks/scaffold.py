@@ -143,17 +143,17 @@ def make_task(name: str, directory: str | os.PathLike[str] = ".") -> list[str]:
     checked_name(name, "--task")
     root = Path(directory)
     _make(root)
-    place = root / name.rpartition("/")[2]
-    if os.path.lexists(place):
-        raise InputError.at(str(place), "is there already", "expected a name that is free")
+    folder = root / name.rpartition("/")[2]
+    if os.path.lexists(folder):
+        raise InputError.at(str(folder), "is there already", "expected a name that is free")
     for file, text in TASK_FILES.items():
-        (place / file).parent.mkdir(parents=True, exist_ok=True)
-        _written(place / file, text.replace("{name}", name))
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        _written(folder / file, text.replace("{name}", name))
         if file.endswith(".sh"):
-            (place / file).chmod(0o755)
-    done = [f"{place}: a task"]
+            (folder / file).chmod(0o755)
+    done = [f"{folder}: a task"]
     if manifest := read_manifest(root):
-        replace_file(manifest.source.path, refreshed(manifest, {name: task_digest(place)}, {}))
+        replace_file(manifest.source.path, refreshed(manifest, {name: task_digest(folder)}, {}))
         done.append(f"{manifest.source.path}: {name} is added")
     return done
 
@@ -170,7 +170,7 @@ def _added(root: Path, tasks: bool) -> list[str]:
     if digests or files:
         replace_file(path, refreshed(dataset.manifest, digests, files))
     faults = [*dataset.faults, *wrong_names(dataset)] if tasks else []
-    return [f"{path}: {one} is added" for one in (*digests, *files)] + [f"{fault} (left out)" for fault in faults]
+    return [f"{path}: {added} is added" for added in (*digests, *files)] + [f"{fault} (left out)" for fault in faults]
 
 
 def _make(root: Path) -> None:
