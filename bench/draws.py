@@ -91,7 +91,7 @@ def _in_a_process(what: str, tasks: int) -> float:
 def _bootstrap(tasks: int) -> Callable[[], object]:
     import numpy as np
 
-    from calipers.stats.bootstrap import draw
+    from calipers.stats.intervals import draw
 
     values = np.random.default_rng(0).integers(0, 17, tasks) / 16
     return lambda: draw(values, np.ones(tasks), seed=0)

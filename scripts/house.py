@@ -4,6 +4,8 @@
     python scripts/house.py --write    put it into docs/architecture.md
 
 The import graph is read with `ast`; the walks are run and watched with `sys.setprofile`, each in a process of its own.
+A command is one file by rule, named in the table of `calipers.cli`, and so is what a `System` names in the `__init__`
+of its folder: neither counts among the files that have one importer beside them.
 """
 
 from __future__ import annotations
@@ -102,14 +104,21 @@ def importers(known: dict[str, tuple[Path, ast.Module]]) -> dict[str, set[str]]:
 
 
 def kept_by_one(known: dict[str, tuple[Path, ast.Module]]) -> list[str]:
-    """Modules with a single importer, which lies in the same folder."""
-    found = []
+    """Modules with a single importer, which lies in the same folder and does more than to name them in a table."""
+    kept = []
     for name, users in importers(known).items():
         if len(users) == 1 and known[name][0].name != "__init__.py":
             (user,) = users
-            if known[user][0].parent == known[name][0].parent:
-                found.append(name)
-    return found
+            beside = known[user][0].parent == known[name][0].parent
+            if beside and not (known[user][0].name == "__init__.py" and names_only(known[user][1], name)):
+                kept.append(name)
+    return kept
+
+
+def names_only(tree: ast.Module, module: str) -> bool:
+    """Whether a module is named in strings only, as "module:object", and never imported."""
+    imported = (node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    return module not in imported
 
 
 def room(name: str) -> str:
@@ -122,9 +131,9 @@ def systems_of(name: str) -> set[str]:
     """The systems that a module's dotted name mentions."""
     words = name.replace("nemo_gym", "gym")
     parts = [part for piece in words.split(".") for part in (piece, *piece.split("_"))]
-    said = {ALIASES.get(part, part) for part in parts}
-    said |= {"lm_eval"} if "lm_eval" in words else set()
-    return said & set(SYSTEMS)
+    mentioned = {ALIASES.get(part, part) for part in parts}
+    mentioned |= {"lm_eval"} if "lm_eval" in words else set()
+    return mentioned & set(SYSTEMS)
 
 
 def rooms_of(system: str, known: dict[str, tuple[Path, ast.Module]]) -> set[str]:
@@ -204,10 +213,10 @@ def rows() -> list[tuple[str, str, str]]:
         (folder / "model.py").write_text("def answer(prompt):\n    return 'Paris'\n")
         scored = walk("score", str(folder / "a.jsonl"))
         task = ["run", str(folder / "capitals.yaml"), "--model", f"python/{folder / 'model.py'}:answer"]
-        asked = walk(*task, "--out", str(folder / "run"))
+        ran = walk(*task, "--out", str(folder / "run"))
         compared = walk("compare", str(folder / "a.jsonl"), str(folder / "b.jsonl"))
     strangers = [module for module in scored.modules if systems_of(module)]
-    rooms = {room(module_of(SOURCE / file)) for file in asked.files} - {""}
+    rooms = {room(module_of(SOURCE / file)) for file in ran.files} - {""}
     between = [name for name in compared.types if name.startswith(COMPARISON)]
     return [
         ("files under src / lines", f"{len(known)} / {lines / 1000:.1f}k", "about 300 / a tenth fewer lines"),
@@ -221,7 +230,7 @@ def rows() -> list[tuple[str, str, str]]:
         ),
         (
             "lm-eval task: files / rooms / frames deep",
-            f"{len(asked.files)} / {len(rooms)} / {asked.frames}",
+            f"{len(ran.files)} / {len(rooms)} / {ran.frames}",
             "at most 70 / 10 / 22",
         ),
         ("`compare`: types between two files and a verdict", str(len(between)), "at most 7"),

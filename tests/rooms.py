@@ -4,18 +4,18 @@ from functools import cache
 
 import pytest
 
-from calipers.systems.harbor.lent.container import Room, RoomError
+from calipers.isolate.container import Container, ContainerError
 
 
 @cache
 def refusal():
-    room = Room()
+    container = Container()
     try:
-        room.start()
-    except RoomError as error:
+        container.start()
+    except ContainerError as error:
         return str(error)
     finally:
-        room.stop()
+        container.stop()
     return ""
 
 

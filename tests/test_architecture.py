@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import json
 import re
 import subprocess
@@ -129,24 +130,100 @@ def test_the_spine_names_no_system_in_a_string_either():
     assert found == {}
 
 
+SYSTEM_NAMES = {"evsys", "harbor", "inspect", "lm_eval", "nemo_gym"}
+MAY_SAY = {  # who may say a system's name outside of its folder, and why
+    "cli/demo.py": "a tour, which types a command with --dialect",
+    "cli/glossary.py": "formats are called after their systems",
+    "compat.py": "it lends other systems' packages",
+    "running/perform.py": "a field of a job",
+    "running/settings.py": "a field of a job",
+}
+
+
+def test_no_door_and_no_analysis_knows_a_system_by_its_name():
+    """No ``if dialect == "harbor"``: what a system does differently, it says in its `System` or its `Dialect`."""
+    found = {
+        (name, node.value)
+        for name, path in FILES.items()
+        if not name.startswith(("names.py", "systems/")) and name not in MAY_SAY
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in SYSTEM_NAMES
+    }
+    assert found == set()
+
+
+def test_no_room_is_called_like_a_public_verb():
+    """``calipers.score`` is a function: a module of that name would take its place once it is imported."""
+    verbs = {name for name in calipers.__all__ if inspect.isfunction(getattr(calipers, name))}
+    assert {"compare", "score"} <= verbs
+    assert verbs & {name.partition("/")[0].removesuffix(".py") for name in FILES} == set()
+
+
+UNREACHED = {  # what nothing in the house names, and why it stays
+    "clients/scripted.py:Scripted": "a model with answers of one's own, for tests of users' code",
+    "systems/harbor/tasks/trajectory.py:decode_trajectory": "compared with Harbor by its golden vectors",
+    "systems/harbor/tasks/trajectory.py:usage_by_model": "likewise",
+    "systems/harbor/wire.py:primary_reward": "likewise",
+    "systems/lm_eval/metrics/overlap.py:corpus": "compared with lm-evaluation-harness by its golden vectors",
+}
+
+
+def test_every_function_and_class_is_named_somewhere_else_in_the_house():
+    """What only a test calls goes. A hook of Python's (``__getattr__``) is called by nobody."""
+    places: dict[str, set[tuple[str, int]]] = {}
+    defined = []
+    for name, path in FILES.items():
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            for word in named_by(node):
+                places.setdefault(word, set()).add((name, getattr(node, "lineno", 0)))
+        definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        defined += [(name, node) for node in tree.body if isinstance(node, definitions)]
+    unreached = {
+        f"{name}:{node.name}"
+        for name, node in defined
+        if not node.name.startswith("__")
+        and all(
+            where == name and node.lineno <= line <= (node.end_lineno or 0) for where, line in places.get(node.name, ())
+        )
+    }
+    assert unreached - UNREACHED.keys() == set()
+
+
+def named_by(node: ast.AST) -> list[str]:
+    """The names that a node of a syntax tree uses; a string may name an object, as ``module:object``."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.Attribute):
+        return [node.attr]
+    if isinstance(node, ast.ImportFrom):
+        return [alias.name for alias in node.names if alias.asname]  # used by its other name
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return [node.value.rpartition(":")[2]]
+    return []
+
+
 def test_systems_do_not_name_each_other():
     found = {
         (name, other)
         for name, path in FILES.items()
         if name.startswith("systems/") and name.count("/") > 1
         for other in re.findall(r"calipers\.systems\.(\w+)", path.read_text())
-        if other != name.split("/")[1]
+        if other not in (name.split("/")[1], "system")
     }
     assert found == set()
 
 
 def test_every_system_has_its_words_and_formats_named():
     """A name in names.py leads somewhere: a moved file would be found out only by who asks for it."""
-    for index in (names.FORMATS, names.DIALECTS):
+    for index in (names.FORMATS, names.DIALECTS, names.SYSTEMS):
         assert [entry for entry in index.entries if index.load(entry) is None] == []
     targets = (names.METRIC_SCRIPTS, names.BENCHMARK_ENGINE, names.RUN_SECTION, *names.BENCHMARK_CACHES)
-    for target in (*targets, names.TASK_LIBRARY, names.DOCUMENT_TABLES):
+    for target in (*targets, names.TASK_LIBRARY, names.DOCUMENT_TABLES, names.AGENT_RUNS):
         assert names.load(target) is not None
+    for system in map(names.SYSTEMS.load, names.SYSTEMS.entries):
+        functions = (system.page, system.numbers, system.run_page, *system.exports.values())
+        assert [target for target in functions if target and not callable(names.load(target))] == []
     homes = [home for parts in names.LENT.values() for home in parts.values() if home]
     assert [home for home in homes if importlib.util.find_spec(home) is None] == []
 

@@ -8,7 +8,7 @@ import pytest
 from tasks.given import benchmark, row
 
 from calipers.errors import CalipersError, UnknownName
-from calipers.formats.trajectories import Trajectory, TrajectoryGroup, Turn
+from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn
 from calipers.systems.evsys.benchmark import (
     Benchmark,
     BenchmarkTaskResult,

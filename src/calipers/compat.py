@@ -163,10 +163,10 @@ def load_plugin(spec: str) -> list[str]:
     line for one that fails.
     """
     is_file = spec.endswith(".py") or os.sep in spec or Path(spec).is_file()
-    place = str(Path(spec).resolve()) if is_file else spec
-    name, code = _compiled(spec, place) if is_file else (spec, None)
-    if place in _loaded:
-        earlier, metrics = _loaded[place]
+    plugin_id = str(Path(spec).resolve()) if is_file else spec
+    name, code = _compiled(spec, plugin_id) if is_file else (spec, None)
+    if plugin_id in _loaded:
+        earlier, metrics = _loaded[plugin_id]
         if earlier == name and metrics <= METRICS.added.keys():
             return sorted(metrics)
         _forget(earlier)
@@ -182,19 +182,19 @@ def load_plugin(spec: str) -> list[str]:
     metrics = frozenset((METRICS.added.keys() - before) | _defined(module))
     if not metrics and _others() == others:
         raise InputError.at(spec, "it adds no metric and no verifier", _EMPTY)
-    _loaded[place] = name, metrics
+    _loaded[plugin_id] = name, metrics
     return sorted(metrics)
 
 
 def _others() -> set[tuple[str, str, int]]:
     """What was added beside metrics: verifiers, filters and kinds of models, as (kind, name, object)."""
-    held = [(index.kind, index.added) for index in (CLIENTS, FILTERS, VERIFIERS)]
+    added_by_kind = [(index.kind, index.added) for index in (CLIENTS, FILTERS, VERIFIERS)]
     if functions := sys.modules.get("calipers.verifiers.user_code"):  # EvSys' own table of verifiers
-        held.append(("function", functions.registered()))
-    return {(kind, name, id(thing)) for kind, added in held for name, thing in added.items()}
+        added_by_kind.append(("function", functions.registered()))
+    return {(kind, name, id(thing)) for kind, added in added_by_kind for name, thing in added.items()}
 
 
-def _compiled(spec: str, place: str) -> tuple[str, CodeType]:
+def _compiled(spec: str, plugin_id: str) -> tuple[str, CodeType]:
     """A file's code, and a module name that no other file has, nor the same file with another text."""
     try:
         source = Path(spec).read_bytes()
@@ -207,15 +207,15 @@ def _compiled(spec: str, place: str) -> tuple[str, CodeType]:
     except ValueError as error:  # null bytes
         raise InputError.at(spec, f"it is no Python: {error}", _RIGHT) from error
     stem = re.sub(r"\W", "_", Path(spec).stem)
-    digest = hashlib.sha256(place.encode(errors="surrogateescape") + b"\0" + source).hexdigest()
+    digest = hashlib.sha256(plugin_id.encode(errors="surrogateescape") + b"\0" + source).hexdigest()
     return f"calipers_plugin_{stem}_{digest[:12]}", code
 
 
 def _run(spec: str, name: str, code: CodeType) -> ModuleType:
-    found = importlib.util.spec_from_file_location(name, spec)
-    if found is None:
+    module_spec = importlib.util.spec_from_file_location(name, spec)
+    if module_spec is None:
         raise InputError.at(spec, "it is no Python file", "expected a name that ends in .py")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module  # dataclasses and pickle look their module up there
     try:
         exec(code, vars(module))
@@ -238,14 +238,14 @@ def _import(spec: str) -> ModuleType:
 def _failure(spec: str, error: BaseException) -> PluginError:
     """What went wrong and where: the innermost line of the first file that is neither ours nor the importer's."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename)]
-    place = spec
+    location = spec
     if frames:
-        own = [frame for frame in frames if frame.filename == frames[0].filename]
-        place = f"{own[-1].filename}:{own[-1].lineno}"
+        inner_frames = [frame for frame in frames if frame.filename == frames[0].filename]
+        location = f"{inner_frames[-1].filename}:{inner_frames[-1].lineno}"
     elif isinstance(error, SyntaxError):
-        place = f"{error.filename}:{error.lineno}"
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return PluginError(f"{place}: {said}")
+        location = f"{error.filename}:{error.lineno}"
+    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return PluginError(f"{location}: {message}")
 
 
 def _is_machinery(filename: str) -> bool:
@@ -255,11 +255,11 @@ def _is_machinery(filename: str) -> bool:
 def _add_metrics(spec: str, module: ModuleType) -> None:
     from calipers.metrics.metric import Metric
 
-    found = [thing for thing in vars(module).values() if isinstance(thing, Metric) and not _is_built_in(thing)]
-    for metric in found:
+    metrics = [thing for thing in vars(module).values() if isinstance(thing, Metric) and not _is_built_in(thing)]
+    for metric in metrics:
         if metric.name in METRICS.entries or METRICS.match(metric.name):
             raise InputError.at(spec, f"metric {metric.name!r} is built in", "give the new one another name")
-    for metric in found:
+    for metric in metrics:
         try:
             METRICS.add(metric.name, metric)
         except PluginError as error:
@@ -273,11 +273,11 @@ def _is_built_in(metric: object) -> bool:
 
 def _defined(module: ModuleType) -> set[str]:
     """The metrics that stand in a module, whenever they were added."""
-    own = {id(thing) for thing in vars(module).values()}
+    ids = {id(thing) for thing in vars(module).values()}
     return {
         name
         for name, thing in METRICS.added.items()
-        if id(thing) in own or getattr(thing, "__module__", "") == module.__name__
+        if id(thing) in ids or getattr(thing, "__module__", "") == module.__name__
     }
 
 

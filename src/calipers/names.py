@@ -39,8 +39,8 @@ class Index:
 
     def add(self, name: str, thing: Any) -> None:
         """Add a name at run time; a taken one is an error, the same object again is not."""
-        held = self.added.get(name)
-        if held is not None and held is not thing:
+        present = self.added.get(name)
+        if present is not None and present is not thing:
             raise PluginError(f"{self.kind} {name!r} is taken already; give one of the two another name")
         self.added[name] = thing
 
@@ -57,8 +57,8 @@ class Index:
         """
         if match(name, self.added) is None:
             self._ask_packages(name)
-        found = match(name, self.added)
-        return self.added[found[0]] if found else None
+        entry = match(name, self.added)
+        return self.added[entry[0]] if entry else None
 
     def load_packages(self) -> list[PluginError]:
         """Load every package whose decorators give the names, and return what went wrong."""
@@ -85,8 +85,8 @@ class Index:
 
     def _ask_packages(self, name: str) -> None:
         points = self._points()
-        found = match(name, [point.name for point in points])
-        point = self._only([point for point in points if found and point.name == found[0]])
+        entry = match(name, [point.name for point in points])
+        point = self._only([point for point in points if entry and point.name == entry[0]])
         thing = self._load(point) if point else None
         if point is None or self._groups[point.group]:
             for other in points:
@@ -100,8 +100,8 @@ class Index:
     def _points(self) -> list[EntryPoint]:
         from importlib.metadata import entry_points
 
-        found = (sorted(entry_points(group=group), key=_package) for group in self._groups)
-        return [point for points in found for point in points]
+        by_group = (sorted(entry_points(group=group), key=_package) for group in self._groups)
+        return [point for points in by_group for point in points]
 
     def _only(self, points: list[EntryPoint]) -> EntryPoint | None:
         """The entry point that a name means: a package's first; two packages may not share a name."""
@@ -123,12 +123,12 @@ class Index:
             raise PluginError(f"{what} cannot be loaded: {type(error).__name__}: {error}") from error
 
     def _try(self, point: EntryPoint) -> PluginError | None:
-        place = f"{point.group}:{point.name}"
-        self._broken.pop(place, None)
+        key = f"{point.group}:{point.name}"
+        self._broken.pop(key, None)
         try:
             self._load(point)
         except PluginError as error:
-            self._broken[place] = error
+            self._broken[key] = error
             return error
         return None
 
@@ -143,8 +143,8 @@ def match(name: str, entries: Collection[str]) -> tuple[str, int | None] | None:
         return name, None
     for entry in entries:
         head, family, tail = entry.partition("{k}")
-        if family and (found := re.fullmatch(f"{re.escape(head)}([0-9]{{1,9}}){re.escape(tail)}", name)):
-            return entry, int(found[1])
+        if family and (digits := re.fullmatch(f"{re.escape(head)}([0-9]{{1,9}}){re.escape(tail)}", name)):
+            return entry, int(digits[1])
     return None
 
 
@@ -170,8 +170,8 @@ METRICS = Index(
         "all_of_first_{k}": "calipers.metrics.rewards:ALL_OF_FIRST_K",
         "max@{k}": "calipers.metrics.rewards:MAX_AT_K",
         "maj@{k}": "calipers.metrics.votes:MAJ_AT_K",
-        "gpass@{k}": "calipers.metrics.draws:GPASS_AT_K",
-        "mgpass@{k}": "calipers.metrics.draws:MGPASS_AT_K",
+        "gpass@{k}": "calipers.metrics.rewards:GPASS_AT_K",
+        "mgpass@{k}": "calipers.metrics.rewards:MGPASS_AT_K",
         "bayes_mean": "calipers.metrics.bayes:BAYES_MEAN",
         "bayes_pass@{k}": "calipers.metrics.bayes:BAYES_PASS_AT_K",
         "pooled_mean": "calipers.systems.harbor.metrics:POOLED_MEAN",
@@ -185,14 +185,14 @@ METRICS = Index(
         "sum": "calipers.metrics.columns:SUM",
         "std": "calipers.metrics.columns:STD",
         "percentile": "calipers.metrics.columns:PERCENTILE",
-        "time_per_task": "calipers.metrics.economics:TIME_PER_TASK",
-        "tokens_per_task": "calipers.metrics.economics:TOKENS_PER_TASK",
-        "cost_per_task": "calipers.metrics.economics:COST_PER_TASK",
-        "cost_per_solved": "calipers.metrics.economics:COST_PER_SOLVED",
-        "time_per_solved": "calipers.metrics.economics:TIME_PER_SOLVED",
-        "latency_p50": "calipers.metrics.economics:LATENCY_P50",
-        "latency_p90": "calipers.metrics.economics:LATENCY_P90",
-        "latency_p99": "calipers.metrics.economics:LATENCY_P99",
+        "time_per_task": "calipers.metrics.columns:TIME_PER_TASK",
+        "tokens_per_task": "calipers.metrics.columns:TOKENS_PER_TASK",
+        "cost_per_task": "calipers.metrics.columns:COST_PER_TASK",
+        "cost_per_solved": "calipers.metrics.columns:COST_PER_SOLVED",
+        "time_per_solved": "calipers.metrics.columns:TIME_PER_SOLVED",
+        "latency_p50": "calipers.metrics.columns:LATENCY_P50",
+        "latency_p90": "calipers.metrics.columns:LATENCY_P90",
+        "latency_p99": "calipers.metrics.columns:LATENCY_P99",
     },
     groups={"calipers.metrics": "", "evsys_sdk.metrics": "calipers.compat:borrowing"},
 )
@@ -200,18 +200,18 @@ METRICS = Index(
 FORMATS = Index(
     "format",
     {
-        "native": "calipers.formats.own:NATIVE",
-        "jsonl": "calipers.formats.own:JSONL",
-        "evsys_predictions": "calipers.systems.evsys.formats:PREDICTIONS",
-        "evsys_rewards": "calipers.formats.own:REWARDS",
-        "csv": "calipers.formats.own:CSV",
-        "parquet": "calipers.formats.own:PARQUET",
-        "nemo_gym": "calipers.systems.nemo_gym.formats:ROLLOUTS",
+        "native": "calipers.formats.jsonl:NATIVE",
+        "jsonl": "calipers.formats.jsonl:JSONL",
+        "evsys_predictions": "calipers.systems.evsys.read:PREDICTIONS",
+        "evsys_rewards": "calipers.formats.rewards:REWARDS",
+        "csv": "calipers.formats.tables:CSV",
+        "parquet": "calipers.formats.tables:PARQUET",
+        "nemo_gym": "calipers.systems.nemo_gym.read:ROLLOUTS",
         "lm_eval_samples": "calipers.systems.lm_eval.formats:SAMPLES",
         "lm_eval_results": "calipers.systems.lm_eval.formats:RESULTS",
-        "run": "calipers.formats.own:RUN",
-        "harbor": "calipers.systems.harbor.formats:JOB",
-        "inspect": "calipers.systems.inspect.formats:LOG",
+        "run": "calipers.formats.run_folder:RUN",
+        "harbor": "calipers.systems.harbor.read:JOB",
+        "inspect": "calipers.systems.inspect.read:LOG",
     },
 )
 
@@ -241,11 +241,10 @@ TASK_LIBRARY = "calipers.systems.lm_eval.library:LIBRARY"
 TASK_LIBRARY_NAME = "lm_eval"
 """The package of that system, and its key in a suite's metadata and a run's plan."""
 
-
 DOCUMENT_TABLES = "calipers.systems.lm_eval.comparison:TABLES"
 """Numbers that are made of all documents of a task together, see `analyses.compare.document_table`."""
 
-METRIC_SCRIPTS = "calipers.systems.harbor.scored_scripts:asked_scripts"
+METRIC_SCRIPTS = "calipers.systems.harbor.metric_script:asked_scripts"
 """Which metric scripts a scoring runs after its own metrics."""
 
 RUN_SECTION = "calipers.systems.evsys.config:runs"
@@ -290,13 +289,27 @@ COMPANION_SIGNS = {"nemo_gym": r"_(?:failures|materialized_inputs)\.jsonl\Z"}
 DIALECTS = Index(
     "dialect",
     {
-        "native": "calipers.dialect:NATIVE",
+        "native": "calipers.request:NATIVE",
         "evsys": "calipers.systems.evsys.words:EVSYS",
         "nemo_gym": "calipers.systems.nemo_gym.dialect:NEMO_GYM",
         "lm_eval": "calipers.systems.lm_eval.words:LM_EVAL",
         "harbor": "calipers.systems.harbor.dialect:HARBOR",
     },
 )
+
+SYSTEMS = Index(
+    "system",
+    {
+        "evsys": "calipers.systems.evsys:SYSTEM",
+        "nemo_gym": "calipers.systems.nemo_gym:SYSTEM",
+        "lm_eval": "calipers.systems.lm_eval:SYSTEM",
+        "harbor": "calipers.systems.harbor:SYSTEM",
+    },
+)
+"""The other systems, by the names of their dialects."""
+
+AGENT_RUNS = "calipers.systems.harbor.agent_runs:AGENT_RUNS"
+"""Runs in which agents work on tasks, see `cli.run`."""
 
 CLIENTS = Index(
     "kind of model",

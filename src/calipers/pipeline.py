@@ -18,21 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
 
-from calipers.dialect import (
-    NATIVE,
-    Asked,
-    column_of,
-    economics_of,
-    is_reward,
-    per_column,
-    per_reward,
-    resolve,
-    unrewarded,
-)
 from calipers.errors import Incomplete, InputError, PluginError
 from calipers.formats.read import Input
 from calipers.formats.read import begin as begin_reading
@@ -40,20 +30,33 @@ from calipers.formats.rewards import from_rewards
 from calipers.metrics.metric import PASS_THRESHOLD, Metric
 from calipers.metrics.rewards import MEAN_REWARD
 from calipers.names import METRIC_SCRIPTS, load
-from calipers.reports.cautions import Reader, depends, heavy
+from calipers.reports.figures import RewardMetric, depends, heavy
 from calipers.reports.result import Group, Result, Slice
-from calipers.request import Afterwards, Plan, make_plan
+from calipers.request import (
+    NATIVE,
+    Afterwards,
+    Plan,
+    RequestedMetric,
+    column_of,
+    economics_of,
+    is_reward,
+    make_plan,
+    per_column,
+    per_reward,
+    resolve,
+    unrewarded,
+)
 from calipers.rollouts.column import Column
+from calipers.rollouts.groups import total
 from calipers.rollouts.labels import clusters, has, sliced
 from calipers.rollouts.ledger import Ledger, contributed
+from calipers.rollouts.part import Part
 from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
 from calipers.rollouts.stop import SEQUENCE, not_said
-from calipers.rollouts.sums import total
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.stats.cards import DEFAULT
-from calipers.stats.estimate import Estimate, Settings, Signature, estimate
-from calipers.stats.stopped import sequence_only, without_means
-from calipers.stats.suite import Member, suites
+from calipers.stats.estimate import Estimate, Settings, Signature, estimate, sequence_only
+from calipers.stats.suite import Member, suites, without_means
 from calipers.stats.variance import DEPENDENT, Split, Unsplit, dependence, split
 
 Path = str | os.PathLike[str]
@@ -85,12 +88,14 @@ def score(
     trust: bool = False,
     afterwards: Afterwards | None = None,
     progress: Progress | None = None,
+    parts: list[Part] | None = None,
 ) -> Result:
     """Turn rollouts into numbers: files, lists of rewards, or a table that was read before.
 
     ``range`` is the lowest and the highest reward there can be, where that is not 0 and 1.
     ``metric_scripts`` are scripts as Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
     ``afterwards`` is a last step of your own, over the result and the rollouts, in their place.
+    ``parts`` gets what was read of each file, for who needs more of it than rollouts.
 
     >>> score([[1, 1, 0], [1, 0, 0], [0, 0, 0], [1, 1, 1]], "pass@3")["pass@3"].value
     0.75
@@ -109,7 +114,8 @@ def score(
         source=source,
         afterwards=afterwards or scripts_of(source, metric_scripts, trust=trust, reward=reward),
     )
-    return score_plan(source, plan, columns, progress)
+    rollouts, inputs = _read(source, columns or {}, plan.labels, progress, parts)
+    return replace(score_rollouts(rollouts, plan), inputs=inputs())
 
 
 def scripts_of(source: Source, scripts: Path | Sequence[Path], *, trust: bool, reward: str | None) -> Afterwards | None:
@@ -117,34 +123,37 @@ def scripts_of(source: Source, scripts: Path | Sequence[Path], *, trust: bool, r
     paths = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
     if not scripts and not any(isinstance(path, (str, os.PathLike)) and os.path.isdir(path) for path in paths):
         return None
-    found: Afterwards | None = load(METRIC_SCRIPTS)(source, scripts, trust=trust, reward=reward)
-    return found
+    steps: Afterwards | None = load(METRIC_SCRIPTS)(source, scripts, trust=trust, reward=reward)
+    return steps
 
 
-def score_plan(
-    source: Source, plan: Plan, columns: Mapping[str, str] | None = None, progress: Progress | None = None
-) -> Result:
+def score_plan(source: Source, plan: Plan) -> Result:
     """As `score`, by a plan that is made already."""
-    rollouts, inputs = _read(source, columns or {}, plan.labels, progress)
+    rollouts, inputs = _read(source, {}, plan.labels)
     return replace(score_rollouts(rollouts, plan), inputs=inputs())
 
 
 def read(source: Source, *, columns: Mapping[str, str] | None = None, labels: Collection[str] = ()) -> Rollouts:
     """Read rollouts once, to score them several times; ``labels`` are the keys `by` will ask for."""
-    return _read(source, columns or {}, labels, None)[0]
+    return _read(source, columns or {}, labels)[0]
 
 
 def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
     """Score a table as planned."""
     rollouts = plan.dialect.seen(rollouts) if plan.dialect.seen else rollouts
-    each = [one for asked in plan.asked for one in per_column(asked, rollouts)]
-    asked = [variant for one in each for variant in per_reward(one, rollouts, plan.reward, plan.dialect.every_reward)]
+    columns = chain.from_iterable(per_column(request, rollouts) for request in plan.asked)
+    requests = [
+        variant
+        for request in columns
+        for variant in per_reward(request, rollouts, plan.reward, plan.dialect.every_reward)
+    ]
     with quietly():
-        groups = [_score_group(part, plan, asked) for part in rollouts.groups()]
-    means = [one.text for one in asked if isinstance(one.metric, Metric) and one.metric.is_mean]
+        groups = list(map(partial(_score_group, plan=plan, requests=requests), rollouts.groups()))
+    means = [request.text for request in requests if isinstance(request.metric, Metric) and request.metric.is_mean]
     members = [Member(group.agent, group.model, group.dataset, group.metrics) for group in groups]
     stopped_runs = [(group.agent, group.model) for group in groups if group.stop]
-    over = without_means(suites(members, means), stopped_runs) if plan.dialect.over_datasets else []
+    over = suites(members, means) if plan.dialect.over_datasets and len(members) > 1 else []
+    over = without_means(over, stopped_runs) if stopped_runs else over
     absent = [key for key in plan.by if not any(has(part, key) for part in rollouts.groups())]
     nowhere = [f"no rollout has {key!r}: all of them are in __missing__" for key in absent]
     notes = [*rollouts.notes, *unrewarded(rollouts), *nowhere]
@@ -165,19 +174,23 @@ def _stopped(plan: Plan, groups: Sequence[Group], notes: Sequence[str]) -> tuple
     return "; ".join(f"{title}: {stop.sentence}" if named else stop.sentence for title, stop in stops), kept
 
 
-def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
+def _score_group(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> Group:
     if plan.range:
-        for key in dict.fromkeys(one.params.get("reward") or "reward" for one in asked if "reward" in one.metric.reads):
+        for key in dict.fromkeys(
+            request.params.get("reward") or "reward" for request in requests if "reward" in request.metric.reads
+        ):
             demand_range(part, _counted(part, plan, key), key, plan.range)
-    whole = _score_slice(part, plan, asked)
+    whole = _score_slice(part, plan, requests)
     if plan.missing == "fail":
-        _demand_all(part, whole.ledger, asked)
+        _demand_all(part, whole.ledger, requests)
     breakdowns = {}
     for key in plan.by:
         cuts = sliced(part, key, plan.dialect.label)
-        breakdowns[key] = {name: _score_slice(cut, plan, asked) for name, cut in cuts.items()}
+        breakdowns[key] = {name: _score_slice(cut, plan, requests) for name, cut in cuts.items()}
     used = {name: part.columns[name] for name in USAGE if name in part.columns and part.columns[name].given.any()}
-    economics = [one for name in economics_of(used) for one in per_reward(resolve(name, NATIVE), part, plan.reward)]
+    economics = [
+        request for name in economics_of(used) for request in per_reward(resolve(name, NATIVE), part, plan.reward)
+    ]
     agent, model, dataset = part.keys[0]
     return Group(
         whole.ledger,
@@ -188,37 +201,39 @@ def _score_group(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Group:
         breakdowns,
         economics=_score_slice(part, replace(plan, interval=DEFAULT), economics).metrics,  # nobody asked for them
         totals={name: float(total(column.kept())) for name, column in used.items()},
-        variance=_variance(part, plan, asked),
-        own=plan.dialect.own(part, [one.text for one in plan.asked]) if plan.dialect.own else {},
-        warnings=[*_uneven(part, plan, asked), *heavy(whole.metrics, plan.cluster is not None)],
+        variance=_variance(part, plan, requests),
+        own=plan.dialect.own(part, [request.text for request in plan.asked]) if plan.dialect.own else {},
+        warnings=[*_uneven(part, plan, requests), *heavy(whole.metrics, plan.cluster is not None)],
         stop=part.stop,
     )
 
 
-def _uneven(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> list[str]:
+def _uneven(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> list[str]:
     """What must be said of sample counts that depend on rewards: once for each reward and threshold of a pass."""
-    readers: dict[tuple[str, float], list[Reader]] = {}
-    for one in asked:
-        if one.metric.reads[0] == "reward":
-            which = one.params.get("reward") or "reward", one.params.get("threshold", PASS_THRESHOLD)
-            readers.setdefault(which, []).append(Reader(one.text, one.metric.name, one.params.get("k", 0)))
-    said = []
+    readers: dict[tuple[str, float], list[RewardMetric]] = {}
+    for request in requests:
+        if request.metric.reads[0] == "reward":
+            which = request.params.get("reward") or "reward", request.params.get("threshold", PASS_THRESHOLD)
+            readers.setdefault(which, []).append(
+                RewardMetric(request.text, request.metric.name, request.params.get("k", 0))
+            )
+    cautions = []
     for (key, threshold), some in readers.items():
         column = _counted(part, plan, key)
-        if found := dependence(column, part.by_task, threshold):
+        if evidence := dependence(column, part.by_task, threshold):
             kept = column.kept()
-            said.append(depends(found, some, bool(((kept == 0) | (kept == 1)).all())))
-    return list(dict.fromkeys(filter(None, said)))
+            cautions.append(depends(evidence, some, bool(((kept == 0) | (kept == 1)).all())))
+    return list(dict.fromkeys(filter(None, cautions)))
 
 
-def _demand_all(part: Rollouts, ledger: Ledger, asked: Sequence[Asked]) -> None:
+def _demand_all(part: Rollouts, ledger: Ledger, requests: Sequence[RequestedMetric]) -> None:
     """Incomplete when a rollout is a gap, or has another reward but not the one that a metric reads."""
     gaps = ""
     if ledger.gaps:
         counts = ", ".join(f"{word} {count}" for word, count in ledger.outcomes.items())
         gaps = f"{ledger.gaps} of {ledger.planned} rollouts are gaps ({counts})"
-    keys = [one.params["reward"] for one in asked if "reward" in one.metric.reads]
-    keys += [one.params["column"] for one in asked if is_reward(part, one)]
+    keys = [request.params["reward"] for request in requests if "reward" in request.metric.reads]
+    keys += [request.params["column"] for request in requests if is_reward(part, request)]
     for key in keys:
         if not gaps and (lacking := len(part) - int(contributed(part, key).given.sum())):
             gaps = f"{lacking} of {ledger.planned} rollouts have no reward {key!r}"
@@ -226,19 +241,19 @@ def _demand_all(part: Rollouts, ledger: Ledger, asked: Sequence[Asked]) -> None:
         raise Incomplete(f"{gaps}; --missing gap leaves them out, --missing zero counts them 0")
 
 
-def _variance(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> dict[str, Split | Unsplit]:
+def _variance(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> dict[str, Split | Unsplit]:
     """What the variance of the mean reward is made of, by the reward it reads."""
-    readers = [one for one in asked if one.metric is MEAN_REWARD]
+    readers = [request for request in requests if request.metric is MEAN_REWARD]
     readers = readers or per_reward(resolve("mean_reward", NATIVE), part, plan.reward)
     units = clusters(part, plan.cluster) if plan.cluster else None
-    found: dict[str, Split | Unsplit] = {}
-    for key in dict.fromkeys(one.params["reward"] for one in readers):
+    variances: dict[str, Split | Unsplit] = {}
+    for key in dict.fromkeys(request.params["reward"] for request in readers):
         column = _counted(part, plan, key)
         if dependence(column, part.by_task, PASS_THRESHOLD):
-            found[key] = Unsplit(DEPENDENT)
+            variances[key] = Unsplit(DEPENDENT)
         else:
-            found[key] = split(column, part.by_task, units)
-    return found
+            variances[key] = split(column, part.by_task, units)
+    return variances
 
 
 def _counted(part: Rollouts, plan: Plan, key: str) -> Column:
@@ -262,7 +277,7 @@ def demand_range(part: Rollouts, column: Column, key: str, ends: tuple[float, fl
         )
 
 
-def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
+def _score_slice(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]) -> Slice:
     """The ledger of some rollouts, and an estimate for everything asked of them."""
     settings = Settings(
         by=part.by_task,
@@ -276,29 +291,31 @@ def _score_slice(part: Rollouts, plan: Plan, asked: Sequence[Asked]) -> Slice:
         tasks=part.tasks,
     )
 
-    def answer(one: Asked) -> Estimate | None:
-        columns = [column_of(part, name, one.params) for name in one.metric.reads]
-        if settings.zero and is_reward(part, one):
+    def answer(request: RequestedMetric) -> Estimate | None:
+        columns = [column_of(part, name, request.params) for name in request.metric.reads]
+        if settings.zero and is_reward(part, request):
             columns = [column.filled(0.0) for column in columns]
         try:
             with quietly():  # a thread has settings of its own
-                found = estimate(one.metric, one.params, columns, settings, _signature(one, plan))
-                return found if part.stop is None else sequence_only(found)
+                fixed = estimate(request.metric, request.params, columns, settings, _signature(request, plan))
+                return fixed if part.stop is None else sequence_only(fixed)
         except Exception as error:
-            if not one.foreign:
+            if not request.foreign:
                 raise
-            failure = PluginError(f"metric {one.text!r} failed: {type(error).__name__}: {error}")
+            failure = PluginError(f"metric {request.text!r} failed: {type(error).__name__}: {error}")
             if not plan.dialect.skips:
                 raise failure from error
-            warnings.warn(f"metric {one.text!r} is left out: {failure}", stacklevel=5)
+            warnings.warn(f"metric {request.text!r} is left out: {failure}", stacklevel=5)
             return None
 
-    if len(part) < WORTH_THREADS or any(one.foreign for one in asked):  # others' code: from one thread only
-        found = list(map(answer, asked))
+    if len(part) < WORTH_THREADS or any(request.foreign for request in requests):  # others' code: from one thread only
+        estimates = list(map(answer, requests))
     else:
         with ThreadPoolExecutor(min(os.cpu_count() or 1, 8), initializer=_politely) as pool:
-            found = list(pool.map(answer, asked))
-    return Slice(Ledger.of(part), {one.text: each for one, each in zip(asked, found, strict=True) if each})
+            estimates = list(pool.map(answer, requests))
+    return Slice(
+        Ledger.of(part), {request.text: each for request, each in zip(requests, estimates, strict=True) if each}
+    )
 
 
 def _politely() -> None:
@@ -307,17 +324,21 @@ def _politely() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
-def _signature(asked: Asked, plan: Plan) -> Signature:
+def _signature(request: RequestedMetric, plan: Plan) -> Signature:
     """Everything that made a number, but the method of its interval."""
-    params = [f"{key}:{value}" for key, value in sorted(asked.params.items()) if value != ""]
+    params = [f"{key}:{value}" for key, value in sorted(request.params.items()) if value != ""]
     policy = [f"dialect:{plan.dialect.name}", f"missing:{plan.missing}", f"confidence:{plan.confidence}"]
     known = [f"range:{plan.range[0]:g},{plan.range[1]:g}"] if plan.range else []
     drawn = f"cluster:{plan.cluster or 'none'}", f"seed:{plan.seed}", f"definitions:{DEFINITIONS}"
-    return Signature(asked.metric.name, asked.params.get("k"), (*params, *policy, *known), drawn=drawn)
+    return Signature(request.metric.name, request.params.get("k"), (*params, *policy, *known), drawn=drawn)
 
 
 def _read(
-    source: Source, columns: Mapping[str, str], labels: Collection[str], progress: Progress | None
+    source: Source,
+    columns: Mapping[str, str],
+    labels: Collection[str],
+    progress: Progress | None = None,
+    parts: list[Part] | None = None,
 ) -> tuple[Rollouts, Callable[[], list[Input]]]:
     if isinstance(source, Rollouts):
         return source, list
@@ -328,5 +349,5 @@ def _read(
         raise InputError(f"a {kind} cannot be scored; expected paths, a list of rewards for each task, or Rollouts")
     paths = [os.fspath(path) for path in source if isinstance(path, (str, os.PathLike))]
     if paths and len(paths) == len(source):
-        return begin_reading(paths, columns=columns, labels=labels, progress=progress)
+        return begin_reading(paths, columns=columns, labels=labels, progress=progress, kept=parts)
     return assemble([from_rewards(cast(Sequence[Sequence[float]], source))]), list  # which checks what it is given

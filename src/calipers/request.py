@@ -1,18 +1,24 @@
-"""What the user asked for, read once and checked before anything is opened."""
+"""What the user asked for, resolved and checked before anything is opened: a dialect's words, metrics, a plan.
+
+A dialect is data: which names mean what, what is asked for by default, what gaps become.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
-from calipers.dialect import Asked, Dialect, resolve
-from calipers.errors import CalipersError, InputError, UnknownName
-from calipers.names import DIALECTS
+from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
+from calipers.metrics.metric import Metric, MetricSpec, Opaque, settle
+from calipers.names import DIALECTS, METRICS, match
 from calipers.reports.result import Result
-from calipers.rollouts.ledger import Missing
+from calipers.rollouts.column import Column
+from calipers.rollouts.labels import answers
+from calipers.rollouts.ledger import Missing, contributed
+from calipers.rollouts.record import MISSING, USAGE, label
 from calipers.rollouts.table import Rollouts
 from calipers.stats.cards import DEFAULT, canonical
 
@@ -21,10 +27,206 @@ Afterwards = Callable[[Result, Rollouts], Result]
 
 
 @dataclass(frozen=True, slots=True)
+class Dialect:
+    """One system's way to name metrics and to treat what is missing."""
+
+    name: str
+    metrics: Mapping[str, str] | None = None  # its names -> ours; None: all of ours
+    default: tuple[str, ...] = ("mean_reward", "pass_rate")
+    missing: Missing = "gap"
+    undefined: float | None = None  # what a metric over no tasks becomes
+    label: Callable[[Any], str] = label  # the name of a slice
+    lenient: bool = False  # a task that its verifier refuses is judged all the same, and noted
+    skips: bool = False  # leave out, with a warning, a metric that is unknown or fails
+    labels: tuple[str, ...] = ()  # what it has to know of a rollout beside its numbers
+    over_datasets: bool = True  # the mean over datasets says something, as all have the same reward
+    every_reward: bool = False  # of several rewards each is reported, also where one is called reward
+    seen: Callable[[Rollouts], Rollouts] | None = None  # the rollouts as it counts them
+    own: Callable[[Rollouts, Sequence[str]], Mapping[str, Any]] | None = None  # (group, asked) -> keys of the result
+    asks: Callable[[Any], Sequence[str] | None] | None = None  # what the source itself wants, before `default`
+
+
+NATIVE = Dialect("native")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedMetric:
+    """A metric that was asked for, found and settled: ready to be computed."""
+
+    text: str  # the result's key
+    metric: Metric | Opaque
+    params: Mapping[str, Any]
+    foreign: bool = False  # somebody else's code: its exceptions are not ours
+
+
+def resolve(wanted: str | Mapping[str, Any], dialect: Dialect) -> RequestedMetric:
+    """Find what a metric string means in a dialect: its table first, then plugins."""
+    request = _request(wanted)
+    if dialect.metrics is not None and request.name in dialect.metrics:
+        if request.params:
+            raise InputError(
+                f"metric {request.text!r}: {dialect.name}'s metrics take no parameters; expected {request.name}"
+            )
+        inner = MetricSpec.of(dialect.metrics[request.name])
+        return RequestedMetric(request.text, *_built_in(inner))
+    if dialect.metrics is None and METRICS.match(request.name):
+        return RequestedMetric(request.text, *_built_in(request))
+    plugin = METRICS.plugin(request.name)
+    if plugin is None:
+        raise _unknown(request.name, dialect)
+    metric = as_metric(request.name, plugin)
+    if isinstance(metric, Metric):
+        entry = match(request.name, METRICS.added)
+        return RequestedMetric(request.text, metric, settle(request, metric, entry[1] if entry else None), foreign=True)
+    if request.params:
+        raise InputError(f"metric {request.text!r} takes no parameters; expected {request.name}")
+    return RequestedMetric(request.text, metric, {}, foreign=True)
+
+
+def _request(wanted: str | Mapping[str, Any]) -> MetricSpec:
+    """What was asked for; a plugin's name is a free string, which need not look like a metric's."""
+    if not isinstance(wanted, str):
+        if not isinstance(wanted, Mapping):
+            raise InputError(f"a metric is asked for as {wanted!r}; expected a name such as 'pass@3'")
+        return MetricSpec.of(wanted)
+    if wanted in METRICS.added:
+        return MetricSpec(wanted, wanted)
+    try:
+        return MetricSpec.of(wanted)
+    except InputError:
+        if METRICS.plugin(wanted) is None:
+            raise
+        return MetricSpec(wanted, wanted)
+
+
+def _built_in(request: MetricSpec) -> tuple[Metric, dict[str, Any]]:
+    entry_and_k = METRICS.match(request.name)
+    if entry_and_k is None:
+        raise METRICS.unknown(request.name)
+    entry, k = entry_and_k
+    metric: Metric = METRICS.load(entry)
+    return metric, settle(request, metric, k)
+
+
+def as_metric(name: str, thing: Any) -> Metric | Opaque:
+    """A plugin's object as a metric: a `Metric`, or anything with EvSys' ``compute``.
+
+    A class is made anew, without arguments, for every call, as EvSys does: nothing it keeps in
+    itself passes from one draw of the bootstrap to the next.
+    """
+    if isinstance(thing, Metric):
+        return thing
+    try:
+        made = thing() if isinstance(thing, type) else thing
+    except Exception as error:
+        raise PluginError(f"metric {name!r} cannot be made: {type(error).__name__}: {error}") from error
+    if not callable(getattr(made, "compute", None)):
+        raise PluginError(f"metric {name!r} is {thing!r}; expected a calipers.Metric or a class with compute()")
+    if isinstance(thing, type):
+        return Opaque(name, lambda tasks: thing().compute(tasks))
+    return Opaque(name, made.compute)
+
+
+def _unknown(name: str, dialect: Dialect) -> UnknownName:
+    if dialect.metrics is None:
+        tables = {other: DIALECTS.load(other).metrics or {} for other in DIALECTS.entries}
+        whose = [other for other, table in tables.items() if name in table]
+        return METRICS.unknown(name, hint=f"it is a name of --dialect {whose[0]}" if whose else "")
+    known = [*dialect.metrics, *METRICS.plugins()]
+    hint = ""
+    if METRICS.match(name):
+        close = " or ".join(map(repr, nearest(name, known)))
+        instead = f"did you mean {close}, or --dialect native?" if close else "use --dialect native"
+        hint = f"it is a native name: {instead}"
+    return METRICS.unknown(name, known, hint, of=dialect.name)
+
+
+def column_of(part: Rollouts, name: str, params: Mapping[str, Any]) -> Column:
+    """What a metric reads: the reward that was picked, the column asked for, or one by its name."""
+    if name == "reward":
+        return contributed(part, params.get("reward") or "reward")
+    if name == "answer":
+        return answers(part)
+    wanted = params["column"] if name == "column" else name
+    if wanted in part.columns:
+        return part.columns[wanted]
+    if wanted in part.rewards:
+        return contributed(part, wanted)
+    if name in USAGE:
+        return Column.gaps(len(part))  # nobody reported it: missing, not zero
+    raise UnknownName.of("column of numbers", wanted, [*part.columns, *part.rewards])
+
+
+def is_reward(part: Rollouts, requested: RequestedMetric) -> bool:
+    """Whether a statistic of a column is one of a reward, so that a gap in it is a rollout without a number."""
+    wanted = requested.params.get("column")
+    return "column" in requested.metric.reads and wanted in part.rewards and wanted not in part.columns
+
+
+def per_column(requested: RequestedMetric, rollouts: Rollouts) -> list[RequestedMetric]:
+    """A statistic of ``column=*`` is one of every column of numbers there is, rewards among them."""
+    if requested.params.get("column") != "*":
+        return [requested]
+    names = sorted({*rollouts.rewards, *rollouts.columns})
+    return [
+        replace(requested, text=requested.text.replace("*", name), params={**requested.params, "column": name})
+        for name in names
+    ]
+
+
+def per_reward(
+    requested: RequestedMetric, rollouts: Rollouts, chosen: str | None, every: bool = False
+) -> list[RequestedMetric]:
+    """The reward key a metric reads: the one chosen, `reward`, the only one, or each in turn.
+
+    ``every`` says that there is nothing special about one called `reward`.
+    """
+    if "reward" not in requested.metric.reads:
+        return [requested]
+    keys = sorted(rollouts.rewards)
+    wanted = requested.params.get("reward") or chosen
+    if wanted:
+        if wanted not in keys:
+            raise UnknownName.of("reward", wanted, keys)
+        return [replace(requested, params={**requested.params, "reward": wanted})]
+    if ("reward" in keys and not every) or len(keys) < 2:
+        return [replace(requested, params={**requested.params, "reward": keys[0] if len(keys) == 1 else "reward"})]
+    head, opened, rest = requested.text.partition("(")
+    inner = f"{rest.removesuffix(')')}, " if opened else ""
+    return [
+        RequestedMetric(f"{head}({inner}reward={key})", requested.metric, {**requested.params, "reward": key})
+        for key in keys
+    ]
+
+
+def economics_of(used: Collection[str]) -> list[str]:
+    """The metrics of usage that a log with these columns can answer."""
+    needs = {
+        "time_per_task": {"latency_s"},
+        "tokens_per_task": {"input_tokens", "output_tokens"},
+        "cost_per_task": {"cost_usd"},
+        "cost_per_solved": {"cost_usd"},
+        "time_per_solved": {"latency_s"},
+        "latency_p50": {"latency_s"},
+        "latency_p90": {"latency_s"},
+        "latency_p99": {"latency_s"},
+    }
+    return [name for name, columns in needs.items() if columns & set(used)]
+
+
+def unrewarded(rollouts: Rollouts) -> list[str]:
+    """A word to whoever did not say what the file calls the reward."""
+    if rollouts.rewards or not len(rollouts) or bool((rollouts.outcome != MISSING).any()):
+        return []
+    keys = ", ".join([name for name in rollouts.columns if name not in USAGE][:8])
+    return ["no rollout has a reward; --columns reward=KEY names it" + (f" (numbers here: {keys})" if keys else "")]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A scoring, fully decided: every name resolved, every number in its range."""
 
-    asked: Sequence[Asked]
+    asked: Sequence[RequestedMetric]
     dialect: Dialect
     missing: Missing
     by: tuple[str, ...] = ()
@@ -39,7 +241,7 @@ class Plan:
     @property
     def labels(self) -> tuple[str, ...]:
         """The label paths the readers must keep."""
-        read = {"answer"} if any("answer" in one.metric.reads for one in self.asked) else set[str]()
+        read = {"answer"} if any("answer" in requested.metric.reads for requested in self.asked) else set[str]()
         keys = {*self.by, *([self.cluster] if self.cluster else [])}
         inside = {key.removeprefix("metadata.") for key in keys}  # its full path leads there, too
         return tuple(sorted({*keys, *inside, *read, *self.dialect.labels}))
@@ -74,9 +276,9 @@ def make_plan(
     method = canonical(DEFAULT if interval is None else interval)
     unasked = (speech.asks(source) if speech.asks and not metrics else None) or speech.default
     wanted = [metrics] if isinstance(metrics, (str, Mapping)) else list(metrics or unasked)
-    asked = {found.text: found for found in _resolved(wanted, speech)}
+    requested = {metric.text: metric for metric in _resolved(wanted, speech)}
     return Plan(
-        asked=list(asked.values()),
+        asked=list(requested.values()),
         dialect=speech,
         missing=cast(Missing, missing or speech.missing),
         by=(by,) if isinstance(by, str) else tuple(dict.fromkeys(by)),
@@ -102,7 +304,7 @@ def _range(ends: tuple[float, float] | None) -> tuple[float, float] | None:
     return low, high
 
 
-def _resolved(wanted: Sequence[str | Mapping[str, Any]], dialect: Dialect) -> Iterator[Asked]:
+def _resolved(wanted: Sequence[str | Mapping[str, Any]], dialect: Dialect) -> Iterator[RequestedMetric]:
     for metric in wanted:
         try:
             yield resolve(metric, dialect)
@@ -115,5 +317,5 @@ def _resolved(wanted: Sequence[str | Mapping[str, Any]], dialect: Dialect) -> It
 def _dialect(name: str) -> Dialect:
     if name not in DIALECTS.entries:
         raise DIALECTS.unknown(name)
-    found: Dialect = DIALECTS.added.get(name) or DIALECTS.load(name)
-    return found
+    words: Dialect = DIALECTS.added.get(name) or DIALECTS.load(name)
+    return words

@@ -28,11 +28,11 @@ def test_every_dialect():
     assert glossary.DIALECTS.keys() == DIALECTS.entries.keys()
 
 
-@pytest.mark.parametrize(("name", "speech"), glossary.DIALECTS.items())
-def test_a_dialect_as_it_is(name, speech):
+@pytest.mark.parametrize(("name", "card"), glossary.DIALECTS.items())
+def test_a_dialect_as_it_is(name, card):
     dialect = DIALECTS.load(name)
-    assert speech.words == dialect.metrics
-    assert speech.default == dialect.default
-    assert speech.gaps.startswith({"gap": "leave the estimate", "zero": "count 0"}[dialect.missing])
-    assert speech.nothing == ("no value, and a why" if dialect.undefined is None else str(dialect.undefined))
-    assert dialect.label(True) in speech.slices
+    assert card.words == dialect.metrics
+    assert card.default == dialect.default
+    assert card.gaps.startswith({"gap": "leave the estimate", "zero": "count 0"}[dialect.missing])
+    assert card.nothing == ("no value, and a why" if dialect.undefined is None else str(dialect.undefined))
+    assert dialect.label(True) in card.slices

@@ -8,9 +8,8 @@ import pytest
 from cli.running import ARITH, MAIN, SECONDS, calipers, refused
 
 import calipers as library
-from calipers.cli import BUG, INTERRUPTED, NOBODY_READS
+from calipers.cli import BUG, COMMANDS, INTERRUPTED, NOBODY_READS
 from calipers.cli import execute as run
-from calipers.cli.group import COMMANDS
 
 
 @pytest.fixture

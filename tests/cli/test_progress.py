@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from calipers.cli.progress import Progress
+from calipers.cli.output import Progress
 
 
 class Terminal(io.StringIO):

@@ -13,7 +13,7 @@ from calipers.systems.evsys.lent.registry import list_metrics
 WORST_TASK = Path(__file__).parent / "fixtures" / "worst_task.py"
 
 OURS = """
-from calipers.metrics.aggregate import mean
+from calipers.metrics.reduce import mean
 from calipers.metrics.reduce import task_mean
 from calipers.metrics.rewards import MEAN_REWARD  # for its own use
 import calipers

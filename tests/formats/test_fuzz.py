@@ -15,11 +15,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from calipers.errors import InputError
-from calipers.formats import native, rewards, tables
+from calipers.formats import jsonl, rewards, tables
 from calipers.formats.read import read
 from calipers.formats.source import Source
 from calipers.rollouts.table import assemble
-from calipers.systems.evsys.read import read_predictions
+from calipers.systems.evsys import read as evsys
 from examples import examples
 
 LABELS = ("k", "x", "answer", "a.b")
@@ -54,8 +54,8 @@ GOOD = {
     "zstd": zstandard.compress(JSONL),
 }
 READERS = {
-    "native": native.read,
-    "evsys_predictions": read_predictions,
+    "native": jsonl.read,
+    "evsys_predictions": evsys.PREDICTIONS.read,
     "evsys_rewards": rewards.read_rewards,
     "csv": tables.read_csv,
     "parquet": tables.read_parquet,

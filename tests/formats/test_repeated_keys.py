@@ -12,7 +12,8 @@ from systems.harbor.made import job, result
 from systems.inspect.made import archive, header, sample, whole
 
 from calipers.errors import InputError
-from calipers.formats.jsonl import JsonLines, LineError
+from calipers.formats.jsonl import JsonLines
+from calipers.formats.lines import LineError
 from calipers.formats.read import read
 from calipers.formats.repeated_keys import Ends, letters, once_by_raws, refuse_twice, twice
 from calipers.systems.nemo_gym.read import GymLines

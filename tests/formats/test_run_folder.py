@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.errors import InputError
-from calipers.formats.parallel import WORTH_DIVIDING
+from calipers.formats.lines import WORTH_DIVIDING
 from calipers.formats.read import Input, read
 from calipers.formats.run_folder import RunLog
 from calipers.formats.run_plan import TORN, whole

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
+
 from calipers.errors import InputError
 from calipers.systems.harbor.metric_script import output_of, source_of
+from calipers.systems.harbor.tasks.dataset import select
 from calipers.systems.harbor.tasks.digest import manifest_digest, task_digest, task_files
 from calipers.systems.harbor.tasks.registry import pick_version
 from calipers.systems.harbor.tasks.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
-from calipers.systems.harbor.tasks.selection import select
-from calipers.systems.harbor.tasks.trajectory import as_dict, decode_trajectory, usage_by_model
-from calipers.systems.harbor.trials.job import Retry
+from calipers.systems.harbor.tasks.trajectory import decode_trajectory, usage_by_model
+from calipers.systems.harbor.trials.run import Retry
 
 
 def reward_file(vector):
@@ -76,7 +78,8 @@ def atif_validate(vector):
 
 
 def model_usage(vector):
-    return as_dict(usage_by_model(decode_trajectory(vector["input"]["trajectory"]))), vector["expected"]
+    used = usage_by_model(decode_trajectory(vector["input"]["trajectory"]))
+    return msgspec.to_builtins(used), vector["expected"]
 
 
 def uv_script(vector):

@@ -14,7 +14,7 @@ import pytest
 
 import calipers
 from calipers.isolate import Mechanism, Ran, run
-from calipers.isolate.view import interpreter
+from calipers.isolate.namespaces import interpreter
 
 
 def captive(code: str, mechanism: Mechanism, *arguments: str, **options: Any) -> Ran:
@@ -38,7 +38,7 @@ def as_ordinary_user(code: str, name: str) -> list[str]:
     new_enough = "import sys; sys.exit(sys.version_info < (3, 11))"
     if not python or not shutil.which(name) or subprocess.run([python, "-I", "-c", new_enough]).returncode:
         pytest.skip(f"needs {name}, and a system Python that an ordinary user can reach")
-    whole = f"from calipers.isolate.probing import attempt\nhow = attempt({name!r})\nprint(how)\n{dedent(code)}"
+    whole = f"from calipers.isolate.launch import attempt\nhow = attempt({name!r})\nprint(how)\n{dedent(code)}"
     with tempfile.TemporaryDirectory() as home:
         os.chmod(home, 0o755)
         shutil.copytree(Path(calipers.__file__).parent, Path(home, "calipers"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from calipers.isolate import Mechanism
-from calipers.isolate.mechanism import NAMES
-from calipers.isolate.probing import attempt
+from calipers.isolate.launch import attempt
+from calipers.isolate.namespaces import NAMES
 
 
 @pytest.fixture(params=NAMES)

@@ -9,7 +9,7 @@ import pytest
 from isolate.captive import captive, said
 
 from calipers.isolate import Limits
-from calipers.isolate.cgroups import PREFIX, CgroupPlace, group, places
+from calipers.isolate.limits import SANDBOX, CgroupParent, group, sandbox_parents
 
 V1 = "36 24 0:31 {root} /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory"
 CPU = "35 24 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu"
@@ -32,7 +32,9 @@ OWN, ABOVE = "/sys/fs/cgroup/user.slice/app.slice/one.scope", "/sys/fs/cgroup/us
     ],
 )
 def test_only_in_our_own_group_or_right_above_it(membership, mounts, found):
-    assert [*places(membership, "\n".join(mounts))] == [CgroupPlace(Path(path), version) for path, version in found]
+    assert [*sandbox_parents(membership, "\n".join(mounts))] == [
+        CgroupParent(Path(path), version) for path, version in found
+    ]
 
 
 @pytest.fixture
@@ -52,12 +54,12 @@ BEFORE = set()  # groups of judges that other tests of this process keep: they a
 def place(found_place):
     """Where groups are made here."""
     BEFORE.clear()
-    BEFORE.update(found_place.glob(f"{PREFIX}{os.getpid()}-*"))
+    BEFORE.update(found_place.glob(f"{SANDBOX}{os.getpid()}-*"))
     return found_place
 
 
 def left(place):
-    return [path for path in place.glob(f"{PREFIX}{os.getpid()}-*") if path not in BEFORE]
+    return [path for path in place.glob(f"{SANDBOX}{os.getpid()}-*") if path not in BEFORE]
 
 
 def test_the_kernel_keeps_the_limit_and_nothing_is_left(mechanism, place):
@@ -81,7 +83,7 @@ def test_every_process_of_the_sandbox_is_in_it(mechanism, place):
         print([path for path in ("/sys/fs/cgroup", "/proc/1/fd") if os.access(path, os.R_OK)])
     """
     where, readable = said(code, mechanism)
-    assert PREFIX in where
+    assert SANDBOX in where
     assert readable == "[]"
     assert left(place) == []
 

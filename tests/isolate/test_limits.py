@@ -77,7 +77,7 @@ def test_nothing_outlives_the_program(mechanism, marker):
 
 def test_nothing_outlives_whoever_started_it(mechanism, marker):
     code = (
-        "import sys; from calipers.isolate import run, Limits; from calipers.isolate.probing import attempt;"
+        "import sys; from calipers.isolate import run, Limits; from calipers.isolate.launch import attempt;"
         f"run(['/bin/sh', '-c', 'echo here >&2; sleep 1000; true', '{marker}'], limits=Limits(seconds=1000),"
         f" mechanism=attempt('{mechanism.name}'))"
     )

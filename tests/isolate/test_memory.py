@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 
-from calipers.isolate.memory import Meter, below, children, most_held, share_held
+from calipers.isolate.limits import Meter, below, children, most_held, share_held
 
 MB = 1 << 20
 

@@ -8,7 +8,7 @@ import pytest
 from isolate.captive import as_ordinary_user
 
 from calipers.isolate import SandboxError, probe, run
-from calipers.isolate.probing import attempt, forgo
+from calipers.isolate.launch import attempt, forgo
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@ import pytest
 from making import rewards
 
 import calipers
-from calipers.metrics.draws import gpass_at_k, mgpass_at_k, needed
-from calipers.metrics.rewards import pass_at_k, pass_hat_k
+from calipers.metrics.rewards import gpass_at_k, mgpass_at_k, needed, pass_at_k, pass_hat_k
 
 
 def counted(n, c):

@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from making import GAP, rewards
 
 import calipers
-from calipers.metrics.draws import GPASS_AT_K, MGPASS_AT_K
-from calipers.metrics.extremes import planned
-from calipers.metrics.rewards import ANY_OF_FIRST_K, MAX_AT_K, PASS_AT_K, PASS_HAT_K
+from calipers.metrics.rewards import ANY_OF_FIRST_K, GPASS_AT_K, MAX_AT_K, MGPASS_AT_K, PASS_AT_K, PASS_HAT_K, planned
 
 PARAMS = {"threshold": 1.0, "tau": 0.5, "short": "undefined"}
 METRICS = [PASS_AT_K, PASS_HAT_K, MAX_AT_K, ANY_OF_FIRST_K, GPASS_AT_K, MGPASS_AT_K]

@@ -3,7 +3,7 @@ from making import rollouts
 
 import calipers
 from calipers.errors import InputError
-from calipers.metrics.request import Request
+from calipers.metrics.metric import MetricSpec
 
 TABLE = rollouts(*({"task": "a", "sample": s, "reward": s / 4} for s in range(4)))
 
@@ -20,7 +20,7 @@ TABLE = rollouts(*({"task": "a", "sample": s, "reward": s / 4} for s in range(4)
     ],
 )
 def test_a_metric_is_read_from_its_string_or_mapping(asked, name, params):
-    request = Request.of(asked)
+    request = MetricSpec.of(asked)
     assert (request.name, dict(request.params)) == (name, params)
 
 

@@ -6,15 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from making import GAP, rewards
 
-from calipers.metrics.rewards import (
-    all_of_first_k,
-    any_of_first_k,
-    max_at_k,
-    pass_at_k,
-    pass_hat_k,
-    passes,
-    solved,
-)
+from calipers.metrics.rewards import all_of_first_k, any_of_first_k, max_at_k, pass_at_k, pass_hat_k, passes, solved
 
 
 def counted(n, c):

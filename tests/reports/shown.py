@@ -8,7 +8,7 @@ from calipers.formats.read import Input
 from calipers.reports.result import Group, Result, Slice
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.estimate import Estimate, Signature
-from calipers.stats.suite import Means, Suite
+from calipers.stats.suite import Means, SuiteMeans
 from calipers.stats.variance import Split
 
 HOSTILE = "evil\x1b[31m\x07\x9b2J\u202e\u2066\nline\ttab\x7f"
@@ -64,5 +64,5 @@ def hostile() -> Result:
     rest = {"breakdowns": {HOSTILE: parts}, "economics": metrics, "totals": {HOSTILE: 1.0}, "variance": divided}
     made = group(metrics, **rest, **names)
     why = f"no value on {HOSTILE!r}"
-    over = Suite(HOSTILE, HOSTILE, [HOSTILE, "b"], {HOSTILE: Means(estimate(), estimate(None, why=why))})
+    over = SuiteMeans(HOSTILE, HOSTILE, [HOSTILE, "b"], {HOSTILE: Means(estimate(), estimate(None, why=why))})
     return result(made, inputs=[Input(HOSTILE, "native", "0" * 64, 12)], suites=[over])

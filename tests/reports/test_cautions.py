@@ -4,7 +4,7 @@ import pytest
 from making import rollouts
 
 import calipers
-from calipers.reports.cautions import Reader, depends, heavy
+from calipers.reports.figures import RewardMetric, depends, heavy
 from calipers.stats.variance import Dependence, Retries
 
 RETRIED = [[0] * (n - 1) + [1] for n in (1, 1, 1, 2, 2, 3, 3, 4)] + [[0] * 4] * 4
@@ -15,17 +15,21 @@ LATER = "as a stopped task is known to have passed"
     ("asked", "outright", "said"),
     [
         (
-            [Reader("mean_reward", "mean_reward"), Reader("pass@4", "pass@{k}", 4)],
+            [RewardMetric("mean_reward", "mean_reward"), RewardMetric("pass@4", "pass@{k}", 4)],
             True,
             f"mean_reward and pass@4 are biased; any_of_first_1 and any_of_first_4 are not, {LATER}",
         ),
-        ([Reader("pass@1", "pass@{k}", 1)], True, f"pass@1 is biased; any_of_first_1 is not, {LATER}"),
+        ([RewardMetric("pass@1", "pass@{k}", 1)], True, f"pass@1 is biased; any_of_first_1 is not, {LATER}"),
         (  # a mean of graded rewards is no chance to pass
-            [Reader("mean_reward", "mean_reward")],
+            [RewardMetric("mean_reward", "mean_reward")],
             False,
             f"mean_reward is biased; any_of_first_k, for k up to 8, is not, {LATER}",
         ),
-        ([Reader("pass@9", "pass@{k}", 9)], True, f"pass@9 is biased; any_of_first_k, for k up to 8, is not, {LATER}"),
+        (
+            [RewardMetric("pass@9", "pass@{k}", 9)],
+            True,
+            f"pass@9 is biased; any_of_first_k, for k up to 8, is not, {LATER}",
+        ),
     ],
 )
 def test_after_retries_what_is_right_is_named(asked, outright, said):
@@ -34,11 +38,11 @@ def test_after_retries_what_is_right_is_named(asked, outright, said):
 
 
 def test_where_only_what_is_right_was_asked_for_nothing_is_said():
-    assert depends(Retries(38, 60, 8), [Reader("any_of_first_4", "any_of_first_{k}", 4)], True) == ""
+    assert depends(Retries(38, 60, 8), [RewardMetric("any_of_first_4", "any_of_first_{k}", 4)], True) == ""
 
 
 def test_a_score_is_said_with_its_numbers():
-    text = depends(Dependence(-5.25, 1.6e-7, 60), [Reader("pass_rate", "pass_rate")], True)
+    text = depends(Dependence(-5.25, 1.6e-7, 60), [RewardMetric("pass_rate", "pass_rate")], True)
     assert text == (
         "sample counts depend on results: tasks with more samples have lower rewards (score test over 60 tasks: "
         "z = -5.25, p = 2e-07), so pass_rate may be biased"

@@ -6,7 +6,7 @@ from reports.shown import HARMFUL, estimate, group, hostile, ledger, result
 from calipers.reports import markdown
 from calipers.reports.markdown import code
 from calipers.reports.result import Slice, document
-from calipers.stats.suite import Means, Suite
+from calipers.stats.suite import Means, SuiteMeans
 from calipers.stats.variance import Split
 
 
@@ -49,7 +49,7 @@ def test_warnings_and_slices_that_hold_each_by_itself():
 def test_means_over_datasets_and_advice():
     mean = estimate(signature="mean_reward|seed:0")
     absent = estimate(None, stderr=None, interval=None, why="no value on 'b|c'")
-    over = Suite(None, "m", ["a", "b|c"], {"pass@3": Means(estimate(), absent)})
+    over = SuiteMeans(None, "m", ["a", "b|c"], {"pass@3": Means(estimate(), absent)})
     made = group({"mean_reward": mean}, variance={"x": Split(1, 1, 2), "y": Split(1, 1, 2)})
     text = render(result(made, suites=[over])).splitlines()
     assert text[-16:-3] == [

@@ -5,7 +5,7 @@ import calipers
 from calipers.formats.read import Input
 from calipers.reports import terminal
 from calipers.reports.result import Slice, described, document, title
-from calipers.stats.suite import Means, Suite
+from calipers.stats.suite import Means, SuiteMeans
 from calipers.stats.variance import Split, Unsplit
 
 
@@ -144,7 +144,7 @@ def test_no_advice_where_there_is_none_to_give(made):
 
 def test_means_over_datasets_stand_under_the_groups():
     absent = estimate(None, stderr=None, interval=None, why="no value on 'b': no task has a value")
-    over = Suite("x", "m", ["a", "b"], {"pass@3": Means(estimate(), absent)})
+    over = SuiteMeans("x", "m", ["a", "b"], {"pass@3": Means(estimate(), absent)})
     text = lines(result(group(dataset="a"), group(dataset="b"), suites=[over]))
     start = text.index("2 datasets · m · x")
     assert text[start + 1 : start + 3] == ["a, b", ""]

@@ -11,7 +11,7 @@ from running.scene import MODEL, digest, records, served, sums, weather
 import calipers
 from calipers.analyses.rescore.rescore import Rescoring, rescore
 from calipers.errors import ClientError, InputError, SandboxError
-from calipers.isolate.probing import attempt
+from calipers.isolate.launch import attempt
 from calipers.running.job import Job
 from calipers.running.perform import perform
 from calipers.running.resume import folder_name

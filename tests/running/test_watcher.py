@@ -8,13 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from making import rollouts
 
-from calipers.dialect import Asked, resolve
 from calipers.errors import InputError
-from calipers.metrics.aggregate import mean
 from calipers.metrics.metric import Metric, Opaque
-from calipers.metrics.reduce import task_mean
+from calipers.metrics.reduce import mean, task_mean
 from calipers.pipeline import score_rollouts
-from calipers.request import make_plan
+from calipers.request import RequestedMetric, make_plan, resolve
 from calipers.running.watcher import BATCH, Headline, Until, no_sequence
 from calipers.stats.sequence import finite, population
 
@@ -132,8 +130,8 @@ def test_which_metrics_have_a_sequence(name, why):
 
 
 def test_nor_has_somebodys_own_function_or_a_mean_without_a_range():
-    assert no_sequence(Asked("own", Opaque("own", lambda tasks: 0.0), {})) is not None
-    assert no_sequence(Asked("length", Metric("length", task_mean, mean), {})) == "its range is not known"
+    assert no_sequence(RequestedMetric("own", Opaque("own", lambda tasks: 0.0), {})) is not None
+    assert no_sequence(RequestedMetric("length", Metric("length", task_mean, mean), {})) == "its range is not known"
 
 
 def test_a_value_without_an_interval_says_why():
@@ -156,7 +154,7 @@ def test_rewards_that_leave_the_unit_range():
 
 def test_a_range_of_its_own_is_mapped():
     metric = Metric("signed", task_mean, mean, range=(-1.0, 1.0))
-    headline = Headline(Asked("signed", metric, {}), 20, 1)
+    headline = Headline(RequestedMetric("signed", metric, {}), 20, 1)
     for position, reward in enumerate([1.0, -1.0, 0.0, 0.5]):
         headline.settle(position, 0, "scored", reward)
     live = headline.estimate()
@@ -168,7 +166,7 @@ def test_somebody_elses_code_that_fails_does_not_stop_the_run():
     def broken(rewards, by):
         raise KeyError("x")
 
-    headline = Headline(Asked("own", Metric("own", broken, mean, of_rewards=True), {}, foreign=True), 2, 1)
+    headline = Headline(RequestedMetric("own", Metric("own", broken, mean, of_rewards=True), {}, foreign=True), 2, 1)
     for position in (0, 1):
         headline.settle(position, 0, "scored", 1.0)
         live = headline.estimate()

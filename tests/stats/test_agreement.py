@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calipers.errors import UnknownName
-from calipers.stats.judges import INTERVAL, NOBODY, confusion, krippendorff_alpha, majority, pairwise_agreement
+from calipers.stats.judges import INTERVAL, NOBODY, confusion, krippendorff_alpha, pairwise_agreement
 
 
 def table(*units):
@@ -60,16 +60,6 @@ def test_alpha_by_all_pairs(units, level):
         assert found == pytest.approx(1 - (within / len(pool)) / (expected / (len(pool) * (len(pool) - 1))), abs=1e-9)
 
 
-@pytest.mark.parametrize(("judges", "right"), [(1, 0.85), (2, 0.85), (3, 0.93925), (4, 0.93925), (5, 0.973388)])
-def test_a_majority_of_independent_judges(judges, right):
-    assert majority(0.85, judges) == pytest.approx(right, abs=1e-6)
-
-
-def test_no_majority():
-    with pytest.raises(ValueError, match="one or more"):
-        majority(0.85, 0)
-
-
 def test_judges_that_err_together_agree_too_much():
     found = pairwise_agreement(*table("110", "110", "011", "00-"))
     assert found.values.reshape(3, 3)[0].tolist() == pytest.approx([1, 3 / 4, 0])
@@ -87,14 +77,13 @@ def test_a_judge_against_labels():
     assert counts == (60, 8, 12, 20)
     assert (found.sensitivity.value, found.specificity.value) == pytest.approx((0.882353, 0.625), abs=1e-6)
     assert (found.accuracy.value, found.accuracy.of, found.sensitivity.of) == (0.8, 100, 68)
-    assert found.informedness == pytest.approx(0.507353, abs=1e-6)
     assert found.specificity.interval == pytest.approx((0.452544, 0.770661), abs=1e-6)  # Wilson's of 20 in 32
     assert found.accuracy.interval[0] < 0.8 < found.accuracy.interval[1]
 
 
 def test_labels_of_one_kind_leave_the_other_open():
     found = confusion(np.ones(3, bool), np.array([True, False, True]))
-    assert (found.specificity.value, found.specificity.why, found.informedness) == (None, NOBODY, None)
+    assert (found.specificity.value, found.specificity.why) == (None, NOBODY)
     assert found.sensitivity.value == pytest.approx(2 / 3)
 
 

@@ -4,7 +4,7 @@ import statistics
 import numpy as np
 import pytest
 
-from calipers.stats.bootstrap import BLOCK, DRAWS, SLICE, bca_ends, bootstrap, draw, percentile_ends
+from calipers.stats.intervals import BLOCK, DRAWS, SLICE, bca_ends, bootstrap, draw, percentile_ends
 
 VALUES, WEIGHTS = [0.1, 0.25, 0.7, 1.0, 0.3], [1, 2, 3, 1, 1]
 TASKS = [[1.0, 0.0], [1.0], [0.0, 0.0], [1.0, 1.0], [0.5], [0.0]]
@@ -99,7 +99,7 @@ def test_the_order_of_tasks_does_not_matter():
 
 def test_a_block_is_the_same_in_slices_of_any_size(monkeypatch):
     whole = draws(range(700)).found
-    monkeypatch.setattr("calipers.stats.bootstrap.SLICE", 1500)
+    monkeypatch.setattr("calipers.stats.intervals.SLICE", 1500)
     assert np.array_equal(whole, draws(range(700)).found)
 
 

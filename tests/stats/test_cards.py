@@ -12,8 +12,7 @@ from calipers.analyses.compare.question import ADJUSTMENTS as ASKED_ADJUSTMENTS
 from calipers.analyses.judge_check.document import METHODS as JUDGE_METHODS
 from calipers.cli.compare import TESTS as ASKED_TESTS
 from calipers.stats.cards import CARDS, EXPLAINED, INTERVALS, METHODS, IntervalCard, MethodCard, method_named
-from calipers.stats.methods import METHODS as NAMED_INTERVALS
-from calipers.stats.multiplicity import ADJUSTMENTS
+from calipers.stats.intervals import METHODS as NAMED_INTERVALS
 from calipers.stats.paired import TESTS
 
 SOURCE = Path(calipers.__file__).parent
@@ -116,7 +115,7 @@ def test_no_method_that_the_code_gives_lacks_a_card():
     assert {name for name in given_methods() if method_named(name) is None} == set()
 
 
-@pytest.mark.parametrize("names", [ASKED_TESTS, TESTS, ASKED_ADJUSTMENTS, ADJUSTMENTS, NAMED_INTERVALS, JUDGE_METHODS])
+@pytest.mark.parametrize("names", [ASKED_TESTS, TESTS, ASKED_ADJUSTMENTS, NAMED_INTERVALS, JUDGE_METHODS])
 def test_no_name_that_can_be_asked_for_lacks_a_card(names):
     assert {name for name in names if method_named(name) is None} == set()
 

@@ -6,9 +6,8 @@ from making import GAP, rewards, rollouts
 
 import calipers
 from calipers.errors import Incomplete, PluginError
-from calipers.metrics.aggregate import mean
 from calipers.metrics.metric import Metric
-from calipers.metrics.reduce import task_mean
+from calipers.metrics.reduce import mean, task_mean
 from calipers.names import METRICS
 from calipers.rollouts.column import Column
 from calipers.rollouts.record import OUTCOMES

@@ -22,7 +22,7 @@ from calipers.stats.margins import (
     too_few,
     unseen_loss,
 )
-from calipers.stats.paired import paired, paired_rates
+from calipers.stats.paired import judged, paired, rate_units
 from examples import examples
 
 UNIT = (0.0, 1.0)
@@ -201,7 +201,7 @@ def test_another_range_is_another_scale():
 def test_pooled_rates_take_the_score():
     first = np.array([[1.0, 2], [3, 3], [0, 1], [4, 4], [1, 1]] * 20)
     second = np.array([[1.0, 2], [3, 3], [0, 1], [3, 4], [1, 1]] * 20)
-    found = paired_rates(second, first)
+    found = judged(rate_units(second, first), UNIT, 0.95)
     assert margin_method(found) == "margin_score"
     assert p_at_margin(found, 0.2) < 0.025 < p_at_margin(found, 0.12)
 

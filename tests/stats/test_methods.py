@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 import calipers
 from calipers.errors import UnknownName
 from calipers.stats.cards import ALIASES, DEFAULT, INTERVALS, asked_names, canonical
-from calipers.stats.intervals import interval
-from calipers.stats.methods import METHODS, Weighted, named_interval
+from calipers.stats.intervals import METHODS, Weighted, interval, named_interval
 from examples import examples
 
 BETA = ("clopper-pearson", "jeffreys", "beta")

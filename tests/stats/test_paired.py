@@ -7,7 +7,18 @@ from hypothesis import strategies as st
 
 from calipers.errors import UnknownName
 from calipers.stats.intervals import interval
-from calipers.stats.paired import NO_COMMON, NO_RANGE, NOT_FINITE, STRICT, apart, paired, paired_rates, units_of
+from calipers.stats.paired import (
+    FLOORED_T,
+    NO_COMMON,
+    NO_RANGE,
+    NOT_FINITE,
+    STRICT,
+    apart,
+    judged,
+    paired,
+    rate_units,
+    units_of,
+)
 
 SIGNS = [0, 1, 0, 0, 1, 0, 0, 0, -1, 1]
 CLUSTERS = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3, 3])
@@ -17,6 +28,10 @@ UNIT = (0.0, 1.0)
 
 def of(values, **options):
     return paired(np.array(values, float), **{"limits": UNIT, **options})
+
+
+def of_rates(first, second, clusters=None, limits=UNIT, test=FLOORED_T):
+    return judged(rate_units(first, second, clusters), limits, 0.95, test)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +114,7 @@ def test_rounding_is_no_difference_of_rates_either():
     """Three samples of 0.1 add up to more than three times 0.1: of thirty such tasks that was a sure difference."""
     one = np.array([[0.1 + 0.1 * (t % 3), 1.0] for t in range(30)])
     three = np.array([[math.fsum([0.1 + 0.1 * (t % 3)] * 3), 3.0] for t in range(30)])
-    found = paired_rates(three, one)
+    found = of_rates(three, one)
     assert (found.value, found.p) == (0, 1)
     assert found.interval == of([0] * 30).interval
 
@@ -115,7 +130,7 @@ def test_an_infinite_difference_is_not_taken_for_rounding(clusters):
     assert apart(np.array([math.inf]), np.array([1.0])).tolist() == [math.inf]
     sums = np.array([[math.inf, 1.0], [1, 1], [0, 1], [1, 1]])
     with np.errstate(invalid="ignore"):
-        assert paired_rates(sums, np.ones((4, 2)), clusters, limits=None).why == NOT_FINITE
+        assert of_rates(sums, np.ones((4, 2)), clusters, limits=None).why == NOT_FINITE
         assert paired(sums[:, 0] - 1, clusters=clusters).why == NOT_FINITE
 
 
@@ -150,7 +165,7 @@ RATES = np.array([[1, 2], [2, 3], [0, 1], [4, 8.0]]), np.array([[0, 1], [3, 4], 
 
 def test_pooled_rates_by_hand():
     """c_g = s_1/14 - s_2/11, residual less (n_1/14) (7/14) - (n_2/11) (5/11), share the mean of two."""
-    found = paired_rates(*RATES)
+    found = of_rates(*RATES)
     pulls = [1 / 14, 2 / 14 - 3 / 11, -1 / 11, 4 / 14 - 1 / 11]
     expected = [2 / 14 * 0.5 - 1 / 11 * 5 / 11, 3 / 14 * 0.5 - 4 / 11 * 5 / 11]
     expected += [1 / 14 * 0.5 - 4 / 11 * 5 / 11, 8 / 14 * 0.5 - 2 / 11 * 5 / 11]
@@ -163,22 +178,22 @@ def test_pooled_rates_by_hand():
 
 def test_pooled_rates_over_even_samples_are_means_over_tasks():
     first, second = (np.stack([passes, np.full(4, 5.0)], axis=1) for passes in ([1.0, 5, 2, 0], [2.0, 2, 2, 2]))
-    pooled, over_tasks = paired_rates(first, second), of((first[:, 0] - second[:, 0]) / 5)
+    pooled, over_tasks = of_rates(first, second), of((first[:, 0] - second[:, 0]) / 5)
     assert pooled.interval == pytest.approx(over_tasks.interval, abs=1e-12)
     assert pooled.p == pytest.approx(over_tasks.p, abs=1e-12)
-    strict = paired_rates(first, second, test=STRICT), of((first[:, 0] - second[:, 0]) / 5, test=STRICT)
+    strict = of_rates(first, second, test=STRICT), of((first[:, 0] - second[:, 0]) / 5, test=STRICT)
     assert strict[0].interval == pytest.approx(strict[1].interval, abs=1e-12)
 
 
 def test_pooled_rates_over_clusters_are_pooled_rates_of_the_clusters():
-    whole = paired_rates(*RATES, np.array([0, 0, 1, 1]))
-    merged = paired_rates(*(np.add.reduceat(run, [0, 2], axis=0) for run in RATES))
+    whole = of_rates(*RATES, np.array([0, 0, 1, 1]))
+    merged = of_rates(*(np.add.reduceat(run, [0, 2], axis=0) for run in RATES))
     assert (whole.value, whole.stderr) == pytest.approx((merged.value, merged.stderr))
 
 
 def test_no_passes_at_all_is_no_difference():
     zero = np.stack([np.zeros(5), np.array([1.0, 2, 3, 4, 5])], axis=1)
-    found = paired_rates(zero, zero[::-1])
+    found = of_rates(zero, zero[::-1])
     assert (found.value, found.p) == (0, 1)
     assert found.interval[1] > 0
 

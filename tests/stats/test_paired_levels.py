@@ -27,7 +27,7 @@ from bench.statistics_paired_rule import (
     strict_rejects,
 )
 from bench.statistics_paired_worlds import binomial, joint, shifted, wild_passes, wild_rewards
-from calipers.stats.paired import STRICT, mcnemar, paired, paired_rates
+from calipers.stats.paired import STRICT, judged, mcnemar, paired, rate_units
 from calipers.stats.power import power_of, tasks_needed
 
 REPLICATES = 10_000
@@ -155,7 +155,7 @@ def test_the_twin_equals_the_product_on_pooled_rates():
     pairs = of_rates(outcomes[:, :2], outcomes[:, 2:], tally)
     for row, p, units in zip(tally, floored_p(pairs), pairs.effective_units):
         whole = np.repeat(outcomes, row, axis=0)
-        found = paired_rates(whole[:, :2], whole[:, 2:])
+        found = judged(rate_units(whole[:, :2], whole[:, 2:]), UNIT, 0.95)
         assert (found.p, found.effective_units) == pytest.approx((float(p), float(units)), rel=1e-7, abs=1e-9)
 
 

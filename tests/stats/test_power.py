@@ -13,7 +13,6 @@ from calipers.stats.power import (
     Clusters,
     PairVariance,
     assumed_pair,
-    difference_by_flips,
     difference_by_formula,
     pair_variance,
     power_of,
@@ -51,12 +50,6 @@ def test_nothing_is_certain(power, confidence):
     for ask in (tasks_needed, smallest_difference):
         with pytest.raises(ValueError, match="between 0 and 1"):
             ask(0.4, 10, power, confidence)
-
-
-def test_flips_are_a_share_of_all_pairs():
-    """100 of 1,000 pairs differ: 2.8 points can be seen. 28 % would be a share of the pairs that differ."""
-    assert difference_by_flips(100, 1000) == pytest.approx(0.0280, abs=5e-5)
-    assert difference_by_flips(10, 1000) == pytest.approx(0.0280 / math.sqrt(10), abs=5e-5)
 
 
 @pytest.mark.parametrize(("samples", "variance"), [(1, 1), (2, 2 / 3), (4, 1 / 2), (6, 4 / 9), (10, 0.4)])

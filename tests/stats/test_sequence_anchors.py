@@ -1,9 +1,15 @@
 """Published and recomputed values of the confidence sequences, and what looking often costs without one."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from calipers.stats.sequence import _needed, _population_keeps, normal_mixture, population, tuned_to
+sys.path.append(str(Path(__file__).parents[2]))
+
+from bench.statistics_looking import normal_mixture, tuned_to
+from calipers.stats.sequence import _needed, _population_keeps, population
 
 
 @pytest.mark.parametrize(

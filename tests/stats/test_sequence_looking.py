@@ -21,11 +21,13 @@ from bench.statistics_looking import (
     drawn,
     half_widths,
     mean_widths,
+    normal_mixture,
     seen_of,
+    tuned_to,
 )
 from bench.statistics_looking_report import looking_text, missed_too_often
 from calipers.stats.intervals import interval
-from calipers.stats.sequence import finite, normal_mixture, population, tuned_to
+from calipers.stats.sequence import finite, population
 
 PLANNED = 40
 

@@ -15,20 +15,11 @@ from calipers.request import make_plan
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups
 from calipers.running.watcher import Headline, Until
-from calipers.stats.curve import pass_curves
-from calipers.stats.estimate import Settings, Signature, estimate
+from calipers.stats.curve import CLUSTERED, pass_curves, sequence_curve
+from calipers.stats.estimate import NO_SEQUENCE, STOPPED_NO_RANGE, Settings, Signature, estimate, sequence_only
 from calipers.stats.intervals import interval
 from calipers.stats.sequence import population
-from calipers.stats.stopped import (
-    CLUSTERED,
-    NO_MEAN,
-    NO_RANGE,
-    NO_SEQUENCE,
-    sequence_curve,
-    sequence_only,
-    without_means,
-)
-from calipers.stats.suite import Member, suites
+from calipers.stats.suite import NO_MEAN, Member, suites, without_means
 
 BY = Signature("by", drawn=("seed:0",))
 
@@ -56,7 +47,7 @@ def test_only_a_sequence_is_left_to_a_stopped_run():
 
 
 def test_why_there_is_no_interval_names_none_that_does_not_hold():
-    assert sequence_only(found([1.0, 3.0, 2.0], "beta_mixture")).why == NO_RANGE
+    assert sequence_only(found([1.0, 3.0, 2.0], "beta_mixture")).why == STOPPED_NO_RANGE
     one = found([1.0], "beta_mixture")
     assert sequence_only(one).why == one.why == "one task says nothing about others"
 
@@ -78,7 +69,10 @@ def test_a_curve_of_a_stopped_run_has_the_sequence_at_every_k():
     points = sequence_curve(curve, unit=True, clustered=False, confidence=0.95).points
     assert [point.interval for point in points] == [population(1.5, 3, 0.95), population(2.0, 3, 0.95)]
     assert [point.value for point in points] == [point.value for point in curve.points]
-    for more, why in (({"unit": False, "clustered": False}, NO_RANGE), ({"unit": True, "clustered": True}, CLUSTERED)):
+    for more, why in (
+        ({"unit": False, "clustered": False}, STOPPED_NO_RANGE),
+        ({"unit": True, "clustered": True}, CLUSTERED),
+    ):
         bare = sequence_curve(curve, **more, confidence=0.95).points
         assert {(point.interval, point.why) for point in bare} == {(None, why)}
 

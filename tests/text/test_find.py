@@ -6,8 +6,7 @@ import pytest
 
 from calipers.errors import InputError, PluginError
 from calipers.names import FILTERS
-from calipers.text.filters import WORTH
-from calipers.text.find import filtered, find_filter
+from calipers.text.filters import WORTH, filtered, find_filter
 from calipers.text.patterns import RegexTimeout
 
 

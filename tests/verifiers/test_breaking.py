@@ -12,7 +12,7 @@ from verifiers.test_judge import Judges, broken
 from calipers.clients.client import Completion
 from calipers.clients.secrets import Secrets
 from calipers.errors import VerifierError
-from calipers.isolate.probing import NONE
+from calipers.isolate.launch import NONE
 from calipers.running.blame import Blame
 from calipers.verifiers import judge as judge_module
 from calipers.verifiers.judge import LLM_JUDGE

@@ -8,7 +8,7 @@ from verifiers.judging import judge, task
 
 from calipers.clients.client import Completion
 from calipers.errors import InputError, VerifierError
-from calipers.isolate.probing import NONE
+from calipers.isolate.launch import NONE
 from calipers.verifiers import maths, workers
 from calipers.verifiers.maths import MATH, WORKERS
 from calipers.verifiers.workers import WorkerPool

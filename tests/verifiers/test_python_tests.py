@@ -12,7 +12,7 @@ import pytest
 from calipers.clients.client import Completion
 from calipers.errors import InputError, VerifierError
 from calipers.isolate import SandboxError, probe
-from calipers.isolate.probing import attempt, forgo
+from calipers.isolate.launch import attempt, forgo
 from calipers.tasks.task import Task
 from calipers.verifiers.python_tests import PYTHON_TESTS, python_in, same, same_text
 

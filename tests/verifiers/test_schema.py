@@ -8,7 +8,7 @@ import pytest
 from verifiers.judging import judge, task
 
 from calipers.errors import InputError, VerifierError
-from calipers.isolate.probing import NONE
+from calipers.isolate.launch import NONE
 from calipers.verifiers import schema, workers
 from calipers.verifiers.schema import JSON_SCHEMA, WORKERS
 from calipers.verifiers.workers import WorkerPool

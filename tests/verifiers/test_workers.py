@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from calipers.errors import SandboxError, VerifierError
-from calipers.isolate.probing import NONE, attempt
+from calipers.isolate.launch import NONE, attempt
 from calipers.verifiers import workers
 from calipers.verifiers.workers import WorkerPool, directories, mechanism
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from calipers.cli.group import verbose
-from calipers.cli.output import rendered, tell, write
+from calipers.cli.options import verbose
+from calipers.cli.output import plugins_loaded, rendered, tell, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
 from calipers.systems.harbor.tasks.dataset import Examined, examine, is_dataset
@@ -33,28 +33,28 @@ def check_dataset(benchmark: str, registry: str | None, fix: bool, shape: str) -
         if not is_dataset(benchmark):
             right = "expected a directory of tasks, each with a task.toml"
             raise InputError.at(benchmark, "is no dataset, and --fix and --registry are for those", right)
-        found = examine(benchmark, fix)
+        dataset = examine(benchmark, fix)
     elif fix:
         raise InputError.at("--fix", f"there is no directory {benchmark}", "what is published does not change")
     else:
-        found = _published(resolve(benchmark, registry))
+        dataset = _published(resolve(benchmark, registry))
     if shape == "json":
-        write(safe_json(json.dumps(asdict(found), indent=1, ensure_ascii=False) + "\n"))
-        return not found.faults
-    version = f" {found.version}" if found.version else ""
-    tasks = f"{found.tasks:,} task{'s' if found.tasks != 1 else ''}"
-    write(f"{clean(found.name)}{clean(version)}: {tasks}, {_verdict(found)}\n")
-    write("".join(f"{clean(line, None)}\n" for line in found.faults))
-    for note in (*found.changes, *found.notes):
+        write(safe_json(json.dumps(asdict(dataset), indent=1, ensure_ascii=False) + "\n"))
+        return not dataset.faults
+    version = f" {dataset.version}" if dataset.version else ""
+    tasks = f"{dataset.tasks:,} task{'s' if dataset.tasks != 1 else ''}"
+    write(f"{clean(dataset.name)}{clean(version)}: {tasks}, {_verdict(dataset)}\n")
+    write("".join(f"{clean(line, None)}\n" for line in dataset.faults))
+    for note in (*dataset.changes, *dataset.notes):
         tell(f"note: {clean(note, None)}")
-    return not found.faults
+    return not dataset.faults
 
 
-def _verdict(found: Examined) -> str:
-    if found.faults:
-        count = len(found.faults)
+def _verdict(dataset: Examined) -> str:
+    if dataset.faults:
+        count = len(dataset.faults)
         return f"{count:,} thing{'s' if count > 1 else ''} wrong:"
-    return f"nothing wrong, digest {found.digest}" if found.digest else "nothing wrong"
+    return f"nothing wrong, digest {dataset.digest}" if dataset.digest else "nothing wrong"
 
 
 def _published(dataset: DatasetAt) -> Examined:
@@ -143,25 +143,21 @@ def check(
             lines = library().checked(benchmark, include_path, request)
         write("".join(f"{clean(line, None)}\n" for line in lines))
         return
-    with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
-        for plugin in plugins:
-            from calipers.compat import load_plugin
-
-            load_plugin(plugin)
+    with plugins_loaded(plugins):
         from calipers.analyses.selftest.selftest import checked
 
         suite = load_suite(benchmark)
-        found = checked(suite, limit)
+        questions = checked(suite, limit)
         test = None
         if selftest:
             from calipers.analyses.selftest.selftest import selftest as try_verifiers
 
-            test = try_verifiers(found, concurrency=concurrency, seed=seed, confidence=confidence)
+            test = try_verifiers(questions, concurrency=concurrency, seed=seed, confidence=confidence)
     document: dict[str, Any] = {
         "benchmark": suite.name,
-        "tasks": len(found.tasks),
-        "verifiers": dict(found.counts),
-        "unjudged": found.unjudged,
+        "tasks": len(questions.tasks),
+        "verifiers": dict(questions.counts),
+        "unjudged": questions.unjudged,
         "sha256": suite.sha256,
     }
     if test is not None:
@@ -172,9 +168,10 @@ def check(
         from calipers.analyses.selftest.document import document as document_of
         from calipers.reports.figures import counted
 
-        judged = [f"{name} {count:,}" for name, count in found.counts.items()]
-        judged += [f"nobody {found.unjudged:,}"] if found.unjudged else []
-        write(f"{clean(suite.name)}: {counted(len(found.tasks), 'task')}, judged by {clean(', '.join(judged), None)}\n")
+        judged = [f"{name} {count:,}" for name, count in questions.counts.items()]
+        judged += [f"nobody {questions.unjudged:,}"] if questions.unjudged else []
+        tasks = counted(len(questions.tasks), "task")
+        write(f"{clean(suite.name)}: {tasks}, judged by {clean(', '.join(judged), None)}\n")
         if test is not None:
             write("\n" + rendered(document_of(test), shape))
     for note in (*suite.notes, *(test.notes if test else ())):

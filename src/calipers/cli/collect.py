@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from calipers.cli.group import verbose
-from calipers.cli.output import notes, show_result, tell
+from calipers.cli.options import given_options, verbose
+from calipers.cli.output import notes, plugins_loaded, show_result, tell
 from calipers.reports.untrusted_text import clean
 
 if TYPE_CHECKING:
@@ -70,27 +67,23 @@ def collect(
     Each task is posted to its agent's /run as often as asked. The same command again goes on where
     the last one stopped. The arguments of ng_collect_rollouts, such as +num_repeats=4, mean the same here.
     """
-    given = {name: value for name, value in options.items() if _was_given(ctx, name)}
-    with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
-        for plugin in plugins:
-            from calipers.compat import load_plugin
-
-            load_plugin(plugin)
+    given = given_options(ctx, options)
+    with plugins_loaded(plugins):
         from calipers.cli.watch import Watch
         from calipers.systems.nemo_gym.collect.collect import collect as perform
         from calipers.systems.nemo_gym.collect.request import collecting
 
-        asked = collecting(given, words)
+        request = collecting(given, words)
         with Watch() as watch:
-            found = perform(asked, lambda standing: _look(watch, standing))
-    show_result(found.result, shape)
-    notes(found.result)
-    for note in found.notes:
+            collection = perform(request, lambda standing: _look(watch, standing))
+    show_result(collection.result, shape)
+    notes(collection.result)
+    for note in collection.notes:
         tell(f"note: {clean(note, None)}")
-    if found.stopped:
-        tell(f"note: stopped early: {clean(found.stopped, None)}; the same command goes on")
-    tell(str(found.metrics or found.output))
-    if not found.complete:
+    if collection.stopped:
+        tell(f"note: stopped early: {clean(collection.stopped, None)}; the same command goes on")
+    tell(str(collection.metrics or collection.output))
+    if not collection.complete:
         ctx.exit(INCOMPLETE)
 
 
@@ -113,7 +106,3 @@ def _look(watch: Watch, standing: LaneStanding) -> None:
             waiting=waiting or (f"rate limit: {standing.held:.0f} s" if standing.held >= 1 else ""),
         )
     )
-
-
-def _was_given(ctx: click.Context, name: str) -> bool:
-    return ctx.get_parameter_source(name) not in (None, ParameterSource.DEFAULT)

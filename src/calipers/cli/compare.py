@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
 from typing import Any
 
 import click
 
-from calipers.cli import scoring_options as options
-from calipers.cli.group import verbose
-from calipers.cli.output import Target, show, tell_notes
-from calipers.cli.progress import Progress
+from calipers.cli import options
+from calipers.cli.output import Progress, Target, plugins_loaded, show, tell_notes
 from calipers.reports.untrusted_text import safe_json
 
 TESTS = ("default", "strict", "sign-flip", "mcnemar", "mid-p", "bootstrap")
@@ -62,7 +58,7 @@ NO = 1
 @options.out("the comparison")
 @options.shape()
 @options.plugins
-@verbose
+@options.verbose
 def compare(
     paths: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -79,21 +75,17 @@ def compare(
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
-    with redirect_stdout(sys.stderr), Progress() as progress:  # what a plugin prints is no data of ours
-        for plugin in plugins:
-            from calipers.compat import load_plugin
-
-            load_plugin(plugin)
+    with plugins_loaded(plugins), Progress() as progress:
         from calipers.analyses.compare.compare import compare as compare_runs
 
-        told = progress if progress.wanted else None
-        found = compare_runs(*paths, metric=metrics or None, columns=names, progress=told, **settings)
+        shown = progress if progress.wanted else None
+        comparison = compare_runs(*paths, metric=metrics or None, columns=names, progress=shown, **settings)
     if target:
-        target.write(safe_json(found.to_json()).encode())
+        target.write(safe_json(comparison.to_json()).encode())
     from calipers.analyses.compare.document import document
 
-    show(document(found), shape)
-    tell_notes(found.notes)
+    show(document(comparison), shape)
+    tell_notes(comparison.notes)
     words = {"worse": {"worse"}, "undecided": {"worse", "undecided"}}.get(fail_on or "", set())
-    if words & set(found.verdicts):
+    if words & set(comparison.verdicts):
         raise click.exceptions.Exit(NO)

@@ -8,10 +8,8 @@ from typing import Any
 
 import click
 
-from calipers.cli import scoring_options as options
-from calipers.cli.group import verbose
-from calipers.cli.output import Target, show, tell_notes
-from calipers.cli.progress import Progress
+from calipers.cli import options
+from calipers.cli.output import Progress, Target, show, tell_notes
 from calipers.reports.untrusted_text import safe_json
 
 
@@ -34,7 +32,7 @@ from calipers.reports.untrusted_text import safe_json
 @click.option("--plot", metavar="FILE", type=click.Path(), help="Draw the curves to this file: .svg or .png.")
 @options.out("the curves")
 @options.shape()
-@verbose
+@options.verbose
 def curve(
     paths: tuple[str, ...],
     columns: tuple[str, ...],
@@ -58,14 +56,14 @@ def curve(
     with redirect_stdout(sys.stderr), Progress() as progress:
         from calipers.analyses.curve.curve import curve as draw
 
-        found = draw(paths, columns=names, progress=progress if progress.wanted else None, **settings)
+        curves = draw(paths, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
-        target.write(safe_json(found.to_json()).encode())
+        target.write(safe_json(curves.to_json()).encode())
     if picture:
         from calipers.analyses.curve.document import picture as drawn
 
-        picture[0].write(drawn(found, picture[1]))
+        picture[0].write(drawn(curves, picture[1]))
     from calipers.analyses.curve.document import document
 
-    show(document(found), shape)
-    tell_notes(found.notes)
+    show(document(curves), shape)
+    tell_notes(curves.notes)

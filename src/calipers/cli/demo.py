@@ -11,7 +11,7 @@ from importlib.resources.abc import Traversable
 
 import click
 
-from calipers.cli.group import verbose
+from calipers.cli.options import verbose
 from calipers.cli.output import Target, standard_output
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import is_terminal
@@ -42,8 +42,8 @@ def demo(out: str) -> None:
     _say("The estimator of Chen et al. uses every sample of the same file:")
     _run("score", copies[REWARDS], "--metric", "pass@3")
     _say("Where does the model fail? The same sums with outcomes and usage, broken down:")
-    asked = [word for metric in METRICS for word in ("--metric", metric)]
-    _run("score", copies[ROLLOUTS], *asked, "--by", "difficulty", "--out", result)
+    metrics = [word for metric in METRICS for word in ("--metric", metric)]
+    _run("score", copies[ROLLOUTS], *metrics, "--by", "difficulty", "--out", result)
     _say("A live run, the model's answers taken from the same file; the same command goes on where it stopped:")
     model, run = f"replay/{copies[ROLLOUTS]}", os.path.join(out, "run")
     _run("run", os.path.join(out, "arith"), "--model", model, "--samples", "4", "--metric", "pass@1", "--out", run)
@@ -58,12 +58,12 @@ def _say(text: str, colour: str | None = None) -> None:
 
 def _run(*words: str) -> None:
     """Print a command as a shell would read it, and run it."""
-    from calipers.cli import call
+    from calipers.cli import commands
 
     _say(f"$ {_shell(words)}", "green")
     _say("")
-    with suppress(click.exceptions.Exit):  # 3: some answers are missing in the file, and the ledger says so
-        call(words)
+    with suppress(click.exceptions.Exit), commands.make_context("calipers", [*words]) as ctx:
+        commands.invoke(ctx)  # 3: some answers are missing in the file, and the ledger says so
     _say("")
 
 

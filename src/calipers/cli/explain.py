@@ -7,14 +7,15 @@ import textwrap
 import click
 
 from calipers.cli import glossary
-from calipers.cli.group import verbose
 from calipers.cli.list import said
+from calipers.cli.options import verbose
 from calipers.cli.output import write
 from calipers.errors import UnknownName, nearest
 from calipers.metrics.cards import CARDS, WIDTH, card_for, filled
 from calipers.names import FILTERS, METRICS, VERIFIERS
 from calipers.stats.cards import CARDS as METHODS
 from calipers.stats.cards import EXPLAINED, IntervalCard, MethodCard, method_named
+from calipers.systems.system import DialectCard
 
 _LABEL = 13
 
@@ -72,8 +73,8 @@ def _word(name: str, dialect: str, ours: str | None) -> str:
         native = "it is a native name: leave out --dialect" if METRICS.match(name.partition("(")[0].strip()) else ""
         raise UnknownName.of(f"{dialect} metric", name, words, native)
     card, k = card_for(ours)
-    said = f"In {dialect}, {name} is our {ours}." if name != ours else f"In {dialect}, {name} is our own {name}."
-    return f"{said}\n\n{card.to_text(k)}"
+    meaning = f"In {dialect}, {name} is our {ours}." if name != ours else f"In {dialect}, {name} is our own {name}."
+    return f"{meaning}\n\n{card.to_text(k)}"
 
 
 def _method(name: str, card: IntervalCard | MethodCard) -> str:
@@ -97,27 +98,27 @@ def _outcome(word: str, outcome: glossary.Outcome) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _dialect(name: str, speech: glossary.Speech) -> str:
+def _dialect(name: str, dialect: DialectCard) -> str:
     lines = [
         name,
-        speech.one_line,
+        dialect.one_line,
         "",
-        _line("by default", ", ".join(speech.default)),
-        _line("gaps", speech.gaps),
-        _line("on nothing", speech.nothing),
-        _line("slices", speech.slices),
+        _line("by default", ", ".join(dialect.default)),
+        _line("gaps", dialect.gaps),
+        _line("on nothing", dialect.nothing),
+        _line("slices", dialect.slices),
     ]
-    if speech.words is None:
+    if dialect.words is None:
         return "\n".join([*lines, _line("words", "see calipers list metrics")]) + "\n"
-    widest, ours = max(map(len, speech.words)), max(map(len, speech.words.values()))
+    widest, ours = max(map(len, dialect.words)), max(map(len, dialect.words.values()))
     lines += ["", "what its words mean here"]
-    for word, meant in speech.words.items():
+    for word, meant in dialect.words.items():
         card, k = card_for(meant)
         lines.append(f"  {word:<{widest}}  {meant:<{ours}}  {filled(card.short, k)}")
     return "\n".join(lines) + "\n"
 
 
 def _line(label: str, text: str) -> str:
-    held = text.replace(" %", "\xa0%")  # a number and its sign stay on one line
-    lines = textwrap.fill(held, WIDTH, initial_indent=f"{label:<{_LABEL}}", subsequent_indent=" " * _LABEL)
+    unbroken = text.replace(" %", "\xa0%")  # a number and its sign stay on one line
+    lines = textwrap.fill(unbroken, WIDTH, initial_indent=f"{label:<{_LABEL}}", subsequent_indent=" " * _LABEL)
     return lines.replace("\xa0", " ")

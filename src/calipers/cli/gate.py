@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
-from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.cli import scoring_options as options
-from calipers.cli.group import verbose
-from calipers.cli.output import Target, rendered, tell, write
+from calipers.cli import options
+from calipers.cli.output import Target, plugins_loaded, rendered, tell, write
 from calipers.errors import InputError
 from calipers.names import DIALECTS
 from calipers.reports.untrusted_text import clean, harmless, note_line, on_github, safe_json
@@ -61,7 +58,7 @@ FORMATS = ("table", "json", "md", "junit")
 @options.out("the checks")
 @options.shape(*FORMATS)
 @options.plugins
-@verbose
+@options.verbose
 def gate(
     result: str | None,
     plugins: tuple[str, ...],
@@ -86,24 +83,20 @@ def gate(
     inputs = [path for path in (result, policy, baseline) if path]
     targets = [Target(path, inputs) for path in (junit, out) if path is not None]
     names = options.roles(columns)
-    with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
-        for plugin in plugins:
-            from calipers.compat import load_plugin
-
-            load_plugin(plugin)
+    with plugins_loaded(plugins):
         from calipers.analyses.gate.gate import gate as held_against
         from calipers.analyses.gate.numbers import GateScoring
 
         who = {"agent": agent, "model": model, "dataset": dataset}
-        asked = _asked(result, requirements, policy, baseline, max_gaps, who)
-        found = held_against(asked, GateScoring(columns=names, **scoring), alone=policy is None)
-    _written(found, targets, junit)
-    _show(found, shape)
-    for note in found.notes:
+        required = _asked(result, requirements, policy, baseline, max_gaps, who)
+        checks = held_against(required, GateScoring(columns=names, **scoring), alone=policy is None)
+    _written(checks, targets, junit)
+    _show(checks, shape)
+    for note in checks.notes:
         tell(note_line(note))
-    _tell_github(found)
-    if found.exit_code:
-        raise click.exceptions.Exit(found.exit_code)
+    _tell_github(checks)
+    if checks.exit_code:
+        raise click.exceptions.Exit(checks.exit_code)
 
 
 def _asked(
@@ -125,15 +118,15 @@ def _asked(
         picked = [f"--{name}" for name, value in who.items() if value is not None]
         if clash := [*(["--require"] if requirements else []), *picked]:
             raise InputError.at(clash[0], "stands beside --policy", "expected it in the policy's file")
-        found = read_policy(policy)
-        if found.results:
+        required = read_policy(policy)
+        if required.results:
             if given := [name for name, value in (("RESULT", result), ("--baseline", baseline)) if value]:
                 raise InputError.at(policy, f"names its results, and {given[0]} is given", "expected one of them")
         elif result is None:
             raise InputError.at(policy, "names no results", "expected results: in it, or RESULT beside it")
         else:
-            found = replace(found, results=[NamedResult(result, result, baseline)])
-        return replace(found, max_gaps=most or found.max_gaps)
+            required = replace(required, results=[NamedResult(result, result, baseline)])
+        return replace(required, max_gaps=most or required.max_gaps)
     if result is None or not requirements:
         missing = "RESULT" if result is None else "--require 'EXPR OP NUMBER'"
         raise InputError(f"{missing} is missing; expected RESULT with --require, or --policy FILE")
@@ -143,21 +136,21 @@ def _asked(
     return Policy(parsed, [NamedResult(result, result, baseline)], most)
 
 
-def _written(found: Gate, targets: list[Target], junit: str | None) -> None:
+def _written(checks: Gate, targets: list[Target], junit: str | None) -> None:
     for target in targets:
         if target.path == junit:
             from calipers.analyses.gate.ci import render
 
-            target.write(render(found).encode())
+            target.write(render(checks).encode())
         else:
-            target.write(safe_json(found.to_json()).encode())
+            target.write(safe_json(checks.to_json()).encode())
 
 
-def _show(found: Gate, shape: str) -> None:
+def _show(checks: Gate, shape: str) -> None:
     from calipers.analyses.gate import ci
     from calipers.analyses.gate.document import document
 
-    text = ci.render(found) if shape == "junit" else rendered(document(found), shape)
+    text = ci.render(checks) if shape == "junit" else rendered(document(checks), shape)
     write(_guarded(text, {"json": "#\\u0023[", "junit": "#&#35;["}.get(shape, "# #[")))
 
 
@@ -166,17 +159,17 @@ def _guarded(text: str, instead: str) -> str:
     return harmless(text, instead) if on_github() else text
 
 
-def _tell_github(found: Gate) -> None:
+def _tell_github(checks: Gate) -> None:
     """Annotations for the runner, and the summary of its step, where there is a runner."""
     from calipers.analyses.gate import ci
     from calipers.analyses.gate.document import document
 
     if on_github():
-        for line in ci.annotated(found):
+        for line in ci.annotated(checks):
             click.echo(line, err=True)  # our own commands
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):
         try:
             with open(path, "a", encoding="utf-8") as file:
-                file.write(rendered(document(found), "md") + "\n")
+                file.write(rendered(document(checks), "md") + "\n")
         except OSError as error:
             tell(f"note: {clean(path, None)}: cannot be written ({error.strerror})")

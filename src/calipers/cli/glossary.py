@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from calipers.systems.harbor import words
-from calipers.systems.nemo_gym.words import DEFAULT, WORDS
+from calipers.systems.system import DialectCard, every_system
 
 _ZERO = "0, unless a verifier gave a reward: this is the model's own doing"
 _NOTHING = "0, whatever reward stands beside it: this is the model's own doing"
@@ -74,72 +73,11 @@ MODELS: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Speech:
-    """What a dialect's words mean here."""
-
-    one_line: str
-    default: tuple[str, ...]
-    gaps: str
-    nothing: str
-    slices: str
-    words: Mapping[str, str] | None = None  # its names -> ours; None: all of ours
-
-
-DIALECTS: Final[Mapping[str, Speech]] = {
-    "native": Speech(
+DIALECTS: Final[Mapping[str, DialectCard]] = {
+    "native": DialectCard(
         one_line="Our own names and rules: every metric there is, with parameters.",
         default=("mean_reward", "pass_rate"),
         gaps="leave the estimate",
-        nothing="no value, and a why",
-        slices="named by their JSON: true, 1, easy; __missing__ where there is none",
     ),
-    "evsys": Speech(
-        one_line="EvSys' six names and its numbers: the first k samples by order, 0.0 for nothing.",
-        default=("mean_reward", "pass_rate"),
-        gaps="leave the estimate, as EvSys drops failed rollouts",
-        nothing="0.0",
-        slices="named by Python's str: True, None; __missing__ where there is none",
-        words={
-            "avg": "mean_reward",
-            "mean_reward": "mean_reward",
-            "pass@1": "any_of_first_1",
-            "pass@3": "any_of_first_3(short=judged)",
-            "pass^3": "all_of_first_3",
-            "pass_rate": "pass_rate",
-        },
-    ),
-    "nemo_gym": Speech(
-        one_line="NeMo Gym's five statistics of any numeric key, pooled over an agent's rollouts.",
-        default=DEFAULT,
-        gaps="leave the estimate, as NeMo Gym keeps failed attempts apart",
-        nothing="no value, and a why",
-        slices="named by their JSON: true, 1, easy; __missing__ where there is none",
-        words=WORDS,
-    ),
-    "lm_eval": Speech(
-        one_line="lm-evaluation-harness' means over documents, one for each metric and filter.",
-        default=("mean",),
-        gaps="leave the estimate, where lm-evaluation-harness knows none",
-        nothing="no value, and a why",
-        slices="named by their JSON: true, 1, easy; __missing__ where there is none",
-        words={
-            "mean": "mean_reward",
-            "mean_reward": "mean_reward",
-            "acc": "mean_reward(reward=acc)",
-            "acc_all": "mean_reward(reward=acc_all)",
-            "acc_bytes": "mean_reward(reward=acc_bytes)",
-            "acc_mutual_info": "mean_reward(reward=acc_mutual_info)",
-            "acc_norm": "mean_reward(reward=acc_norm)",
-            "exact_match": "mean_reward(reward=exact_match)",
-        },
-    ),
-    "harbor": Speech(
-        one_line="Harbor's four statistics over all trials that ended, and its pass@k; what is missing counts 0.",
-        default=words.DEFAULT,
-        gaps="count 0, as Harbor counts a trial without a reward; a trial that did not end is left out",
-        nothing="no value, and a why",
-        slices="named by their JSON: true, 1, easy; __missing__ where there is none",
-        words=words.WORDS,
-    ),
+    **{name: system.card for name, system in every_system().items()},
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from calipers.cli.group import verbose
+from calipers.cli.options import verbose
 from calipers.cli.output import write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean
@@ -34,7 +34,7 @@ def init(dataset: str | None, task: str | None, with_metric: bool, directory: Pa
     with the digest of its content. Where a dataset.toml is, --with-metric adds a metric.py to it;
     no file that exists is written over.
     """
-    from calipers.systems.harbor.tasks.fresh import make_dataset, make_task
+    from calipers.systems.harbor.tasks.scaffold import make_dataset, make_task
 
     if (dataset is None) == (task is None):
         wrong = "nothing to make" if dataset is None else "a dataset and a task at once"

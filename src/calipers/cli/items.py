@@ -8,10 +8,8 @@ from typing import Any
 
 import click
 
-from calipers.cli import scoring_options as options
-from calipers.cli.group import verbose
-from calipers.cli.output import Target, show, tell_notes
-from calipers.cli.progress import Progress
+from calipers.cli import options
+from calipers.cli.output import Progress, Target, show, tell_notes
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json
 
@@ -39,7 +37,7 @@ SORTS = ("difficulty", "easiest", "discrimination", "contradiction", "informatio
 @options.missing_left_out
 @options.out("all tasks")
 @options.shape()
-@verbose
+@options.verbose
 def items(
     paths: tuple[str, ...],
     limit: int | None,
@@ -60,11 +58,11 @@ def items(
     with redirect_stdout(sys.stderr), Progress() as progress:
         from calipers.analyses.items.items import items as look_at
 
-        found = look_at(*paths, columns=names, progress=progress if progress.wanted else None, **settings)
+        analysis = look_at(*paths, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
-        target.write(safe_json(found.to_json()).encode())
+        target.write(safe_json(analysis.to_json()).encode())
     from calipers.analyses.items.document import document
 
     most = (None if shape in ("json", "csv") else SHOWN) if limit is None else limit or None
-    show(document(found.limited(most)), shape)
-    tell_notes(found.notes)
+    show(document(analysis.limited(most)), shape)
+    tell_notes(analysis.notes)

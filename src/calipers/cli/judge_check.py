@@ -8,10 +8,8 @@ from typing import Any
 
 import click
 
-from calipers.cli import scoring_options as options
-from calipers.cli.group import verbose
-from calipers.cli.output import Target, show, tell_notes
-from calipers.cli.progress import Progress
+from calipers.cli import options
+from calipers.cli.output import Progress, Target, show, tell_notes
 from calipers.reports.untrusted_text import safe_json
 
 
@@ -32,7 +30,7 @@ from calipers.reports.untrusted_text import safe_json
 @options.confidence("intervals")
 @options.out("the check")
 @options.shape()
-@verbose
+@options.verbose
 def judge_check(
     paths: tuple[str, ...], labels: str, columns: tuple[str, ...], out: str | None, shape: str, **settings: Any
 ) -> None:
@@ -45,10 +43,10 @@ def judge_check(
     with redirect_stdout(sys.stderr), Progress() as progress:
         from calipers.analyses.judge_check.judge_check import judge_check as check
 
-        found = check(paths, labels, columns=names, progress=progress if progress.wanted else None, **settings)
+        verdict = check(paths, labels, columns=names, progress=progress if progress.wanted else None, **settings)
     if target:
-        target.write(safe_json(found.to_json()).encode())
+        target.write(safe_json(verdict.to_json()).encode())
     from calipers.analyses.judge_check.document import document
 
-    show(document(found), shape)
-    tell_notes(found.notes)
+    show(document(verdict), shape)
+    tell_notes(verdict.notes)

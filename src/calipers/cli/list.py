@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from calipers.cli import glossary
-from calipers.cli.group import verbose
+from calipers.cli.options import verbose
 from calipers.cli.output import write
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.cards import CARDS
@@ -44,10 +44,10 @@ def benchmarks() -> dict[str, str]:
     """The benchmarks in the store of this project, with their latest version."""
     from calipers.tasks import store
 
-    found = {clean(name): f"id {store.find(name)}" for name in store.names()}
-    if not found:
+    ids = {clean(name): f"id {store.find(name)}" for name in store.names()}
+    if not ids:
         raise InputError("no benchmark is in the store of this project; calipers publish DIR puts one there")
-    return found
+    return ids
 
 
 KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
@@ -58,7 +58,7 @@ KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
     "filters": lambda: described(FILTERS),
     "models": lambda: glossary.MODELS,
     "benchmarks": benchmarks,
-    "dialects": lambda: {name: speech.one_line for name, speech in glossary.DIALECTS.items()},
+    "dialects": lambda: {name: card.one_line for name, card in glossary.DIALECTS.items()},
     "formats": lambda: glossary.FORMATS,
     "outcomes": lambda: {word: outcome.one_line for word, outcome in glossary.OUTCOMES.items()},
 }

@@ -1,25 +1,44 @@
-"""Where results go: standard output in the shape asked for, and a file that is whole or not there."""
+"""Where results go: standard output in the shape asked for, a file that is whole or not there; a bar meanwhile."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from importlib import import_module
+from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from calipers.errors import InputError
-from calipers.reports.untrusted_text import clean, guarded, safe_json
+from calipers.names import SYSTEMS
+from calipers.reports.untrusted_text import clean, guarded, is_terminal, safe_json
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
     from calipers.reports.document import Document
     from calipers.reports.result import Result
+    from calipers.systems.system import OwnPage
 
+PATIENCE = 2.0  # seconds
 RENDERERS = {"csv": "csv", "json": "json", "md": "markdown", "table": "terminal"}  # shape -> its file in reports/
+
+
+@contextmanager
+def plugins_loaded(plugins: Iterable[str]) -> Iterator[None]:
+    """With users' code loaded: until the end, whatever it prints goes to standard error, as it is no data of ours."""
+    with redirect_stdout(sys.stderr):
+        for plugin in plugins:
+            from calipers.compat import load_plugin
+
+            load_plugin(plugin)
+        yield
 
 
 def show(document: Document, shape: str) -> None:
@@ -39,15 +58,27 @@ def rendered(document: Document, shape: str) -> str:
     return text
 
 
-def show_result(result: Result, shape: str) -> None:
-    """Print a result, and in Harbor's dialect what Harbor itself would print of it."""
+def show_result(result: Result, shape: str, paths: Sequence[str] = (), *, trust: bool = False) -> None:
+    """Print a result, and what the system of its dialect itself would print: beneath it, or in its place."""
     from calipers.reports.result import document
 
-    show(document(result), shape)
-    if result.dialect == "harbor" and shape in ("table", "md"):
-        from calipers.systems.harbor import report
+    page = None
+    if result.dialect in SYSTEMS.entries:
+        from calipers.systems.system import own_page
 
-        write(report.render_markdown(result) if shape == "md" else f"\nas Harbor prints it\n{report.render(result)}")
+        page = own_page(result, shape, paths, trust=trust)
+    if page is None or not page.alone:
+        show(document(result), shape)
+    if page is not None:
+        show_page(page)
+
+
+def show_page(page: OwnPage) -> None:
+    """Print another system's page; its remarks go to standard error."""
+    if page.text:
+        write(page.text)
+    for remark in page.remarks:
+        tell(remark)
 
 
 def result_json(result: Result) -> str:
@@ -57,7 +88,7 @@ def result_json(result: Result) -> str:
 
 def notes(result: Result, shape: str = "table") -> None:
     """What the reader should know beside the numbers, on standard error; warnings too with CSV, which has no room."""
-    warnings = [f"warning: {said}" for group in result.groups for said in group.warnings] if shape == "csv" else []
+    warnings = [f"warning: {text}" for group in result.groups for text in group.warnings] if shape == "csv" else []
     tell_notes([*result.notes, *warnings])
 
 
@@ -152,3 +183,46 @@ class Target:
             with suppress(OSError):
                 os.unlink(beside)
             raise
+
+
+class Progress:
+    """A bar on standard error of bytes read or trials run, for a person who has waited two seconds."""
+
+    def __init__(self, patience: float = PATIENCE, stream: TextIO | None = None, unit: str = "") -> None:
+        self._stream = stream or sys.stderr  # None where somebody closed it
+        self.wanted = self._stream is not None and is_terminal(self._stream)
+        self._patience = patience
+        self._unit = unit  # "" for bytes
+        self._since = time.monotonic()
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        """So many bytes are read, of so many; 0 when nobody knows how many there are."""
+        if self._bar is None:
+            if not self.wanted or time.monotonic() - self._since < self._patience:
+                return
+            self._bar = _bar(self._stream, self._unit)
+            self._task = self._bar.add_task(self._unit or "reading", total=total or None)
+            self._bar.start()
+        if self._task is not None:
+            self._bar.update(self._task, completed=done, total=total or None)
+
+
+def _bar(stream: TextIO, unit: str) -> Bar:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    count = MofNCompleteColumn() if unit else DownloadColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
+    return Bar(*columns, console=Console(file=stream), transient=True)

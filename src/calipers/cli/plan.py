@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.cli import scoring_options as options
-from calipers.cli.group import verbose
+from calipers.cli import options
 from calipers.cli.output import Target, rendered, tell_notes, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import safe_json
 
 if TYPE_CHECKING:
-    from calipers.analyses.plan_study.pilot import Known
+    from calipers.analyses.plan_study.pilot import StudyInputs
 
 MOST_PILOTS = 2
 NUMBERS = ("variance_between", "variance_within", "baseline_rate")
@@ -63,7 +62,7 @@ NUMBERS = ("variance_between", "variance_within", "baseline_rate")
 )
 @options.out("the plan")
 @options.shape("table", "json", "md")
-@verbose
+@options.verbose
 def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[str, ...], **given: Any) -> None:
     """Plan a comparison of two runs: tasks and samples for a difference, and the smallest difference in reach.
 
@@ -72,9 +71,9 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
     """
     _check(given)
     target = Target(out, pilots) if out is not None else None
-    from calipers.analyses.plan_study.plan_study import Asked, study
+    from calipers.analyses.plan_study.plan_study import StudyRequest, study
 
-    asked = Asked(
+    request = StudyRequest(
         metric=given["metric"],
         detect=given["detect"],
         power=given["power"],
@@ -86,21 +85,21 @@ def plan(pilots: tuple[str, ...], out: str | None, shape: str, columns: tuple[st
         price_per_task=given["price_per_task"],
         budget=given["budget"],
     )
-    found = study(_known(pilots, columns, given), asked)
+    result = study(_known(pilots, columns, given), request)
     if target:
-        target.write(safe_json(found.to_json()).encode())
+        target.write(safe_json(result.to_json()).encode())
     from calipers.analyses.plan_study.document import document
 
-    write(rendered(document(found), shape))
-    tell_notes(found.notes)
+    write(rendered(document(result), shape))
+    tell_notes(result.notes)
 
 
-def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, Any]) -> Known:
+def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, Any]) -> StudyInputs:
     from calipers.analyses.plan_study.pilot import Chosen, from_numbers, from_pilots
 
-    told = [name for name in NUMBERS if given[name] is not None]
-    if pilots and told:
-        raise InputError.at(_option(told[0]), "stands beside a pilot", "expected one of them")
+    numbers = [name for name in NUMBERS if given[name] is not None]
+    if pilots and numbers:
+        raise InputError.at(_option(numbers[0]), "stands beside a pilot", "expected one of them")
     if len(pilots) > MOST_PILOTS:
         raise InputError(f"{len(pilots)} pilots; expected one, or two to be compared")
     if given["unpaired"] and given["correlation"]:
@@ -108,7 +107,7 @@ def _known(pilots: tuple[str, ...], columns: tuple[str, ...], given: dict[str, A
     if not pilots:
         if given["cluster"]:
             raise InputError.at("--cluster", "no pilot says which tasks belong together", "expected a PILOT run too")
-        if not told:
+        if not numbers:
             raise InputError("nothing is known of the variance; expected a PILOT run, or --variance-between and others")
         r = 0.0 if given["unpaired"] else given["correlation"]
         return from_numbers(given["variance_between"], given["variance_within"], given["baseline_rate"], r)

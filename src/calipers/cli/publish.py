@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from calipers.cli.group import verbose
+from calipers.cli.options import verbose
 from calipers.cli.output import tell, write
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
@@ -67,6 +67,6 @@ def _publish_dataset(directory: str, registry: str | None, public: bool) -> None
 
 def _say(document: Mapping[str, Any], notes: Sequence[str], public: bool) -> None:
     write(safe_json(json.dumps(document, indent=2, ensure_ascii=False) + "\n"))
-    told = "--public: what is on this disk is seen by whoever may read it; there is nothing to make public"
-    for note in (*notes, told) if public else notes:
+    unneeded = "--public: what is on this disk is seen by whoever may read it; there is nothing to make public"
+    for note in (*notes, unneeded) if public else notes:
         tell(f"note: {clean(note, None)}")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
-from contextlib import redirect_stdout
 from typing import Any
 
 import click
 
-from calipers.cli.group import verbose
-from calipers.cli.output import rendered, tell_notes, write
-from calipers.cli.scoring_options import roles
+from calipers.cli.options import roles, verbose
+from calipers.cli.output import plugins_loaded, rendered, tell_notes, write
 from calipers.errors import InputError
 
 
@@ -55,26 +52,22 @@ from calipers.errors import InputError
 )
 @verbose
 def rescore(
-    run: str, params: tuple[str, ...], columns: tuple[str, ...], shape: str, plugins: tuple[str, ...], **asked: Any
+    run: str, params: tuple[str, ...], columns: tuple[str, ...], shape: str, plugins: tuple[str, ...], **settings: Any
 ) -> None:
     """Judge the stored completions of RUN again, and show what flipped. No model is asked for other answers.
 
     RUN is the folder of a run, or JSON Lines with a rollout a line. Its log is only read: the new reward
     goes into a file of its own, beside the old ones.
     """
-    with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
-        for plugin in plugins:
-            from calipers.compat import load_plugin
-
-            load_plugin(plugin)
+    with plugins_loaded(plugins):
         from calipers.analyses.rescore.rescore import Rescoring
         from calipers.analyses.rescore.rescore import rescore as judge_again
 
-        found = judge_again(Rescoring(run, params=_params(params), columns=roles(columns), **asked))
+        rescored = judge_again(Rescoring(run, params=_params(params), columns=roles(columns), **settings))
     from calipers.analyses.rescore.document import document
 
-    write(rendered(document(found), shape))
-    tell_notes(found.notes)
+    write(rendered(document(rescored), shape))
+    tell_notes(rescored.notes)
 
 
 def _params(texts: tuple[str, ...]) -> dict[str, Any]:
@@ -83,13 +76,13 @@ def _params(texts: tuple[str, ...]) -> dict[str, Any]:
     >>> _params(("ignore_case=true", "marker=Answer:"))
     {'ignore_case': True, 'marker': 'Answer:'}
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not (key.strip() and equals):
             raise InputError.at("--param", f"{text!r} cannot be read", "expected KEY=VALUE, such as ignore_case=true")
         try:
-            found[key.strip()] = json.loads(value)
+            values[key.strip()] = json.loads(value)
         except ValueError:
-            found[key.strip()] = value
-    return found
+            values[key.strip()] = value
+    return values

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
-from calipers.cli.agents import run_agents, wants_agents
-from calipers.cli.group import verbose
-from calipers.cli.output import notes, show_result, tell, write
-from calipers.cli.run_options import asking, reaching, scoring, working
-from calipers.errors import CalipersError, InputError, UnknownName
+from calipers.cli.options import asking, given_options, reaching, scoring, verbose, working
+from calipers.cli.output import Progress, notes, plugins_loaded, show_page, show_result, tell, tell_notes
+from calipers.errors import CalipersError, InputError
+from calipers.names import AGENT_RUNS, load
 from calipers.reports.untrusted_text import clean
+from calipers.systems.system import replaces, run_export, run_pages
 
 if TYPE_CHECKING:
     from calipers.running.job import Job
     from calipers.running.perform import Report
 
 INCOMPLETE = 3
-EXPORTED = ("lm_eval",)  # systems whose own files a run can write
 FORMATS = ("table", "json", "csv", "md")
 
 
@@ -68,43 +65,34 @@ def run(
     The same command again goes on where the last one stopped.
     """
     if unsafe:
-        from calipers.isolate.probing import forgo
+        from calipers.isolate.launch import forgo
 
         forgo()
         _note("--unsafe-no-sandbox: programs written by the model run with your rights where no sandbox can be had")
-    export = _export_folder(settings.pop("export"))
-    given = {name: value for name, value in settings.items() if _was_given(ctx, name)}
-    with redirect_stdout(sys.stderr):  # what a plugin prints is no data of ours
-        for plugin in plugins:
-            from calipers.compat import load_plugin
-
-            load_plugin(plugin)
-    if wants_agents(benchmarks, given):
+    export = settings.pop("export")
+    folders = run_export(export) if export is not None else {}
+    given = given_options(ctx, settings)
+    with plugins_loaded(plugins):
+        by_agents = load(AGENT_RUNS).wanted(benchmarks, given)
+        jobs, reports = ([], []) if by_agents else _run_models(benchmarks, given)
+    if by_agents:
         if export is not None:
             wrong, right = "is for tasks of lm-evaluation-harness", "expected none: an agent's run is Harbor's files"
             raise InputError.at("--export", wrong, right)
-        run_agents(ctx, benchmarks, given, shape)
+        _run_agents(ctx, benchmarks, given, shape)
         return
-    with redirect_stdout(sys.stderr):
-        from calipers.running.settings import jobs_of
-
-        jobs, told = jobs_of(benchmarks, given)
-        for note in told:
-            _note(note)
-        reports = list(_reports(jobs))
     if not reports:
         ctx.exit(2)  # each has said why
-    from calipers.names import DIALECTS
     from calipers.running.perform import together
 
     for result in together(reports):
-        if shape != "md" or not DIALECTS.load(result.dialect).own_table:
+        if not replaces(result.dialect, shape):
             show_result(result, shape)
         notes(result)
-    _show_own_reports(reports, shape, export)
+    for page in run_pages(reports, shape, folders):
+        show_page(page)
     for report in reports:
-        for note in report.notes:
-            _note(note)
+        tell_notes(report.notes)
         if report.stopped:
             more = "" if report.by_rule else "; the same command goes on"
             _note(f"{report.folder}: stopped early: {report.stopped}{more}")
@@ -113,16 +101,39 @@ def run(
         ctx.exit(INCOMPLETE)
 
 
+def _run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, Any], shape: str) -> None:
+    """Run agents on datasets and show what came of each; exit 3 where something planned has no number."""
+
+    @contextmanager
+    def watched() -> Iterator[Progress]:
+        with redirect_stdout(sys.stderr), Progress(unit="trials") as progress:
+            yield progress
+
+    reports = []
+    for report in load(AGENT_RUNS).run(benchmarks, given, watched, _note):
+        show_result(report.result, shape)
+        notes(report.result)
+        tell(f"{report.folder}/result.json")
+        reports.append(report)
+    if not all(report.complete for report in reports):
+        ctx.exit(INCOMPLETE)
+
+
+def _run_models(benchmarks: Sequence[str], given: Mapping[str, Any]) -> tuple[Sequence[Job], list[Report]]:
+    from calipers.running.settings import jobs_of
+
+    jobs, remarks = jobs_of(benchmarks, given)
+    tell_notes(remarks)
+    return jobs, list(_reports(jobs))
+
+
 def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
     """Each job's report; of several, one that cannot run is passed over, and says why."""
     from calipers.cli.watch import Watch
+    from calipers.running.library import loaded_for
     from calipers.running.perform import perform
 
-    tasks = None
-    if any(job.lm_eval for job in jobs):
-        from calipers.running.library import library
-
-        tasks = library().loaded()  # each is loaded once, however many models are asked
+    tasks = loaded_for(jobs)  # once, however many models are asked
     for job in jobs:
         try:
             with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
@@ -132,39 +143,6 @@ def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
             if len(jobs) == 1:
                 raise
             _note(f"{job.benchmark} · {job.model}: {error}")
-
-
-def _export_folder(option: str | None) -> Path | None:
-    """Where ``--export SYSTEM[=DIR]`` puts the files, checked before anything runs; None without it."""
-    if option is None:
-        return None
-    system, named, folder = option.partition("=")
-    if system not in EXPORTED:
-        raise UnknownName.of("system to export a run to", system, EXPORTED)
-    if named and not folder:
-        raise InputError.at("--export", f"{option!r} names no folder", f"expected {system}, or {system}=DIR")
-    return Path(folder or ".")
-
-
-def _show_own_reports(reports: Sequence[Report], shape: str, export: Path | None) -> None:
-    """Print the table of the tasks' own system beneath ours, and write its files where they are wanted."""
-    parts = [report.part for report in reports if report.part is not None]
-    if export is not None and not any(report.job.lm_eval for report in reports):
-        raise InputError.at("--export", "no run is one of lm-evaluation-harness' tasks", "expected such a task")
-    if not parts or (shape not in ("table", "md") and export is None):
-        return
-    from calipers.running.library import library
-
-    for number, report in enumerate(library().joined(parts)):
-        if text := report.shown(shape):
-            write(f"\n{text}" if number and shape == "md" else text)
-        for path in report.write(export, datetime.now(UTC).replace(tzinfo=None)) if export is not None else ():
-            tell(str(path))
-
-
-def _was_given(ctx: click.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source not in (None, ParameterSource.DEFAULT)
 
 
 def _note(text: str) -> None:

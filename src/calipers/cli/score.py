@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stdout
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.cli import scoring_options as options
-from calipers.cli.group import verbose
-from calipers.cli.output import Target, notes, result_json, show_result, tell, write
-from calipers.cli.progress import Progress
+from calipers.cli import options
+from calipers.cli.output import Progress, Target, notes, plugins_loaded, result_json, show_result, tell
 from calipers.errors import InputError
-from calipers.names import DIALECTS
+from calipers.names import SYSTEMS
 from calipers.reports.untrusted_text import clean
 from calipers.stats.cards import asked_names
 
 if TYPE_CHECKING:
-    from calipers.cli.export import GymExport, HarborExport
-    from calipers.cli.profile import ProfileExport
-    from calipers.running.library import TaskLibrary
+    from calipers.reports.result import Result
 
 INCOMPLETE = 3
 
@@ -73,7 +69,7 @@ INCOMPLETE = 3
     help="Run code that came with the data: metric scripts, and !function of lm-eval tasks.",
 )
 @click.option("--force", is_flag=True, help="Let --export replace a file that is there already.")
-@verbose
+@options.verbose
 def score(
     paths: tuple[str, ...],
     metrics: tuple[str, ...],
@@ -94,64 +90,54 @@ def score(
     """
     target = Target(out, paths) if out is not None else None
     names = options.roles(columns)
-    writer = exporter(export, paths, hooks, force)
-    with redirect_stdout(sys.stderr), Progress() as progress:  # what a plugin prints is no data of ours
-        for plugin in plugins:
-            from calipers.compat import load_plugin
+    exported = Exported(export, paths, hooks, force) if export is not None else None
+    for option, is_given in (("--hooks", hooks is not None), ("--force", force)):
+        if is_given and exported is None:
+            raise InputError.at(option, "nothing is exported", "expected --export nemo_gym beside it")
+    with plugins_loaded(plugins), Progress() as progress:
+        from calipers.pipeline import score as score_rollouts
 
-            load_plugin(plugin)
-        from calipers.pipeline import score_plan, scripts_of
-        from calipers.request import make_plan
+        result = score_rollouts(
+            exported.paths if exported else paths,
+            metrics or None,
+            columns=names,
+            metric_scripts=scripts,
+            trust=trust,
+            progress=progress if progress.wanted else None,
+            parts=exported.begin() if exported else None,
+            **settings,
+        )
+        result = exported.write(result) if exported else result
+        if result.dialect in SYSTEMS.entries and (target or shape == "json"):
+            from calipers.systems.system import with_own_numbers
 
-        told = progress if progress.wanted else None
-        settings["afterwards"] = run = scripts_of(paths, scripts, trust=trust, reward=settings["reward"])
-        if writer:
-            result = writer.score(metrics or None, names, told, settings)
-        else:
-            result = score_plan(paths, make_plan(metrics or None, source=paths, **settings), names, told)
-        library = _library(result.dialect) if target or shape in ("json", "md") else None
-        if library and (target or shape == "json"):
-            result = library.with_numbers(result, paths, trust)
+            result = with_own_numbers(result, paths, trust=trust)
     if target:
         target.write(result_json(result).encode())
-    formats = [source.format for source in result.inputs]
-    tables = library.tables(paths, formats, trust) if library and shape == "md" else None
-    if tables is None:
-        show_result(result, shape)
-    for number, table in enumerate(tables or ()):
-        if table.text:
-            write(f"\n{table.text}" if number else table.text)
-        for line in table.lines:
-            tell(line)
-    failed: list[str] = getattr(run, "failed", [])  # of metric scripts
-    notes(replace(result, notes=[note for note in result.notes if note not in failed]), shape)
-    for failure in failed:
+    show_result(result, shape, paths, trust=trust)
+    notes(replace(result, notes=[note for note in result.notes if note not in result.failed]), shape)
+    for failure in result.failed:
         tell(clean(failure, None))
-    if failed:
+    if result.failed:
         raise click.exceptions.Exit(INCOMPLETE)
 
 
-def _library(dialect: str) -> TaskLibrary | None:
-    """The library of tasks whose system prints a table of its own in this dialect; None where none does."""
-    if not DIALECTS.load(dialect).own_table:
-        return None
-    from calipers.running.library import library
+class Exported:
+    """The files of ``--export``: checked before anything is read, written when all is scored."""
 
-    return library()
+    def __init__(self, request: str, paths: Sequence[str], hooks: str | None, force: bool) -> None:
+        from calipers.systems.system import export_named
 
+        self._export = export_named(request, paths, hooks)
+        self.paths, self.begin = self._export.paths, self._export.begin
+        self._targets = [Target(path, paths) for path in self._export.files]  # whatever hinders --out hinders these
+        for target in self._targets:
+            if os.path.isfile(target.path) and not force:
+                raise InputError.at(target.path, "is there already", "--force replaces it")
 
-def exporter(
-    export: str | None, paths: tuple[str, ...], hooks: str | None, force: bool
-) -> GymExport | HarborExport | ProfileExport | None:
-    """What ``--export`` asks for, checked; None where nothing is to be exported."""
-    if export is None:
-        for option, given in (("--hooks", hooks is not None), ("--force", force)):
-            if given:
-                raise InputError.at(option, "nothing is exported", "expected --export nemo_gym beside it")
-        return None
-    from calipers.cli.export import named
-    from calipers.cli.profile import SYSTEM, ProfileExport
-
-    if export == SYSTEM:
-        return ProfileExport(paths, force=force)
-    return named(export, paths, force=force, hooks=hooks)
+    def write(self, result: Result) -> Result:
+        """Write every file; the result, with what there is to say of them among its notes."""
+        contents, notes = self._export.contents(result)
+        for target, chunks in zip(self._targets, contents, strict=True):
+            target.write_all(chunks)
+        return replace(result, notes=[*result.notes, *notes])

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from calipers.cli.group import verbose
+from calipers.cli.options import verbose
 from calipers.cli.output import tell
 from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean

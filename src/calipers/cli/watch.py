@@ -89,7 +89,7 @@ class Watch:
 
     def show(self, status: Status, headline: Live | None) -> None:
         """Take in where a run's loop stands."""
-        held = status.pace.held
+        pause = status.pace.held
         waiting = f"the last calls, as {status.stopped}" if status.stopped else ""
         waiting += "; Ctrl-C again gives them up" if status.stopped == "interrupted" else ""
         again = f"{status.waiting:,} to be tried again, after {status.trouble}" if status.waiting else ""
@@ -103,7 +103,7 @@ class Watch:
                 headline=headline,
                 in_flight=status.pace.in_flight,
                 limit=status.pace.limit,
-                waiting=waiting or (f"rate limit: {math.ceil(held)} s" if held else again),
+                waiting=waiting or (f"rate limit: {math.ceil(pause)} s" if pause else again),
             )
         )
 
@@ -115,8 +115,8 @@ class Watch:
         if self._drawn:
             self._draw(progress, headline, rest, state)
         else:
-            said = ", ".join(filter(None, (*progress, headline, *rest)))
-            self._stream.write(guarded(f"{self._title}: {said}\n" if self._title else f"{said}\n"))
+            line = ", ".join(filter(None, (*progress, headline, *rest)))
+            self._stream.write(guarded(f"{self._title}: {line}\n" if self._title else f"{line}\n"))
             self._stream.flush()
 
     def _draw(self, progress: Sequence[str], headline: str, rest: Sequence[str], state: State) -> None:
@@ -187,15 +187,15 @@ def _picture(title: str, share: float, progress: str, under: Sequence[str], cons
 def _progress(first: State, now: State, over: bool) -> list[str]:
     """How far: rollouts done of those planned, how fast, how long yet, or how long it took."""
     share = f" ({100 * now.done // now.planned} %)" if now.planned else ""
-    said = [f"{now.done:,}/{now.planned:,}{share}"]
+    parts = [f"{now.done:,}/{now.planned:,}{share}"]
     speed = _speed(first, now)
     if speed:
-        said.append(f"{60 * speed:.2g}/min" if speed < 1 else f"{speed:,.{1 if speed < 100 else 0}f}/s")
+        parts.append(f"{60 * speed:.2g}/min" if speed < 1 else f"{speed:,.{1 if speed < 100 else 0}f}/s")
     if over:
-        said.append(f"in {_clock_time(now.elapsed)}")
+        parts.append(f"in {_clock_time(now.elapsed)}")
     elif speed:
-        said.append(f"ETA {_clock_time((now.planned - now.done) / speed)}")
-    return said
+        parts.append(f"ETA {_clock_time((now.planned - now.done) / speed)}")
+    return parts
 
 
 def _headline(live: Live | None, over: bool) -> str:
@@ -220,16 +220,16 @@ def _headline(live: Live | None, over: bool) -> str:
 def _rest(state: State, over: bool) -> list[str]:
     """Whatever else is known: what became of rollouts that were not scored, money, calls, and what is waited for."""
     known = [word for word in OUTCOMES if state.outcomes.get(word)]
-    said = [f"{state.outcomes[word]:,} {word}" for word in known if word != "scored"]
+    parts = [f"{state.outcomes[word]:,} {word}" for word in known if word != "scored"]
     if state.spent is not None:
-        said.append(f"${state.spent:,.2f}" if state.spent >= 1 or not state.spent else f"${state.spent:.4f}")
+        parts.append(f"${state.spent:,.2f}" if state.spent >= 1 or not state.spent else f"${state.spent:.4f}")
     if over:
-        return said
+        return parts
     if state.in_flight:
-        said.append(f"{state.in_flight:,} of {max(state.limit, state.in_flight):,} in flight")
+        parts.append(f"{state.in_flight:,} of {max(state.limit, state.in_flight):,} in flight")
     if state.waiting:
-        said.insert(0, f"waiting: {clean(state.waiting)}")  # where no narrow terminal cuts it off
-    return said
+        parts.insert(0, f"waiting: {clean(state.waiting)}")  # where no narrow terminal cuts it off
+    return parts
 
 
 def _speed(first: State, now: State) -> float | None:

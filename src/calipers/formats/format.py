@@ -8,16 +8,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from calipers.formats.texts import Text
+import msgspec
+
 from calipers.rollouts.part import Part
+
+Raw = msgspec.Raw
+BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What is raised by JSON that is none, or that is nested too deeply."""
+
+COMPARED: Final = "shown by calipers score --dialect lm_eval --format md, compared by calipers compare"
 
 Columns = Mapping[str, str]  # role -> the key that the files have for it
 Settings = Iterator[tuple[str, Any]]  # name, value
+Progress = Callable[[int], None]  # told how many more bytes are read
 
 
-class Opened(Protocol):
+class Text(NamedTuple):
+    """What one rollout says; a value may be JSON that nobody has decoded yet, as most of it is never looked at."""
+
+    agent: str | None  # these three as far as the record says
+    model: str | None
+    dataset: str | None
+    task: str
+    sample: float  # of several rollouts of a task, the one with the least comes first
+    document: str = ""  # the hash of what the task is made of
+    completion: Any = None  # all that was said
+    prompt: Any = None  # text, or messages
+    answer: Any = None  # what was taken for the answer; where it says nothing, the completion is shown
+
+
+class OpenInput(Protocol):
     """A file or a folder that is open to be read, and hashed meanwhile."""
 
     path: str
@@ -55,14 +77,14 @@ class Format:
     """How one kind of files is recognised, read, and asked for what it says beside numbers."""
 
     name: str
-    read: Callable[[Any, Columns, Collection[str], Callable[[int], None]], list[Part]]
+    read: Callable[[Any, Columns, Collection[str], Progress], list[Part]]
     """``read(opened, columns, labels, progress)``."""
     recognise: Callable[[Beginning], bool]
     texts: Callable[[str, Columns, frozenset[str]], Iterator[Text]] | None = None
     """``texts(path, columns, wanted tasks)``: the prompt of each task, the answers of the wanted ones."""
     provenance: Callable[[str, str | None], Settings] | None = None
     """``provenance(path, dataset)``: how the run was made, as far as the file says."""
-    folder: Callable[[str], tuple[Sequence[str | Opened], Sequence[str]]] | None = None
+    folder: Callable[[str], tuple[Sequence[str | OpenInput], Sequence[str]]] | None = None
     """``folder(path)``: what of a directory is to be read, and notes; nothing when it is none of this format's."""
     without_companions: Callable[[Sequence[str]], Sequence[str]] | None = None
     """``without_companions(paths)``: the paths but for those that are read anyway, beside another of them."""

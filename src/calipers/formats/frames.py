@@ -46,28 +46,28 @@ class Meaning:
 
 def meanings(keys: Sequence[str], names: Mapping[str, str], labels: Collection[str]) -> list[Meaning]:
     """What the columns of a table are read as; those that nobody asks for are left out."""
-    roles, found = meant(names), []
+    roles, columns_read = meant(names), []
     usage = {key: name for name, key in names.items() if name not in ROLES}
     for at, key in enumerate(keys):
         role = roles.get(key)
         first, _, rest = key.partition(".")
         inside = roles.get(first) if rest and role is None else None
         if key in usage:
-            found.append(Meaning(at, key, "number", usage[key]))
+            columns_read.append(Meaning(at, key, "number", usage[key]))
         elif role in ("rewards", "usage"):
-            found.append(Meaning(at, key, "object", role))
+            columns_read.append(Meaning(at, key, "object", role))
         elif role == "answer":
-            found += [Meaning(at, key, "label", role)] if role in labels else []
+            columns_read += [Meaning(at, key, "label", role)] if role in labels else []
         elif role is not None:
-            found += [Meaning(at, key, role, role)] if role in RIGHT else []
+            columns_read += [Meaning(at, key, role, role)] if role in RIGHT else []
         elif inside in ("rewards", "usage"):
-            found.append(Meaning(at, key, "reward" if inside == "rewards" else "number", rest))
+            columns_read.append(Meaning(at, key, "reward" if inside == "rewards" else "number", rest))
         elif inside == "metadata":
-            found += [Meaning(at, key, "label", f"metadata.{rest}")] if {rest, key} & set(labels) else []
+            columns_read += [Meaning(at, key, "label", f"metadata.{rest}")] if {rest, key} & set(labels) else []
         elif key:
-            found.append(Meaning(at, key, "column", key))
-            found += [Meaning(at, key, "label", key)] if key in labels else []
-    return found
+            columns_read.append(Meaning(at, key, "column", key))
+            columns_read += [Meaning(at, key, "label", key)] if key in labels else []
+    return columns_read
 
 
 class Frames:
@@ -188,8 +188,8 @@ def coded(column: pl.Series) -> Labels:
         return _coded_integers(column.to_numpy())
     if column.dtype.is_nested():
         texts = [None if value is None else json.dumps(value, default=str) for value in column.to_list()]
-        found = coded(pl.Series(texts, dtype=pl.String))
-        return Labels(found.code, [json.loads(text) for text in found.values])
+        labels = coded(pl.Series(texts, dtype=pl.String))
+        return Labels(labels.code, [json.loads(text) for text in labels.values])
     if column.dtype.is_decimal():
         column = column.cast(pl.Float64)
     if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
@@ -211,8 +211,8 @@ def _coded_integers(values: Any) -> Labels:
         there[offset] = True
         distinct = np.flatnonzero(there)
         return Labels((np.cumsum(there) - 1)[offset], [int(lowest) + step for step in distinct.tolist()])
-    found, code = np.unique(values, return_inverse=True)
-    return Labels(code.astype(np.int64, copy=False), found.tolist())
+    ids, code = np.unique(values, return_inverse=True)
+    return Labels(code.astype(np.int64, copy=False), ids.tolist())
 
 
 def named(key: str) -> str:

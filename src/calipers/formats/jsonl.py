@@ -1,40 +1,193 @@
-"""JSON Lines, a record a line: decoded in blocks into columns, every surprise noticed."""
+"""Records of ours, one a line: decoded in blocks into columns, every surprise noticed; and what they say."""
 
 from __future__ import annotations
 
 import json
-from codecs import utf_8_decode
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from calipers.errors import InputError
+from calipers.formats.format import BAD, Beginning, Format, Raw, Text
+from calipers.formats.lines import (
+    ABSENT,
+    NOTHING,
+    UNREADABLE,
+    Block,
+    Kinds,
+    Learner,
+    LineError,
+    SkippedList,
+    columns_of,
+    filled,
+    odd_key,
+    one_a_line,
+    read_lines,
+    struct_of,
+    union,
+    unreadable,
+)
 from calipers.formats.repeated_keys import Colons, said_twice, twice
 from calipers.formats.rows import BadRow, Gather, with_none
-from calipers.formats.schema import ABSENT, MOST_COLUMNS, MOST_KEYS, NOTHING, Schema, odd_key
+from calipers.formats.source import BOM, Source, line_blocks
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part, Places
-from calipers.rollouts.record import CODE, GROUP, UNSTATED, fault
+from calipers.rollouts.record import CODE, GROUP, ROLES, TEXTS, UNSTATED, Outcome, fault, meant
 
-Block = bytes | memoryview
-_NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
-_LAST_ASCII = 127
-_BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-UNREADABLE = (UnicodeDecodeError, UnicodeEncodeError, RecursionError, json.JSONDecodeError)
+LONGEST_NUMBER = 64  # bytes; nobody writes one as long as that where a text should be
+GIVEN_AWAY = "calipers: no key of a record: "
+_NEWLINE = ord(b"\n")
+_NUMBER = float | bool
+_NO_NUMBERS = {b'"', b"[", b"{", b"n", b""}  # what a text, messages, a message, null and nothing begin with
+_ROLE_TYPES: Mapping[str, Any] = {
+    "sample": Annotated[int, msgspec.Meta(ge=0, lt=2**53)],
+    "attempt": Annotated[int, msgspec.Meta(ge=1, lt=2**53)],
+    "outcome": Outcome | None,
+    "reward": _NUMBER | None,
+    "answer": float | bool | str | SkippedList | None,
+    **dict.fromkeys(GROUP, str | None),
+}
+_BEGINNINGS: Mapping[str, bytes] = {"metadata": b"{n", "error": b'"{n'}  # of an object, a text and null
+_ROWS = msgspec.json.Decoder(dict[str, Raw])
 
 
-class LineError(Exception):
-    """A line that is no rollout: (its number, what is wrong, what would be right)."""
+class RecordSchema:
+    """The keys and kinds of value seen so far, and a decoder for exactly those.
 
-    def at(self, path: str, lines_before: int = 0) -> InputError:
-        """The error for the user, once it is known how many lines stand before."""
-        line, wrong, right = self.args
-        return InputError.at(f"{path}:{line + lines_before}", wrong, right)
+    ``names`` says what the file calls a role; ``labels`` are the paths asked for by ``--by`` and
+    ``--cluster``, whose values are kept as raw JSON.
+    """
+
+    ids_elsewhere = "expected ids as values (under metadata), not as keys"
+
+    def __init__(self, names: Mapping[str, str], labels: Collection[str]) -> None:
+        self._names = names
+        self.roles = meant(names)
+        self.numbers = {key: name for name, key in names.items() if name not in ROLES}  # key -> column
+        self.labels = sorted(labels)
+        self.seen: set[str] = set()  # roles that occur
+        self.inside: dict[str, list[str]] = {"rewards": [], "usage": []}
+        self.extra = Kinds()  # of the other keys
+        self.rebuild()
+
+    def learn(self, number: int, line: bytes) -> bool:
+        """Widen the schema to fit one line; False when it knew all of it already, or cannot."""
+        line.decode()
+        row = _ROWS.decode(line)
+        inside: dict[str, list[str]] = {}  # the keys of each object of numbers
+        for key, raw in row.items():
+            if self.roles.get(key) in self.inside and _kind(raw) == "object":
+                inside[key] = list(_ROWS.decode(raw))
+        if odd_key([*row, *(name for names in inside.values() for name in names)]) is not None:
+            return False
+        learnt = False
+        for key, raw in row.items():
+            role, kind = self.roles.get(key), _kind(raw)
+            if role is None:
+                learnt |= self.extra.learn(key, "" if key in self.numbers and kind != "number" else kind)
+                continue
+            learnt |= role not in self.seen
+            self.seen.add(role)
+            if key in inside:
+                new = [name for name in inside[key] if name not in self.inside[role]]
+                learnt |= bool(new)
+                self.inside[role] += new
+        return learnt
+
+    def refuse(self, number: int, line: bytes) -> None:
+        """LineError for a line that never fits."""
+        raise LineError(number, *_faults(line, self._names))
+
+    def keys(self) -> frozenset[str]:
+        """The keys that occur."""
+        return frozenset(self.extra) | {key for key, role in self.roles.items() if role in self.seen}
+
+    def size(self) -> tuple[int, int]:
+        """How many columns of numbers the schema holds, and how many keys that have no role."""
+        return self.extra.numeric + sum(map(len, self.inside.values())), len(self.extra)
+
+    def rebuild(self) -> None:
+        """Make the decoder for what is known now; `fields` says what stands where in its rows."""
+        self.fields: list[tuple[str, str]] = []  # (what, name) of each position of a row
+        self.first_steps = sorted({path.split(".")[0] for path in self.labels})
+        spec: list[tuple[str, Any, Any]] = []
+
+        def add(what: str, name: str, key: str, kind: Any, default: Any) -> None:
+            spec.append((key, kind, default))
+            self.fields.append((what, name))
+
+        key_of = {role: key for key, role in self.roles.items()}
+        add("task", "task", key_of["task"], int | str, msgspec.NODEFAULT)
+        for role in sorted(self.seen - {"task"}):
+            if role == "answer" and role in self.labels:
+                add("raw", role, key_of[role], Raw, NOTHING)
+            elif role in self.inside:
+                add(role, role, key_of[role], self._object(role) | None, ABSENT)
+            elif role in _BEGINNINGS:
+                add(role, role, key_of[role], Raw, NOTHING)
+            elif role in TEXTS:  # long, and never read for numbers: `sound` looks at it
+                add("text", role, key_of[role], Raw, NOTHING)
+            else:
+                add(role, role, key_of[role], _ROLE_TYPES[role], ABSENT)
+        for key, kinds in self.extra.items():
+            name = self.numbers.get(key, key)
+            if key in self.labels:
+                add("raw", key, key, Raw, NOTHING)
+            elif kinds == {"number"}:
+                add("number", name, key, _NUMBER | None, ABSENT)
+            elif "number" in kinds:
+                add("mixed", name, key, union(kinds, _NUMBER), ABSENT)
+            else:
+                add("text", name, key, Raw, NOTHING)
+        self.decoder = msgspec.json.Decoder(struct_of("Row", spec))
+        steps = struct_of("Metadata", [(step, Raw, NOTHING) for step in self.first_steps], strict=False)
+        self.steps = msgspec.json.Decoder(steps | None)
+        self._texts = [at for at, (what, _) in enumerate(self.fields) if what == "text"]
+        self._begin = [(at, _BEGINNINGS[what]) for at, (what, _) in enumerate(self.fields) if what in _BEGINNINGS]
+        self.raws = [at for at, (what, _) in enumerate(self.fields) if what in ("raw", "text", *_BEGINNINGS)]
+        kinds = set[str]().union(*self.extra.values())
+        unread = kinds & {"object", "list"} or self.seen & {"metadata", "error", "answer", *TEXTS} or self.labels
+        self.skips = bool(unread)  # whether some of a row is passed over, so that nobody looks at its bytes
+
+    def _object(self, role: str) -> Any:
+        """An object of numbers under the keys that were met in it."""
+        return struct_of(role, [(key, _NUMBER | None, ABSENT) for key in self.inside[role]])
+
+    def sound(self, columns: Sequence[Sequence[Any]]) -> bool:
+        """Whether what is passed over is what it may be; the decoder lets any JSON pass there."""
+        sound = True
+        for at in self._texts:
+            sound = sound and _no_number(columns[at])
+        for at, known in self._begin:
+            sound = sound and _begins(columns[at], known)
+        return sound
+
+
+def _no_number(column: Sequence[Raw]) -> bool:
+    """Whether no raw value is a number or a truth value; one that is long is none, and most texts are long."""
+    if min(map(len, column)) >= LONGEST_NUMBER:
+        return True
+    return {bytes(raw)[:1] for raw in column if len(raw) < LONGEST_NUMBER} <= _NO_NUMBERS
+
+
+def _begins(column: Sequence[Raw], known: bytes) -> bool:
+    """Whether each raw value that there is begins with one of these bytes."""
+    sizes = np.fromiter(map(len, column), dtype=np.int64, count=len(column))
+    octets = np.frombuffer(b"".join(column), dtype=np.uint8)
+    firsts = octets[(np.cumsum(sizes) - sizes)[sizes > 0]]
+    return set(firsts.tolist()) <= set(known)
+
+
+def _kind(raw: Raw) -> str:
+    """The kind of a raw JSON value, from its first byte; "" for null."""
+    first = bytes(memoryview(raw)[:1])
+    named = {b'"': "text", b"{": "object", b"[": "list", b"n": ""}
+    return named.get(first, "number")
 
 
 class JsonLines:
@@ -45,21 +198,24 @@ class JsonLines:
         self._places = Places(path)
         self._names = names
         self._labels = labels
-        self._schema = Schema(names, labels)
+        self._schema = RecordSchema(names, labels)
+        self._learner = Learner(self._schema)
         self._gather = Gather()
-        self._wide = False
         self._colons = Colons()
 
     def read(self, block: Block) -> None:
         """Take in one block of whole lines; LineError for the first that is no rollout."""
         octets = np.frombuffer(block, dtype=np.uint8)
-        columns = self._decode(block, octets)
+        columns = self._learner.columns(block, octets, self.lines)
+        if columns is None:
+            columns = columns_of(self._schema.decoder.decode(line) for _, line in filled(block, self.lines))
         ends = np.flatnonzero(octets == _NEWLINE)
         if columns:
             rows = len(columns[0])
             self._note_places(block, rows, octets, ends)
-            fields = zip(self._schema.fields, columns, strict=True)
-            keys = sum(self._take(what, name, column) for (what, name), column in fields)
+            keys = 0
+            for (what, name), column in zip(self._schema.fields, columns, strict=True):
+                keys += self._take(what, name, column)
             if not self._colons.once(octets, keys, [columns[at] for at in self._schema.raws]):
                 self._refuse_twice(block)
             self._gather.rows += rows
@@ -74,68 +230,12 @@ class JsonLines:
             raise LineError(int(self._places.of(row).rpartition(":")[2]), wrong, right) from None
         return replace(part, named=frozenset(self._names.values()) & self._schema.keys())
 
-    def _decode(self, block: Block, octets: NDArray[np.uint8]) -> list[Sequence[Any]]:
-        """The block as columns, one for each field of the schema; none where it has no row."""
-        while True:
-            try:
-                if self._schema.skips and (self._wide or octets.max(initial=0) > _LAST_ASCII):
-                    self._wide = True  # where one block has letters beyond ASCII, most have
-                    utf_8_decode(block, "strict", True)
-                columns = _columns(self._schema.decoder.decode_lines(block))
-                if not columns or self._schema.sound(columns):
-                    return columns
-                self._learn(block)
-            except _BAD:
-                if not self._learn(block):  # each line is as deep as can be, and a list of them deeper
-                    return _columns([self._schema.decoder.decode(line) for _, line in filled(block, self.lines)])
-
-    def _learn(self, block: Block) -> bool:
-        """Widen the schema to the lines that do not fit it, if any; LineError for one that never can."""
-        schema, widened = self._schema, False
-        waiting: list[tuple[int, bytes]] = []  # lines that do not fit the decoder there is, and were learnt from
-        patience = 1
-        for number, line in filled(block, self.lines):
-            if _fits(schema, line):
-                continue
-            widened = True
-            waiting.append((number, line))
-            many = self._learn_line(line)
-            # a decoder costs as much as many lines: where each line brings a key, few are made
-            if many or len(waiting) >= patience:
-                self._rebuild(waiting)
-                waiting, patience = [], 2 * patience
-            if many:
-                raise LineError(number, many, "expected ids as values (under metadata), not as keys")
-        if waiting:
-            self._rebuild(waiting)
-        return widened
-
-    def _learn_line(self, line: bytes) -> str:
-        """Widen the schema to a line, if it can be; what the file then has too many of, if it has."""
-        try:
-            line.decode()
-            learnt = self._schema.learn(line)
-        except _BAD:
-            learnt = False
-        if not learnt:
-            return ""
-        if self._schema.columns() > MOST_COLUMNS:
-            return f"the file has more than {MOST_COLUMNS} columns of numbers"
-        return f"the file has more than {MOST_KEYS} different keys" if len(self._schema.extra) > MOST_KEYS else ""
-
-    def _rebuild(self, lines: Sequence[tuple[int, bytes]]) -> None:
-        """Make the decoder for what was learnt; LineError for the first of these lines that does not fit it."""
-        self._schema.rebuild()
-        for number, line in lines:
-            if not _fits(self._schema, line):
-                raise LineError(number, *_faults(line, self._names))
-
     def _note_places(self, block: Block, rows: int, octets: NDArray[np.uint8], ends: Ints) -> None:
         """Remember the line of each row."""
         if one_a_line(octets, ends, rows):
             self._places.add(self._gather.rows, self.lines + 1)
             return
-        self._learn(block)  # raises where a line is not exactly one object
+        self._learner.learn(block, self.lines)  # raises where a line is not exactly one object
         self._places.add(self._gather.rows, np.array([number for number, _ in filled(block, self.lines)]))
 
     def _refuse_twice(self, block: Block) -> None:
@@ -184,40 +284,6 @@ class JsonLines:
                 self._gather.labels(f"raw:metadata.{step}", [bytes(raw) or None for raw in raws])
 
 
-def filled(block: Block, before: int) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers; so many lines stand before the block."""
-    for number, line in enumerate(bytes(block).split(b"\n"), before + 1):
-        if line.strip(b" \t\r"):
-            yield number, line
-
-
-def one_a_line(octets: NDArray[np.uint8], ends: Ints, rows: int) -> bool:
-    """Whether each line is exactly one object: the decoder also takes two on a line, and one on two."""
-    if not len(octets) or octets[0] != _OPEN:
-        return not rows and not len(octets)
-    whole = octets[-1] == _NEWLINE
-    before = octets[ends - 1]
-    if _RETURN in before[-1:]:
-        before = np.where(before == _RETURN, octets[ends - 2], before)
-    after = octets[(ends[:-1] if whole else ends) + 1]
-    # inside an object no newline stands between } and {, so here each one parts two objects
-    return bool((before == _CLOSE).all() and (after == _OPEN).all()) and rows == len(ends) + (not whole)
-
-
-def unreadable(error: Exception) -> tuple[str, str]:
-    """What Python's decoder found in a line, one of `UNREADABLE`: what is wrong, and what would be right."""
-    right = "expected one JSON object a line"
-    if isinstance(error, UnicodeDecodeError):
-        return f"byte {error.start + 1} of the line is not UTF-8", "expected UTF-8 text"
-    if isinstance(error, UnicodeEncodeError):
-        return "half of a surrogate pair stands alone", "expected whole characters"
-    if not isinstance(error, json.JSONDecodeError):
-        return "it is nested too deeply", "expected a flat object"
-    if error.msg == "Extra data":
-        return "two values on one line", right
-    return f"not JSON ({error.msg.removesuffix(' at')} at column {error.colno})", right
-
-
 def _unpacked(column: Sequence[Any], names: Sequence[str], absent: Any) -> list[tuple[str, Sequence[Any]]]:
     """A column of objects as one column per name; a missing object lacks them all."""
     if not names:
@@ -227,36 +293,24 @@ def _unpacked(column: Sequence[Any], names: Sequence[str], absent: Any) -> list[
     return list(zip(names, zip(*rows, strict=True), strict=True))
 
 
-def _fits(schema: Schema, line: bytes) -> bool:
-    try:
-        line.decode()  # what is skipped unread must be UTF-8 too
-        return schema.sound(_columns([schema.decoder.decode(line)]))
-    except _BAD:
-        return False
-
-
-def _columns(rows: Sequence[Any]) -> list[Sequence[Any]]:
-    return list(zip(*map(astuple, rows), strict=True))
-
-
 def _faults(line: bytes, names: Mapping[str, str]) -> tuple[str, str]:
     """What is wrong with a line that no schema can hold, and what would be right."""
     try:
         row = json.loads(line.decode(), parse_constant=_no_constant)
-        found = fault(row, names) or _odd(row, names)
+        problem = fault(row, names) or _odd(row, names)
         json.dumps(row, ensure_ascii=False).encode()
     except UNREADABLE as error:
         return unreadable(error)
     except _Constant as error:
         return f"{error} is not JSON", "expected a finite number or null"
     except ValueError:  # an integer of thousands of digits
-        found = None
-    return found or ("a number is out of range", "expected at most 1.8e308 in size")
+        problem = None
+    return problem or ("a number is out of range", "expected at most 1.8e308 in size")
 
 
 def _odd(row: dict[str, Any], names: Mapping[str, str]) -> tuple[str, str] | None:
     inside = [row.get(names.get(role, role)) or {} for role in ("rewards", "usage")]
-    key = odd_key(name for held in (row, *inside) for name in held)
+    key = odd_key(name for keyed in (row, *inside) for name in keyed)
     if key is None:
         return None
     return f"key {json.dumps(key)} holds a quote, a backslash or a control character", "expected a plain key"
@@ -268,3 +322,72 @@ class _Constant(Exception):
 
 def _no_constant(word: str) -> Any:
     raise _Constant(word)
+
+
+def texts(source: Source, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
+    """The first record of each task, whose prompt is its prompt, and all of the wanted tasks."""
+    key_of = {role: key for key, role in meant(names).items()}
+    text_roles = (*TEXTS, "answer")
+    fields: list[Any] = [
+        ("task", int | str),
+        *((name, Raw, NOTHING) for name in (*text_roles, "sample")),
+        *((name, str | None, None) for name in GROUP),
+    ]
+    # the key of a role may be given away by --columns: then it is to be found nowhere
+    keys = {spec[0]: key_of.get(spec[0], f"{GIVEN_AWAY}{spec[0]}") for spec in fields}
+    row = msgspec.defstruct("Row", fields, rename=keys, gc=False)
+    marks = [f'"{key_of[name]}"'.encode() for name in text_roles if name in key_of]
+    seen = set[tuple[Any, ...]]()
+    for record in marked_rows(source, row, marks):
+        who = (record.task, record.agent, record.model, record.dataset)
+        task = str(record.task)
+        if who in seen and task not in wanted:
+            continue
+        seen.add(who)
+        sample = int(bytes(record.sample) or b"0")
+        yield Text(*who[1:], task, sample, completion=record.completion, prompt=record.prompt, answer=record.answer)
+
+
+def marked_rows(source: Source, row: Any, marks: Sequence[bytes]) -> Iterator[Any]:
+    """The lines of a file as structs of one type; blocks without any of the marks are passed over."""
+    decoder = msgspec.json.Decoder(row)
+    with source:
+        source.head = source.head.removeprefix(BOM)
+        for block in line_blocks(source.readinto):
+            data = bytes(block)
+            if not any(mark in data for mark in marks):
+                continue
+            try:
+                yield from decoder.decode_lines(data)
+            except BAD:
+                yield from _one_by_one(data, decoder)
+
+
+def _one_by_one(data: bytes, decoder: Any) -> Iterator[Any]:
+    for line in data.split(b"\n"):
+        try:
+            if line.strip():
+                yield decoder.decode(line)
+        except BAD:  # a row that the reader of rollouts knows what to do with
+            continue
+
+
+def _other_keys(start: Beginning) -> bool:
+    """Whether the user says where the task is, or says other keys of rows without one."""
+    return bool(start.columns) and ("task" in start.columns or (start.row is not None and "task" not in start.row))
+
+
+def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> JsonLines:
+    """A reader of records, wherever in the file they stand."""
+    return JsonLines(path, names, labels)
+
+
+def _texts(path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
+    return texts(Source(path), names, wanted)
+
+
+read: Callable[..., list[Part]] = partial(read_lines, "calipers.formats.jsonl:lines")
+"""``read(source, names, labels, progress)``: the rollouts of a source, one `Part` for each process that read some."""
+
+NATIVE = Format("native", read, lambda start: True, _texts)
+JSONL = Format("jsonl", read, _other_keys, _texts)

@@ -16,11 +16,11 @@ from types import MappingProxyType
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.formats import parallel
-from calipers.formats.format import Beginning, Format, Opened
+from calipers.formats.format import Beginning, Format, OpenInput
+from calipers.formats.format import Progress as FileProgress
+from calipers.formats.lines import odd_key
 from calipers.formats.run_folder import RunLog
 from calipers.formats.run_plan import LOG, is_run
-from calipers.formats.schema import odd_key
 from calipers.formats.source import BOM, LONGEST_LINE, Source
 from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS, LINE_SIGNS
 from calipers.rollouts.part import Part
@@ -33,12 +33,12 @@ RIGHT = (
 )
 
 
-def with_folders(paths: Sequence[str]) -> tuple[list[str | Opened], list[str]]:
+def with_folders(paths: Sequence[str]) -> tuple[list[str | OpenInput], list[str]]:
     """The paths with what is to be read of each folder in its place, and notes on what is not.
 
     InputError for a folder that holds nothing we read, or for what was given before.
     """
-    given: list[str | Opened] = []
+    given: list[str | OpenInput] = []
     notes: list[str] = []
     files = {os.path.realpath(path): path for path in paths if not os.path.isdir(path)}
     jobs: dict[str, str] = {}
@@ -46,23 +46,23 @@ def with_folders(paths: Sequence[str]) -> tuple[list[str | Opened], list[str]]:
         if not os.path.isdir(path) or is_run(path):
             given.append(path)
             continue
-        found, told = _inside(path)
-        for each in found:
+        contents, folder_notes = _inside(path)
+        for each in contents:
             if isinstance(each, str):
                 _once(each, files, path, "stands twice, also by way of", "expected each results file once")
             else:
                 _once(each.path, jobs, each.path, "stands twice, first as", "expected each job once")
-        given += found
-        notes += told
+        given += contents
+        notes += folder_notes
     return given, notes
 
 
-def _inside(path: str) -> tuple[Sequence[str | Opened], Sequence[str]]:
+def _inside(path: str) -> tuple[Sequence[str | OpenInput], Sequence[str]]:
     """What the first format that knows a folder finds in it, and its notes."""
     for name in FOLDER_FORMATS:
-        found, notes = FORMATS.load(name).folder(path)
-        if found:
-            return found, notes
+        contents, notes = FORMATS.load(name).folder(path)
+        if contents:
+            return contents, notes
     raise InputError.at(path, "is a directory", RIGHT)
 
 
@@ -125,7 +125,7 @@ def begin(
         raise InputError(f"{odd!r} holds a quote, a backslash or a control character; expected a plain key")
     if not paths:
         raise InputError("no files; expected at least one file of rollouts")
-    given, told = with_folders(_without_companions(paths))
+    given, notes = with_folders(_without_companions(paths))
     done, total = 0, sum(map(_size, given))
     parts: list[Part] = [] if kept is None else kept
     seen = []
@@ -134,38 +134,40 @@ def begin(
             source = _opened(each)
             with closing(source):
                 kind = found_format(source, columns)
-                found = kind.read(source, columns, labels, _told(progress, done, source.size, total))
+                read_parts = kind.read(source, columns, labels, _overall(progress, done, source.size, total))
                 source.start_hashing()  # not earlier: reading keeps every core busy, what follows does not
-                if not found:
+                if not read_parts:
                     raise InputError.at(
                         each if isinstance(each, str) else each.path, "no rollouts", "expected at least one"
                     )
                 rows = sum(map(len, parts))
-                found = [part if part.turn is None else replace(part, turn=part.turn + rows) for part in found]
-                own = [part for part in found if part.places.path == source.path or kind.stands_for_others]
-                seen.append((source, kind, sum(map(len, own))))
+                read_parts = [
+                    part if part.turn is None else replace(part, turn=part.turn + rows) for part in read_parts
+                ]
+                counted = [part for part in read_parts if part.places.path == source.path or kind.stands_for_others]
+                seen.append((source, kind, sum(map(len, counted))))
                 done += source.size
-                parts += found
+                parts += read_parts
                 if progress is not None:
                     progress(done, total)
         _check_named(columns, paths, parts)
-        parts[0] = replace(parts[0], notes=[*parts[0].notes, *told])
+        parts[0] = replace(parts[0], notes=[*parts[0].notes, *notes])
         for join in dict.fromkeys(kind.join for _, kind, _ in seen if kind.join):
             parts[:] = join(parts)
         rollouts = assemble(parts)
     return rollouts, lambda: [Input(source.path, kind.name, source.sha256(), rows) for source, kind, rows in seen]
 
 
-def found_format(source: Opened, columns: Mapping[str, str] = NOTHING) -> Format:
+def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> Format:
     """What a source is made of; InputError when it is nothing we read."""
     if not isinstance(source, Source) or isinstance(source, RunLog):  # a folder, of which it is known already
         return _load(source.format)
     start = Beginning(source.path, source.head, columns=columns)
-    if (found := _asked(FILE_SIGNS, start.head, start)) is not None:
-        return found
+    if (kind := _recognised(FILE_SIGNS, start.head, start)) is not None:
+        return kind
     line = _first_line(source)
     if not line:
-        return _of_nothing(start)
+        return _of_empty_file(start)
     is_json = line[:1] in b"[{"
     if b"\0" in (line if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(line)):
         right = "expected JSON Lines, a JSON list of lists, CSV or Parquet"
@@ -173,28 +175,28 @@ def found_format(source: Opened, columns: Mapping[str, str] = NOTHING) -> Format
     if not is_json:
         return _load("csv")
     start = replace(start, line=line, row=_row(line))
-    return _asked(LINE_SIGNS, line, start) or _load("native")
+    return _recognised(LINE_SIGNS, line, start) or _load("native")
 
 
-def _asked(signs: Mapping[str, bytes], text: bytes, start: Beginning) -> Format | None:
+def _recognised(signs: Mapping[str, bytes], text: bytes, start: Beginning) -> Format | None:
     """The first format whose sign is there and that recognises the file."""
     for name, sign in signs.items():
-        if re.search(sign, text) and (found := _load(name)).recognise(start):
-            return found
+        if re.search(sign, text) and (kind := _load(name)).recognise(start):
+            return kind
     return None
 
 
-def _of_nothing(start: Beginning) -> Format:
+def _of_empty_file(start: Beginning) -> Format:
     """The format of an empty file, by what lies beside it; InputError when nothing does."""
-    for found in map(_load, COMPANION_SIGNS):
-        if found.recognise(start):
-            return found
+    for kind in map(_load, COMPANION_SIGNS):
+        if kind.recognise(start):
+            return kind
     raise InputError.at(start.path, "no rollouts", "expected at least one")
 
 
 def _load(name: str) -> Format:
-    found: Format = FORMATS.load(name)
-    return found
+    kind: Format = FORMATS.load(name)
+    return kind
 
 
 def _row(line: bytes) -> Mapping[str, msgspec.Raw] | None:
@@ -226,13 +228,13 @@ def _first_line(source: Source) -> bytes:
         head += more
 
 
-def _opened(given: str | Opened) -> Opened:
+def _opened(given: str | OpenInput) -> OpenInput:
     if not isinstance(given, str):
         return given
-    return RunLog(given) if is_run(given) else Source(given)
+    return RunLog(given) if os.path.isdir(given) and is_run(given) else Source(given)
 
 
-def _told(progress: Progress | None, done: int, size: int, total: int) -> parallel.Progress:
+def _overall(progress: Progress | None, done: int, size: int, total: int) -> FileProgress:
     """A reader's "so many more bytes" as "so many of all", at most the size of its file until the next."""
     read = 0
 
@@ -266,11 +268,11 @@ def _check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequen
             raise InputError.at(paths[0], wrong, f"expected it as {role} (--columns {role}={key})")
 
 
-def _size(given: str | Opened) -> int:
+def _size(given: str | OpenInput) -> int:
     if not isinstance(given, str):
         return given.size
     try:
-        return os.path.getsize(os.path.join(given, LOG) if is_run(given) else given)
+        return os.path.getsize(os.path.join(given, LOG) if os.path.isdir(given) and is_run(given) else given)
     except (OSError, ValueError):
         return 0
 

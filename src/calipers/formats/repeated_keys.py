@@ -57,11 +57,11 @@ class Colons:
 
     def once(self, octets: NDArray[np.uint8], keys: int, raw_columns: Sequence[Sequence[Any]]) -> bool:
         """Whether so many keys are all there are in a block; False where counting does not prove it."""
-        found = self._colons(octets)
-        if found == keys:
+        colons = self._colons(octets)
+        if colons == keys:
             return True
         within = np.frombuffer(b"".join(chain(*raw_columns)), dtype=np.uint8)
-        return found - self._colons(within) == keys or self.count(octets) - self.count(within) == keys
+        return colons - self._colons(within) == keys or self.count(octets) - self.count(within) == keys
 
     def _colons(self, octets: NDArray[np.uint8]) -> int:
         """All colons: half the work of those that may end a key."""
@@ -116,8 +116,8 @@ def _words(octets: NDArray[np.uint8], ends: NDArray[np.int64]) -> NDArray[np.uin
 
 def _has_backslash(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Whether one of the eight bytes of a word is a backslash."""
-    found = words ^ _BACKSLASHES
-    return np.asarray((found - _ONES) & ~found & _HIGHS, dtype=np.bool_)
+    differing = words ^ _BACKSLASHES
+    return np.asarray((differing - _ONES) & ~differing & _HIGHS, dtype=np.bool_)
 
 
 def _is_written_by_number(word: int) -> bool:
@@ -134,9 +134,9 @@ class Doubled:
 
     def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """An object."""
-        found = dict(pairs)
-        self.found = self.found or len(found) < len(pairs)
-        return found
+        merged = dict(pairs)
+        self.found = self.found or len(merged) < len(pairs)
+        return merged
 
 
 def twice(text: bytes | str, inside: Collection[str] = ()) -> str | None:
@@ -145,9 +145,9 @@ def twice(text: bytes | str, inside: Collection[str] = ()) -> str | None:
     A value within another has both their names, with a point between them.
     """
     pairs: Any = json.loads(text, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
-    found = _again(pairs) if isinstance(pairs, _Pairs) else None
-    if found is not None:
-        return found
+    repeated = _again(pairs) if isinstance(pairs, _Pairs) else None
+    if repeated is not None:
+        return repeated
     values = (value for path in inside for value in _reached(pairs, path.split(".")))
     return next((key for value in values if (key := _within(value)) is not None), None)
 
@@ -157,7 +157,7 @@ def said_twice(key: str) -> tuple[str, str]:
     return f"key {json.dumps(key, ensure_ascii=False)} stands twice", "expected it once"
 
 
-def refuse_twice(text: bytes, place: str, inside: Collection[str] = ()) -> None:
+def refuse_twice(text: bytes, location: str, inside: Collection[str] = ()) -> None:
     """InputError for a small document with a key twice at its top, or anywhere within these values of it.
 
     What is no JSON is left to who reads it.
@@ -167,7 +167,7 @@ def refuse_twice(text: bytes, place: str, inside: Collection[str] = ()) -> None:
         json.loads(text, object_pairs_hook=odd)
         key = twice(text, inside) if odd.found else None
     if key is not None:
-        raise InputError.at(place, *said_twice(key))
+        raise InputError.at(location, *said_twice(key))
 
 
 def once_by_raws(line: bytes, *path: str) -> bool:
@@ -176,20 +176,20 @@ def once_by_raws(line: bytes, *path: str) -> bool:
     False where counting does not prove it, or there is something else.
     """
     try:
-        held: dict[str, Any] = _RAWS.decode(line)
-        if not counted_once(line, held):
+        values: dict[str, Any] = _RAWS.decode(line)
+        if not counted_once(line, values):
             return False
         for name in path:
-            line = bytes(held.get(name, b"null"))
-            held = {} if line == b"null" else _RAWS.decode(line)
+            line = bytes(values.get(name, b"null"))
+            values = {} if line == b"null" else _RAWS.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
-    return counted_once(line, held)
+    return counted_once(line, values)
 
 
-def counted_once(text: bytes, held: Mapping[str, Any]) -> bool:
+def counted_once(text: bytes, values: Mapping[str, Any]) -> bool:
     """Whether an object has no more keys than these, which were decoded to raw values; False where it is unproved."""
-    return text.count(b":") - b"".join(held.values()).count(b":") == len(held)
+    return text.count(b":") - b"".join(values.values()).count(b":") == len(values)
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -219,6 +219,8 @@ def _within(value: Any) -> str | None:
     """The first key that stands twice in a value, however deep."""
     if not isinstance(value, list):
         return None
-    found = _again(value) if isinstance(value, _Pairs) else None
-    inner = (one[1] for one in value) if isinstance(value, _Pairs) else iter(value)
-    return found if found is not None else next((key for one in inner if (key := _within(one)) is not None), None)
+    repeated = _again(value) if isinstance(value, _Pairs) else None
+    inner = (item[1] for item in value) if isinstance(value, _Pairs) else iter(value)
+    return (
+        repeated if repeated is not None else next((key for item in inner if (key := _within(item)) is not None), None)
+    )

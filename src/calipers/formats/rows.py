@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from calipers.formats.schema import ABSENT
+from calipers.formats.lines import ABSENT
 from calipers.rollouts.column import Bools, Column, Floats, Ints, alike
 from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import UNSTATED
@@ -20,19 +20,19 @@ class Growing:
     """An array that grows in place; rows that nobody wrote hold ``fill``."""
 
     def __init__(self, kind: type, fill: int = 0) -> None:
-        self._held: NDArray[Any] = np.zeros(0, dtype=kind)
+        self._array: NDArray[Any] = np.zeros(0, dtype=kind)
         self.fill = fill
         self._end = 0  # the first row that nobody wrote to, nor to any after it
 
     def room(self, start: int, size: int) -> NDArray[Any]:
         """So many rows from there on, to be written to before anything else is asked for."""
         end = start + size
-        if end > len(self._held):
-            self._held.resize(end + end // 4 + 4096, refcheck=False)  # nobody else holds it
+        if end > len(self._array):
+            self._array.resize(end + end // 4 + 4096, refcheck=False)  # nobody else holds it
         if start > self._end:
-            self._held[self._end : start] = self.fill
+            self._array[self._end : start] = self.fill
         self._end = max(self._end, end)
-        return self._held[start:end]
+        return self._array[start:end]
 
     def put(self, start: int, values: NDArray[Any]) -> None:
         """The values of the rows from there on."""
@@ -46,10 +46,10 @@ class Growing:
 
     def finish(self, rows: int) -> NDArray[Any]:
         """All rows; the array is no longer its own."""
-        self._held.resize(rows, refcheck=False)
+        self._array.resize(rows, refcheck=False)
         if self._end < rows and self.fill:
-            self._held[self._end :] = self.fill
-        return self._held
+            self._array[self._end :] = self.fill
+        return self._array
 
 
 class GrowingFlags:
@@ -57,11 +57,11 @@ class GrowingFlags:
 
     def __init__(self) -> None:
         self._flag, self._alike = False, 0  # so many rows from the first hold this flag
-        self._held: Growing | None = None  # once they are not alike
+        self._array: Growing | None = None  # once they are not alike
 
     def put(self, start: int, size: int, flags: Bools | bool) -> None:
         """The flags of so many rows from there on, or the flag of all of them."""
-        if self._held is None and start == self._alike and (flags is self._flag or (not start and flags is True)):
+        if self._array is None and start == self._alike and (flags is self._flag or (not start and flags is True)):
             self._flag, self._alike = bool(flags), start + size
         else:
             self.room(start, size)[:] = flags
@@ -71,19 +71,19 @@ class GrowingFlags:
         return self._grown().room(start, size)
 
     def _grown(self) -> Growing:
-        if self._held is None:
-            self._held = Growing(np.bool_)
-            self._held.room(0, self._alike)[:] = self._flag
-        return self._held
+        if self._array is None:
+            self._array = Growing(np.bool_)
+            self._array.room(0, self._alike)[:] = self._flag
+        return self._array
 
     def finish(self, rows: int) -> Bools:
         """All rows; those of one kind are shared, and nobody may write to them."""
-        if self._held is None and (self._alike == rows or not self._flag):
+        if self._array is None and (self._alike == rows or not self._flag):
             return alike(rows, self._flag)
-        found = self._grown().finish(rows)
-        if found.all():
+        flags = self._grown().finish(rows)
+        if flags.all():
             return alike(rows, True)
-        return found if found.any() else alike(rows, False)
+        return flags if flags.any() else alike(rows, False)
 
 
 class BadRow(Exception):
@@ -96,6 +96,25 @@ class _Codes(dict[Any, int]):
     def __missing__(self, value: Any) -> int:
         self[value] = code = len(self)
         return code
+
+
+class GrowingLabels:
+    """Labels in the making: distinct values numbered by first appearance, and a code for each row, -1 for None."""
+
+    def __init__(self) -> None:
+        self._codes, self._code = _Codes(), Growing(np.int64, fill=-1)
+
+    def put(self, start: int, column: Sequence[Any]) -> None:
+        """The values of the rows from there on; None where a row has none."""
+        codes = self._codes
+        if len(set(column)) == 1:  # as a name of who answered is, most of the time
+            self._code.room(start, len(column))[:] = -1 if column[0] is None else codes[column[0]]
+        else:
+            self._code.pack(start, [-1 if value is None else codes[value] for value in column])
+
+    def finish(self, rows: int) -> Labels:
+        """All rows."""
+        return Labels(self._code.finish(rows), list(self._codes))
 
 
 class _Numbers:
@@ -113,28 +132,25 @@ class _Numbers:
         How many rows have the key, be it with null.
         """
         again, self._end = start < self._end, start + len(column)
-        if not again and self._packed(start, column):
-            return len(column)
+        if not again:
+            try:
+                self._values.pack(start, column)
+            except struct.error:  # not every row has a number
+                pass
+            else:
+                self._given.put(start, len(column), True)
+                self.some = True
+                return len(column)
         column, there = with_none(column)
         self._merge(start, *_parsed(column, mixed))
         return there
 
-    def _packed(self, start: int, column: Sequence[Any]) -> bool:
-        """Take a block in which every row has a number; False for any other."""
-        try:
-            self._values.pack(start, column)
-        except struct.error:
-            return False
-        self._given.put(start, len(column), True)
-        self.some = True
-        return True
-
     def _merge(self, start: int, values: Floats, given: Bools) -> None:
-        held, there = self._values.room(start, len(values)), self._given.room(start, len(values))
+        current, there = self._values.room(start, len(values)), self._given.room(start, len(values))
         twice = np.flatnonzero(there & given)
         if len(twice) and self.twice is None:
             self.twice = start + int(twice[0])
-        held[given], there[given] = values[given], True
+        current[given], there[given] = values[given], True
         self.some = self.some or bool(given.any())
 
     def finish(self, rows: int) -> Column:
@@ -167,8 +183,7 @@ class Gather:
             "outcome": Growing(np.uint8, fill=UNSTATED),
         }
         self._numbers: dict[tuple[str, str], _Numbers] = {}
-        self._codes: dict[str, _Codes] = {}
-        self._labels: dict[str, Growing] = {}
+        self._labels: dict[str, GrowingLabels] = {}
 
     def tasks(self, column: Sequence[int | str]) -> None:
         """The task ids of the block; an integer is read as its text."""
@@ -176,12 +191,12 @@ class Gather:
 
     def whole(self, name: str, column: Sequence[Any]) -> int:
         """The block's whole numbers of ``sample``, ``attempt`` or ``outcome``; how many rows have the key."""
-        held = self._whole[name]
+        array = self._whole[name]
         try:
-            held.pack(self.rows, column)
+            array.pack(self.rows, column)
         except struct.error:
             column, there = with_none(column)
-            held.pack(self.rows, [held.fill if value is None else value for value in column])
+            array.pack(self.rows, [array.fill if value is None else value for value in column])
             return there
         return len(column)
 
@@ -196,27 +211,27 @@ class Gather:
 
     def labels(self, name: str, column: Sequence[Any]) -> None:
         """The block's values of a label; None where a row has none."""
-        codes = self._codes.setdefault(name, _Codes())
-        held = self._labels.setdefault(name, Growing(np.int64, fill=-1))
-        held.pack(self.rows, [-1 if value is None else codes[value] for value in column])
+        if name not in self._labels:
+            self._labels[name] = GrowingLabels()
+        self._labels[name].put(self.rows, column)
 
     def finish(self, places: Places, paths: Collection[str] = ()) -> Part:
         """Everything gathered, as one `Part`; ``paths`` are the labels that were asked for."""
-        found: dict[str, dict[str, Column]] = {"reward": {}, "column": {}}
+        columns: dict[str, dict[str, Column]] = {"reward": {}, "column": {}}
         for (kind, name), numbers in self._numbers.items():
             if numbers.twice is not None:
                 raise BadRow(numbers.twice, f"{name} stands twice in one row", "expected it once")
             if numbers.some:
-                found[kind][name] = numbers.finish(self.rows)
-        held = {name: Labels(code.finish(self.rows), list(self._codes[name])) for name, code in self._labels.items()}
-        labels = {name: held[name] for name in held if not name.startswith("raw:")}
+                columns[kind][name] = numbers.finish(self.rows)
+        coded = {name: growing.finish(self.rows) for name, growing in self._labels.items()}
+        labels = {name: coded[name] for name in coded if not name.startswith("raw:")}
         for path in paths:
             first, _, rest = path.partition(".")
             for name, raw, steps in ((path, f"raw:{path}", ""), (f"metadata.{path}", f"raw:metadata.{first}", rest)):
-                if raw in held:
-                    labels[name] = _walk(held[raw], steps)
+                if raw in coded:
+                    labels[name] = _walk(coded[raw], steps)
             if path in labels and (column := _numbers(labels[path])) is not None:
-                found["column"][path] = column
+                columns["column"][path] = column
         tasks, task = _as_texts(list(self._tasks), self._task.finish(self.rows))
         return Part(
             places=places,
@@ -225,8 +240,8 @@ class Gather:
             sample=self._whole["sample"].finish(self.rows),
             attempt=self._whole["attempt"].finish(self.rows),
             outcome=self._whole["outcome"].finish(self.rows),
-            rewards=found["reward"],
-            columns=found["column"],
+            rewards=columns["reward"],
+            columns=columns["column"],
             labels=labels,
         )
 
@@ -238,11 +253,11 @@ def _as_texts(ids: list[int | str], code: Ints) -> tuple[list[str], Ints]:
     return list(codes), code if len(codes) == len(ids) else np.array(table)[code]
 
 
-def _walk(held: Labels, path: str) -> Labels:
+def _walk(raws: Labels, path: str) -> Labels:
     """Decode raw JSON labels and follow a dotted path into them; -1 where it leads nowhere."""
     values: list[Any] = []
-    codes = np.full(len(held.values) + 1, -1, dtype=np.int64)
-    for code, raw in enumerate(held.values):
+    codes = np.full(len(raws.values) + 1, -1, dtype=np.int64)
+    for code, raw in enumerate(raws.values):
         try:
             value = msgspec.json.decode(raw)
             if type(value) is int:
@@ -250,7 +265,7 @@ def _walk(held: Labels, path: str) -> Labels:
         except (msgspec.DecodeError, OverflowError, RecursionError) as error:
             deep = isinstance(error, RecursionError)
             wrong = "a label is nested too deeply" if deep else "a number is out of range"
-            raise BadRow(int((held.code == code).argmax()), wrong, "expected text or a number") from None
+            raise BadRow(int((raws.code == code).argmax()), wrong, "expected text or a number") from None
         for step in path.split(".") if path else ():
             if not isinstance(value, Mapping) or step not in value:
                 break
@@ -258,7 +273,7 @@ def _walk(held: Labels, path: str) -> Labels:
         else:
             codes[code] = len(values)
             values.append(value)
-    return Labels(codes[held.code], values)
+    return Labels(codes[raws.code], values)
 
 
 def _numbers(labels: Labels) -> Column | None:

@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats import native, parallel
+from calipers.formats import jsonl
+from calipers.formats.format import Format, Progress, Settings, Text, flat
 from calipers.formats.jsonl import JsonLines
 from calipers.formats.run_plan import LOG, PLAN, TORN, PlannedTask, RunPlan, RunStop, read_plan, read_stop, whole
 from calipers.formats.source import Source
@@ -21,6 +22,8 @@ from calipers.rollouts.part import Part
 
 AT_ONCE = 4096  # owed rows made at a time
 MOST_PLANNED = 100_000_000  # rollouts; more is a slip of the pen
+WHO = ("model", "endpoint")
+"""What of a run's identity says who answered."""
 
 
 class RunLog(Source):
@@ -62,29 +65,29 @@ class RunLog(Source):
                 self._hashed += size
 
 
-def read(log: RunLog, names: Mapping[str, str], labels: Collection[str], progress: parallel.Progress) -> list[Part]:
+def read(log: RunLog, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a run: what its log holds, and a row for each planned one that is not there.
 
     Such a row is `not_run`, or `stopped_early` where a stopping rule ended the run before its turn.
     """
-    plan, place = read_plan(log.folder), os.path.join(log.folder, PLAN)
+    plan, plan_path = read_plan(log.folder), os.path.join(log.folder, PLAN)
     planned = sum(map(plan.of, plan.tasks))
     if planned > MOST_PLANNED:
-        raise InputError.at(place, f"{planned} rollouts are planned", f"expected at most {MOST_PLANNED}")
-    parts = native.read(log, names, labels, progress)
-    reader = JsonLines(place, {}, labels)
-    held = Held.of(plan, parts)
+        raise InputError.at(plan_path, f"{planned} rollouts are planned", f"expected at most {MOST_PLANNED}")
+    parts = jsonl.read(log, names, labels, progress)
+    reader = JsonLines(plan_path, {}, labels)
+    coverage = PlanCoverage.of(plan, parts)
     stopped = read_stop(log.folder)
-    stop = stopped.of_plan(planned, held.owed) if stopped else None
-    owed = _owed(plan, held, stopped if stop else None, bool(labels))
+    stop = stopped.of_plan(planned, coverage.owed) if stopped else None
+    owed = _owed(plan, coverage, stopped if stop else None, bool(labels))
     while block := b"".join(islice(owed, AT_ONCE)):
         reader.read(block)
-    found = [part for part in (*parts, reader.finish()) if len(part)]
-    turns = _turns([task.task for task in plan.tasks], found)
-    parts = [replace(part, planned_from="plan", stop=stop, turn=turn) for part, turn in zip(found, turns, strict=True)]
-    said = [*([TORN] if log.torn else []), *(stop.notes if stop else ())]
-    if parts and said:
-        parts[0] = replace(parts[0], notes=[f"{log.folder}: {one}" for one in said])
+    filled = [part for part in (*parts, reader.finish()) if len(part)]
+    turns = _turns([task.task for task in plan.tasks], filled)
+    parts = [replace(part, planned_from="plan", stop=stop, turn=turn) for part, turn in zip(filled, turns, strict=True)]
+    notes = [*([TORN] if log.torn else []), *(stop.notes if stop else ())]
+    if parts and notes:
+        parts[0] = replace(parts[0], notes=[f"{log.folder}: {note}" for note in notes])
     return parts
 
 
@@ -93,7 +96,7 @@ def _turns(tasks: Sequence[str], parts: Sequence[Part]) -> Iterator[Floats]:
 
     Spread over as many places as there are rows, so that those of another source may follow.
     """
-    number = {task: place for place, task in enumerate(tasks)}
+    number = {task: index for index, task in enumerate(tasks)}
     share = sum(map(len, parts)) / (len(tasks) + 1)
     for part in parts:
         places = np.array([number.get(name, len(tasks)) for name in part.tasks], dtype=np.float64)
@@ -101,7 +104,7 @@ def _turns(tasks: Sequence[str], parts: Sequence[Part]) -> Iterator[Floats]:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PlanCoverage:
     """Which of its T planned tasks' rollouts a run has, task by task."""
 
     counts: Ints  # [T] planned samples
@@ -109,7 +112,7 @@ class Held:
     there: Bools  # [the sum of counts]
 
     @classmethod
-    def of(cls, plan: RunPlan, parts: Sequence[Part]) -> Held:
+    def of(cls, plan: RunPlan, parts: Sequence[Part]) -> PlanCoverage:
         """What the parts of a log hold of a plan."""
         counts = np.array([plan.of(task) for task in plan.tasks], dtype=np.int64)
         starts = np.cumsum(counts) - counts
@@ -145,10 +148,10 @@ class Held:
         return np.arange(tasks) > int(np.flatnonzero(last).max(initial=-1))
 
 
-def _owed(plan: RunPlan, held: Held, stop: RunStop | None, labelled: bool) -> Iterator[bytes]:
+def _owed(plan: RunPlan, coverage: PlanCoverage, stop: RunStop | None, labelled: bool) -> Iterator[bytes]:
     """A line for each planned rollout that is not there, as the log would hold it."""
     group = msgspec.json.encode({"agent": plan.agent, "model": plan.model, "dataset": plan.dataset})[1:]
-    for task, samples, spared in held.lacking(plan, stop):
+    for task, samples, spared in coverage.lacking(plan, stop):
         word = b"stopped_early" if spared else b"not_run"
         head = b'{"task":%s,"outcome":"%s",' % (msgspec.json.encode(task.task), word)
         if labelled:
@@ -160,9 +163,22 @@ def _owed(plan: RunPlan, held: Held, stop: RunStop | None, labelled: bool) -> It
 def _there(tasks: Sequence[str], counts: Ints, starts: Ints, parts: Sequence[Part]) -> Bools:
     """Which planned rollouts stand in the parts, task by task, [the sum of counts]."""
     there = np.zeros(int(counts.sum()), dtype=bool)
-    number = {task: place for place, task in enumerate(tasks)}
+    number = {task: index for index, task in enumerate(tasks)}
     for part in parts:
         task = np.array([number.get(name, -1) for name in part.tasks], dtype=np.int64)[part.task]
         planned = part.sample < np.append(counts, 0)[task]  # the last for -1, which is no task of the plan
         there[starts[task[planned]] + part.sample[planned]] = True
     return there
+
+
+def _texts(path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
+    return jsonl.texts(RunLog(os.path.dirname(path)), names, wanted)
+
+
+def _identity(path: str, dataset: str | None) -> Settings:
+    """What a run's plan says of how it was made, but for who answered."""
+    identity = read_plan(os.path.dirname(path)).identity
+    yield from flat({key: value for key, value in identity.items() if key not in WHO}, "")
+
+
+RUN = Format("run", read, lambda start: False, _texts, _identity)

@@ -133,9 +133,9 @@ def _line_start(file: IO[bytes], end: int) -> int:
     while end > 0:
         step = min(BLOCK, end)
         file.seek(end - step)
-        found = file.read(step).rfind(b"\n")
-        if found >= 0:
-            return end - step + found + 1
+        newline = file.read(step).rfind(b"\n")
+        if newline >= 0:
+            return end - step + newline + 1
         end -= step
     return 0
 
@@ -198,29 +198,29 @@ def read_stop(folder: str) -> RunStop | None:
     except OSError as error:
         raise InputError.at(path, f"cannot be read ({error.strerror})") from None
     try:
-        found = msgspec.json.decode(data, type=RunStop)
+        stop = msgspec.json.decode(data, type=RunStop)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         right = "expected the file as calipers wrote it"
         raise InputError.at(path, f"is no stop of a run ({error})", right) from None
-    if found.schema != STOP_SCHEMA:
+    if stop.schema != STOP_SCHEMA:
         right = f"expected {STOP_SCHEMA!r}; was it written by another version?"
-        raise InputError.at(path, f"schema is {found.schema[:60]!r}", right)
-    return found
+        raise InputError.at(path, f"schema is {stop.schema[:60]!r}", right)
+    return stop
 
 
 def _of_result(folder: str) -> RunStop | None:
     """The stop of a run of an earlier version, from the sentence in its result."""
-    said = None
+    sentence = None
     path = os.path.join(folder, RESULT)
     with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError), open(path, "rb") as file:
-        said = msgspec.json.decode(file.read(), type=_Result).stopped
-    return stop_said(said) if said else None
+        sentence = msgspec.json.decode(file.read(), type=_Result).stopped
+    return stop_said(sentence) if sentence else None
 
 
 def stop_said(sentence: str) -> RunStop:
     """The stop that the sentence under ``stopped`` of a result is about; without a rule where it names none."""
-    found = _SENTENCE.search(sentence)
-    rule, tasks, planned = (found[2], _number(found[3]), _number(found[4])) if found else ("", 0, 0)
+    match = _SENTENCE.search(sentence)
+    rule, tasks, planned = (match[2], _number(match[3]), _number(match[4])) if match else ("", 0, 0)
     parts = _RULE.fullmatch(rule)
     side, metric = (parts[1], parts[2].strip()) if parts else ("", "")
     return RunStop(rule=rule, metric=metric, side=side, tasks=tasks, planned_tasks=planned)

@@ -78,16 +78,16 @@ class Source:
     def read(self, size: int) -> bytes:
         """At most ``size`` more unpacked bytes; InputError when they cannot be unpacked."""
         if self.head:
-            found, self.head = self.head[:size], self.head[size:]
-            return found
+            data, self.head = self.head[:size], self.head[size:]
+            return data
         return self._unpacked(size)
 
     def readinto(self, room: memoryview) -> int:
         """Fill the room with more unpacked bytes, or a part of it; how many they are."""
         if self.head or self.packing or not self._lasting:
-            found = self.read(len(room))
-            room[: len(found)] = found
-            return len(found)
+            data = self.read(len(room))
+            room[: len(data)] = data
+            return len(data)
         try:
             size: int = self._raw.readinto(room)
         except OSError as error:
@@ -147,19 +147,19 @@ class Source:
 
     def _unpacked(self, size: int) -> bytes:
         try:
-            found: bytes = self._stream.read(size)
+            data: bytes = self._stream.read(size)
         except (OSError, EOFError, zlib.error) as error:
             if not self.packing:
                 raise InputError.at(self.path, f"cannot be read ({error})") from None
             raise InputError.at(self.path, f"cannot be unpacked as {self.packing} ({error})", "is it whole?") from None
         if not self.packing:
-            return found
-        self._unpacked_bytes += len(found)
+            return data
+        self._unpacked_bytes += len(data)
         limit = max(FREE_UNPACKED, MOST_RATIO * (self.size or FREE_UNPACKED))
         if self._unpacked_bytes > limit:
             wrong = f"unpacks to more than {MOST_RATIO} times its size"
             raise InputError.at(self.path, wrong, "expected rollouts, not a bomb")
-        return found
+        return data
 
 
 def line_blocks(readinto: Callable[[memoryview], int | None], left: int = sys.maxsize) -> Iterator[memoryview]:
@@ -169,23 +169,23 @@ def line_blocks(readinto: Callable[[memoryview], int | None], left: int = sys.ma
     before it are out, for a line that no rollout needs.
     """
     room = bytearray(BLOCK)
-    held = 0  # bytes of a line whose end is not read yet, at the start of the room
-    while left > 0 and (size := readinto(memoryview(room)[held : held + left])):
+    pending = 0  # bytes of a line whose end is not read yet, at the start of the room
+    while left > 0 and (size := readinto(memoryview(room)[pending : pending + left])):
         left -= size
-        end = held + size
-        cut = room.rfind(b"\n", held, end) + 1
-        if (room.find(b"\n", held, end) if cut else end) > LONGEST_LINE:
+        end = pending + size
+        cut = room.rfind(b"\n", pending, end) + 1
+        if (room.find(b"\n", pending, end) if cut else end) > LONGEST_LINE:
             raise LongLine
         if cut:
             yield memoryview(room)[:cut]
             if len(room) == BLOCK and room.count(b"\n", 0, cut) < FEW_LINES:
                 room = room + bytes(3 * len(room))
             room[: end - cut] = room[cut:end]
-        held = end - cut
-        if held == len(room):
+        pending = end - cut
+        if pending == len(room):
             room = room + bytes(len(room))
-    if held:
-        yield memoryview(room)[:held]
+    if pending:
+        yield memoryview(room)[:pending]
 
 
 def next_line(path: str, offset: int) -> int:
@@ -203,10 +203,10 @@ def next_line(path: str, offset: int) -> int:
 def _state(path: str) -> tuple[int, ...] | None:
     """What tells a file from what it was before somebody wrote to it; None when it is gone."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _open(path: str) -> Any:

@@ -15,16 +15,16 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calipers.errors import InputError
+from calipers.formats.format import Format, Progress, Text
 from calipers.formats.frames import LEAST, Frames, Meaning, meanings, named, shown
-from calipers.formats.jsonl import LineError
-from calipers.formats.parallel import Progress
+from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source
-from calipers.formats.texts import Text
 from calipers.rollouts.column import Ints
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import GROUP, TEXTS, meant
@@ -100,8 +100,8 @@ def _at(data: bytes, octet: int) -> Ints:
 
 def _outside(data: bytes, octet: int, quotes: Ints) -> Ints:
     """Where a byte stands outside quotes: after an even number of them."""
-    found = _at(data, octet)
-    return found[np.searchsorted(quotes, found) % 2 == 0] if len(quotes) else found
+    positions = _at(data, octet)
+    return positions[np.searchsorted(quotes, positions) % 2 == 0] if len(quotes) else positions
 
 
 def _check(data: bytes, quotes: Ints, line: int) -> None:
@@ -185,9 +185,9 @@ def read_csv(source: Source, names: Mapping[str, str], labels: Collection[str], 
     """The rollouts of a CSV source: a header, then a rollout a record; an empty cell is a gap."""
 
     def read(size: int) -> bytes:
-        found = source.read(size)
-        progress(len(found))
-        return found
+        data = source.read(size)
+        progress(len(data))
+        return data
 
     table: _Csv | None = None
     try:
@@ -211,15 +211,15 @@ def read_parquet(source: Source, names: Mapping[str, str], labels: Collection[st
         rows = int(table.select(pl.len()).collect().item())
     keys = [column.key for column in columns]
     _check_keys(source.path, keys, names)
-    found = [one for one in meanings(keys, names, labels) if _readable(one.what, columns[one.at].dtype)]
-    wanted = sorted({columns[meaning.at].at for meaning in found})
+    wanted_columns = [each for each in meanings(keys, names, labels) if _readable(each.what, columns[each.at].dtype)]
+    wanted = sorted({columns[meaning.at].at for meaning in wanted_columns})
     frames = Frames(Places(source.path, "row "))
     frames.begin(1)
     with explained(source.path):
         # columns by position: as names, "*" and "^.*$" are patterns
         chosen = table.select([pl.nth(at).alias(str(at)) for at in wanted])
         for batch in chosen.collect_batches(chunk_size=BATCH, maintain_order=True):
-            for meaning in found:
+            for meaning in wanted_columns:
                 frames.take(meaning, columns[meaning.at].of(batch))
             before, frames.rows = frames.rows, frames.rows + batch.height
             progress(source.size * frames.rows // rows - source.size * before // rows)
@@ -239,8 +239,8 @@ def scanned(source: Source) -> pl.LazyFrame:
     import polars as pl
 
     # a bare path could be taken for an address
-    place = os.path.abspath(source.path) if source.divisible else io.BytesIO(source.everything(LARGEST_WHOLE))
-    return pl.scan_parquet(place, glob=False, hive_partitioning=False)
+    target = os.path.abspath(source.path) if source.divisible else io.BytesIO(source.everything(LARGEST_WHOLE))
+    return pl.scan_parquet(target, glob=False, hive_partitioning=False)
 
 
 class _Csv:
@@ -297,16 +297,16 @@ class _Csv:
         """All rows taken, as one `Part`; InputError for a NaN in a column of numbers."""
         for meaning, (row, cell) in self._odd.items():
             if meaning not in self._texts:
-                place = self._frames.places.of(row)
-                raise InputError.at(place, f"{named(meaning.key)} is {shown(cell)}", f"expected {_FINITE}")
+                location = self._frames.places.of(row)
+                raise InputError.at(location, f"{named(meaning.key)} is {shown(cell)}", f"expected {_FINITE}")
         return self._frames.finish(self._named)
 
 
-def _check_keys(place: str, keys: list[str], names: Mapping[str, str]) -> None:
+def _check_keys(location: str, keys: list[str], names: Mapping[str, str]) -> None:
     """InputError unless every column has a name of its own, if any, and one is the task."""
     for key, count in Counter(keys).items():
         if key and count > 1:
-            raise InputError.at(place, f"column {key!r} stands twice", "expected each column once")
+            raise InputError.at(location, f"column {key!r} stands twice", "expected each column once")
     task = names.get("task", "task")
     if task not in keys:
         here = ", ".join(map(named, keys))
@@ -315,7 +315,7 @@ def _check_keys(place: str, keys: list[str], names: Mapping[str, str]) -> None:
         parted = next((mark for mark in ";\t|" if len(keys) == 1 and task in keys[0].split(mark)), None)
         if parted is not None:
             right = f"expected commas between columns, not {json.dumps(parted)}"
-        raise InputError.at(place, f"no column {task!r}", right)
+        raise InputError.at(location, f"no column {task!r}", right)
 
 
 def _readable(what: str, dtype: pl.DataType) -> bool:
@@ -338,10 +338,10 @@ class _Leaf:
 
     def of(self, batch: pl.DataFrame) -> pl.Series:
         """Its values in a batch, whose columns are called by their position."""
-        found = batch.get_column(str(self.at))
+        series = batch.get_column(str(self.at))
         for step in self.steps:
-            found = found.struct.unnest().get_column(step)
-        return found
+            series = series.struct.unnest().get_column(step)
+        return series
 
 
 def _flat(schema: pl.Schema, names: Mapping[str, str], labels: Collection[str]) -> list[_Leaf]:
@@ -350,25 +350,25 @@ def _flat(schema: pl.Schema, names: Mapping[str, str], labels: Collection[str]) 
     Of ``rewards`` and ``usage`` every field (``rewards.accuracy``), of ``metadata`` those asked for.
     """
     objects = {key: role for key, role in meant(names).items() if role in ("rewards", "usage", "metadata")}
-    found = []
+    leaves = []
     for at, (key, dtype) in enumerate(schema.items()):
         fields = [field.name for field in getattr(dtype, "fields", ())]
         if key not in objects or not fields:
-            found.append(_Leaf(key, at, (), dtype))
+            leaves.append(_Leaf(key, at, (), dtype))
         elif objects[key] == "metadata":
             ways = [path.split(".") for path in sorted(labels)]
-            found += [_Leaf(f"{key}.{'.'.join(way)}", at, way, end) for way in ways if (end := _end(dtype, way))]
+            leaves += [_Leaf(f"{key}.{'.'.join(way)}", at, way, end) for way in ways if (end := _end(dtype, way))]
         else:
-            found += [_Leaf(f"{key}.{field}", at, [field], end) for field in fields if (end := _end(dtype, [field]))]
-    return found
+            leaves += [_Leaf(f"{key}.{field}", at, [field], end) for field in fields if (end := _end(dtype, [field]))]
+    return leaves
 
 
 def _end(dtype: Any, steps: Sequence[str]) -> pl.DataType | None:
     """The type of what a path into an object leads to; None when it leads nowhere."""
     for step in steps:
         dtype = {field.name: field.dtype for field in getattr(dtype, "fields", ())}.get(step)
-    found: pl.DataType | None = dtype
-    return found
+    end: pl.DataType | None = dtype
+    return end
 
 
 @contextmanager
@@ -379,8 +379,8 @@ def explained(path: str) -> Iterator[None]:
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        said = str(error).partition("\n")[0][:120]
-        raise InputError.at(path, f"cannot be read as Parquet ({said})", "is it whole?") from None
+        reason = str(error).partition("\n")[0][:120]
+        raise InputError.at(path, f"cannot be read as Parquet ({reason})", "is it whole?") from None
 
 
 READ = ("task", "sample", *GROUP, *TEXTS, "answer")
@@ -429,14 +429,14 @@ def _parquet(source: Source, key_of: Mapping[str, str], tasks: Sequence[str]) ->
         table = scanned(source)
         schema = table.collect_schema()
         types = list(schema.values())
-        found = {role: at for role, at in _places(list(schema), key_of).items() if types[at] != pl.Binary}
-        who = [role for role in found if role in ("task", *GROUP)]
+        positions = {role: at for role, at in _places(list(schema), key_of).items() if types[at] != pl.Binary}
+        who = [role for role in positions if role in ("task", *GROUP)]
         # columns by position: as names, "*" and "^.*$" are patterns
-        table = table.select([pl.nth(at).alias(role) for role, at in found.items()])
+        table = table.select([pl.nth(at).alias(role) for role, at in positions.items()])
         table = table.with_columns(pl.col(who).cast(pl.String))
-        if "prompt" in found:
+        if "prompt" in positions:
             yield from table.select(*who, "prompt").collect_batches(chunk_size=TEXT_BATCH, maintain_order=True)
-        if _speak(found.keys() - {"prompt"}, tasks):  # apart, so that no other completion is unpacked
+        if _speak(positions.keys() - {"prompt"}, tasks):  # apart, so that no other completion is unpacked
             answers = table.filter(pl.col("task").is_in(tasks)).drop("prompt", strict=False)
             yield from answers.collect_batches(chunk_size=TEXT_BATCH, maintain_order=True)
 
@@ -446,9 +446,9 @@ def _places(keys: Sequence[str], key_of: Mapping[str, str]) -> dict[str, int]:
     return {role: keys.index(key) for role, key in key_of.items() if key in keys}
 
 
-def _speak(found: Collection[str], tasks: Sequence[str]) -> bool:
+def _speak(roles: Collection[str], tasks: Sequence[str]) -> bool:
     """Whether any of the columns found says what is asked for."""
-    return "prompt" in found or bool(tasks and ("answer" in found or "completion" in found))
+    return "prompt" in roles or bool(tasks and ("answer" in roles or "completion" in roles))
 
 
 def _chosen(frame: pl.DataFrame, tasks: Sequence[str], seen: set[tuple[Any, ...]]) -> pl.DataFrame:
@@ -458,9 +458,13 @@ def _chosen(frame: pl.DataFrame, tasks: Sequence[str], seen: set[tuple[Any, ...]
     kept = frame["task"].is_in(tasks)
     if "prompt" in frame.columns:
         who = [name for name in ("task", *GROUP) if name in frame.columns]
-        asked = frame.select(*who, at=pl.int_range(pl.len())).filter(frame["prompt"].is_not_null())
-        firsts = asked.unique(who, keep="first", maintain_order=True)
+        prompted = frame.select(*who, at=pl.int_range(pl.len())).filter(frame["prompt"].is_not_null())
+        firsts = prompted.unique(who, keep="first", maintain_order=True)
         new = {row[:-1]: row[-1] for row in firsts.iter_rows() if row[:-1] not in seen}
         seen.update(new)
         kept = kept.scatter(list(new.values()), True)
     return frame.filter(kept)
+
+
+CSV = Format("csv", read_csv, lambda start: start.line[:1] not in b"[{", partial(texts, "csv"))
+PARQUET = Format("parquet", read_parquet, lambda start: True, partial(texts, "parquet"))

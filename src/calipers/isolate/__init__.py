@@ -11,9 +11,9 @@
 """
 
 from calipers.errors import SandboxError
-from calipers.isolate.limits import Limits, Ran
-from calipers.isolate.mechanism import Mechanism
-from calipers.isolate.probing import probe
-from calipers.isolate.program import run
+from calipers.isolate.launch import probe
+from calipers.isolate.limits import Limits
+from calipers.isolate.namespaces import Mechanism
+from calipers.isolate.program import Ran, run
 
 __all__ = ["Limits", "Mechanism", "Ran", "SandboxError", "probe", "run"]

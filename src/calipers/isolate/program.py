@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from threading import Event
 
 from calipers.errors import InputError, SandboxError
-from calipers.isolate.launch import launch
-from calipers.isolate.limits import Cause, Limits, Ran
-from calipers.isolate.mechanism import Mechanism
-from calipers.isolate.probing import probe
-from calipers.isolate.view import view
+from calipers.isolate.launch import launch, probe
+from calipers.isolate.limits import Cause, Limits
+from calipers.isolate.namespaces import Mechanism, view
 
 USUAL = Limits()
 TAKEN = {"bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "sbin", "sys", "tmp", "usr"}
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What became of a program."""
+
+    exit_code: int | None  # minus the signal's number for one that was killed; None when it was stopped
+    stdout: bytes
+    stderr: bytes
+    stopped: Cause = ""
+    cut: bool = False  # it printed more than was kept
+    seconds: float = 0.0  # from start to end, the sandbox's own share included
+    files: Mapping[str, bytes] = field(default_factory=dict)  # those of `collect` that it left behind
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the clock ended it."""
+        return self.stopped == "time"
 
 
 def run(
@@ -48,32 +65,32 @@ def run(
     if not done.report and not done.stopped:
         raise SandboxError("the sandbox ended before the program did")
     try:
-        exit_code, found = _read(BytesIO(done.report), collect)
+        exit_code, collected = _read(BytesIO(done.report), collect)
     except ValueError:
         raise SandboxError("the sandbox's report cannot be read") from None
     stopped: Cause = done.stopped or ("time" if exit_code is None else "")
-    return Ran(None if stopped else exit_code, done.stdout, done.stderr, stopped, done.cut, done.seconds, found)
+    return Ran(None if stopped else exit_code, done.stdout, done.stderr, stopped, done.cut, done.seconds, collected)
 
 
 def apart_here(mechanism: Mechanism | None = None) -> Mechanism:
     """A sandbox for a program of the system; SandboxError where there is none, also for those who would do without."""
-    found = mechanism or probe()
-    if not found.apart:
+    usable = mechanism or probe()
+    if not usable.apart:
         raise SandboxError("a program of the system is not run without a sandbox, --unsafe-no-sandbox or not")
-    return found
+    return usable
 
 
 def _read(report: BytesIO, collect: Sequence[str]) -> tuple[int | None, dict[str, bytes]]:
     """The report of `inside.program`: how the program ended, and the files it left; ValueError for any other."""
-    said = report.readline().strip() or b"-"  # nothing at all from a process 1 that was killed
-    exit_code, found = None if said == b"-" else int(said), {}
+    status = report.readline().strip() or b"-"  # nothing at all from a process 1 that was killed
+    exit_code, files = None if status == b"-" else int(status), {}
     for path in collect:
         size = report.readline().strip() or b"-"
         if size != b"-":
-            found[path] = report.read(length := int(size))
-            if len(found[path]) != length:
+            files[path] = report.read(length := int(size))
+            if len(files[path]) != length:
                 raise ValueError("the report ends in the middle of a file")
-    return exit_code, found
+    return exit_code, files
 
 
 def check_place(name: str, folders: Sequence[str] = ()) -> None:
@@ -101,11 +118,11 @@ def _placed(files: Mapping[str, bytes]) -> Iterator[str | None]:
 
 def _put(root: Path, name: str, data: bytes) -> None:
     """Write an input for anybody to read, and nobody to change; its directories likewise."""
-    place, parts = root, PurePosixPath(name).parts
+    path, parts = root, PurePosixPath(name).parts
     for part in parts[:-1]:
-        place /= part
-        place.mkdir(exist_ok=True)
-        place.chmod(0o755)
-    place /= parts[-1]
-    place.write_bytes(data)
-    place.chmod(0o555)
+        path /= part
+        path.mkdir(exist_ok=True)
+        path.chmod(0o755)
+    path /= parts[-1]
+    path.write_bytes(data)
+    path.chmod(0o555)

@@ -136,7 +136,7 @@ def _bounded(number: int, conditions: tuple[tuple[int, int, tuple[int, ...]], ..
     steps: list[Step] = [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, FAIL | error)]
     for argument, mask, values in reversed(conditions):
         last = len(values) - 1
-        tests = [(JUMP_EQUAL, last - place, 0, value) for place, value in enumerate(values[:-1])]
+        tests = [(JUMP_EQUAL, last - position, 0, value) for position, value in enumerate(values[:-1])]
         tests.append((JUMP_EQUAL, 0, len(steps) - 1, values[-1]))  # to the error, which is the last of all
         steps = [(LOAD, 0, 0, FIRST_ARGUMENT + 8 * argument), (AND, 0, 0, mask), *tests, *steps]
     return [(JUMP_EQUAL, 0, len(steps), number), *steps]

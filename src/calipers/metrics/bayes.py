@@ -7,12 +7,10 @@ from math import comb
 
 import numpy as np
 
-from calipers.metrics.aggregate import mean
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT, Metric
-from calipers.metrics.reduce import by_counts, pass_counts
+from calipers.metrics.reduce import by_counts, mean, pass_counts
 from calipers.rollouts.column import Column, Floats
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.sums import total
+from calipers.rollouts.groups import Groups, total
 
 MOST_LEVELS = 32  # more distinct rewards than this are no levels of a rubric
 
@@ -26,11 +24,11 @@ def posterior_mean(rewards: Column, by: Groups) -> Column:
     """
     kept = rewards.kept()
     levels = np.unique(np.concatenate([kept, [0.0, 1.0]]))
-    found, given = np.zeros((by.size, 2)), by.count(rewards.given) > 0
+    moments, given = np.zeros((by.size, 2)), by.count(rewards.given) > 0
     if len(levels) > MOST_LEVELS or not bool(((levels >= 0) & (levels <= 1)).all()):
-        return Column(found, np.zeros(by.size, dtype=bool))
-    place = np.searchsorted(levels, rewards.values)
-    counts = [by.count(rewards.given & (place == level)) for level in range(len(levels))]
+        return Column(moments, np.zeros(by.size, dtype=bool))
+    level_of = np.searchsorted(levels, rewards.values)
+    counts = [by.count(rewards.given & (level_of == level)) for level in range(len(levels))]
     seen = np.stack(counts, axis=1) + 1.0  # [T, L] nu
     trials = seen.sum(axis=1)
     share = seen / trials[:, None]

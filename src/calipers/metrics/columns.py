@@ -1,11 +1,27 @@
-"""Statistics of any numeric column, pooled over rollouts."""
+"""Statistics of any numeric column, and of what rollouts cost: time, tokens and money."""
 
 from __future__ import annotations
 
-from calipers.metrics.aggregate import largest, median, percentile, pooled, smallest, spread
-from calipers.metrics.metric import Metric
-from calipers.metrics.reduce import each, task_sum_and_count
-from calipers.rollouts.sums import total
+from functools import partial
+
+import numpy as np
+
+from calipers.metrics.metric import PASS_THRESHOLD, Metric
+from calipers.metrics.reduce import (
+    each,
+    largest,
+    mean,
+    median,
+    passed,
+    percentile,
+    pooled,
+    smallest,
+    spread,
+    task_mean,
+    task_sum_and_count,
+)
+from calipers.rollouts.column import Column, Floats
+from calipers.rollouts.groups import Groups, total
 
 _COLUMN = {"column": str}
 EXTREME = "the extremes of a sample say little about the extremes of its source"
@@ -50,3 +66,51 @@ PERCENTILE = Metric(
     quantile="q",
     breaks=frozenset({"doubling"}),  # interpolation falls between other order statistics
 )
+
+
+def task_tokens(sent: Column, received: Column, by: Groups) -> Column:
+    """Mean tokens in and out of each task's samples, [T]; one count missing is 0, both are a gap."""
+    either = sent.given | received.given
+    tokens = np.where(sent.given, sent.values, 0.0) + np.where(received.given, received.values, 0.0)
+    return task_mean(Column(tokens, either), by)
+
+
+def spent_and_solved(spent: Column, rewards: Column, by: Groups, threshold: float) -> Column:
+    """What each task took in all, and 1 if any of its samples passes, [T, 2]; a gap where nothing is known of it."""
+    won = by.count(passed(rewards, threshold)) > 0
+    return Column(np.stack([by.sum(spent), won.astype(float)], axis=1), by.count(spent.given) > 0)
+
+
+def spent_for_each(counts: Floats) -> Floats:
+    """The total over tasks with a pass, ``[..., T, 2] -> [...]``; NaN when none has one."""
+    wins = total(counts[..., 1])
+    return total(counts[..., 0]) / np.where(wins > 0, wins, np.nan)
+
+
+_PER_TASK = partial(Metric, aggregate=mean, higher_is_better=False)
+
+TIME_PER_TASK = _PER_TASK("time_per_task", reduce=task_mean, reads=("latency_s",))
+TOKENS_PER_TASK = _PER_TASK("tokens_per_task", reduce=task_tokens, reads=("input_tokens", "output_tokens"))
+COST_PER_TASK = _PER_TASK("cost_per_task", reduce=task_mean, reads=("cost_usd",))
+_PER_SOLVED = partial(
+    Metric,
+    reduce=spent_and_solved,
+    aggregate=spent_for_each,
+    params={"threshold": PASS_THRESHOLD},
+    higher_is_better=False,
+    no_interval="no interval is computed for a ratio of totals that may divide by no pass",
+)
+COST_PER_SOLVED = _PER_SOLVED("cost_per_solved", reads=("cost_usd", "reward"))
+TIME_PER_SOLVED = _PER_SOLVED("time_per_solved", reads=("latency_s", "reward"))
+
+
+def _latency(q: float, breaks: frozenset[str] = frozenset()) -> Metric:
+    rule = partial(percentile, q=q)
+    return Metric(
+        f"latency_p{q:g}", each, rule, ("latency_s",), rows=True, quantile=q, higher_is_better=False, breaks=breaks
+    )
+
+
+LATENCY_P50 = _latency(50.0)
+LATENCY_P90 = _latency(90.0, breaks=frozenset({"doubling"}))
+LATENCY_P99 = _latency(99.0, breaks=frozenset({"doubling"}))

@@ -1,19 +1,71 @@
-"""Metrics of rewards: what share passes, how often, and how well."""
+"""Metrics of rewards: means, rates, and what k drawn samples are worth."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
-from math import comb
+from math import ceil, comb
+from typing import Any
 
 import numpy as np
 
-from calipers.metrics.aggregate import mean, pooled
-from calipers.metrics.extremes import all_pass, of_best, of_passes, some_pass
-from calipers.metrics.metric import PASS_THRESHOLD, SHORT, UNIT, Metric
-from calipers.metrics.reduce import by_counts, pass_counts, passed, share_without, task_mean
-from calipers.rollouts.column import Column, Floats
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.sums import total
+from calipers.metrics.metric import PASS_THRESHOLD, SHORT, UNIT, Metric, Reduce
+from calipers.metrics.reduce import by_counts, mean, pass_counts, passed, pooled, share_without, task_mean
+from calipers.rollouts.column import Column, Floats, Ints
+from calipers.rollouts.groups import Groups, total
+
+# Extremes: the least and the most that each task can be worth, whatever the samples that are not there hold. Two kinds
+# are not there: rollouts that were planned and left a gap, and the samples up to k of a task that was planned with
+# fewer. A task is filled up to its plan, or to k where that is more, once with the low end of the range of rewards and
+# once with the high end. Every metric here can only rise with a reward, so no other filling lies outside.
+
+Ends = tuple[float, float]
+
+Worth = Callable[..., Floats]
+"""``worth(passes, k, **params)``: what exactly k samples are worth of which so many pass, [T] to [T]."""
+
+
+def planned(by: Groups) -> Ints:
+    """How many samples of each task were planned, gaps among them, [T]."""
+    return np.diff(by.starts)
+
+
+def of_passes(
+    reduce: Reduce, worth: Worth, rewards: Column, by: Groups, ends: Ends, k: int, threshold: float, **params: Any
+) -> tuple[Column, Column]:
+    """The extremes of a metric that counts passes among k samples, [T] each; it may not fall as passes are added."""
+    n, c = pass_counts(rewards, by, threshold)
+    short = planned(by) < k
+    columns = []
+    for end in ends:
+        whole = reduce(rewards.filled(end), by=by, k=k, threshold=threshold, **params)
+        passes = c + np.maximum(k - n, 0) * (end >= threshold)
+        columns.append(Column(np.where(short, worth(passes, k=k, **params), whole.values), whole.given | short))
+    return columns[0], columns[1]
+
+
+def of_best(reduce: Reduce, rewards: Column, by: Groups, ends: Ends, k: int) -> tuple[Column, Column]:
+    """The extremes of the best reward of k samples, [T] each."""
+    best = np.full(by.size, -np.inf)
+    np.maximum.at(best, by.code[rewards.given], rewards.kept())
+    short = planned(by) < k
+    columns = []
+    for end in ends:
+        whole = reduce(rewards.filled(end), by=by, k=k)
+        columns.append(Column(np.where(short, np.maximum(best, end), whole.values), whole.given | short))
+    return columns[0], columns[1]
+
+
+def some_pass(passes: Ints, k: int, **params: Any) -> Floats:
+    """1 where one of k samples passes."""
+    return (passes > 0).astype(float)
+
+
+def all_pass(passes: Ints, k: int) -> Floats:
+    """1 where all k samples pass."""
+    return (passes >= k).astype(float)
+
 
 UNDEFINED, JUDGED = SHORT
 """What a task is that has fewer than k samples and no pass among them."""
@@ -87,11 +139,11 @@ def max_at_k(rewards: Column, by: Groups, k: int) -> Column:
 
 def _chances_of_best(n: int, k: int) -> Floats:
     """The chance that the i-th smallest of n is the best of k drawn, ``C(i - 1, k - 1) / C(n, k)``, from i = k on."""
-    ways, every, found = 1, comb(n, k), []
+    ways, every, chances = 1, comb(n, k), []
     for i in range(k, n + 1):
-        found.append(ways / every)
+        chances.append(ways / every)
         ways = ways * i // (i - k + 1)  # C(i, k - 1), from C(i - 1, k - 1): each from scratch takes n times as long
-    return np.array(found)
+    return np.array(chances)
 
 
 def _first(rewards: Column, by: Groups, k: int) -> Column:
@@ -120,3 +172,73 @@ ANY_OF_FIRST_K = _FIRST(
     extremes=partial(of_passes, any_of_first_k, some_pass),
 )
 ALL_OF_FIRST_K = _FIRST("all_of_first_{k}", reduce=all_of_first_k, params=_K)
+
+
+def gpass_at_k(rewards: Column, by: Groups, k: int, tau: float, threshold: float) -> Column:
+    """Chance that at least ``ceil(tau k)`` of k samples drawn without replacement pass, per task, [T].
+
+    The tail of the hypergeometric distribution (Liu et al. 2024); a gap where a task has fewer than
+    k samples.
+    """
+    n, c = pass_counts(rewards, by, threshold)
+    least = needed(tau, k)
+    return by_counts(n, c, lambda n, c: at_least(least, n, c, k), at_least=k)
+
+
+def mgpass_at_k(rewards: Column, by: Groups, k: int, threshold: float) -> Column:
+    """Mean of G-Pass@k over tau from one half to one, per task, [T].
+
+    ``(2/k) sum of P(at least i pass)`` over i from ``ceil(k/2) + 1`` to k.
+    """
+    n, c = pass_counts(rewards, by, threshold)
+    return by_counts(n, c, lambda n, c: float(Fraction(2, k) * _beyond(ceil(k / 2), n, c, k)), at_least=k)
+
+
+def needed(tau: float, k: int) -> int:
+    """How many of k samples must pass: at least one, and at least the share tau, which is read as a decimal.
+
+    >>> needed(0.55, 100), needed(0.14, 50), needed(0.28, 25)  # as binary floats: 56, 8 and 8
+    (55, 7, 7)
+    """
+    return max(1, ceil(Fraction(repr(tau)) * k))
+
+
+def at_least(least: int, n: int, c: int, k: int) -> float:
+    """Chance of at least ``least`` passes among k of n samples, c of which pass, rounded once."""
+    return float(_tail(least, n, c, k))
+
+
+def _beyond(half: int, n: int, c: int, k: int) -> Fraction:
+    """The expected number of passes above ``half``: the sum of the tails beyond it, each draw looked at once."""
+    ways = sum((i - half) * comb(c, i) * comb(n - c, k - i) for i in range(half + 1, min(c, k) + 1))
+    return Fraction(ways, comb(n, k))
+
+
+def _tail(least: int, n: int, c: int, k: int) -> Fraction:
+    return Fraction(sum(comb(c, i) * comb(n - c, k - i) for i in range(least, min(c, k) + 1)), comb(n, k))
+
+
+def _enough(passes: Ints, k: int, tau: float) -> Floats:
+    return (passes >= needed(tau, k)).astype(float)
+
+
+def _above_half(passes: Ints, k: int) -> Floats:
+    return 2 / k * np.maximum(passes - ceil(k / 2), 0)
+
+
+GPASS_AT_K = Metric(
+    "gpass@{k}",
+    gpass_at_k,
+    mean,
+    params={"k": int, "tau": 0.5, "threshold": PASS_THRESHOLD},
+    range=UNIT,
+    extremes=partial(of_passes, gpass_at_k, _enough),
+)
+MGPASS_AT_K = Metric(
+    "mgpass@{k}",
+    mgpass_at_k,
+    mean,
+    params={"k": int, "threshold": PASS_THRESHOLD},
+    range=UNIT,
+    extremes=partial(of_passes, mgpass_at_k, _above_half),
+)

@@ -8,12 +8,11 @@ from math import comb
 
 import numpy as np
 
-from calipers.metrics.aggregate import mean
-from calipers.metrics.extremes import Ends, planned
 from calipers.metrics.metric import Metric
+from calipers.metrics.reduce import mean
+from calipers.metrics.rewards import Ends, planned
 from calipers.rollouts.column import Column, Floats, Ints
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.sums import sum_by
+from calipers.rollouts.groups import Groups, sum_by
 
 MOST_COUNTED = 1000  # samples of a task; C(1000, 500) is 2.7e299
 CELLS = 1 << 19  # numbers in one table of ways: 4 MB, which a processor keeps at hand
@@ -65,7 +64,7 @@ def expected(votes: Ints, worth: Floats, silent: Ints, k: int) -> Floats:
     n = votes.sum(axis=0) + silent
     choose = _choices(int(n.max()), k)
     picks, quiet = choose[:, votes], choose[:, silent]
-    found = np.zeros(tasks)
+    wins = np.zeros(tasks)
     for c in range(1, min(k, int(votes.max(initial=0))) + 1):
         ties = min(k // c, answers)
         ways = np.zeros((ties + 1, k + 1, tasks))
@@ -81,12 +80,12 @@ def expected(votes: Ints, worth: Floats, silent: Ints, k: int) -> Floats:
             won[1:, c:] += picks[c, answer] * gains[:-1, :-c] + worth[answer] * level
             ways, gains = more, won
         shared = (gains[1:] / np.arange(1, ties + 1)[:, None, None]).sum(axis=0)  # [k + 1, t]
-        found += (shared * quiet[::-1]).sum(axis=0)
+        wins += (shared * quiet[::-1]).sum(axis=0)
     # an expectation lies between its values, and its rounding must not leave them
     low, high = worth.min(axis=0, initial=np.inf), worth.max(axis=0, initial=-np.inf)
     nobody = silent >= k  # a draw without votes counts 0
     low, high = np.where(nobody, np.minimum(low, 0.0), low), np.where(nobody, np.maximum(high, 0.0), high)
-    within: Floats = np.clip(found / choose[k, n], low, high)
+    within: Floats = np.clip(wins / choose[k, n], low, high)
     return within
 
 
@@ -99,12 +98,12 @@ def _choices(most: int, k: int) -> Floats:
     if most <= MOST_COUNTED:
         return np.array([[float(comb(a, x)) for a in range(most + 1)] for x in range(k + 1)])
     chance = k / most
-    found = np.zeros((k + 1, most + 1))
-    found[0, 0] = 1.0
+    chances = np.zeros((k + 1, most + 1))
+    chances[0, 0] = 1.0
     for a in range(1, most + 1):
-        found[:, a] = (1 - chance) * found[:, a - 1]
-        found[1:, a] += chance * found[:-1, a - 1]
-    return found
+        chances[:, a] = (1 - chance) * chances[:, a - 1]
+        chances[1:, a] += chance * chances[:-1, a - 1]
+    return chances
 
 
 def _extremes(rewards: Column, answers: Column, by: Groups, ends: tuple[float, float], k: int) -> tuple[Column, Column]:
@@ -146,9 +145,9 @@ def majority_extremes(rewards: Column, answers: Column, by: Groups, ends: Ends, 
         step = max(1, CELLS // ((k + 1) ** 2 * (1 if fillings is None else len(fillings[0]))))
         for some in (tasks[at : at + step] for at in range(0, len(tasks), step)):
             places = starts[some] + np.arange(width)[:, None]
-            held = votes[places], worth[places], silent[some]
+            ballot = votes[places], worth[places], silent[some]
             least[some], most[some] = (
-                _outer(*held, missing, ends, k) if fillings is None else _exact(*held, fillings, ends, k)
+                _outer(*ballot, missing, ends, k) if fillings is None else _exact(*ballot, fillings, ends, k)
             )
     given = np.ones(by.size, dtype=bool)
     return Column(least, given), Column(most, given)
@@ -164,12 +163,12 @@ def _exact(
     fresh = np.broadcast_to(brought.T[:, None, :], (brought.shape[1], tasks, size))
     every = np.concatenate([more, fresh]).reshape(-1, tasks * size)
     none = (silent[:, None] + quiet).reshape(-1)
-    found = []
+    expectations = []
     for end in ends:
         mixed = (votes[:, :, None] * worth[:, :, None] + joined.T[:, None, :] * end) / np.maximum(more, 1)
         values = np.concatenate([mixed, np.full(fresh.shape, end)]).reshape(-1, tasks * size)
-        found.append(expected(every, values, none, k).reshape(tasks, size))
-    return found[0].min(axis=1), found[1].max(axis=1)
+        expectations.append(expected(every, values, none, k).reshape(tasks, size))
+    return expectations[0].min(axis=1), expectations[1].max(axis=1)
 
 
 def _outer(votes: Ints, worth: Floats, silent: Ints, missing: int, ends: Ends, k: int) -> tuple[Floats, Floats]:
@@ -179,14 +178,14 @@ def _outer(votes: Ints, worth: Floats, silent: Ints, missing: int, ends: Ends, k
     """
     n = votes.sum(axis=0) + silent
     seen = np.array([comb(size, k) / comb(size + missing, k) for size in n.tolist()])
-    found = []
+    known_and_end = []
     for end in ends:
         moved = (votes * worth + missing * end) / (votes + missing)
         known = np.zeros(len(n))
         if (enough := n >= k).any():
             known[enough] = expected(votes[:, enough], moved[:, enough], silent[enough], k)
-        found.append((known, end))
-    (low, least), (high, most) = found
+        known_and_end.append((known, end))
+    (low, least), (high, most) = known_and_end
     return seen * low + (1 - seen) * min(least, 0.0), seen * high + (1 - seen) * max(most, 0.0)
 
 

@@ -57,7 +57,7 @@ class Sentence(Struct, frozen=True):
     whole: bool = False
 
 
-class Items(Struct, frozen=True):
+class SentenceList(Struct, frozen=True):
     """Sentences under one another: the items of a list in Markdown, one that is indented further under another."""
 
     sentences: Sequence[Sentence]
@@ -74,7 +74,7 @@ class Picture(Struct, frozen=True):
 Cell = Text | Picture
 
 
-class Column(Struct, frozen=True):
+class TableColumn(Struct, frozen=True):
     """What stands under one head."""
 
     head: Text = ""
@@ -107,7 +107,7 @@ class Row(Struct, frozen=True):
 class Table(Struct, frozen=True):
     """Rows of cells under heads."""
 
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     rows: Sequence[Row]
     notes_head: Text | None = None  # of Markdown's column of notes; None: they stand in the last cell
     once: str = ""  # what begins the note instead of a column's cells, where they are all alike
@@ -116,7 +116,7 @@ class Table(Struct, frozen=True):
     only: Output | None = None
 
 
-Block = Blank | Title | Sentence | Items | Table
+Block = Blank | Title | Sentence | SentenceList | Table
 
 
 class Document(Struct, frozen=True):
@@ -140,14 +140,14 @@ def plain_table(
 ) -> Table:
     """A table that fits its room, by the places of its columns: numbers, others' names, and what carries the answer."""
     columns = [
-        Column(
+        TableColumn(
             text,
-            "point" if place in numbers else "left",
-            "strong" if place in names else "value" if place in strong else "plain",
+            "point" if number in numbers else "left",
+            "strong" if number in names else "value" if number in strong else "plain",
         )
-        for place, text in enumerate(head)
+        for number, text in enumerate(head)
     ]
-    cells = [[Name(text, plain=text) if place in names else text for place, text in enumerate(row)] for row in rows]
+    cells = [[Name(text, plain=text) if number in names else text for number, text in enumerate(row)] for row in rows]
     return Table(columns, [Row(row) for row in cells], fits=True)
 
 

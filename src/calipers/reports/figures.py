@@ -1,16 +1,20 @@
-"""Numbers as people read them: enough digits, the same for a value and for how sure it is."""
+"""Numbers as people read them: enough digits, the same for a value and for how sure it is; and what to say beside them.
+
+Cautions say why a number that is right for its rollouts may mislead about the model.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.stop import Stop
 from calipers.stats.estimate import Estimate
-from calipers.stats.suite import Suite
-from calipers.stats.variance import Split, Unsplit
+from calipers.stats.suite import SuiteMeans
+from calipers.stats.variance import Dependence, Retries, Split, Unsplit
 
 NONE = "–"
 MOST_KINDS = 20  # of exceptions that are named
@@ -70,14 +74,14 @@ def size(estimate: Estimate) -> str:
 
 def remarks(estimate: Estimate) -> list[str]:
     """What must be said beside the figures: undefined tasks, what gaps could do, why something is absent."""
-    said = []
+    sentences = []
     if estimate.undefined_tasks:
-        said.append(f"{counted(estimate.undefined_tasks, 'task')} undefined")
+        sentences.append(f"{counted(estimate.undefined_tasks, 'task')} undefined")
     if estimate.bounds:
         low, high = (figure(end, decimals(estimate)) for end in estimate.bounds)
         missing = "missing samples" if estimate.undefined_tasks else "gaps"
-        said.append(f"{low if low == high else f'{low} to {high}'} whatever the {missing} hold")
-    return [*said, *reason(estimate)]
+        sentences.append(f"{low if low == high else f'{low} to {high}'} whatever the {missing} hold")
+    return [*sentences, *reason(estimate)]
 
 
 def reason(estimate: Estimate) -> list[str]:
@@ -101,10 +105,10 @@ def account(ledger: Ledger, missing: str) -> str:
 
 def whole_account(ledger: Ledger, missing: str) -> str:
     """The ledger of a group: its tasks, its account, and the attempts that later ones replaced."""
-    said = [counted(ledger.tasks, "task"), account(ledger, missing)]
+    sentences = [counted(ledger.tasks, "task"), account(ledger, missing)]
     if ledger.attempts > ledger.planned:
-        said.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} not counted")
-    return "; ".join(said)
+        sentences.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} not counted")
+    return "; ".join(sentences)
 
 
 def stopped(stop: Stop | None) -> str:
@@ -134,14 +138,14 @@ def advice(metrics: Mapping[str, Estimate], variance: Mapping[str, Split | Unspl
     ]
 
 
-def over(suite: Suite) -> str:
+def over(suite: SuiteMeans) -> str:
     """What a suite is called: ``2 datasets · model · agent``."""
     return " · ".join([counted(len(suite.datasets), "dataset"), *filter(None, (suite.model, suite.agent))])
 
 
 def letters(count: int) -> list[str]:
     """What so many runs are called in a table: ``A``, ``B``; numbers, where there are more than letters."""
-    return [chr(ord("A") + place) if count <= 26 else str(place + 1) for place in range(count)]
+    return [chr(ord("A") + number) if count <= 26 else str(number + 1) for number in range(count)]
 
 
 def percent(share: float) -> str:
@@ -161,3 +165,81 @@ def on_the_point(texts: Sequence[str]) -> list[str]:
     return [
         text + " " * ((longest - tail) * is_number) for text, tail, is_number in zip(texts, tails, numbers, strict=True)
     ]
+
+
+ONE_TRY = ("pass_rate", "solved_rate", "mean_reward")
+"""Metrics of one sample, which after retries is the first one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewardMetric:
+    """A metric of rewards that was asked for, and may mislead."""
+
+    text: str  # as it was asked for
+    metric: str  # the entry in `names.METRICS`
+    k: int = 0  # samples it looks at, where it says so
+
+
+def depends(evidence: Retries | Dependence, metrics: Sequence[RewardMetric], outright: bool) -> str:
+    """Why numbers of samples that depend on rewards make metrics of these rewards wrong; nothing where none is.
+
+    ``outright`` says that rewards are passes and failures, so that a mean reward is a chance to pass.
+    """
+    if isinstance(evidence, Dependence):
+        way = "higher" if evidence.z > 0 else "lower"
+        return (
+            f"sample counts depend on results: tasks with more samples have {way} rewards "
+            f"(score test over {counted(evidence.tasks, 'task')}: z = {evidence.z:.2f}, p = {evidence.p:.1g}), "
+            f"so {_listed([clean(metric.text) for metric in metrics])} may be biased"
+        )
+    wrong = [metric for metric in metrics if not _answered(metric, evidence.most)]
+    if not wrong:
+        return ""
+    instead = dict.fromkeys(k for metric in wrong if (k := _tries(metric, outright)) and k <= evidence.most)
+    names = _listed([f"any_of_first_{k}" for k in sorted(instead)])
+    right = f"{names} {'is' if len(instead) == 1 else 'are'} not, as a stopped task is known to have passed"
+    if not instead:
+        right = f"any_of_first_k, for k up to {evidence.most}, is not, as a stopped task is known to have passed"
+    return (
+        f"{evidence.stopped:,} of {counted(evidence.tasks, 'task')} stop at their first pass, so sample counts "
+        f"depend on results and {_are(wrong)} biased; {right}"
+    )
+
+
+def heavy(metrics: Mapping[str, Estimate], clustered: bool) -> Iterator[str]:
+    """Which task has more than half of the variance of a mean, for each metric of which one has."""
+    named: dict[tuple[str, str], list[str]] = {}
+    for name, estimate in metrics.items():
+        if estimate.heaviest:
+            task, part = estimate.heaviest
+            named.setdefault((task, f"{100 * part:.0f} %"), []).append(clean(name))
+    for (task, share), names in named.items():
+        unit = f"{'the cluster of ' if clustered else ''}task {clean(task)}"
+        yield f"{unit} has {share} of the variance of {_listed(names)}: the interval rests on it"
+
+
+def _answered(metric: RewardMetric, most: int) -> bool:
+    return metric.metric == "any_of_first_{k}" and metric.k <= most
+
+
+def _tries(metric: RewardMetric, outright: bool) -> int | None:
+    """How many tries the metric is the chance of a pass in; None where it is none."""
+    if metric.metric in ONE_TRY:
+        return 1 if metric.metric != "mean_reward" or outright else None
+    if metric.metric == "pass@{k}" or (metric.metric in ("pass^{k}", "all_of_first_{k}") and metric.k == 1):
+        return metric.k
+    return metric.k if metric.metric == "max@{k}" and outright else None
+
+
+def _are(metrics: Sequence[RewardMetric]) -> str:
+    names = [clean(metric.text) for metric in metrics]
+    return f"{_listed(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``.
+
+    >>> _listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

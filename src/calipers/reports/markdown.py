@@ -10,10 +10,10 @@ from calipers.reports.document import (
     Cell,
     Document,
     Instead,
-    Items,
     Name,
     Picture,
     Sentence,
+    SentenceList,
     Styled,
     Table,
     Text,
@@ -55,7 +55,7 @@ class _Page:
             yield from self._block(block)
 
     def _block(self, block: Block) -> Iterator[str]:
-        if isinstance(block, Items):
+        if isinstance(block, SentenceList):
             outermost = min((sentence.indent for sentence in block.sentences), default=0)
             yield "\n".join(
                 f"{'  ' * (sentence.indent - outermost)}- {text}"
@@ -87,15 +87,15 @@ class _Page:
         return text
 
     def _table(self, table: Table) -> str:
-        places = [place for place, column in enumerate(table.columns) if column.only != "terminal"]
-        columns = [table.columns[place] for place in places]
+        places = [number for number, column in enumerate(table.columns) if column.only != "terminal"]
+        columns = [table.columns[number] for number in places]
         heads = [self._text(column.head if column.markdown is None else column.markdown) for column in columns]
         right = [self._document.flush_right and column.align != "left" for column in columns]
         lines = [heads, ["---:" if flush else "---" for flush in right]]
         if table.notes_head is not None:
             lines = [[*heads, self._text(table.notes_head)], [*lines[1], "---"]]
         for row in table.rows:
-            cells = [self._cell(row.cells[place], table.columns[place].verbatim) for place in places]
+            cells = [self._cell(row.cells[number], table.columns[number].verbatim) for number in places]
             notes = "; ".join(note for note in row.notes if not isinstance(note, Instead))
             words = self._text(notes if row.markdown is None else row.markdown)
             if table.notes_head is not None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from calipers.errors import UnknownName
@@ -15,18 +16,18 @@ from calipers.formats.read import Input
 from calipers.reports.document import (
     Blank,
     Block,
-    Column,
     Document,
     Instead,
-    Items,
     Name,
     Output,
     Picture,
     Piece,
     Row,
     Sentence,
+    SentenceList,
     Styled,
     Table,
+    TableColumn,
     Text,
     Title,
 )
@@ -52,7 +53,7 @@ from calipers.reports.untrusted_text import clean
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.stop import Stop
 from calipers.stats.estimate import Estimate
-from calipers.stats.suite import Suite
+from calipers.stats.suite import SuiteMeans
 from calipers.stats.variance import Split, Unsplit
 
 if TYPE_CHECKING:
@@ -111,9 +112,10 @@ class Result:
     inputs: Sequence[Input]
     groups: Sequence[Group]
     notes: Sequence[str] = ()  # for the reader; no part of the JSON
-    suites: Sequence[Suite] = ()  # means over datasets; no part of the digest
+    suites: Sequence[SuiteMeans] = ()  # means over datasets; no part of the digest
     stopped: str | None = None  # the rule that ended the run before its plan did; no part of the digest
     own: Mapping[str, Any] = field(default_factory=dict)  # what another system adds to the document; likewise
+    failed: Sequence[str] = ()  # among the notes: what went wrong in code that came with the rollouts
 
     def __getitem__(self, name: str) -> Estimate:
         if len(self.groups) != 1:
@@ -126,7 +128,8 @@ class Result:
         """The hash of everything that must not change: settings and groups, without economics."""
         parts = {"dialect": self.dialect, "missing": self.missing, "confidence": self.confidence, "seed": self.seed}
         left_out = ("economics", "stopped", "warnings")
-        groups = [{key: value for key, value in _group(group).items() if key not in left_out} for group in self.groups]
+        documents = list(map(_group, self.groups))
+        groups = [{key: value for key, value in group.items() if key not in left_out} for group in documents]
         return "sha256:" + hashlib.sha256(canonical({**parts, "groups": groups})).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -154,15 +157,15 @@ class Result:
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per number: group, slice, metric, and every field of its estimate."""
-        found = []
+        flat = []
         for group in self.groups:
             who = {"dataset": group.dataset, "model": group.model, "agent": group.agent}
             parts: list[tuple[str | None, str | None, Slice]] = [(None, None, group)]
             parts += [(key, value, part) for key, cut in group.breakdowns.items() for value, part in cut.items()]
             for key, value, part in parts:
                 for name, estimate in part.metrics.items():
-                    found.append({**who, "by": key, "slice": value, "metric": name, **_flat(estimate)})
-        return found
+                    flat.append({**who, "by": key, "slice": value, "metric": name, **_flat(estimate)})
+        return flat
 
     def to_polars(self) -> pl.DataFrame:
         """The rows as a polars frame."""
@@ -196,7 +199,7 @@ def _group(group: Group) -> dict[str, Any]:
     }
 
 
-def _suite(suite: Suite) -> dict[str, Any]:
+def _suite(suite: SuiteMeans) -> dict[str, Any]:
     metrics = {
         name: {"macro": _estimate(mean.macro), "micro": _estimate(mean.micro)} for name, mean in suite.metrics.items()
     }
@@ -214,7 +217,7 @@ def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
 
 
 def _slice(part: Slice) -> dict[str, Any]:
-    metrics = {name: _estimate(estimate) for name, estimate in part.metrics.items()}
+    metrics = dict(zip(part.metrics, map(_estimate, part.metrics.values()), strict=True))
     ledger = asdict(part.ledger)
     if not part.ledger.exceptions:  # where none are known, the document, and so the digest, says nothing of them
         del ledger["exceptions"]
@@ -233,7 +236,7 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         "bounds": estimate.bounds and list(estimate.bounds),
         "higher_is_better": estimate.higher_is_better,
         "why": estimate.why,
-        "signature": estimate.signature,
+        "signature": str(estimate.made),
         # these stand where there is something to say
         **({"samples_per_task": list(estimate.samples_per_task)} if estimate.samples_per_task else {}),
         **({"heaviest": dict(zip(("task", "share"), estimate.heaviest, strict=True))} if estimate.heaviest else {}),
@@ -241,10 +244,12 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
 
 
 def _flat(estimate: Estimate) -> dict[str, Any]:
-    found = {name: value for name, value in _estimate(estimate).items() if name not in ("samples_per_task", "heaviest")}
+    fields = {
+        name: value for name, value in _estimate(estimate).items() if name not in ("samples_per_task", "heaviest")
+    }
     for name, first, last in (("interval", "low", "high"), ("bounds", "lowest", "highest")):
-        found[first], found[last] = found.pop(name) or (None, None)
-    return found
+        fields[first], fields[last] = fields.pop(name) or (None, None)
+    return fields
 
 
 def _finite(value: float | None) -> float | None:
@@ -257,11 +262,9 @@ def document(result: Result) -> Document:
 
 
 def _blocks(result: Result) -> Iterator[Block]:
-    for group in result.groups:
-        yield from _group_blocks(group, result)
-    for suite in result.suites:
-        yield from _suite_blocks(suite, result)
-    yield from _origin(result)
+    groups = map(partial(_group_blocks, result=result), result.groups)
+    suites = map(partial(_suite_blocks, result=result), result.suites)
+    return chain.from_iterable(chain(groups, suites, [_origin(result)]))
 
 
 def described(estimate: Estimate) -> str:
@@ -322,7 +325,7 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result) -> Iterator[B
         yield Sentence(("by ", Name(key), ": no rollouts"), "strong", whole=True)
         return
     yield Sentence(("by ", Name(key)), "strong", whole=True, markdown="")
-    yield Items(
+    yield SentenceList(
         [Sentence((Name(value), f": {account(part.ledger, result.missing)}"), indent=1) for value, part in cut.items()]
     )
     yield Blank()
@@ -333,12 +336,12 @@ def _breakdown(key: str, cut: Mapping[str, Slice], result: Result) -> Iterator[B
             undefined = [f"{counted(estimate.undefined_tasks, 'task')} undefined"] if estimate.undefined_tasks else []
             notes = [*undefined, *reason(estimate)]
             rows.append(_row([Name(value), named(name, estimate)], estimate, notes, "; ".join(remarks(estimate))))
-    yield _estimates([_first(Name(key), ("by ", Name(key))), Column("metric", heading=True)], rows, result)
+    yield _estimates([_first(Name(key), ("by ", Name(key))), TableColumn("metric", heading=True)], rows, result)
     if len(cut) > 1:
         yield Sentence(EACH_BY_ITSELF, "note")
 
 
-def _suite_blocks(suite: Suite, result: Result) -> Iterator[Block]:
+def _suite_blocks(suite: SuiteMeans, result: Result) -> Iterator[Block]:
     """The means over datasets, a metric at a time."""
     yield Title(Name(over(suite), None))
     datasets = [piece for name in suite.datasets for piece in (", ", Name(name))]
@@ -350,7 +353,7 @@ def _suite_blocks(suite: Suite, result: Result) -> Iterator[Block]:
             why = reason(estimate)  # it names a dataset
             names = tuple(Name(words, None) for words in why)
             rows.append(_row([kind, named(name, estimate)], estimate, why, names))
-    yield _estimates([_first("over datasets"), Column("metric", heading=True)], rows, result)
+    yield _estimates([_first("over datasets"), TableColumn("metric", heading=True)], rows, result)
     yield Sentence("macro: every dataset counts alike; micro: every task does", "note", whole=True)
     yield Blank()
 
@@ -381,22 +384,22 @@ def _total(amount: float) -> str:
     return figure(amount, 0 if abs(amount) < 1e15 and amount == int(amount) else None)
 
 
-def _first(head: Text, markdown: Text | None = None) -> Column:
-    return Column(head, style="strong", markdown=markdown, widest=_WIDEST_NAME)
+def _first(head: Text, markdown: Text | None = None) -> TableColumn:
+    return TableColumn(head, style="strong", markdown=markdown, widest=_WIDEST_NAME)
 
 
 def _estimates(
-    first: Sequence[Column], rows: Sequence[Row], result: Result, notes_head: str = "", only: Output | None = None
+    first: Sequence[TableColumn], rows: Sequence[Row], result: Result, notes_head: str = "", only: Output | None = None
 ) -> Table:
     """A table of estimates. A terminal without room says under a row how many tasks and samples there were."""
     columns = [
         *first,
-        Column("value", "point", "value", optional=True),
-        Column("± stderr", "point", optional=True),
-        Column(f"{percent(result.confidence)} interval", optional=True),
-        Column(style="chart", only="terminal", optional=True, yields=2),
-        Column("unit", only="terminal", optional=True),
-        Column("n", optional=True, yields=1),
+        TableColumn("value", "point", "value", optional=True),
+        TableColumn("± stderr", "point", optional=True),
+        TableColumn(f"{percent(result.confidence)} interval", optional=True),
+        TableColumn(style="chart", only="terminal", optional=True, yields=2),
+        TableColumn("unit", only="terminal", optional=True),
+        TableColumn("n", optional=True, yields=1),
     ]
     return Table(columns, rows, notes_head=notes_head, once="each from", only=only)
 

@@ -6,24 +6,24 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, TextIO
 
 from calipers.reports.document import (
     Blank,
-    Block,
     Cell,
-    Column,
     Document,
     Instead,
-    Items,
     Name,
     Picture,
     Row,
     Sentence,
+    SentenceList,
     Style,
     Styled,
     Table,
+    TableColumn,
     Text,
     Title,
 )
@@ -49,8 +49,12 @@ _STYLES = {"strong": "bold", "plain": "", "value": "bold cyan", "note": "dim"}
 
 def render(document: Document, *, columns: int = PLAIN_WIDTH, ascii_only: bool = False) -> str:
     """The document as plain lines; the same document gives the same text, wherever it is printed."""
-    text = "".join("".join(piece for piece, _ in line).rstrip() + "\n" for line in lines(document, columns))
+    text = "".join(map(_plain_line, lines(document, columns)))
     return plain(text) if ascii_only else text
+
+
+def _plain_line(line: Line) -> str:
+    return "".join(piece for piece, _ in line).rstrip() + "\n"
 
 
 def show(document: Document, stream: TextIO) -> None:
@@ -85,22 +89,18 @@ def _coloured(line: Line) -> RichText:
 def lines(document: Document, columns: int = PLAIN_WIDTH) -> Iterator[Line]:
     """Everything a document has to say, in lines of about so many columns."""
     for block in document.blocks():
-        yield from _lines(block, columns)
-
-
-def _lines(block: Block, columns: int) -> Iterator[Line]:
-    if isinstance(block, Blank):
-        yield []
-    elif isinstance(block, Title):
-        if title := _shown(block.text):
-            yield [(clean(title, LONGEST_TITLE), "strong")]
-    elif isinstance(block, Sentence):
-        yield from _sentence(block, columns)
-    elif isinstance(block, Items):
-        for sentence in block.sentences:
-            yield from _sentence(sentence, columns)
-    elif block.only != "markdown":
-        yield from _table(block, columns)
+        if isinstance(block, Blank):
+            yield []
+        elif isinstance(block, Title):
+            if title := _shown(block.text):
+                yield [(clean(title, LONGEST_TITLE), "strong")]
+        elif isinstance(block, Sentence):
+            yield from _sentence(block, columns)
+        elif isinstance(block, SentenceList):
+            for sentence in block.sentences:
+                yield from _sentence(sentence, columns)
+        elif block.only != "markdown":
+            yield from _table(block, columns)
 
 
 def _sentence(sentence: Sentence, columns: int) -> Iterator[Line]:
@@ -119,7 +119,7 @@ def _shown(text: Text) -> str:
     if isinstance(text, Name):
         return clean(text.text, text.longest) if text.plain is None else clean(text.plain, None)
     words = text.text if isinstance(text, Styled) else text
-    return _NO_BREAK.join(clean(part, None) for part in words.split(_NO_BREAK))
+    return _NO_BREAK.join(map(partial(clean, longest=None), words.split(_NO_BREAK)))
 
 
 def _wrapped(text: str, columns: int, indent: str, style: Style) -> Iterator[Line]:
@@ -136,7 +136,7 @@ def _wrapped(text: str, columns: int, indent: str, style: Style) -> Iterator[Lin
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _TableLine:
     """A line of a table; without a row, a heading inside it."""
 
     first: str
@@ -148,7 +148,7 @@ class _Line:
 class _Laid:
     """A column with its cells, a cell for each line of the table."""
 
-    column: Column
+    column: TableColumn
     head: str
     cells: Sequence[str]
     width: int = field(init=False)  # found once: each of its cells asks for it
@@ -213,33 +213,33 @@ def _heads(shown: Sequence[_Laid], table: Table, room: int) -> Iterator[Line]:
         yield pieces
 
 
-def _table_lines(table: Table) -> Iterator[_Line]:
+def _table_lines(table: Table) -> Iterator[_TableLine]:
     """The rows, those of one heading under it; a wide name in the first column stands on a line of its own."""
-    places = [place for place, column in enumerate(table.columns) if column.only != "markdown" and not column.heading]
-    above = next((place for place, column in enumerate(table.columns) if column.heading), None)
+    places = [number for number, column in enumerate(table.columns) if column.only != "markdown" and not column.heading]
+    above = next((number for number, column in enumerate(table.columns) if column.heading), None)
     groups: dict[Cell, list[Row]] = {}
     for row in table.rows:
         groups.setdefault("" if above is None else row.cells[above], []).append(row)
     widest = table.columns[places[0]].widest
     for heading, rows in groups.items():
         if heading:
-            yield _Line(_cell(heading))
+            yield _TableLine(_cell(heading))
         for row in rows:
-            first, *others = [_cell(row.cells[place]) for place in places]
+            first, *others = map(_cell, map(row.cells.__getitem__, places))
             first = (_INDENT if heading else "") + first
             if widest is not None and width(first) > widest:
-                yield _Line(first)
+                yield _TableLine(first)
                 first = " " * (len(first) - len(first.lstrip()))
-            yield _Line(first, [first, *others], row)
+            yield _TableLine(first, [first, *others], row)
 
 
 def _cell(cell: Cell) -> str:
     return drawn(cell) if isinstance(cell, Picture) else _shown(cell).replace(_NO_BREAK, " ")
 
 
-def _columns(table: Table, rows: Sequence[_Line], room: int) -> list[_Laid]:
+def _columns(table: Table, rows: Sequence[_TableLine], room: int) -> list[_Laid]:
     columns = [column for column in table.columns if column.only != "markdown" and not column.heading]
-    cells = [[line.cells[place] if line.row else "" for line in rows] for place in range(len(columns))]
+    cells = [[line.cells[number] if line.row else "" for line in rows] for number in range(len(columns))]
     wide = [max(map(width, some), default=0) for column, some in zip(columns, cells, strict=True) if not column.cut]
     left = room - sum(wide) - len(_BETWEEN) * (len(columns) - 1)
     share = max(left // max(len(columns) - len(wide), 1), LEAST_CUT)
@@ -263,7 +263,7 @@ def drawn(picture: Picture) -> str:
     low, high, value = picture.low, picture.high, picture.value
     if not (0 <= low <= high <= 1 and 0 <= value <= 1):
         return ""
-    first, last, middle = (round(place * (PICTURE - 1)) for place in (low, high, value))
+    first, last, middle = (round(position * (PICTURE - 1)) for position in (low, high, value))
     line = ["·"] * PICTURE
     line[first : last + 1] = "─" * (last + 1 - first)
     line[first], line[last] = "├", "┤"

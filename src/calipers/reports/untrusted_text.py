@@ -26,14 +26,14 @@ def clean(text: str, longest: int | None = LONGEST) -> str:
         text = text[: longest - 1] + "…"
     if text.isascii() and text.isprintable():
         return text
-    return "".join(map(_shown, text))
-
-
-def _shown(character: str) -> str:
-    if character.isspace():
-        return " "
-    harmful = unicodedata.category(character) in _HARMFUL and character not in _JOINERS
-    return BROKEN if harmful else character
+    shown = ""
+    for character in text:
+        if character.isspace():
+            shown += " "
+        else:
+            harmful = unicodedata.category(character) in _HARMFUL and character not in _JOINERS
+            shown += BROKEN if harmful else character
+    return shown
 
 
 def safe_json(document: str) -> str:
@@ -52,9 +52,9 @@ def safe_json(document: str) -> str:
     return re.sub(r"[^\n\x20-\x7e]", _escape, document)
 
 
-def _escape(found: re.Match[str]) -> str:
-    character = found[0]
-    if _shown(character) == character:
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
+    if clean(character) == character:
         return character
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))

@@ -19,11 +19,11 @@ _ALIKE = WeakValueDictionary[tuple[int, bool], Bools]()
 
 def alike(size: int, flag: bool) -> Bools:
     """So many times the same flag. All masks of a size share one, as long as there are any; nobody may write to it."""
-    found = _ALIKE.get((size, flag))
-    if found is None:
-        _ALIKE[size, flag] = found = np.full(size, flag)
-        found.flags.writeable = False
-    return found
+    mask = _ALIKE.get((size, flag))
+    if mask is None:
+        _ALIKE[size, flag] = mask = np.full(size, flag)
+        mask.flags.writeable = False
+    return mask
 
 
 @dataclass(frozen=True, slots=True)

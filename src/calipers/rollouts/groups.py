@@ -1,14 +1,97 @@
-"""Which rows belong to which task."""
+"""Which rows belong to which task, and exact sums over them: the same in any row order, shard layout or interpreter.
+
+A float sum depends on the order of its terms. Here every value is split by folding: adding and
+subtracting a large ``sigma`` leaves the part of it that lies on a coarse grid. Numbers on one grid
+add up without rounding, so their sum is exact in any order; what the fold left over is folded
+again, until nothing is left (two folds in practice). The float sum of two exact fold sums is the
+correctly rounded total; more of them go through `math.fsum`.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.sums import CHUNK, exact_sum
+
+CHUNK = 1 << 17  # values; what is folded at a time stays in the processor's cache
+_HUGE = 2.0**1000  # above this, sigma itself would overflow: scale down by a power of two first
+Add = Callable[[Floats], Floats]
+"""Plain sums of a fold: over everything, or per task."""
+
+
+def sum_by(code: Ints, values: Floats, size: int) -> Floats:
+    """The exact sum of the values that carry each code, [size]; 0 where none does.
+
+    NaN and infinities spread as in ordinary addition, inside their own code only.
+    """
+    most = int(np.bincount(code, minlength=1).max()) if len(code) else 0
+    return total(values, most, lambda part: np.bincount(code, part, size).astype(np.float64, copy=False))
+
+
+_ADD_LAST: Add = partial(np.sum, axis=-1)
+
+
+def total(values: Floats, most: int | None = None, add: Add = _ADD_LAST) -> Floats:
+    """The exact sum along the last axis, ``[..., N] -> [...]``; 0 of nothing.
+
+    ``values`` are folded, each fold is added up, and the fold sums are joined; ``add`` adds them up in another way, at
+    most ``most`` terms a sum.
+
+    >>> float(total(np.array([1e16, 1.0, -1e16])))
+    1.0
+    """
+    biggest = _size(values)
+    if add is _ADD_LAST and values.ndim == 1 and values.size > CHUNK and biggest <= _HUGE:
+        chunks = (values[start : start + CHUNK] for start in range(0, values.size, CHUNK))
+        folds = [fold for chunk in chunks for fold in _folds(chunk, CHUNK, add, _size(chunk))]
+        return np.asarray(math.fsum(map(float, folds)) + 0.0)
+    most = values.shape[-1] if most is None else most
+    if not math.isfinite(biggest):
+        return _with_infinities(values, most, add)
+    if biggest > _HUGE:
+        return np.ldexp(total(np.ldexp(values, -64), most, add), 64)
+    folds = _folds(values, most, add, biggest)
+    if len(folds) <= 2:
+        return sum(folds[1:], start=folds[0]) + 0.0
+    stacked = np.stack(folds, axis=-1).reshape(-1, len(folds))
+    joined = np.array([math.fsum(row) for row in stacked.tolist()])
+    return joined.reshape(folds[0].shape) + 0.0
+
+
+def _folds(values: Floats, most: int, add: Add, biggest: float) -> list[Floats]:
+    """Sums of finite values, each of them exact, that add up to the true sum; ``biggest`` is their `_size`."""
+    if biggest == 0.0:
+        return [add(values)]
+    bits = max(most - 1, 1).bit_length() + 1
+    folds = []
+    rest = values
+    while biggest > 0.0:
+        sigma = math.ldexp(1.5, math.frexp(biggest)[1] + bits)
+        high = rest + sigma
+        high -= sigma
+        folds.append(add(high))
+        rest = rest - high
+        biggest = float(np.maximum(rest.max(initial=0.0), -rest.min(initial=0.0)))
+    return folds
+
+
+def _size(values: Floats) -> float:
+    """The largest absolute value; NaN if there is one, 0 of nothing."""
+    least, most = values.min(initial=0.0), values.max(initial=0.0)  # no copy, as taking absolute values makes
+    return float(np.maximum(most, -least))
+
+
+def _with_infinities(values: Floats, most: int, add: Add) -> Floats:
+    """Sum the finite part exactly; NaN and infinities only decide the sums they belong to."""
+    finite = np.isfinite(values)
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN, as it should be
+        odd = add(np.where(finite, 0.0, values))
+        return total(np.where(finite, values, 0.0), most, add) + odd
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +128,7 @@ class Groups:
         for first in range(0, self.size, step):
             starts = self.starts[first : first + step + 1]
             rows = values[starts[0] : starts[-1]]
-            sums[first : first + step] = exact_sum(rows, most, partial(_add, starts - starts[0]))
+            sums[first : first + step] = total(rows, most, partial(_add, starts - starts[0]))
         return sums
 
     def rank(self, mask: Bools) -> Ints:
@@ -65,11 +148,11 @@ class Groups:
         counts = self.count(column.given)
         kept = column.kept()
         starts = np.cumsum(counts) - counts
-        found = []
+        matrices = []
         for n in np.unique(counts[counts > 0]):
             tasks = np.flatnonzero(counts == n)
-            found.append((tasks, kept[starts[tasks][:, None] + np.arange(n)]))
-        return found
+            matrices.append((tasks, kept[starts[tasks][:, None] + np.arange(n)]))
+        return matrices
 
 
 def _add(starts: Ints, values: Bools | Floats) -> Floats:

@@ -25,11 +25,11 @@ def slices(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> tuple[In
     ``key`` is a dotted path into metadata, else a key of the row, else agent, model or dataset, else
     task, sample or outcome; a rollout without it belongs to ``__missing__``.
     """
-    held = _held(rollouts, key)
-    texts = {code: ABSENT if code < 0 else name(held.values[code]) for code in np.unique(held.code).tolist()}
+    labels = _labels_of(rollouts, key)
+    texts = {code: ABSENT if code < 0 else name(labels.values[code]) for code in np.unique(labels.code).tolist()}
     distinct = sorted(set(texts.values()), key=_slice_order)
-    place = {text: number for number, text in enumerate(distinct)}
-    return _translated(held, {code: place[text] for code, text in texts.items()}), distinct
+    index = {text: number for number, text in enumerate(distinct)}
+    return _translated(labels, {code: index[text] for code, text in texts.items()}), distinct
 
 
 def sliced(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> dict[str, Rollouts]:
@@ -40,19 +40,19 @@ def sliced(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> dict[str
     left = _cut(rollouts.left, key, name)
     empty = rollouts.where(np.zeros(0, dtype=np.int64))
     every = sorted({*parts, *left}, key=_slice_order)
-    return {one: replace(parts.get(one, empty), left=left.get(one)) for one in every}
+    return {part: replace(parts.get(part, empty), left=left.get(part)) for part in every}
 
 
 def _cut(rollouts: Rollouts, key: str, name: Callable[[Any], str]) -> dict[str, Rollouts]:
     code, names = slices(rollouts, key, name)
     ends = np.cumsum(np.bincount(code, minlength=len(names)))[:-1]
     rows = np.split(np.argsort(code, kind="stable"), ends)  # looking at all rows once for each slice is slow
-    return {one: rollouts.where(some) for one, some in zip(names, rows, strict=bool(names))}
+    return {part: rollouts.where(some) for part, some in zip(names, rows, strict=bool(names))}
 
 
 def has(rollouts: Rollouts, key: str) -> bool:
     """Whether any rollout has a value for the key."""
-    return bool((_held(rollouts, key).code >= 0).any())
+    return bool((_labels_of(rollouts, key).code >= 0).any())
 
 
 def clusters(rollouts: Rollouts, key: str) -> Ints:
@@ -76,37 +76,37 @@ def answers(rollouts: Rollouts) -> Column:
 
     InputError when the rollouts never had any: then there is nothing to vote on.
     """
-    held = rollouts.labels.get("answer")
-    if held is None:
+    labels = rollouts.labels.get("answer")
+    if labels is None:
         raise InputError("no rollout has an answer; expected the key 'answer' (--columns answer=KEY) for a vote")
     number: dict[str, int] = {}
     codes = {-1: -1}
-    for code in np.unique(held.code[held.code >= 0]).tolist():
-        value = held.values[code]
+    for code in np.unique(labels.code[labels.code >= 0]).tolist():
+        value = labels.values[code]
         codes[code] = -1 if value is None else number.setdefault(json.dumps(value), len(number))
-    code = _translated(held, codes)
+    code = _translated(labels, codes)
     return Column(np.maximum(code, 0).astype(np.float64), code >= 0)
 
 
-def _translated(held: Labels, table: Mapping[int, int]) -> Ints:
+def _translated(labels: Labels, table: Mapping[int, int]) -> Ints:
     """The codes of some rows, each by what stands for it.
 
     Labels are shared by all groups and slices: what others have in them costs these rows nothing.
     """
-    found = np.empty(len(held.values) + 1, dtype=np.int64)  # -1 is the last
-    found[list(table)] = list(table.values())
-    return found[held.code]
+    new = np.empty(len(labels.values) + 1, dtype=np.int64)  # -1 is the last
+    new[list(table)] = list(table.values())
+    return new[labels.code]
 
 
 def _slice_order(name: str) -> tuple[int, float, str]:
     return (0, float(name), name) if _NUMBER.fullmatch(name) else (1, 0.0, name)
 
 
-def _held(rollouts: Rollouts, key: str) -> Labels:
+def _labels_of(rollouts: Rollouts, key: str) -> Labels:
     for name in (f"metadata.{key}", key):
-        found = rollouts.labels.get(name)
-        if found is not None and bool((found.code >= 0).any()):
-            return found
+        labels = rollouts.labels.get(name)
+        if labels is not None and bool((labels.code >= 0).any()):
+            return labels
     if key == "task":
         return Labels(rollouts.task, rollouts.tasks)
     if key == "sample":

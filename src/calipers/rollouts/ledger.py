@@ -57,12 +57,12 @@ class Ledger:
 
 
 def _exceptions(rollouts: Rollouts) -> dict[str, int]:
-    held = rollouts.labels.get(ERROR_KIND)
-    if held is None:
+    labels = rollouts.labels.get(ERROR_KIND)
+    if labels is None:
         return {}
-    counts = np.bincount(held.code + 1, minlength=len(held.values) + 1)[1:].tolist()
-    found = [(str(kind), n) for kind, n in zip(held.values, counts, strict=True) if n]
-    return dict(sorted(found, key=lambda item: (-item[1], item[0])))
+    counts = np.bincount(labels.code + 1, minlength=len(labels.values) + 1)[1:].tolist()
+    kinds = [(str(kind), n) for kind, n in zip(labels.values, counts, strict=True) if n]
+    return dict(sorted(kinds, key=lambda item: (-item[1], item[0])))
 
 
 def contributed(rollouts: Rollouts, key: str) -> Column:

@@ -59,8 +59,8 @@ def meant(names: Mapping[str, str]) -> dict[str, str]:
 
     A key that is given away means nothing else: under ``{"task": "prompt"}`` no key is the prompt.
     """
-    own = {role: role for role in ROLES if role not in names and role not in names.values()}
-    return own | {key: role for role, key in names.items() if role in ROLES}
+    unchanged = {role: role for role in ROLES if role not in names and role not in names.values()}
+    return unchanged | {key: role for role, key in names.items() if role in ROLES}
 
 
 def label(value: Any) -> str:

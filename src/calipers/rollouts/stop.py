@@ -57,7 +57,7 @@ BY_WIDTH: Final = "its values are at most slightly biased: a width says little a
 UNKNOWN: Final = "its values may be biased: which rule stopped the run is not known"
 
 
-def not_said(notes: Sequence[str], said: Iterable[str]) -> list[str]:
+def not_said(notes: Sequence[str], sentences: Iterable[str]) -> list[str]:
     """The notes of readers but for these sentences, whatever file they name first: they stand elsewhere."""
-    known = tuple(said)
+    known = tuple(sentences)
     return [note for note in notes if not note.endswith(known)] if known else list(notes)

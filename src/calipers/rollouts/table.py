@@ -37,9 +37,9 @@ def paired(first: Ints, second: Ints) -> Ints:
     width = int(second.max(initial=0)) + 1
     if int(first.max(initial=0)) >= 2**62 // width:
         return np.unique(np.stack([first, second]), axis=1, return_inverse=True)[1].reshape(-1)
-    found = first * width
-    found += second
-    return found
+    numbers = first * width
+    numbers += second
+    return numbers
 
 
 def order_of(numbers: Ints) -> Ints | None:
@@ -100,7 +100,7 @@ class Rollouts:
     @property
     def stop(self) -> Stop | None:
         """The rule that ended the run of this group, where one did; of several groups, that of the first such."""
-        return next((self.stops[key] for one in self.keys if (key := tuple(one)) in self.stops), None)
+        return next((self.stops[key] for group in self.keys if (key := tuple(group)) in self.stops), None)
 
     def groups(self) -> Iterator[Rollouts]:
         """One table per (agent, model, dataset), each a view of this one."""
@@ -172,14 +172,14 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
 
 def _stops(parts: Sequence[Part], keys: Sequence[tuple[str | None, ...]], group: Ints) -> dict[Any, Stop]:
     """The stopping rule of each group that a part says one of."""
-    found: dict[Any, Stop] = {}
+    stops: dict[Any, Stop] = {}
     start = 0
     for part in parts:
         if part.stop is not None:
             for number in np.unique(group[start : start + len(part)]).tolist():
-                found.setdefault(tuple(keys[number]), part.stop)
+                stops.setdefault(tuple(keys[number]), part.stop)
         start += len(part)
-    return found
+    return stops
 
 
 def _without_left(table: Rollouts) -> Rollouts:
@@ -226,43 +226,43 @@ def _join_labels(parts: Sequence[Part]) -> dict[str, Labels]:
     joined = {}
     for name in names:
         absent = [Labels(np.full(len(part), -1, dtype=np.int64), []) for part in parts]
-        found = [part.labels.get(name, none) for part, none in zip(parts, absent, strict=True)]
-        values, code = _join_codes([labels.values for labels in found], [labels.code for labels in found])
+        columns = [part.labels.get(name, none) for part, none in zip(parts, absent, strict=True)]
+        values, code = _join_codes([labels.values for labels in columns], [labels.code for labels in columns])
         joined[name] = Labels(code, values)
     return joined
 
 
 def _group_keys(labels: dict[str, Labels], rows: int) -> tuple[list[tuple[str | None, ...]], Ints]:
     """The distinct (agent, model, dataset), sorted by (dataset, model, agent), and each row's."""
-    found = [labels.pop(name, None) for name in GROUP]
-    if rows == 0 or not any(found):
+    columns = [labels.pop(name, None) for name in GROUP]
+    if rows == 0 or not any(columns):
         return [NAMELESS], np.zeros(rows, dtype=np.int64)
     code = np.zeros(rows, dtype=np.int64)
-    for column in found:
+    for column in columns:
         if column:  # renumbered at each step, so that no product of sizes is too large
             width = len(column.values) + 1
             code = renumbered(code * width + column.code + 1)
     some = np.empty(int(code.max()) + 1, dtype=np.int64)
     some[code] = np.arange(rows)  # a row of each group, whichever
     keys = [
-        tuple(column.values[c] if column and (c := int(column.code[row])) >= 0 else None for column in found)
+        tuple(column.values[c] if column and (c := int(column.code[row])) >= 0 else None for column in columns)
         for row in some.tolist()
     ]
     order = sorted(range(len(keys)), key=lambda i: [(part is not None, part or "") for part in reversed(keys[i])])
-    place = np.empty(len(keys), dtype=np.int64)
-    place[order] = np.arange(len(keys))
-    return [keys[i] for i in order], place.take(code)
+    rank = np.empty(len(keys), dtype=np.int64)
+    rank[order] = np.arange(len(keys))
+    return [keys[i] for i in order], rank.take(code)
 
 
 def _units(ids: Sequence[str], task: Ints, keys: Sequence[Any], group: Ints) -> tuple[list[str], Ints, Ints]:
     """Tasks as (group, id), groups in their order, ids in theirs: (ids, owners, code per row)."""
     plain = not any(map(str.isdecimal, ids))  # no numbers among them: text sorts as it is
     order = sorted(range(len(ids)), key=ids.__getitem__ if plain else lambda i: _id_order(ids[i]))
-    place = np.empty(len(ids), dtype=np.int64)
-    place[order] = np.arange(len(ids))
+    rank = np.empty(len(ids), dtype=np.int64)
+    rank[order] = np.arange(len(ids))
     if len(keys) == 1:
-        return [ids[i] for i in order], np.zeros(len(ids), dtype=np.int64), place[task]
-    pair, code = np.unique(group * len(ids) + place[task], return_inverse=True)
+        return [ids[i] for i in order], np.zeros(len(ids), dtype=np.int64), rank[task]
+    pair, code = np.unique(group * len(ids) + rank[task], return_inverse=True)
     nameless = keys.index(NAMELESS) if NAMELESS in keys else 0  # where tasks without rollouts belong
     idle = np.setdiff1d(np.arange(len(ids)), pair % len(ids)) + nameless * len(ids)
     if len(idle):
@@ -296,11 +296,12 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints) -> tuple[Ints 
         # of all that stand twice, report the one found first in the files
         second = rows[1:][twice]
         at = int(np.argmin(second))
-        one, two = sorted((int(rows[:-1][twice][at]), int(second[at])))
-        task, number = parts_task(parts, one), int(sample[one])
+        earlier, later = sorted((int(rows[:-1][twice][at]), int(second[at])))
+        task, number = parts_task(parts, earlier), int(sample[earlier])
         raise InputError.at(
-            place(parts, two),
-            f"task {task!r} sample {number} attempt {int(attempt[one])} stands twice, first at {place(parts, one)}",
+            place(parts, later),
+            f"task {task!r} sample {number} attempt {int(attempt[earlier])} stands twice, "
+            f"first at {place(parts, earlier)}",
             "give each try its own sample number, or each retry a higher attempt",
         )
     if not same.any():
@@ -317,16 +318,16 @@ def _turns(parts: Sequence[Part], unit: Ints, tasks: int, ascending: bool) -> Fl
     if ascending and all(part.turn is None for part in parts):
         return None
     ends = np.cumsum([len(part) for part in parts])
-    own = [
+    by_part = [
         np.arange(end - len(part), end, dtype=np.float64) if part.turn is None else part.turn
         for part, end in zip(parts, ends.tolist(), strict=True)
     ]
-    turn = np.concatenate(own)
+    turn = np.concatenate(by_part)
     ordered = all(part.turn is None for part in parts)
     latest_first = (np.arange(len(turn)) if ordered else np.argsort(turn, kind="stable"))[::-1]
-    found = np.full(tasks, np.inf)
-    found[unit[latest_first]] = turn[latest_first]
-    return found
+    turns = np.full(tasks, np.inf)
+    turns[unit[latest_first]] = turn[latest_first]
+    return turns
 
 
 def _join_columns(parts: Sequence[tuple[int, dict[str, Column]]], rows: Ints | None) -> dict[str, Column]:
@@ -357,10 +358,10 @@ def _outcomes(parts: Sequence[Part]) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def _rewarded(part: Part) -> Bools:
     """The rows that have a reward, whichever, [R]."""
-    found = np.zeros(len(part), dtype=bool)
+    rewarded = np.zeros(len(part), dtype=bool)
     for column in part.rewards.values():
-        found |= column.given
-    return found
+        rewarded |= column.given
+    return rewarded
 
 
 def place(parts: Sequence[Part], row: int) -> str:

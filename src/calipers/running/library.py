@@ -39,14 +39,6 @@ class OwnReport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTable:
-    """A table as the library's system prints it, and sentences beside it."""
-
-    text: str
-    lines: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class TaskLibrary:
     """What a run asks of another system's tasks, as functions."""
 
@@ -62,8 +54,6 @@ class TaskLibrary:
     report: Callable[[Job, Path, Loaded | None], Report]
     documents: Callable[[Report, Path], Any]  # what each document keeps for its numbers, to be written
     joined: Callable[[Sequence[Report]], Iterator[OwnReport]]
-    with_numbers: Callable[[Result, Sequence[str], bool], Result]  # (result, paths, trust)
-    tables: Callable[[Sequence[str], Sequence[str], bool], list[OwnTable] | None]  # (paths, formats, trust)
 
 
 def library() -> TaskLibrary:

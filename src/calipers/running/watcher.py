@@ -18,16 +18,14 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from calipers.dialect import Asked, resolve
 from calipers.errors import InputError
 from calipers.metrics.metric import UNIT, Metric
-from calipers.request import Plan
+from calipers.request import Plan, RequestedMetric, resolve
 from calipers.rollouts.column import Column, Floats
-from calipers.rollouts.groups import Groups
+from calipers.rollouts.groups import Groups, total
 from calipers.rollouts.ledger import Missing
 from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED
 from calipers.rollouts.stop import Stop
-from calipers.rollouts.sums import total
 from calipers.running.loop import Status
 from calipers.stats.sequence import Ends, finite, population
 
@@ -58,7 +56,7 @@ class Headline:
     """
 
     def __init__(
-        self, request: Asked, planned: int, samples: int, confidence: float = 0.95, missing: Missing = "gap"
+        self, request: RequestedMetric, planned: int, samples: int, confidence: float = 0.95, missing: Missing = "gap"
     ) -> None:
         self._asked, self._planned, self._samples = request, planned, samples
         self._confidence, self._zero = confidence, missing == "zero"
@@ -166,7 +164,7 @@ class Headline:
         self._whole.clear()
 
 
-def no_sequence(request: Asked) -> str | None:
+def no_sequence(request: RequestedMetric) -> str | None:
     """Why a metric can have no interval that is valid at every look; None when it can."""
     metric = request.metric
     unfit = _no_value(request)
@@ -179,7 +177,7 @@ def no_sequence(request: Asked) -> str | None:
     return None
 
 
-def _no_value(request: Asked) -> str | None:
+def _no_value(request: RequestedMetric) -> str | None:
     """Why a metric cannot be followed at all: it is no mean of task values that rewards alone decide."""
     metric = request.metric
     if not isinstance(metric, Metric):
@@ -191,7 +189,7 @@ def _no_value(request: Asked) -> str | None:
     return None
 
 
-def _limits(request: Asked) -> Ends:
+def _limits(request: RequestedMetric) -> Ends:
     return (request.metric.range if isinstance(request.metric, Metric) else None) or UNIT
 
 
@@ -215,7 +213,7 @@ class Until:
 
     text: str
     side: str  # width, lower or upper
-    asked: Asked
+    asked: RequestedMetric
     than: str  # < <= > >=
     bound: float
 

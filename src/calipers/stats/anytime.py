@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
-from calipers.rollouts.sums import sum_by
+from calipers.rollouts.groups import sum_by
 from calipers.stats.paired import Difference, judged, units_of
 
 BETTING: Final = "betting"
@@ -99,9 +99,9 @@ def evidence(differences: Floats, clusters: Ints | None = None) -> Evidence:
     if clusters is None or len(clusters) == 0:
         return Evidence(differences, np.ones(len(differences)))
     _, first, code = np.unique(clusters, return_index=True, return_inverse=True)
-    place = np.empty(len(first), dtype=np.int64)
-    place[np.argsort(first, kind="stable")] = np.arange(len(first))
-    code = place[code]
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first, kind="stable")] = np.arange(len(first))
+    code = rank[code]
     return Evidence(sum_by(code, differences, len(first)), np.bincount(code).astype(np.float64))
 
 
@@ -120,9 +120,9 @@ def anytime(
     that do not come in a random order, or that changed on the way.
     """
     units = units_of(differences, None, clusters)
-    found = judged(units, limits, confidence)
-    plain = Difference(found.value, None, None, None, BETTING, found.units, why=found.why)
-    if found.value is None or (found.p is None and limits is not None):
+    estimate = judged(units, limits, confidence)
+    plain = Difference(estimate.value, None, None, None, BETTING, estimate.units, why=estimate.why)
+    if estimate.value is None or (estimate.p is None and limits is not None):
         return plain
     plain = replace(
         plain,
@@ -134,13 +134,13 @@ def anytime(
     if limits is None:
         return replace(plain, why=NO_RANGE)
     width = limits[1] - limits[0]
-    held = evidence(np.clip(differences / width, -1.0, 1.0), clusters)
-    value = min(max(found.value / width, -1.0), 1.0)
-    ends = held.ends(value, confidence)
+    bets = evidence(np.clip(differences / width, -1.0, 1.0), clusters)
+    value = min(max(estimate.value / width, -1.0), 1.0)
+    ends = bets.ends(value, confidence)
     if ends is None:
         return replace(plain, why=CONTRADICTED)
     low, high = (width * end for end in ends)
-    return replace(plain, interval=(low, high), p=held.p(0.0), width=width, sequence=held)
+    return replace(plain, interval=(low, high), p=bets.p(0.0), width=width, sequence=bets)
 
 
 def _most(room: float) -> float:

@@ -8,7 +8,7 @@ samples cannot carry them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import comb
 
 import numpy as np
@@ -18,12 +18,14 @@ from calipers.metrics.reduce import pass_counts, passed, task_mean
 from calipers.metrics.rewards import max_at_k
 from calipers.metrics.votes import ballots
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.sums import total
+from calipers.rollouts.groups import Groups, total
+from calipers.stats.estimate import NO_SEQUENCE, STOPPED_NO_RANGE
 from calipers.stats.extrapolation import IF, Extrapolation, extrapolate, farthest, too_far
 from calipers.stats.intervals import interval
+from calipers.stats.sequence import population
 
 Ends = tuple[float, float]
+CLUSTERED = "the run was stopped by what it showed, and a confidence sequence of clusters is not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +95,20 @@ def later_points(
 
     A point that is refused has no value, and says why.
     """
-    found = extrapolate(n, c, ks, clusters, confidence=confidence)
+    beyond_samples = extrapolate(n, c, ks, clusters, confidence=confidence)
     there = n[n > 0]
     rows: list[list[Point]] = []
     for metric in ("pass@k", "pass^k"):
         points = []
         for k in ks:
-            one = found.points.get((metric, k))
-            if one is None:
-                why = found.why or too_far(farthest(there))
+            point = beyond_samples.points.get((metric, k))
+            if point is None:
+                why = beyond_samples.why or too_far(farthest(there))
                 points.append(Point(k, None, None, None, len(there), model_based=True, why=why))
             else:
-                points.append(Point(k, one.value, one.stderr, one.ends, len(there), model_based=True, assumes=IF))
+                points.append(Point(k, point.value, point.stderr, point.ends, len(there), model_based=True, assumes=IF))
         rows.append(points)
-    return rows[0], rows[1], found
+    return rows[0], rows[1], beyond_samples
 
 
 def beyond(most: int, upto: int | None) -> list[int]:
@@ -152,9 +154,9 @@ def _point(k: int, values: Column, limits: Ends | None, clusters: Ints | None, c
     """The mean over the tasks that are defined at k, with the default interval."""
     kept = values.kept()
     units = None if clusters is None else np.unique(clusters[values.given], return_inverse=True)[1]
-    found = interval(kept, np.ones(len(kept)), confidence, limits, units)
+    estimate = interval(kept, np.ones(len(kept)), confidence, limits, units)
     value = float(total(kept)) / len(kept)
-    return Point(k, value, found.stderr, found.ends, len(kept), why=found.why)
+    return Point(k, value, estimate.stderr, estimate.ends, len(kept), why=estimate.why)
 
 
 MOST = 128
@@ -183,9 +185,9 @@ def majority_curve(
         there = n >= k
         kept = worth[there, k - 1]
         units = None if clusters is None else np.unique(clusters[there], return_inverse=True)[1]
-        found = interval(kept, np.ones(len(kept)), confidence, limits, units)
+        estimate = interval(kept, np.ones(len(kept)), confidence, limits, units)
         points.append(
-            Point(k, float(total(kept)) / len(kept), found.stderr, found.ends, int(there.sum()), why=found.why)
+            Point(k, float(total(kept)) / len(kept), estimate.stderr, estimate.ends, int(there.sum()), why=estimate.why)
         )
     return Curve("maj@k", tuple(points))
 
@@ -219,7 +221,7 @@ def _expected(votes: Ints, worth: Floats, silent: Ints, n: int) -> Floats:
     tasks = votes.shape[1]
     choose = np.array([[float(comb(a, x)) for a in range(n + 1)] for x in range(n + 1)])  # [x, a]
     picks, quiet = choose[:, votes], choose[:, silent]
-    found = np.zeros((n + 1, tasks))
+    wins = np.zeros((n + 1, tasks))
     highest = votes.max(axis=1, initial=0).tolist()
     for c in range(1, max(highest, default=0) + 1):
         ties = min(n // c, sum(most >= c for most in highest))
@@ -238,8 +240,8 @@ def _expected(votes: Ints, worth: Floats, silent: Ints, n: int) -> Floats:
             ways, gains = more, won
         shared = (gains[1:] / np.arange(1, ties + 1)[:, None, None]).sum(axis=0)  # [d, t]
         for d in range(1, n + 1):
-            found[d:] += shared[d] * quiet[: n + 1 - d]
-    exact: Floats = (found[1:] / choose[1:, n][:, None]).T
+            wins[d:] += shared[d] * quiet[: n + 1 - d]
+    exact: Floats = (wins[1:] / choose[1:, n][:, None]).T
     return exact
 
 
@@ -272,15 +274,15 @@ def first_success(
     tries = np.cumsum(np.concatenate([np.ones((len(pairs), 1)), missed], axis=1), axis=1)
     good = passed(rewards, threshold)
     prices = None if costs is None else (_price(costs, by, ~good), _price(costs, by, good))
-    found = []
+    rows = []
     for k in span(most):
         enough = n >= k
         solved, tried = 1 - missed[code[enough], k - 1], tries[code[enough], k - 1]
         share, count = float(total(solved)) / len(solved), len(solved)
         cost = None if prices is None else _mean_cost((tried - solved, solved), prices, enough)
         each = cost / share if cost is not None and share > 0 else None
-        found.append(FirstSuccess(k, share, float(total(tried)) / count, cost, each, count))
-    return found
+        rows.append(FirstSuccess(k, share, float(total(tried)) / count, cost, each, count))
+    return rows
 
 
 def _price(costs: Column, by: Groups, which: Bools) -> Column:
@@ -297,3 +299,23 @@ def _mean_cost(expected: tuple[Floats, Floats], prices: tuple[Column, Column], e
             return None
         cost += np.where(needed, tries * price.values[enough], 0.0)
     return float(total(cost)) / len(cost)
+
+
+def sequence_curve(curve: Curve, *, unit: bool, clustered: bool, confidence: float) -> Curve:
+    """A curve with the confidence sequence at every k; ``unit`` says that its task values lie in [0, 1].
+
+    The beta mixture needs the sum of the task values and their number alone. Beyond the samples, where a model
+    speaks, it has none.
+    """
+    points = (_sequence_point(point, unit=unit, clustered=clustered, confidence=confidence) for point in curve.points)
+    return replace(curve, points=tuple(points))
+
+
+def _sequence_point(point: Point, *, unit: bool, clustered: bool, confidence: float) -> Point:
+    if point.interval is None or point.value is None:
+        return point
+    why = NO_SEQUENCE if point.model_based else CLUSTERED if clustered else None if unit else STOPPED_NO_RANGE
+    if why:
+        return replace(point, interval=None, why=why)
+    total = min(max(point.value * point.tasks, 0.0), float(point.tasks))
+    return replace(point, interval=population(total, point.tasks, confidence))

@@ -10,19 +10,30 @@ from typing import Any
 
 import numpy as np
 
-from calipers.metrics.aggregate import TINY
 from calipers.metrics.bayes import posterior, posterior_variance
 from calipers.metrics.metric import UNIT, Metric, Opaque
+from calipers.metrics.reduce import TINY
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
-from calipers.stats.bootstrap import bootstrap, bootstrap_of_values
-from calipers.stats.intervals import Interval, credible, largest_share, quantile_interval
-from calipers.stats.methods import Weighted, named_interval
+from calipers.rollouts.stop import SEQUENCE
+from calipers.stats.intervals import (
+    Interval,
+    Weighted,
+    bootstrap,
+    bootstrap_of_values,
+    credible,
+    largest_share,
+    named_interval,
+    needs_range,
+    quantile_interval,
+)
 
 NO_TASKS = "no task has a value"
 UNDEFINED = "undefined for these values"
 TOO_LARGE = "the values are too large for their spread to be a number"
 NO_SUM = "the values are too large for their sum to be a number"
+STOPPED_NO_RANGE = "the run was stopped by what it showed, and a confidence sequence needs values of a known range"
+NO_SEQUENCE = "the run was stopped by what it showed, and no confidence sequence is known for this metric"
 HALF = 0.5  # of the variance: a task with more decides how wide the interval is
 FEWEST_UNITS = 10  # tasks or clusters: of fewer, one often has half of the variance by chance
 HUGE = 1e150  # its square is still a number, and so are sums of many
@@ -82,7 +93,7 @@ class Settings:
     zero: bool = False  # a gap counts 0 (--missing zero)
     undefined: float | None = None  # what a metric over no tasks becomes
     clusters: Ints | None = None  # [T]
-    interval: str = "default"  # or a name of `stats.methods`, for every weighted mean of task values
+    interval: str = "default"  # or a name of `stats.intervals.METHODS`, for every weighted mean of task values
     range: tuple[float, float] | None = None  # of rewards, where the user knows it; [0, 1] while they lie in it
     tasks: Sequence[str] = ()  # [T] their names, to say which one decides
 
@@ -179,9 +190,9 @@ def _how_sure(
     power = 0 if limits or largest >= TINY else -math.frexp(largest)[1]  # by a power of two, nothing is rounded
     clusters = None if settings.clusters is None else settings.clusters[reduced.given]
     values = np.ldexp(values, power) if power else values
-    asked = Weighted(values, weights, limits, clusters, settings.confidence, settings.seed)
-    found = named_interval(settings.interval, asked)
-    return found if not power else _scaled(found, -power)
+    weighted = Weighted(values, weights, limits, clusters, settings.confidence, settings.seed)
+    how = named_interval(settings.interval, weighted)
+    return how if not power else _scaled(how, -power)
 
 
 def _drawn(metric: Metric, params: Mapping[str, Any], reduced: Column, settings: Settings) -> Interval:
@@ -189,7 +200,7 @@ def _drawn(metric: Metric, params: Mapping[str, Any], reduced: Column, settings:
     tasks = settings.by.code if metric.rows else np.arange(settings.by.size)  # [R] or [T]
     units = tasks if settings.clusters is None else settings.clusters[tasks]
     aggregate = partial(metric.aggregate, **{key: params[key] for key in metric.aggregated})
-    found = bootstrap_of_values(
+    how = bootstrap_of_values(
         aggregate,
         reduced.kept(),
         units[reduced.given],
@@ -198,7 +209,7 @@ def _drawn(metric: Metric, params: Mapping[str, Any], reduced: Column, settings:
         settings.clusters is not None,
     )
     low, high = metric.range or (-math.inf, math.inf)
-    return replace(found, ends=found.ends and (max(found.ends[0], low), min(found.ends[1], high)))
+    return replace(how, ends=how.ends and (max(how.ends[0], low), min(how.ends[1], high)))
 
 
 def task_values(metric: Metric, reduced: Column) -> tuple[Floats, Floats]:
@@ -209,11 +220,11 @@ def task_values(metric: Metric, reduced: Column) -> tuple[Floats, Floats]:
     return sums / weights, weights
 
 
-def _scaled(found: Interval, power: int) -> Interval:
+def _scaled(how: Interval, power: int) -> Interval:
     """The same interval for values times two to some power."""
-    stderr = None if found.stderr is None else math.ldexp(found.stderr, power)
-    ends = found.ends and (math.ldexp(found.ends[0], power), math.ldexp(found.ends[1], power))
-    return replace(found, stderr=stderr, ends=ends)
+    stderr = None if how.stderr is None else math.ldexp(how.stderr, power)
+    ends = how.ends and (math.ldexp(how.ends[0], power), math.ldexp(how.ends[1], power))
+    return replace(how, stderr=stderr, ends=ends)
 
 
 def _range(rewards: Column, settings: Settings) -> tuple[float, float] | None:
@@ -303,3 +314,20 @@ def _opaque(metric: Opaque, rewards: Column, settings: Settings, made: Signature
         why=how.why,
         made=replace(made, method=how.method),
     )
+
+
+def sequence_only(estimate: Estimate) -> Estimate:
+    """An estimate without an interval that is made for a fixed number of tasks.
+
+    Only a confidence sequence covers the truth when the number of tasks depends on the values (Ville 1939).
+    """
+    if estimate.why == needs_range(SEQUENCE):  # which names intervals that hold for a fixed number of tasks
+        return replace(estimate, why=STOPPED_NO_RANGE)
+    if estimate.method in (None, SEQUENCE):
+        return estimate
+    return without_interval(estimate, NO_SEQUENCE)
+
+
+def without_interval(estimate: Estimate, why: str) -> Estimate:
+    """The same estimate with no interval, and why."""
+    return replace(estimate, interval=None, method=None, why=why, made=replace(estimate.made, method=None))

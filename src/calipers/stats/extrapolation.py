@@ -117,9 +117,9 @@ class Grid:
         """What the best of some shares adds to the log likelihood, and that share, [U, G] both; 0 is one of them."""
         best, shares = np.full((len(parts), len(self.a)), -np.inf), np.zeros((len(parts), len(self.a)))
         for tried in np.linspace(0.0, 0.975, SHARES) if len(self.counts.unsolved) else [0.0]:
-            found = parts[:, 1:] @ np.log(tried + (1 - tried) * self.unlucky) + parts[:, :1] * np.log1p(-tried)
-            better = found > best
-            best[better], shares[better] = found[better], tried
+            gain = parts[:, 1:] @ np.log(tried + (1 - tried) * self.unlucky) + parts[:, :1] * np.log1p(-tried)
+            better = gain > best
+            best[better], shares[better] = gain[better], tried
         return best, shares
 
     def near(self, table: Floats) -> Box:
@@ -148,10 +148,10 @@ def _around(axis: Floats, kept: Floats, limits: tuple[float, float]) -> tuple[fl
 
 def log_share(solved: Floats, unsolved: Floats, share: Floats, unlucky: Floats) -> Floats:
     """What shares never solved, [.., G], add to the log likelihood of tasks solved, [.., 1], and not, [.., N]."""
-    found = solved * np.log1p(-share)
+    logs = solved * np.log1p(-share)
     for column in range(unsolved.shape[-1]):
-        found = found + unsolved[..., column, None] * np.log(share + (1 - share) * unlucky[column])
-    return found
+        logs = logs + unsolved[..., column, None] * np.log(share + (1 - share) * unlucky[column])
+    return logs
 
 
 def log_beta_binomial(counts: PassCounts, a: Floats, b: Floats) -> Floats:
@@ -166,7 +166,7 @@ def log_beta_binomial(counts: PassCounts, a: Floats, b: Floats) -> Floats:
     if most > MANY:
         return np.asarray(ways + betaln(c[:, None] + a, (n - c)[:, None] + b) - betaln(a, b))
     steps, start = np.arange(most)[:, None], np.zeros((1, len(a)))
-    up, down, whole = (np.concatenate([start, np.cumsum(np.log(one + steps), axis=0)]) for one in (a, b, a + b))
+    up, down, whole = (np.concatenate([start, np.cumsum(np.log(shape + steps), axis=0)]) for shape in (a, b, a + b))
     return np.asarray(ways + up[c] + down[n - c] - whole[n])
 
 
@@ -356,15 +356,15 @@ def draw_tables(code: Ints, units: Ints, cells: int, seed: int) -> Floats:
 
     From the raw output of PCG64, which no version of numpy may change.
     """
-    place, count = _places(code, units), int(units.max()) + 1
-    of_task = place[units]
+    rank, count = _places(code, units), int(units.max()) + 1
+    of_task = rank[units]
     source = np.random.PCG64(seed)
-    found = np.empty((DRAWS, cells))
+    tables = np.empty((DRAWS, cells))
     for row in range(DRAWS):
         chosen = (source.random_raw(count) >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)
         times = np.bincount(chosen.astype(np.int64), minlength=count)
-        found[row] = np.bincount(code, times[of_task], cells)
-    return found
+        tables[row] = np.bincount(code, times[of_task], cells)
+    return tables
 
 
 def _places(code: Ints, units: Ints) -> Ints:
@@ -375,9 +375,9 @@ def _places(code: Ints, units: Ints) -> Ints:
     if count < len(code):
         contents = np.split(code[members], np.flatnonzero(np.diff(units[members])) + 1)
         order = np.asarray(sorted(range(count), key=lambda unit: contents[unit].tobytes()))
-    place = np.empty(count, dtype=np.int64)
-    place[order] = np.arange(count)
-    return place
+    rank = np.empty(count, dtype=np.int64)
+    rank[order] = np.arange(count)
+    return rank
 
 
 def _pairs(n: Ints, c: Ints) -> tuple[PassCounts, Ints]:
@@ -396,7 +396,7 @@ def _points(
     confidence: float,
 ) -> dict[tuple[str, int], Extrapolated]:
     """Every metric at every k, from draws of units and, where these are clusters, draws of tasks."""
-    of_law = pass_at(ks, *(np.array([one]) for one in (law.a, law.b)))[0] * (1 - law.never_solved)
+    of_law = pass_at(ks, *(np.array([parameter]) for parameter in (law.a, law.b)))[0] * (1 - law.never_solved)
     passing = pass_at(ks, grid.a, grid.b)
     draws = redrawn(grid, passing, drawn[0])
     effect = np.ones(passing.shape[1])

@@ -1,22 +1,31 @@
-"""The default interval: Wilson with an effective number of tasks and a t quantile.
+"""Intervals: the default rule, the seeded bootstrap, and each method that can be asked for by its name.
 
-One closed form for every weighted mean of task values on a known range. It is exactly Wilson's
-interval when every value is 0 or 1, turns into the t interval as the values leave the ends, never
-has zero width and never leaves the range. Without a range it is the t interval over tasks.
+The default is Wilson with an effective number of tasks and a t quantile: one closed form for every weighted mean of
+task values on a known range. It is exactly Wilson's interval when every value is 0 or 1, turns into the t interval as
+the values leave the ends, never has zero width and never leaves the range. Without a range it is the t interval over
+tasks.
+
+The bootstrap draws whole tasks, or whole clusters, again with replacement. For a ratio of sums (every mean, every
+pooled rate) 10,000 draws are a gather and a sum of integers; a metric that nobody can look into is computed anew on at
+most 1,000 draws. Indices come from the raw 64-bit output of PCG64, which no version of numpy may change, and sums of
+integers have no rounding that could depend on their order: one seed, one answer, on every machine.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
+from typing import Final
 
 import numpy as np
 
+from calipers.metrics.reduce import percentiles
 from calipers.rollouts.column import Column, Floats, Ints
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.ranks import percentiles
-from calipers.rollouts.sums import sum_by, total
+from calipers.rollouts.groups import Groups, sum_by, total
+from calipers.stats.sequence import population
 
 ONE_TASK = "one task says nothing about others"
 ONE_CLUSTER = "one cluster says nothing about others"
@@ -60,16 +69,7 @@ def interval(
     ``limits`` is the range the values cannot leave, None when there is none; ``clusters`` numbers
     the unit each task belongs to. One task or one cluster gives no interval.
     """
-    low, high = limits if limits else (0.0, 1.0)
-    spread = spread_of(values, weights, limits, clusters)
-    if spread.units < 2:
-        return alone(len(values), clusters)
-    stderr = (high - low) * math.sqrt(spread.variance)
-    if limits is None:
-        return _unbounded(spread, stderr, confidence)
-    effective, quantile, method = strength(spread, confidence)
-    lower, upper = _wilson(spread.mean, effective, quantile)
-    return Interval(stderr, (low + (high - low) * lower, low + (high - low) * upper), method)
+    return named_interval("default", Weighted(values, weights, limits, clusters, confidence))
 
 
 def alone(tasks: int, clusters: Ints | None) -> Interval:
@@ -82,7 +82,23 @@ def spread_of(
 ) -> Spread:
     """What the interval needs of weighted task values, [T]; on their own scale where no range is known."""
     low, high = limits if limits else (0.0, 1.0)
-    return _spread((values - low) / (high - low), weights, clusters)
+    values = (values - low) / (high - low)
+    whole = total(weights)
+    share = weights / whole
+    mean = float(total(weights * values) / whole)  # exactly 1 when every value is
+    pull = share * (values - mean)
+    if clusters is None:
+        unit_share = share
+    else:
+        size = int(clusters.max()) + 1
+        unit_share, pull = sum_by(clusters, share, size), sum_by(clusters, pull, size)
+    units = int(np.count_nonzero(unit_share))
+    effective_units = 1 / float(total(unit_share * unit_share))
+    effective_tasks = 1 / float(total(share * share))
+    variance = units / max(units - 1, 1) * float(total(pull * pull))
+    if math.sqrt(variance * effective_units) <= NOISE * float(np.abs(values).max()):
+        variance = 0.0  # the values agree; what is left is the rounding of their mean
+    return Spread(mean, variance, units, effective_units, (1 + effective_units / effective_tasks) / 2)
 
 
 def largest_share(values: Floats, weights: Floats, clusters: Ints | None = None) -> tuple[int, float]:
@@ -153,25 +169,6 @@ def strength(spread: Spread, confidence: float) -> tuple[float, float, str]:
         return effective, _normal_quantile(confidence), "wilson"
     freedom = max(1.0, (spread.effective_units - 1) / (1 - steady))
     return effective, _t_quantile(confidence, freedom), "wilson_t"
-
-
-def _spread(values: Floats, weights: Floats, clusters: Ints | None) -> Spread:
-    whole = total(weights)
-    share = weights / whole
-    mean = float(total(weights * values) / whole)  # exactly 1 when every value is
-    pull = share * (values - mean)
-    if clusters is None:
-        unit_share = share
-    else:
-        size = int(clusters.max()) + 1
-        unit_share, pull = sum_by(clusters, share, size), sum_by(clusters, pull, size)
-    units = int(np.count_nonzero(unit_share))
-    effective_units = 1 / float(total(unit_share * unit_share))
-    effective_tasks = 1 / float(total(share * share))
-    variance = units / max(units - 1, 1) * float(total(pull * pull))
-    if math.sqrt(variance * effective_units) <= NOISE * float(np.abs(values).max()):
-        variance = 0.0  # the values agree; what is left is the rounding of their mean
-    return Spread(mean, variance, units, effective_units, (1 + effective_units / effective_tasks) / 2)
 
 
 def _wilson(mean: float, tasks: float, quantile: float) -> tuple[float, float]:
@@ -284,3 +281,371 @@ def quantile_interval(
     if not first < last:
         return Interval(None, None, None, ALL_EQUAL)
     return Interval(None, (min(first, at), max(last, at)), "woodruff")
+
+
+DRAWS = 10_000
+BLOCK = 100  # draws that share a generator, so that blocks may be drawn in any order
+SLICE = 1 << 14  # units drawn at a time: what is held stays in the processor's cache
+
+MOST_CALLS = 1_000
+FEWEST_CALLS = 200
+MOST_REWARDS = 20_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """A ratio of sums over units, and the same ratio on every draw of them."""
+
+    value: float
+    found: Floats  # [DRAWS], sorted
+    sums: Floats  # [G] numerators of the units
+    weights: Floats  # [G] denominators
+
+    @property
+    def stderr(self) -> float:
+        """The standard deviation of the draws; dividing it by the root of their number would be wrong."""
+        return _deviation(self.found)
+
+
+def draw(sums: Floats, weights: Floats, seed: int) -> Draws:
+    """``sum of sums / sum of weights`` on DRAWS samples of the G units, each drawn with replacement.
+
+    Units are put in order first, so that the order of tasks does not matter. A unit's chance differs
+    from 1/G by less than one part in 2^32/G, as 32 bits choose it.
+    """
+    order = np.lexsort((weights, sums))
+    sums, weights = sums[order], weights[order]
+    above, up = _integers(sums)
+    below, down = _integers(weights)
+    alike = bool((below == below[0]).all())
+    ratios = np.empty(DRAWS)
+    for number, child in enumerate(np.random.SeedSequence(seed).spawn(DRAWS // BLOCK)):
+        start = number * BLOCK
+        ratios[start : start + BLOCK] = _block(np.random.PCG64(child), above, None if alike else below)
+    if alike:
+        ratios /= float(below[0]) * len(below)
+    value = float(above.sum()) / float(below.sum())
+    shift = down - up
+    return Draws(math.ldexp(value, shift), np.sort(np.ldexp(ratios, shift)), sums, weights)
+
+
+def percentile_ends(draws: Draws, confidence: float) -> tuple[float, float]:
+    """The ends between which the middle ``confidence`` of the draws lie."""
+    tail = (1 - confidence) / 2
+    return _quantile(draws.found, tail), _quantile(draws.found, 1 - tail)
+
+
+def bca_ends(draws: Draws, confidence: float) -> tuple[float, float] | None:
+    """The same, with levels moved for bias and skewness (Efron 1987); None where they move out of sight.
+
+    Bias: the share of draws below the value, those equal to it counted half. Skewness: the jackknife's.
+    """
+    below, upto = (int(np.searchsorted(draws.found, draws.value, side)) for side in ("left", "right"))
+    share = (below + upto) / (2 * len(draws.found))
+    left = (total(draws.sums) - draws.sums) / (total(draws.weights) - draws.weights)  # each unit left out once
+    pull = float(total(left)) / len(left) - left
+    size = float(total(pull * pull)) ** 1.5
+    if not 0 < share < 1 or size == 0:  # also of values whose cubes are too small to be numbers
+        return None
+    normal = NormalDist()
+    bias, skew = normal.inv_cdf(share), float(total(pull**3)) / (6 * size)
+    levels = []
+    for tail in ((1 - confidence) / 2, (1 + confidence) / 2):
+        moved = bias + normal.inv_cdf(tail)
+        if 1 - skew * moved <= 0:
+            return None
+        levels.append(normal.cdf(bias + moved / (1 - skew * moved)))
+    return _quantile(draws.found, levels[0]), _quantile(draws.found, levels[1])
+
+
+def bootstrap(
+    compute: Callable[[Sequence[Sequence[float]]], float],
+    tasks: Sequence[Sequence[float]],
+    confidence: float,
+    seed: int,
+    clusters: Ints | None = None,
+) -> Interval:
+    """Percentile interval of an opaque metric: whole tasks are drawn again, with replacement.
+
+    With ``clusters``, [T], whole clusters are drawn.
+
+    At most 1,000 calls and 2*10^7 rewards in all; no interval when fewer than 200 calls fit, or when
+    a draw fails. The standard error is the standard deviation of the draws.
+    """
+    units = _units(len(tasks), clusters)
+    if len(units) < 2:
+        return alone(len(tasks), clusters)
+    calls = min(MOST_CALLS, MOST_REWARDS // max(1, sum(map(len, tasks))))
+    if calls < FEWEST_CALLS:
+        return Interval(None, None, None, f"too many rewards to draw {FEWEST_CALLS} times")
+    drawn = _raw_draws(seed, calls, len(units))
+    values = np.empty(calls)
+    for number, rows in enumerate(drawn.tolist()):
+        try:
+            values[number] = compute([tasks[task] for row in rows for task in units[row]])
+        except Exception as error:
+            return Interval(None, None, None, f"the metric failed on a bootstrap draw: {error}")
+    return _percentile_interval(values, confidence)
+
+
+def bootstrap_of_values(
+    aggregate: Callable[[Floats], Floats],
+    values: Floats,
+    units: Ints,
+    confidence: float,
+    seed: int,
+    clustered: bool = False,
+) -> Interval:
+    """Percentile interval of an aggregate of task values or rollouts, [N] or [N, S]: whole units are drawn again.
+
+    ``units``, [N], says which values are drawn as one; ``clustered`` that they are clusters, not tasks. The rules are
+    `bootstrap`'s. Where every unit has one value the draws go to ``aggregate`` together, ``[b, N] -> [b]``.
+    """
+    code = np.unique(units, return_inverse=True)[1]
+    count = int(code.max()) + 1
+    if count < 2:
+        return alone(len(values), units if clustered else None)
+    calls = min(MOST_CALLS, MOST_REWARDS // len(values))
+    if calls < FEWEST_CALLS:
+        return Interval(None, None, None, f"too many values to draw {FEWEST_CALLS} times")
+    drawn = _raw_draws(seed, calls, count)
+    try:
+        statistics = _on_draws(aggregate, values, code, drawn)
+    except Exception as error:
+        return Interval(None, None, None, f"the metric failed on a bootstrap draw: {error}")
+    return _percentile_interval(statistics, confidence)
+
+
+def _on_draws(aggregate: Callable[[Floats], Floats], values: Floats, code: Ints, drawn: Ints) -> Floats:
+    """An aggregate on every draw of units, [B]; of values that are their own units, block by block."""
+    members = np.argsort(code, kind="stable")
+    if len(drawn[0]) == len(values):
+        together = max(1, (SLICE * 16) // len(values))
+        parts = [aggregate(values[members[drawn[at : at + together]]]) for at in range(0, len(drawn), together)]
+        if all(np.ndim(part) == 1 for part in parts) and sum(map(len, parts)) == len(drawn):
+            return np.concatenate(parts)
+        return np.array([float(aggregate(values[members[row]])) for row in drawn])  # it takes one draw at a time only
+    starts = np.concatenate([[0], np.cumsum(np.bincount(code))])
+    chosen = ([members[starts[unit] : starts[unit + 1]] for unit in row] for row in drawn.tolist())
+    return np.array([float(aggregate(values[np.concatenate(rows)])) for rows in chosen])
+
+
+def _raw_draws(seed: int, calls: int, units: int) -> Ints:
+    """The units of each draw, [calls, units]."""
+    # raw 64-bit output: numpy may change how it makes integers of it, but not the output itself
+    raw = np.random.PCG64(seed).random_raw(calls * units)
+    return (raw % np.uint64(units)).astype(np.int64).reshape(calls, units)
+
+
+def _percentile_interval(draws: Floats, confidence: float) -> Interval:
+    """The middle of the draws, [B], and their standard deviation; or why there is none."""
+    if not np.isfinite(draws).all():
+        return Interval(None, None, None, "the metric is not a number on some bootstrap draws")
+    stderr = _deviation(draws)
+    if stderr == 0:
+        return Interval(0.0, None, None, "every bootstrap draw gives the same number")
+    tail = 50 * (1 - confidence)
+    low, high = np.percentile(draws, [tail, 100 - tail]).tolist()
+    return Interval(stderr, (low, high), "bootstrap")
+
+
+def _units(tasks: int, clusters: Ints | None) -> list[list[int]]:
+    """What is drawn as one: the tasks of each cluster, or each task by itself."""
+    if clusters is None:
+        return [[task] for task in range(tasks)]
+    order = np.argsort(clusters, kind="stable")
+    starts = np.flatnonzero(np.diff(clusters[order])) + 1
+    return [part.tolist() for part in np.split(order, starts)]
+
+
+def _block(source: np.random.PCG64, above: Ints, below: Ints | None) -> Floats:
+    """The sums, or the ratios of sums, of BLOCK draws."""
+    units = len(above)
+    words = (units + 1) // 2  # each gives two numbers of 32 bits
+    rows = max(1, SLICE // units)
+    ratios = np.empty(BLOCK)
+    for start in range(0, BLOCK, rows):
+        some = min(rows, BLOCK - start)
+        raw = source.random_raw(some * words).astype("<u8", copy=False).view("<u4").reshape(some, 2 * words)
+        chosen = raw[:, :units].astype(np.uint64)
+        chosen *= np.uint64(units)  # multiply and shift: a number below 2^32 becomes one below G
+        chosen >>= np.uint64(32)
+        index = chosen.view(np.int64)
+        part = above.take(index, mode="clip").sum(axis=1).astype(np.float64)
+        if below is not None:
+            part /= below.take(index, mode="clip").sum(axis=1)
+        ratios[start : start + some] = part
+    return ratios
+
+
+def _integers(values: Floats) -> tuple[Ints, int]:
+    """The values times two to some power, as integers of which G add up below 2^62, and that power."""
+    biggest = float(np.abs(values).max())
+    power = 61 - math.frexp(biggest)[1] - len(values).bit_length()
+    return np.rint(np.ldexp(values, power)).astype(np.int64), power
+
+
+def _quantile(ordered: Floats, level: float) -> float:
+    """The quantile of sorted draws, by linear interpolation between two of them."""
+    position = level * (len(ordered) - 1)
+    first = min(int(position), len(ordered) - 2)
+    low, high = ordered[first : first + 2].tolist()
+    return float(low + (position - first) * (high - low))
+
+
+def _deviation(draws: Floats) -> float:
+    centre = math.fsum(draws) / len(draws)
+    return math.sqrt(math.fsum((draws - centre) ** 2) / (len(draws) - 1))
+
+
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """A weighted mean of task values, and how sure one wants to be of it."""
+
+    values: Floats  # [T]
+    weights: Floats  # [T]
+    limits: Ends | None = None  # the range the values cannot leave
+    clusters: Ints | None = None  # [T] the unit each task belongs to
+    confidence: float = 0.95
+    seed: int = 0
+
+    @property
+    def scale(self) -> Ends:
+        """The range; [0, 1] stands for the values' own scale where none is known."""
+        return self.limits or (0.0, 1.0)
+
+
+Method = Callable[[str, Weighted, Spread], Interval]
+"""``method(name, weighted, spread)``: called only where there are two units or more."""
+
+
+def named_interval(name: str, weighted: Weighted) -> Interval:
+    """The interval called ``name``, or why there is none; "default" is the default rule.
+
+    One task, or one cluster, gives none, whatever the method.
+    """
+    spread = spread_of(weighted.values, weighted.weights, weighted.limits, weighted.clusters)
+    if spread.units < 2:
+        return alone(len(weighted.values), weighted.clusters)
+    return (_by_default if name == "default" else METHODS[name])(name, weighted, spread)
+
+
+def _by_default(name: str, weighted: Weighted, spread: Spread) -> Interval:
+    """Wilson's where there is a range, else Student's."""
+    if weighted.limits is None:
+        return _unbounded(spread, math.sqrt(spread.variance), weighted.confidence)
+    low, high = weighted.limits
+    effective, quantile, method = strength(spread, weighted.confidence)
+    lower, upper = _wilson(spread.mean, effective, quantile)
+    stderr = (high - low) * math.sqrt(spread.variance)
+    return Interval(stderr, (low + (high - low) * lower, low + (high - low) * upper), method)
+
+
+def _wilson_only(name: str, weighted: Weighted, spread: Spread) -> Interval:
+    """The closed form of the default rule, and nothing in its place where there is no range."""
+    return _no_range(name, weighted, spread) if weighted.limits is None else _by_default(name, weighted, spread)
+
+
+def _t(name: str, weighted: Weighted, spread: Spread) -> Interval:
+    """``m +- t(U - 1) se``, clipped to the range where one is known."""
+    half = t_half_width(spread, weighted.confidence)
+    low, high = spread.mean - half, spread.mean + half
+    if spread.variance == 0 or low >= high:
+        return _no_spread(name, weighted)
+    if weighted.limits is not None:
+        low, high = max(low, 0.0), min(high, 1.0)
+    return _scaled(name, weighted, spread, (low, high))
+
+
+def _beta(name: str, weighted: Weighted, spread: Spread, prior: float, opposite_prior: float) -> Interval:
+    """Quantiles of two beta distributions on x = m n' passes of n' tasks.
+
+    The lower end is that of ``Beta(x + prior, n' - x + opposite_prior)``, the upper end its mirror image.
+    """
+    if weighted.limits is None:
+        return _no_range(name, weighted, spread)
+    tasks, m, tail = binomial_size(spread, weighted.confidence), spread.mean, (1 - weighted.confidence) / 2
+    passes, fails = max(m, 0.0) * tasks, max(1 - m, 0.0) * tasks
+    low = _beta_quantile(passes + prior, fails + opposite_prior, tail)
+    high = 1 - _beta_quantile(fails + prior, passes + opposite_prior, tail)
+    if name != "beta":  # the posterior of a uniform prior leaves out 0 and 1, and is to be read so
+        low, high = min(low, m), max(high, m)
+    return _scaled(name, weighted, spread, (low, high))
+
+
+def _bootstrap(name: str, weighted: Weighted, spread: Spread, ends: Callable[[Draws, float], Ends | None]) -> Interval:
+    """The mean again on tasks, or clusters, drawn with replacement; the error is the spread of the draws."""
+    if spread.variance == 0:
+        return _no_spread(name, weighted)
+    weights, sums = weighted.weights, weighted.weights * weighted.values
+    value = float(total(sums) / total(weights))
+    if weighted.clusters is not None:
+        size = int(weighted.clusters.max()) + 1
+        weights, sums = (sum_by(weighted.clusters, column, size) for column in (weights, sums))
+    draws = draw(sums[weights > 0], weights[weights > 0], weighted.seed)
+    reach = ends(draws, weighted.confidence)
+    if reach is None:
+        return Interval(draws.stderr, None, None, f"the draws are too skewed for {name}")
+    least, most = float(weighted.values.min()), float(weighted.values.max())
+    low, high = min(max(reach[0], least), value), max(min(reach[1], most), value)
+    if low >= high:
+        return Interval(draws.stderr, None, None, "the draws agree at this confidence")
+    return Interval(draws.stderr, (low, high), name)
+
+
+def _sequence(name: str, weighted: Weighted, spread: Spread) -> Interval:
+    """The beta mixture of tasks that count alike: valid whatever made their number, a stopping rule included."""
+    if weighted.limits is None:
+        return _no_range(name, weighted, spread)
+    if weighted.clusters is not None or weighted.weights.min() != weighted.weights.max():
+        return Interval(_stderr(weighted, spread), None, None, f"{name} needs tasks that count alike, and no clusters")
+    low, high = weighted.limits
+    amount, tasks = float(total((weighted.values - low) / (high - low))), len(weighted.values)
+    return _scaled(name, weighted, spread, population(min(max(amount, 0.0), float(tasks)), tasks, weighted.confidence))
+
+
+def _beta_quantile(a: float, b: float, tail: float) -> float:
+    from scipy.special import betaincinv
+
+    return float(betaincinv(a, b, tail)) if a > 0 else 0.0
+
+
+def _stderr(weighted: Weighted, spread: Spread) -> float:
+    low, high = weighted.scale
+    return (high - low) * math.sqrt(spread.variance)
+
+
+def _scaled(name: str, weighted: Weighted, spread: Spread, ends: Ends) -> Interval:
+    """Ends found where the range is [0, 1], mapped back."""
+    low, high = weighted.scale
+    return Interval(_stderr(weighted, spread), (low + (high - low) * ends[0], low + (high - low) * ends[1]), name)
+
+
+def needs_range(name: str) -> str:
+    """Why a method has no interval for values whose range is not known."""
+    return f"{name} needs a known range; t, bootstrap and bca do not"
+
+
+def _no_range(name: str, weighted: Weighted, spread: Spread) -> Interval:
+    return Interval(_stderr(weighted, spread), None, None, needs_range(name))
+
+
+def _no_spread(name: str, weighted: Weighted) -> Interval:
+    units = "task values" if weighted.clusters is None else "clusters"
+    return Interval(0.0, None, None, f"all {units} agree, and {name} has no width without spread")
+
+
+METHODS: Final[Mapping[str, Method]] = {
+    "wilson": _wilson_only,
+    "t": _t,
+    "clopper-pearson": partial(_beta, prior=0.0, opposite_prior=1.0),
+    "jeffreys": partial(_beta, prior=0.5, opposite_prior=0.5),
+    "beta": partial(_beta, prior=1.0, opposite_prior=1.0),
+    "bootstrap": partial(_bootstrap, ends=percentile_ends),
+    "bca": partial(_bootstrap, ends=bca_ends),
+    "beta_mixture": _sequence,
+}
+"""Every method that can be asked for; `stats.cards` says what each is."""

@@ -187,14 +187,14 @@ def _item_rest(shown: Floats, given: Bools) -> tuple[Column, Column]:
     rest = (shown.sum(axis=1, keepdims=True) - shown) / np.maximum(count - 1, 1)
     used = given & (count > 1)
     runs = used.sum(axis=0)
-    own, others = _centred(shown, used, runs), _centred(rest, used, runs)
-    scale = np.sqrt((own**2).sum(axis=0) * (others**2).sum(axis=0))
+    item, others = _centred(shown, used, runs), _centred(rest, used, runs)
+    scale = np.sqrt((item**2).sum(axis=0) * (others**2).sum(axis=0))
     there = (runs >= LEAST_RUNS) & (scale > 1e-12)
-    r = np.where(there, np.clip((own * others).sum(axis=0) / np.where(there, scale, 1.0), -1, 1), 0.0)
+    r = np.where(there, np.clip((item * others).sum(axis=0) / np.where(there, scale, 1.0), -1, 1), 0.0)
     freedom = np.maximum(runs - 2, 1)
     t = r * np.sqrt(freedom / np.maximum(1 - r * r, 1e-300))
     # no order of a few runs is rarer than one in all the ways to arrange its passes
-    ways = comb(runs, np.minimum((own > 0).sum(axis=0), runs))
+    ways = comb(runs, np.minimum((item > 0).sum(axis=0), runs))
     p = np.maximum(stdtr(freedom, t), 1 / np.maximum(ways, 1))
     return Column(r, there), Column(np.where(there, p, 1.0), there)
 
@@ -213,9 +213,9 @@ def _informed(shown: Floats, given: Bools) -> Column | str:
     if best - float(ability.min()) < 1e-9:
         return ONE_ABILITY
     curves = fitted(shown[there], given[there], ability)
-    found = information(best, curves.slope, curves.difficulty)
+    values = information(best, curves.slope, curves.difficulty)
     enough = given.sum(axis=0) >= LEAST_CURVE
-    return Column(np.where(enough, found, 0.0), enough)
+    return Column(np.where(enough, values, 0.0), enough)
 
 
 def _centred(values: Floats, used: Bools, runs: Ints) -> Floats:

@@ -51,28 +51,11 @@ def pairwise_agreement(ratings: Floats, given: Bools) -> Column:
     Judges that err together agree more than their accuracy explains; a jury of them gains little.
     """
     raters = ratings.shape[1]
-    both = given[:, :, None] & given[:, None, :]
-    same = both & (ratings[:, :, None] == ratings[:, None, :])
-    common = both.sum(axis=0)
+    rated = given[:, :, None] & given[:, None, :]
+    same = rated & (ratings[:, :, None] == ratings[:, None, :])
+    common = rated.sum(axis=0)
     share = same.sum(axis=0) / np.maximum(common, 1)
     return Column(share.reshape(raters * raters), (common > 0).reshape(raters * raters))
-
-
-def majority(accuracy: float, judges: int) -> float:
-    """Chance that most of so many independent judges are right, each with this chance; an even split is half right.
-
-    >>> round(majority(0.85, 3), 5)
-    0.93925
-    """
-    from scipy.special import bdtrc
-
-    if judges < 1 or not 0 <= accuracy <= 1:
-        raise ValueError(f"{judges} judges, right with a chance of {accuracy}; expected one or more, and 0 to 1")
-    half = judges // 2
-    clear = float(bdtrc(half, judges, accuracy))
-    if judges % 2:
-        return clear
-    return clear + (float(bdtrc(half - 1, judges, accuracy)) - clear) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +80,6 @@ class Confusion:
     specificity: Rate  # of what is bad, the share the judge calls bad
     accuracy: Rate
 
-    @property
-    def informedness(self) -> float | None:
-        """Sensitivity plus specificity less 1: 0 for a judge that does not look."""
-        if self.sensitivity.value is None or self.specificity.value is None:
-            return None
-        return self.sensitivity.value + self.specificity.value - 1
-
 
 def confusion(labels: Bools, judged: Bools, clusters: Ints | None = None, *, confidence: float = 0.95) -> Confusion:
     """How a judge errs on labelled rows, [n] each, with the default intervals; clusters are rows of one task."""
@@ -125,8 +101,8 @@ def _rate(right: Bools, among: Bools, clusters: Ints | None, confidence: float) 
         return Rate(None, None, 0, NOBODY)
     values = right[among].astype(np.float64)
     units = None if clusters is None else np.unique(clusters[among], return_inverse=True)[1]
-    found = interval(values, np.ones(count), confidence, (0.0, 1.0), units)
-    return Rate(float(values.mean()), found.ends, count, found.why)
+    estimate = interval(values, np.ones(count), confidence, (0.0, 1.0), units)
+    return Rate(float(values.mean()), estimate.ends, count, estimate.why)
 
 
 def _nominal(values: Floats, unit: Ints) -> tuple[float, float]:
@@ -401,26 +377,26 @@ def ppi_by_task(
     """
     y, f, some = _means(labels, labelled, task), _means(judged, labelled, task), _counts(labelled, task) > 0
     g, rest = _means(judged, ~labelled, task), _counts(~labelled, task) > 0
-    both = some & rest
-    if trust == 0.0 or not both.any():
+    mixed = some & rest
+    if trust == 0.0 or not mixed.any():
         return ppi(y[some], f[some], g[rest], trust=trust, limits=limits, confidence=confidence)
     n, many = int(some.sum()), int(rest.sum())
     method = "ppi++" if trust is None else "ppi"
     if n < 2 or many < 2:
         why = NO_LABELS if not n else ONE_TASK if n < 2 else NO_JUDGED
         return Corrected(None, None, None, method, trust or 0.0, n, many, why)
-    shared = int(both.sum()) / (n * many)
+    shared = int(mixed.sum()) / (n * many)
     if trust is None:
-        above = _covariance(y[some], f[some]) / n - shared * _covariance(g[both], y[both])
+        above = _covariance(y[some], f[some]) / n - shared * _covariance(g[mixed], y[mixed])
         below = (
             _sample_variance(g[rest]) / many
             + _sample_variance(f[some]) / n
-            - 2 * shared * _covariance(g[both], f[both])
+            - 2 * shared * _covariance(g[mixed], f[mixed])
         )
         trust = above / below if below > 1e-12 else 0.0
     away = y - trust * f
     variance = trust**2 * _sample_variance(g[rest]) / many + _sample_variance(away[some]) / n
-    variance += 2 * trust * shared * _covariance(g[both], away[both])
+    variance += 2 * trust * shared * _covariance(g[mixed], away[mixed])
     value = trust * float(g[rest].mean()) + float(away[some].mean())
     return with_interval(value, max(variance, 0.0), method, trust, n, many, limits, confidence)
 
@@ -455,8 +431,8 @@ def rogan_gladen_by_task(
         return Corrected(plain.value, None, None, plain.method, 1.0, plain.labelled, plain.judged, UNSTEADY)
     tasks = len(values)
     variance = (tasks - 1) / tasks * float(((values - values.mean()) ** 2).sum())
-    found = with_interval(plain.value, variance, plain.method, 1.0, units, tasks, UNIT, confidence)
-    return replace(found, labelled=plain.labelled, judged=plain.judged)
+    corrected = with_interval(plain.value, variance, plain.method, 1.0, units, tasks, UNIT, confidence)
+    return replace(corrected, labelled=plain.labelled, judged=plain.judged)
 
 
 def _counts(which: Bools, task: Ints) -> Floats:
@@ -472,5 +448,5 @@ def _sample_variance(values: Floats) -> float:
     return float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-def _covariance(one: Floats, two: Floats) -> float:
-    return float(((one - one.mean()) * (two - two.mean())).sum()) / (len(one) - 1) if len(one) > 1 else 0.0
+def _covariance(x: Floats, y: Floats) -> float:
+    return float(((x - x.mean()) * (y - y.mean())).sum()) / (len(x) - 1) if len(x) > 1 else 0.0

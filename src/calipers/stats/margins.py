@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from calipers.rollouts.column import Floats
-from calipers.rollouts.sums import total
+from calipers.rollouts.groups import total
 from calipers.stats.intervals import t_quantile, upper_tail
 from calipers.stats.paired import STRICT, Difference, Units
 
@@ -252,20 +252,20 @@ def too_few(difference: Difference, margin: float, level: float) -> int | None:
 
 def _beyond(difference: Difference, margin: float, below: bool) -> float:
     units, width = difference.evidence, difference.width
-    own = (difference.p_at_most(-margin) if below else difference.p_at_least(margin)) or 0.0
+    p_of_test = (difference.p_at_most(-margin) if below else difference.p_at_least(margin)) or 0.0
     if units is None or width is None:
-        return own
+        return p_of_test
     if margin >= width:
         return 0.0
     flipped = _outright(units, width)
     if flipped is not None:
         fixed, broken = flipped if below else flipped[::-1]
         exact = tango_p(len(units.shares), fixed, broken, margin / width)
-        return max(exact, own) if difference.method == STRICT else exact
+        return max(exact, p_of_test) if difference.method == STRICT else exact
     if difference.stderr == 0:
-        own = 0.0  # no pair differs: the score alone allows for what was not seen
+        p_of_test = 0.0  # no pair differs: the score alone allows for what was not seen
     means = units.means / width
-    return max(own, upper_tail(margin_score(means if below else -means, units.shares, margin / width), math.inf))
+    return max(p_of_test, upper_tail(margin_score(means if below else -means, units.shares, margin / width), math.inf))
 
 
 def _outright(units: Units, width: float) -> tuple[int, int] | None:

@@ -75,9 +75,9 @@ class Fillings:
 
     def statistic(self, placements: Ints) -> Floats:
         """The floored t of each placement, counts of adverse outcomes [p, t]: how far it is from undoing a verdict."""
-        own = self.own[placements, np.arange(len(self.gaps))]
-        pulls = own - self.other
-        rates = own.sum(axis=1, keepdims=True), self.other.sum()
+        values = self.own[placements, np.arange(len(self.gaps))]
+        pulls = values - self.other
+        rates = values.sum(axis=1, keepdims=True), self.other.sum()
         residuals = pulls - (self.shares[0] * rates[0] - self.shares[1] * rates[1])
         units = len(self.gaps)
         spread = units / max(units - 1, 1) * (residuals**2).sum(axis=1) + (np.abs(pulls).max(axis=1) / 2) ** 2
@@ -115,21 +115,21 @@ def _knapsack(effects: Floats, gaps: Ints, ties: Floats) -> Callable[[int], Ints
     best = np.full(size + 1, -np.inf)
     best[0] = 0.0
     chosen = np.zeros((len(tasks), size + 1), dtype=np.int64)
-    for place, task in enumerate(tasks):
-        found = best.copy()
+    for index, task in enumerate(tasks):
+        better = best.copy()
         for count in range(1, int(gaps[task]) + 1):
             offered = best[: size + 1 - count] + effects[count, task]
-            taken = offered >= found[count:] - _NOISE
+            taken = offered >= better[count:] - _NOISE
             taken &= np.isfinite(offered)
-            found[count:] = np.where(taken, offered, found[count:])
-            chosen[place, count:] = np.where(taken, count, chosen[place, count:])
-        best = found
+            better[count:] = np.where(taken, offered, better[count:])
+            chosen[index, count:] = np.where(taken, count, chosen[index, count:])
+        best = better
 
     def placement(x: int) -> Ints:
         counts, left = np.zeros(len(gaps), dtype=np.int64), x
-        for place in range(len(tasks) - 1, -1, -1):
-            counts[tasks[place]] = chosen[place, left]
-            left -= int(chosen[place, left])
+        for index in range(len(tasks) - 1, -1, -1):
+            counts[tasks[index]] = chosen[index, left]
+            left -= int(chosen[index, left])
         return counts
 
     return placement
@@ -186,12 +186,12 @@ class _Placements:
         self._size = len(gaps)
         open_tasks = np.flatnonzero(gaps)
         pairs, code = np.unique(np.stack([kinds, gaps], axis=1)[open_tasks], axis=0, return_inverse=True)
-        self._members = [open_tasks[code.reshape(-1) == place] for place in range(len(pairs))]
+        self._members = [open_tasks[code.reshape(-1) == kind] for kind in range(len(pairs))]
         self._most = [int(most) for most in pairs[:, 1]]
         ways = [1]
         for tasks, most in zip(self._members, self._most, strict=True):
-            own = [_shapes(count, len(tasks), most) for count in range(len(tasks) * most + 1)]
-            ways = np.convolve(np.array(ways, dtype=object), np.array(own, dtype=object)).tolist()
+            ways_of_kind = [_shapes(count, len(tasks), most) for count in range(len(tasks) * most + 1)]
+            ways = np.convolve(np.array(ways, dtype=object), np.array(ways_of_kind, dtype=object)).tolist()
         self._ways = ways
 
     def number(self, x: int) -> int:
@@ -220,9 +220,9 @@ def _shared(x: int, room: list[int]) -> Iterator[tuple[int, ...]]:
             yield ()
         return
     rest = sum(room[1:])
-    for own in range(max(0, x - rest), min(x, room[0]) + 1):
-        for others in _shared(x - own, room[1:]):
-            yield own, *others
+    for first in range(max(0, x - rest), min(x, room[0]) + 1):
+        for others in _shared(x - first, room[1:]):
+            yield first, *others
 
 
 def _partitions(x: int, parts: int, largest: int) -> Iterator[tuple[int, ...]]:

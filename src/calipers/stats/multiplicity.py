@@ -5,20 +5,13 @@ Among twenty tests of nothing one succeeds at 5 %, and the best of ten equal mod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
-from calipers.rollouts.sums import sum_by, total
+from calipers.rollouts.groups import sum_by, total
 from calipers.stats.paired_bootstrap import DRAWS, resampled_sums
-
-
-def bonferroni(p: Floats) -> Floats:
-    """Each p times their number, at most 1, [m]: the chance of any false discovery, whatever the dependence."""
-    return np.asarray(np.minimum(1.0, p * len(p)))
 
 
 def holm(p: Floats) -> Floats:
@@ -42,14 +35,6 @@ def benjamini_hochberg(p: Floats) -> Floats:
     return _in_place(order, np.minimum(1.0, np.minimum.accumulate(steps)))
 
 
-def benjamini_yekutieli(p: Floats) -> Floats:
-    """The same under any dependence: times ``1 + 1/2 + ... + 1/m`` (Benjamini and Yekutieli 2001), [m]."""
-    order = np.argsort(p, kind="stable")[::-1]
-    price = float((1 / np.arange(1, len(p) + 1)).sum())
-    steps = p[order] * (len(p) * price) / np.arange(len(p), 0, -1)
-    return _in_place(order, np.minimum(1.0, np.minimum.accumulate(steps)))
-
-
 def sidak(p: float, tests: int) -> float:
     """One p among so many tests in one step: ``1 - (1 - p)^m`` (Sidak 1967).
 
@@ -62,35 +47,10 @@ def sidak(p: float, tests: int) -> float:
     return float(-np.expm1(tests * np.log1p(-p))) if p < 1 else 1.0
 
 
-ADJUSTMENTS: Final[Mapping[str, Callable[[Floats], Floats]]] = {
-    "holm": holm,
-    "bh": benjamini_hochberg,
-    "by": benjamini_yekutieli,
-    "bonferroni": bonferroni,
-}
-
-
 def _in_place(order: Ints, adjusted: Floats) -> Floats:
-    found = np.empty(len(order))
-    found[order] = adjusted
-    return found
-
-
-def expected_best(models: int) -> float:
-    """By how many standard errors the best of so many equal and independent models exceeds the truth.
-
-    The mean of the largest of m standard normal numbers, ``integral of m x phi(x) Phi(x)^(m-1)``.
-
-    >>> round(expected_best(1), 6), round(expected_best(2), 6), round(expected_best(10), 4)
-    (0.0, 0.56419, 1.5388)
-    """
-    from scipy.special import log_ndtr
-
-    if models < 1:
-        raise ValueError(f"{models} models; expected one or more")
-    x, step = np.linspace(-40.0, 40.0, 1 << 15, retstep=True)  # the integrand and all its derivatives end in 0
-    density = np.exp(-x * x / 2 + (models - 1) * log_ndtr(x)) / np.sqrt(2 * np.pi)
-    return float(models * (x * density).sum() * step) + 0.0
+    restored = np.empty(len(order))
+    restored[order] = adjusted
+    return restored
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +124,8 @@ def ranking(
 def _places(values: Floats) -> Floats:
     """The rank of each value in its row, 1 the largest, ties sharing the mean of their places, [..., M]."""
     models = values.shape[-1]
-    found = np.ones(values.shape)
+    ranks = np.ones(values.shape)
     for other in range(models):
         rival = values[..., other : other + 1]
-        found += (rival > values) + 0.5 * (rival == values)
-    return found - 0.5  # each value ties with itself
+        ranks += (rival > values) + 0.5 * (rival == values)
+    return ranks - 0.5  # each value ties with itself

@@ -18,7 +18,7 @@ import numpy as np
 
 from calipers.errors import UnknownName
 from calipers.rollouts.column import Bools, Floats, Ints
-from calipers.rollouts.sums import sum_by, total
+from calipers.rollouts.groups import sum_by, total
 from calipers.stats.estimate import HUGE, TOO_LARGE
 from calipers.stats.intervals import (
     NO_SPREAD,
@@ -161,23 +161,6 @@ def paired(
     return judged(units_of(differences, weights, clusters), limits, confidence, test)
 
 
-def paired_rates(
-    first: Floats,
-    second: Floats,
-    clusters: Ints | None = None,
-    *,
-    limits: tuple[float, float] | None = (0.0, 1.0),
-    confidence: float = 0.95,
-    test: str = FLOORED_T,
-) -> Difference:
-    """The difference of two pooled rates, from each task's sum and count in both runs, [T, 2] each.
-
-    ``c_g = s_1g/N_1 - s_2g/N_2``; its residual is that less ``n_1g r_1/N_1 - n_2g r_2/N_2``, and a unit's
-    share is the mean of its two shares of the samples.
-    """
-    return judged(rate_units(first, second, clusters), limits, confidence, test)
-
-
 def apart(first: Floats, second: Floats) -> Floats:
     """First less second, [T], and exactly 0 where they differ by no more than the rounding of their means.
 
@@ -204,7 +187,11 @@ def units_of(differences: Floats, weights: Floats | None = None, clusters: Ints 
 
 
 def rate_units(first: Floats, second: Floats, clusters: Ints | None = None) -> Units:
-    """The units of a difference of pooled rates, from sums and counts, [T, 2] each."""
+    """The units of a difference of pooled rates, from each task's sum and count in both runs, [T, 2] each.
+
+    ``c_g = s_1g/N_1 - s_2g/N_2``; its residual is that less ``n_1g r_1/N_1 - n_2g r_2/N_2``, and a unit's
+    share is the mean of its two shares of the samples.
+    """
     whole = np.array([[float(total(run[:, column])) for column in (0, 1)] for run in (first, second)])
     size = np.maximum(whole[:, 1], np.finfo(float).tiny)
     rates = whole[:, 0] / size
@@ -247,7 +234,7 @@ def undone_by_one(difference: Difference, confidence: float) -> bool:
         return False
     count = len(units.shares)
     means = np.append(units.means, -math.copysign(width, value))
-    again = judged(units_of(means, np.append(units.shares, 1 / count)), (0.0, width), confidence)
+    again = paired(means, np.append(units.shares, 1 / count), limits=(0.0, width), confidence=confidence)
     return again.p is None or again.p > 1 - confidence or (again.value or 0.0) * value <= 0
 
 
@@ -304,7 +291,7 @@ def _by_unit(clusters: Ints | None, *columns: Floats) -> tuple[Floats, ...]:
     size = int(clusters.max()) + 1
     sums = ((sum_by(clusters, column, size), sum_by(clusters, np.abs(column), size)) for column in columns)
     # what cancels but for rounding is 0: of clusters that all cancel nothing else would be left to judge by
-    return tuple(np.where(np.abs(found) < NOISE * sizes, 0.0, found) for found, sizes in sums)
+    return tuple(np.where(np.abs(values) < NOISE * sizes, 0.0, values) for values, sizes in sums)
 
 
 def _effective(share: Floats) -> float:
@@ -392,14 +379,14 @@ def sign_flip(pulls: Floats, *, seed: int = 0, draws: int = DRAWS) -> SignFlip:
         raise ValueError("a difference is not a finite number")
     whole, seen, slack = _integers(pulls)
     if len(whole) <= FEW:
-        sums, own = _all_patterns(whole), 0
+        sums, observed = _all_patterns(whole), 0
     else:
-        sums, own = _some_patterns(whole, seed, draws), 1
-    patterns = len(sums) + own
-    greater = int(np.count_nonzero(sums >= seen - slack)) + own
-    less = int(np.count_nonzero(sums <= seen + slack)) + own
-    both = int(np.count_nonzero(np.abs(sums) >= abs(seen) - slack)) + own
-    return SignFlip(both / patterns, greater / patterns, less / patterns, len(sums), own == 0, len(whole))
+        sums, observed = _some_patterns(whole, seed, draws), 1
+    patterns = len(sums) + observed
+    greater = int(np.count_nonzero(sums >= seen - slack)) + observed
+    less = int(np.count_nonzero(sums <= seen + slack)) + observed
+    two_sided = int(np.count_nonzero(np.abs(sums) >= abs(seen) - slack)) + observed
+    return SignFlip(two_sided / patterns, greater / patterns, less / patterns, len(sums), observed == 0, len(whole))
 
 
 def _integers(pulls: Floats) -> tuple[Ints, int, int]:

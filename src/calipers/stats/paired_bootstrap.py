@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
-from calipers.rollouts.sums import sum_by, total
+from calipers.rollouts.groups import sum_by, total
 from calipers.stats.intervals import NOISE, ONE_CLUSTER, ONE_TASK, t_quantile, upper_tail
 from calipers.stats.paired import NO_COMMON, apart
 
@@ -32,7 +32,7 @@ NO_SPREAD = "every draw gives the same difference"
 Combine = Callable[[Floats], Floats]
 """``[..., S] -> [...]``: a metric from the sums of its sufficient statistics over tasks."""
 Aggregate = Callable[[Floats], Floats]
-"""``[..., T] -> [...]``: a metric from its task values, as in `metrics.aggregate`."""
+"""``[..., T] -> [...]``: a metric from its task values, as in `metrics.reduce`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ def paired_bootstrap(
         if len(stacked) < 2:
             return _alone(value, len(first))
         drawn = resampled_sums(stacked, seed, draws)
-        found = apart(combine(drawn[:, :statistics]), combine(drawn[:, statistics:]))
-    return by_draws(value, found, confidence, len(stacked))
+        differences = apart(combine(drawn[:, :statistics]), combine(drawn[:, statistics:]))
+    return by_draws(value, differences, confidence, len(stacked))
 
 
 def paired_bootstrap_of_values(
@@ -107,15 +107,15 @@ def paired_bootstrap_of_values(
     draws = min(draws, max(FEWEST_DRAWS, MOST_VALUES // len(first)))
     members = np.argsort(code, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(code))])
-    found = []
+    differences = []
     for index in _indices(units, seed, draws):
         if clusters is None:
-            found.append(apart(aggregate(first[index]), aggregate(second[index])))
+            differences.append(apart(aggregate(first[index]), aggregate(second[index])))
             continue
         for row in index:
             tasks = np.concatenate([members[starts[unit] : starts[unit + 1]] for unit in row.tolist()])
-            found.append(apart(aggregate(first[tasks]), aggregate(second[tasks])).reshape(1))
-    return by_draws(value, np.concatenate(found), confidence, units)
+            differences.append(apart(aggregate(first[tasks]), aggregate(second[tasks])).reshape(1))
+    return by_draws(value, np.concatenate(differences), confidence, units)
 
 
 def ratio(sums: Floats) -> Floats:
@@ -133,15 +133,15 @@ def resampled_sums(columns: Floats, seed: int, draws: int = DRAWS) -> Floats:
     scaled = [_integers(column[order]) for column in columns.T]
     units = len(columns)
     constant = [bool((whole == whole[0]).all()) for whole, _ in scaled]
-    found = np.empty((draws, len(scaled)))
+    drawn = np.empty((draws, len(scaled)))
     start = 0
     for index in _indices(units, seed, draws):
         stop = start + len(index)
-        for place, (whole, power) in enumerate(scaled):
-            part = units * float(whole[0]) if constant[place] else whole.take(index, mode="clip").sum(axis=1)
-            found[start:stop, place] = np.ldexp(part, -power)
+        for number, (whole, power) in enumerate(scaled):
+            part = units * float(whole[0]) if constant[number] else whole.take(index, mode="clip").sum(axis=1)
+            drawn[start:stop, number] = np.ldexp(part, -power)
         start = stop
-    return found
+    return drawn
 
 
 def _indices(units: int, seed: int, draws: int) -> Iterator[Ints]:
@@ -178,7 +178,7 @@ def _alone(value: float, tasks: int) -> Resampled:
     return Resampled(value, None, None, None, 0, 1, ONE_TASK if tasks < 2 else ONE_CLUSTER)
 
 
-def by_draws(value: float, found: Floats, confidence: float, units: int) -> Resampled:
+def by_draws(value: float, differences: Floats, confidence: float, units: int) -> Resampled:
     """A difference by what it became on every draw of so many units, [B].
 
     Draws of few units vary too little: by the square root of (n - 1) / n, and as a normal distribution where the
@@ -187,25 +187,25 @@ def by_draws(value: float, found: Floats, confidence: float, units: int) -> Resa
     percentiles), and p is read the other way round. It is never below 2^(1 - n), the chance that n units all
     point one way; where that alone is more than 1 - confidence there is no interval.
     """
-    draws = len(found)
+    draws = len(differences)
     if not math.isfinite(value):
         return Resampled(None, None, None, None, draws, units, UNDEFINED)
-    if not np.isfinite(found).all():
+    if not np.isfinite(differences).all():
         return Resampled(value, None, None, None, draws, units, SOME_UNDEFINED)
-    if found.max() - found.min() <= NOISE * abs(value):
-        p = 1.0 if found[0] == 0 else min(1.0, max(2 / (draws + 1), least_p(units)))
+    if differences.max() - differences.min() <= NOISE * abs(value):
+        p = 1.0 if differences[0] == 0 else min(1.0, max(2 / (draws + 1), least_p(units)))
         return Resampled(value, 0.0, None, p, draws, units, NO_SPREAD)
-    stderr = float(np.std(found, ddof=1))
-    below, above = int(np.count_nonzero(found <= 0)), int(np.count_nonzero(found >= 0))
+    stderr = float(np.std(differences, ddof=1))
+    below, above = int(np.count_nonzero(differences <= 0)), int(np.count_nonzero(differences >= 0))
     beyond = min(0.5, (min(below, above) + 1) / (draws + 1))
     shrunk = -NormalDist().inv_cdf(beyond) * math.sqrt((units - 1) / units)
     p = min(1.0, max(2 * upper_tail(shrunk, units - 1), least_p(units)))
     if least_p(units) > 1 - confidence:
         why = f"no interval at {100 * confidence:g} % from {units}, which may all point one way by chance"
-        return Resampled(value, None, None, p, draws, units, why, found)  # nor a spread to rely on
+        return Resampled(value, None, None, p, draws, units, why, differences)  # nor a spread to rely on
     tail = NormalDist().cdf(-t_quantile((1 + confidence) / 2, units - 1) * math.sqrt(units / (units - 1)))
-    low, high = np.quantile(found, [tail, 1 - tail]).tolist()
-    return Resampled(value, stderr, (min(low, value), max(high, value)), p, draws, units, found=found)
+    low, high = np.quantile(differences, [tail, 1 - tail]).tolist()
+    return Resampled(value, stderr, (min(low, value), max(high, value)), p, draws, units, found=differences)
 
 
 def least_p(units: int) -> float:

@@ -17,8 +17,7 @@ import numpy as np
 
 from calipers.metrics.reduce import task_mean
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.sums import sum_by, total
+from calipers.rollouts.groups import Groups, sum_by, total
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK, t_quantile
 from calipers.stats.paired import NO_COMMON, units_of
 from calipers.stats.variance import Split, Unsplit, moments, split
@@ -145,17 +144,6 @@ def difference_by_formula(variance: float, tasks: float, power: float = POWER, c
     return quantiles(power, confidence) * math.sqrt(variance / tasks)
 
 
-def difference_by_flips(flips: int, pairs: int, power: float = POWER, confidence: float = CONFIDENCE) -> float:
-    """The smallest difference in accuracy that McNemar's test shows when so many of the pairs differ.
-
-    ``(z_(a/2) + z_b) sqrt(flips) / pairs``: a share of all pairs, as the accuracy is, not of those that differ.
-
-    >>> round(difference_by_flips(100, 1000), 4)
-    0.028
-    """
-    return quantiles(power, confidence) * math.sqrt(flips) / pairs
-
-
 def power_of(
     variance: float,
     difference: float,
@@ -204,8 +192,8 @@ def tasks_needed(
     if difference == 0:
         return None
     guess = math.ceil(tasks_by_formula(variance, difference, power, confidence) / clusters.size)
-    found = fewest(enough, guess, int(MOST_TASKS / clusters.size))
-    return None if found is None else clusters.tasks(found)
+    units = fewest(enough, guess, int(MOST_TASKS / clusters.size))
+    return None if units is None else clusters.tasks(units)
 
 
 def fewest(enough: Callable[[int], bool], guess: int, most: int = MOST_TASKS) -> int | None:
@@ -292,8 +280,8 @@ def samples_worth(pair: PairVariance) -> int | None:
     """
     if pair.tasks == 0:
         return None if pair.first + pair.second > 0 else 1
-    one, most = math.sqrt(pair.of(1)), math.sqrt(pair.of(math.inf))
-    aim = one - ENOUGH * (one - most)
+    error_of_one, most = math.sqrt(pair.of(1)), math.sqrt(pair.of(math.inf))
+    aim = error_of_one - ENOUGH * (error_of_one - most)
     spare = aim * aim - pair.tasks
     return max(1, math.ceil((pair.first + pair.second) / spare - 1e-9)) if spare > 0 else 1
 
@@ -370,11 +358,11 @@ def _about_shown(variance: float, tasks: int, power: float, confidence: float, c
 
 def _candidates(most: int) -> list[int]:
     """Every number of samples up to 64, and ever coarser steps beyond: no design turns on one sample in 64."""
-    found, samples = [], 1
+    candidates, samples = [], 1
     while samples <= most:
-        found.append(samples)
+        candidates.append(samples)
         samples += max(1, samples // 64)
-    return found
+    return candidates
 
 
 Ends = tuple[float, float]
@@ -412,8 +400,8 @@ def variance_ends(squares: Floats, sampling: Floats, freedom: float, confidence:
     t = t_quantile(1 - tail, units - 1)
     middle = (squares + sampling).mean(axis=-1)
     reach = t * (squares + sampling).std(axis=-1, ddof=1) / math.sqrt(units)
-    own = squares.mean(axis=-1)
-    below, above = (own * abs(1 - freedom / float(chdtri(freedom, level))) for level in (tail, 1 - tail))
+    mean_square = squares.mean(axis=-1)
+    below, above = (mean_square * abs(1 - freedom / float(chdtri(freedom, level))) for level in (tail, 1 - tail))
     noise = t * sampling.std(axis=-1, ddof=1) / math.sqrt(units)
     low = np.minimum(middle - reach, middle - np.hypot(below, noise))
     high = np.maximum(middle + reach, middle + np.hypot(above, noise))
@@ -435,10 +423,10 @@ def pilot_of_pair(
     """
     runs = [_PilotRun.of(column, by) for column, by in ((first, by_first), (second, by_second))]
     there = (runs[0].n > 0) & (runs[1].n > 0)
-    one, two = (run.kept(there) for run in runs)
-    values = [one.means - two.means] if paired else [one.means, two.means]
+    run_one, run_two = (run.kept(there) for run in runs)
+    values = [run_one.means - run_two.means] if paired else [run_one.means, run_two.means]
     kept = None if clusters is None else clusters[there]
-    return _pilot(values, one.noise + two.noise, one.single + two.single, kept)
+    return _pilot(values, run_one.noise + run_two.noise, run_one.single + run_two.single, kept)
 
 
 def pilot_of_run(column: Column, by: Groups, correlation: float, clusters: Ints | None = None) -> Pilot | None:

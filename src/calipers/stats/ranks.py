@@ -14,11 +14,11 @@ from statistics import NormalDist
 import numpy as np
 
 from calipers.rollouts.column import Bools, Floats, Ints
-from calipers.rollouts.sums import sum_by, total
+from calipers.rollouts.groups import sum_by, total
 from calipers.stats.intervals import NO_SPREAD, NOISE, spread_of, wilson_ends
 from calipers.stats.paired import apart
 
-RANK_SETS, MAX_T_BIAS = "rank_sets", "max_t_bias"
+MAX_T_BIAS = "max_t_bias"
 FLIPS = 2_000  # sign patterns that rank sets are made from
 FEW = 12  # units of which all sign patterns are looked at
 DRAWS = 4_000  # of the runs' errors together, for the winner
@@ -140,9 +140,9 @@ def winner(
     spread = errors > NOISE
     most = (drawn[:, spread] / errors[spread]).max(axis=1) if spread.any() else np.zeros(draws)
     quantile = max(float(np.quantile(most, level)), NormalDist().inv_cdf(level))
-    own = float(errors[best])
-    low = float(means[best]) - quantile * own
-    high = max(float(means[best]) - bias + NormalDist().inv_cdf(level) * own, float(means[best]))
+    error = float(errors[best])
+    low = float(means[best]) - quantile * error
+    high = max(float(means[best]) - bias + NormalDist().inv_cdf(level) * error, float(means[best]))
     observed, bias, low, high = (sign * math.ldexp(some, power) for some in (float(means[best]), bias, low, high))
     low, high = min(low, high), max(low, high)
     ends: tuple[float, float] | None = (low, high)
@@ -231,11 +231,11 @@ class _Flipped:
 
     def largest(self, active: Bools) -> Floats:
         """The largest t of the active pairs under each pattern of signs, [B]."""
-        found = np.zeros(self.patterns)
+        largest = np.zeros(self.patterns)
         for run in np.flatnonzero(np.triu(active).any(axis=1)).tolist():
             others = np.flatnonzero(active[run, run + 1 :]) + run + 1
-            np.maximum(found, self._squared_t(run, others).max(axis=0), out=found)
-        return np.sqrt(found)
+            np.maximum(largest, self._squared_t(run, others).max(axis=0), out=largest)
+        return np.sqrt(largest)
 
     def _squared_t(self, run: int, others: Ints) -> Floats:
         """[K, B]; infinite where the flipped differences are all alike."""
@@ -286,18 +286,18 @@ def some_signs(source: np.random.PCG64, units: int, draws: int) -> Floats:
 
 def _order_statistic(largest: Floats, confidence: float) -> float:
     """The ceil(confidence B)-th smallest."""
-    place = math.ceil(round(confidence * len(largest), 6)) - 1
-    return float(np.partition(largest, place)[place])
+    index = math.ceil(round(confidence * len(largest), 6)) - 1
+    return float(np.partition(largest, index)[index])
 
 
 def _covariance(residuals: Floats) -> Floats:
     """The covariance of the means, [M, M], from what units add beyond their share, [M, G]; n - 1 over units."""
     runs, units = residuals.shape
-    found = np.empty((runs, runs))
+    covariance = np.empty((runs, runs))
     for run in range(runs):
-        found[run, run:] = np.asarray(total(residuals[run] * residuals[run:])) * (units / (units - 1))
-        found[run:, run] = found[run, run:]
-    return found
+        covariance[run, run:] = np.asarray(total(residuals[run] * residuals[run:])) * (units / (units - 1))
+        covariance[run:, run] = covariance[run, run:]
+    return covariance
 
 
 def _normal_draws(covariance: Floats, seed: int, draws: int) -> Floats:
@@ -314,18 +314,18 @@ def _normal_draws(covariance: Floats, seed: int, draws: int) -> Floats:
         if rest[0] > NOISE * covariance[column, column]:
             root[column:, column] = rest / math.sqrt(float(rest[0]))
     standard = standard_normals(seed, runs, draws)
-    found = np.zeros((runs, draws))
+    correlated = np.zeros((runs, draws))
     for column in range(runs):
-        found[column:] += root[column:, column, None] * standard[column]
-    return np.ascontiguousarray(found.T)
+        correlated[column:] += root[column:, column, None] * standard[column]
+    return np.ascontiguousarray(correlated.T)
 
 
 def standard_normals(seed: int, runs: int, draws: int) -> Floats:
     """Standard normal numbers as sums of uniform ones, [M, draws]: integers, so the same on every machine."""
     source = np.random.PCG64(seed)
-    found = np.empty((runs, draws))
+    normals = np.empty((runs, draws))
     middle = UNIFORMS * (2**16 - 1) / 2
     for run in range(runs):
         raw = source.random_raw(draws * UNIFORMS // 4).astype("<u8", copy=False).view("<u2").reshape(draws, UNIFORMS)
-        found[run] = (raw.sum(axis=1, dtype=np.int64) - middle) / (2**16 * math.sqrt(UNIFORMS / 12))
-    return found
+        normals[run] = (raw.sum(axis=1, dtype=np.int64) - middle) / (2**16 * math.sqrt(UNIFORMS / 12))
+    return normals

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import inf, lgamma, log, log1p, sqrt
+from math import inf, lgamma, log, log1p
 
 Ends = tuple[float, float]
 
@@ -57,41 +57,6 @@ def population(total: float, settled: int, confidence: float) -> Ends:
     kept = partial(_population_keeps, total=total, settled=settled, needed=_needed(total, settled, confidence))
     mean = total / settled
     return _last_kept(mean, 0.0, kept), _last_kept(mean, 1.0, kept)
-
-
-def normal_mixture(settled: int, deviation: float, confidence: float, r: float) -> float:
-    """Half the width of Robbins' normal mixture: this much to both sides of the mean of t values.
-
-    ``sd sqrt(2 (t r^2 + 1) / (t^2 r^2) ln(sqrt(t r^2 + 1) / alpha))`` (Robbins 1970). For values without
-    a range whose standard deviation is known, or bounded: 1/2 serves all values on [0, 1] (Hoeffding's
-    lemma). A deviation that is learnt from the same values is no bound, and near 0 and 1 the interval then
-    misses the truth in most runs. Endless before the first value.
-
-    >>> round(normal_mixture(100, 0.5, 0.95, r=1.0), 6)
-    0.163651
-    """
-    if not (settled >= 0 and 0 < confidence < 1 and 0 < r < inf and 0 <= deviation < inf):
-        given = f"{settled} values of deviation {deviation} at {confidence}, r = {r}"
-        raise ValueError(f"{given}; expected counts and deviations from 0, a confidence between 0 and 1, r above 0")
-    spread = settled * r * r
-    if spread == 0:
-        return inf
-    return deviation * sqrt((1 + 1 / spread) / settled * (log1p(spread) - 2 * log(1 - confidence)))
-
-
-def tuned_to(settled: int, confidence: float) -> float:
-    """The r with which `normal_mixture` is about narrowest after so many values, t*.
-
-    ``r^2 = (L + ln(1 + L)) / t*`` with ``L = 2 ln(1/alpha)``. The narrowest solves x = L + ln(1 + x) for
-    x = t* r^2; this is the first step towards it from x = L, wider by less than 1 in 10,000 from 90 % on.
-
-    >>> round(tuned_to(500, 0.95), 6)
-    0.125985
-    """
-    if not (settled >= 1 and 0 < confidence < 1):
-        raise ValueError(f"{settled} values at {confidence}; expected one or more, and a confidence between 0 and 1")
-    least = -2 * log(1 - confidence)
-    return sqrt((least + log1p(least)) / settled)
 
 
 def _finite_keeps(ones: float, *, total: float, settled: int, planned: int, needed: float) -> bool:

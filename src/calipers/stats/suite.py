@@ -7,11 +7,12 @@ of its weight: a mean in which every dataset counts alike is as unsure as its sm
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from calipers.stats.estimate import Estimate
+from calipers.stats.estimate import Estimate, without_interval
 
+NO_MEAN = "a run was stopped by what it showed, and no confidence sequence is known for a mean over datasets"
 METHOD = "mover"
 """What the interval of a mean over datasets is called: the method of variance estimates recovery."""
 
@@ -25,7 +26,7 @@ class Means:
 
 
 @dataclass(frozen=True, slots=True)
-class Suite:
+class SuiteMeans:
     """The datasets that one agent and model were scored on, and the means over them by metric."""
 
     agent: str | None
@@ -44,18 +45,20 @@ class Member:
     metrics: Mapping[str, Estimate]
 
 
-def suites(members: Iterable[Member], names: Sequence[str]) -> list[Suite]:
+def suites(members: Iterable[Member], names: Sequence[str]) -> list[SuiteMeans]:
     """A suite for every (agent, model) that was scored on two named datasets or more.
 
     ``names`` are the metrics that are means over tasks; of no other is a mean over datasets taken.
     """
-    found: dict[tuple[str | None, str | None], dict[str, Mapping[str, Estimate]]] = {}
+    by_runner: dict[tuple[str | None, str | None], dict[str, Mapping[str, Estimate]]] = {}
     for member in members:
         if member.dataset is not None:
-            found.setdefault((member.agent, member.model), {})[member.dataset] = member.metrics
+            by_runner.setdefault((member.agent, member.model), {})[member.dataset] = member.metrics
     return [
-        Suite(*who, list(datasets), {name: means(of) for name in names if any((of := _of(name, datasets)).values())})
-        for who, datasets in found.items()
+        SuiteMeans(
+            *who, list(datasets), {name: means(of) for name in names if any((of := _of(name, datasets)).values())}
+        )
+        for who, datasets in by_runner.items()
         if len(datasets) > 1
     ]
 
@@ -68,7 +71,7 @@ def means(datasets: Mapping[str, Estimate | None]) -> Means:
     A dataset without a value leaves none; one without a standard error or an interval leaves none of
     those; `why` names the dataset.
     """
-    tasks = {dataset: found.tasks if found else 0 for dataset, found in datasets.items()}
+    tasks = {dataset: estimate.tasks if estimate else 0 for dataset, estimate in datasets.items()}
     return Means(_mean("macro", datasets, dict.fromkeys(datasets, 1)), _mean("micro", datasets, tasks))
 
 
@@ -77,10 +80,10 @@ def _of(name: str, datasets: Mapping[str, Mapping[str, Estimate]]) -> dict[str, 
 
 
 def _mean(kind: str, datasets: Mapping[str, Estimate | None], weights: Mapping[str, int]) -> Estimate:
-    parts = [(weights[dataset], found) for dataset, found in datasets.items() if found]
+    parts = [(weights[dataset], estimate) for dataset, estimate in datasets.items() if estimate]
     whole = sum(weights.values())
-    values = [(weight, value) for weight, found in parts if (value := _value(found)) is not None]
-    errors = [(weight, found.stderr) for weight, found in parts if found.stderr is not None]
+    values = [(weight, value) for weight, estimate in parts if (value := _value(estimate)) is not None]
+    errors = [(weight, estimate.stderr) for weight, estimate in parts if estimate.stderr is not None]
     complete = len(values) == len(datasets) and whole > 0
     sure = complete and len(errors) == len(datasets)
     ends = _interval(parts, whole) if sure else None
@@ -90,9 +93,9 @@ def _mean(kind: str, datasets: Mapping[str, Estimate | None], weights: Mapping[s
         stderr=_added(errors) / whole if sure else None,
         interval=ends,
         method=METHOD if ends else None,
-        tasks=sum(found.tasks for _, found in parts),
-        samples=sum(found.samples for _, found in parts),
-        undefined_tasks=sum(found.undefined_tasks for _, found in parts),
+        tasks=sum(estimate.tasks for _, estimate in parts),
+        samples=sum(estimate.samples for _, estimate in parts),
+        undefined_tasks=sum(estimate.undefined_tasks for _, estimate in parts),
         bounds=None,
         higher_is_better=first.higher_is_better,
         why=_absent(datasets),
@@ -108,11 +111,11 @@ def _interval(parts: Sequence[tuple[int, Estimate]], whole: int) -> tuple[float,
     values merely agree, and stays in their range.
     """
     below, above, middle = [], [], []
-    for weight, found in parts:
-        value = _value(found)
-        if value is None or found.interval is None:
+    for weight, estimate in parts:
+        value = _value(estimate)
+        if value is None or estimate.interval is None:
             return None
-        low, high = found.interval
+        low, high = estimate.interval
         middle.append((weight, value))
         below.append((weight, low, value - low))
         above.append((weight, high, high - value))
@@ -124,21 +127,21 @@ def _interval(parts: Sequence[tuple[int, Estimate]], whole: int) -> tuple[float,
 
 def _absent(datasets: Mapping[str, Estimate | None]) -> str | None:
     """Which dataset leaves the mean without a value, or without an interval, and why."""
-    for dataset, found in datasets.items():
-        if not found or _value(found) is None:
-            return f"no value on {dataset!r}{_because(found)}"
-    for dataset, found in datasets.items():
-        if found and not found.interval:
-            return f"no interval on {dataset!r}{_because(found)}"
+    for dataset, estimate in datasets.items():
+        if not estimate or _value(estimate) is None:
+            return f"no value on {dataset!r}{_because(estimate)}"
+    for dataset, estimate in datasets.items():
+        if estimate and not estimate.interval:
+            return f"no interval on {dataset!r}{_because(estimate)}"
     return None
 
 
-def _because(found: Estimate | None) -> str:
-    return f": {found.why}" if found and found.why else ""
+def _because(estimate: Estimate | None) -> str:
+    return f": {estimate.why}" if estimate and estimate.why else ""
 
 
-def _value(found: Estimate) -> float | None:
-    return found.value if found.value is not None and math.isfinite(found.value) else None
+def _value(estimate: Estimate) -> float | None:
+    return estimate.value if estimate.value is not None and math.isfinite(estimate.value) else None
 
 
 def _weighted(terms: Sequence[tuple[int, float]]) -> float:
@@ -148,3 +151,17 @@ def _weighted(terms: Sequence[tuple[int, float]]) -> float:
 def _added(terms: Sequence[tuple[int, float]]) -> float:
     """The root of the sum of squares."""
     return math.hypot(*(weight * error for weight, error in terms))
+
+
+def without_means(suites: Sequence[SuiteMeans], stopped: Collection[tuple[str | None, str | None]]) -> list[SuiteMeans]:
+    """Suites without the intervals of means over datasets, where a run of that agent and model was stopped."""
+    return [_unsure(suite) if (suite.agent, suite.model) in stopped else suite for suite in suites]
+
+
+def _unsure(suite: SuiteMeans) -> SuiteMeans:
+    metrics = {name: Means(_bare(means.macro), _bare(means.micro)) for name, means in suite.metrics.items()}
+    return replace(suite, metrics=metrics)
+
+
+def _bare(estimate: Estimate) -> Estimate:
+    return estimate if estimate.interval is None else without_interval(estimate, NO_MEAN)

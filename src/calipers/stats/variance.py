@@ -15,8 +15,7 @@ import numpy as np
 
 from calipers.metrics.reduce import pass_counts, passed, task_mean
 from calipers.rollouts.column import Column, Floats, Ints
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.sums import sum_by, total
+from calipers.rollouts.groups import Groups, sum_by, total
 from calipers.stats.estimate import NO_TASKS
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK
 

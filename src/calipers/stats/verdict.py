@@ -23,7 +23,7 @@ Word = Literal["better", "worse", "equivalent", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ComparisonVerdict:
     """One word on the first run against the second."""
 
     word: Word
@@ -53,16 +53,16 @@ class Verdict:
 
     def _shown(self) -> str:
         """The p of equivalence: that of no difference says nothing for it, and beside it would be taken for it."""
-        found = None if self.margin is None else equivalence(self.difference, self.margin, confidence=self.confidence).p
-        return "" if found is None else f", p {found:.2g}"
+        p = None if self.margin is None else equivalence(self.difference, self.margin, confidence=self.confidence).p
+        return "" if p is None else f", p {p:.2g}"
 
     def _range(self) -> str:
-        found = self.difference.interval
-        return f" ({100 * self.confidence:.4g} % interval {_signed(found[0])} to {_signed(found[1])})" if found else ""
+        ends = self.difference.interval
+        return f" ({100 * self.confidence:.4g} % interval {_signed(ends[0])} to {_signed(ends[1])})" if ends else ""
 
     def _backing(self) -> str:
-        said = [part for part in (self._range()[2:-1], "" if self.p is None else f"p {self.p:.2g}") if part]
-        return f" ({', '.join(said)})" if said else f" ({self.difference.why})" if self.difference.why else ""
+        facts = [part for part in (self._range()[2:-1], "" if self.p is None else f"p {self.p:.2g}") if part]
+        return f" ({', '.join(facts)})" if facts else f" ({self.difference.why})" if self.difference.why else ""
 
     def _remedy(self) -> str:
         if self.difference.method == BETTING and self.p is not None:
@@ -123,7 +123,7 @@ def verdict(
     clustered: bool = False,
     tests: int = 1,
     anytime: bool = True,
-) -> Verdict:
+) -> ComparisonVerdict:
     """Judge the first run against the second: better, worse, equivalent within a margin, or undecided.
 
     Equivalent where the difference has been shown to lie within the margin, be it significant or not: a
@@ -141,15 +141,15 @@ def verdict(
     # a p that others have made larger must be as much smaller to begin with
     wanted = 1 - (1 - confidence) * _price(raw, p, tests) if raw and p else confidence
     if margin is not None and equivalence(difference, margin, confidence=confidence).shown:
-        return Verdict("equivalent", difference, p, confidence, margin, clustered=clustered)
+        return ComparisonVerdict("equivalent", difference, p, confidence, margin, clustered=clustered)
     if value and p is not None and p <= 1 - confidence:  # draws may lie on one side of a median that does not differ
         word: Word = "better" if (value > 0) == higher_is_better else "worse"
-        return Verdict(word, difference, p, confidence, margin, clustered=clustered)
+        return ComparisonVerdict(word, difference, p, confidence, margin, clustered=clustered)
     needed = _new_tasks(difference, margin, wanted, confidence) or _NewTasks(None)
     more = None
     if pair is not None and samples is not None:
         more = more_samples(difference, pair, margin, confidence, wanted)
-    return Verdict(
+    return ComparisonVerdict(
         "undecided",
         difference,
         p,
@@ -216,8 +216,8 @@ def _new_tasks(difference: Difference, margin: float | None, wanted: float, conf
     variance = _spread(difference) ** 2 * difference.effective_units
 
     def shown(truth: float) -> int | None:
-        found = tasks_needed(variance, truth, POWER, wanted) if truth else None
-        return None if found is None else max(found, _fewest_signs(difference.method, wanted))
+        tasks = tasks_needed(variance, truth, POWER, wanted) if truth else None
+        return None if tasks is None else max(tasks, _fewest_signs(difference.method, wanted))
 
     def small(truth: float) -> int | None:
         ways = _within(truth, margin, confidence)
@@ -226,19 +226,19 @@ def _new_tasks(difference: Difference, margin: float | None, wanted: float, conf
             error = math.sqrt(variance / units)
             return any(way.distance >= way.errors(units - 1.0) * error for way in ways)
 
-        found = fewest(enough, difference.units) if ways else None
-        if found is None or margin is None or difference.width is None:
-            return found
-        return max(found, unseen_loss(1.0, margin / difference.width, confidence) or 0)  # even tasks alike take as many
+        tasks = fewest(enough, difference.units) if ways else None
+        if tasks is None or margin is None or difference.width is None:
+            return tasks
+        return max(tasks, unseen_loss(1.0, margin / difference.width, confidence) or 0)  # even tasks alike take as many
 
     near, far = _nearest_and_farthest(difference)
     value = abs(difference.value)
-    found = [
+    options = [
         _NewTasks(likely, None if (least := needed(ends[0])) is None else (least, needed(ends[1])), needed is small)
         for needed, ends in ((shown, (far, near)), (small, (near, far)))
         if (likely := needed(value)) is not None
     ]
-    return min(found, key=lambda one: one.likely or 0, default=None)
+    return min(options, key=lambda option: option.likely or 0, default=None)
 
 
 def _nearest_and_farthest(difference: Difference) -> tuple[float, float]:

@@ -29,9 +29,9 @@ class TaskFault(InputError):
         super().__init__(wrong)
         self.right = right
 
-    def placed(self, place: str, right: str = "") -> InputError:
+    def placed(self, where: str, right: str = "") -> InputError:
         """The same error with its place before it; one of a file is no KeyError, which would be shown in quotes."""
-        text = f"{place}: {self}; {right}" if right else f"{place}: {self}"
+        text = f"{where}: {self}; {right}" if right else f"{where}: {self}"
         return InputError(text) if isinstance(self, KeyError) else type(self)(text)
 
 

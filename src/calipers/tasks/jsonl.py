@@ -33,11 +33,11 @@ def read_suite(path: str | os.PathLike[str]) -> Suite:
     InputError says file and line. A field that means nothing is passed over and mentioned in
     ``notes``, with the nearest name that means something.
     """
-    place = Path(path)
-    if not place.is_dir():
-        return _read(_bare_file(place), None, {}, place.stem)
-    metadata = read_metadata(place)
-    return _read(tasks_file(place), place, metadata, suite_name(place, metadata))
+    folder = Path(path)
+    if not folder.is_dir():
+        return _read(_bare_file(folder), None, {}, folder.stem)
+    metadata = read_metadata(folder)
+    return _read(tasks_file(folder), folder, metadata, suite_name(folder, metadata))
 
 
 def _read(file: Path, root: Path | None, metadata: Mapping[str, Any], name: str) -> Suite:
@@ -46,15 +46,15 @@ def _read(file: Path, root: Path | None, metadata: Mapping[str, Any], name: str)
     tasks: list[Task] = []
     passed_over = _PassedOver(file)
     for line, row in json_lines(file, digest):
-        place = f"{file}:{line}"
+        where = f"{file}:{line}"
         try:
             task = as_task(harbor_task_from_dict(row))
         except TaskFault as fault:
             wrong = TaskFault(f"{fault} is missing") if isinstance(fault, KeyError) else fault
-            raise wrong.placed(place, fault.right) from None
+            raise wrong.placed(where, fault.right) from None
         first = lines.setdefault(task.id, line)
         if first != line:
-            raise InputError.at(place, f"task_id {task.id!r} stands twice, first at line {first}", "expected it once")
+            raise InputError.at(where, f"task_id {task.id!r} stands twice, first at line {first}", "expected it once")
         passed_over.look(line, row)
         tasks.append(task)
     return Suite(name, tasks, metadata, root, digest.hexdigest(), passed_over.notes())
@@ -96,10 +96,10 @@ def read_metadata(directory: Path) -> dict[str, Any]:
         content = read_up_to(stream, LARGEST_METADATA + 1)
     if len(content) > LARGEST_METADATA:
         raise InputError.at(str(file), f"larger than {LARGEST_METADATA >> 20} MiB", "expected a few keys")
-    found = _from_yaml(content, str(file)) or {}
-    if not isinstance(found, dict):
-        raise InputError.at(str(file), f"it is a {type(found).__name__}; it must be a mapping at the top level")
-    return found
+    metadata = _from_yaml(content, str(file)) or {}
+    if not isinstance(metadata, dict):
+        raise InputError.at(str(file), f"it is a {type(metadata).__name__}; it must be a mapping at the top level")
+    return metadata
 
 
 def suite_name(directory: Path, metadata: Mapping[str, Any]) -> str:
@@ -112,23 +112,23 @@ def suite_name(directory: Path, metadata: Mapping[str, Any]) -> str:
     return str(name)
 
 
-def _from_yaml(content: bytes, place: str) -> Any:
+def _from_yaml(content: bytes, where: str) -> Any:
     import yaml
 
     try:
         return yaml.safe_load(content.removeprefix(BOM).decode())
     except UnicodeDecodeError:
-        raise InputError.at(place, "a byte is not UTF-8", "expected UTF-8 text") from None
+        raise InputError.at(where, "a byte is not UTF-8", "expected UTF-8 text") from None
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise InputError.at(f"{place}{line}", f"it is no YAML: {_one_line(error.problem or error.context)}") from None
+        raise InputError.at(f"{where}{line}", f"it is no YAML: {_one_line(error.problem or error.context)}") from None
     except (yaml.YAMLError, AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError) as error:
         # a tag before a text it does not fit, such as `!!timestamp soon`, gives any of these
-        raise InputError.at(place, f"it is no YAML: {_one_line(error) or type(error).__name__}") from None
+        raise InputError.at(where, f"it is no YAML: {_one_line(error) or type(error).__name__}") from None
 
 
-def _one_line(said: object) -> str:
-    return " ".join(str(said).split())
+def _one_line(message: object) -> str:
+    return " ".join(str(message).split())
 
 
 def _bare_file(path: Path) -> Path:
@@ -166,10 +166,10 @@ class _PassedOver:
 
     def notes(self) -> list[str]:
         """A line for each field."""
-        found = []
+        notes = []
         for (name, *known), (line, count) in self._seen.items():
             close = nearest(name.removeprefix("verifier."), known, 1)
             right = f"did you mean {close[0]!r}?" if close else "what belongs to a task goes under metadata"
             rows = "1 row has" if count == 1 else f"{count} rows have"
-            found.append(f"{self._file}:{line}: {rows} the field {name!r}, which means nothing here; {right}")
-        return found
+            notes.append(f"{self._file}:{line}: {rows} the field {name!r}, which means nothing here; {right}")
+        return notes

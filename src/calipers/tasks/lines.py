@@ -58,11 +58,11 @@ def _next(file: io.BufferedReader, path: Path, number: int) -> bytes:
     return line
 
 
-def _decoded(line: bytes, place: str) -> str:
+def _decoded(line: bytes, where: str) -> str:
     try:
         return line.decode().strip(" \t\r\n")
     except UnicodeDecodeError as error:
-        raise InputError.at(place, f"byte {error.start + 1} is not UTF-8", "expected UTF-8 text") from None
+        raise InputError.at(where, f"byte {error.start + 1} is not UTF-8", "expected UTF-8 text") from None
 
 
 def decoded(text: str) -> Any:
@@ -71,15 +71,15 @@ def decoded(text: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    row = dict(pairs)
+    if len(row) < len(pairs):
         keys = [key for key, _ in pairs]
         again = next(key for at, key in enumerate(keys) if key in keys[:at])
         raise ValueError(f"key {json.dumps(again, ensure_ascii=False)} stands twice")
-    return found
+    return row
 
 
-def _row(text: str, place: str) -> Any:
+def _row(text: str, where: str) -> Any:
     try:
         row = decoded(text)
         if _HALF.search(text):
@@ -87,13 +87,13 @@ def _row(text: str, place: str) -> Any:
         return row
     except UnicodeEncodeError:
         wrong = "malformed json: a text holds half a character"  # no file and no request can hold it
-        raise InputError.at(place, wrong, "expected whole ones, such as \\ud83d\\ude00") from None
+        raise InputError.at(where, wrong, "expected whole ones, such as \\ud83d\\ude00") from None
     except json.JSONDecodeError as error:
-        raise InputError.at(place, f"malformed json: {error.msg} at column {error.colno}") from None
+        raise InputError.at(where, f"malformed json: {error.msg} at column {error.colno}") from None
     except RecursionError:
-        raise InputError.at(place, "malformed json: it is nested too deeply") from None
+        raise InputError.at(where, "malformed json: it is nested too deeply") from None
     except ValueError as error:  # a key twice, an integer of thousands of digits
-        raise InputError.at(place, f"malformed json: {error}") from None
+        raise InputError.at(where, f"malformed json: {error}") from None
 
 
 _PIECE: Final = 1 << 20
@@ -145,6 +145,6 @@ class ZstdFrames(io.RawIOBase):
                 self._begun, self._ready = True, memoryview(self._frame.decompress(more))
             except self._bad as error:
                 raise BadZstd(str(error)) from None
-        found, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
-        buffer[: len(found)] = found
-        return len(found)
+        chunk, self._ready = self._ready[: len(buffer)], self._ready[len(buffer) :]
+        buffer[: len(chunk)] = chunk
+        return len(chunk)

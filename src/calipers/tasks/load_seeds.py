@@ -51,8 +51,8 @@ def _states() -> tuple[Any, Any, Any]:
     import numpy as np
 
     torch = _torch()
-    own = random.getstate(), np.random.get_state()
-    return *own, None if torch is None else torch.get_rng_state()
+    states = random.getstate(), np.random.get_state()
+    return *states, None if torch is None else torch.get_rng_state()
 
 
 def _restore(states: tuple[Any, Any, Any]) -> None:

@@ -58,7 +58,7 @@ class Published:
     notes: tuple[str, ...] = ()  # what its reader passed over
 
 
-class _Record(msgspec.Struct, forbid_unknown_fields=False):
+class _VersionRecord(msgspec.Struct, forbid_unknown_fields=False):
     """``published.json``: what a version was when it was published."""
 
     name: str
@@ -84,7 +84,7 @@ def publish(directory: str | os.PathLike[str], root: str | os.PathLike[str] | No
         record = _copy(source, beside, suite.name, len(suite.tasks))
         if record.sha256 != suite.sha256:
             raise InputError.at(str(source / TASKS), "changed while it was read", "expected a file nobody writes to")
-        return _place(beside, shelf, record, tuple(suite.notes))
+        return _publish_copy(beside, shelf, record, tuple(suite.notes))
     except OSError as error:
         raise _unwritable(shelf, error) from None
     finally:
@@ -111,19 +111,19 @@ def find(name: str, root: str | os.PathLike[str] | None = None) -> str:
 
 def pull(id: str, root: str | os.PathLike[str] | None = None) -> Path:
     """The directory of a published version, or the file of tasks that EvSys' cache holds under this id."""
-    place = _pulled(id, root)
-    if place is None:
+    folder = _pulled(id, root)
+    if folder is None:
         raise NotThere(f"benchmark {id} not found; publish it, or look it up by its name")
-    return place
+    return folder
 
 
 def _pulled(id: str, root: str | os.PathLike[str] | None) -> Path | None:
     if parts := _ID.fullmatch(id):
-        place = _root(root) / "benchmarks" / parts["key"] / f"v{parts['version']}"
-        if _record(place):
-            return place
+        folder = _root(root) / "benchmarks" / parts["key"] / f"v{parts['version']}"
+        if _record(folder):
+            return folder
     caches = map(load, BENCHMARK_CACHES) if root is None else ()
-    return next((place for cached in caches if (place := cached(id)) is not None), None)
+    return next((folder for cached in caches if (folder := cached(id)) is not None), None)
 
 
 def load_suite(benchmark: str) -> Suite:
@@ -132,9 +132,9 @@ def load_suite(benchmark: str) -> Suite:
         return read_suite(benchmark)
     if os.sep in benchmark or benchmark.endswith(".jsonl"):
         raise NotThere(f"{benchmark}: no such file or directory; expected a benchmark: a directory with {TASKS}")
-    place = _pulled(benchmark, None) or pull(find(benchmark))
-    record = _record(place)
-    return replace(read_suite(place), name=record.name if record else benchmark)
+    folder = _pulled(benchmark, None) or pull(find(benchmark))
+    record = _record(folder)
+    return replace(read_suite(folder), name=record.name if record else benchmark)
 
 
 def lookup(store: Any = None) -> tuple[Callable[[str], Any], Callable[[str], Any]]:
@@ -155,7 +155,7 @@ def names(root: str | os.PathLike[str] | None = None) -> list[str]:
     return []
 
 
-def _place(beside: Path, shelf: Path, record: _Record, notes: tuple[str, ...]) -> Published:
+def _publish_copy(beside: Path, shelf: Path, record: _VersionRecord, notes: tuple[str, ...]) -> Published:
     """Give a finished copy the next version; whoever comes second looks again."""
     while True:
         versions = _versions(shelf)  # looked at once: what is compared is what the new one follows
@@ -168,10 +168,10 @@ def _place(beside: Path, shelf: Path, record: _Record, notes: tuple[str, ...]) -
             return _published(shelf, record, "updated" if latest else "created", notes)
 
 
-def _renamed(beside: Path, place: Path) -> bool:
+def _renamed(beside: Path, target: Path) -> bool:
     """Whether a directory could be moved to its place; False when somebody else's is there already."""
     try:
-        os.rename(beside, place)
+        os.rename(beside, target)
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             return False
@@ -179,7 +179,7 @@ def _renamed(beside: Path, place: Path) -> bool:
     return True
 
 
-def _copy(source: Path, beside: Path, name: str, tasks: int) -> _Record:
+def _copy(source: Path, beside: Path, name: str, tasks: int) -> _VersionRecord:
     """Copy both files and say what they are; nothing is renamed before their bytes are on the disk."""
     hashes: dict[str, str] = {}
     for file in (tasks_file(source), source / METADATA):
@@ -195,37 +195,37 @@ def _copy(source: Path, beside: Path, name: str, tasks: int) -> _Record:
     beside.chmod(0o755)
     if suite_name(source, read_metadata(beside)) != name:
         raise InputError.at(str(source / METADATA), "changed while it was read", "expected a file nobody writes to")
-    return _Record(name, 0, hashes[TASKS], hashes[METADATA], tasks)
+    return _VersionRecord(name, 0, hashes[TASKS], hashes[METADATA], tasks)
 
 
-def _published(shelf: Path, record: _Record, status: Status, notes: tuple[str, ...]) -> Published:
+def _published(shelf: Path, record: _VersionRecord, status: Status, notes: tuple[str, ...]) -> Published:
     name = f"{shelf.name}.v{record.version}"
     return Published(name, record.name, record.version, record.sha256, status, record.tasks, notes)
 
 
 def _versions(shelf: Path) -> list[int]:
     with suppress(OSError):
-        found = (re.fullmatch(r"v([1-9][0-9]{0,8})", entry.name) for entry in shelf.iterdir())
-        return sorted(int(version[1]) for version in found if version)
+        matches = (re.fullmatch(r"v([1-9][0-9]{0,8})", entry.name) for entry in shelf.iterdir())
+        return sorted(int(version[1]) for version in matches if version)
     return []
 
 
-def _latest(shelf: Path) -> _Record | None:
+def _latest(shelf: Path) -> _VersionRecord | None:
     return _newest(shelf, _versions(shelf))
 
 
-def _newest(shelf: Path, versions: Sequence[int]) -> _Record | None:
+def _newest(shelf: Path, versions: Sequence[int]) -> _VersionRecord | None:
     """The highest of some versions that has a record; a directory without one was made by nobody here."""
-    return next((found for version in reversed(versions) if (found := _record(shelf / f"v{version}"))), None)
+    return next((record for version in reversed(versions) if (record := _record(shelf / f"v{version}"))), None)
 
 
-def _record(place: Path) -> _Record | None:
+def _record(folder: Path) -> _VersionRecord | None:
     try:
-        return msgspec.json.decode((place / RECORD).read_bytes(), type=_Record)
+        return msgspec.json.decode((folder / RECORD).read_bytes(), type=_VersionRecord)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InputError.at(str(place / RECORD), f"cannot be read ({error})", "remove this version") from None
+        raise InputError.at(str(folder / RECORD), f"cannot be read ({error})", "remove this version") from None
 
 
 def _root(root: str | os.PathLike[str] | None) -> Path:
@@ -248,5 +248,7 @@ def make_root(root: Path, shelf: Path) -> None:
         raise _unwritable(root, error) from None
 
 
-def _unwritable(place: Path, error: OSError) -> InputError:
-    return InputError.at(str(place), f"cannot be written ({error.strerror or error})", "expected a place to publish to")
+def _unwritable(target: Path, error: OSError) -> InputError:
+    return InputError.at(
+        str(target), f"cannot be written ({error.strerror or error})", "expected a place to publish to"
+    )

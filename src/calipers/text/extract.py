@@ -22,8 +22,8 @@ def after_marker(text: str, *, marker: str = "####") -> str | None:
     >>> after_marker("3 + 4 = 7 #### 7"), after_marker("7")
     ('7', None)
     """
-    _, found, answer = text.rpartition(marker)
-    return answer.strip() if found else None
+    _, separator, answer = text.rpartition(marker)
+    return answer.strip() if separator else None
 
 
 def tag(text: str, *, name: str = "answer") -> str | None:
@@ -32,9 +32,9 @@ def tag(text: str, *, name: str = "answer") -> str | None:
     >>> tag("<think>4?</think> <answer> 5 </answer>")
     '5'
     """
-    before, found, _ = text.rpartition(f"</{name}>")
+    before, closing, _ = text.rpartition(f"</{name}>")
     _, opened, answer = before.rpartition(f"<{name}>")
-    return answer.strip() if found and opened else None
+    return answer.strip() if closing and opened else None
 
 
 def boxed(text: str) -> str | None:
@@ -43,9 +43,9 @@ def boxed(text: str) -> str | None:
     >>> boxed(r"so \boxed{\frac{1}{2}}.")
     '\\frac{1}{2}'
     """
-    _, found, rest = text.rpartition("\\boxed{")
+    _, opening, rest = text.rpartition("\\boxed{")
     depth = 1
-    for brace in re.finditer(r"[{}]", rest) if found else ():
+    for brace in re.finditer(r"[{}]", rest) if opening else ():
         depth += 1 if brace[0] == "{" else -1
         if not depth:
             return rest[: brace.start()].strip()
@@ -60,11 +60,11 @@ def regex(text: str, *, pattern: str) -> str | None:
     >>> regex("The answer is (B), not (C).", pattern=r"\\(([A-D])\\)")
     'B'
     """
-    found = patterns.search(pattern, text)
-    if found is None:
+    match = patterns.search(pattern, text)
+    if match is None:
         return None
-    groups = found.groups()
-    return (next(filter(None, groups), None) if groups else found[0]) or None
+    groups = match.groups()
+    return (next(filter(None, groups), None) if groups else match[0]) or None
 
 
 def regex_last(text: str, *, pattern: str) -> str | None:
@@ -73,10 +73,10 @@ def regex_last(text: str, *, pattern: str) -> str | None:
     >>> regex_last("The answer is (B), not (C).", pattern=r"\\(([A-D])\\)")
     'C'
     """
-    found: Any = patterns.find_all(pattern, text)
-    if not found:
+    matches: Any = patterns.find_all(pattern, text)
+    if not matches:
         return None
-    return (found[-1] if isinstance(found[-1], str) else next(filter(None, found[-1]), None)) or None
+    return (matches[-1] if isinstance(matches[-1], str) else next(filter(None, matches[-1]), None)) or None
 
 
 def last_number(text: str) -> str | None:
@@ -88,18 +88,18 @@ def last_number(text: str) -> str | None:
     ('1233', None)
     """
     start = len(text) - WINDOW
-    found = _last(text, start) if start > 0 else None
+    number = _last(text, start) if start > 0 else None
     # what reaches into the window from before it may be half of a number
-    if found is None or not text[start : found.start()].strip("0123456789.,-"):
-        found = _last(text, 0)
-    return found[0].replace(",", "") if found else None
+    if number is None or not text[start : number.start()].strip("0123456789.,-"):
+        number = _last(text, 0)
+    return number[0].replace(",", "") if number else None
 
 
 def _last(text: str, start: int) -> re.Match[str] | None:
-    found = None
-    for found in NUMBER.finditer(text, start):  # noqa: B007
+    match = None
+    for match in NUMBER.finditer(text, start):  # noqa: B007
         pass
-    return found
+    return match
 
 
 def json_key(text: str, *, key: str = "answer") -> str | None:
@@ -113,10 +113,10 @@ def json_key(text: str, *, key: str = "answer") -> str | None:
     """
     inner = text[text.find("{") : text.rfind("}") + 1]
     try:
-        found = json.loads(inner)
+        parsed = json.loads(inner)
     except (ValueError, RecursionError):
         return None
-    value = found.get(key) if isinstance(found, dict) else None
+    value = parsed.get(key) if isinstance(parsed, dict) else None
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -1,4 +1,9 @@
-"""Patterns that Rust's regex engine finds exactly as Python's does, and a block of texts searched with them.
+"""Filters by name, in a row, over many responses at once; patterns that allow it are searched by Rust's engine.
+
+::
+
+    responses ──► filter ──► filter ──► answers
+                  └── None, no answer, passes every later filter by; so does a pattern that ran out of time
 
 The engine in polars needs linear time, so no watch; on awkward patterns it is twenty times as fast as `re`. The
 two agree on first and last match and on all groups as long as a pattern has only literals, classes, dots, groups,
@@ -9,13 +14,19 @@ is written from Python's own parse tree: the pattern as text would mean somethin
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from re import _parser  # type: ignore[attr-defined]  # the tree is not public; what is unknown in it is not plain
 from typing import Any, Final
+
+from calipers.errors import InputError, PluginError
+from calipers.names import FILTERS
+from calipers.text import extract, patterns
+from calipers.text.patterns import RegexTimeout
 
 WORTH: Final = 64  # texts; for fewer, building a series costs more than it saves
 CATEGORIES: Final = {"DIGIT": "0-9", "SPACE": r"\x{9}-\x{D}\x{1C}-\x{20}", "WORD": "0-9A-Z_a-z"}
@@ -54,39 +65,39 @@ def plain(pattern: str) -> Plain | None:
         written = "".join(_written(tree))
     except (re.error, RecursionError, OverflowError, _NotPlain):
         return None
-    found = Plain(written, 0 if _is_group(tree) else tree.state.groups - 1, "CATEGORY" in repr(tree.data))
-    return found if _compiles(found) else None
+    translated = Plain(written, 0 if _is_group(tree) else tree.state.groups - 1, "CATEGORY" in repr(tree.data))
+    return translated if _compiles(translated) else None
 
 
-def first_matches(found: Plain, texts: Sequence[str]) -> list[str | None]:
+def first_matches(pattern: Plain, texts: Sequence[str]) -> list[str | None]:
     """The first match in each text, all of it; None where there is none."""
     import polars as pl
 
-    return pl.Series(texts, dtype=pl.String).str.extract(found.pattern, 0).to_list()
+    return pl.Series(texts, dtype=pl.String).str.extract(pattern.pattern, 0).to_list()
 
 
-def answers(found: Plain, texts: Sequence[str], *, last: bool) -> list[str | None]:
+def answers(pattern: Plain, texts: Sequence[str], *, last: bool) -> list[str | None]:
     """The first or last match in each text: its first group that is not empty, or all of it without groups."""
     import polars as pl
 
     series = pl.Series(texts, dtype=pl.String)
     if last:  # a match is found again in itself, groups and all, as nothing plain looks beyond it
-        series = series.str.extract_all(found.pattern).list.last()
-        if not found.groups:
+        series = series.str.extract_all(pattern.pattern).list.last()
+        if not pattern.groups:
             return series.to_list()
-    groups = [series.str.extract(found.pattern, group).to_list() for group in range(1, found.groups + 1)]
+    groups = [series.str.extract(pattern.pattern, group).to_list() for group in range(1, pattern.groups + 1)]
     if not groups:
-        return series.str.extract(found.pattern, 0).to_list()
+        return series.str.extract(pattern.pattern, 0).to_list()
     if len(groups) == 1:
         return [answer or None for answer in groups[0]]
     return [next(filter(None, row), None) for row in zip(*groups, strict=True)]
 
 
-def _compiles(found: Plain) -> bool:
+def _compiles(pattern: Plain) -> bool:
     import polars as pl
 
     try:
-        pl.Series([""]).str.extract(found.pattern, 0)
+        pl.Series([""]).str.extract(pattern.pattern, 0)
     except pl.exceptions.ComputeError:  # a repeat of many repeats
         return False
     return True
@@ -145,10 +156,10 @@ def _class(items: Any) -> str:
                 parts.append(f"{_character(argument[0])}-{_character(argument[1])}")
             case "CATEGORY":
                 word = str(argument).removeprefix("CATEGORY_")
-                held = CATEGORIES.get(word.removeprefix("NOT_"))
-                if held is None:
+                members = CATEGORIES.get(word.removeprefix("NOT_"))
+                if members is None:
                     raise _NotPlain
-                parts.append(f"[{'^' if word.startswith('NOT_') else ''}{held}]")
+                parts.append(f"[{'^' if word.startswith('NOT_') else ''}{members}]")
             case _:
                 raise _NotPlain
     return f"[{'^' if negated else ''}{''.join(parts)}]"
@@ -158,3 +169,71 @@ def _character(code: int) -> str:
     if code in _SURROGATES:
         raise _NotPlain
     return f"\\x{{{code:X}}}"
+
+
+Answer = str | RegexTimeout | None
+"""What was meant; None when there is no answer, the error when a pattern took too long to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter, its setting decided."""
+
+    name: str
+    find: Callable[[str], str | None]
+    pattern: str | None = None  # of `regex` and `regex_last`
+
+    def over(self, texts: Sequence[str]) -> list[Answer]:
+        """The answer in each text."""
+        rust = plain(self.pattern) if self.pattern is not None and len(texts) >= WORTH else None
+        if rust is None:
+            return [self._one(text) for text in texts]
+        if rust.ascii_only and not all(map(str.isascii, texts)):
+            fit = iter(answers(rust, [text for text in texts if text.isascii()], last=self.name == "regex_last"))
+            return [next(fit) if text.isascii() else self._one(text) for text in texts]
+        return [*answers(rust, texts, last=self.name == "regex_last")]
+
+    def _one(self, text: str) -> Answer:
+        try:
+            return self.find(text)
+        except RegexTimeout as error:
+            return error
+        except Exception as error:
+            raise PluginError(f"filter {self.name!r} failed: {type(error).__name__}: {error}") from error
+
+
+def find_filter(written: str) -> Filter:
+    """The filter that ``NAME`` or ``NAME=SETTING`` asks for; InputError when there is none, or its setting is wrong.
+
+    >>> find_filter("after_marker=Answer:").find("Answer: 4")
+    '4'
+    """
+    name, equals, setting = written.partition("=")
+    fn = FILTERS.load(name) if name in FILTERS.entries else FILTERS.plugin(name)
+    if fn is None:
+        raise FILTERS.unknown(name)
+    settings = [p for p in inspect.signature(fn).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    if not equals:
+        needed = [p.name for p in settings if p.default is p.empty]
+        if needed:
+            raise InputError.at(f"filter {name!r}", f"no {needed[0]}", f"expected {name}={needed[0].upper()}")
+        return Filter(name, fn)
+    if not settings:
+        raise InputError.at(f"filter {name!r}", f"takes no setting, but got {setting!r}", f"expected {name}")
+    if not setting:
+        raise InputError.at(f"filter {name!r}", "its setting is empty", f"expected {name}={settings[0].name.upper()}")
+    named: dict[str, Any] = {settings[0].name: setting}
+    if fn not in (extract.regex, extract.regex_last):
+        return Filter(name, partial(fn, **named))
+    patterns.check(setting)  # BadPattern is an InputError
+    return Filter(name, partial(fn, **named), setting)
+
+
+def filtered(chain: Sequence[Filter], texts: Sequence[str]) -> list[Answer]:
+    """The answers that a row of filters finds."""
+    answers: list[Answer] = list(texts)
+    for link in chain:
+        live = [text for text in answers if isinstance(text, str)]
+        each = iter(link.over(live))
+        answers = [next(each) if isinstance(text, str) else text for text in answers]
+    return answers

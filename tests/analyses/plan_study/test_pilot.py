@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calipers.analyses.plan_study.pilot import Chosen, from_pilots
-from calipers.analyses.plan_study.plan_study import Asked, study
+from calipers.analyses.plan_study.plan_study import StudyRequest, study
 from calipers.errors import InputError
 
 
@@ -113,7 +113,7 @@ def test_flips_are_measured_in_accuracy(tmp_path):
     before = [[float(n % 2 == 0)] for n in range(1000)]
     after = [[1 - one[0]] if n < 100 else one for n, one in enumerate(before)]
     known = pilots(written(tmp_path, "a", before), written(tmp_path, "b", after))
-    have = study(known, Asked()).have
+    have = study(known, StudyRequest()).have
     assert have.smallest == pytest.approx(0.0280, abs=0.0003)
 
 
@@ -129,7 +129,7 @@ def test_pairs_are_made_by_name_and_not_by_place(tmp_path):
 
 def test_the_cost_of_a_rollout_is_the_pilots(tmp_path):
     path = written(tmp_path, "a", [[1, 0], [0, 1], [1, 1]], usage={"cost_usd": 0.25})
-    found = study(pilots(path), Asked(budget=10.0))
+    found = study(pilots(path), StudyRequest(budget=10.0))
     assert found.price_per_sample == 0.25
     assert found.have.price == 3 * 2 * 2 * 0.25
 
@@ -137,7 +137,7 @@ def test_the_cost_of_a_rollout_is_the_pilots(tmp_path):
 def test_a_pilot_without_variance_plans_nothing(tmp_path):
     path = written(tmp_path, "a", [[1, 1], [1, 1], [1, 1]])
     with pytest.raises(InputError, match="nothing varies"):
-        study(pilots(path), Asked(detect=0.1))
+        study(pilots(path), StudyRequest(detect=0.1))
 
 
 def test_gaps_are_left_out_or_zero(tmp_path):

@@ -10,8 +10,8 @@ import pytest
 sys.path.append(str(Path(__file__).parents[3]))
 
 from bench.statistics_paired_rule import floored_p, of_cluster_sums
-from calipers.analyses.plan_study.pilot import Clustered, Known, from_numbers
-from calipers.analyses.plan_study.plan_study import Asked, study
+from calipers.analyses.plan_study.pilot import Clustered, StudyInputs, from_numbers
+from calipers.analyses.plan_study.plan_study import StudyRequest, study
 from calipers.errors import InputError
 from calipers.stats.paired import paired
 from calipers.stats.power import Clusters, PairVariance, Pilot
@@ -20,7 +20,7 @@ MILLER = PairVariance(1 / 9, 1 / 6, 1 / 6)  # the worked example of Miller 2024,
 
 
 def known(pair=MILLER, **more):
-    return Known("made up", pair, **more)
+    return StudyInputs("made up", pair, **more)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def known(pair=MILLER, **more):
 )
 def test_the_published_numbers_of_tasks(samples, tasks):
     """The t test we make takes two or three tasks more than the z of the formula."""
-    found = study(known(samples=samples), Asked(detect=0.03))
+    found = study(known(samples=samples), StudyRequest(detect=0.03))
     (design,) = [one for one in found.designs if one.samples == samples]
     assert 0 <= design.tasks - tasks <= 4
     assert design.power == pytest.approx(0.8, abs=0.001)
@@ -38,7 +38,7 @@ def test_the_published_numbers_of_tasks(samples, tasks):
 
 @pytest.mark.parametrize(("tasks", "samples", "smallest"), [(198, 1, 0.1327), (198, 10, 0.0757), (1000, 1, 0.0591)])
 def test_the_published_smallest_differences(tasks, samples, smallest):
-    have = study(known(), Asked(tasks=tasks, samples=samples)).have
+    have = study(known(), StudyRequest(tasks=tasks, samples=samples)).have
     assert have.smallest == pytest.approx(smallest, rel=0.012)
     assert have.smallest > smallest
 
@@ -88,7 +88,7 @@ def uniform_pair(shift, alike, ends):
 )
 def test_the_power_that_is_promised_is_the_power_there_is(shift, samples, alike, ends):
     pair = uniform_pair(shift, alike, ends)
-    found = study(known(pair, samples=samples, whole=True), Asked(detect=shift))
+    found = study(known(pair, samples=samples, whole=True), StudyRequest(detect=shift))
     (design,) = [one for one in found.designs if one.samples == samples]
     runs = drawn(np.random.default_rng(7), 4000, design.tasks, samples, shift, alike, ends)
     assert rejected(runs, np.ones(design.tasks, int)) == pytest.approx(design.power, abs=0.02)
@@ -124,7 +124,7 @@ def test_the_power_that_is_promised_for_clusters(sizes, samples, shift):
     second = rng.binomial(samples, CHANCE + shift + swayed)
     apart = (second - rng.binomial(samples, CHANCE, second.shape)) / samples
     shown = rejected(apart, np.array(sizes))
-    have = study(held, Asked(detect=shift)).have
+    have = study(held, StudyRequest(detect=shift)).have
     assert have.power == pytest.approx(shown, abs=0.02)
     assert (have.tasks, have.clusters) == (len(of_task), len(sizes))
 
@@ -132,11 +132,11 @@ def test_the_power_that_is_promised_for_clusters(sizes, samples, shift):
 def test_more_clusters_of_the_same_size():
     """What 50 clusters show, 50 clusters are needed for; more samples leave the clusters as they are."""
     _, held = in_clusters([10] * 50, 4, 0.07)
-    shown = study(held, Asked()).have.smallest
-    found = study(held, Asked(detect=shown, budget=10.0, price_per_sample=0.001, price_per_task=0.01))
+    shown = study(held, StudyRequest()).have.smallest
+    found = study(held, StudyRequest(detect=shown, budget=10.0, price_per_sample=0.001, price_per_task=0.01))
     assert [(one.tasks, one.clusters) for one in found.designs if one.samples == 4] == [(500, 50)]
     assert all(one.tasks == 10 * one.clusters for one in [*found.designs, found.best])
-    alone = study(known(held.pair, samples=4, whole=True), Asked(detect=shown))
+    alone = study(known(held.pair, samples=4, whole=True), StudyRequest(detect=shown))
     (plain,) = [one.tasks for one in alone.designs if one.samples == 4]
     assert 460 < plain < 500  # the same variance, known from as many tasks instead of 50 clusters
 
@@ -144,8 +144,8 @@ def test_more_clusters_of_the_same_size():
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked(tasks=15), "--tasks: is 15, less than two clusters of 10 tasks; expected 20 or more"),
-        (Asked(budget=30, price_per_sample=1.0), "30 buys no two clusters in both runs; expected at least 40"),
+        (StudyRequest(tasks=15), "--tasks: is 15, less than two clusters of 10 tasks; expected 20 or more"),
+        (StudyRequest(budget=30, price_per_sample=1.0), "30 buys no two clusters in both runs; expected at least 40"),
     ],
 )
 def test_fewer_than_two_clusters_show_nothing(asked, said):
@@ -154,16 +154,16 @@ def test_fewer_than_two_clusters_show_nothing(asked, said):
 
 
 def test_endless_samples_and_how_many_are_enough():
-    found = study(known(tasks=1100, samples=1), Asked(detect=0.03))
+    found = study(known(tasks=1100, samples=1), StudyRequest(detect=0.03))
     assert found.samples_needed == 23  # 1/3K must come down to 1100 (0.03 / 2.8016)^2 - 1/9
     assert found.endless < 0.03 < found.have.smallest
-    few = study(known(tasks=198, samples=1), Asked(detect=0.03))
+    few = study(known(tasks=198, samples=1), StudyRequest(detect=0.03))
     assert few.samples_needed is None
     assert "no number of samples shows 0.0300 on 198 tasks" in " ".join(few.advice)
 
 
 def test_a_difference_that_nobody_can_show():
-    found = study(known(), Asked(detect=1e-9))
+    found = study(known(), StudyRequest(detect=1e-9))
     assert (found.designs, found.advice[0]) == (
         [],
         "a difference of 0.000000001000 is not shown by 1,000,000,000 tasks",
@@ -172,31 +172,31 @@ def test_a_difference_that_nobody_can_show():
 
 def test_where_samples_are_wasted():
     """Beyond about six, more tasks beat more repeats; where tasks are all alike, they never do."""
-    assert study(known(), Asked(tasks=50)).samples_worth == 6
-    alike = study(known(PairVariance(0.0, 1 / 6, 1 / 6)), Asked(tasks=50))
+    assert study(known(), StudyRequest(tasks=50)).samples_worth == 6
+    alike = study(known(PairVariance(0.0, 1 / 6, 1 / 6)), StudyRequest(tasks=50))
     assert alike.samples_worth is None
     assert "no variance between tasks is seen" in " ".join(alike.advice)
-    steady = study(known(PairVariance(1 / 9, 0.0, 0.0)), Asked(tasks=50))
+    steady = study(known(PairVariance(1 / 9, 0.0, 0.0)), StudyRequest(tasks=50))
     assert "more than one sample per task is wasted" in " ".join(steady.advice)
 
 
 def test_a_budget_goes_to_tasks_until_they_are_dear_or_run_out():
-    free = study(known(), Asked(budget=100, price_per_sample=0.05))
+    free = study(known(), StudyRequest(budget=100, price_per_sample=0.05))
     assert (free.best.tasks, free.best.samples, free.best.price) == (1000, 1, 100.0)
-    dear = study(known(), Asked(budget=100, price_per_sample=0.05, price_per_task=1.0))
+    dear = study(known(), StudyRequest(budget=100, price_per_sample=0.05, price_per_task=1.0))
     assert dear.best.samples == pytest.approx(math.sqrt((1 / 3) / (1 / 9) * 1.0 / 0.1), abs=1)
     assert dear.best.price <= 100
-    few = study(known(tasks=100, samples=1), Asked(budget=100, price_per_sample=0.05))
+    few = study(known(tasks=100, samples=1), StudyRequest(budget=100, price_per_sample=0.05))
     assert (few.best.tasks, few.best_here.tasks, few.best_here.samples) == (1000, 100, 10)
-    told = study(known(), Asked(budget=100, price_per_sample=0.05, tasks=100))
+    told = study(known(), StudyRequest(budget=100, price_per_sample=0.05, tasks=100))
     assert (told.best.tasks, told.best.samples, told.best_here) == (100, 10, None)
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        (Asked(budget=1.0), "--budget: nobody knows what a sample costs"),
-        (Asked(budget=0.1, price_per_sample=1.0), "0.1 buys no two tasks in both runs; expected at least 4"),
+        (StudyRequest(budget=1.0), "--budget: nobody knows what a sample costs"),
+        (StudyRequest(budget=0.1, price_per_sample=1.0), "0.1 buys no two tasks in both runs; expected at least 4"),
     ],
 )
 def test_a_budget_that_buys_nothing(asked, said):
@@ -205,12 +205,12 @@ def test_a_budget_that_buys_nothing(asked, said):
 
 
 def test_a_rate_without_repeats_says_nothing_of_samples():
-    found = study(from_numbers(None, None, 0.7, 0.5), Asked(detect=0.05))
+    found = study(from_numbers(None, None, 0.7, 0.5), StudyRequest(detect=0.05))
     assert found.variance.difference == pytest.approx(0.21)
     assert [one.samples for one in found.designs] == [1]
     assert (found.samples_worth, found.endless) == (None, None)
     with pytest.raises(InputError, match="what samples do is not known"):
-        study(from_numbers(None, None, 0.7, 0.5), Asked(detect=0.05, samples=4))
+        study(from_numbers(None, None, 0.7, 0.5), StudyRequest(detect=0.05, samples=4))
 
 
 @pytest.mark.parametrize(
@@ -226,19 +226,19 @@ def test_a_rate_and_one_part_give_the_other(between, within, rate, parts):
 def test_where_a_task_is_dear_samples_are_not_called_wasted():
     """The advice and the best split of a budget must not contradict each other."""
     steady = PairVariance(0.002, 0.16, 0.16)
-    found = study(known(steady), Asked(budget=100, price_per_sample=0.001, price_per_task=0.5))
+    found = study(known(steady), StudyRequest(budget=100, price_per_sample=0.001, price_per_task=0.5))
     said = " ".join(found.advice)
     assert "wasted" not in said
     assert "at these prices about 200 samples per task are best" in said
     assert found.best.samples == pytest.approx(200, rel=0.1)
-    cheap = study(known(steady), Asked(budget=100, price_per_sample=1.0, price_per_task=0.5))
+    cheap = study(known(steady), StudyRequest(budget=100, price_per_sample=1.0, price_per_task=0.5))
     assert "wasted" in " ".join(cheap.advice)
 
 
 def test_a_difference_that_rewards_cannot_have_is_refused():
     with pytest.raises(InputError, match="--detect: is 2, and rewards of this range differ by 1 at most"):
-        study(known(), Asked(detect=2))
-    assert study(known(width=None), Asked(detect=2)).designs
+        study(known(), StudyRequest(detect=2))
+    assert study(known(width=None), StudyRequest(detect=2)).designs
 
 
 def piloted(squares, noise, single):
@@ -251,10 +251,10 @@ def test_ranges_follow_the_pilots_interval():
     rng = np.random.default_rng(2)
     pilot = piloted(0.2 * rng.chisquare(1, 100), np.full(100, 0.05), np.full(100, 0.1))
     held = known(PairVariance(pilot.variance(math.inf), 0.05, 0.05), tasks=100, samples=2, pilot=pilot)
-    found = study(held, Asked(detect=0.1))
+    found = study(held, StudyRequest(detect=0.1))
     for design in found.designs:
         ends = [
-            study(known(PairVariance(end, 0, 0), samples=design.samples), Asked(detect=0.1)).designs
+            study(known(PairVariance(end, 0, 0), samples=design.samples), StudyRequest(detect=0.1)).designs
             for end in pilot.interval(design.samples)
         ]
         expected = [next(one.tasks for one in some if one.samples == design.samples) for some in ends]
@@ -274,7 +274,7 @@ def test_ranges_follow_the_pilots_interval():
 )
 def test_a_pilot_that_cannot_tell_says_so(pilot, low):
     held = known(PairVariance(max(pilot.variance(math.inf), 0.0), 0.2, 0.2), tasks=4, samples=2, pilot=pilot)
-    design = study(held, Asked(detect=0.1)).designs[-1]
+    design = study(held, StudyRequest(detect=0.1)).designs[-1]
     assert design.samples == 16
     assert (design.tasks_range[0] == 2) == (low == 2)
     assert design.cannot_tell == (low == 2)
@@ -283,7 +283,7 @@ def test_a_pilot_that_cannot_tell_says_so(pilot, low):
 def test_ranges_may_have_no_end():
     pilot = piloted([0.1, 0.3, 0.0, 0.4], [0.0] * 4, [0.4] * 4)
     held = known(PairVariance(pilot.variance(math.inf), 0.2, 0.2), tasks=4, samples=2, pilot=pilot)
-    found = study(held, Asked(detect=0.00008))
+    found = study(held, StudyRequest(detect=0.00008))
     assert any(design.tasks_range[1] is None and design.cannot_tell for design in found.designs)
 
 
@@ -291,9 +291,9 @@ def test_advice_that_rests_on_an_unknown_variance_says_so():
     """No number of samples shows it, if the variance between tasks is what it seems: the pilot allows none at all."""
     pilot = piloted([0.1, 0.3, 0.0, 0.4] * 5, [0.19] * 20, [0.4] * 20)
     held = known(PairVariance(pilot.variance(math.inf), 0.2, 0.2), tasks=20, samples=2, pilot=pilot)
-    said = study(held, Asked(detect=0.01)).advice
+    said = study(held, StudyRequest(detect=0.01)).advice
     assert any(one.startswith("if the variance between tasks is as estimated, no number of samples") for one in said)
-    sure = study(known(PairVariance(0.01, 0.2, 0.2), tasks=20, samples=2), Asked(detect=0.01)).advice
+    sure = study(known(PairVariance(0.01, 0.2, 0.2), tasks=20, samples=2), StudyRequest(detect=0.01)).advice
     assert any(one.startswith("no number of samples") for one in sure)
 
 
@@ -301,6 +301,6 @@ def test_a_pilot_whose_tasks_all_say_the_same_is_no_crash():
     """Differences of 0 and samples that differ in every task: less than no variance between tasks, and no doubt."""
     pilot = piloted([0.0] * 20, [0.5] * 20, [1.0] * 20)
     assert pilot.interval(math.inf) == (-0.5, -0.5)
-    found = study(known(PairVariance(0.0, 0.5, 0.5), tasks=20, samples=2, pilot=pilot), Asked(detect=0.1))
+    found = study(known(PairVariance(0.0, 0.5, 0.5), tasks=20, samples=2, pilot=pilot), StudyRequest(detect=0.1))
     assert found.variance.difference_range == (0.0, 0.0)
     assert [design.cannot_tell for design in found.designs] == [False, True, True, True, True]

@@ -12,7 +12,7 @@ from running.scene import MODEL, records, sums, weather
 import calipers
 from calipers.analyses.rescore.rescore import Rescoring, rescore
 from calipers.errors import Incomplete, InputError, SandboxError, VerifierError
-from calipers.isolate.probing import attempt
+from calipers.isolate.launch import attempt
 from calipers.names import VERIFIERS
 from calipers.running.job import Job
 from calipers.running.perform import perform

@@ -15,9 +15,16 @@ from systems.harbor.metric_page import PAGE, put
 
 from calipers.errors import InputError
 from calipers.isolate import Limits, Mechanism
-from calipers.isolate.mechanism import NAMES
-from calipers.isolate.probing import attempt
-from calipers.systems.harbor.metric_script import LAST_WORDS, ScriptError, last_words, output_of, run_script, scrubbed
+from calipers.isolate.launch import attempt
+from calipers.isolate.namespaces import NAMES
+from calipers.systems.harbor.metric_script import (
+    LONGEST_STDERR,
+    ScriptError,
+    output_of,
+    run_script,
+    scrubbed,
+    stderr_tail,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "harbor"
 SHORT = Limits(seconds=1.0, memory_mb=256, processes=8, disk_mb=4, output_bytes=1 << 16)
@@ -237,8 +244,8 @@ def test_what_is_no_script(tmp_path, made):
     [
         (b"", ""),
         (b"one\n\n  two\t three\n", "one / two three"),
-        (b"x" * 10_000, "x" * LAST_WORDS),
-        (b"first\n" + b"y" * LAST_WORDS, "y" * LAST_WORDS),  # whole lines, from the end
+        (b"x" * 10_000, "x" * LONGEST_STDERR),
+        (b"first\n" + b"y" * LONGEST_STDERR, "y" * LONGEST_STDERR),  # whole lines, from the end
         (
             b"\xff\x1b]0;title\x07",
             "\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}]0;title\N{REPLACEMENT CHARACTER}",
@@ -246,7 +253,7 @@ def test_what_is_no_script(tmp_path, made):
     ],
 )
 def test_last_words_are_safe_to_show(stderr, shown):
-    assert last_words(stderr) == shown
+    assert stderr_tail(stderr) == shown
 
 
 def test_words_are_scrubbed(monkeypatch):

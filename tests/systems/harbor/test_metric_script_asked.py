@@ -6,8 +6,8 @@ import pytest
 from harbor_datasets import write_dataset
 
 from calipers.errors import SandboxError
-from calipers.isolate.probing import attempt
-from calipers.systems.harbor.scored_scripts import check_ready
+from calipers.isolate.launch import attempt
+from calipers.systems.harbor.metric_script import check_ready
 
 
 def test_a_dataset_with_a_script_needs_a_sandbox_before_it_is_run(tmp_path, monkeypatch):

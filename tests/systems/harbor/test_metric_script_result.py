@@ -13,7 +13,7 @@ from systems.harbor.metric_page import PAGE, put
 
 import calipers
 from calipers.errors import InputError
-from calipers.systems.harbor.scored_scripts import ONCE, asked_scripts, found_scripts, rewards_of, told_apart
+from calipers.systems.harbor.metric_script import ONCE, asked_scripts, distinct_names, rewards_of, scripts_of_jobs
 
 SEEN = "leave({'lines': open(source).read()})"
 
@@ -146,7 +146,7 @@ def test_the_chosen_reward_alone(tmp_path):
 )
 def test_scripts_are_told_apart(wanted, names):
     datasets = {Path(path): its if its is None else frozenset(its) for path, its in wanted.items()}
-    assert told_apart(datasets) == names
+    assert distinct_names(datasets) == names
 
 
 def job(folder: Path, **config: object) -> Path:
@@ -170,7 +170,7 @@ def test_the_scripts_of_a_job(tmp_path, monkeypatch):
     }
     for start, source in ((tmp_path, "jobs/one"), (tmp_path, "jobs"), (tmp_path / "jobs" / "one", ".")):
         monkeypatch.chdir(start)  # a job knows its dataset by a path from where it was started
-        found, wrong = found_scripts([source])
+        found, wrong = scripts_of_jobs([source])
         assert {path.resolve(): datasets for path, datasets in found.items()} == expected
         assert wrong == []
 
@@ -178,7 +178,7 @@ def test_the_scripts_of_a_job(tmp_path, monkeypatch):
 @pytest.mark.parametrize("config", ["", "[", "[]", '{"datasets": 3}', '{"datasets": [{"path": "\\u0000"}]}', "{}"])
 def test_what_is_no_job_has_no_scripts(tmp_path, config):
     (tmp_path / "config.json").write_text(config)
-    assert found_scripts(str(tmp_path)) == ({}, [])
+    assert scripts_of_jobs(str(tmp_path)) == ({}, [])
     assert asked_scripts([[1, 0]]) is None
 
 
@@ -186,7 +186,7 @@ def test_a_link_out_of_a_dataset_is_not_followed(tmp_path):
     put(tmp_path, "", "outside.py")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "metric.py").symlink_to(tmp_path / "outside.py")
-    found, wrong = found_scripts(job(tmp_path / "job", datasets=[{"path": str(tmp_path / "data")}]))
+    found, wrong = scripts_of_jobs(job(tmp_path / "job", datasets=[{"path": str(tmp_path / "data")}]))
     assert found == {}
     assert len(wrong) == 1
     assert wrong[0].endswith("; no metric script of this dataset is run")

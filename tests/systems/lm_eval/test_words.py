@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from calipers.dialect import resolve
 from calipers.errors import InputError
+from calipers.request import resolve
 from calipers.systems.lm_eval.own_files import results_of, table_of
 from calipers.systems.lm_eval.scores.scorers import scorings
 from calipers.systems.lm_eval.task_scores import Answered, Way, score_documents

@@ -7,7 +7,7 @@ import pytest
 from formats.given import refused, seen, written
 from gym import exported, put, row
 
-from calipers.formats import parallel
+from calipers.formats import lines
 from calipers.formats.read import begin, read
 from calipers.rollouts.ledger import Ledger
 from calipers.systems.nemo_gym.row_builder import from_records
@@ -24,8 +24,8 @@ def planned(task, rollout, agent="a"):
 
 def split_up(monkeypatch, processes=3):
     """Read every file as a large one is read: by several processes."""
-    monkeypatch.setattr(parallel, "WORTH_DIVIDING", 1)
-    monkeypatch.setattr(parallel, "processes", lambda: processes)
+    monkeypatch.setattr(lines, "WORTH_DIVIDING", 1)
+    monkeypatch.setattr(lines, "processes", lambda: processes)
 
 
 def test_a_row_as_a_rollout(tmp_path):
@@ -180,7 +180,7 @@ def test_a_range_that_a_dead_process_left_is_read_here(tmp_path, monkeypatch):
     path = put(tmp_path / "rollouts.jsonl", *[row(n, 0) for n in range(50)])
     expected = exported(path)
     split_up(monkeypatch)
-    monkeypatch.setattr(parallel, "_CHILD", "raise SystemExit(9)")
+    monkeypatch.setattr(lines, "_CHILD", "raise SystemExit(9)")
     assert exported(path) == expected
 
 

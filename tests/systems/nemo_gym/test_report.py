@@ -10,7 +10,8 @@ from calipers.errors import InputError, PluginError
 from calipers.formats.read import begin
 from calipers.systems.nemo_gym import report
 from calipers.systems.nemo_gym.aggregate import aggregate_agents, entries_of, one_table
-from calipers.systems.nemo_gym.report import beside, encoded, file_chunks
+from calipers.systems.nemo_gym.report import encoded, file_chunks
+from calipers.systems.nemo_gym.words import METRICS, beside
 
 WITHOUT_HOOKS = [
     one
@@ -53,8 +54,8 @@ def test_any_key_may_be_a_field(tmp_path, key):
 
 
 def test_names_replace_the_last_extension_only():
-    assert beside("a/r.x.jsonl") == "a/r.x_aggregate_metrics.json"
-    assert beside("rollouts") == "rollouts_aggregate_metrics.json"
+    assert beside("a/r.x.jsonl", METRICS) == "a/r.x_aggregate_metrics.json"
+    assert beside("rollouts", METRICS) == "rollouts_aggregate_metrics.json"
 
 
 def test_what_no_finite_number_is_null_and_numpys_double_is_a_number():

@@ -11,11 +11,11 @@ from calipers.analyses.compare.document_table import is_theirs, short
 from calipers.analyses.compare.question import Question
 from calipers.analyses.compare.source import ReadSource
 from calipers.errors import CalipersError, Incomplete, InputError, UnknownName, nearest
+from calipers.formats.format import COMPARED
 from calipers.formats.read import found_format
 from calipers.formats.run_plan import is_run
 from calipers.formats.source import STDIN
 from calipers.formats.source import Source as File
-from calipers.formats.texts import COMPARED
 from calipers.pipeline import Source
 from calipers.reports.figures import counted
 from calipers.request import make_plan

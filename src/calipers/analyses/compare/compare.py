@@ -56,11 +56,10 @@ from calipers.analyses.compare.source import (
     settings_differ,
     tasks_differ,
 )
-from calipers.dialect import Asked
 from calipers.errors import CalipersError, InputError
 from calipers.metrics.metric import Metric
 from calipers.pipeline import Progress, Source, quietly
-from calipers.request import make_plan
+from calipers.request import RequestedMetric, make_plan
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.labels import clusters, has
 from calipers.rollouts.stop import Stop, not_said
@@ -287,7 +286,7 @@ def _measured(
 
 
 def _columns(
-    metric: tuple[Asked, Asked], part: Common, names: tuple[str, str], *, zero: bool = False
+    metric: tuple[RequestedMetric, RequestedMetric], part: Common, names: tuple[str, str], *, zero: bool = False
 ) -> tuple[list[Column], list[Column]]:
     first, second = (
         columns_of(of_run, side, name, zero=zero) for of_run, side, name in zip(metric, part.sides, names, strict=True)
@@ -452,10 +451,10 @@ def _indices(part: Rollouts, tasks: Sequence[str]) -> Ints:
     return np.array([number[task] for task in tasks], dtype=np.int64)
 
 
-def _of_all(contest: Sequence[ReadRun], question: Question) -> list[list[Asked]]:
+def _of_all(contest: Sequence[ReadRun], question: Question) -> list[list[RequestedMetric]]:
     """Each metric that all runs can answer, as it is asked of each of them."""
     head, plan = contest[0], question.plan
-    by_name: dict[str, list[Asked]] = {}
+    by_name: dict[str, list[RequestedMetric]] = {}
     for run in contest[1:]:
         try:
             pairs = metrics_of(plan.asked, (head.rollouts, run.rollouts), (head.name, run.name), plan.reward)[0]
@@ -473,7 +472,9 @@ def _of_all(contest: Sequence[ReadRun], question: Question) -> list[list[Asked]]
     ]
 
 
-def _ranked(metrics: Sequence[Asked], contest: Sequence[ReadRun], indices: Sequence[Ints], question: Question) -> Ranks:
+def _ranked(
+    metrics: Sequence[RequestedMetric], contest: Sequence[ReadRun], indices: Sequence[Ints], question: Question
+) -> Ranks:
     text, plan = metrics[0].text, question.plan
     read = [
         columns_of(metric, run.rollouts, run.name, zero=plan.missing == "zero")
@@ -520,7 +521,7 @@ def _ranked(metrics: Sequence[Asked], contest: Sequence[ReadRun], indices: Seque
     return Ranks(text, count, places, ranked.optimism, ranked.corrected, winner=best)
 
 
-def _limits(request: Asked, rewards: Sequence[Column]) -> tuple[float, float] | None:
+def _limits(request: RequestedMetric, rewards: Sequence[Column]) -> tuple[float, float] | None:
     """The range of the values, where it is known: rewards lie in [0, 1] when those of all runs do."""
     metric = _metric(request)
     if metric.range is not None or not metric.of_rewards:
@@ -537,13 +538,13 @@ def _alike(values: Floats) -> Floats:
     return values
 
 
-def _task_values(request: Asked, part: Rollouts, columns: Sequence[Column]) -> Column:
+def _task_values(request: RequestedMetric, part: Rollouts, columns: Sequence[Column]) -> Column:
     metric = _metric(request)
     settled = {key: request.params[key] for key in metric.params if key != "column"}
     return metric.reduce(*columns, by=part.by_task, **settled)
 
 
-def _metric(request: Asked) -> Metric:
+def _metric(request: RequestedMetric) -> Metric:
     """The metric, which is none of a plugin's: `_of_all` has looked."""
     return cast(Metric, request.metric)
 

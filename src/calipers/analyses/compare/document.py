@@ -12,15 +12,15 @@ from calipers.reports.document import (
     Blank,
     Block,
     Cell,
-    Column,
     Document,
-    Items,
     Name,
     Piece,
     Row,
     Sentence,
+    SentenceList,
     Styled,
     Table,
+    TableColumn,
     Title,
 )
 from calipers.reports.figures import NONE, counted, figure, letters, percent
@@ -51,7 +51,7 @@ def _blocks(comparison: Comparison) -> Iterator[Block]:
     for contest in comparison.contests:
         yield from _contest(contest, comparison)
     for note in comparison.notes:  # a terminal has them beside the output
-        yield Items([Sentence("", markdown=note)])
+        yield SentenceList([Sentence("", markdown=note)])
     yield Sentence(settings(comparison), "note")
 
 
@@ -82,9 +82,9 @@ def _pair(pair: Pair, all_names: Sequence[str], all_labels: Sequence[str], compa
     for (verdict, text), below in zip(sentences(pair, names), under_verdicts(pair, names), strict=True):
         verdicts.append(Sentence(text.replace(" %", f"{_NO_BREAK}%"), "strong", (Styled(verdict), f": {text}")))
         verdicts += [Sentence(line, "strong", indent=1) for line in below]
-    yield Items(verdicts)
+    yield SentenceList(verdicts)
     notes = [Sentence(note_line(note), markdown=note) for note in (hints(pair), *pair.notes) if note]
-    yield Items([Sentence(common_tasks(pair, names)), *notes])
+    yield SentenceList([Sentence(common_tasks(pair, names)), *notes])
     yield Blank()
     yield _findings(pair, names, labels, comparison)
     if pair.flips and (pair.flips.worse or pair.flips.better):
@@ -105,15 +105,15 @@ def _findings(pair: Pair, names: tuple[str, str], labels: tuple[str, str], compa
     several = comparison.tests > 1
     adjusted = {"bh": "p (BH)", "holm": "p (Holm)"}.get(comparison.adjust, "p adjusted")
     columns = [
-        Column("metric", style="strong"),
-        Column(only="terminal", heading=True),
-        Column(first, "point", markdown="first"),
-        Column(second, "point", markdown="second"),
-        Column(f"{second} - {first}", "point", "value", markdown="difference"),
-        Column(f"{percent(comparison.confidence)} interval", yields=2, verbatim=True),
-        Column("p", "right", yields=1 if several else 0),
-        Column(adjusted, "right", markdown="p adjusted", only=None if several else "markdown"),
-        Column("verdict", style="value"),
+        TableColumn("metric", style="strong"),
+        TableColumn(only="terminal", heading=True),
+        TableColumn(first, "point", markdown="first"),
+        TableColumn(second, "point", markdown="second"),
+        TableColumn(f"{second} - {first}", "point", "value", markdown="difference"),
+        TableColumn(f"{percent(comparison.confidence)} interval", yields=2, verbatim=True),
+        TableColumn("p", "right", yields=1 if several else 0),
+        TableColumn(adjusted, "right", markdown="p adjusted", only=None if several else "markdown"),
+        TableColumn("verdict", style="value"),
     ]
     rows = []
     for finding in pair.findings:
@@ -138,11 +138,11 @@ def _changed(what: str, those: Sequence[Changed], labels: tuple[str, str]) -> Ta
     """Tasks under one another, both answers beside them as far as there is room."""
     given = any(text is not None for task in those for text in task.answers)
     columns = [
-        Column("", style="strong", markdown=what),
-        Column(" → ".join(labels), only="terminal"),
-        *(Column(word, only="markdown") for word in ("first", "second")),
-        *(Column(f"{label} answered", style="note", only="terminal", cut=True) for label in labels if given),
-        *(Column(f"{word} answered", only="markdown") for word in ("first", "second")),
+        TableColumn("", style="strong", markdown=what),
+        TableColumn(" → ".join(labels), only="terminal"),
+        *(TableColumn(word, only="markdown") for word in ("first", "second")),
+        *(TableColumn(f"{label} answered", style="note", only="terminal", cut=True) for label in labels if given),
+        *(TableColumn(f"{word} answered", only="markdown") for word in ("first", "second")),
     ]
     rows = []
     for task in those:
@@ -170,11 +170,11 @@ def _ranks(ranks: Ranks, names: Sequence[str], comparison: Comparison) -> Iterat
         yield Sentence(f"no ranks: {ranks.why}", "note", f"no ranks by {ranks.metric}: {ranks.why}", indent=1)
         return
     columns = [
-        Column("rank", "right"),
-        Column("run", style="strong", markdown=("by ", Name(ranks.metric))),
-        Column("value", "point", "value"),
-        Column(f"{percent(comparison.confidence)} rank set"),
-        Column("best in", "right"),
+        TableColumn("rank", "right"),
+        TableColumn("run", style="strong", markdown=("by ", Name(ranks.metric))),
+        TableColumn("value", "point", "value"),
+        TableColumn(f"{percent(comparison.confidence)} rank set"),
+        TableColumn("best in", "right"),
     ]
     rows = []
     for standing in ranks.places:
@@ -189,7 +189,7 @@ def _ranks(ranks: Ranks, names: Sequence[str], comparison: Comparison) -> Iterat
         ]
         rows.append(Row(cells))
     yield Table(columns, rows)
-    yield Items([Sentence(text, "note") for text in about_ranks(ranks, names, comparison.confidence)])
+    yield SentenceList([Sentence(text, "note") for text in about_ranks(ranks, names, comparison.confidence)])
 
 
 def shown_names(runs: Sequence[Run]) -> list[str]:

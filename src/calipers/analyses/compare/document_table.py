@@ -24,7 +24,7 @@ import msgspec
 from calipers.errors import InputError
 from calipers.formats.read import Input
 from calipers.formats.run_plan import DOCUMENTS, LOG, read_settings
-from calipers.names import DOCUMENT_TABLES, FORMATS, load
+from calipers.names import DOCUMENT_TABLES, FORMATS, TASK_LIBRARY_NAME, load
 
 if TYPE_CHECKING:
     from calipers.analyses.compare.align import Common
@@ -162,7 +162,7 @@ def lines(ways: Sequence[Summed], log_bytes: int, documents: Iterable[DocumentVa
 
 def is_theirs(folder: str) -> bool:
     """Whether the folder of a run is of one of lm-evaluation-harness' tasks."""
-    return _setting(folder, "lm_eval") is not None
+    return _setting(folder, TASK_LIBRARY_NAME) is not None
 
 
 def _setting(folder: str, name: str) -> Any:

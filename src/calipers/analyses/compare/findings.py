@@ -33,11 +33,10 @@ from calipers.analyses.compare.measure import (
 )
 from calipers.analyses.compare.question import SIDAK, Primary, Question
 from calipers.analyses.compare.result import Finding, Tipping
-from calipers.dialect import Asked
 from calipers.errors import InputError, UnknownName
 from calipers.metrics.metric import UNIT, Metric
 from calipers.pipeline import DEFINITIONS
-from calipers.request import Plan
+from calipers.request import Plan, RequestedMetric
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.record import FIRST_GAP, SCORED
@@ -47,7 +46,7 @@ from calipers.stats.missing import MOST_MISSING, Fillings, tipping_point
 from calipers.stats.multiplicity import benjamini_hochberg, holm, sidak
 from calipers.stats.paired import FLOORED_T, STRICT, Difference, judged, undone_by_one
 from calipers.stats.paired_bootstrap import by_draws
-from calipers.stats.verdict import Verdict, verdict
+from calipers.stats.verdict import ComparisonVerdict, verdict
 
 DIGITS = 12  # of a test that must agree for two to be one: a rate and a mean round differently
 TestKey = tuple[object, ...]
@@ -222,7 +221,7 @@ def _even(measured: Measured) -> bool:
     return measured.weights is None or all(len(np.unique(side[measured.there])) < 2 for side in measured.weights)
 
 
-def _worded(judgement: Verdict, measured: Measured, question: Question, tests: int) -> tuple[str, str]:
+def _worded(judgement: ComparisonVerdict, measured: Measured, question: Question, tests: int) -> tuple[str, str]:
     """The word and the sentence of a verdict, in the direction the metric has, with the p it goes by."""
     word, sentence, p = str(judgement.word), judgement.sentence, measured.p_adjusted
     if measured.higher_is_better is None and word in ("better", "worse"):  # nobody says which way is better
@@ -250,7 +249,7 @@ _DECIDED: Final = {"better": "worse", "worse": "better", "higher": "lower", "low
 """Verdicts that missing rollouts could turn, and what each would turn into."""
 
 
-def no_filling(request: Asked) -> str | None:
+def no_filling(request: RequestedMetric) -> str | None:
     """Why nobody knows what missing rollouts do to a metric; None where a worse reward never raises it."""
     metric = request.metric
     if request.foreign or not isinstance(metric, Metric):

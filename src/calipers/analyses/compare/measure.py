@@ -17,17 +17,15 @@ import numpy as np
 
 from calipers.analyses.compare.align import Common
 from calipers.analyses.compare.question import Question
-from calipers.dialect import Asked, column_of, is_reward, per_column
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.metrics.aggregate import largest, mean, smallest
-from calipers.metrics.economics import COST_PER_SOLVED
+from calipers.metrics.columns import COST_PER_SOLVED
 from calipers.metrics.metric import Metric, Opaque
-from calipers.metrics.reduce import passed, task_mean
+from calipers.metrics.reduce import largest, mean, passed, smallest, task_mean
 from calipers.metrics.rewards import passes
 from calipers.pipeline import demand_range
+from calipers.request import RequestedMetric, column_of, is_reward, per_column
 from calipers.rollouts.column import Bools, Column, Floats, Ints
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.sums import total
+from calipers.rollouts.groups import Groups, total
 from calipers.rollouts.table import Rollouts
 from calipers.stats.anytime import BETTING, NO_MEAN, UNEVEN, anytime
 from calipers.stats.intervals import ONE_CLUSTER, ONE_TASK
@@ -67,7 +65,7 @@ Compute = Callable[[Sequence[Any]], float]
 class MetricPair:
     """One metric of two runs: the columns it reads of them, gaps and all."""
 
-    metrics: tuple[Asked, Asked]  # as it is asked of the first run and of the second
+    metrics: tuple[RequestedMetric, RequestedMetric]  # as it is asked of the first run and of the second
     common: Common
     columns: tuple[list[Column], list[Column]]
     clusters: Ints | None  # [T]
@@ -146,14 +144,14 @@ class Measured:
 
 
 def metrics_of(
-    metrics: Sequence[Asked], runs: tuple[Rollouts, Rollouts], names: tuple[str, str], reward: str | None
-) -> tuple[list[tuple[Asked, Asked]], list[str]]:
+    metrics: Sequence[RequestedMetric], runs: tuple[Rollouts, Rollouts], names: tuple[str, str], reward: str | None
+) -> tuple[list[tuple[RequestedMetric, RequestedMetric]], list[str]]:
     """What can be compared of all that is asked, and what must be said about the rest.
 
     A reward that both runs have is compared under its name. Where one run has a single reward, that is
     the one meant, whatever it is called. InputError for a metric that only one run can answer.
     """
-    pairs: list[tuple[Asked, Asked]] = []
+    pairs: list[tuple[RequestedMetric, RequestedMetric]] = []
     notes: dict[str, None] = {}
     for metric in metrics:
         wanted = metric.params.get("reward") or reward
@@ -179,7 +177,9 @@ def metrics_of(
     return pairs, list(notes)
 
 
-def _under_one_name(first: dict[str, Asked], second: dict[str, Asked]) -> tuple[dict[str, Asked], dict[str, Asked]]:
+def _under_one_name(
+    first: dict[str, RequestedMetric], second: dict[str, RequestedMetric]
+) -> tuple[dict[str, RequestedMetric], dict[str, RequestedMetric]]:
     """The only reward of one run, called as the other run calls it among several."""
     sides = [first, second]
     for run, (variants, others) in enumerate(((first, second), (second, first))):
@@ -191,7 +191,7 @@ def _under_one_name(first: dict[str, Asked], second: dict[str, Asked]) -> tuple[
     return sides[0], sides[1]
 
 
-def columns_of(metric: Asked, run: Rollouts, name: str, *, zero: bool) -> list[Column]:
+def columns_of(metric: RequestedMetric, run: Rollouts, name: str, *, zero: bool) -> list[Column]:
     """The columns a metric reads of a run, in their order; gaps in rewards are 0 where ``zero`` says so."""
     columns = []
     for what in metric.metric.reads:
@@ -203,7 +203,7 @@ def columns_of(metric: Asked, run: Rollouts, name: str, *, zero: bool) -> list[C
     return columns
 
 
-def _variants(metric: Asked, run: Rollouts, chosen: str | None, name: str) -> dict[str, Asked]:
+def _variants(metric: RequestedMetric, run: Rollouts, chosen: str | None, name: str) -> dict[str, RequestedMetric]:
     """The metric once for each reward or column that it may be asked of, by what it is called then."""
     if "reward" not in metric.metric.reads:
         return {each.text: each for each in per_column(metric, run)}
@@ -220,7 +220,7 @@ def _variants(metric: Asked, run: Rollouts, chosen: str | None, name: str) -> di
     return {text: _with(metric, key, text) for key in keys for text in [f"{head}({inner}reward={key})"]}
 
 
-def _with(metric: Asked, key: str | None, text: str | None = None) -> Asked:
+def _with(metric: RequestedMetric, key: str | None, text: str | None = None) -> RequestedMetric:
     return replace(metric, text=text or metric.text, params={**metric.params, "reward": key})
 
 
@@ -310,7 +310,7 @@ def _by_task(column: Column, by: Groups) -> list[Floats]:
     return np.split(column.kept(), np.cumsum(by.count(column.given))[:-1]) if by.size else []
 
 
-def _compute(request: Asked) -> Compute:
+def _compute(request: RequestedMetric) -> Compute:
     metric = request.metric
     if isinstance(metric, Metric):
         settled = {key: request.params[key] for key in metric.aggregated}

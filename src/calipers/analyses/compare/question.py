@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from calipers.errors import InputError, UnknownName
-from calipers.metrics.request import Request
+from calipers.metrics.metric import MetricSpec
 from calipers.request import Plan
 from calipers.stats.anytime import BETTING
 from calipers.stats.paired import FLOORED_T, STRICT
@@ -58,7 +58,7 @@ class Primary:
 def metric_key(metric: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     """A metric's name and parameters, whatever their order and spacing; a free name is itself."""
     try:
-        request = Request.of(metric)
+        request = MetricSpec.of(metric)
     except InputError:
         return metric, ()
     return request.name, tuple(sorted((key, str(value)) for key, value in request.params.items()))

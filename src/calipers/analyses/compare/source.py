@@ -17,8 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from calipers.analyses.compare.document_table import DocumentTable, table_of
+from calipers.formats.format import BAD, Raw, Text
 from calipers.formats.read import Input, begin
-from calipers.formats.texts import BAD, Raw, Text
 from calipers.names import FORMATS
 from calipers.pipeline import Progress, Source, read
 from calipers.reports.untrusted_text import clean

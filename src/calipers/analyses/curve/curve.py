@@ -30,9 +30,9 @@ from calipers.stats.curve import (
     majority_curve,
     max_curve,
     pass_curves,
+    sequence_curve,
 )
 from calipers.stats.extrapolation import DRAWS, IF, METRICS, Extrapolation, pass_at
-from calipers.stats.stopped import sequence_curve
 
 COST = "cost_usd"
 PASSES = ("pass@k", "pass^k")  # which lie in [0, 1], whatever the rewards
@@ -44,7 +44,7 @@ UNVOTED = "no maj@k: no rollout has an answer (--columns answer=KEY)"
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _CurveSettings:
     plan: Plan
     threshold: float
     upto: int | None
@@ -77,25 +77,25 @@ def curve(
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a reward can reach")
     side = read_source(source, columns or {}, (*plan.labels, "answer"), progress)
-    asked = _Asked(plan, threshold, upto)
+    settings = _CurveSettings(plan, threshold, upto)
     with quietly():
         pairs = [(part, key) for part in side.rollouts.groups() for key in rewards_of(part, plan.reward)]
-        groups = [_stopped(_group(part, key, asked), part, asked) for part, key in pairs]
-    said = [note for stop in side.rollouts.stops.values() for note in stop.notes]  # which the groups say
-    notes = _notes(not_said(side.rollouts.notes, said), groups)
+        groups = [_stopped(_group(part, key, settings), part, settings) for part, key in pairs]
+    stop_notes = [note for stop in side.rollouts.stops.values() for note in stop.notes]  # which the groups say
+    notes = _notes(not_said(side.rollouts.notes, stop_notes), groups)
     return Curves(plan.missing, confidence, threshold, cluster, side.hashed(), groups, notes)
 
 
-def _stopped(group: CurveGroup, part: Rollouts, asked: _Asked) -> CurveGroup:
+def _stopped(group: CurveGroup, part: Rollouts, settings: _CurveSettings) -> CurveGroup:
     """A group whose run a stopping rule ended: its bands are confidence sequences, and it says so."""
     if part.stop is None:
         return group
     kept = contributed(part, group.reward).kept()
     unit = bool(((kept >= 0) & (kept <= 1)).all())
-    clustered, confidence = asked.plan.cluster is not None, asked.plan.confidence
+    clustered, confidence = settings.plan.cluster is not None, settings.plan.confidence
     curves = [
-        sequence_curve(one, unit=unit or one.metric in PASSES, clustered=clustered, confidence=confidence)
-        for one in group.curves
+        sequence_curve(line, unit=unit or line.metric in PASSES, clustered=clustered, confidence=confidence)
+        for line in group.curves
     ]
     return replace(group, curves=curves, notes=[*group.notes, *part.stop.notes])
 
@@ -120,19 +120,19 @@ def counted_rewards(part: Rollouts, key: str, missing: str) -> Column:
     return column.filled(0.0) if missing == "zero" else column
 
 
-def _group(part: Rollouts, key: str, asked: _Asked) -> CurveGroup:
-    rewards = counted_rewards(part, key, asked.plan.missing)
+def _group(part: Rollouts, key: str, settings: _CurveSettings) -> CurveGroup:
+    rewards = counted_rewards(part, key, settings.plan.missing)
     if not bool(np.isfinite(rewards.kept()).all()):
         raise InputError(f"reward {key!r} holds values that are no finite numbers; a curve needs numbers")
     by = part.by_task
-    units = clusters(part, asked.plan.cluster) if asked.plan.cluster else None
+    units = clusters(part, settings.plan.cluster) if settings.plan.cluster else None
     costs = part.columns.get(COST)
     n = by.count(rewards.given)
-    passing = pass_curves(rewards, by, units, threshold=asked.threshold, confidence=asked.plan.confidence)
-    passing, law, fits = _extended(passing, pass_counts(rewards, by, asked.threshold), units, asked)
-    others, notes = _others(part, rewards, units, asked)
+    passing = pass_curves(rewards, by, units, threshold=settings.threshold, confidence=settings.plan.confidence)
+    passing, law, fits = _extended(passing, pass_counts(rewards, by, settings.threshold), units, settings)
+    others, notes = _others(part, rewards, units, settings)
     tried = first_success(
-        rewards, costs if costs is not None and costs.given.any() else None, by, threshold=asked.threshold
+        rewards, costs if costs is not None and costs.given.any() else None, by, threshold=settings.threshold
     )
     agent, model, dataset = part.keys[0]
     return CurveGroup(
@@ -143,66 +143,74 @@ def _group(part: Rollouts, key: str, asked: _Asked) -> CurveGroup:
         Ledger.of(part),
         (int(n[n > 0].min(initial=n.max(initial=0))), int(n.max(initial=0))),
         int((n > 0).sum()),
-        [_cut(one, asked.upto) for one in (*passing, *others)],
-        [one for one in tried if asked.upto is None or one.k <= asked.upto],
+        [_cut(row, settings.upto) for row in (*passing, *others)],
+        [row for row in tried if settings.upto is None or row.k <= settings.upto],
         [*_shape(n), *fits, *notes, *_priced(costs, tried)],
         law,
     )
 
 
-def _others(part: Rollouts, rewards: Column, units: Ints | None, asked: _Asked) -> tuple[list[Curve], list[str]]:
+def _others(
+    part: Rollouts, rewards: Column, units: Ints | None, settings: _CurveSettings
+) -> tuple[list[Curve], list[str]]:
     """maj@k where there are answers, and max@k; with what must be said of them."""
     by = part.by_task
     kept = rewards.kept()
     limits: Ends | None = UNIT if bool(((kept >= 0) & (kept <= 1)).all()) else None
     most = int(by.count(rewards.given).max(initial=0))
-    found, notes = [], []
-    held = part.labels.get("answer")
-    if held is None or not any(held.values[code] is not None for code in np.unique(held.code).tolist() if code >= 0):
+    curves, notes = [], []
+    labels = part.labels.get("answer")
+    if labels is None or not any(
+        labels.values[code] is not None for code in np.unique(labels.code).tolist() if code >= 0
+    ):
         notes.append(UNVOTED)
     elif most > MOST:
         notes.append(f"no maj@k: a task has {most:,} samples, and all votes are counted up to {MOST}")
     else:
-        found.append(majority_curve(rewards, answers(part), by, units, limits=limits, confidence=asked.plan.confidence))
-    found.append(max_curve(rewards, by, units, limits=limits, confidence=asked.plan.confidence))
-    if len(kept) and bool(((kept == 0) | (kept == 1)).all()) and 0 < asked.threshold <= 1:
+        curves.append(
+            majority_curve(rewards, answers(part), by, units, limits=limits, confidence=settings.plan.confidence)
+        )
+    curves.append(max_curve(rewards, by, units, limits=limits, confidence=settings.plan.confidence))
+    if len(kept) and bool(((kept == 0) | (kept == 1)).all()) and 0 < settings.threshold <= 1:
         notes.append(SAME)
-    return found, notes
+    return curves, notes
 
 
-def _cut(one: Curve, upto: int | None) -> Curve:
-    return one if upto is None else replace(one, points=tuple(point for point in one.points if point.k <= upto))
+def _cut(line: Curve, upto: int | None) -> Curve:
+    return line if upto is None else replace(line, points=tuple(point for point in line.points if point.k <= upto))
 
 
 def _extended(
-    passing: tuple[Curve, Curve], counts: tuple[Ints, Ints], units: Ints | None, asked: _Asked
+    passing: tuple[Curve, Curve], counts: tuple[Ints, Ints], units: Ints | None, settings: _CurveSettings
 ) -> tuple[tuple[Curve, Curve], FittedLaw | None, list[str]]:
     """pass@k and pass^k with the points beyond the samples, the law behind these, and how well it fits."""
     n, c = counts
-    ks = beyond(int(n.max(initial=0)), asked.upto)
+    ks = beyond(int(n.max(initial=0)), settings.upto)
     if not ks or not (n > 0).any():
         return passing, None, []
-    at, hat, found = later_points(n, c, ks, units, confidence=asked.plan.confidence)
+    at, hat, extrapolation = later_points(n, c, ks, units, confidence=settings.plan.confidence)
     at_curve, hat_curve = (
-        replace(one, points=(*one.points, *points)) for one, points in zip(passing, (at, hat), strict=True)
+        replace(line, points=(*line.points, *points)) for line, points in zip(passing, (at, hat), strict=True)
     )
-    fitted = FittedLaw(IF, DRAWS, fit_p=found.fit_p, why=found.why)
-    if (law := found.law) is not None:
+    fitted = FittedLaw(IF, DRAWS, fit_p=extrapolation.fit_p, why=extrapolation.why)
+    if (law := extrapolation.law) is not None:
         fitted = replace(fitted, a=law.a, b=law.b, never_solved=law.never_solved, log_likelihood=law.log_likelihood)
-    return (at_curve, hat_curve), fitted, _fits(found, passing, n) if found.points else []
+    return (at_curve, hat_curve), fitted, _fits(extrapolation, passing, n) if extrapolation.points else []
 
 
-def _fits(found: Extrapolation, passing: Sequence[Curve], n: Ints) -> list[str]:
+def _fits(extrapolation: Extrapolation, passing: Sequence[Curve], n: Ints) -> list[str]:
     """What the law says where the samples of all tasks still speak."""
-    if found.law is None:
+    if extrapolation.law is None:
         return []
-    law, k = found.law, int(n[n > 0].min())
+    law, k = extrapolation.law, int(n[n > 0].min())
     by_law = (1 - law.never_solved) * pass_at([k], np.array([law.a]), np.array([law.b]))[0]
-    said = [
+    comparisons = [
         f"{metric} {curve.points[k - 1].value:.3f} by the samples, {value:.3f} by the law"
         for metric, curve, value in zip(METRICS, passing, by_law.tolist(), strict=True)
     ]
-    return [f"how well the law fits: at k = {k}, {'; '.join(said)} (Pearson's test, p = {found.fit_p:.2g})"]
+    return [
+        f"how well the law fits: at k = {k}, {'; '.join(comparisons)} (Pearson's test, p = {extrapolation.fit_p:.2g})"
+    ]
 
 
 def _shape(n: Ints) -> list[str]:
@@ -223,7 +231,7 @@ def _shape(n: Ints) -> list[str]:
 def _priced(costs: Column | None, tried: Sequence[object]) -> list[str]:
     if costs is None or not costs.given.any() or not tried:
         return [f"no cost: no rollout has {COST}"] if tried else []
-    if any(getattr(one, "cost", None) is None for one in tried):
+    if any(getattr(row, "cost", None) is None for row in tried):
         return [f"no cost where a task's {COST} is not known for a pass, or for a failure, that it needs"]
     return []
 

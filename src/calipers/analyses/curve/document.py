@@ -78,14 +78,14 @@ class CurveGroup:
         """The curves worth a line: not max@k where it is pass@k, as it is for rewards of 0 and 1."""
         first = [point.value or 0.0 for point in self["pass@k"].points if not point.model_based]
         best = [point.value or 0.0 for curve in self.curves if curve.metric == "max@k" for point in curve.points]
-        same = all(math.isclose(one, other, abs_tol=1e-12) for one, other in zip(best, first, strict=False))
+        same = all(math.isclose(value, other, abs_tol=1e-12) for value, other in zip(best, first, strict=False))
         return [curve for curve in self.curves if not (same and curve.metric == "max@k")]
 
     def __getitem__(self, metric: str) -> Curve:
-        found = {curve.metric: curve for curve in self.curves}
-        if metric not in found:
-            raise UnknownName.of("curve in this group", metric, found)
-        return found[metric]
+        by_metric = {curve.metric: curve for curve in self.curves}
+        if metric not in by_metric:
+            raise UnknownName.of("curve in this group", metric, by_metric)
+        return by_metric[metric]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +130,15 @@ class Curves:
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per metric and k; pass@k carries what it takes to reach a first pass."""
-        found = []
+        rows = []
         for group in self.groups:
             who = {"dataset": group.dataset, "model": group.model, "agent": group.agent, "reward": group.reward}
-            tries = {one.k: one for one in group.first_success}
+            tries = {row.k: row for row in group.first_success}
             for curve in group.curves:
                 for point in curve.points:
                     low, high = point.interval or (None, None)
                     first = tries.get(point.k) if curve.metric == "pass@k" else None
-                    found.append(
+                    rows.append(
                         {
                             **who,
                             "metric": curve.metric,
@@ -150,7 +150,7 @@ class Curves:
                             "cost_usd_per_success": first.cost_per_success if first else None,
                         }
                     )
-        return found
+        return rows
 
     def to_polars(self) -> pl.DataFrame:
         """The rows as a polars frame."""
@@ -170,8 +170,8 @@ def _numbers(group: dict[str, Any]) -> dict[str, Any]:
     return {**_without(_without(group, "notes"), "law"), "curves": curves}
 
 
-def _without(found: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if key != name}
+def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}
 
 
 def document(curves: Curves) -> Document:
@@ -185,9 +185,9 @@ def _blocks(curves: Curves) -> Iterator[Block]:
 
 def _group(group: CurveGroup, curves: Curves) -> Iterator[Block]:
     several = len(curves.groups) > 1
-    own = f" · reward {group.reward}" if group.reward != "reward" else ""
-    if group.title or own or several:
-        yield Title(Name((group.title or "(unnamed)") + own, None))
+    reward = f" · reward {group.reward}" if group.reward != "reward" else ""
+    if group.title or reward or several:
+        yield Title(Name((group.title or "(unnamed)") + reward, None))
     yield Sentence(clean(whole_account(group.ledger, curves.missing), None))
     shown = group.lines
     ks = _rows(sorted({point.k for curve in shown for point in curve.points}), group.samples[1])
@@ -200,17 +200,17 @@ def _group(group: CurveGroup, curves: Curves) -> Iterator[Block]:
             f"{percent(curves.confidence)} bands, each by itself: for one k, not for all of them at once", "note"
         )
     yield from _beyond(group, shown)
-    tried = [one for one in group.first_success if one.k in ks]
+    tried = [row for row in group.first_success if row.k in ks]
     if tried:
         yield Title("trying until the first pass, giving up after k")
-        priced = any(one.cost is not None for one in tried)
+        priced = any(row.cost is not None for row in tried)
         head = ["k", "solved", "tries per task", *(["USD per task", "USD per solved task"] if priced else [])]
         yield plain_table(
             head,
             [
-                [str(one.k), figure(one.solved, PLACES), figure(one.tries, PLACES)]
-                + ([_money(one.cost), _money(one.cost_per_success)] if priced else [])
-                for one in tried
+                [str(row.k), figure(row.solved, PLACES), figure(row.tries, PLACES)]
+                + ([_money(row.cost), _money(row.cost_per_success)] if priced else [])
+                for row in tried
             ],
             numbers=range(len(head)),
         )
@@ -333,9 +333,9 @@ def picture(curves: Curves, kind: str = "svg") -> bytes:
         (FigureCanvasSVG if kind == "svg" else FigureCanvasAgg)(figure)
         panels = figure.subplots(down, across, squeeze=False).ravel()
         headings = _headings(curves.groups)
-        for place, axes in enumerate(panels):
-            if place < len(curves.groups):
-                _panel(axes, curves.groups[place], headings[place])
+        for index, axes in enumerate(panels):
+            if index < len(curves.groups):
+                _panel(axes, curves.groups[index], headings[index])
             else:
                 axes.axis("off")
         figure.supxlabel(_legend(curves), x=0.99, ha="right", fontsize=7.5, color=FAINT)
@@ -349,7 +349,7 @@ def picture(curves: Curves, kind: str = "svg") -> bytes:
 
 def _legend(curves: Curves) -> str:
     band = f"bands: {percent(curves.confidence)} over {'clusters' if curves.cluster else 'tasks'}, each by itself"
-    points = [point for group in curves.groups for one in group.curves for point in one.points]
+    points = [point for group in curves.groups for curve in group.curves for point in curve.points]
     assumed = next((point.assumes for point in points if point.assumes), None)
     if assumed:
         return f"{band}\ndashed: beyond the samples there are, {assumed}"
@@ -361,14 +361,14 @@ def _headings(groups: Sequence[CurveGroup]) -> list[str]:
 
     Where that makes two of them alike, their numbers tell them apart.
     """
-    found = []
+    headings = []
     for group in groups:
-        own = f" · reward {group.reward}" if group.reward != "reward" else ""
-        heading = clean((group.title or ("" if len(groups) == 1 else "(unnamed)")) + own, None)
-        found.append(_fitted(heading.removeprefix(" · "), HEADING))
+        reward = f" · reward {group.reward}" if group.reward != "reward" else ""
+        heading = clean((group.title or ("" if len(groups) == 1 else "(unnamed)")) + reward, None)
+        headings.append(_fitted(heading.removeprefix(" · "), HEADING))
     return [
-        f"{place + 1}: {_fitted(heading, HEADING - 4)}" if found.count(heading) > 1 else heading
-        for place, heading in enumerate(found)
+        f"{index + 1}: {_fitted(heading, HEADING - 4)}" if headings.count(heading) > 1 else heading
+        for index, heading in enumerate(headings)
     ]
 
 
@@ -386,7 +386,7 @@ def _fitted(text: str, room: int) -> str:
 
 def _panel(axes: Axes, group: CurveGroup, heading: str) -> None:
     drawn = [
-        replace(one, points=tuple(point for point in one.points if point.value is not None)) for one in group.lines
+        replace(line, points=tuple(point for point in line.points if point.value is not None)) for line in group.lines
     ]
     shown = [curve for curve in drawn if curve.points]
     points = [point for curve in shown for point in curve.points]
@@ -466,18 +466,18 @@ def _name_lines(axes: Axes, shown: Sequence[Curve]) -> None:
     low, high = axes.get_ylim()
     room = 0.065 * (high - low)
     last = max((curve.points[-1].k for curve in shown), default=1)
-    ordered = sorted(shown, key=lambda one: _value(one.points[-1]))
+    ordered = sorted(shown, key=lambda line: _value(line.points[-1]))
     reaching = [curve for curve in ordered if curve.points[-1].k == last]
-    places: list[float] = []
+    heights: list[float] = []
     for curve in reaching:
-        places.append(max([_value(curve.points[-1]), *(place + room for place in places[-1:])]))
-    over = max(0.0, places[-1] - high) if places else 0.0
+        heights.append(max([_value(curve.points[-1]), *(height + room for height in heights[-1:])]))
+    over = max(0.0, heights[-1] - high) if heights else 0.0
     for curve in ordered:
         end = curve.points[-1]
         early = curve not in reaching  # it ends where its samples do: the name goes there
         axes.annotate(
             curve.metric,
-            xy=(end.k, _value(end)) if early else (1.0, places[reaching.index(curve)] - over),
+            xy=(end.k, _value(end)) if early else (1.0, heights[reaching.index(curve)] - over),
             xycoords="data" if early else ("axes fraction", "data"),
             xytext=(7 if early else 4, 0),
             textcoords="offset points",

@@ -7,7 +7,19 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
-from calipers.reports.document import Blank, Block, Column, Document, Instead, Name, Row, Sentence, Table, Text, Title
+from calipers.reports.document import (
+    Blank,
+    Block,
+    Document,
+    Instead,
+    Name,
+    Row,
+    Sentence,
+    Table,
+    TableColumn,
+    Text,
+    Title,
+)
 from calipers.reports.figures import counted, figure
 from calipers.reports.json import encoded
 from calipers.reports.untrusted_text import LONGEST, clean
@@ -173,8 +185,8 @@ def _table(checks: Sequence[Check]) -> Table:
     groups = len({(check.result, check.title) for check in checks}) > len({check.result for check in checks})
     levels = {check.level for check in checks if check.interval}
     heads = ["", *(["tier"] if tiers else []), *(["result"] if results else []), *(["of"] if groups else [])]
-    columns = [Column(head) for head in (*heads, "requirement", "value")]
-    columns += [Column(levels.pop() if len(levels) == 1 else "interval", yields=1), Column("n")]
+    columns = [TableColumn(head) for head in (*heads, "requirement", "value")]
+    columns += [TableColumn(levels.pop() if len(levels) == 1 else "interval", yields=1), TableColumn("n")]
     rows = []
     for check in checks:
         cells: list[Text] = [_WORDS[check.word], *([check.tier] if tiers else [])]

@@ -21,7 +21,6 @@ from calipers.analyses.compare.findings import NO_RANGE, ends_of, filled_rollout
 from calipers.analyses.compare.question import metric_key
 from calipers.analyses.compare.result import Comparison, Contest, Pair, Run
 from calipers.analyses.gate.requirement import Requirement
-from calipers.dialect import per_reward
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.formats.read import Input
 from calipers.formats.run_plan import stop_said
@@ -30,12 +29,12 @@ from calipers.metrics.metric import UNIT
 from calipers.pipeline import read, score, score_rollouts
 from calipers.reports.figures import counted
 from calipers.reports.result import SCHEMA, Result
-from calipers.request import make_plan
+from calipers.request import make_plan, per_reward
 from calipers.rollouts.ledger import contributed
 from calipers.rollouts.stop import Stop
+from calipers.stats.estimate import NO_SEQUENCE
 from calipers.stats.margins import margin_ends, margin_method, p_at_margin, too_few
 from calipers.stats.paired import Difference
-from calipers.stats.stopped import NO_SEQUENCE
 
 
 class Number(msgspec.Struct, frozen=True, gc=False):

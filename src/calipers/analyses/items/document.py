@@ -121,16 +121,16 @@ class ItemReport:
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per task; the values of the runs stand in one cell, by name."""
-        found = []
+        rows = []
         for table in self.tables:
             for item in table.items[: self.limit]:
-                told = [
+                cells = [
                     f"{run.name}={value:.6g}"
                     for run, value in zip(table.runs, item.values, strict=True)
                     if value is not None
                 ]
-                found.append({"dataset": table.dataset, **asdict(item), "values": "; ".join(told)})
-        return found
+                rows.append({"dataset": table.dataset, **asdict(item), "values": "; ".join(cells)})
+        return rows
 
     def to_polars(self) -> pl.DataFrame:
         """The rows as a polars frame."""
@@ -139,9 +139,9 @@ class ItemReport:
         return pl.DataFrame(self.rows(), infer_schema_length=None)
 
     def _table(self, table: ItemTable) -> dict[str, Any]:
-        found = asdict(replace(table, items=table.items[: self.limit]))
+        fields = asdict(replace(table, items=table.items[: self.limit]))
         kinds = {kind: table.count(kind) for kind in (EVERYONE, NOBODY, CONTRADICTS, MIXED)}
-        return {**found, "tasks": len(table.items), "kinds": kinds}
+        return {**fields, "tasks": len(table.items), "kinds": kinds}
 
 
 def ordered(items: Sequence[Item], sort: str) -> list[Item]:
@@ -175,8 +175,8 @@ def _blocks(report: ItemReport) -> Iterator[Block]:
 
 
 def _table(table: ItemTable, report: ItemReport) -> Iterator[Block]:
-    own = f"reward {table.reward}" if table.reward != "reward" else ""
-    if title := " · ".join(filter(None, (table.dataset, own))):
+    reward = f"reward {table.reward}" if table.reward != "reward" else ""
+    if title := " · ".join(filter(None, (table.dataset, reward))):
         yield Title(Name(title, None))
     yield Sentence(summary(table))
     for note in table.notes:
@@ -216,9 +216,9 @@ def summary(table: ItemTable) -> str:
     whole, everyone, nobody = len(table.items), table.count(EVERYONE), table.count(NOBODY)
     if len(table.runs) == 1:
         return f"{counted(whole, 'task')}: {everyone:,} always solved, {nobody:,} never."
-    said = f"{counted(whole, 'task')}: everyone solves {everyone:,}, nobody {nobody:,}"
+    sentence = f"{counted(whole, 'task')}: everyone solves {everyone:,}, nobody {nobody:,}"
     if flagged := table.count(CONTRADICTS):
-        said += f", {flagged:,} contradict{'s' if flagged == 1 else ''} the rest"
+        sentence += f", {flagged:,} contradict{'s' if flagged == 1 else ''} the rest"
     shared = [item for item in table.items if sum(value is not None for value in item.values) > 1]
     silent = sum(item.kind in (EVERYONE, NOBODY) for item in shared)
     tells = ""
@@ -231,25 +231,30 @@ def summary(table: ItemTable) -> str:
     alone = (
         f" {lone:,} {'is' if lone == 1 else 'are'} of one run alone, and tell nothing of the others." if lone else ""
     )
-    return f"{said}.{tells}{alone}"
+    return f"{sentence}.{tells}{alone}"
 
 
 def _items(table: ItemTable, runs: list[str], limit: int | None) -> Table:
     each = 1 < len(table.runs) <= MOST_RUNS
-    told, informed = table.why is None, table.why_information is None
-    head = ["task", "difficulty", *(["discrimination", P_HEAD] if told else []), *(["information"] if informed else [])]
+    discriminates, informed = table.why is None, table.why_information is None
+    head = [
+        "task",
+        "difficulty",
+        *(["discrimination", P_HEAD] if discriminates else []),
+        *(["information"] if informed else []),
+    ]
     head += [*(runs if each else []), "passes", ""]
     words = WORDS if len(table.runs) > 1 else ALONE
     rows = [
-        [*_row(item, told=told, informed=informed, each=each), words.get(item.kind, "no reward")]
+        [*_row(item, discriminates=discriminates, informed=informed, each=each), words.get(item.kind, "no reward")]
         for item in table.items[:limit]
     ]
     return plain_table(head, rows, numbers=range(1, len(head) - 1), names={0}, strong={1})
 
 
-def _row(item: Item, *, told: bool, informed: bool, each: bool) -> list[str]:
+def _row(item: Item, *, discriminates: bool, informed: bool, each: bool) -> list[str]:
     row = [clean(item.task, 40), figure(item.difficulty, 3)]
-    if told:
+    if discriminates:
         row += [figure(item.discrimination, 2), NONE if item.p_contradicts is None else f"{item.p_contradicts:.3f}"]
     if informed:
         row.append(figure(item.information, 3))

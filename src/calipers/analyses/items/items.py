@@ -36,11 +36,11 @@ from calipers.stats.items import LEVEL
 from calipers.stats.items import items as look_at
 from calipers.stats.variance import Split, split
 
-Held = tuple[str, str, Rollouts]  # name, source, rollouts of one dataset
+NamedRun = tuple[str, str, Rollouts]  # name, source, rollouts of one dataset
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ItemSettings:
     reward: str | None
     missing: str
     threshold: float
@@ -74,24 +74,24 @@ def items(
     ordered((), sort)  # an unknown order is told before anything is read
     _check_distinct(sources)
     sides = [read_source(source, columns or {}, plan.labels, progress) for source in sources]
-    held = [runner for place, side in enumerate(sides) for runner in runs_of(place, side.path, side.rollouts)]
-    asked = _Asked(reward, plan.missing, threshold, cluster, sort)
+    runs = [runner for number, side in enumerate(sides) for runner in runs_of(number, side.path, side.rollouts)]
+    settings = _ItemSettings(reward, plan.missing, threshold, cluster, sort)
     tables = []
     with quietly():
-        for dataset, those, notes in _datasets(held):
-            told = [*notes, *_stopped(those)]
-            tables += [_table(dataset, those, key, told, asked) for key in _rewards(those, reward)]
+        for dataset, those, notes in _datasets(runs):
+            all_notes = [*notes, *_stopped(those)]
+            tables += [_table(dataset, those, key, all_notes, settings) for key in _rewards(those, reward)]
     return ItemReport(
         threshold,
         plan.missing,
         sort,
-        [one for side in sides for one in side.hashed()],
+        [file for side in sides for file in side.hashed()],
         tables,
         [note for side in sides for note in _unsaid(side.rollouts)],
     )
 
 
-def _stopped(those: Sequence[Held]) -> list[str]:
+def _stopped(those: Sequence[NamedRun]) -> list[str]:
     """Which runs a stopping rule ended: their tasks are those before the stop."""
     return [f"{name}: {part.stop.fact}, and only those are counted" for name, _, part in those if part.stop]
 
@@ -102,29 +102,29 @@ def _unsaid(rollouts: Rollouts) -> list[str]:
 
 
 def _check_distinct(sources: Sequence[Source]) -> None:
-    paths = [os.fspath(one) for one in sources if isinstance(one, (str, os.PathLike))]
+    paths = [os.fspath(source) for source in sources if isinstance(source, (str, os.PathLike))]
     real = [os.path.realpath(path) for path in paths]
-    for place, path in enumerate(real):
-        if path in real[:place]:
-            raise InputError.at(paths[place], "is given twice", "expected another run: a copy tells nothing")
+    for number, path in enumerate(real):
+        if path in real[:number]:
+            raise InputError.at(paths[number], "is given twice", "expected another run: a copy tells nothing")
 
 
-def _datasets(held: Sequence[ReadRun]) -> list[tuple[str | None, list[Held], list[str]]]:
+def _datasets(runs: Sequence[ReadRun]) -> list[tuple[str | None, list[NamedRun], list[str]]]:
     """The runs of each dataset; runs of one dataset each belong together, whatever they call it."""
-    names = names_of(held)
-    every = list(dict.fromkeys(dataset for runner in held for dataset in runner.parts))
-    if all(len(runner.parts) == 1 for runner in held) and len(held) > 1 and len(every) > 1 and _overlap(held):
-        those = [(name, run.path, part) for name, run in zip(names, held, strict=True) for part in run.parts.values()]
-        said = ", ".join(repr(dataset) for dataset in every if dataset is not None)
+    names = names_of(runs)
+    every = list(dict.fromkeys(dataset for runner in runs for dataset in runner.parts))
+    if all(len(runner.parts) == 1 for runner in runs) and len(runs) > 1 and len(every) > 1 and _overlap(runs):
+        those = [(name, run.path, part) for name, run in zip(names, runs, strict=True) for part in run.parts.values()]
+        listed = ", ".join(repr(dataset) for dataset in every if dataset is not None)
         named = [dataset for dataset in every if dataset is not None]
-        notes = [f"the datasets have different names: {said}"] if len(named) > 1 else []
+        notes = [f"the datasets have different names: {listed}"] if len(named) > 1 else []
         return [(named[0] if len(named) == 1 else None, those, notes)]
     return [
         (
             dataset,
             [
                 (name, run.path, run.parts[dataset])
-                for name, run in zip(names, held, strict=True)
+                for name, run in zip(names, runs, strict=True)
                 if dataset in run.parts
             ],
             [],
@@ -133,63 +133,67 @@ def _datasets(held: Sequence[ReadRun]) -> list[tuple[str | None, list[Held], lis
     ]
 
 
-def _overlap(held: Sequence[ReadRun]) -> bool:
+def _overlap(runs: Sequence[ReadRun]) -> bool:
     """Whether every run shares a task with the first."""
-    tasks = [set(part.tasks) for runner in held for part in runner.parts.values()]
+    tasks = [set(part.tasks) for runner in runs for part in runner.parts.values()]
     return all(tasks[0] & other for other in tasks[1:])
 
 
-def _rewards(those: Sequence[Held], chosen: str | None) -> list[str]:
+def _rewards(those: Sequence[NamedRun], chosen: str | None) -> list[str]:
     """The rewards that all runs have, in order; InputError where they have none in common."""
     keys = [rewards_of(part, chosen) for _, _, part in those]
     common = [key for key in keys[0] if all(key in other for other in keys[1:])]
     if not common:
-        held = "; ".join(f"{name} has {', '.join(own)}" for (name, _, _), own in zip(those, keys, strict=True))
-        raise InputError(f"the runs have no reward in common: {held}; choose one with --reward KEY")
+        rewards = "; ".join(
+            f"{name} has {', '.join(keys_of_run)}" for (name, _, _), keys_of_run in zip(those, keys, strict=True)
+        )
+        raise InputError(f"the runs have no reward in common: {rewards}; choose one with --reward KEY")
     return common
 
 
-def _table(dataset: str | None, those: Sequence[Held], key: str, notes: Sequence[str], asked: _Asked) -> ItemTable:
-    columns = [counted_rewards(part, key, asked.missing) for _, _, part in those]
+def _table(
+    dataset: str | None, those: Sequence[NamedRun], key: str, notes: Sequence[str], settings: _ItemSettings
+) -> ItemTable:
+    columns = [counted_rewards(part, key, settings.missing) for _, _, part in those]
     for (name, _, _), column in zip(those, columns, strict=True):
         if not bool(np.isfinite(column.kept()).all()):
             raise InputError(f"{name}: reward {key!r} holds values that are no finite numbers; expected finite ones")
     unit = all(bool(((column.kept() >= 0) & (column.kept() <= 1)).all()) for column in columns)
-    shown = columns if unit else [_passes(column, asked.threshold) for column in columns]
+    shown = columns if unit else [_passes(column, settings.threshold) for column in columns]
     tasks = _tasks([part for _, _, part in those])
-    place = {task: number for number, task in enumerate(tasks)}
-    values, given, passes, samples = _matrices(those, columns, shown, place, asked.threshold)
+    index = {task: number for number, task in enumerate(tasks)}
+    values, given, passes, samples = _matrices(those, columns, shown, index, settings.threshold)
     if not samples.any():
         raise InputError("no rollout has a reward: there is nothing to say of the tasks; expected a number in reward")
-    found = look_at(values, passes, samples)
-    contradicts = found.contradicts
+    results = look_at(values, passes, samples)
+    contradicts = results.contradicts
     rows = []
     for number, task in enumerate(tasks):
-        there = found.samples[number] > 0
-        kind = EVERYONE if found.everyone[number] else NOBODY if found.nobody[number] else MIXED if there else ""
+        there = results.samples[number] > 0
+        kind = EVERYONE if results.everyone[number] else NOBODY if results.nobody[number] else MIXED if there else ""
         rows.append(
             Item(
                 task,
-                _at(found.difficulty, number),
-                _at(found.discrimination, number),
-                _at(found.contradiction, number),
+                _at(results.difficulty, number),
+                _at(results.discrimination, number),
+                _at(results.contradiction, number),
                 CONTRADICTS if contradicts[number] else kind,
-                int(found.runs[number]),
-                int(found.samples[number]),
+                int(results.runs[number]),
+                int(results.samples[number]),
                 int(passes[:, number].sum()),
                 [float(value) if g else None for value, g in zip(values[:, number], given[:, number], strict=True)],
-                _at(found.information, number),
+                _at(results.information, number),
             )
         )
     return ItemTable(
         dataset,
         key,
         "reward" if unit else "passes",
-        [_run(one, column, asked) for one, column in zip(those, columns, strict=True)],
-        ordered(rows, asked.sort),
-        found.why,
-        [*notes, *_said(rows, unit, int(found.discrimination.given.sum()))],
-        found.why_information,
+        [_run(run, column, settings) for run, column in zip(those, columns, strict=True)],
+        ordered(rows, settings.sort),
+        results.why,
+        [*notes, *_said(rows, unit, int(results.discrimination.given.sum()))],
+        results.why_information,
     )
 
 
@@ -203,29 +207,29 @@ def _passes(column: Column, threshold: float) -> Column:
 
 
 def _matrices(
-    those: Sequence[Held],
+    those: Sequence[NamedRun],
     columns: Sequence[Column],
     shown: Sequence[Column],
-    place: Mapping[str, int],
+    index: Mapping[str, int],
     threshold: float,
 ) -> tuple[Floats, Floats, Ints, Ints]:
     """Mean value, whether there is one, passes and samples of each run and task, [M, T] each."""
-    size = len(those), len(place)
+    size = len(those), len(index)
     values, given = np.zeros(size), np.zeros(size, dtype=bool)
     passes, samples = np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
     for row, ((_, _, part), column, view) in enumerate(zip(those, columns, shown, strict=True)):
-        at = np.array([place[task] for task in part.tasks], dtype=np.int64)
+        at = np.array([index[task] for task in part.tasks], dtype=np.int64)
         means = task_mean(view, part.by_task)
         values[row, at], given[row, at] = means.values, means.given
         samples[row, at], passes[row, at] = pass_counts(column, part.by_task, threshold)
     return values, given, passes, samples
 
 
-def _run(held: Held, column: Column, asked: _Asked) -> ItemRun:
-    name, source, part = held
+def _run(run: NamedRun, column: Column, settings: _ItemSettings) -> ItemRun:
+    name, source, part = run
     agent, model, _ = part.keys[0]
     means = task_mean(column, part.by_task).kept()
-    divided = split(column, part.by_task, clusters(part, asked.cluster) if asked.cluster else None)
+    divided = split(column, part.by_task, clusters(part, settings.cluster) if settings.cluster else None)
     return ItemRun(
         name,
         source,
@@ -239,17 +243,17 @@ def _run(held: Held, column: Column, asked: _Asked) -> ItemRun:
     )
 
 
-def _said(rows: Sequence[Item], unit: bool, told: int) -> list[str]:
+def _said(rows: Sequence[Item], unit: bool, measured: int) -> list[str]:
     notes = []
     if not unit:
         notes.append("rewards leave [0, 1]: difficulty, discrimination and information are of passes")
     flagged = sum(item.kind == CONTRADICTS for item in rows)
     if flagged:
-        chance = LEVEL * told
-        asked = "is: read this task and its target" if flagged == 1 else "are: read these tasks and their targets"
+        chance = LEVEL * measured
+        advice = "is: read this task and its target" if flagged == 1 else "are: read these tasks and their targets"
         notes.append(
-            f"of {told:,} tasks with a discrimination, up to {chance:.3g} would be flagged as contradicting by chance "
-            f"alone; {flagged:,} {asked} first"
+            f"of {measured:,} tasks with a discrimination, up to {chance:.3g} would be flagged as contradicting by "
+            f"chance alone; {flagged:,} {advice} first"
         )
     return notes
 

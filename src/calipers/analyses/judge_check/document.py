@@ -54,7 +54,7 @@ class Shared:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedJudge:
     """The judge of one agent, model and dataset."""
 
     agent: str | None
@@ -95,7 +95,7 @@ class JudgeCheck:
     threshold: float  # what a score must reach to be good
     confidence: float
     inputs: Sequence[Input]
-    groups: Sequence[Checked]
+    groups: Sequence[CheckedJudge]
     notes: Sequence[str] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -128,42 +128,48 @@ class JudgeCheck:
         return pl.DataFrame(self.rows(), infer_schema_length=None)
 
 
-def _rows(group: Checked) -> list[dict[str, Any]]:
+def _rows(group: CheckedJudge) -> list[dict[str, Any]]:
     who = {"dataset": group.dataset, "model": group.model, "agent": group.agent, "judge": group.judge}
     empty: dict[str, Any] = dict.fromkeys(FIELDS)
-    found = []
-    for one in (*group.corrected, group.uncorrected, group.bias):
-        low, high = one.interval or (None, None)
-        numbers = {"value": one.value, "stderr": one.stderr, "low": low, "high": high, "trust": one.trust}
-        counts = {"labelled": one.labelled, "judged": one.judged, "why": one.why}
-        found.append(
-            {**empty, **who, "what": one.method if one is group.bias else f"score.{one.method}", **numbers, **counts}
+    rows = []
+    for score in (*group.corrected, group.uncorrected, group.bias):
+        low, high = score.interval or (None, None)
+        numbers = {"value": score.value, "stderr": score.stderr, "low": low, "high": high, "trust": score.trust}
+        counts = {"labelled": score.labelled, "judged": score.judged, "why": score.why}
+        rows.append(
+            {
+                **empty,
+                **who,
+                "what": score.method if score is group.bias else f"score.{score.method}",
+                **numbers,
+                **counts,
+            }
         )
     for name in ("sensitivity", "specificity", "accuracy"):
         rate = getattr(group.confusion, name)
         low, high = rate.interval or (None, None)
         numbers = {"value": rate.value, "low": low, "high": high, "labelled": rate.of, "why": rate.why}
-        found.append({**empty, **who, "what": name, **numbers})
+        rows.append({**empty, **who, "what": name, **numbers})
     cells = ("true_positives", "false_negatives", "false_positives", "true_negatives")
-    found += [{**empty, **who, "what": name, "value": getattr(group.confusion, name)} for name in cells]
+    rows += [{**empty, **who, "what": name, "value": getattr(group.confusion, name)} for name in cells]
     for level in group.agreement:
         name = f"alpha.{level.among.replace(' ', '_')}"
-        found.append({**empty, **who, "what": name, "value": level.alpha, "labelled": level.rollouts, "why": level.why})
-    return found
+        rows.append({**empty, **who, "what": name, "value": level.alpha, "labelled": level.rollouts, "why": level.why})
+    return rows
 
 
-def document(found: JudgeCheck) -> Document:
+def document(check: JudgeCheck) -> Document:
     """A check for people: the score in a sentence, how the judge errs, who agrees with whom."""
-    return Document(partial(_blocks, found), found.to_dict, FIELDS, found.rows)
+    return Document(partial(_blocks, check), check.to_dict, FIELDS, check.rows)
 
 
-def _blocks(found: JudgeCheck) -> Iterator[Block]:
-    blocks = [block for group in found.groups for block in _group(group, found)]
+def _blocks(check: JudgeCheck) -> Iterator[Block]:
+    blocks = [block for group in check.groups for block in _group(group, check)]
     return spaced([*blocks, Sentence(RANDOM, "note")])
 
 
-def _group(group: Checked, found: JudgeCheck) -> Iterator[Block]:
-    if group.title or len(found.groups) > 1:
+def _group(group: CheckedJudge, check: JudgeCheck) -> Iterator[Block]:
+    if group.title or len(check.groups) > 1:
         yield Title(Name(group.title or "(unnamed)", None))
     yield Sentence(verdict(group))
     raters = f" by {counted(len(group.raters), 'rater')}" if len(group.raters) > 1 else ""
@@ -173,29 +179,29 @@ def _group(group: Checked, found: JudgeCheck) -> Iterator[Block]:
     )
     for note in group.notes:
         yield Sentence(note if note.startswith("warning: ") else f"note: {note}")
-    interval = f"{percent(found.confidence)} interval"
+    interval = f"{percent(check.confidence)} interval"
     yield plain_table(
         ["score", "value", "± stderr", interval, "weight", "what it is"],
-        [_score(one) for one in (*group.corrected, group.uncorrected)],
+        [_score(row) for row in (*group.corrected, group.uncorrected)],
         numbers={1, 2, 4},
         strong={1},
     )
     yield Title("how the judge errs")
-    told = group.confusion
+    errors = group.confusion
     yield plain_table(
         ["", "judge: good", "judge: bad"],
         [
-            ["label: good", f"{told.true_positives:,}", f"{told.false_negatives:,}"],
-            ["label: bad", f"{told.false_positives:,}", f"{told.true_negatives:,}"],
+            ["label: good", f"{errors.true_positives:,}", f"{errors.false_negatives:,}"],
+            ["label: bad", f"{errors.false_positives:,}", f"{errors.true_negatives:,}"],
         ],
         numbers={1, 2},
     )
     yield plain_table(
         ["rate", "value", interval, "of", "what it is"],
         [
-            _rate("sensitivity", told.sensitivity, "of what is good, called good"),
-            _rate("specificity", told.specificity, "of what is bad, called bad"),
-            _rate("accuracy", told.accuracy, "called what it is"),
+            _rate("sensitivity", errors.sensitivity, "of what is good, called good"),
+            _rate("specificity", errors.specificity, "of what is bad, called bad"),
+            _rate("accuracy", errors.accuracy, "called what it is"),
         ],
         numbers={1, 3},
         strong={1},
@@ -204,8 +210,8 @@ def _group(group: Checked, found: JudgeCheck) -> Iterator[Block]:
     yield plain_table(
         ["Krippendorff's alpha", "value", "rollouts", ""],
         [
-            [one.among, figure(one.alpha, PLACES), f"{one.rollouts:,}", one.why or _strength(one.alpha)]
-            for one in group.agreement
+            [row.among, figure(row.alpha, PLACES), f"{row.rollouts:,}", row.why or _strength(row.alpha)]
+            for row in group.agreement
         ],
         numbers={1, 2},
         strong={1},
@@ -213,40 +219,40 @@ def _group(group: Checked, found: JudgeCheck) -> Iterator[Block]:
     if len(group.pairs) > 1:
         yield plain_table(
             ["rater", "and", "same", "rollouts"],
-            [[one.first, one.second, percent(round(one.share, 3)), f"{one.rollouts:,}"] for one in group.pairs],
+            [[row.first, row.second, percent(round(row.share, 3)), f"{row.rollouts:,}"] for row in group.pairs],
             numbers={2, 3},
             names={0, 1},
         )
 
 
-def verdict(group: Checked) -> str:
+def verdict(group: CheckedJudge) -> str:
     """The score in a sentence: what it is, and how far off the judge is."""
     score, bias = group.score, group.bias
     if score.value is None or score.interval is None:
         return f"No corrected score: {score.why or 'the labels do not vary'}."
     low, high = (figure(end, PLACES) for end in score.interval)
-    said = f"The score is {figure(score.value, PLACES)}, between {low} and {high}."
+    sentence = f"The score is {figure(score.value, PLACES)}, between {low} and {high}."
     word = f"The judge alone says {figure(group.uncorrected.value, PLACES)}"
     if bias.value is None or bias.interval is None:
-        return f"{said} {word}."
+        return f"{sentence} {word}."
     if bias.interval[0] <= 0 <= bias.interval[1]:
         low, high = (figure(end, PLACES) for end in bias.interval)
-        return f"{said} {word}; that it rates too high or too low is not shown ({low} to {high})."
+        return f"{sentence} {word}; that it rates too high or too low is not shown ({low} to {high})."
     way = "high" if bias.value > 0 else "low"
     low, high = (figure(end, PLACES) for end in sorted(map(abs, bias.interval)))
-    return f"{said} {word}; it rates {figure(abs(bias.value), PLACES)} too {way} (between {low} and {high})."
+    return f"{sentence} {word}; it rates {figure(abs(bias.value), PLACES)} too {way} (between {low} and {high})."
 
 
-def _score(one: Corrected) -> list[str]:
-    name, what = METHODS[one.method]
-    weight = figure(one.trust, 3) if one.method in ("ppi++", "ppi", "labels") else ""
+def _score(score: Corrected) -> list[str]:
+    name, what = METHODS[score.method]
+    weight = figure(score.trust, 3) if score.method in ("ppi++", "ppi", "labels") else ""
     return [
         name,
-        figure(one.value, PLACES),
-        figure(one.stderr, PLACES),
-        ends(one.interval, PLACES) or NONE,
+        figure(score.value, PLACES),
+        figure(score.stderr, PLACES),
+        ends(score.interval, PLACES) or NONE,
         weight,
-        one.why or what,
+        score.why or what,
     ]
 
 

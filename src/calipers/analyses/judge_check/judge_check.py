@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from calipers.analyses.compare.source import read_source
-from calipers.analyses.judge_check.document import Agreement, Checked, JudgeCheck, Shared
+from calipers.analyses.judge_check.document import Agreement, CheckedJudge, JudgeCheck, Shared
 from calipers.errors import InputError, UnknownName, nearest
 from calipers.metrics.metric import PASS_THRESHOLD, UNIT
 from calipers.metrics.reduce import task_mean
@@ -92,7 +92,7 @@ def read_labels(path: str | os.PathLike[str]) -> LabelFile:
 
 def _read(path: str, reader: Rows) -> LabelFile:
     head: list[str] = []
-    found: list[Label] = []
+    labels: list[Label] = []
     empty = 0
     try:
         for row in reader:
@@ -101,22 +101,22 @@ def _read(path: str, reader: Rows) -> LabelFile:
             if not head:
                 head = _head(path, reader.line_num, row)
                 continue
-            place = f"{path}:{reader.line_num}"
+            where = f"{path}:{reader.line_num}"
             if len(row) != len(head):
-                raise InputError.at(place, f"has {len(row)} cells", f"expected {len(head)}, as the first line has")
+                raise InputError.at(where, f"has {len(row)} cells", f"expected {len(head)}, as the first line has")
             cells = dict(zip(head, (cell.strip() for cell in row), strict=True))
             if not cells["label"]:
                 empty += 1
                 continue
-            found.append(_label(place, reader.line_num, cells))
+            labels.append(_label(where, reader.line_num, cells))
     except csv.Error as error:
         raise InputError.at(f"{path}:{reader.line_num}", f"is no CSV ({error})") from None
     if not head:
         raise InputError.at(path, "is empty", f"expected CSV with the columns {', '.join(KNOWN[:3])}")
-    if not found:
+    if not labels:
         rows = f"all {empty:,} rows wait for one" if empty else "it has a header only"
         raise InputError.at(path, f"holds no label: {rows}", NUMBERS)
-    return LabelFile(path, found, empty, list(dict.fromkeys(label.rater for label in found)))
+    return LabelFile(path, labels, empty, list(dict.fromkeys(label.rater for label in labels)))
 
 
 def _head(path: str, line: int, row: Sequence[str]) -> list[str]:
@@ -136,20 +136,20 @@ def _head(path: str, line: int, row: Sequence[str]) -> list[str]:
     return head
 
 
-def _label(place: str, line: int, cells: Mapping[str, str]) -> Label:
+def _label(where: str, line: int, cells: Mapping[str, str]) -> Label:
     try:
         value = float(cells["label"])
     except ValueError:
-        raise InputError.at(place, f"label is {cells['label']!r}", NUMBERS) from None
+        raise InputError.at(where, f"label is {cells['label']!r}", NUMBERS) from None
     if not math.isfinite(value):
-        raise InputError.at(place, f"label is {cells['label']!r}", NUMBERS)
+        raise InputError.at(where, f"label is {cells['label']!r}", NUMBERS)
     sample = None
     if "sample" in cells:
         if not cells["sample"].isdecimal():
-            raise InputError.at(place, f"sample is {cells['sample']!r}", "expected a whole number from 0 on")
+            raise InputError.at(where, f"sample is {cells['sample']!r}", "expected a whole number from 0 on")
         sample = int(cells["sample"])
     if not cells["task"]:
-        raise InputError.at(place, "task is empty", "expected the id of a task")
+        raise InputError.at(where, "task is empty", "expected the id of a task")
     group = {name: cells[name] for name in GROUP if cells.get(name)}
     return Label(line, cells["task"], sample, value, cells.get("rater", ""), group)
 
@@ -169,7 +169,7 @@ class Rated:
     raters: Sequence[str]
 
 
-def laid_out(parts: Sequence[Rollouts], told: LabelFile, reward: str | None) -> list[Rated]:
+def laid_out(parts: Sequence[Rollouts], labels: LabelFile, reward: str | None) -> list[Rated]:
     """The groups that have labels, each with the ratings of its rollouts."""
     where: dict[tuple[str, int], list[Place]] = {}
     alone: dict[str, list[Place]] = {}
@@ -178,31 +178,31 @@ def laid_out(parts: Sequence[Rollouts], told: LabelFile, reward: str | None) -> 
         for row, (task, sample) in enumerate(zip(part.task.tolist(), part.sample.tolist(), strict=True)):
             where.setdefault((names[task], sample), []).append((number, row))
             alone.setdefault(names[task], []).append((number, row))
-    ratings = [np.zeros((len(part), len(told.raters))) for part in parts]
-    rated = [np.zeros((len(part), len(told.raters)), dtype=bool) for part in parts]
+    ratings = [np.zeros((len(part), len(labels.raters))) for part in parts]
+    rated = [np.zeros((len(part), len(labels.raters)), dtype=bool) for part in parts]
     lines: dict[tuple[Place, str], int] = {}
     absent: list[Label] = []
-    column = {rater: place for place, rater in enumerate(told.raters)}
-    for label in told.labels:
-        found = alone.get(label.task, []) if label.sample is None else where.get((label.task, label.sample), [])
-        found = [place for place in found if _fits(parts[place[0]], label)]
-        if not found:
+    column = {rater: index for index, rater in enumerate(labels.raters)}
+    for label in labels.labels:
+        matches = alone.get(label.task, []) if label.sample is None else where.get((label.task, label.sample), [])
+        matches = [index for index in matches if _fits(parts[index[0]], label)]
+        if not matches:
             absent.append(label)
             continue
-        if len(found) > 1:
-            raise _unclear(told.path, label, [parts[number] for number, _ in found])
-        (number, row) = found[0]
-        first = lines.setdefault((found[0], label.rater), label.line)
+        if len(matches) > 1:
+            raise _unclear(labels.path, label, [parts[number] for number, _ in matches])
+        (number, row) = matches[0]
+        first = lines.setdefault((matches[0], label.rater), label.line)
         if first != label.line:
             wrong = f"task {label.task!r} sample {int(parts[number].sample[row])} stands twice, first on line {first}"
             right = "expected one label each, or a column rater that tells them apart"
-            raise InputError.at(f"{told.path}:{label.line}", wrong, right)
+            raise InputError.at(f"{labels.path}:{label.line}", wrong, right)
         ratings[number][row, column[label.rater]] = label.value
         rated[number][row, column[label.rater]] = True
     if absent:
-        raise _not_there(told, absent)
+        raise _not_there(labels, absent)
     return [
-        Rated(part, key, contributed(part, key), ratings[number], rated[number], told.raters)
+        Rated(part, key, contributed(part, key), ratings[number], rated[number], labels.raters)
         for number, part in enumerate(parts)
         if rated[number].any()
         for key in [_judge(part, reward)]
@@ -210,8 +210,8 @@ def laid_out(parts: Sequence[Rollouts], told: LabelFile, reward: str | None) -> 
 
 
 def _fits(part: Rollouts, label: Label) -> bool:
-    own = dict(zip(GROUP, part.keys[0], strict=True))
-    return all(own[name] == value for name, value in label.group.items())
+    names = dict(zip(GROUP, part.keys[0], strict=True))
+    return all(names[name] == value for name, value in label.group.items())
 
 
 def _unclear(path: str, label: Label, those: Sequence[Rollouts]) -> InputError:
@@ -222,13 +222,13 @@ def _unclear(path: str, label: Label, those: Sequence[Rollouts]) -> InputError:
     return InputError.at(f"{path}:{label.line}", wrong, "expected a column sample that says which is meant")
 
 
-def _not_there(told: LabelFile, absent: Sequence[Label]) -> InputError:
+def _not_there(labels: LabelFile, absent: Sequence[Label]) -> InputError:
     first = absent[0]
     what = f"task {first.task!r}" + ("" if first.sample is None else f" sample {first.sample}")
-    many = f"{len(absent):,} of {len(told.labels):,} labels are for rollouts that are not in the run, first {what}"
-    one = f"{what} is not in the run"
-    said = one if len(absent) == 1 else many
-    return InputError.at(f"{told.path}:{first.line}", said, "expected the tasks and samples of this run")
+    many = f"{len(absent):,} of {len(labels.labels):,} labels are for rollouts that are not in the run, first {what}"
+    single = f"{what} is not in the run"
+    wrong = single if len(absent) == 1 else many
+    return InputError.at(f"{labels.path}:{first.line}", wrong, "expected the tasks and samples of this run")
 
 
 def _judge(part: Rollouts, chosen: str | None) -> str:
@@ -269,21 +269,21 @@ def judge_check(
     make_plan(["mean_reward"], confidence=confidence)
     if not math.isfinite(threshold):
         raise InputError(f"--threshold is {threshold}; expected a number that a label can reach")
-    told = read_labels(labels)
+    label_file = read_labels(labels)
     side = read_source(source, columns or {}, (), progress)
-    groups = laid_out(list(side.rollouts.groups()), told, reward)
+    groups = laid_out(list(side.rollouts.groups()), label_file, reward)
     with quietly():
         checked = [_checked(group, threshold, confidence) for group in groups]
     stops = list(side.rollouts.stops.values())
     notes = not_said(side.rollouts.notes, [note for stop in stops for note in stop.notes])
     notes += [f"{stop.fact}: {FIXED}" for stop in stops]
-    if told.empty:
-        rows = "1 row without a label is" if told.empty == 1 else f"{told.empty:,} rows without a label are"
-        notes.append(f"{told.path}: {rows} left out")
-    return JudgeCheck(told.path, threshold, confidence, side.hashed(), checked, notes)
+    if label_file.empty:
+        rows = "1 row without a label is" if label_file.empty == 1 else f"{label_file.empty:,} rows without a label are"
+        notes.append(f"{label_file.path}: {rows} left out")
+    return JudgeCheck(label_file.path, threshold, confidence, side.hashed(), checked, notes)
 
 
-def _checked(group: Rated, threshold: float, confidence: float) -> Checked:
+def _checked(group: Rated, threshold: float, confidence: float) -> CheckedJudge:
     part, judged = group.part, group.judged
     labelled: Bools = np.asarray(group.rated.any(axis=1))
     use = labelled & judged.given
@@ -304,8 +304,8 @@ def _checked(group: Rated, threshold: float, confidence: float) -> Checked:
     rows = label[judged.given], use[judged.given], judged.kept(), task
     scores = [ppi_by_task(*rows, trust=trust, limits=limits, confidence=confidence) for trust in (None, 0.0, 1.0)]
     if binary:
-        told = (judged.given & (clear | ~use)).nonzero()[0]  # where raters are split there is no label of 0 or 1
-        outright = good[told].astype(float), clear[told], judged.values[told], part.task[told]
+        decided = (judged.given & (clear | ~use)).nonzero()[0]  # where raters are split there is no label of 0 or 1
+        outright = good[decided].astype(float), clear[decided], judged.values[decided], part.task[decided]
         scores.append(rogan_gladen_by_task(*outright, confidence=confidence))
     else:
         none = Corrected(None, None, None, "rogan_gladen", 1.0, scores[0].labelled, scores[0].judged, NOT_BINARY)
@@ -313,7 +313,7 @@ def _checked(group: Rated, threshold: float, confidence: float) -> Checked:
     drawn = labelled_sample(rows[2], labelled[judged.given], task)
     told_apart = confusion(good[clear], called[clear], part.task[clear], confidence=confidence)
     agent, model, dataset = part.keys[0]
-    return Checked(
+    return CheckedJudge(
         agent,
         model,
         dataset,
@@ -322,7 +322,7 @@ def _checked(group: Rated, threshold: float, confidence: float) -> Checked:
         int(judged.given.sum()),
         len(np.unique(part.task[use])),
         int(use.sum()),
-        [rater for place, rater in enumerate(group.raters) if rater and group.rated[:, place].any()],
+        [rater for column, rater in enumerate(group.raters) if rater and group.rated[:, column].any()],
         told_apart,
         _agreement(group, use, label, binary),
         _pairs(group, use, threshold),
@@ -356,9 +356,9 @@ def _mean(
 ) -> Corrected:
     """The mean over tasks of a column, [R], with the default interval."""
     means = task_mean(column, part.by_task).kept()
-    found = interval(means, np.ones(len(means)), confidence, limits)
+    estimate = interval(means, np.ones(len(means)), confidence, limits)
     labelled = len(means) if name == "bias" else 0
-    return Corrected(float(means.mean()), found.stderr, found.ends, name, 1.0, labelled, len(means), found.why)
+    return Corrected(float(means.mean()), estimate.stderr, estimate.ends, name, 1.0, labelled, len(means), estimate.why)
 
 
 def _agreement(group: Rated, use: Bools, label: Floats, binary: bool) -> list[Agreement]:
@@ -370,14 +370,14 @@ def _agreement(group: Rated, use: Bools, label: Floats, binary: bool) -> list[Ag
     tables = {"raters and judge" if several else "labels and judge": (np.hstack([ratings, judged]), [rated, there])}
     if several:
         tables["raters"] = (ratings, [rated])
-    found = []
+    agreements = []
     for among, (values, masks) in tables.items():
         given = np.hstack(masks)
         units = int((given.sum(axis=1) >= 2).sum())
         alpha = krippendorff_alpha(values, given, level)
         why = None if alpha is not None else ALIKE if units else "no rollout has two raters"
-        found.append(Agreement(among, level, alpha, units, why))
-    return found
+        agreements.append(Agreement(among, level, alpha, units, why))
+    return agreements
 
 
 def _pairs(group: Rated, use: Bools, threshold: float) -> list[Shared]:
@@ -390,14 +390,14 @@ def _pairs(group: Rated, use: Bools, threshold: float) -> list[Shared]:
     common = given.astype(np.int64).T @ given.astype(np.int64)
     size = len(names)
     return [
-        Shared(names[one], names[two], float(shares.values[one * size + two]), int(common[one, two]))
-        for one in range(size)
-        for two in range(one + 1, size)
-        if shares.given[one * size + two]
+        Shared(names[first], names[second], float(shares.values[first * size + second]), int(common[first, second]))
+        for first in range(size)
+        for second in range(first + 1, size)
+        if shares.given[first * size + second]
     ]
 
 
-def _doubts(group: Rated, use: Bools, found: Confusion) -> list[str]:
+def _doubts(group: Rated, use: Bools, errors: Confusion) -> list[str]:
     """What makes one doubt that labels and judge speak of the same: other scales, opposite signs."""
     doubts = []
     labels, judged = group.ratings[group.rated & use[:, None]], group.judged.kept()
@@ -408,9 +408,9 @@ def _doubts(group: Rated, use: Bools, found: Confusion) -> list[str]:
             f"labels go from {ends[0]}, the judge's scores from {ends[1]}: the score, its bias and alpha compare "
             "their numbers, and mean something only on one scale"
         )
-    right = found.accuracy.interval
+    right = errors.accuracy.interval
     if right is not None and right[1] < 0.5:
-        share = f"{found.accuracy.value:.0%}".replace("%", " %")
+        share = f"{errors.accuracy.value:.0%}".replace("%", " %")
         doubts.append(f"the judge is right in {share} of these only: are good and bad swapped in the labels?")
     return doubts
 
@@ -427,8 +427,8 @@ def _notes(group: Rated, labelled: Bools, use: Bools, clear: Bools, good: Bools,
         notes.append(f"{tasks} labelled tasks are few: below about {FEW} the interval of PPI++ is a little too narrow")
     kinds = good[clear]
     if len(kinds) and (kinds.all() or not kinds.any()):
-        one, other = ("good", "bad") if kinds.all() else ("bad", "good")
+        kind, other = ("good", "bad") if kinds.all() else ("bad", "good")
         unknown = "specificity" if kinds.all() else "sensitivity"
         remedy = f"label some {other} rollouts, too" + ("" if binary else ", or choose another --threshold")
-        notes.append(f"every label ({len(kinds):,}) is {one}: the judge's {unknown} is unknown; {remedy}")
+        notes.append(f"every label ({len(kinds):,}) is {kind}: the judge's {unknown} is unknown; {remedy}")
     return notes

@@ -7,7 +7,18 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from calipers.reports.document import Blank, Block, Column, Document, Items, Name, Row, Sentence, Table, Title
+from calipers.reports.document import (
+    Blank,
+    Block,
+    Document,
+    Name,
+    Row,
+    Sentence,
+    SentenceList,
+    Table,
+    TableColumn,
+    Title,
+)
 from calipers.reports.figures import counted, figure, percent
 from calipers.reports.json import encoded
 from calipers.reports.untrusted_text import clean
@@ -47,7 +58,7 @@ class Variance:
 
 
 @dataclass(frozen=True, slots=True)
-class Clusters:
+class StudyClusters:
     """How the pilot's tasks come in clusters; every design has clusters of the same size, only more or fewer."""
 
     key: str
@@ -79,7 +90,7 @@ class Study:
     price_per_task: float
     advice: Sequence[str]
     notes: Sequence[str] = ()
-    clusters: Clusters | None = None
+    clusters: StudyClusters | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""
@@ -100,38 +111,38 @@ def document(study: Study) -> Document:
 def _blocks(study: Study) -> Iterator[Block]:
     yield Title("", markdown=("Plan for ", Name(study.metric)))
     yield Sentence(clean(f"{study.metric}: {study.source}", 400), markdown=Name(study.source, 400))
-    yield Items([Sentence(fact) for fact in _facts(study)])
+    yield SentenceList([Sentence(fact) for fact in _facts(study)])
     for title, heads, rows in _tables(study):
         yield Blank()
         yield Sentence(title)
-        yield Table([Column(head, "right") for head in heads], [Row(row) for row in rows])
+        yield Table([TableColumn(head, "right") for head in heads], [Row(row) for row in rows])
     yield Blank()
-    yield Items([Sentence(advice) for advice in study.advice])
+    yield SentenceList([Sentence(advice) for advice in study.advice])
 
 
 def _facts(study: Study) -> Iterator[str]:
-    held = study.variance
-    known = f" ({_range(held.difference_range)} by this pilot, 95 %)" if held.difference_range else ""
-    if held.divided:
-        within = held.first if held.first == held.second else (held.first + held.second) / 2
+    variance = study.variance
+    known = f" ({_range(variance.difference_range)} by this pilot, 95 %)" if variance.difference_range else ""
+    if variance.divided:
+        within = variance.first if variance.first == variance.second else (variance.first + variance.second) / 2
         yield (
-            f"variance of a task's difference: {figure(held.difference)} between tasks{known}, "
+            f"variance of a task's difference: {figure(variance.difference)} between tasks{known}, "
             f"{figure(within)} of one sample in each run"
         )
     else:
         unknown = "not divided: what samples add to it is not known"
-        yield f"variance of a task's difference: {figure(held.difference)}{known}, {unknown}"
+        yield f"variance of a task's difference: {figure(variance.difference)}{known}, {unknown}"
     if study.clusters is not None:
         yield _clustered(study.clusters)
     kind = "paired: both runs on the same tasks" if study.paired else "unpaired: other tasks in each run"
     yield f"{kind}; two-sided at {percent(study.alpha)}, power {percent(study.power)}"
 
 
-def _clustered(held: Clusters) -> str:
-    said = f"in clusters by {clean(held.key, 80)}, of about {held.tasks_per_cluster:.3g} tasks each"
-    if held.design_effect is None:
-        return said
-    return f"{said}: the variance is {held.design_effect:.3g} times that of tasks on their own (design effect)"
+def _clustered(clusters: StudyClusters) -> str:
+    sentence = f"in clusters by {clean(clusters.key, 80)}, of about {clusters.tasks_per_cluster:.3g} tasks each"
+    if clusters.design_effect is None:
+        return sentence
+    return f"{sentence}: the variance is {clusters.design_effect:.3g} times that of tasks on their own (design effect)"
 
 
 def _tables(study: Study) -> Iterator[tuple[str, list[str], list[list[str]]]]:
@@ -149,30 +160,37 @@ def _tables(study: Study) -> Iterator[tuple[str, list[str], list[list[str]]]]:
         ]
         yield "what there is:", heads, [row]
     if study.designs:
-        ranged = any(one.tasks_range for one in study.designs)
+        ranged = any(design.tasks_range for design in study.designs)
         heads = ["samples", "tasks", *within, "rollouts", *cost, *([f"tasks, {RANGE}"] if ranged else [])]
         rows = []
-        for one in study.designs:
-            *tasks, samples, rollouts = _counts(one)
-            rows.append([samples, *tasks, rollouts, *_price(one, priced), *([_tasks_range(one)] if ranged else [])])
+        for design in study.designs:
+            *tasks, samples, rollouts = _counts(design)
+            rows.append(
+                [samples, *tasks, rollouts, *_price(design, priced), *([_tasks_range(design)] if ranged else [])]
+            )
         sized = ", in clusters of the same size" if study.clusters is not None else ""
         yield f"to show a difference of {figure(study.detect)}{sized}:", heads, rows
     if study.best is not None:
         best = study.best
         heads = ["tasks", *within, "samples", "rollouts", *cost, "smallest difference", *(_asked(study))]
         rows = [
-            [*_counts(one), *_price(one, priced), figure(one.smallest), *([_power(one)] if study.detect else [])]
-            for one in dict.fromkeys(filter(None, (best, study.best_here)))
+            [
+                *_counts(design),
+                *_price(design, priced),
+                figure(design.smallest),
+                *([_power(design)] if study.detect else []),
+            ]
+            for design in dict.fromkeys(filter(None, (best, study.best_here)))
         ]
         yield f"the best for a budget of {figure(study.budget)}:", heads, rows
 
 
-def _tasks_range(one: Design) -> str:
-    if one.tasks_range is None:
+def _tasks_range(design: Design) -> str:
+    if design.tasks_range is None:
         return "–"
-    low, high = one.tasks_range
-    said = f"from {low:,} to {f'{high:,}' if high is not None else 'no end'}"
-    return f"this pilot cannot tell: {said} tasks" if one.cannot_tell else said
+    low, high = design.tasks_range
+    reach = f"from {low:,} to {f'{high:,}' if high is not None else 'no end'}"
+    return f"this pilot cannot tell: {reach} tasks" if design.cannot_tell else reach
 
 
 def _range(ends: tuple[float, float | None]) -> str:
@@ -184,17 +202,17 @@ def _asked(study: Study) -> list[str]:
     return [f"power to show {figure(study.detect)}"] if study.detect else []
 
 
-def _counts(one: Design) -> list[str]:
-    counts = (one.tasks, one.clusters, one.samples, one.rollouts)
+def _counts(design: Design) -> list[str]:
+    counts = (design.tasks, design.clusters, design.samples, design.rollouts)
     return [f"{count:,}" for count in counts if count is not None]
 
 
-def _price(one: Design, priced: bool) -> list[str]:
-    return [figure(one.price)] if priced else []
+def _price(design: Design, priced: bool) -> list[str]:
+    return [figure(design.price)] if priced else []
 
 
-def _power(one: Design) -> str:
-    return "–" if one.power is None else f"{100 * one.power:.0f} %"
+def _power(design: Design) -> str:
+    return "–" if design.power is None else f"{100 * design.power:.0f} %"
 
 
 def tasks_and_samples(tasks: int, samples: int) -> str:

@@ -59,7 +59,7 @@ class Clustered:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StudyInputs:
     """What a study can start from."""
 
     source: str
@@ -83,7 +83,7 @@ class _Run:
     path: str
 
 
-def from_pilots(paths: Sequence[str], chosen: Chosen, correlation: float | None, *, paired: bool) -> Known:
+def from_pilots(paths: Sequence[str], chosen: Chosen, correlation: float | None, *, paired: bool) -> StudyInputs:
     """What one pilot says of a second run like it, or what two say of each other."""
     runs = [_run(path, chosen) for path in paths]
     if len(runs) == 1:
@@ -93,7 +93,9 @@ def from_pilots(paths: Sequence[str], chosen: Chosen, correlation: float | None,
     return _both(runs[0], runs[1], chosen, paired=paired)
 
 
-def from_numbers(between: float | None, within: float | None, rate: float | None, correlation: float | None) -> Known:
+def from_numbers(
+    between: float | None, within: float | None, rate: float | None, correlation: float | None
+) -> StudyInputs:
     """What variances say, or a rate of passes: its variance is ``p (1 - p)``, in two parts where one is given."""
     whole = None if rate is None else rate * (1 - rate)
     if whole is not None and between is not None and within is not None:
@@ -108,25 +110,29 @@ def from_numbers(between: float | None, within: float | None, rate: float | None
     r = 0.0 if correlation is None else correlation
     if whole is not None and between is None:
         pair = PairVariance(2 * (1 - r) * whole, 0.0, 0.0, divided=False)
-        return Known(f"a pass rate of {rate:g}", pair, None, r, samples=1, whole=True, notes=_assumed(correlation))
+        return StudyInputs(
+            f"a pass rate of {rate:g}", pair, None, r, samples=1, whole=True, notes=_assumed(correlation)
+        )
     if between is None or within is None:
         lacking = "--variance-between" if between is None else "--variance-within"
         raise InputError(f"{lacking} is missing; expected it, a --baseline-rate, or a PILOT run")
     parts = Split(between, within, 1.0)
     unit = between + within <= 0.25
-    said = f"variances of {between:g} between tasks and {within:g} within"
+    source = f"variances of {between:g} between tasks and {within:g} within"
     pair = assumed_pair(parts, r)
-    return Known(said, pair, parts, r, width=1.0 if unit else None, whole=rate is not None, notes=_assumed(correlation))
+    return StudyInputs(
+        source, pair, parts, r, width=1.0 if unit else None, whole=rate is not None, notes=_assumed(correlation)
+    )
 
 
 def _run(path: str, chosen: Chosen) -> _Run:
     rollouts = read(path, columns=chosen.columns, labels=[chosen.cluster] if chosen.cluster else [])
     groups = list(rollouts.groups())
-    for place, key in enumerate(("agent", "model", "dataset")):
+    for index, key in enumerate(("agent", "model", "dataset")):
         name = getattr(chosen, key)
         if name is not None:
-            known = [held for group in groups if (held := group.keys[0][place]) is not None]
-            groups = [group for group in groups if group.keys[0][place] == name]
+            known = [value for group in groups if (value := group.keys[0][index]) is not None]
+            groups = [group for group in groups if group.keys[0][index] == name]
             if not groups:
                 raise UnknownName.of(f"{key} in {path}", name, known)
     if len(groups) > 1:
@@ -161,36 +167,36 @@ def _reward(part: Rollouts, wanted: str | None, path: str) -> str:
     return keys[0]
 
 
-def _alone(run: _Run, cluster: str | None, correlation: float | None) -> Known:
+def _alone(run: _Run, cluster: str | None, correlation: float | None) -> StudyInputs:
     by = run.rollouts.by_task
     r = 0.0 if correlation is None else correlation
     of_task = clusters(run.rollouts, cluster) if cluster else None
-    found = split(run.column, by, of_task)
+    divided = split(run.column, by, of_task)
     means = task_mean(run.column, by)
     there = None if of_task is None else of_task[means.given]
-    if isinstance(found, Split):
-        pair, parts = assumed_pair(found, r), found
-    elif found.why == NO_REPEATS and (there is None or len(np.unique(there)) > 1):
+    if isinstance(divided, Split):
+        pair, parts = assumed_pair(divided, r), divided
+    elif divided.why == NO_REPEATS and (there is None or len(np.unique(there)) > 1):
         pair, parts = PairVariance(2 * (1 - r) * spread_of(means.kept(), there), 0.0, 0.0, divided=False), None
     else:
         many = "two tasks or more" if cluster is None else "two clusters or more"
         raise InputError.at(
-            run.path, ONE_CLUSTER if found.why == NO_REPEATS else found.why, f"expected a pilot of {many}"
+            run.path, ONE_CLUSTER if divided.why == NO_REPEATS else divided.why, f"expected a pilot of {many}"
         )
     clustered = None if cluster is None or there is None else _clustered(cluster, means.kept(), there)
     notes = [*_stopped([run]), *_assumed(correlation)]
-    said = f"a pilot, {_sized([run], clustered)}"
+    source = f"a pilot, {_sized([run], clustered)}"
     known = pilot_of_run(run.column, by, r, of_task)
-    return Known(said, pair, parts, r, *_size([run]), *_range([run]), notes, clustered, known)
+    return StudyInputs(source, pair, parts, r, *_size([run]), *_range([run]), notes, clustered, known)
 
 
-def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Known:
+def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> StudyInputs:
     common = by_id(first.rollouts, second.rollouts)
     if not common.alignment.common:
         raise InputError.at(second.path, f"no task in common with {first.path}", "expected pilots on the same tasks")
-    one, two = runs = [_counted(common.first, chosen, first.path), _counted(common.second, chosen, second.path)]
-    of_task, said = _clusters(common, chosen.cluster)
-    pair = pair_variance(two.column, one.column, two.rollouts.by_task, one.rollouts.by_task, of_task)
+    run_one, run_two = runs = [_counted(common.first, chosen, first.path), _counted(common.second, chosen, second.path)]
+    of_task, notes = _clusters(common, chosen.cluster)
+    pair = pair_variance(run_two.column, run_one.column, run_two.rollouts.by_task, run_one.rollouts.by_task, of_task)
     if isinstance(pair, Unsplit):
         many = "two tasks in common or more" if of_task is None else "two clusters in common or more"
         raise InputError(f"{first.path} and {second.path}: {pair.why}; expected {many}")
@@ -199,8 +205,8 @@ def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Known:
     together = sum(between) if len(between) == 2 else None
     means = [task_mean(run.column, run.rollouts.by_task) for run in runs]
     if not paired:
-        own = sum(_spread(side, of_task) for side in means) if together is None else together
-        pair = PairVariance(own, pair.first, pair.second, pair.divided)
+        apart = sum(_spread(side, of_task) for side in means) if together is None else together
+        pair = PairVariance(apart, pair.first, pair.second, pair.divided)
     alike = math.sqrt(math.prod(between)) if together is not None else 0.0
     r = None if together is None or not alike or not paired else (together - pair.tasks) / (2 * alike)
     clustered = None
@@ -208,16 +214,18 @@ def _both(first: _Run, second: _Run, chosen: Chosen, *, paired: bool) -> Known:
         there = means[0].given & means[1].given
         clustered = _clustered(chosen.cluster, (means[1].values - means[0].values)[there], of_task[there])
     source = f"two pilots, {_sized(runs, clustered)}"
-    known = pilot_of_pair(two.column, one.column, two.rollouts.by_task, one.rollouts.by_task, of_task, paired=paired)
-    return Known(source, pair, None, r, *_size(runs), *_range(runs), [*_stopped(runs), *said], clustered, known)
+    known = pilot_of_pair(
+        run_two.column, run_one.column, run_two.rollouts.by_task, run_one.rollouts.by_task, of_task, paired=paired
+    )
+    return StudyInputs(source, pair, None, r, *_size(runs), *_range(runs), [*_stopped(runs), *notes], clustered, known)
 
 
 def _clusters(common: Common, key: str | None) -> tuple[Ints | None, list[str]]:
     """The cluster of each common task, [T], and what is to be said of them."""
     if key is None:
         return None, []
-    found, said = units(common, key)
-    return found, [said] if said else []
+    code, note = units(common, key)
+    return code, [note] if note else []
 
 
 def _clustered(key: str, values: Floats, of_task: Ints) -> Clustered:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from calipers.analyses.plan_study.document import Clusters, Design, Study, Variance, tasks_and_samples
-from calipers.analyses.plan_study.pilot import Known
+from calipers.analyses.plan_study.document import Design, Study, StudyClusters, Variance, tasks_and_samples
+from calipers.analyses.plan_study.pilot import StudyInputs
 from calipers.errors import InputError
 from calipers.reports.figures import counted, figure, percent
 from calipers.stats.power import (
@@ -29,7 +29,7 @@ GAIN = 0.05  # of the smallest difference: what more samples must bring at least
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StudyRequest:
     """What a study is to answer."""
 
     metric: str = "mean_reward"
@@ -44,59 +44,59 @@ class Asked:
     budget: float | None = None
 
 
-def study(known: Known, asked: Asked) -> Study:
+def study(known: StudyInputs, request: StudyRequest) -> Study:
     """Plan a comparison of two runs by the default test of `compare`."""
-    return _Study(known, asked).answer()
+    return _Study(known, request).answer()
 
 
 class _Study:
     """One study, while it is worked out."""
 
-    def __init__(self, known: Known, asked: Asked) -> None:
-        self._known, self._asked = known, asked
+    def __init__(self, known: StudyInputs, request: StudyRequest) -> None:
+        self._known, self._request = known, request
         self._pair = known.pair
         self._clusters = APART if known.clustered is None else known.clustered.clusters
         self._units = "tasks" if known.clustered is None else "clusters"
-        self._confidence = 1 - asked.alpha
-        self._price = asked.price_per_sample if asked.price_per_sample is not None else known.cost
+        self._confidence = 1 - request.alpha
+        self._price = request.price_per_sample if request.price_per_sample is not None else known.cost
         if self._pair.of(1) == 0:
             raise InputError(f"{known.source}: nothing varies, so nothing can be planned; expected rewards that differ")
-        if asked.detect is not None and known.width is not None and asked.detect > known.width:
-            wrong = f"is {asked.detect:g}, and rewards of this range differ by {known.width:g} at most"
+        if request.detect is not None and known.width is not None and request.detect > known.width:
+            wrong = f"is {request.detect:g}, and rewards of this range differ by {known.width:g} at most"
             raise InputError.at("--detect", wrong, "expected a difference such as 0.03")
-        if not (asked.detect or asked.budget or asked.tasks or known.tasks):
+        if not (request.detect or request.budget or request.tasks or known.tasks):
             raise InputError("nothing is asked; expected --detect, --tasks or --budget")
-        if asked.budget is not None and self._price is None:
+        if request.budget is not None and self._price is None:
             raise InputError.at("--budget", "nobody knows what a sample costs", "expected --price-per-sample too")
-        if asked.tasks is not None and self._clusters.count(asked.tasks) < 2:
-            wrong = f"is {asked.tasks:,}, less than two clusters of {self._clusters.size:.3g} tasks"
+        if request.tasks is not None and self._clusters.count(request.tasks) < 2:
+            wrong = f"is {request.tasks:,}, less than two clusters of {self._clusters.size:.3g} tasks"
             raise InputError.at("--tasks", wrong, f"expected {self._clusters.tasks(2):,} or more")
-        self._tasks = asked.tasks or known.tasks
-        self._samples = asked.samples or known.samples or 1
-        if not self._pair.divided and asked.samples not in (None, known.samples):
+        self._tasks = request.tasks or known.tasks
+        self._samples = request.samples or known.samples or 1
+        if not self._pair.divided and request.samples not in (None, known.samples):
             wrong = "what samples do is not known, as no task has two"
             raise InputError.at("--samples", wrong, "expected a pilot with repeats, or both variances")
 
     def answer(self) -> Study:
         """Everything that can be said."""
-        known, asked, pair = self._known, self._asked, self._pair
+        known, request, pair = self._known, self._request, self._pair
         have = None if self._tasks is None else self._design(self._tasks, self._samples)
-        designs = [*self._designs()] if asked.detect is not None else []
+        designs = [*self._designs()] if request.detect is not None else []
         endless = needed = None
         if self._tasks is not None and pair.divided:
             endless = self._smallest(self._tasks, math.inf)
             needed = self._samples_needed(self._tasks)
-        best = self._best(asked.tasks)
-        here = self._best(self._tasks) if self._tasks and not asked.tasks else None
+        best = self._best(request.tasks)
+        here = self._best(self._tasks) if self._tasks and not request.tasks else None
         worth = samples_worth(pair) if pair.divided else None
         parts = known.parts
         return Study(
             source=known.source,
-            metric=asked.metric,
-            detect=asked.detect,
-            power=asked.power,
-            alpha=asked.alpha,
-            paired=asked.paired,
+            metric=request.metric,
+            detect=request.detect,
+            power=request.power,
+            alpha=request.alpha,
+            paired=request.paired,
             variance=Variance(
                 pair.tasks,
                 pair.first,
@@ -112,19 +112,23 @@ class _Study:
             samples_needed=needed,
             designs=designs,
             samples_worth=worth,
-            budget=asked.budget,
+            budget=request.budget,
             best=best,
             best_here=here,
             price_per_sample=self._price,
-            price_per_task=asked.price_per_task,
-            advice=[*_too_small(asked.detect, designs), *self._advice(have, endless, needed, worth, (best, here))],
+            price_per_task=request.price_per_task,
+            advice=[*_too_small(request.detect, designs), *self._advice(have, endless, needed, worth, (best, here))],
             notes=known.notes,
             clusters=self._said_of_clusters(),
         )
 
-    def _said_of_clusters(self) -> Clusters | None:
-        held = self._known.clustered
-        return None if held is None else Clusters(held.key, held.count, held.clusters.size, held.effect)
+    def _said_of_clusters(self) -> StudyClusters | None:
+        clustered = self._known.clustered
+        return (
+            None
+            if clustered is None
+            else StudyClusters(clustered.key, clustered.count, clustered.clusters.size, clustered.effect)
+        )
 
     def _between(self) -> tuple[float, float] | None:
         """What the pilot knows of the variance between tasks; without repeats, of all of the variance."""
@@ -155,15 +159,17 @@ class _Study:
     def _smallest(self, tasks: int, samples: float, variance: float | None = None) -> float | None:
         """The smallest difference that so many show; None where it is larger than rewards can differ."""
         variance = self._pair.of(samples) if variance is None else variance
-        largest, power = self._largest(tasks, samples, variance), self._asked.power
-        found = smallest_difference(variance, tasks, power, self._confidence, largest=largest, clusters=self._clusters)
+        largest, power = self._largest(tasks, samples, variance), self._request.power
+        smallest = smallest_difference(
+            variance, tasks, power, self._confidence, largest=largest, clusters=self._clusters
+        )
         width = self._known.width
-        return None if found is None or (width is not None and found > width) else found
+        return None if smallest is None or (width is not None and smallest > width) else smallest
 
     def _design(self, tasks: int, samples: int) -> Design:
         rollouts = 2 * tasks * samples
-        price = None if self._price is None else rollouts * self._price + tasks * self._asked.price_per_task
-        detect = self._asked.detect
+        price = None if self._price is None else rollouts * self._price + tasks * self._request.price_per_task
+        detect = self._request.detect
         power = None if detect is None else self._power(tasks, samples, detect)
         clusters = None if self._known.clustered is None else self._clusters.count(tasks)
         smallest = self._smallest(tasks, samples)
@@ -189,7 +195,7 @@ class _Study:
 
     def _designs(self) -> Iterator[Design]:
         """The fewest tasks for each number of samples."""
-        detect, worth = self._asked.detect, samples_worth(self._pair)
+        detect, worth = self._request.detect, samples_worth(self._pair)
         several = {*SAMPLES, self._samples, *([worth] if worth and worth <= 64 else [])}
         for samples in sorted(several) if self._pair.divided else [self._samples]:
             tasks = self._needed(samples, detect or 0.0)
@@ -217,12 +223,12 @@ class _Study:
         return tasks
 
     def _fewest(self, variance: float, difference: float, largest: float = 0.0) -> int | None:
-        power, clusters = self._asked.power, self._clusters
+        power, clusters = self._request.power, self._clusters
         return tasks_needed(variance, difference, power, self._confidence, largest=largest, clusters=clusters)
 
     def _samples_needed(self, tasks: int) -> int | None:
         """The fewest samples per task that show the difference on these tasks; None where none do."""
-        detect, power = self._asked.detect, self._asked.power
+        detect, power = self._request.detect, self._request.power
         if detect is None or self._power(tasks, math.inf, detect) < power:
             return None
         high = 1
@@ -238,24 +244,24 @@ class _Study:
 
     def _best(self, most_tasks: int | None) -> Design | None:
         """What the budget is best spent on, with as many tasks as there are, or as one could make."""
-        asked = self._asked
-        if asked.budget is None or self._price is None:
+        request = self._request
+        if request.budget is None or self._price is None:
             return None
-        found = best_split(
+        best = best_split(
             self._pair,
-            asked.budget,
+            request.budget,
             per_sample=self._price,
-            per_task=asked.price_per_task,
+            per_task=request.price_per_task,
             most_tasks=most_tasks,
-            power=asked.power,
+            power=request.power,
             confidence=self._confidence,
             clusters=self._clusters,
         )
-        if found is None:
-            two = self._clusters.tasks(2) * (asked.price_per_task + 2 * self._price)
-            wrong = f"{asked.budget:g} buys no two {self._units} in both runs"
+        if best is None:
+            two = self._clusters.tasks(2) * (request.price_per_task + 2 * self._price)
+            wrong = f"{request.budget:g} buys no two {self._units} in both runs"
             raise InputError.at("--budget", wrong, f"expected at least {two:g}")
-        return self._design(found.tasks, found.samples)
+        return self._design(best.tasks, best.samples)
 
     def _advice(
         self,
@@ -265,7 +271,7 @@ class _Study:
         worth: int | None,
         spent: tuple[Design | None, Design | None],
     ) -> Iterator[str]:
-        asked, (best, here) = self._asked, spent
+        request, (best, here) = self._request, spent
         between = self._between()
         so = IF_SO if between is not None and between[0] <= 0 and self._pair.divided else ""
         if have is not None:
@@ -273,30 +279,30 @@ class _Study:
             if have.smallest is not None:
                 smallest = f"a difference of {figure(have.smallest)} or more"
             those = tasks_and_samples(have.tasks, have.samples)
-            yield f"{those} show {smallest} with a power of {percent(asked.power)}"
-        if have is not None and asked.detect is not None and endless is not None:
+            yield f"{those} show {smallest} with a power of {percent(request.power)}"
+        if have is not None and request.detect is not None and endless is not None:
             if needed is None:
                 yield (
-                    f"{so}no number of samples shows {figure(asked.detect)} on {counted(have.tasks, 'task')}: without "
-                    f"end they show {figure(endless)}; only more {self._units} help"
+                    f"{so}no number of samples shows {figure(request.detect)} on {counted(have.tasks, 'task')}: "
+                    f"without end they show {figure(endless)}; only more {self._units} help"
                 )
             elif needed > have.samples:
-                yield f"{so}on {counted(have.tasks, 'task')}, {needed:,} samples per task show {figure(asked.detect)}"
+                yield f"{so}on {counted(have.tasks, 'task')}, {needed:,} samples per task show {figure(request.detect)}"
             else:
-                yield f"that is enough to show {figure(asked.detect)}"
+                yield f"that is enough to show {figure(request.detect)}"
         if self._pair.divided:
-            said = self._dear_tasks(worth) or _wasted(worth, have, endless, self._units)
-            yield said if worth is None else so + said
-        if best is not None and asked.budget is not None:
-            yield f"a budget of {figure(asked.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
+            sentence = self._dear_tasks(worth) or _wasted(worth, have, endless, self._units)
+            yield sentence if worth is None else so + sentence
+        if best is not None and request.budget is not None:
+            yield f"a budget of {figure(request.budget)} is best spent on {tasks_and_samples(best.tasks, best.samples)}"
             if here is not None and here.tasks < best.tasks:
                 yield f"on the tasks there are it buys {tasks_and_samples(here.tasks, here.samples)}"
-        if asked.paired and asked.detect is not None and self._known.parts and self._known.correlation:
-            yield from self._unpaired(asked.detect)
+        if request.paired and request.detect is not None and self._known.parts and self._known.correlation:
+            yield from self._unpaired(request.detect)
 
     def _dear_tasks(self, worth: int | None) -> str | None:
         """What is said of samples where making a task costs so much that more of them are worth it."""
-        per_task = self._asked.price_per_task
+        per_task = self._request.price_per_task
         if not (per_task and self._price):
             return None
         best = samples_at_price(self._pair, self._price, per_task)
@@ -326,12 +332,12 @@ def _wasted(worth: int | None, have: Design | None, endless: float | None, units
     """Whether more samples are worth their price."""
     if worth is None:
         return "no variance between tasks is seen: if there is none, a sample more is worth as much as a task more"
-    said = f"more than {counted(worth, 'sample')} per task are wasted: {units} narrow the interval faster"
+    sentence = f"more than {counted(worth, 'sample')} per task are wasted: {units} narrow the interval faster"
     if worth == 1:
-        said = "more than one sample per task is wasted: sampling adds nothing to the variance"
+        sentence = "more than one sample per task is wasted: sampling adds nothing to the variance"
     if have is None or endless is None or not have.smallest:
-        return said
+        return sentence
     gain = 1 - endless / have.smallest
     if have.samples >= worth or gain < GAIN:
-        return f"{said}; here samples without end would shrink the smallest difference by {percent(round(gain, 3))}"
-    return said
+        return f"{sentence}; here samples without end would shrink the smallest difference by {percent(round(gain, 3))}"
+    return sentence

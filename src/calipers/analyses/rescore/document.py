@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from calipers.reports.document import Blank, Block, Column, Document, Name, Row, Sentence, Table, Text, Title
+from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn, Text, Title
 from calipers.reports.figures import counted, decimals, ends, figure
 from calipers.reports.result import Result, Slice, named, title
 from calipers.reports.untrusted_text import clean
@@ -50,43 +50,45 @@ class Rescored:
             "rollouts": self.rollouts,
             "judged": self.judged,
             "flips": [asdict(flip) for flip in self.flips],
-            "outcomes": {word: {"before": one, "after": two} for word, (one, two) in self.outcomes.items()},
+            "outcomes": {word: {"before": before, "after": after} for word, (before, after) in self.outcomes.items()},
             "before": None if self.before is None else self.before.to_dict(),
             "after": self.after.to_dict(),
         }
 
 
-def document(found: Rescored) -> Document:
+def document(rescored: Rescored) -> Document:
     """A rescoring for people: which rollouts flipped, then each number by both rewards."""
-    return Document(partial(_blocks, found), found.to_dict)
+    return Document(partial(_blocks, rescored), rescored.to_dict)
 
 
-def _blocks(found: Rescored) -> Iterator[Block]:
-    beside = f" beside reward {clean(found.old)!r}" if found.old else ""
-    judged = f"{counted(found.rollouts, 'rollout')}, {found.judged:,} judged"
-    yield Sentence(f"{judged}: reward {clean(found.new)!r}{beside}", whole=True)
-    yield Sentence(Name(found.path, None), whole=True)
+def _blocks(rescored: Rescored) -> Iterator[Block]:
+    beside = f" beside reward {clean(rescored.old)!r}" if rescored.old else ""
+    judged = f"{counted(rescored.rollouts, 'rollout')}, {rescored.judged:,} judged"
+    yield Sentence(f"{judged}: reward {clean(rescored.new)!r}{beside}", whole=True)
+    yield Sentence(Name(rescored.path, None), whole=True)
     yield Blank()
     rows = []
-    for flip in found.flips:
+    for flip in rescored.flips:
         names = [f"{clean(task)}/{sample}" for task, sample in flip.which[:SHOWN]]
         more = ["…"] if names and flip.count > len(names) else []
         rows.append(Row([flip.what, f"{flip.count:,}", ", ".join([*names, *more])]))
-    yield Table([Column(), Column(align="right"), Column()], rows, ruled=False, fits=True)
-    changed = [f"{word} {one:,} to {two:,}" for word, (one, two) in found.outcomes.items() if one != two]
+    yield Table([TableColumn(), TableColumn(align="right"), TableColumn()], rows, ruled=False, fits=True)
+    changed = [
+        f"{word} {before:,} to {after:,}" for word, (before, after) in rescored.outcomes.items() if before != after
+    ]
     if changed:
         yield Sentence(f"outcomes: {', '.join(changed)}", whole=True)
-    for number, group in enumerate(found.after.groups):
+    for number, group in enumerate(rescored.after.groups):
         yield Blank()
-        if name := title(group, found.after):
+        if name := title(group, rescored.after):
             yield Title(Name(name, None))
-        yield from _moved(found, number)
+        yield from _moved(rescored, number)
 
 
-def _moved(found: Rescored, number: int) -> Iterator[Block]:
+def _moved(rescored: Rescored, number: int) -> Iterator[Block]:
     """A table of a group's metrics, by the old reward and by the new, and of its slices."""
-    after = found.after.groups[number]
-    before = found.before.groups[number] if found.before else None
+    after = rescored.after.groups[number]
+    before = rescored.before.groups[number] if rescored.before else None
     pairs: list[tuple[Text, Estimate | None, Estimate]] = []
     pairs += [(named(name, e), _of(before, name), e) for name, e in after.metrics.items()]
     for key, cut in after.breakdowns.items():
@@ -94,11 +96,11 @@ def _moved(found: Rescored, number: int) -> Iterator[Block]:
             beside = before.breakdowns[key].get(value) if before else None
             slice_of = f"{clean(key)}={clean(value)} "
             pairs += [((slice_of, *named(name, e)), _of(beside, name), e) for name, e in part.metrics.items()]
-    rewards = [clean(found.old or "", 24)] if any(old for _, old, _ in pairs) else []
-    columns = [Column("metric")]
-    for reward in [*rewards, clean(found.new, 24)] if pairs else []:
-        columns += [Column(reward, "point"), Column("interval")]
-    columns += [Column("difference", "point")] if before else []
+    rewards = [clean(rescored.old or "", 24)] if any(old for _, old, _ in pairs) else []
+    columns = [TableColumn("metric")]
+    for reward in [*rewards, clean(rescored.new, 24)] if pairs else []:
+        columns += [TableColumn(reward, "point"), TableColumn("interval")]
+    columns += [TableColumn("difference", "point")] if before else []
     rows = []
     for name, old, new in pairs:
         places = max(decimals(estimate) for estimate in (old, new) if estimate)

@@ -17,7 +17,7 @@ from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, SCORED
 from calipers.running.blame import BROKE, Bench
 from calipers.running.rollout import column, whole_characters
 from calipers.tasks.task import Task
-from calipers.text.find import Answer, Filter, filtered
+from calipers.text.filters import Answer, Filter, filtered
 from calipers.verifiers.find import NamedVerifier, verifier
 from calipers.verifiers.verifier import Verdict, ready
 

@@ -37,7 +37,7 @@ from calipers.clients.secrets import Secrets
 from calipers.errors import Incomplete, InputError, LogError
 from calipers.formats.read import uncollected
 from calipers.formats.rows import BadRow, Gather
-from calipers.formats.run_folder import Held
+from calipers.formats.run_folder import PlanCoverage
 from calipers.formats.run_plan import (
     LOG,
     PLAN,
@@ -52,6 +52,7 @@ from calipers.formats.run_plan import (
 )
 from calipers.formats.source import STDIN, Source
 from calipers.metrics.metric import PASS_THRESHOLD
+from calipers.names import TASK_LIBRARY_NAME
 from calipers.pipeline import read, score_rollouts
 from calipers.reports.figures import counted
 from calipers.request import Plan, make_plan
@@ -67,7 +68,7 @@ from calipers.running.log import scrubbed, sync_directory
 from calipers.tasks.jsonl import NotThere
 from calipers.tasks.store import load_suite
 from calipers.tasks.task import Suite, Task
-from calipers.text.find import find_filter
+from calipers.text.filters import find_filter
 
 GAPS: Final = frozenset(word for word, code in CODE.items() if code >= FIRST_GAP)
 _encode = msgspec.json.Encoder().encode
@@ -503,7 +504,7 @@ def _rewritten(
     part = both.finish()
     if is_run(asked.run):
         plan = read_plan(asked.run)
-        held, stopped = Held.of(plan, [part]), read_stop(asked.run)
+        held, stopped = PlanCoverage.of(plan, [part]), read_stop(asked.run)
         stop = stopped.of_plan(len(held.there), held.owed) if stopped else None
         for line in _owed(plan, held, stopped if stop else None):
             write(line)
@@ -553,7 +554,7 @@ def _recorded(run: str) -> _Recorded:
     plan, values = read_plan(run), read_settings(run)
     tasks = plan.identity.get("tasks")
     metrics, dialect = values.get("metrics") or (), values.get("dialect")
-    return _Recorded(values.get("benchmark"), tasks, metrics, dialect, values.get("lm_eval"))
+    return _Recorded(values.get("benchmark"), tasks, metrics, dialect, values.get(TASK_LIBRARY_NAME))
 
 
 def _judge(asked: Rescoring, recorded: _Recorded, bench: Bench) -> tuple[BatchJudge | Imported, list[str]]:
@@ -603,7 +604,7 @@ def _check_target(asked: Rescoring) -> None:
             raise InputError.at(asked.target, "is the file that is read", "choose another --out")
 
 
-def _owed(plan: RunPlan, held: Held, stop: RunStop | None) -> Iterator[bytes]:
+def _owed(plan: RunPlan, held: PlanCoverage, stop: RunStop | None) -> Iterator[bytes]:
     """A line for each rollout that was planned and is not in the log, so that the counts of the new file add up."""
     group = {"agent": plan.agent, "model": plan.model, "dataset": plan.dataset}
     who = {key: name for key, name in group.items() if name}

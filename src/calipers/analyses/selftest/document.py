@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal
 
-from calipers.reports.document import Blank, Block, Column, Document, Name, Row, Sentence, Table
+from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn
 from calipers.reports.figures import counted, ends, figure, percent
 from calipers.reports.untrusted_text import clean
 
@@ -51,7 +51,7 @@ class SelfTest:
 
     def to_dict(self) -> dict[str, Any]:
         """The test, ready for strict JSON."""
-        return {"clean": self.clean, "confidence": self.confidence, "probes": [asdict(one) for one in self.probes]}
+        return {"clean": self.clean, "confidence": self.confidence, "probes": [asdict(probe) for probe in self.probes]}
 
 
 def document(test: SelfTest) -> Document:
@@ -60,14 +60,20 @@ def document(test: SelfTest) -> Document:
 
 
 def _blocks(test: SelfTest) -> Iterator[Block]:
-    columns = [Column("verifier"), Column("answer"), Column("tasks", "right"), Column("wrong", "right"), Column()]
+    columns = [
+        TableColumn("verifier"),
+        TableColumn("answer"),
+        TableColumn("tasks", "right"),
+        TableColumn("wrong", "right"),
+        TableColumn(),
+    ]
     rows = []
     for probe in test.probes:
         judged = f"{probe.asked - len(probe.failed):,}"
         share = "–" if probe.share is None else f"{figure(probe.share)} {probe.rate}"
         interval = ends(probe.interval, 4) or probe.why or ""
         rows.append(Row([Name(probe.verifier), probe.what, judged, f"{len(probe.wrong):,}", share, interval]))
-    yield Table([*columns, Column(f"{percent(test.confidence)} interval")], rows, ruled=False)
+    yield Table([*columns, TableColumn(f"{percent(test.confidence)} interval")], rows, ruled=False)
     yield Blank()
     for probe in test.probes:
         if probe.wrong:

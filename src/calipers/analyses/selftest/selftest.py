@@ -30,7 +30,7 @@ WORDS: Final = 12  # of a random text
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedBenchmark:
     """A benchmark that can be run: its verifiers by name, and how many tasks each judges."""
 
     suite: Suite
@@ -40,7 +40,7 @@ class Checked:
     unjudged: int  # tasks that no verifier judges
 
 
-def checked(suite: Suite, limit: int | None = None) -> Checked:
+def checked(suite: Suite, limit: int | None = None) -> CheckedBenchmark:
     """The benchmark, if each of its tasks can be judged; InputError for the first that never can."""
     tasks = suite.tasks[:limit]
     if not tasks:
@@ -53,10 +53,12 @@ def checked(suite: Suite, limit: int | None = None) -> Checked:
                 judges[task.verifier] = judge_of(task)
             judges[task.verifier].check(task)
             counts[task.verifier] += 1
-    return Checked(suite, tasks, judges, dict(counts), len(tasks) - sum(counts.values()))
+    return CheckedBenchmark(suite, tasks, judges, dict(counts), len(tasks) - sum(counts.values()))
 
 
-def selftest(benchmark: Checked, *, concurrency: int = 32, seed: int = 0, confidence: float = 0.95) -> SelfTest:
+def selftest(
+    benchmark: CheckedBenchmark, *, concurrency: int = 32, seed: int = 0, confidence: float = 0.95
+) -> SelfTest:
     """Try every verifier on the tasks it judges; one that needs more than a text is passed over, and said."""
     notes, probes = [], []
     if benchmark.unjudged:
@@ -83,7 +85,7 @@ def selftest(benchmark: Checked, *, concurrency: int = 32, seed: int = 0, confid
 def _cases(what: str, tasks: Sequence[Task], golds: Sequence[str | None], seed: int) -> Iterator[tuple[Task, str]]:
     """The tasks that a probe is for, and the text that each of them is given."""
     others = _others(tasks)
-    for place, (task, answer) in enumerate(zip(tasks, golds, strict=True)):
+    for index, (task, answer) in enumerate(zip(tasks, golds, strict=True)):
         text: str | None = None
         if what == "gold":
             text = answer
@@ -93,7 +95,7 @@ def _cases(what: str, tasks: Sequence[Task], golds: Sequence[str | None], seed: 
             text = _prompt(task)
         elif what == "random":
             text = _babble(seed, task.id)
-        elif (other := others[place]) is not None:
+        elif (other := others[index]) is not None:
             text = golds[other]
         if text is not None and (what == "gold" or text != answer):
             yield task, text
@@ -101,21 +103,21 @@ def _cases(what: str, tasks: Sequence[Task], golds: Sequence[str | None], seed: 
 
 def _others(tasks: Sequence[Task]) -> list[int | None]:
     """For each task the next one, around the corner, whose target differs; None where all are alike, [T]."""
-    found: list[int | None] = [None] * len(tasks)
+    others: list[int | None] = [None] * len(tasks)
     size = len(tasks)
-    for place in range(2 * size - 2, -1, -1):  # from behind, twice: the last ones look around the corner
-        here, following = place % size, (place + 1) % size
+    for index in range(2 * size - 2, -1, -1):  # from behind, twice: the last ones look around the corner
+        here, following = index % size, (index + 1) % size
         differs = tasks[here].target != tasks[following].target
-        found[here] = following if differs else found[following]
-    return found
+        others[here] = following if differs else others[following]
+    return others
 
 
 def _prompt(task: Task) -> str:
     """The prompt as text; of a chat, the last turn that is one."""
     if isinstance(task.prompt, str):
         return task.prompt
-    said = [turn.get("content") for turn in task.prompt]
-    return next((text for text in reversed(said) if isinstance(text, str)), "")
+    turns = [turn.get("content") for turn in task.prompt]
+    return next((text for text in reversed(turns) if isinstance(text, str)), "")
 
 
 def _babble(seed: int, task: str) -> str:

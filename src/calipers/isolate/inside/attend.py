@@ -41,8 +41,8 @@ class Keeper:
         try:
             for number in (SIGPIPE, SIGXFSZ):  # which Python ignores
                 LIBC.signal(number, None)
-            for place, copy in enumerate([fcntl(stream, F_DUPFD, len(streams)) for stream in streams]):
-                os.dup2(copy, place)
+            for descriptor, copy in enumerate([fcntl(stream, F_DUPFD, len(streams)) for stream in streams]):
+                os.dup2(copy, descriptor)
             close_from(len(streams))
             os.setsid()
             restrict(limits, self.apart)
@@ -137,14 +137,14 @@ def sweep(whom: int) -> None:
 
 def reap(pid: int) -> int | None:
     """Collect the dead; the exit code of this one if it is among them, minus a signal's number."""
-    found = None
+    exit_code = None
     try:
         while (dead := os.waitpid(-1, os.WNOHANG))[0]:
             if dead[0] == pid:
-                found = os.waitstatus_to_exitcode(dead[1])
+                exit_code = os.waitstatus_to_exitcode(dead[1])
     except ChildProcessError:
         pass
-    return found
+    return exit_code
 
 
 def _take(end: int, into: bytearray, most: int) -> bool:

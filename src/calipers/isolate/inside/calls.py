@@ -55,12 +55,12 @@ def ask(
         streams = (nothing, nothing, nothing, answer)
         pid = keeper.start(job["limits"], lambda: run_call(job["code"], job["entry_point"], test), streams)
     os.close(answer)
-    said = bytearray()
+    output = bytearray()
     exit_code, cut = keeper.attend(
-        pid, until, {listen: said}, most, feed, test.get("input", "").encode(errors="replace")
+        pid, until, {listen: output}, most, feed, test.get("input", "").encode(errors="replace")
     )
     os.close(listen)
-    return exit_code, cut, bytes(said[:most])
+    return exit_code, cut, bytes(output[:most])
 
 
 def run_program(code: str) -> None:
@@ -83,10 +83,10 @@ def run_call(code: str, entry_point: str, test: dict[str, Any]) -> None:
     module = _module("candidate")
     exec(compile(code, "<candidate>", "exec"), module.__dict__)
     first, *rest = entry_point.split(".")
-    found = module.__dict__[first]
+    function = module.__dict__[first]
     for name in rest:
-        found = getattr(found() if isinstance(found, type) else found, name)
-    returned = json.dumps(found(*test.get("args", ()), **test.get("kwargs", {})))
+        function = getattr(function() if isinstance(function, type) else function, name)
+    returned = json.dumps(function(*test.get("args", ()), **test.get("kwargs", {})))
     send(ANSWER, returned.encode())
     os._exit(0)
 

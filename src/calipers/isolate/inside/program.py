@@ -25,15 +25,15 @@ def work(job: dict[str, Any], keeper: Keeper) -> None:
         except OSError as error:
             os.write(2, f"{job['argv'][0]}: {error.strerror}\n".encode(errors="replace"))
 
-    for place in job["folders"]:
-        os.makedirs(place, exist_ok=True)
+    for folder in job["folders"]:
+        os.makedirs(folder, exist_ok=True)
     os.chdir(job["folder"])
     pid = keeper.start(job["limits"], child)
     status, _ = keeper.attend(pid, time.monotonic() + job["limits"]["seconds"])
     send(keeper.report, b"-\n" if status is None else b"%d\n" % status)
     for path in job["collect"]:  # nobody is left to change them
-        found = content(path, job["limits"]["output_bytes"])
-        send(keeper.report, b"-\n" if found is None else b"%d\n%s" % (len(found), found))
+        data = content(path, job["limits"]["output_bytes"])
+        send(keeper.report, b"-\n" if data is None else b"%d\n%s" % (len(data), data))
 
 
 def content(path: str, most: int) -> bytes | None:

@@ -1,1 +1,21 @@
 """EvSys: its Benchmark, its prediction rows, its names, and its modules, lent while they are absent."""
+
+from calipers.systems.system import DialectCard, System
+
+SYSTEM = System(
+    DialectCard(
+        one_line="EvSys' six names and its numbers: the first k samples by order, 0.0 for nothing.",
+        default=("mean_reward", "pass_rate"),
+        gaps="leave the estimate, as EvSys drops failed rollouts",
+        nothing="0.0",
+        slices="named by Python's str: True, None; __missing__ where there is none",
+        words={
+            "avg": "mean_reward",
+            "mean_reward": "mean_reward",
+            "pass@1": "any_of_first_1",
+            "pass@3": "any_of_first_3(short=judged)",
+            "pass^3": "all_of_first_3",
+            "pass_rate": "pass_rate",
+        },
+    )
+)

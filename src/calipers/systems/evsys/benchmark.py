@@ -15,17 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import InitVar, dataclass, field, replace
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.errors import HarborError as HarborError
-from calipers.formats.rewards import from_rewards
-from calipers.formats.trajectories import TrajectoryGroup, from_groups
-from calipers.metrics.aggregate import mean
+from calipers.formats.rewards import TrajectoryGroup, from_groups, from_rewards
 from calipers.metrics.metric import PASS_THRESHOLD
-from calipers.metrics.reduce import task_mean
+from calipers.metrics.reduce import mean, task_mean
 from calipers.names import BENCHMARK_ENGINE, VERIFIERS, load
 from calipers.pipeline import quietly, score_plan, score_rollouts
 from calipers.reports.result import Result
@@ -37,6 +35,9 @@ from calipers.tasks.benchmark_row import HarborTask, NoObject, WrongType, harbor
 from calipers.tasks.jsonl import NotThere, harbor_tasks, place_of, read_metadata, suite_name, tasks_file
 from calipers.tasks.store import lookup
 from calipers.verifiers import user_code
+
+if TYPE_CHECKING:
+    from calipers.systems.evsys.lent.protocols import TextGenerator
 
 Breakdowns = dict[str, dict[str, dict[str, float]]]  # key -> value -> n, mean_reward, pass_rate
 ECONOMICS: Final = ("time_per_task", "tokens_per_task", "cost_per_task")
@@ -83,22 +84,22 @@ def eval_metrics(groups: Iterable[TrajectoryGroup], *, metrics: list[str] | None
     """
     plan = make_plan(metrics or None, dialect="evsys")
     kept = [group for group in groups if group.trajectories]
-    (found,) = score_rollouts(assemble([from_groups(kept)]), plan).groups
-    costs = {name: found.economics[name].value for name in ECONOMICS if name in found.economics}
-    numbers = {name: estimate.value for name, estimate in found.metrics.items()}
+    (scored,) = score_rollouts(assemble([from_groups(kept)]), plan).groups
+    costs = {name: scored.economics[name].value for name in ECONOMICS if name in scored.economics}
+    numbers = {name: estimate.value for name, estimate in scored.metrics.items()}
     return {"n_tasks": float(len(kept)), **{name: _number(value) for name, value in (numbers | costs).items()}}
 
 
 def break_down(tasks: Sequence[BenchmarkTaskResult], keys: Iterable[str]) -> Breakdowns:
     """Tasks by the text of a metadata value: how many, their mean reward, and the share whose own mean passes."""
-    found: Breakdowns = {}
+    breakdowns: Breakdowns = {}
     for key in keys:
         buckets: dict[str, list[float]] = {}
         for task in tasks:
             there, value = _at(task.metadata, key)
             buckets.setdefault(str(value) if there else ABSENT, []).append(task.reward)
-        found[key] = {label: _bucket(np.array(rewards)) for label, rewards in buckets.items()}
-    return found
+        breakdowns[key] = {label: _bucket(np.array(rewards)) for label, rewards in buckets.items()}
+    return breakdowns
 
 
 def _bucket(rewards: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, float]:
@@ -125,7 +126,7 @@ def score_judged(
         )
         for task, text, worth in zip(tasks, texts, means, strict=True)
     ]
-    numbers = {asked: _number(estimate.value) for asked, estimate in result.groups[0].metrics.items()}
+    numbers = {metric: _number(estimate.value) for metric, estimate in result.groups[0].metrics.items()}
     metrics = {"n_tasks": float(len(tasks)), **numbers}
     return BenchmarkScore(metrics, per_task, break_down(per_task, plan.by), result=result)
 
@@ -133,7 +134,7 @@ def score_judged(
 def harvested(task: HarborTask, group: TrajectoryGroup) -> BenchmarkTaskResult:
     """One task of a job: the mean of the trials that survived, 0.0 if none did, and the text of the last."""
     rewards = np.array(group.rewards)
-    texts = [turn.text for one in group.trajectories for turn in one.turns]
+    texts = [turn.text for trajectory in group.trajectories for turn in trajectory.turns]
     expected = getattr(task.verifier, "expected", None)
     worth = float(mean(rewards)) if len(rewards) else 0.0
     return BenchmarkTaskResult(
@@ -146,9 +147,9 @@ def _table(rewards: list[list[float]], tasks: Sequence[HarborTask], keys: Sequen
     part = from_rewards(rewards)
     labels = {"dataset": Labels(np.zeros(len(part), dtype=np.int64), [name])} if name else {}
     for key in keys:
-        found = [_at(task.metadata, key) for task in tasks]
-        code = np.array([number if there else -1 for number, (there, _) in enumerate(found)], dtype=np.int64)
-        labels[f"metadata.{key}"] = Labels(code[part.task], [value for _, value in found])
+        values = [_at(task.metadata, key) for task in tasks]
+        code = np.array([number if there else -1 for number, (there, _) in enumerate(values)], dtype=np.int64)
+        labels[f"metadata.{key}"] = Labels(code[part.task], [value for _, value in values])
     return assemble([replace(part, labels=labels)])
 
 
@@ -174,16 +175,6 @@ class CannotJudge(CalipersError, NotImplementedError):
 
 class RepeatedAnswer(UserWarning):
     """Several samples were asked for under settings that give one answer again and again."""
-
-
-class InferenceClient(Protocol):
-    """A model as EvSys has it: text in, text out."""
-
-    def generate(
-        self, *, prompt: str, max_tokens: int = 256, temperature: float = 0.0, stop: list[str] | None = None
-    ) -> str:
-        """The completion of a prompt."""
-        ...
 
 
 @dataclass
@@ -227,14 +218,14 @@ class Benchmark:
         if not key and not name:
             return None
         find, pull = lookup(store)
-        place = Path(pull(str(key or find(str(name)))))
-        if place.is_dir():
-            return replace(cls.from_dir(place), name=str(name or key))
-        return cls(str(name or key), list(harbor_tasks(place)))
+        root = Path(pull(str(key or find(str(name)))))
+        if root.is_dir():
+            return replace(cls.from_dir(root), name=str(name or key))
+        return cls(str(name or key), list(harbor_tasks(root)))
 
     def score(
         self,
-        client: InferenceClient,
+        client: TextGenerator,
         *,
         max_tokens: int = 512,
         temperature: float = 0.0,
@@ -330,16 +321,16 @@ class Benchmark:
 
     def _judges(self, tasks: Sequence[HarborTask]) -> list[Callable[[str], float]]:
         """What judges each of the first tasks; the error for one that nothing can says where it stands."""
-        found = []
+        judges = []
         for number, task in enumerate(tasks):
             try:
-                found.append(_judge(task))
+                judges.append(_judge(task))
             except CalipersError as error:
-                place = place_of(self.root, number, task.task_id) if self.root else None
-                if place is None:
+                location = place_of(self.root, number, task.task_id) if self.root else None
+                if location is None:
                     raise
-                raise type(error)(f"{place}: {error}") from None
-        return found
+                raise type(error)(f"{location}: {error}") from None
+        return judges
 
 
 def run_benchmark(
@@ -365,13 +356,13 @@ def run_benchmark(
     It ends as `Benchmark.score_via_harbor` does. ``run_id`` and ``eval_id`` name what predictions
     would be stored under.
     """
-    found = benchmark or Benchmark.load({"path": path, "id": id, "name": name}, store=store)
-    if found is None:
+    chosen = benchmark or Benchmark.load({"path": path, "id": id, "name": name}, store=store)
+    if chosen is None:
         raise InputError("no benchmark is given; expected a Benchmark, or path=, id= or name=")
-    scoring = found.score_via_harbor(
+    scoring = chosen.score_via_harbor(
         model_name=model,
         model_client="litellm",
-        workspace_dir=workspace_dir or _workspace(found.name, model),
+        workspace_dir=workspace_dir or _workspace(chosen.name, model),
         num_samples=num_samples,
         max_tokens=max_tokens,
         temperature=temperature,

@@ -34,8 +34,8 @@ def cached(id: str) -> Path | None:
     try:
         meta = msgspec.json.decode(about.read_bytes(), type=_Cached)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        said = getattr(error, "strerror", None) or error
-        raise InputError.at(str(about), f"cannot be read ({said})", "pull the benchmark again") from None
+        reason = getattr(error, "strerror", None) or error
+        raise InputError.at(str(about), f"cannot be read ({reason})", "pull the benchmark again") from None
     with opened(file) as stream:
         rows = sum(1 for line in stream if line.strip())
     if not meta.complete or meta.n_rows not in (None, rows):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from calipers.errors import InputError
-from calipers.formats.jsonl import JsonLines, LineError
-from calipers.formats.parallel import Progress
-from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks
+from calipers.formats.format import BAD, Beginning, Format, Text
+from calipers.formats.jsonl import JsonLines, texts
+from calipers.formats.lines import Block, read_lines
+from calipers.formats.source import Source
 from calipers.rollouts.part import Part
 
 NAMES: Mapping[str, str] = {
@@ -32,37 +33,32 @@ USAGE: Mapping[str, str] = {
 _ROW = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def read_predictions(
-    source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress
-) -> list[Part]:
-    """The rollouts of a JSON Lines source of prediction rows, of either form."""
-    source.head = source.head.removeprefix(BOM)
-    reader = JsonLines(source.path, {**NAMES, **names}, labels)
-    try:
-        for block in line_blocks(source.readinto):
-            reader.read(b"\n".join([_record(line) for line in bytes(block).split(b"\n")]))
-            progress(len(block))
-        return [reader.finish()]
-    except LongLine:
-        wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
-        raise InputError.at(f"{source.path}:{reader.lines + 1}", wrong, "expected one rollout a line") from None
-    except LineError as error:
-        raise error.at(source.path) from None
+class PredictionLines(JsonLines):
+    """Blocks of prediction rows, of either form, in; one `Part` out."""
+
+    def read(self, block: Block) -> None:
+        """Take in one block of whole lines; LineError for the first that is no rollout."""
+        super().read(b"\n".join([_record(line) for line in bytes(block).split(b"\n")]))
+
+
+def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: int | None) -> PredictionLines:
+    """A reader of prediction rows, wherever in the file they stand."""
+    return PredictionLines(path, {**NAMES, **names}, labels)
 
 
 def _record(line: bytes) -> bytes:
     """A prediction row with its usage and its step where a record has them; a bad line as it is."""
     try:
         row = _ROW.decode(line)
-        held = row.get("metadata", msgspec.Raw(b""))
-        metadata = _ROW.decode(held) if bytes(held)[:1] == b"{" else {}
+        raw_metadata = row.get("metadata", msgspec.Raw(b""))
+        metadata = _ROW.decode(raw_metadata) if bytes(raw_metadata)[:1] == b"{" else {}
         step = msgspec.json.decode(row["step"]) if "step" in row else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except BAD:
         return line
     added: dict[str, Any] = {}
     if _absent(row.get("usage")):
-        found = {name: metadata[key] for key, name in USAGE.items() if key in metadata and _is_number(metadata[key])}
-        added = {"usage": found} if found else {}
+        usage = {name: metadata[key] for key, name in USAGE.items() if key in metadata and _is_number(metadata[key])}
+        added = {"usage": usage} if usage else {}
     if step is not None and _absent(row.get("model")):
         added["model"] = f"step {step}"
     return msgspec.json.encode({**row, **added}) if added else line
@@ -74,3 +70,15 @@ def _absent(raw: msgspec.Raw | None) -> bool:
 
 def _is_number(raw: msgspec.Raw) -> bool:
     return bytes(raw)[:1] in b"-0123456789"
+
+
+def _is_prediction(start: Beginning) -> bool:
+    return start.row is not None and not start.is_record and "task_id" in start.row
+
+
+def _texts(path: str, columns: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
+    return texts(Source(path), {**NAMES, **columns}, wanted)
+
+
+_read: Callable[..., list[Part]] = partial(read_lines, "calipers.systems.evsys.read:lines")
+PREDICTIONS = Format("evsys_predictions", _read, _is_prediction, _texts)

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from calipers.dialect import Dialect
+from calipers.request import Dialect
 from calipers.rollouts.column import Bools
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.record import CODE, OUTCOMES, SCORED
 from calipers.rollouts.table import Rollouts
 from calipers.systems.harbor.job_result import asked_metrics
-from calipers.systems.harbor.metrics import ADHOC, STATISTICS, counted, evals_key, ladder, statistic
-from calipers.systems.harbor.wire import EXCEPTION, UNFINISHED, VERIFIED, WRITTEN
+from calipers.systems.harbor.metrics import STATISTICS, counted, evals_key, ladder, statistic
+from calipers.systems.harbor.wire import ADHOC, EXCEPTION, UNFINISHED, VERIFIED, WRITTEN
 from calipers.systems.harbor.words import DEFAULT, WORDS
 
 RAISED: Final = (
@@ -51,7 +51,7 @@ def seen(rollouts: Rollouts) -> Rollouts:
     )
 
 
-def own(part: Rollouts, asked: Sequence[str]) -> Mapping[str, Any]:
+def own(part: Rollouts, requested: Sequence[str]) -> Mapping[str, Any]:
     """An eval as Harbor's job result holds it, with numbers of trials where Harbor lists their names."""
     agent, model, dataset = part.keys[0]
     exceptions, written = _exceptions(part), _written(part)
@@ -60,7 +60,7 @@ def own(part: Rollouts, asked: Sequence[str]) -> Mapping[str, Any]:
     rewarded = empty.copy()
     for column in rewards.values():
         rewarded |= column.given
-    names = [name for name in asked if name in STATISTICS] if len(part) else []
+    names = [name for name in requested if name in STATISTICS] if len(part) else []
     return {
         "harbor": {
             "eval": evals_key(agent, model, dataset or ADHOC),
@@ -81,12 +81,12 @@ def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
 
 def _labelled(rollouts: Rollouts, name: str, value: str | None = None) -> Bools:
     """Which rollouts carry a label, or this value of it, [R]."""
-    found = rollouts.labels.get(name)
-    if found is None:
+    labels = rollouts.labels.get(name)
+    if labels is None:
         return np.zeros(len(rollouts), dtype=bool)
     if value is None:
-        return found.code >= 0
-    return np.isin(found.code, [code for code, held in enumerate(found.values) if held == value])
+        return labels.code >= 0
+    return np.isin(labels.code, [code for code, word in enumerate(labels.values) if word == value])
 
 
 def _written(part: Rollouts) -> dict[str, dict[float, str]]:
@@ -95,11 +95,11 @@ def _written(part: Rollouts) -> dict[str, dict[float, str]]:
     if labels is None:
         return {}
     trials = [json.loads(labels.values[code]) for code in np.unique(labels.code[labels.code >= 0]).tolist()]
-    found: dict[str, dict[float, str]] = {}
+    written: dict[str, dict[float, str]] = {}
     for _, _, texts in sorted(trials, key=lambda trial: trial[:2]):
         for name, text in texts.items():
-            found.setdefault(name, {}).setdefault(float(text), text)
-    return found
+            written.setdefault(name, {}).setdefault(float(text), text)
+    return written
 
 
 def _exceptions(part: Rollouts) -> dict[str, int]:

@@ -13,6 +13,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from calipers.systems.harbor.wire import FileMarks
+
 RESULT, CONFIG, LOCK, RETRIES = "result.json", "config.json", "lock.json", "_retries"
 LARGEST: Final = 256 << 20  # bytes of one of these files; a trial's has some thousands
 _DEEPEST: Final = 3  # directories below _retries
@@ -22,22 +24,6 @@ Kind = Literal["trial", "job", "jobs"]
 
 class UnreadableFile(Exception):
     """A file that is there and cannot be used; its text says why."""
-
-
-_NONE: Final = msgspec.Raw()
-
-
-class _Marks(msgspec.Struct):
-    """The keys that tell the files of a job from those of a trial."""
-
-    task_name: msgspec.Raw = _NONE
-    trial_name: msgspec.Raw = _NONE
-    stats: msgspec.Raw = _NONE
-    trials: msgspec.Raw = _NONE
-    task: msgspec.Raw = _NONE
-
-
-_MARKS: Final = msgspec.json.Decoder(_Marks)
 
 
 class JobFolder:
@@ -124,13 +110,13 @@ def contents(path: str, largest: int = LARGEST) -> bytes | None:
         linked = os.path.islink(path)
         raise UnreadableFile("it is a link, and none is followed" if linked else f"{error.strerror}") from None
     try:
-        found = os.fstat(number)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(number)
+        if not stat.S_ISREG(status.st_mode):
             raise UnreadableFile("it is no file")
-        if found.st_size > largest:
+        if status.st_size > largest:
             raise UnreadableFile(f"it is larger than {largest >> 20} MiB")
         with open(number, "rb", buffering=0, closefd=False) as file:
-            return file.read(found.st_size + 1)  # of one that grows meanwhile, a part, which is told of
+            return file.read(status.st_size + 1)  # of one that grows meanwhile, a part, which is told of
     except OSError as error:
         raise UnreadableFile(f"{error.strerror}") from None
     finally:
@@ -171,13 +157,13 @@ def _is_job(path: str) -> bool:
     return any(_is_trial(f"{path}/{name}") for name in _folders(path))
 
 
-def _of_trial(result: _Marks | None) -> bool:
+def _of_trial(result: FileMarks | None) -> bool:
     return bool(result and result.task_name and result.trial_name)
 
 
-def _marks(path: str) -> _Marks | None:
+def _marks(path: str) -> FileMarks | None:
     try:
-        return _MARKS.decode(contents(path) or b"")
+        return msgspec.json.decode(contents(path) or b"", type=FileMarks)
     except (UnreadableFile, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -13,9 +13,20 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from calipers.errors import InputError, UnknownName
+from calipers.reports.result import Result
 from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, JobFolder, UnreadableFile, contents, kind_of
 from calipers.systems.harbor.metrics import BUILT_IN, Tally, by_eval, dataset_of, ladders, metrics_of
-from calipers.systems.harbor.wire import JobFile, Trial, decode_job, decode_trial
+from calipers.systems.harbor.wire import (
+    SCRIPT,
+    JobFile,
+    JobLockSize,
+    JobMetrics,
+    MetricEntry,
+    Trial,
+    decode_job,
+    decode_trial,
+)
+from calipers.systems.harbor.words import DEFAULT
 
 COUNTERS: Final = (
     "n_completed_trials",
@@ -30,7 +41,7 @@ USED: Final = ("n_input_tokens", "n_cache_tokens", "n_output_tokens", "cost_usd"
 Document = Mapping[str, Any]
 
 
-def load_job_result(document: Any, place: str = "result.json") -> dict[str, Any]:
+def load_job_result(document: Any, path: str = "result.json") -> dict[str, Any]:
     """A job's result in today's form, its keys in Harbor's order; InputError for what is none.
 
     Counters go by their new names, whether they stood in ``stats`` under old ones or in a ``status`` of their
@@ -40,7 +51,7 @@ def load_job_result(document: Any, place: str = "result.json") -> dict[str, Any]
         return _current(document)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         wrong = f"not a job's result ({type(error).__name__}: {error})"
-        raise InputError.at(place, wrong, "expected what Harbor writes") from error
+        raise InputError.at(path, wrong, "expected what Harbor writes") from error
 
 
 def _current(document: Document) -> dict[str, Any]:
@@ -57,20 +68,20 @@ def _current(document: Document) -> dict[str, Any]:
         "n_total_trials": total,
         "stats": {
             **counts,
-            "evals": {key: _eval(one) for key, one in evals.items()},
+            "evals": {key: _eval(entry) for key, entry in evals.items()},
             **{name: stats.get(name) for name in USED},
         },
     }
 
 
 def _counters(stats: Document, status: Document, total: int) -> dict[str, int]:
-    found: dict[str, int] = {}
+    known_counts: dict[str, int] = {}
     for name, value in (*status.items(), *stats.items()):  # the newer place wins
         known = OLD.get(name) or next((new for new in COUNTERS if name in (new, _short(new))), None)
         if known is not None and value is not None:
-            found[known] = int(value)
-    counts = {name: found.get(name, 0) for name in COUNTERS}
-    if "n_pending_trials" not in found:
+            known_counts[known] = int(value)
+    counts = {name: known_counts.get(name, 0) for name in COUNTERS}
+    if "n_pending_trials" not in known_counts:
         counts["n_pending_trials"] = max(total - counts["n_completed_trials"] - counts["n_running_trials"], 0)
     return counts
 
@@ -80,24 +91,24 @@ def _short(counter: str) -> str:
     return counter.removeprefix("n_").removesuffix("_trials")
 
 
-def _eval(one: Document) -> dict[str, Any]:
-    rewards = one.get("reward_stats") or {}
+def _eval(entry: Document) -> dict[str, Any]:
+    rewards = entry.get("reward_stats") or {}
     return {
-        "n_trials": int(one.get("n_trials") or 0),
-        "n_errors": int(one.get("n_errors") or 0),
-        "metrics": [dict(metric) for metric in one.get("metrics") or ()],
-        "pass_at_k": {str(int(k)): value for k, value in (one.get("pass_at_k") or {}).items()},
+        "n_trials": int(entry.get("n_trials") or 0),
+        "n_errors": int(entry.get("n_errors") or 0),
+        "metrics": [dict(metric) for metric in entry.get("metrics") or ()],
+        "pass_at_k": {str(int(k)): value for k, value in (entry.get("pass_at_k") or {}).items()},
         "reward_stats": {name: _values(values) for name, values in rewards.items()},
-        "exception_stats": {kind: list(trials) for kind, trials in (one.get("exception_stats") or {}).items()},
+        "exception_stats": {kind: list(trials) for kind, trials in (entry.get("exception_stats") or {}).items()},
     }
 
 
 def _values(values: Document) -> dict[str, list[str]]:
     """The trials by the value of a reward, "1" and "1.0" being the same."""
-    found: dict[str, list[str]] = {}
+    by_value: dict[str, list[str]] = {}
     for value, trials in values.items():
-        found.setdefault(str(float(value)), []).extend(trials)
-    return found
+        by_value.setdefault(str(float(value)), []).extend(trials)
+    return by_value
 
 
 def _time(text: str | None) -> str | None:
@@ -109,25 +120,8 @@ def _time(text: str | None) -> str | None:
 
 T = TypeVar("T")
 
-SCRIPT: Final = "uv-script"
-DEFAULT: Final = ("mean",)
 OURS: Final = uuid.UUID("3b0f0c4e-6f5e-5d0b-9d55-6c1d9a0c7f43")
 """The space of the ids we give to jobs that have none."""
-
-
-class EvalEntry(msgspec.Struct):
-    """A metric as a job or a registry asks for it."""
-
-    type: str = "mean"
-    kwargs: dict[str, Any] = {}
-
-
-class _JobConfig(msgspec.Struct):
-    metrics: list[EvalEntry] = []
-
-
-class _JobLock(msgspec.Struct):
-    trials: list[msgspec.Raw] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,26 +161,26 @@ def aggregate(
     the last ``__`` part of the eval's key, so that of ``my__bench`` it finds those of ``bench``, or none:
     ``by_last_part`` does so too.
     """
-    found = {}
+    computed = {}
     for key, some in by_eval(trials).items():
         dataset = key.rpartition("__")[2] if by_last_part else dataset_of(some[0])
-        found[key] = metrics_of(some, metrics.get(dataset, ()))
+        computed[key] = metrics_of(some, metrics.get(dataset, ()))
     return Tally(trials).to_dict(
-        total=counts.total, running=counts.running, retries=counts.retries, metrics=found, ladders=ladders(trials)
+        total=counts.total, running=counts.running, retries=counts.retries, metrics=computed, ladders=ladders(trials)
     )
 
 
-def metric_names(entries: Sequence[EvalEntry], place: str) -> tuple[list[str], list[str]]:
+def metric_names(entries: Sequence[MetricEntry], path: str) -> tuple[list[str], list[str]]:
     """The built-in metrics asked for, and a note for each that is a script: code is not run from here."""
     names, notes = [], []
     for entry in entries:
         if entry.type == SCRIPT:
             script = entry.kwargs.get("script_path", "a script")
-            notes.append(f"{place}: the metric {script} is a script, and not in the file: only a scoring runs it")
+            notes.append(f"{path}: the metric {script} is a script, and not in the file: only a scoring runs it")
         elif entry.type in BUILT_IN:
             names.append(entry.type)
         else:
-            raise UnknownName(f"{place}: {UnknownName.of('Harbor metric', entry.type, [*BUILT_IN, SCRIPT])}")
+            raise UnknownName(f"{path}: {UnknownName.of('Harbor metric', entry.type, [*BUILT_IN, SCRIPT])}")
     return names, notes
 
 
@@ -195,19 +189,19 @@ def read_job(path: str) -> JobRead:
     folder = JobFolder(path)
     trials, notes = [], []
     for name in folder.finished:
-        place = folder.of(name, RESULT)
+        result_path = folder.of(name, RESULT)
         try:
-            trials.append(decode_trial(folder.result(name) or b"", place))
+            trials.append(decode_trial(folder.result(name) or b"", result_path))
         except (InputError, UnreadableFile) as error:
-            notes.append(f"{place}: left out, as it cannot be read ({error})")
+            notes.append(f"{result_path}: left out, as it cannot be read ({error})")
     job, stored = _stored(path)
-    names, told = metric_names(_decoded(path, CONFIG, _JobConfig).metrics, f"{path}/{CONFIG}")
+    names, script_notes = metric_names(_decoded(path, CONFIG, JobMetrics).metrics, f"{path}/{CONFIG}")
     total = job.n_total_trials
     if total is None:
-        total = len(_decoded(path, LOCK, _JobLock).trials) or len(folder.finished) + len(folder.unfinished)
+        total = len(_decoded(path, LOCK, JobLockSize).trials) or len(folder.finished) + len(folder.unfinished)
     running = 0 if job.finished_at else len(folder.unfinished)
     return JobRead(
-        path, trials, EvalCounts(total, running, job.stats.n_retries), stored, names or DEFAULT, [*notes, *told]
+        path, trials, EvalCounts(total, running, job.stats.n_retries), stored, names or DEFAULT, [*notes, *script_notes]
     )
 
 
@@ -217,32 +211,32 @@ def asked_metrics(path: str) -> list[str]:
     if kind == "jobs":
         inside = [os.path.join(path, name) for name in sorted(os.listdir(path))]
         return [name for each in inside if kind_of(each) == "job" for name in asked_metrics(each)]
-    found = _decoded(path, CONFIG, _JobConfig) if kind == "job" else _JobConfig()
-    return metric_names(found.metrics, f"{path}/{CONFIG}")[0]
+    config = _decoded(path, CONFIG, JobMetrics) if kind == "job" else JobMetrics()
+    return metric_names(config.metrics, f"{path}/{CONFIG}")[0]
 
 
 def _stored(path: str) -> tuple[JobFile, Mapping[str, Any] | None]:
-    place = f"{path}/{RESULT}"
-    raw = _contents(place)
+    result_path = f"{path}/{RESULT}"
+    raw = _contents(result_path)
     if raw is None:
         return JobFile(), None
-    return decode_job(raw, place), load_job_result(json.loads(raw), place)
+    return decode_job(raw, result_path), load_job_result(json.loads(raw), result_path)
 
 
 def _decoded(path: str, name: str, kind: type[T]) -> T:
     """One of a job's own files; what it holds by default when it is not there."""
-    place = f"{path}/{name}"
+    file_path = f"{path}/{name}"
     try:
-        return msgspec.json.decode(_contents(place) or b"{}", type=kind)
+        return msgspec.json.decode(_contents(file_path) or b"{}", type=kind)
     except msgspec.DecodeError as error:
-        raise InputError.at(place, f"not a job's {name}: {error}", "expected what Harbor writes") from error
+        raise InputError.at(file_path, f"not a job's {name}: {error}", "expected what Harbor writes") from error
 
 
-def _contents(place: str) -> bytes | None:
+def _contents(path: str) -> bytes | None:
     try:
-        return contents(place)
+        return contents(path)
     except UnreadableFile as error:
-        raise InputError.at(place, f"cannot be read ({error})") from None
+        raise InputError.at(path, f"cannot be read ({error})") from None
 
 
 def document(job: JobRead) -> dict[str, Any]:
@@ -252,7 +246,7 @@ def document(job: JobRead) -> dict[str, Any]:
     started = stored.get("started_at") or (trials[0].started_at if trials else None)
     names = {dataset_of(trial): job.names for trial in trials}
     return {
-        "id": stored.get("id") or str(uuid.uuid5(OURS, "\n".join(sorted(one.trial_name for one in trials)))),
+        "id": stored.get("id") or str(uuid.uuid5(OURS, "\n".join(sorted(each.trial_name for each in trials)))),
         "started_at": started,
         "updated_at": stored.get("updated_at") or started,
         "finished_at": stored.get("finished_at"),
@@ -271,8 +265,32 @@ def lost(job: JobRead, result: Mapping[str, Any]) -> list[str]:
     notes = []
     for key, before in ((job.stored or {}).get("stats") or {}).get("evals", {}).items():
         now = result["stats"]["evals"].get(key, {}).get("metrics", [])
-        gone = {name for one in before["metrics"] for name in one} - {name for one in now for name in one}
+        gone = {name for metric in before["metrics"] for name in metric} - {name for metric in now for name in metric}
         if gone:
-            said = ", ".join(sorted(gone))
-            notes.append(f"{job.path}: {key}: {said} is not in the new file: only its dataset knows that metric")
+            names = ", ".join(sorted(gone))
+            notes.append(f"{job.path}: {key}: {names} is not in the new file: only its dataset knows that metric")
     return notes
+
+
+class JobExport:
+    """The ``result.json`` of a Harbor job, computed anew from its trials: in the job's directory, or at ``target``."""
+
+    def __init__(self, target: str | None, paths: Sequence[str], hooks: str | None) -> None:
+        if hooks is not None:
+            raise InputError.at("--hooks", "they are NeMo Gym's", "expected --export nemo_gym beside them")
+        if target == "":
+            raise InputError.at("--export", "'harbor=' names no file", "expected harbor, or harbor=PATH")
+        if len(paths) != 1 or not os.path.isdir(paths[0]) or kind_of(paths[0]) != "job":
+            wrong = f"{paths[0]} is no job" if len(paths) == 1 else f"{len(paths)} paths are given"
+            raise InputError.at("--export harbor", wrong, "expected the directory of one Harbor job")
+        self.paths, self.files = paths, [target or os.path.join(paths[0], RESULT)]
+
+    def begin(self) -> None:
+        """It needs no more than the job's directory."""
+
+    def contents(self, result: Result) -> tuple[Sequence[Iterable[bytes]], Sequence[str]]:
+        """The file as Harbor would write it; the job's notes, and what the directory alone cannot compute again."""
+        job = read_job(self.paths[0])
+        written = document(job)
+        notes = [note for note in job.notes if note not in result.notes]
+        return [[encoded(written)]], [*notes, *lost(job, written)]

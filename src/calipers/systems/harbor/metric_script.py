@@ -1,9 +1,13 @@
-"""A metric script, Harbor's ``metric.py``: what it declares (PEP 723), its packages, and its run in the sandbox."""
+"""Metric scripts, Harbor's ``metric.py``: what one declares (PEP 723), its packages, and its run in the sandbox.
+
+Then which scripts a scoring runs, and what they say about its groups: each value an estimate.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import re
@@ -13,23 +17,31 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
 
+import msgspec
+import numpy as np
+
 from calipers.clients.secrets import HIDDEN, Secrets
 from calipers.errors import InputError, PluginError
 from calipers.isolate import Limits, Mechanism, SandboxError
-from calipers.isolate.launch import Launched, launch
-from calipers.isolate.mechanism import NAMES
-from calipers.isolate.probing import attempt
-from calipers.isolate.view import ENVIRONMENT, Entry, interpreter, view
+from calipers.isolate.launch import Launched, attempt, launch
+from calipers.isolate.namespaces import ENVIRONMENT, NAMES, Entry, interpreter, view
+from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean
+from calipers.rollouts.column import Bools
+from calipers.rollouts.record import CODE
+from calipers.rollouts.table import Rollouts
+from calipers.stats.estimate import Estimate, Signature
+from calipers.systems.harbor.folder import CONFIG
+from calipers.systems.harbor.wire import ADHOC, SCRIPT, JobScripts
 
 _OPENS, _CLOSES = "# /// script", "# ///"
 _REQUIREMENT: Final = re.compile(r"[A-Za-z0-9][^\x00-\x1f\x7f]{0,999}")  # no option, no path, one line
@@ -82,11 +94,11 @@ def _block(lines: list[str]) -> list[str]:
 
 
 def _dependencies(given: Any) -> tuple[str, ...]:
-    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+    if not isinstance(given, list) or not all(isinstance(requirement, str) for requirement in given):
         raise Unusable("its dependencies are no list of texts; expected one such as ['numpy>=2']")
-    for one in given:
-        if not _REQUIREMENT.fullmatch(one):
-            raise Unusable(f"its dependency {one[:80]!r} cannot be read; expected one such as 'numpy>=2'")
+    for requirement in given:
+        if not _REQUIREMENT.fullmatch(requirement):
+            raise Unusable(f"its dependency {requirement[:80]!r} cannot be read; expected one such as 'numpy>=2'")
     return tuple(sorted(set(given)))
 
 
@@ -105,10 +117,10 @@ def _check_python(wanted: Any) -> None:
     """Refuse a script that is not for the Python it would run in, which is this one."""
     clauses = [clause for clause in wanted.split(",") if clause.strip()] if isinstance(wanted, str) else [""]
     for clause in clauses:
-        found = _CLAUSE.fullmatch(clause)
-        if found is None:
+        match = _CLAUSE.fullmatch(clause)
+        if match is None:
             raise Unusable(f"its requires-python is {wanted!r}; expected one such as '>=3.11'")
-        if not _holds(found[1], tuple(map(int, found[2].split("."))), found[3] is not None):
+        if not _holds(match[1], tuple(map(int, match[2].split("."))), match[3] is not None):
             here = ".".join(map(str, _HERE))
             raise Unusable(f"it requires Python {wanted}, and this is {here}; run Calipers in a Python it allows")
 
@@ -138,9 +150,9 @@ def packages(declaration: Declaration) -> Path | None:
     """The folder that holds what a script declares; None when it declares nothing, `Unusable` when it cannot be had."""
     if not declaration.dependencies:
         return None
-    place = cache() / _key(declaration)
-    if place.is_dir():
-        return place
+    folder = cache() / _key(declaration)
+    if folder.is_dir():
+        return folder
     uv = find_uv()
     names = ", ".join(declaration.dependencies)
     if uv is None:
@@ -148,19 +160,19 @@ def packages(declaration: Declaration) -> Path | None:
             f"it declares {names}, which uv would install, and there is no uv; pip install 'calipers[harbor]'"
         )
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".new-", dir=place.parent) as beside:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as beside:
             filled = Path(beside, "packages")
             filled.mkdir(mode=0o755)
             _install(uv, declaration, filled, beside)
             filled.chmod(0o755)  # the program in the sandbox is nobody, and reads it
             with suppress(OSError):  # somebody else was first, with the same
-                filled.rename(place)
+                filled.rename(folder)
     except OSError as error:
-        raise Unusable(f"{place.parent}: its dependencies cannot be kept there ({error.strerror})") from None
-    if not place.is_dir():
-        raise Unusable(f"{place}: its dependencies cannot be kept there; expected a folder")
-    return place
+        raise Unusable(f"{folder.parent}: its dependencies cannot be kept there ({error.strerror})") from None
+    if not folder.is_dir():
+        raise Unusable(f"{folder}: its dependencies cannot be kept there; expected a folder")
+    return folder
 
 
 def find_uv() -> str | None:
@@ -205,8 +217,8 @@ def _install(uv: str, declaration: Declaration, folder: Path, cwd: str) -> None:
     except subprocess.TimeoutExpired:
         raise Unusable(f"its dependencies were not installed within {SECONDS:g} s") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise Unusable(f"its dependencies cannot be installed from wheels (uv: {' '.join(said.split())})")
+        message = done.stderr.decode(errors="replace").strip()
+        raise Unusable(f"its dependencies cannot be installed from wheels (uv: {' '.join(message.split())})")
 
 
 Rewards = Mapping[str, float] | None
@@ -216,7 +228,7 @@ Kind = Literal["exit", "stopped", "no_output", "no_json", "no_object", "declarat
 
 LIMITS: Final = Limits(seconds=60.0, memory_mb=2048)
 LONGEST_SCRIPT: Final = 1 << 20  # bytes
-LAST_WORDS: Final = 500  # characters of its stderr
+LONGEST_STDERR: Final = 500  # characters of its stderr
 LONGEST_REASON: Final = 1000  # characters of why it was not even started
 FOLDER: Final = "/metric"
 OUTPUT: Final = f"{FOLDER}/metric.json"
@@ -239,9 +251,9 @@ class ScriptError(PluginError):
 
     exit_code = 3
 
-    def __init__(self, message: str, kind: Kind, said: str = "") -> None:
-        super().__init__(f"{message}: {said}" if said else message)
-        self.what, self.kind, self.said = message, kind, said  # what: the part that is the same every time
+    def __init__(self, message: str, kind: Kind, stderr: str = "") -> None:
+        super().__init__(f"{message}: {stderr}" if stderr else message)
+        self.what, self.kind, self.said = message, kind, stderr  # what: the part that is the same every time
 
 
 def run_script(
@@ -252,11 +264,11 @@ def run_script(
     InputError for a script that is not there, SandboxError where there can be no sandbox.
     """
     source = script if isinstance(script, bytes) else source_of(script)
-    found = output_of(source, rewards, limits=limits, mechanism=mechanism)
-    if not isinstance(found, dict):
-        wrong = f'metric.json holds {_kind_of(found)}; expected an object such as {{"mean": 0.5}}'
+    values = output_of(source, rewards, limits=limits, mechanism=mechanism)
+    if not isinstance(values, dict):
+        wrong = f'metric.json holds {_kind_of(values)}; expected an object such as {{"mean": 0.5}}'
         raise ScriptError(wrong, "no_object")
-    return found
+    return values
 
 
 def output_of(
@@ -268,34 +280,34 @@ def output_of(
     except Unusable as error:
         raise ScriptError(clean(scrubbed(str(error)), LONGEST_REASON), "declaration") from None
     how = mechanism or sandbox()
-    lines = "".join(f"{json.dumps(None if one is None else dict(one))}\n" for one in rewards)
+    lines = "".join(f"{json.dumps(None if trial is None else dict(trial))}\n" for trial in rewards)
     done = _launched(how, source, lines.encode(), needed, limits)
     report = BytesIO(done.report)
     exit_code = report.readline().strip() or b"-"
     size = report.readline().strip() or b"-"
-    said = last_words(done.stderr)
+    stderr = stderr_tail(done.stderr)
     if done.stopped or exit_code == b"-":
         limit = f"{limits.memory_mb} MB of memory" if done.stopped == "memory" else f"{limits.seconds:g} s"
-        raise ScriptError(f"it was stopped: it used up its {limit}", "stopped", said)
+        raise ScriptError(f"it was stopped: it used up its {limit}", "stopped", stderr)
     if exit_code != b"0":
-        raise ScriptError(f"it ended with {_ending(int(exit_code))}", "exit", said)
+        raise ScriptError(f"it ended with {_ending(int(exit_code))}", "exit", stderr)
     if size == b"-":
         most = f"of at most {limits.output_bytes >> 20} MiB"
-        raise ScriptError(f"it left no metric.json {most}; expected it at the path of -o", "no_output", said)
+        raise ScriptError(f"it left no metric.json {most}; expected it at the path of -o", "no_output", stderr)
     try:
         return json.loads(report.read(int(size)))
     except (ValueError, RecursionError) as error:
-        raise ScriptError(f"metric.json is no JSON ({clean(str(error), 200)})", "no_json", said) from None
+        raise ScriptError(f"metric.json is no JSON ({clean(str(error), 200)})", "no_json", stderr) from None
 
 
 def sandbox() -> Mechanism:
     """The sandbox that scripts are run in; SandboxError with the reasons where there is none, for then none is run."""
-    found = [attempt(name) for name in NAMES]
-    reasons = [one for one in found if isinstance(one, str)]
-    if len(reasons) == len(found):
+    attempts = [attempt(name) for name in NAMES]
+    reasons = [result for result in attempts if isinstance(result, str)]
+    if len(reasons) == len(attempts):
         wrong = f"metric scripts are run in a sandbox, and none can be had here ({'; '.join(reasons)})"
         raise SandboxError(f"{wrong}; install bubblewrap, or allow user namespaces")
-    return next(one for one in found if isinstance(one, Mechanism))
+    return next(result for result in attempts if isinstance(result, Mechanism))
 
 
 def source_of(script: Path) -> bytes:
@@ -313,18 +325,18 @@ def source_of(script: Path) -> bytes:
     return source
 
 
-def last_words(stderr: bytes) -> str:
+def stderr_tail(stderr: bytes) -> str:
     """The end of what a program said, on one line and safe to show: whole lines as far as they fit.
 
-    >>> last_words(b"Traceback\\n  File\\nValueError: no \\x1b[31mreward\\n").encode("ascii", "replace")
+    >>> stderr_tail(b"Traceback\\n  File\\nValueError: no \\x1b[31mreward\\n").encode("ascii", "replace")
     b'Traceback / File / ValueError: no ?[31mreward'
     """
     lines = [" ".join(line.split()) for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     kept: list[str] = []
     for line in reversed(lines):
-        if sum(map(len, kept)) + len(line) > LAST_WORDS and kept:
+        if sum(map(len, kept)) + len(line) > LONGEST_STDERR and kept:
             break
-        kept.insert(0, line[-LAST_WORDS:])
+        kept.insert(0, line[-LONGEST_STDERR:])
     return clean(scrubbed(" / ".join(kept)), None)
 
 
@@ -343,11 +355,11 @@ def _launched(how: Mechanism, source: bytes, lines: bytes, needed: Path | None, 
     shown = {ARGUMENTS[0]: source, ARGUMENTS[2]: lines, "/venv/pyvenv.cfg": configured}
     with TemporaryDirectory(prefix="calipers-") as inputs:
         entries: list[Entry] = view(limits.disk_mb, scratch=[FOLDER])
-        for place, data in shown.items():
-            file = Path(inputs, Path(place).name)
+        for path, data in shown.items():
+            file = Path(inputs, Path(path).name)
             file.write_bytes(data)
             file.chmod(0o444)
-            entries.append(("bind", str(file), place))
+            entries.append(("bind", str(file), path))
         entries.append(("link", interpreter(), PYTHON))
         if needed is not None:
             entries.append(("bind", str(needed), PACKAGES))
@@ -373,3 +385,254 @@ def _ending(code: int) -> str:
 def _kind_of(value: Any) -> str:
     names = {list: "a list", str: "a text", bool: "a boolean", int: "a number", float: "a number"}
     return names.get(type(value), "null")
+
+
+LONGEST: Final = 64 << 20  # bytes
+
+Datasets = frozenset[str | None] | None
+"""The datasets that a script speaks about; None for all."""
+
+
+def asked_scripts(source: Any, files: Any = (), *, trust: bool = False, reward: str | None = None) -> Scripts | None:
+    """The scripts of a scoring, None when there are none; ``reward`` is the only one they are to see.
+
+    InputError for a named script that is not there, or not trusted.
+    """
+    named = [files] if isinstance(files, (str, os.PathLike)) else files
+    wanted: dict[Path, Datasets] = dict.fromkeys(_distinct_paths(map(Path, named)))
+    if wanted and not trust:
+        first = next(iter(wanted))
+        raise InputError.at(str(first), "a metric script is code", "--trust (trust=True) runs it, in the sandbox")
+    lying_there, notes = scripts_of_jobs(source)
+    wanted |= {path: lying_there[path] for path in _distinct_paths([*wanted, *lying_there]) if path not in wanted}
+    if not trust:
+        notes += [f"{path}: lies with the dataset and is not run, as it is code; --trust runs it" for path in wanted]
+        wanted = {}
+    if not (wanted or notes):
+        return None
+
+    return make_scripts(wanted, notes, reward)
+
+
+def check_ready(datasets: Iterable[str]) -> None:
+    """SandboxError where a dataset among these brings a script, and no sandbox can be had for it.
+
+    For runs that will score themselves: it is to be said before they begin, not when they are over.
+    """
+    from calipers.systems.harbor.tasks.dataset import metric_scripts
+
+    for folder in map(Path, datasets):
+        with suppress(InputError):  # what is wrong with a dataset is told by those who read it
+            if folder.is_dir() and metric_scripts(folder):
+                sandbox()
+
+
+def scripts_of_jobs(source: Any) -> tuple[dict[Path, Datasets], list[str]]:
+    """The scripts that belong to the jobs among some paths, each with its datasets; and what is wrong with others.
+
+    A local dataset's ``metric.py`` speaks about that dataset, a job's own ``uv-script`` about all of the job's. What
+    is no job, or cannot be read as one, has none: to complain is the readers' task.
+    """
+    paths = [source] if isinstance(source, (str, os.PathLike)) else source if isinstance(source, (list, tuple)) else []
+    scripts: dict[Path, set[str | None]] = {}
+    wrong: list[str] = []
+    for job in (job for path in paths if isinstance(path, (str, os.PathLike)) for job in _jobs(path)):
+        try:
+            for script, datasets in _of(job):
+                scripts.setdefault(script, set()).update(datasets)
+        except InputError as error:
+            wrong.append(f"{error}; no metric script of this dataset is run")
+    return {script: frozenset(datasets) for script, datasets in scripts.items()}, list(dict.fromkeys(wrong))
+
+
+def _distinct_paths(paths: Iterable[Path]) -> Iterable[Path]:
+    """The paths without those that are another spelling of an earlier one."""
+    first: dict[str, Path] = {}
+    for path in paths:
+        first.setdefault(os.path.realpath(path), path)
+    return first.values()
+
+
+def _jobs(path: str | os.PathLike[str]) -> Sequence[Path]:
+    """The folders of jobs at a path: itself, or those in it."""
+    folder = Path(path)
+    if not folder.is_dir():
+        return []
+    if (folder / CONFIG).is_file():
+        return [folder]
+    return sorted(config.parent for config in folder.glob(f"*/{CONFIG}"))
+
+
+def _of(job: Path) -> Iterator[tuple[Path, set[str | None]]]:
+    try:
+        if (job / CONFIG).stat().st_size > LONGEST:
+            return
+        config = msgspec.json.decode((job / CONFIG).read_bytes(), type=JobScripts)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    names: set[str | None] = set()
+    for dataset in config.datasets:
+        name = dataset.name or os.path.basename(os.path.normpath(dataset.path or ""))
+        names.add(name)
+        if dataset.path and (folder := _place(job, dataset.path)) and folder.is_dir():
+            from calipers.systems.harbor.tasks.dataset import metric_scripts
+
+            for script in metric_scripts(folder):
+                yield script, {name}
+    for metric in config.metrics:
+        path = metric.kwargs.get("script_path")
+        if metric.type == SCRIPT and isinstance(path, str) and (script_path := _place(job, path)):
+            yield script_path, names or {ADHOC, None}
+
+
+def _place(job: Path, path: str) -> Path | None:
+    """Where a path of a job's config leads: from the folder it was started in, which is here or above the job."""
+    if "\0" in path:
+        return None
+    starts = (Path(), job.parent, job.parent.parent, job.absolute().parent.parent)  # a job lies in jobs/<name>
+    return next((start / path for start in starts if (start / path).exists()), None)
+
+
+MOST_VALUES: Final = 1000
+LONGEST_NAME: Final = 200
+TRIAL_TIME: Final = "trial_s"  # the column that only a finished trial has
+ONCE: Final = "a metric script is run once, over all rewards"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script and the groups it speaks about: those of these datasets, or all."""
+
+    label: str
+    source: bytes
+    datasets: Datasets
+
+
+@dataclass(frozen=True, slots=True)
+class Scripts:
+    """The scripts of one scoring: called with a result, it adds what they say; `failed` tells what went wrong."""
+
+    scripts: Sequence[Script]
+    notes: Sequence[str]  # of scripts that were found and not run
+    reward: str | None  # the only reward they are given
+    failed: list[str] = field(default_factory=list)
+
+    def __call__(self, result: Result, rollouts: Rollouts) -> Result:
+        """The result with the values of every script in its groups."""
+        groups = [self._added(group, part) for group, part in zip(result.groups, rollouts.groups(), strict=True)]
+        left = len(rollouts) - int(np.count_nonzero(finished(rollouts)))
+        unseen = [f"not run: {left:,} of {len(rollouts):,} rollouts; metric scripts see the others"] if left else []
+        notes = [*result.notes, *self.notes, *(unseen if self.scripts else ()), *self.failed]
+        return replace(result, groups=groups, notes=notes, failed=self.failed)
+
+    def _added(self, group: Group, part: Rollouts) -> Group:
+        estimates: dict[str, Estimate] = {}
+        for script in self.scripts:
+            if script.datasets is not None and group.dataset not in script.datasets:
+                continue
+            try:
+                values = _checked(run_script(script.source, rewards_of(part, self.reward)))
+                estimates |= {
+                    f"{script.label}:{name}": _estimate(script, name, value, part) for name, value in values.items()
+                }
+            except ScriptError as error:
+                title = f" ({group.title})" if group.title else ""
+                self.failed.append(f"{script.label}{title}: {error}")
+                estimates[script.label] = _estimate(script, "", error, part)
+        return replace(group, metrics={**group.metrics, **estimates})
+
+
+def make_scripts(wanted: Mapping[Path, Datasets], notes: Sequence[str], reward: str | None) -> Scripts:
+    """Scripts ready to be run; InputError for one that is not there, SandboxError where there can be no sandbox."""
+    sources = [source_of(path) for path in wanted]
+    if wanted:
+        sandbox()  # or it is said before anything is read that there is none
+    made = zip(distinct_names(wanted), sources, wanted.values(), strict=True)
+    return Scripts([Script(*fields) for fields in made], notes, reward)
+
+
+def rewards_of(part: Rollouts, only: str | None = None) -> Iterator[Rewards]:
+    """The rewards of each finished rollout of a group, in the order of tasks and samples, as Harbor hands them over.
+
+    They are what was recorded, whatever the outcome: a script sees the reward beside an exception too. None for a
+    rollout without any, whoever is to blame. One that was never finished is left out.
+    """
+    columns = {key: column.take(finished(part)) for key, column in sorted(part.rewards.items()) if only in (None, key)}
+    rows = int(np.count_nonzero(finished(part)))
+    values = {key: column.values.tolist() for key, column in columns.items()}
+    given = {key: column.given.tolist() for key, column in columns.items()}
+    for row in range(rows):
+        yield {key: values[key][row] for key in columns if given[key][row]} or None
+
+
+def finished(part: Rollouts) -> Bools:
+    """Which rollouts are finished, [R]: all that were run; a trial of Harbor's, also when no verifier was."""
+    timed = part.columns.get(TRIAL_TIME)
+    was_run: Bools = part.outcome != CODE["not_run"]
+    return was_run if timed is None else was_run | timed.given
+
+
+def distinct_names(wanted: Mapping[Path, Datasets]) -> list[str]:
+    """The name of each script, with as many of its folders as it takes to tell it from all it could meet in a group.
+
+    >>> distinct_names({Path("a/metric.py"): None, Path("b/metric.py"): None, Path("b/f1.py"): None})
+    ['a/metric.py', 'b/metric.py', 'f1.py']
+    """
+    parts = {path: path.absolute().parts for path in wanted}
+    names = []
+    for path, mine in wanted.items():
+        others = [
+            other for other, its in wanted.items() if other != path and (mine is None or its is None or mine & its)
+        ]
+        depths = range(1, len(parts[path]))
+        alone = (depth for depth in depths if all(parts[other][-depth:] != parts[path][-depth:] for other in others))
+        names.append("/".join(parts[path][-next(alone, len(parts[path])) :]))
+    return names
+
+
+def _checked(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values, if their names can stand in a result."""
+    if len(values) > MOST_VALUES:
+        raise ScriptError(f"metric.json has {len(values):,} values; expected at most {MOST_VALUES:,}", "no_object")
+    for name in values:
+        if len(name) > LONGEST_NAME or not name.isprintable():
+            wrong = f"metric.json names a value {clean(name)!r}"
+            raise ScriptError(f"{wrong}; expected at most {LONGEST_NAME} characters that can be shown", "no_object")
+    return values
+
+
+def _estimate(script: Script, name: str, result: Any, part: Rollouts) -> Estimate:
+    """One value of a script, or why there is none; without an interval."""
+    seen = finished(part)
+    tasks = int(np.count_nonzero(part.by_task.count(seen)))
+    value, why = _number(result)
+    sha256 = hashlib.sha256(script.source).hexdigest()
+    return Estimate(
+        value=value,
+        stderr=None,
+        interval=None,
+        method=None,
+        tasks=tasks,
+        samples=int(np.count_nonzero(seen)),
+        undefined_tasks=len(part.tasks) - tasks,
+        bounds=None,
+        higher_is_better=None,
+        why=why,
+        made=Signature("metric_script", settings=(*((name,) if name else ()), f"sha256:{sha256[:16]}", "gaps:null")),
+    )
+
+
+def _number(result: Any) -> tuple[float | None, str]:
+    """A value as a number, and why it has no interval, or is none."""
+    if isinstance(result, ScriptError):
+        return None, result.what
+    if isinstance(result, (bool, int, float)):
+        try:
+            number = float(result) + 0.0
+        except OverflowError:
+            return None, "the script gave a number too large to be shown"
+        return number, ONCE if math.isfinite(number) else f"the script gave {number}"
+    if isinstance(result, str):
+        return None, f"the script gave the text {clean(result)!r}"
+    kind = "null" if result is None else "a list" if isinstance(result, list) else "an object"
+    return None, f"the script gave {kind}"

@@ -11,18 +11,13 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.errors import InputError, UnknownName
-from calipers.metrics.aggregate import largest, mean, pooled, smallest
 from calipers.metrics.columns import EXTREME, TOTAL
 from calipers.metrics.metric import PASS_THRESHOLD, Metric
-from calipers.metrics.reduce import each, task_sum_and_count
+from calipers.metrics.reduce import each, largest, mean, pooled, smallest, task_sum_and_count
 from calipers.metrics.rewards import pass_at_k
 from calipers.rollouts.column import Bools, Column
-from calipers.rollouts.groups import Groups
-from calipers.rollouts.sums import total
-from calipers.systems.harbor.wire import Totals, Trial, rewards, totals
-
-Number = int | float
-Rewards = Mapping[str, Number]
+from calipers.rollouts.groups import Groups, total
+from calipers.systems.harbor.wire import ADHOC, Number, Rewards, Totals, Trial, rewards, totals
 
 
 def summed(values: Sequence[Number]) -> Number:
@@ -170,10 +165,10 @@ def ladder(rewards: Mapping[str, Column], by: Groups, odd: Bools) -> dict[int, f
     if odd.any() or (counts > 1).any() or not len(attempts):
         return {}
     column = Column.of(passes)
-    found = {}
+    rates = {}
     for k in eligible_ks(int(attempts.min())):
-        found[k] = float(mean(pass_at_k(column, by, k, PASS_THRESHOLD).kept()))
-    return found
+        rates[k] = float(mean(pass_at_k(column, by, k, PASS_THRESHOLD).kept()))
+    return rates
 
 
 def counted(column: Column, written: Mapping[float, str] = NOTHING) -> dict[str, int]:
@@ -188,9 +183,6 @@ def counted(column: Column, written: Mapping[float, str] = NOTHING) -> dict[str,
     pairs = zip(values.tolist(), counts.tolist(), strict=True)
     return {written.get(value, str(value)): count for value, count in reversed(list(pairs))}
 
-
-ADHOC: Final = "adhoc"
-"""The dataset of a trial that comes from none."""
 
 CANCELLED: Final = "CancelledError"
 Metrics = list[Mapping[str, Any]]
@@ -253,14 +245,14 @@ class Tally:
     def add(self, trial: Trial) -> None:
         """Count a finished trial."""
         self._count(trial, 1)
-        one = self.evals.setdefault(key_of(trial), Eval())
+        counts = self.evals.setdefault(key_of(trial), Eval())
         given = rewards(trial)
-        one.n_trials += given is not None
+        counts.n_trials += given is not None
         for name, value in (given or {}).items():
-            one.rewards.setdefault(name, {}).setdefault(value, []).append(trial.trial_name)
+            counts.rewards.setdefault(name, {}).setdefault(value, []).append(trial.trial_name)
         if trial.exception_info is not None:
-            one.n_errors += 1
-            one.exceptions.setdefault(trial.exception_info.exception_type, []).append(trial.trial_name)
+            counts.n_errors += 1
+            counts.exceptions.setdefault(trial.exception_info.exception_type, []).append(trial.trial_name)
 
     def remove(self, trial: Trial) -> None:
         """Take a trial that was counted out again; InputError for one that was not."""
@@ -269,20 +261,20 @@ class Tally:
             raise InputError(f"trial {trial.trial_name!r} was not counted; expected one that was")
         for names in lists:
             names.remove(trial.trial_name)
-        one = self.evals[key_of(trial)]
-        one.n_trials -= rewards(trial) is not None
-        one.n_errors -= trial.exception_info is not None
+        counts = self.evals[key_of(trial)]
+        counts.n_trials -= rewards(trial) is not None
+        counts.n_errors -= trial.exception_info is not None
         self._count(trial, -1)
 
     def _lists(self, trial: Trial) -> list[list[str]] | None:
         """The lists that a trial's name stands in, if it was counted; None when its eval was never met."""
-        one = self.evals.get(key_of(trial))
-        if one is None:
+        counts = self.evals.get(key_of(trial))
+        if counts is None:
             return None
-        found = [one.rewards.get(name, {}).get(value, []) for name, value in (rewards(trial) or {}).items()]
+        lists = [counts.rewards.get(name, {}).get(value, []) for name, value in (rewards(trial) or {}).items()]
         if trial.exception_info is not None:
-            found.append(one.exceptions.get(trial.exception_info.exception_type, []))
-        return found
+            lists.append(counts.exceptions.get(trial.exception_info.exception_type, []))
+        return lists
 
     def _count(self, trial: Trial, by: int) -> None:
         self.completed += by
@@ -310,8 +302,8 @@ class Tally:
             "n_cancelled_trials": self.cancelled,
             "n_retries": retries,
             "evals": {
-                key: one.to_dict((metrics or {}).get(key, []), (ladders or {}).get(key, {}))
-                for key, one in self.evals.items()
+                key: counts.to_dict((metrics or {}).get(key, []), (ladders or {}).get(key, {}))
+                for key, counts in self.evals.items()
             },
             **self.used._asdict(),
         }
@@ -319,21 +311,21 @@ class Tally:
 
 def by_eval(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
     """The trials of each eval, in the order they came."""
-    found: dict[str, list[Trial]] = {}
+    groups: dict[str, list[Trial]] = {}
     for trial in trials:
-        found.setdefault(key_of(trial), []).append(trial)
-    return found
+        groups.setdefault(key_of(trial), []).append(trial)
+    return groups
 
 
 def ladders(trials: Iterable[Trial]) -> dict[str, dict[int, float]]:
     """pass@k of every eval that has any: see `pass_ladder`."""
-    found = {}
+    by_key = {}
     for key, some in by_eval(trials).items():
         tasks: dict[str, list[Rewards | None]] = {}
         for trial in some:
             tasks.setdefault(trial.task_name, []).append(rewards(trial))
-        found[key] = pass_ladder(tasks.values())
-    return {key: ladder for key, ladder in found.items() if ladder}
+        by_key[key] = pass_ladder(tasks.values())
+    return {key: ladder for key, ladder in by_key.items() if ladder}
 
 
 def metrics_of(trials: Iterable[Trial], names: Iterable[str]) -> Metrics:

@@ -11,15 +11,30 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from calipers.errors import InputError
-from calipers.formats.parallel import Progress
+from calipers.formats.format import Format, Progress
 from calipers.formats.repeated_keys import refuse_twice
 from calipers.rollouts.part import Part
-from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, RETRIES, JobFolder, UnreadableFile, contents
-from calipers.systems.harbor.rows import ADHOC, TrialRow, TrialRows, Who, row_of, spent_with
-from calipers.systems.harbor.wire import READ, JobFile, Trial, decode_job, decode_trial, own_word
+from calipers.systems.harbor import texts
+from calipers.systems.harbor.folder import CONFIG, LOCK, RESULT, RETRIES, JobFolder, UnreadableFile, contents, jobs_in
+from calipers.systems.harbor.rows import TrialRow, TrialRows, Who, numbered, row_of, spent_with
+from calipers.systems.harbor.wire import (
+    ADHOC,
+    BAD,
+    READ,
+    AgentRef,
+    JobConfig,
+    JobFile,
+    JobLock,
+    PlannedTrial,
+    TaskRef,
+    Trial,
+    TrialResult,
+    decode_blame,
+    decode_job,
+    decode_result,
+)
 
 MOST_PLANNED: Final = 10_000_000  # trials; more is a slip of the pen
-ORACLE: Final = "oracle"  # Harbor's default agent, which its config.json leaves out
 NEVER_STARTED: Final = "(never started {})"
 PROVIDERS: Final = frozenset(  # prefixes that Harbor takes off a model's name, of those in common use
     {
@@ -29,74 +44,7 @@ PROVIDERS: Final = frozenset(  # prefixes that Harbor takes off a model's name, 
 )
 
 
-class TaskRef(msgspec.Struct, gc=False):
-    """Where a task comes from, in a configuration or a lock; its own name may be another."""
-
-    name: str | None = None
-    path: str | None = None
-    git_url: str | None = None
-    source: str | None = None
-
-    @property
-    def key(self) -> tuple[str | None, str | None]:
-        """What tells tasks apart that were asked for."""
-        return self.git_url, self.path or self.name
-
-
-class AgentRef(msgspec.Struct, gc=False):
-    """The agent that was asked for; what it calls itself, only a finished trial says."""
-
-    name: str | None = None
-    import_path: str | None = None
-    model_name: str | None = None
-
-    @property
-    def key(self) -> tuple[str, str | None]:
-        """What tells agents apart that were asked for."""
-        return self.import_path or self.name or ORACLE, self.model_name
-
-
-class WantedTrials(msgspec.Struct, gc=False):
-    """One trial as planned: a trial's ``config.json``, its ``lock.json``, or an entry of the job's lock."""
-
-    task: TaskRef
-    agent: AgentRef = msgspec.field(default_factory=AgentRef)
-
-
-class JobResult(Trial, gc=False):
-    """A trial's ``result.json`` with what it was asked for."""
-
-    id: str | None = None
-    config: WantedTrials | None = None
-
-
-class _Lock(msgspec.Struct):
-    trials: list[WantedTrials]
-
-
-class _JobConfig(msgspec.Struct):
-    n_attempts: int = 1
-    agents: list[AgentRef] = []
-
-
 T = TypeVar("T")
-
-_RESULT: Final = msgspec.json.Decoder(JobResult)
-_WANTED: Final = msgspec.json.Decoder(WantedTrials)
-_LOCK: Final = msgspec.json.Decoder(_Lock)
-_CONFIG: Final = msgspec.json.Decoder(_JobConfig)
-_BAD: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-
-def decode_result(raw: bytes, place: str) -> Trial:
-    """A trial's result, with what it was asked for where that can be read; InputError when it is none."""
-    try:
-        return _RESULT.decode(raw)
-    except _BAD:
-        try:
-            return decode_trial(raw, place)
-        except RecursionError:
-            raise InputError.at(place, "it is nested too deeply", "expected what Harbor writes") from None
 
 
 class KnownTrials:
@@ -108,13 +56,13 @@ class KnownTrials:
 
     def learn(self, trial: Trial) -> None:
         """What a finished trial was asked for, and what it is called."""
-        if isinstance(trial, JobResult) and trial.config is not None:
+        if isinstance(trial, TrialResult) and trial.config is not None:
             model = trial.agent_info.model_info
             name = model.name if model else None
             self._agents.setdefault(trial.config.agent.key, (trial.agent_info.name, name))
             self._tasks.setdefault(trial.config.task.key, trial.task_name)
 
-    def who(self, wanted: WantedTrials) -> Who:
+    def who(self, wanted: PlannedTrial) -> Who:
         """The group and the task of a trial that nobody finished."""
         task, key = wanted.task, wanted.agent.key
         agent, model = self._agents.get(key) or (key[0], _model(key[1]))
@@ -128,27 +76,27 @@ class JobPlan:
     def __init__(self, folder: JobFolder) -> None:
         self.notes: list[str] = []
         self.job = self._job(folder) if folder.is_job else JobFile()
-        self._config = self._read(folder, CONFIG, _CONFIG) or _JobConfig() if folder.is_job else _JobConfig()
-        lock = self._read(folder, LOCK, _LOCK) if folder.is_job else None
+        self._config = self._read(folder, CONFIG, JobConfig) or JobConfig() if folder.is_job else JobConfig()
+        lock = self._read(folder, LOCK, JobLock) if folder.is_job else None
         self._wanted = Counter(
-            (msgspec.structs.astuple(one.task), msgspec.structs.astuple(one.agent))
-            for one in (lock.trials if lock else ())
+            (msgspec.structs.astuple(trial.task), msgspec.structs.astuple(trial.agent))
+            for trial in (lock.trials if lock else ())
         )
         self._locked = lock is not None
         total = self.job.n_total_trials
         self._total = None if self._locked or total is None else total
         if (total or 0) > MOST_PLANNED:
-            place = f"{folder.path}/{RESULT}"
-            raise InputError.at(place, f"{total} trials are planned", f"expected at most {MOST_PLANNED}")
-        told = RESULT if self._total is not None else "trial directories"
-        self.planned_from = LOCK if self._locked else told
+            path = f"{folder.path}/{RESULT}"
+            raise InputError.at(path, f"{total} trials are planned", f"expected at most {MOST_PLANNED}")
+        fallback = RESULT if self._total is not None else "trial directories"
+        self.planned_from = LOCK if self._locked else fallback
 
-    def owed(self, present: Counter[Who], known: KnownTrials) -> Iterator[Who]:
+    def outstanding(self, present: Counter[Who], known: KnownTrials) -> Iterator[Who]:
         """A trial for each that was planned and has no directory."""
         if self._locked:
             planned = Counter[Who]()
             for (task, agent), count in self._wanted.items():
-                planned[known.who(WantedTrials(TaskRef(*task), AgentRef(*agent)))] += count
+                planned[known.who(PlannedTrial(TaskRef(*task), AgentRef(*agent)))] += count
             yield from (planned - present).elements()
         elif self._total is not None:
             yield from self._unnamed(present, self._total - present.total(), known)
@@ -163,40 +111,40 @@ class JobPlan:
         groups = sorted({who[:3] for who in present}, key=lambda group: tuple(part or "" for part in group))
         if not groups:
             agents: Sequence[AgentRef] = self._config.agents or [AgentRef()]
-            groups = [known.who(WantedTrials(TaskRef(), agent))[:3] for agent in agents]
+            groups = [known.who(PlannedTrial(TaskRef(), agent))[:3] for agent in agents]
         for number in range(left):
             task, turn = divmod(number, attempts * len(groups))
             agent, model, dataset = groups[turn // attempts]
             yield Who(agent, model, dataset, NEVER_STARTED.format(task + 1))
 
     def _job(self, folder: JobFolder) -> JobFile:
-        place = f"{folder.path}/{RESULT}"
+        path = f"{folder.path}/{RESULT}"
         try:
-            raw = contents(place)
-            return JobFile() if raw is None else decode_job(raw, place)
+            raw = contents(path)
+            return JobFile() if raw is None else decode_job(raw, path)
         except (UnreadableFile, InputError, RecursionError):
-            self.notes.append(f"{place}: cannot be read as a job's result, and says nothing of what was planned")
+            self.notes.append(f"{path}: cannot be read as a job's result, and says nothing of what was planned")
             return JobFile()
 
-    def _read(self, folder: JobFolder, name: str, decoder: msgspec.json.Decoder[T]) -> T | None:
+    def _read(self, folder: JobFolder, name: str, kind: type[T]) -> T | None:
         """One of the job's files; None, and a note, when it cannot be read."""
-        place = f"{folder.path}/{name}"
+        path = f"{folder.path}/{name}"
         try:
-            raw = contents(place)
-            return None if raw is None else decoder.decode(raw)
-        except (UnreadableFile, *_BAD) as error:
-            self.notes.append(f"{place}: cannot be read ({error})")
+            raw = contents(path)
+            return None if raw is None else msgspec.json.decode(raw, type=kind)
+        except (UnreadableFile, *BAD) as error:
+            self.notes.append(f"{path}: cannot be read ({error})")
             return None
 
 
-def asked_for(folder: JobFolder, trial: str) -> WantedTrials | None:
+def asked_for(folder: JobFolder, trial: str) -> PlannedTrial | None:
     """What a trial without a result was asked for, by its lock or its configuration."""
     for name in (LOCK, CONFIG):
         try:
             raw = contents(folder.of(trial, name))
             if raw is not None:
-                return _WANTED.decode(raw)
-        except (UnreadableFile, *_BAD):
+                return msgspec.json.decode(raw, type=PlannedTrial)
+        except (UnreadableFile, *BAD):
             continue
     return None
 
@@ -209,8 +157,8 @@ def _model(name: str | None) -> str | None:
 
 NAMED: Final = 10  # trials that have a note of their own, of many that are wrong alike
 TOLD_EVERY: Final = 64  # trials
-OWN: Final = "calipers.json"  # what our room says of a trial that Harbor ran in it
-LARGEST_OWN: Final = 1 << 12  # bytes
+BLAME_FILE: Final = "calipers.json"  # what our room says of a trial that Harbor ran in it
+LARGEST_BLAME: Final = 1 << 12  # bytes
 
 
 def read(folder: JobFolder, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
@@ -228,7 +176,7 @@ class _JobReading:
         self._known = KnownTrials()
         self._plan = JobPlan(folder)
         self._ended = TrialRows(folder.path, folder, labels)
-        self._owed = TrialRows(folder.of("", LOCK), folder, labels)
+        self._outstanding = TrialRows(folder.of("", LOCK), folder, labels)
         self._earlier: dict[str, list[TrialRow]] = defaultdict(list)  # replaced attempts, by trial
         self._replaced = 0
         self._present = Counter[Who]()
@@ -241,22 +189,22 @@ class _JobReading:
     def parts(self, progress: Progress) -> list[Part]:
         """Everything, in two parts: what ended, and what did not."""
         folder = self._folder
-        for place in folder.retries():
-            if (row := self._row(place)) is not None:
+        for directory in folder.retries():
+            if (row := self._row(directory)) is not None:
                 self._earlier[row.trial].append(row)
                 self._replaced += 1
         lost, self._unread = self._unread, []
         self._finished(progress)
-        for place, _ in self._unread:
-            self._add(self._ended, self._unfinished(place, "missing"))
-        for place in folder.unfinished:
-            self._add(self._owed, self._unfinished(place, "not_run"))
+        for directory, _ in self._unread:
+            self._add(self._ended, self._unfinished(directory, "missing"))
+        for directory in folder.unfinished:
+            self._add(self._outstanding, self._unfinished(directory, "not_run"))
         for trial in list(self._earlier):  # the last attempt's own directory is gone
             self._add(self._ended, self._earlier[trial].pop())
-        for who in self._plan.owed(self._present, self._known):
-            self._owed.add(TrialRow(who, "", "", "not_run"))
+        for who in self._plan.outstanding(self._present, self._known):
+            self._outstanding.add(TrialRow(who, "", "", "not_run"))
         checksums = {"digests": self._checksums, "changed": frozenset(self._changed)}
-        parts = [part for part in (self._ended.finish(**checksums), self._owed.finish()) if len(part)]
+        parts = [part for part in (self._ended.finish(**checksums), self._outstanding.finish()) if len(part)]
         notes = [*self._notes(lost)]
         return [
             replace(part, planned_from=self._plan.planned_from, notes=[] if number else notes)
@@ -266,8 +214,8 @@ class _JobReading:
     def _finished(self, progress: Progress) -> None:
         size, done = self._folder.size, 0
         share = size // max(len(self._folder.finished), 1)
-        for number, place in enumerate(self._folder.finished, 1):
-            if (row := self._row(place)) is not None:
+        for number, directory in enumerate(self._folder.finished, 1):
+            if (row := self._row(directory)) is not None:
                 self._add(self._ended, row)
                 self._watch(row)
             if number % TOLD_EVERY == 0:
@@ -275,23 +223,23 @@ class _JobReading:
                 done = share * number
         progress(size - done)
 
-    def _row(self, place: str) -> TrialRow | None:
+    def _row(self, directory: str) -> TrialRow | None:
         """A trial's result; None when it cannot be read."""
-        path = self._folder.of(place, RESULT)
+        path = self._folder.of(directory, RESULT)
         try:
-            raw = self._folder.result(place)
+            raw = self._folder.result(directory)
             trial = decode_result(raw or b"", path)
         except UnreadableFile as error:
-            self._unread.append((place, f"{path}: {error}"))
+            self._unread.append((directory, f"{path}: {error}"))
             return None
         except InputError as error:
-            self._unread.append((place, str(error)))
+            self._unread.append((directory, str(error)))
             return None
         refuse_twice(raw or b"", path, READ)
         self._known.learn(trial)
         if trial.calipers is None and trial.exception_info is not None:
-            trial.calipers = own_word(self._folder.held(place, OWN, LARGEST_OWN))
-        row = row_of(trial, place, trial.id if isinstance(trial, JobResult) else None)
+            trial.calipers = decode_blame(self._folder.held(directory, BLAME_FILE, LARGEST_BLAME))
+        row = row_of(trial, directory, trial.id if isinstance(trial, TrialResult) else None)
         if trial.task_checksum:
             task = (row.who.dataset, row.who.task)
             if self._checksums.setdefault(task, trial.task_checksum) != trial.task_checksum:
@@ -302,8 +250,9 @@ class _JobReading:
         """Remember what the user must be told of a trial."""
         if row.odd:
             name, value = next(iter(row.odd.items()))
-            said = f"{self._folder.of(row.place, RESULT)}: reward {name!r} is {_shown(value)}; expected a finite number"
-            self._odd.append((row.place, said))
+            path = self._folder.of(row.directory, RESULT)
+            note = f"{path}: reward {name!r} is {_shown(value)}; expected a finite number"
+            self._odd.append((row.directory, note))
         if row.disowned and row.exception:
             self._disowned[row.exception] += 1
         self._bare += row.outcome == "not_run"
@@ -312,17 +261,18 @@ class _JobReading:
         """A trial, after the attempts at it that were replaced: what they cost, it cost."""
         self._present[row.who] += 1
         if earlier := self._earlier.pop(row.trial, None):
-            for number, one in enumerate(earlier, 1):
-                one = replace(one, who=row.who, unit=row.place, started=row.started)  # what makes it the same trial
-                self._ended.add(replace(one, attempt=number, id=None))
+            same: dict[str, Any] = {"who": row.who, "unit": row.directory, "started": row.started}  # as of one trial
+            for number, attempt in enumerate(earlier, 1):
+                self._ended.add(replace(attempt, **same, attempt=number, id=None))
             row = replace(row, attempt=len(earlier) + 1, counts=spent_with(row, earlier))
         rows.add(row)
 
-    def _unfinished(self, place: str, outcome: str) -> TrialRow:
+    def _unfinished(self, directory: str, outcome: str) -> TrialRow:
         """A trial without a result that can be read, by what it was asked for."""
-        wanted = asked_for(self._folder, place) or WantedTrials(TaskRef(name=place.rpartition("__")[0] or place))
+        named = TaskRef(name=directory.rpartition("__")[0] or directory)
+        wanted = asked_for(self._folder, directory) or PlannedTrial(named)
         who = self._known.who(wanted)
-        return TrialRow(who, place, place, outcome, source=wanted.task.source)
+        return TrialRow(who, directory, directory, outcome, source=wanted.task.source)
 
     def _notes(self, lost: list[tuple[str, str]]) -> Iterator[str]:
         """What the ledger cannot say; ``lost`` are replaced attempts that cannot be read."""
@@ -349,13 +299,13 @@ class _JobReading:
         if self._replaced:
             yield f"{path}: tokens and cost include those of earlier attempts ({self._replaced} in {RETRIES})"
         if (gone := job.stats.n_retries - self._replaced - len(lost)) > 0:
-            said = "1 earlier attempt is" if gone == 1 else f"{gone} earlier attempts are"
-            yield f"{path}: {said} not there, since Harbor deletes what it retries: tokens and cost are without them"
+            before = "1 earlier attempt is" if gone == 1 else f"{gone} earlier attempts are"
+            yield f"{path}: {before} not there, since Harbor deletes what it retries: tokens and cost are without them"
 
-    def _listed(self, found: list[tuple[str, str]], then: str, more: str) -> Iterator[str]:
-        yield from (f"{said}; {then}" for _, said in found[:NAMED])
-        if len(found) > NAMED:
-            yield f"{self._folder.path}: {len(found) - NAMED} more {more}; {then}"
+    def _listed(self, items: list[tuple[str, str]], then: str, more: str) -> Iterator[str]:
+        yield from (f"{note}; {then}" for _, note in items[:NAMED])
+        if len(items) > NAMED:
+            yield f"{self._folder.path}: {len(items) - NAMED} more {more}; {then}"
 
 
 def _trials(count: int) -> str:
@@ -365,3 +315,13 @@ def _trials(count: int) -> str:
 def _shown(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=True)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+JOB = Format(
+    "harbor",
+    read,
+    recognise=lambda start: False,  # a job is a directory
+    texts=lambda path, columns, wanted: texts.texts(path, wanted),
+    folder=lambda path: (jobs_in(path), ()),
+    join=numbered,
+)

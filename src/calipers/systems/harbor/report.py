@@ -12,12 +12,20 @@ from typing import Any, Final
 from calipers.reports.markdown import code
 from calipers.reports.result import Group, Result
 from calipers.reports.untrusted_text import clean, width
+from calipers.systems.system import OwnPage
 
 KEY: Final = "harbor"
 MOST: Final = 20  # rows of a table of counts
 
 Cells = tuple[str, ...]
 Table = Sequence[Cells]  # the head, then rows
+
+
+def own_page(result: Result, shape: str, paths: Sequence[str], trust: bool) -> OwnPage | None:
+    """What Harbor prints of a result, beneath our own table."""
+    if shape not in ("table", "md"):
+        return None
+    return OwnPage(render_markdown(result) if shape == "md" else f"\nas Harbor prints it\n{render(result)}")
 
 
 def render(result: Result) -> str:
@@ -47,25 +55,25 @@ def _title(group: Group) -> str:
 
 def _tables(group: Group) -> Iterator[Table]:
     """The numbers, the rewards and the exceptions; of what there is none, no table."""
-    held = group.own[KEY]
-    metrics = [(_heading(n, len(held["metrics"]), name), value) for n, name, value in _values(held["metrics"])]
-    ladder = [(f"Pass@{k}", value) for k, value in held["pass_at_k"].items()]
-    columns = [("Trials", held["n_trials"]), ("Exceptions", held["n_errors"]), *metrics, *ladder]
+    numbers = group.own[KEY]
+    metrics = [(_heading(n, len(numbers["metrics"]), name), value) for n, name, value in _values(numbers["metrics"])]
+    ladder = [(f"Pass@{k}", value) for k, value in numbers["pass_at_k"].items()]
+    columns = [("Trials", numbers["n_trials"]), ("Exceptions", numbers["n_errors"]), *metrics, *ladder]
     yield [tuple(name for name, _ in columns), tuple(_figure(value) for _, value in columns)]
-    several = len(held["reward_stats"]) > 1
+    several = len(numbers["reward_stats"]) > 1
     rewards = [
         (f"{name} {value}" if several else value, str(count))
-        for name, values in held["reward_stats"].items()
+        for name, values in numbers["reward_stats"].items()
         for value, count in values.items()
     ]
-    for title, rows in (("Reward", rewards), ("Exception", _counts(held["exception_stats"]))):
+    for title, rows in (("Reward", rewards), ("Exception", _counts(numbers["exception_stats"]))):
         if rows:
             more = [(f"and {len(rows) - MOST} more", "")] if len(rows) > MOST else []
             yield [(title, "Count"), *rows[:MOST], *more]
 
 
 def _values(metrics: Sequence[Mapping[str, Any]]) -> Iterator[tuple[int, str, Any]]:
-    return ((number, name, value) for number, one in enumerate(metrics, 1) for name, value in one.items())
+    return ((number, name, value) for number, values in enumerate(metrics, 1) for name, value in values.items())
 
 
 def _heading(number: int, metrics: int, name: str) -> str:

@@ -15,15 +15,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from calipers.errors import InputError
+from calipers.formats.lines import MOST_COLUMNS
 from calipers.formats.rows import Gather
-from calipers.formats.schema import MOST_COLUMNS
 from calipers.rollouts.column import Floats
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Part, Places
 from calipers.rollouts.record import CODE, GROUP
 from calipers.systems.harbor.folder import JobFolder
 from calipers.systems.harbor.wire import (
-    AGENT_CAUSED,
+    ADHOC,
     EXCEPTION,
     UNFINISHED,
     VERIFIED,
@@ -35,13 +35,12 @@ from calipers.systems.harbor.wire import (
     deciding_exception,
     failure_cause,
     odd_rewards,
+    reward_valid,
     rewards,
     seconds,
     totals,
     trial_failure_cause,
 )
-
-ADHOC: Final = "adhoc"  # the dataset of trials without a source
 
 OUTCOME_OF: Final[Mapping[str | None, str]] = {  # by cause; all others are client_failed
     "agent_exhausted_budget": "timed_out",
@@ -49,7 +48,7 @@ OUTCOME_OF: Final[Mapping[str | None, str]] = {  # by cause; all others are clie
     "verifier_failed": "verifier_failed",
     "cancelled": "cancelled",
 }
-OWN_DOING: Final = ("broke_verifier", "tampered")
+AGENT_OUTCOMES: Final = ("broke_verifier", "tampered")
 COUNTS: Final = ("input_tokens", "cached_tokens", "output_tokens", "cost_usd")  # in the order of Totals
 TIMES: Final = ("latency_s", "environment_setup_s", "agent_setup_s", "verifier_s", "trial_s")
 
@@ -69,7 +68,7 @@ class TrialRow:
 
     who: Who
     trial: str  # its name; "" for one that was never started
-    place: str  # its directory within the job
+    directory: str  # within the job
     outcome: str
     unit: str = ""  # the directory of the trial that this is an attempt at; "" for its own
     rewards: Mapping[str, float] = field(default_factory=dict)
@@ -88,14 +87,14 @@ class TrialRow:
     written: str | None = None  # its rewards as the file writes them
 
 
-def row_of(trial: Trial, place: str, number: str | None = None) -> TrialRow:
-    """A finished trial, in the directory ``place`` of its job, as a row."""
+def row_of(trial: Trial, directory: str, number: str | None = None) -> TrialRow:
+    """A finished trial, in a directory of its job, as a row."""
     exception, cause = deciding_exception(trial), trial_failure_cause(trial)
-    found, odd = rewards(trial), odd_rewards(trial)
-    given = {name: float(value) for name, value in (found or {}).items()}
-    own = trial.calipers.outcome if trial.calipers is not None else None
-    if own in OWN_DOING:
-        outcome = str(own)
+    verified, odd = rewards(trial), odd_rewards(trial)
+    given = {name: float(value) for name, value in (verified or {}).items()}
+    blamed = trial.calipers.outcome if trial.calipers is not None else None
+    if blamed in AGENT_OUTCOMES:
+        outcome = str(blamed)
     elif exception is not None:
         outcome = OUTCOME_OF.get(cause, "client_failed")
     elif given:
@@ -106,33 +105,33 @@ def row_of(trial: Trial, place: str, number: str | None = None) -> TrialRow:
     return TrialRow(
         who=Who(trial.agent_info.name, model.name if model else None, trial.source or ADHOC, trial.task_name),
         trial=trial.trial_name,
-        place=place,
+        directory=directory,
         outcome=outcome,
         rewards=given,
         counts=tuple(map(_finite, totals(trial))),
         times=_times(trial),
         exception=exception,
         raised=trial.exception_info.exception_type if trial.exception_info else None,
-        verified="nothing" if found is None else "rewards" if found else "empty",
+        verified="nothing" if verified is None else "rewards" if verified else "empty",
         provider=model.provider if model else None,
         source=trial.source,
         started=_moment(trial.started_at),
         id=number,
         odd=odd,
-        disowned=bool(given and exception is not None and cause not in AGENT_CAUSED and own not in OWN_DOING),
-        written=_written(trial, found) if found else None,
+        disowned=bool(given) and not reward_valid(trial) and blamed not in AGENT_OUTCOMES,
+        written=_written(trial, verified) if verified else None,
     )
 
 
-def _written(trial: Trial, found: Rewards) -> str:
+def _written(trial: Trial, given: Rewards) -> str:
     """The rewards as the file writes them, 1 or 1.0, with what says which trial came first."""
-    texts = {name: str(value) for name, value in found.items()}
+    texts = {name: str(value) for name, value in given.items()}
     return json.dumps([trial.started_at or "~", trial.trial_name, texts])
 
 
 def spent_with(row: TrialRow, earlier: Sequence[TrialRow]) -> Sequence[float | None]:
     """What a trial used up, its earlier attempts included; None where nobody reported any."""
-    columns = zip(*(one.counts for one in (*earlier, row)), strict=True)
+    columns = zip(*(attempt.counts for attempt in (*earlier, row)), strict=True)
     known = [[value for value in column if value is not None] for column in columns]
     return Totals(*(sum(column) if column else None for column in known))
 
@@ -165,10 +164,10 @@ def _lasted(phases: Sequence[Trial | Phase | None]) -> float | None:
 
 def _moment(text: str | None) -> float:
     try:
-        found = datetime.fromisoformat(text or "")
+        moment = datetime.fromisoformat(text or "")
     except ValueError:
         return math.inf
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 AT_ONCE: Final = 1024  # rows held as objects
@@ -210,7 +209,7 @@ class TrialRows:
         self._gather, self._block = Gather(), list[TrialRow]()
         self._keys: set[str] = set()
         self._units: list[str] = []
-        self._places: list[str] = []
+        self._directories: list[str] = []
         self._ids: list[str | None] = []
         self._started: list[float] = []
 
@@ -227,10 +226,10 @@ class TrialRows:
     def finish(self, **more: Any) -> HarborPart:
         """Everything added."""
         self._flush()
-        part = self._gather.finish(TrialPlaces(self._path, root=self._folder.root, folders=self._places))
-        held = {one.name: getattr(part, one.name) for one in fields(Part)}
-        own = {"job": self._folder.path, "units": self._units, "ids": self._ids}
-        return HarborPart(**{**held, **own, "started": np.array(self._started, dtype=np.float64), **more})
+        part = self._gather.finish(TrialPlaces(self._path, root=self._folder.root, folders=self._directories))
+        inherited = {field.name: getattr(part, field.name) for field in fields(Part)}
+        added = {"job": self._folder.path, "units": self._units, "ids": self._ids}
+        return HarborPart(**{**inherited, **added, "started": np.array(self._started, dtype=np.float64), **more})
 
     def _flush(self) -> None:
         block, gather = self._block, self._gather
@@ -249,15 +248,15 @@ class TrialRows:
         gather.labels(ERROR_KIND, [row.exception for row in block])
         for name in self._labels:
             gather.labels(name, [self._label(name, row) for row in block])
-        self._units += [row.unit or row.place for row in block]
-        self._places += [row.place for row in block]
+        self._units += [row.unit or row.directory for row in block]
+        self._directories += [row.directory for row in block]
         self._ids += [row.id for row in block]
         self._started += [row.started for row in block]
         gather.rows += len(block)
         block.clear()
 
     def _label(self, name: str, row: TrialRow) -> str | None:
-        found = {
+        values = {
             "exception": row.exception,
             "failure_cause": failure_cause(row.exception),
             "trial_name": row.trial or None,
@@ -268,7 +267,7 @@ class TrialRows:
             EXCEPTION: row.raised,
             WRITTEN: row.written,
         }
-        return found[name]
+        return values[name]
 
 
 NAMED: Final = 5  # tasks that a note names
@@ -295,20 +294,20 @@ def numbered(parts: Sequence[Part]) -> list[Part]:
         last = (who, trial)
     whence = " and ".join(dict.fromkeys(part.planned_from for part in ours))
     turns = np.split(_ranks(np.concatenate([part.started for part in ours])), np.cumsum([*map(len, ours)])[:-1])
-    found = [
-        replace(part, sample=own, planned_from=whence, turn=turn)
-        for part, own, turn in zip(ours, samples, turns, strict=True)
+    done_parts = [
+        replace(part, sample=sample_numbers, planned_from=whence, turn=turn)
+        for part, sample_numbers, turn in zip(ours, samples, turns, strict=True)
     ]
-    found[-1] = replace(found[-1], notes=[*found[-1].notes, *_changed(ours)])
-    done = iter(found)
+    done_parts[-1] = replace(done_parts[-1], notes=[*done_parts[-1].notes, *_changed(ours)])
+    done = iter(done_parts)
     return [next(done) if isinstance(part, HarborPart) else part for part in parts]
 
 
 def _ranks(started: Floats) -> Floats:
     """The place of each row among all of them by when it was started, [R]."""
-    found = np.empty(len(started))
-    found[np.argsort(started, kind="stable")] = np.arange(len(started))
-    return found
+    ranks = np.empty(len(started))
+    ranks[np.argsort(started, kind="stable")] = np.arange(len(started))
+    return ranks
 
 
 Key = tuple[tuple[str, ...], tuple[float, str, str], int, int]
@@ -319,8 +318,8 @@ def _keys(parts: Iterable[HarborPart]) -> Iterator[Key]:
     for number, part in enumerate(parts):
         columns = []
         for name in GROUP:
-            held = part.labels[name]
-            columns.append([held.values[code] if code >= 0 else "" for code in held.code.tolist()])
+            labels = part.labels[name]
+            columns.append([labels.values[code] if code >= 0 else "" for code in labels.code.tolist()])
         tasks = [part.tasks[code] for code in part.task.tolist()]
         trials = zip(part.started.tolist(), part.units, strict=True)
         for row, (agent, model, dataset, task, (started, trial)) in enumerate(
@@ -335,9 +334,9 @@ def _check_twice(parts: Iterable[HarborPart]) -> None:
         for row, number in enumerate(part.ids):
             if number is None:
                 continue
-            before, place = first.setdefault(number, (part, row))
-            if before is not part or place != row:
-                wrong = f"the trial stands twice, first in {before.places.of(place)}"
+            before, first_row = first.setdefault(number, (part, row))
+            if before is not part or first_row != row:
+                wrong = f"the trial stands twice, first in {before.places.of(first_row)}"
                 raise InputError.at(part.places.of(row), wrong, "expected each trial once")
 
 

@@ -10,12 +10,20 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import InputError
-from calipers.formats.texts import BAD, Text
-from calipers.formats.trajectories import Trajectory, TrajectoryGroup, Turn
+from calipers.formats.format import BAD, Text
+from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn
 from calipers.systems.harbor.folder import JobFolder, UnreadableFile, kind_of
-from calipers.systems.harbor.read import decode_result
 from calipers.systems.harbor.rows import TrialRow, row_of
-from calipers.systems.harbor.wire import Trial, decode_trial, rewards, seconds, totals
+from calipers.systems.harbor.wire import (
+    SpokenStep,
+    SpokenTrajectory,
+    Trial,
+    decode_result,
+    decode_trial,
+    rewards,
+    seconds,
+    totals,
+)
 
 COMPLETION: Final = "agent/completion.txt"
 
@@ -23,22 +31,23 @@ COMPLETION: Final = "agent/completion.txt"
 def read_groups(job: str | os.PathLike[str], tasks: Sequence[str]) -> list[TrajectoryGroup]:
     """One group for each task, by its name in the job, in the order given; trials in the order they began."""
     folder = JobFolder(os.fspath(job))
-    found: dict[str, list[tuple[str, str, Trajectory]]] = {name: [] for name in tasks}
-    for place in folder.finished:
+    by_task: dict[str, list[tuple[str, str, Trajectory]]] = {name: [] for name in tasks}
+    for directory in folder.finished:
         try:
-            trial = decode_trial(folder.result(place) or b"", folder.of(place, "result.json"))
+            trial = decode_trial(folder.result(directory) or b"", folder.of(directory, "result.json"))
         except (UnreadableFile, InputError):
             continue  # it did not survive either
         given = rewards(trial)
-        if trial.exception_info is not None or given is None or trial.task_name not in found:
+        if trial.exception_info is not None or given is None or trial.task_name not in by_task:
             continue
-        one = Trajectory(_turns(folder, place), float(given.get("reward", 0.0)), {"usage": _usage(trial)})
-        found[trial.task_name].append((trial.started_at or "", trial.trial_name, one))
-    return [TrajectoryGroup([one for *_, one in sorted(ended, key=lambda e: e[:2])]) for ended in found.values()]
+        trajectory = Trajectory(_turns(folder, directory), float(given.get("reward", 0.0)), {"usage": _usage(trial)})
+        by_task[trial.task_name].append((trial.started_at or "", trial.trial_name, trajectory))
+    groups = [sorted(ended, key=lambda trial: trial[:2]) for ended in by_task.values()]
+    return [TrajectoryGroup([trajectory for *_, trajectory in group]) for group in groups]
 
 
-def _turns(folder: JobFolder, place: str) -> list[Turn]:
-    text = folder.held(place, COMPLETION)
+def _turns(folder: JobFolder, directory: str) -> list[Turn]:
+    text = folder.held(directory, COMPLETION)
     return [] if text is None else [Turn([], [], [], text.decode(errors="replace"))]
 
 
@@ -59,45 +68,32 @@ LARGEST_TEXT: Final = 64 << 20  # bytes of one of these files
 MOST_PIECES: Final = 64  # files that one trajectory may go on in
 
 
-class _Step(msgspec.Struct, gc=False):
-    source: Any = None
-    message: Any = None
-
-
-class _Trajectory(msgspec.Struct, gc=False):
-    steps: list[_Step] = msgspec.field(default_factory=list)
-    continued_trajectory_ref: Any = None
-
-
-_TRAJECTORY: Final = msgspec.json.Decoder(_Trajectory)
-
-
 def texts(path: str, wanted: Collection[str]) -> Iterator[Text]:
     """The first trial of each task that knows its instruction, and all of the wanted tasks, as they began."""
     folder = JobFolder(path, "trial" if kind_of(path) == "trial" else "job")
     known = set[tuple[str | None, ...]]()
-    for row, steps in sorted(_trials(folder), key=lambda one: (one[0].started, one[0].place)):
+    for row, steps in sorted(_trials(folder), key=lambda item: (item[0].started, item[0].directory)):
         task = row.who.task
-        rooms = [_Room(folder, row.place, step) for step in steps or [""]]
-        prompt = rooms[0].instruction() if row.who not in known else None
+        parts = [_AgentFiles(folder, row.directory, step) for step in steps or [""]]
+        prompt = parts[0].instruction() if row.who not in known else None
         if prompt is not None:
             known.add(row.who)
         answer = None
         if task in wanted:
-            said = (room.answer() for room in reversed(rooms))
-            answer = next((one for one in said if one is not None), None)
+            answers = (part.answer() for part in reversed(parts))
+            answer = next((item for item in answers if item is not None), None)
         if prompt is not None or answer is not None:
             yield Text(*row.who[:3], task, row.started, prompt=prompt, answer=answer)
 
 
 def _trials(folder: JobFolder) -> Iterator[tuple[TrialRow, list[str]]]:
     """The trials that ended, with the names of their steps."""
-    for place in folder.finished:
+    for directory in folder.finished:
         try:
-            trial = decode_result(folder.result(place) or b"", place)
+            trial = decode_result(folder.result(directory) or b"", directory)
         except (UnreadableFile, InputError):
             continue  # told of where the job is read as rollouts
-        yield row_of(trial, place), _steps(trial)
+        yield row_of(trial, directory), _steps(trial)
 
 
 def _steps(trial: Trial) -> list[str]:
@@ -106,7 +102,7 @@ def _steps(trial: Trial) -> list[str]:
     return [name for name in names if name not in ("", ".", "..") and not {"/", "\\", "\0"} & set(name)]
 
 
-class _Room:
+class _AgentFiles:
     """What an agent left in a trial, or in a step of it."""
 
     def __init__(self, folder: JobFolder, trial: str, step: str) -> None:
@@ -115,9 +111,9 @@ class _Room:
 
     def instruction(self) -> Any:
         """What the agent was told; None where nobody wrote it down."""
-        told = self._text(INSTRUCTION)
-        if told is not None:
-            return told
+        text = self._text(INSTRUCTION)
+        if text is not None:
+            return text
         first = self._trajectory(TRAJECTORY)
         return next((step.message for step in first.steps if step.source == "user" and step.message), None)
 
@@ -142,18 +138,18 @@ class _Room:
         text = (self._folder.held(self._trial, self._step + name, LARGEST_TEXT) or b"").decode(errors="replace")
         return text if text.strip() else None
 
-    def _trajectory(self, name: str) -> _Trajectory:
+    def _trajectory(self, name: str) -> SpokenTrajectory:
         raw = self._folder.held(self._trial, self._step + name, LARGEST_TEXT) or b"{}"
         try:
-            return _TRAJECTORY.decode(raw)
+            return msgspec.json.decode(raw, type=SpokenTrajectory)
         except BAD:
             try:  # NaN and infinities, as Python writes them
-                return msgspec.convert(json.loads(raw), _Trajectory)
+                return msgspec.convert(json.loads(raw), SpokenTrajectory)
             except (ValueError, RecursionError, msgspec.ValidationError):
-                return _Trajectory()
+                return SpokenTrajectory()
 
 
-def _says(step: _Step) -> bool:
+def _says(step: SpokenStep) -> bool:
     """Whether the agent says something in a step beside what it does."""
     message = step.message
     return step.source == "agent" and bool(message.strip() if isinstance(message, str) else message)

@@ -14,17 +14,26 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, BinaryIO, Final
 
-import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.jsonl import JsonLines, LineError
-from calipers.formats.parallel import Progress
+from calipers.formats.format import Format, Progress, Text
+from calipers.formats.jsonl import JsonLines
+from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, FREE_UNPACKED, LARGEST_WHOLE, MOST_RATIO, Source
-from calipers.formats.texts import Text
 from calipers.rollouts.ledger import ERROR_KIND
 from calipers.rollouts.part import Labels, Part, Places
-from calipers.systems.inspect.wire import Header, InspectLog, InspectSample, InspectScore, Spec, checked, decoded
+from calipers.systems.inspect.wire import (
+    Header,
+    InspectLog,
+    InspectSample,
+    InspectScore,
+    Spec,
+    TextLog,
+    TextSample,
+    checked,
+    decoded,
+)
 from calipers.tasks.lines import read_up_to
 
 MAGIC: Final = b"PK\x03\x04"
@@ -66,16 +75,16 @@ class Archive:
         """A member, unpacked; InputError where it is broken, or larger than a log has use for."""
         info = self.members[name]
         try:
-            found = self._zstd(info) if info.compress_type == ZSTD else self._known(info)
+            data = self._zstd(info) if info.compress_type == ZSTD else self._known(info)
         except (zipfile.BadZipFile, zlib.error, EOFError, struct.error, NotImplementedError, RuntimeError) as error:
             raise InputError.at(f"{self.path}: {name}", f"cannot be unpacked ({error})", "is it whole?") from None
         except OSError as error:
             raise InputError.at(f"{self.path}: {name}", f"cannot be read ({error.strerror})") from None
-        self._left -= len(found)
+        self._left -= len(data)
         if self._left < 0:
             wrong = f"unpacks to more than {MOST_RATIO} times its size"
             raise InputError.at(self.path, wrong, "expected a log, not a bomb")
-        return found
+        return data
 
     def _known(self, info: zipfile.ZipInfo) -> bytes:
         with self._zip.open(info) as member:
@@ -96,12 +105,12 @@ class Archive:
             raise EOFError("it is cut off")
         try:
             with zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True) as member:
-                found = self._bounded(member, info.filename)
+                data = self._bounded(member, info.filename)
         except zstandard.ZstdError as error:
             raise zipfile.BadZipFile(str(error)) from None
-        if len(found) != info.file_size or zlib.crc32(found) != info.CRC:
+        if len(data) != info.file_size or zlib.crc32(data) != info.CRC:
             raise zipfile.BadZipFile("its checksum is wrong")
-        return found
+        return data
 
     def _bounded(self, member: Any, name: str) -> bytes:
         most = min(LARGEST_MEMBER, self._left)
@@ -139,7 +148,7 @@ def record(sample: InspectSample, spec: Spec, *, labelled: bool) -> dict[str, An
     scores = sample.scores or {}
     rewards = dict(_rewards(scores))
     answer = next((score.answer for score in scores.values() if isinstance(score.answer, (str, int, float))), None)
-    found: dict[str, Any] = {
+    row: dict[str, Any] = {
         "task": str(sample.id),
         "sample": sample.epoch - 1,
         "outcome": _outcome(sample, bool(rewards)),
@@ -150,8 +159,8 @@ def record(sample: InspectSample, spec: Spec, *, labelled: bool) -> dict[str, An
         **group(spec),
     }
     if labelled and isinstance(sample.metadata, dict):
-        found["metadata"] = sample.metadata
-    return found
+        row["metadata"] = sample.metadata
+    return row
 
 
 def group(spec: Spec) -> dict[str, str | None]:
@@ -173,10 +182,10 @@ def number(value: Any) -> float | None:
     if not isinstance(value, (str, int, float)):
         return None
     try:
-        found = float(value)
+        worth = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if math.isfinite(found) else None
+    return worth if math.isfinite(worth) else None
 
 
 def error_kind(sample: InspectSample) -> str | None:
@@ -201,7 +210,7 @@ def _values(name: str, score: InspectScore) -> Iterator[tuple[str, Any]]:
     if isinstance(score.value, dict):
         yield from ((f"{name}.{key}", value) for key, value in score.value.items())
     elif isinstance(score.value, list):
-        yield from ((f"{name}.{place}", value) for place, value in enumerate(score.value))
+        yield from ((f"{name}.{index}", value) for index, value in enumerate(score.value))
     else:
         yield name, score.value
 
@@ -222,9 +231,9 @@ def _outcome(sample: InspectSample, valued: bool) -> str:
     if limit is not None and not (valued and limit == "cancelled"):
         return limit
     reasons = [OF_REASON.get(reason) for score in (sample.scores or {}).values() if (reason := _reason(score))]
-    said = next((word for word in reasons if word and not (valued and word in FAULT)), None)
+    reason_word = next((word for word in reasons if word and not (valued and word in FAULT)), None)
     stopped = sample.output.choices[0].stop_reason if sample.output and sample.output.choices else None
-    word = OF_STOP.get(stopped or "") or said
+    word = OF_STOP.get(stopped or "") or reason_word
     if word:
         return word
     if valued:
@@ -240,7 +249,7 @@ def _reason(score: InspectScore) -> str | None:
 
 def _usage(sample: InspectSample) -> dict[str, float]:
     """What all models together used up, graders too; only what some of them reported."""
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     names = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost_usd")
     for used in (sample.model_usage or {}).values():
         counts = (
@@ -252,10 +261,10 @@ def _usage(sample: InspectSample) -> dict[str, float]:
         )
         for name, count in zip(names, counts, strict=True):
             if count is not None and math.isfinite(count):
-                found[name] = found.get(name, 0.0) + count
+                totals[name] = totals.get(name, 0.0) + count
     if sample.total_time is not None and math.isfinite(sample.total_time):
-        found["latency_s"] = sample.total_time
-    return found
+        totals["latency_s"] = sample.total_time
+    return totals
 
 
 HEADER: Final = "header.json"
@@ -330,15 +339,15 @@ class _LogReading:
     def parts(self, header: Header, samples: Iterable[InspectSample]) -> list[Part]:
         """What was run, and what was not."""
         checked(header, self._path)
-        found = self._gathered(self._path, self._records(header, samples), "sample ")
+        run = self._gathered(self._path, self._records(header, samples), "sample ")
         owed = self._gathered(f"{self._path}: plan", map(json.dumps, self._owed(header)), "sample ")
         if any(self._kinds):
             numbers = {kind: number for number, kind in enumerate(dict.fromkeys(filter(None, self._kinds)))}
             code = np.array([numbers.get(kind or "", -1) for kind in self._kinds], dtype=np.int64)
-            found = replace(found, labels={**found.labels, ERROR_KIND: Labels(code, list(numbers))})
-        parts = [part for part in (found, owed) if len(part)]
+            run = replace(run, labels={**run.labels, ERROR_KIND: Labels(code, list(numbers))})
+        parts = [part for part in (run, owed) if len(part)]
         notes = [*self._notes(header)]
-        return [replace(part, planned_from="plan", notes=[] if place else notes) for place, part in enumerate(parts)]
+        return [replace(part, planned_from="plan", notes=[] if index else notes) for index, part in enumerate(parts)]
 
     def _records(self, header: Header, samples: Iterable[InspectSample]) -> Iterator[str]:
         for sample in samples:
@@ -380,16 +389,16 @@ class _LogReading:
             return max(min(samples, limit[1]) - limit[0], 0)
         return samples
 
-    def _gathered(self, place: str, lines: Iterator[str], unit: str) -> Part:
-        reader = JsonLines(place, {}, self._labels)
+    def _gathered(self, location: str, lines: Iterator[str], unit: str) -> Part:
+        reader = JsonLines(location, {}, self._labels)
         try:
             while block := [*islice(lines, AT_ONCE)]:
                 reader.read("".join(f"{line}\n" for line in block).encode("utf-8", "replace"))
             part = reader.finish()
         except LineError as error:
             line, wrong, right = error.args
-            raise InputError.at(f"{place}:{unit}{line}", wrong, right) from None
-        return replace(part, places=Places(place, unit, part.places.blocks))
+            raise InputError.at(f"{location}:{unit}{line}", wrong, right) from None
+        return replace(part, places=Places(location, unit, part.places.blocks))
 
     def _notes(self, header: Header) -> Iterator[str]:
         if header.status == "started":
@@ -398,8 +407,8 @@ class _LogReading:
             why = f" ({header.error.message})" if header.error and header.error.message else ""
             yield f"{self._path}: the run ended with {header.status!r}{why}"
         for scorer, count in self._unread.items():
-            said = "1 sample has" if count == 1 else f"{count:,} samples have"
-            yield f"{self._path}: {said} a value of {scorer!r} that is no grade and no number: a gap, not a 0"
+            subject = "1 sample has" if count == 1 else f"{count:,} samples have"
+            yield f"{self._path}: {subject} a value of {scorer!r} that is no grade and no number: a gap, not a 0"
 
 
 def _plain(value: Any) -> Any:
@@ -413,34 +422,6 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-class _TextMessage(msgspec.Struct, gc=False):
-    content: Any = None
-
-
-class _TextChoice(msgspec.Struct, gc=False):
-    message: _TextMessage | None = None
-
-
-class _Output(msgspec.Struct, gc=False):
-    choices: list[_TextChoice] = msgspec.field(default_factory=list)
-
-
-class _Score(msgspec.Struct, gc=False):
-    answer: Any = None
-
-
-class _Sample(msgspec.Struct, gc=False):
-    id: int | str
-    epoch: int = 1
-    input: Any = None
-    output: _Output | None = None
-    scores: dict[str, _Score] | None = None
-
-
-class _Log(Header, gc=False):
-    samples: list[_Sample] | None = None
-
-
 def texts(path: str) -> Iterator[Text]:
     """The texts of a log that has been read as rollouts before, so that it is one.
 
@@ -448,20 +429,28 @@ def texts(path: str) -> Iterator[Text]:
     """
     with Source(path) as source:
         if not is_archive(source.head):
-            log = decoded(source.everything(LARGEST_WHOLE).removeprefix(BOM), _Log, path)
+            log = decoded(source.everything(LARGEST_WHOLE).removeprefix(BOM), TextLog, path)
             for sample in log.samples or ():
                 yield _text(log, sample)
             return
     with Archive(path) as archive:
         header = header_of(archive)
         for name in sample_names(archive):
-            yield _text(header, decoded(archive.read(name), _Sample, f"{path}: {name}"))
+            yield _text(header, decoded(archive.read(name), TextSample, f"{path}: {name}"))
 
 
-def _text(header: Header, sample: _Sample) -> Text:
+def _text(header: Header, sample: TextSample) -> Text:
     taken = (score.answer for score in (sample.scores or {}).values() if score.answer is not None)
     choices = sample.output.choices if sample.output else []
     spoken = choices[0].message.content if choices and choices[0].message else None
     spec = header.eval
     who = spec.solver, spec.model, spec.task or None, str(sample.id), sample.epoch - 1
     return Text(*who, prompt=sample.input, answer=next(taken, spoken))
+
+
+LOG = Format(
+    "inspect",
+    read,
+    recognise=lambda start: is_archive(start.head) or is_log(start.head),
+    texts=lambda path, columns, wanted: texts(path),
+)

@@ -123,31 +123,71 @@ class InspectLog(Header, gc=False):
     samples: list[InspectSample] | None = None
 
 
-def decoded(text: bytes, kind: type[Kind], place: str) -> Kind:
+class TextMessage(msgspec.Struct, gc=False):
+    """What was said last."""
+
+    content: Any = None
+
+
+class TextChoice(msgspec.Struct, gc=False):
+    """One of the model's last answers, as far as it says something."""
+
+    message: TextMessage | None = None
+
+
+class TextOutput(msgspec.Struct, gc=False):
+    """The model's last words, as far as they say something."""
+
+    choices: list[TextChoice] = msgspec.field(default_factory=list)
+
+
+class TextScore(msgspec.Struct, gc=False):
+    """What one scorer took for the answer."""
+
+    answer: Any = None
+
+
+class TextSample(msgspec.Struct, gc=False):
+    """One epoch of one sample, as far as it says something."""
+
+    id: int | str
+    epoch: int = 1
+    input: Any = None
+    output: TextOutput | None = None
+    scores: dict[str, TextScore] | None = None
+
+
+class TextLog(Header, gc=False):
+    """A log in one file, as far as it says something."""
+
+    samples: list[TextSample] | None = None
+
+
+def decoded(text: bytes, kind: type[Kind], location: str) -> Kind:
     """A part of a log; InputError where it is none, or has a key twice. A NaN, as Python writes it, is a number."""
-    found = _decoded(text, kind, place)
-    _check_once(text, place)
-    return found
+    value = _decoded(text, kind, location)
+    _check_once(text, location)
+    return value
 
 
-def _check_once(text: bytes, place: str) -> None:
+def _check_once(text: bytes, location: str) -> None:
     """Refuse a key twice at the top, in a score, or in whatever else a number is taken from."""
     try:
-        held = _RAWS.decode(text)
-        parts = [bytes(held[name]) for name in READ if name in held]
-        samples = msgspec.json.decode(held["samples"], type=list[msgspec.Raw] | None) if "samples" in held else []
+        values = _RAWS.decode(text)
+        parts = [bytes(values[name]) for name in READ if name in values]
+        samples = msgspec.json.decode(values["samples"], type=list[msgspec.Raw] | None) if "samples" in values else []
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        refuse_twice(text, place, (*READ, "samples"))  # it says NaN
+        refuse_twice(text, location, (*READ, "samples"))  # it says NaN
         return
-    if not counted_once(text, held):
-        refuse_twice(text, place)
+    if not counted_once(text, values):
+        refuse_twice(text, location)
     for part in parts:
-        refuse_twice(b'{"_":' + part + b"}", place, ("_",))
+        refuse_twice(b'{"_":' + part + b"}", location, ("_",))
     for sample in samples or ():
-        _check_once(bytes(sample), place)
+        _check_once(bytes(sample), location)
 
 
-def _decoded(text: bytes, kind: type[Kind], place: str) -> Kind:
+def _decoded(text: bytes, kind: type[Kind], location: str) -> Kind:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -156,13 +196,13 @@ def _decoded(text: bytes, kind: type[Kind], place: str) -> Kind:
         return msgspec.convert(json.loads(text), kind)
     except msgspec.ValidationError as error:
         wrong = str(error).rstrip(".")
-        raise InputError.at(place, f"is not as inspect writes it ({wrong})", "expected a log of version 2") from None
+        raise InputError.at(location, f"is not as inspect writes it ({wrong})", "expected a log of version 2") from None
     except (ValueError, RecursionError) as error:
-        raise InputError.at(place, f"is not JSON ({error})", "expected a log of inspect") from None
+        raise InputError.at(location, f"is not JSON ({error})", "expected a log of inspect") from None
 
 
-def checked(header: Header, place: str) -> None:
+def checked(header: Header, location: str) -> None:
     """Refuse a log of another version."""
     if header.version != VERSION:
         right = f"expected version {VERSION}; inspect log convert writes it"
-        raise InputError.at(place, f"is an inspect log of version {header.version}", right)
+        raise InputError.at(location, f"is an inspect log of version {header.version}", right)

@@ -1,1 +1,22 @@
 """lm-evaluation-harness: its files, tasks, rules and numbers."""
+
+from calipers.systems.system import DialectCard, System
+
+AVERAGED = ("acc", "acc_all", "acc_bytes", "acc_mutual_info", "acc_norm", "exact_match")
+
+SYSTEM = System(
+    DialectCard(
+        one_line="lm-evaluation-harness' means over documents, one for each metric and filter.",
+        default=("mean",),
+        gaps="leave the estimate, where lm-evaluation-harness knows none",
+        words={
+            "mean": "mean_reward",
+            "mean_reward": "mean_reward",
+            **{name: f"mean_reward(reward={name})" for name in AVERAGED},
+        },
+    ),
+    page="calipers.systems.lm_eval.library:own_page",
+    numbers="calipers.systems.lm_eval.library:with_own_numbers",
+    run_page="calipers.systems.lm_eval.library:run_page",
+    replaces=frozenset({"md"}),
+)

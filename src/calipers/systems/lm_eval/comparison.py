@@ -21,7 +21,6 @@ from calipers.analyses.compare.document_table import (
 )
 from calipers.analyses.compare.measure import METHOD, Measured, MetricPair, measure, resampled_difference
 from calipers.analyses.compare.question import Question
-from calipers.dialect import Asked
 from calipers.errors import CalipersError
 from calipers.formats.read import Input
 from calipers.formats.run_plan import read_plan
@@ -29,6 +28,7 @@ from calipers.formats.source import Source
 from calipers.metrics.metric import Opaque
 from calipers.metrics.rewards import MEAN_REWARD
 from calipers.reports.figures import counted
+from calipers.request import RequestedMetric
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.record import SCORED
 from calipers.rollouts.table import Rollouts
@@ -302,7 +302,7 @@ def _metric_pair(tables: TablePair, name: str, way: Summed) -> MetricPair:
     metric: Any = Opaque(way.metric, lambda tasks: math.nan)
     if way.aggregation in MEANS:
         metric = replace(MEAN_REWARD, name=way.metric, higher_is_better=way.higher_is_better)
-    request = Asked(name, metric, {"aggregation": way.aggregation, "pipeline": way.pipeline})
+    request = RequestedMetric(name, metric, {"aggregation": way.aggregation, "pipeline": way.pipeline})
     return MetricPair((request, request), tables.common, ([], []), tables.clusters, tables.question)
 
 

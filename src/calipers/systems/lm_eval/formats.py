@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from calipers.formats.format import Beginning, Columns, Format, Settings, flat
-from calipers.formats.texts import Text
+from calipers.formats.format import Beginning, Columns, Format, Settings, Text, flat
 from calipers.systems.lm_eval import read
 from calipers.systems.lm_eval.read import newest
 

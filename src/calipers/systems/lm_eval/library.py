@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from calipers.errors import CalipersError
+from calipers.errors import CalipersError, InputError
 from calipers.formats.run_plan import is_run
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
-from calipers.running.library import OwnTable, TaskLibrary
+from calipers.running.library import TaskLibrary
 from calipers.systems.lm_eval.jobs import benchmarks, client, report
 from calipers.systems.lm_eval.own_files import table_of
+from calipers.systems.system import OwnPage
 from calipers.tasks.task import Suite
+
+if TYPE_CHECKING:
+    from calipers.running.perform import Report
 
 NAME: Final = "lm_eval"
 FILES: Final = ("lm_eval_samples", "lm_eval_results")  # formats of what it wrote itself
@@ -34,7 +39,7 @@ def _check_documents(path: Path, suite: Suite) -> None:
     benchmarks.check_documents(path, suite.name, suite.metadata[NAME]["document_hashes"])
 
 
-def _with_numbers(result: Result, paths: Sequence[str], trust: bool) -> Result:
+def with_own_numbers(result: Result, paths: Sequence[str], trust: bool) -> Result:
     """A result with every number that lm-evaluation-harness' table has, where all paths are our runs of its tasks.
 
     A task that has changed, cannot be read any more, or has functions without ``trust``, is a note.
@@ -48,19 +53,39 @@ def _with_numbers(result: Result, paths: Sequence[str], trust: bool) -> Result:
         return replace(result, notes=[*result.notes, f"lm-evaluation-harness' own numbers: {error}"])
 
 
-def _tables(paths: Sequence[str], formats: Sequence[str], trust: bool) -> list[OwnTable] | None:
-    """The tables that lm-evaluation-harness prints, from files it wrote or from our runs of its tasks; None for others.
+def own_page(result: Result, shape: str, paths: Sequence[str], trust: bool) -> OwnPage | None:
+    """Its own tables in place of ours, as Markdown: from files it wrote or from our runs of its tasks; None for others.
 
     ``trust`` runs the functions of those tasks.
     """
+    if shape != "md" or not paths:
+        return None
+    formats = [source.format for source in result.inputs]
     of_files = all(name in FILES for name in formats)
     if not of_files and not (all(name == "run" for name in formats) and all(map(report.is_harness_run, paths))):
         return None
     if not all(map(is_run, paths)):
-        return [OwnTable(table_of(paths))]
+        return OwnPage(table_of(paths), alone=True)
     reports, notes = report.stored_reports(paths, trust=trust)
-    tables = [OwnTable(each.tables(), each.sentences) for each in reports]
-    return [*tables, OwnTable("", [f"note: {clean(note, None)}" for note in notes])]
+    sentences = [line for each in reports for line in each.sentences]
+    remarks = [*sentences, *(f"note: {clean(note, None)}" for note in notes)]
+    return OwnPage("\n".join(each.tables() for each in reports), alone=True, remarks=remarks)
+
+
+def run_page(reports: Sequence[Report], shape: str, export: Path | None) -> OwnPage:
+    """Its tables of runs that have just ended, beneath ours or alone as Markdown; its files, where they are wanted."""
+    parts = [each.part for each in reports if each.part is not None]
+    if export is not None and not any(each.job.lm_eval for each in reports):
+        raise InputError.at("--export", "no run is one of lm-evaluation-harness' tasks", "expected such a task")
+    if not parts or (shape not in ("table", "md") and export is None):
+        return OwnPage("")
+    models = list(report.joined(parts))
+    texts = [text for model in models if (text := model.shown(shape))]
+    written: list[str] = []
+    if export is not None:
+        for model in models:
+            written += map(str, model.write(export, datetime.now(UTC).replace(tzinfo=None)))
+    return OwnPage(("\n" if shape == "md" else "").join(texts), remarks=written)
 
 
 LIBRARY = TaskLibrary(
@@ -76,6 +101,4 @@ LIBRARY = TaskLibrary(
     report=report.part,
     documents=report.documents,
     joined=report.joined,
-    with_numbers=_with_numbers,
-    tables=_tables,
 )

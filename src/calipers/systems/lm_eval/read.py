@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.jsonl import JsonLines, LineError
-from calipers.formats.parallel import Progress
+from calipers.formats.format import COMPARED, Progress, Text
+from calipers.formats.jsonl import JsonLines
+from calipers.formats.lines import LineError
 from calipers.formats.repeated_keys import once_by_raws, refuse_twice, said_twice, twice
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, LongLine, Source, line_blocks
-from calipers.formats.texts import COMPARED, Text
 from calipers.rollouts.column import Column
 from calipers.rollouts.part import Part
 

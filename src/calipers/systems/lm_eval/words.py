@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from calipers.dialect import Dialect
-
-AVERAGED = (
-    "acc",
-    "acc_all",
-    "acc_bytes",
-    "acc_mutual_info",
-    "acc_norm",
-    "exact_match",
-)
+from calipers.request import Dialect
+from calipers.systems.lm_eval import SYSTEM
 
 LM_EVAL = Dialect(
     "lm_eval",
-    metrics={
-        "mean": "mean_reward",
-        "mean_reward": "mean_reward",
-        **{name: f"mean_reward(reward={name})" for name in AVERAGED},
-    },
-    default=("mean",),
+    metrics=SYSTEM.card.words,
+    default=SYSTEM.card.default,
     over_datasets=False,  # rewards are of many kinds; groups say which belong together
-    own_table=True,
 )

@@ -14,10 +14,10 @@ from msgspec import UNSET
 from calipers.errors import InputError, PluginError
 from calipers.rollouts.part import Part
 from calipers.systems.nemo_gym.metrics import Frame, frame, over, pooled
-from calipers.systems.nemo_gym.read import FAILURES, INPUTS, beside
 from calipers.systems.nemo_gym.report import Expected, GymEntry, encoded, flat, groups, merged
-from calipers.systems.nemo_gym.row_builder import GymPart, agent_of, from_records
-from calipers.systems.nemo_gym.wire import AGENT, MIXED, ROLLOUT, TASK, GymRows, index_fault, joined
+from calipers.systems.nemo_gym.row_builder import GymPart, GymRows, agent_of, from_records, joined
+from calipers.systems.nemo_gym.wire import MIXED, agent_name, index_fault
+from calipers.systems.nemo_gym.words import AGENT, FAILURES, INPUTS, ROLLOUT, TASK, beside
 
 Row = Mapping[str, Any]
 ComputeMetrics = Callable[[list[list[dict[str, Any]]]], dict[str, Any]]
@@ -96,25 +96,25 @@ def _blocks(of: Frame, hooks: Hooks, rows: Sequence[Row] = ()) -> Blocks:
 
 def by_task(of: Frame, rows: Sequence[Row]) -> list[list[dict[str, Any]]]:
     """Rows as a hook gets them: a list for each task, tasks ascending, each in the order of the request."""
-    found: list[list[dict[str, Any]]] = [[] for _ in of.tasks]
+    lists: list[list[dict[str, Any]]] = [[] for _ in of.tasks]
     code = np.empty(len(rows), dtype=np.int64)
     code[of.chosen] = of.by.code
     for row, task in zip(rows, code.tolist(), strict=True):
-        found[task].append(dict(row))
-    return found
+        lists[task].append(dict(row))
+    return lists
 
 
 def _called(hook: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
     name = getattr(hook, "__name__", "hook")
     try:
-        found = hook(argument)
+        metrics = hook(argument)
     except PluginError:
         raise
     except Exception as error:
         raise PluginError(f"{name} failed: {type(error).__name__}: {error}") from error
-    if not isinstance(found, dict):
-        raise PluginError(f"{name} returned {type(found).__name__}; expected a dict")
-    return found
+    if not isinstance(metrics, dict):
+        raise PluginError(f"{name} returned {type(metrics).__name__}; expected a dict")
+    return metrics
 
 
 def _named(metrics: dict[Any, Any]) -> dict[str, Any]:
@@ -124,21 +124,21 @@ def _named(metrics: dict[Any, Any]) -> dict[str, Any]:
     return metrics
 
 
-def _entries(found: Any) -> list[Mapping[str, Any]]:
-    if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
-        raise PluginError(f"{PER_TASK} is {type(found).__name__}; expected a list of objects, each with {TASK}")
-    for entry in found:
+def _entries(entries: Any) -> list[Mapping[str, Any]]:
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
+        raise PluginError(f"{PER_TASK} is {type(entries).__name__}; expected a list of objects, each with {TASK}")
+    for entry in entries:
         if not isinstance(task := entry.get(TASK), (int, float, str, NoneType)):
             raise PluginError(f"{PER_TASK}: {TASK} is {task!r:.60}; expected the number or the text of a task")
-    return found
+    return entries
 
 
 def stripped(row: Row) -> dict[str, Any]:
     """A row as it is sent to be aggregated: without its bulk, and of the response only the usage."""
-    found = {key: value for key, value in row.items() if key not in BULKY}
+    kept = {key: value for key, value in row.items() if key not in BULKY}
     response = row.get("response")
     usage = response.get("usage") if isinstance(response, Mapping) else None
-    return {**found, "response": {"usage": usage}} if usage else found
+    return {**kept, "response": {"usage": usage}} if usage else kept
 
 
 def by_agent(rows: Iterable[Row]) -> dict[str, list[dict[str, Any]]]:
@@ -149,18 +149,18 @@ def by_agent(rows: Iterable[Row]) -> dict[str, list[dict[str, Any]]]:
         raise InputError(MIXED) from None
     except KeyError as error:
         raise InputError(f"a row has no key {error}; expected {TASK} and {ROLLOUT}") from None
-    found: dict[str, list[dict[str, Any]]] = {}
+    agents: dict[str, list[dict[str, Any]]] = {}
     for row in ordered:
         if name := agent_of(row):
-            found.setdefault(name, []).append(stripped(row))
-    return found
+            agents.setdefault(name, []).append(stripped(row))
+    return agents
 
 
 def one_table(parts: Sequence[Part]) -> GymRows:
     """The rows of all files that were read. InputError where one is no file of NeMo Gym's, or names no agent."""
     tables = [part.gym for part in parts if isinstance(part, GymPart) and part.gym is not None]
-    own = {part.places.path for part in parts if isinstance(part, GymPart)}
-    known = own | {beside(path, word) for path in own for word in (FAILURES, INPUTS)}
+    gym_paths = {part.places.path for part in parts if isinstance(part, GymPart)}
+    known = gym_paths | {beside(path, word) for path in gym_paths for word in (FAILURES, INPUTS)}
     foreign = [
         path for part in parts if (path := part.places.path) not in known and not path.endswith((FAILURES, INPUTS))
     ]
@@ -188,12 +188,12 @@ def aggregate_agents(
     agents: Mapping[str, Sequence[Row]], hooks: Mapping[str, Hooks] | Hooks = NO_HOOKS
 ) -> list[GymEntry]:
     """The entries of the metrics file, agents by name; ``hooks`` for all of them, or for each by its name."""
-    found = []
+    entries = []
     for name in sorted(agents):
-        own = hooks if isinstance(hooks, Hooks) else hooks.get(name, NO_HOOKS)
-        blocks = aggregate(agents[name], own)
-        found.append(GymEntry(name, blocks.agent_metrics, blocks.key_metrics, blocks.groups))
-    return found
+        agent_hooks = hooks if isinstance(hooks, Hooks) else hooks.get(name, NO_HOOKS)
+        blocks = aggregate(agents[name], agent_hooks)
+        entries.append(GymEntry(name, blocks.agent_metrics, blocks.key_metrics, blocks.groups))
+    return entries
 
 
 ProfileRow = Mapping[str, Any]
@@ -221,12 +221,12 @@ def reward_profile(
     planned, done = _indexed(inputs, "input"), _indexed(rollouts, "rollout")
     for key in done:
         if key not in planned:
-            raise InputError(f"{_said(key)} has no input; expected an input for every rollout")
+            raise InputError(f"{_rollout_name(key)} has no input; expected an input for every rollout")
     missing = [key for key in planned if key not in done]
     if missing and not allow_partial:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise InputError(
-            f"{_said(missing[0])}{more} has no rollout; expected one for every input, or a partial profile"
+            f"{_rollout_name(missing[0])}{more} has no rollout; expected one for every input, or a partial profile"
         )
     if not done:
         return Profile([], [], 0, len(planned))
@@ -242,7 +242,7 @@ def reward_profile(
         [{name: value for name, value in planned[key].items() if name not in (TASK, ROLLOUT)} for key in first],
     )
     tasks = [msgspec.to_builtins(group) for chunk in groups(of, expected) for group in chunk]
-    ran = [_agent(planned[keys[row]]) for row in of.chosen.tolist()]
+    ran = [agent_name(planned[keys[row]]) for row in of.chosen.tolist()]
     agents = []
     for name in sorted({name for name in ran if name}):
         rows = np.flatnonzero([other == name for other in ran])
@@ -251,22 +251,17 @@ def reward_profile(
 
 
 def _indexed(rows: Sequence[ProfileRow], what: str) -> dict[_Key, ProfileRow]:
-    found: dict[_Key, ProfileRow] = {}
+    indexed: dict[_Key, ProfileRow] = {}
     for number, row in enumerate(rows, 1):
         for index in (TASK, ROLLOUT):
             if fault := index_fault(index, row.get(index, UNSET)):
                 raise InputError.at(f"{what} {number}", *fault)
         key = (row[TASK], row[ROLLOUT])
-        if key in found:
-            raise InputError.at(f"{what} {number}", f"{_said(key)} stands twice", "expected it once")
-        found[key] = row
-    return found
+        if key in indexed:
+            raise InputError.at(f"{what} {number}", f"{_rollout_name(key)} stands twice", "expected it once")
+        indexed[key] = row
+    return indexed
 
 
-def _said(key: _Key) -> str:
+def _rollout_name(key: _Key) -> str:
     return f"{TASK} {key[0]}, {ROLLOUT} {key[1]}"
-
-
-def _agent(row: ProfileRow) -> str | None:
-    name = (row.get(AGENT) or {}).get("name")
-    return name if isinstance(name, str) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calipers.dialect import Dialect
+from calipers.request import Dialect
 from calipers.systems.nemo_gym.words import DEFAULT, WORDS
 
 NEMO_GYM = Dialect("nemo_gym", metrics=WORDS, default=DEFAULT)

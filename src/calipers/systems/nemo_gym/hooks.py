@@ -87,12 +87,12 @@ def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], An
 
     def called(argument: Any) -> Any:
         try:
-            found = hook(argument)
+            metrics = hook(argument)
         except (Exception, SystemExit) as error:  # a hook may not end the process it runs in
             raise failure(path, f"{name} failed", error) from error
-        if not isinstance(found, dict):
-            raise PluginError(f"{path}: {name} returned {type(found).__name__}; expected a dict")
-        return found
+        if not isinstance(metrics, dict):
+            raise PluginError(f"{path}: {name} returned {type(metrics).__name__}; expected a dict")
+        return metrics
 
     called.__name__ = name
     return called
@@ -108,8 +108,8 @@ def _run(path: str) -> ModuleType:
         line, why = (f":{error.lineno or 1}", error.msg) if isinstance(error, SyntaxError) else ("", str(error))
         raise InputError.at(f"{path}{line}", f"it is no Python: {why}", _RIGHT) from error
     name = f"calipers_hooks_{abs(hash(str(Path(path).resolve())))}"
-    found = importlib.util.spec_from_loader(name, loader=None, origin=path)
-    module = ModuleType(name) if found is None else importlib.util.module_from_spec(found)
+    spec = importlib.util.spec_from_loader(name, loader=None, origin=path)
+    module = ModuleType(name) if spec is None else importlib.util.module_from_spec(spec)
     module.__file__ = path
     sys.modules[name] = module  # dataclasses and pickle look their module up there
     activate(GYM)
@@ -123,10 +123,10 @@ def _run(path: str) -> ModuleType:
 
 def failure(path: str, what: str, error: BaseException) -> PluginError:
     """What went wrong and where: the innermost line of the user's own file."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    place = f"{path}:{own[-1].lineno}" if own else path
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return PluginError(f"{place}: {what}: {said}" if what else f"{place}: {said}")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    location = f"{path}:{frames[-1].lineno}" if frames else path
+    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return PluginError(f"{location}: {what}: {message}" if what else f"{location}: {message}")
 
 
 METHOD = "aggregate_metrics"

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from calipers.errors import InputError
-from calipers.systems.nemo_gym.wire import AGENT, ROLLOUT, TASK, index_fault
+from calipers.systems.nemo_gym.wire import agent_name, index_fault
+from calipers.systems.nemo_gym.words import AGENT, ROLLOUT, TASK
 
 PARAMS: Final = "responses_create_params"
 DEFAULT: Final = "_default"
@@ -37,7 +38,7 @@ def materialize(lines: Iterable[bytes | str], how: Materializing, path: str = "i
     _check_agents(rows, path)
     repeats = _repeats(rows, how.num_repeats)
     done: dict[Any, int] = {}
-    found = []
+    planned = []
     for row, times in zip(rows, repeats, strict=True):
         for _ in range(times):
             number = done.get(row[TASK], 0)
@@ -45,22 +46,22 @@ def materialize(lines: Iterable[bytes | str], how: Materializing, path: str = "i
             again = {**row, ROLLOUT: number}
             if how.num_repeats_add_seed:
                 again[PARAMS] = _seeded(row[PARAMS], number, path)
-            found.append(again)
-    return found
+            planned.append(again)
+    return planned
 
 
 def _rows(lines: Iterable[bytes | str], how: Materializing, path: str) -> list[dict[str, Any]]:
     texts = list(lines)[: how.limit or None]
     tasks: dict[str, int] = {}
-    found = []
+    rows = []
     for number, line in enumerate(texts, 1):
-        place = f"{path}:{number}"
-        text = _text(place, line)
-        row = _decoded(place, text)
+        location = f"{path}:{number}"
+        text = _text(location, line)
+        row = _decoded(location, text)
         if not isinstance(row.get(PARAMS, {} if how.prompt else None), dict):
-            raise InputError.at(place, f"{PARAMS} is no object", "expected the request to be made")
+            raise InputError.at(location, f"{PARAMS} is no object", "expected the request to be made")
         if how.prompt:
-            row[PARAMS] = _prompted(place, row, how.prompt)
+            row[PARAMS] = _prompted(location, row, how.prompt)
         if how.responses_create_params:
             row[PARAMS] = {**row[PARAMS], **how.responses_create_params}
         name = how.agent_name
@@ -69,62 +70,56 @@ def _rows(lines: Iterable[bytes | str], how: Materializing, path: str) -> list[d
         if TASK not in row:
             row[TASK] = tasks.setdefault(text, len(tasks))
         if fault := index_fault(TASK, row[TASK]):
-            raise InputError.at(place, *fault)
-        found.append(row)
-    return found
+            raise InputError.at(location, *fault)
+        rows.append(row)
+    return rows
 
 
-def _text(place: str, line: bytes | str) -> str:
+def _text(location: str, line: bytes | str) -> str:
     """A line without its end. What is not UTF-8 is refused: a prompt is not to be changed on its way."""
     try:
         return (line if isinstance(line, str) else line.decode()).rstrip("\r\n")
     except UnicodeDecodeError as error:
         wrong = f"byte {error.start + 1} of the line is not UTF-8"
-        raise InputError.at(place, wrong, "expected UTF-8 text") from None
+        raise InputError.at(location, wrong, "expected UTF-8 text") from None
 
 
-def _decoded(place: str, text: str) -> dict[str, Any]:
+def _decoded(location: str, text: str) -> dict[str, Any]:
     if not text.strip():
-        raise InputError.at(place, "the line is blank", "expected one JSON object a line")
+        raise InputError.at(location, "the line is blank", "expected one JSON object a line")
     try:
         row = json.loads(text)
         if "\\ud" in text or "\\uD" in text:
             json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise InputError.at(place, "half of a surrogate pair stands alone", "expected whole characters") from None
+        raise InputError.at(location, "half of a surrogate pair stands alone", "expected whole characters") from None
     except (ValueError, RecursionError) as error:
-        raise InputError.at(place, f"not JSON ({error})", "expected one JSON object a line") from None
+        raise InputError.at(location, f"not JSON ({error})", "expected one JSON object a line") from None
     if not isinstance(row, dict):
-        raise InputError.at(place, "an input is no object", "expected one JSON object a line")
+        raise InputError.at(location, "an input is no object", "expected one JSON object a line")
     return row
 
 
-def _prompted(place: str, row: Mapping[str, Any], prompt: Mapping[str, str]) -> dict[str, Any]:
+def _prompted(location: str, row: Mapping[str, Any], prompt: Mapping[str, str]) -> dict[str, Any]:
     params = dict(row.get(PARAMS, {}))
     if params.get("input"):
-        raise InputError.at(place, "it has an input already", "expected none beside a prompt template")
+        raise InputError.at(location, "it has an input already", "expected none beside a prompt template")
     try:
         texts = [(role, prompt[role].format_map(row)) for role in ("system", "user") if prompt.get(role)]
     except (LookupError, ValueError, AttributeError, TypeError) as error:  # {x.y} and {x[y]} look into a column
-        raise InputError.at(place, f"the prompt template asks for {error}", f"known: {', '.join(row)}") from None
+        raise InputError.at(location, f"the prompt template asks for {error}", f"known: {', '.join(row)}") from None
     return {**params, "input": [{"role": role, "content": text} for role, text in texts]}
 
 
 def _check_agents(rows: list[dict[str, Any]], path: str) -> None:
-    nameless = [number for number, row in enumerate(rows, 1) if not _agent(row)]
+    nameless = [number for number, row in enumerate(rows, 1) if not agent_name(row)]
     if nameless:
         some = ", ".join(map(str, nameless[:5])) + (", ..." if len(nameless) > 5 else "")
         raise InputError.at(path, f"no agent for line {some}", f"expected {AGENT}: {{name: ...}}, or an agent for all")
 
 
-def _agent(row: Mapping[str, Any]) -> str | None:
-    held = row.get(AGENT)
-    name = held.get("name") if isinstance(held, Mapping) else None
-    return name if isinstance(name, str) else None
-
-
 def _repeats(rows: list[dict[str, Any]], wanted: int | Mapping[str, int] | None) -> Iterator[int]:
-    agents = [_agent(row) or "" for row in rows]
+    agents = [agent_name(row) or "" for row in rows]
     if not isinstance(wanted, Mapping):
         times = 1 if wanted is None else wanted
         _check(times)

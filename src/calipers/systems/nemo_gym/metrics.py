@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.metrics.aggregate import spread
-from calipers.metrics.reduce import share_without
+from calipers.metrics.reduce import share_without, spread
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
-from calipers.systems.nemo_gym.wire import ROLLOUT, TASK, Cells, GymRows, order, overlaid
+from calipers.systems.nemo_gym.row_builder import Cells, GymRows, order, overlaid
+from calipers.systems.nemo_gym.words import ROLLOUT, TASK
 
 STATISTICS: Final = ("mean", "max", "min", "median", "std")
 WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock
@@ -129,10 +129,10 @@ def describe(cells: Cells, by: Groups) -> Described:
     centred = column.values - np.repeat(mean, np.diff(by.starts))
     spread = np.sqrt(by.sum(Column(centred * centred, column.given)) / np.maximum(count - 1, 1))
     alone = there & (np.diff(by.starts) == 1)
-    found = {"mean": mean, "max": high, "min": low, "median": middle, "std": np.where(alone, 0.0, spread)}
-    given = {name: there & ~np.isnan(values) for name, values in found.items()}
+    statistics = {"mean": mean, "max": high, "min": low, "median": middle, "std": np.where(alone, 0.0, spread)}
+    given = {name: there & ~np.isnan(values) for name, values in statistics.items()}
     given["std"] &= alone | (count > 1)
-    return Described({name: values + 0.0 for name, values in found.items()}, given)
+    return Described({name: values + 0.0 for name, values in statistics.items()}, given)
 
 
 Tasks = Sequence[Sequence[Mapping[str, Any]]]
@@ -187,22 +187,22 @@ def sample_spread(scores: Scores, names: Sequence[str], most: int) -> dict[str, 
 
     In the unit of the scores, not in percent. A task with fewer than two scores has no spread.
     """
-    found = {}
+    metrics = {}
     for k in range(2, most + 1):
         for name in names:
             spreads = [float(spread(task[:k])) for task in _values(scores, name) if len(task) > 1]
             if spreads:
-                found[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[2]}"] = math.fsum(spreads) / len(spreads)
-    return found
+                metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[2]}"] = math.fsum(spreads) / len(spreads)
+    return metrics
 
 
 def subsets(tasks: Tasks, key: str) -> dict[Any, list[Sequence[Mapping[str, Any]]]]:
     """Tasks by what their first rollout has under a key; those with nothing there are left out."""
-    found: dict[Any, list[Sequence[Mapping[str, Any]]]] = {}
+    by_value: dict[Any, list[Sequence[Mapping[str, Any]]]] = {}
     for task in tasks:
         if task and (value := task[0].get(key)):
-            found.setdefault(value, []).append(task)
-    return found
+            by_value.setdefault(value, []).append(task)
+    return by_value
 
 
 def highest_k(
@@ -218,18 +218,18 @@ def highest_k(
     """
     head, _, tail = pattern.partition("{k}")
     shape = re.compile(f"{re.escape(head)}([0-9]+){re.escape(tail)}/(.+)", re.DOTALL)
-    found: dict[int, dict[str, Any]] = {}
+    by_k: dict[int, dict[str, Any]] = {}
     for key, value in metrics.items():
         match = shape.fullmatch(key)
         if match is None or match[2].endswith(tuple(f"/{suffix}" for suffix in SUFFIXES)):
             continue
         if (names is None or match[2] in names) and match[2] not in (without or ()):
-            found.setdefault(int(match[1]), {})[key] = value
-    return found[max(found)] if found else {}
+            by_k.setdefault(int(match[1]), {})[key] = value
+    return by_k[max(by_k)] if by_k else {}
 
 
 def _scores(tasks: Tasks, score_fn: Score | None, answer_key: str | None) -> Scores:
-    found: Scores = []
+    by_task: Scores = []
     for task in tasks:
         rows = []
         for row in task:
@@ -238,8 +238,8 @@ def _scores(tasks: Tasks, score_fn: Score | None, answer_key: str | None) -> Sco
             if answer_key:
                 scores[NO_ANSWER] = int(row.get(answer_key) is None)
             rows.append(scores)
-        found.append(rows)
-    return found
+        by_task.append(rows)
+    return by_task
 
 
 def _values(scores: Scores, name: str) -> list[Floats]:
@@ -263,11 +263,11 @@ def _pass_at(values: Sequence[Floats], most: int) -> list[float | None]:
 
 def _mean_of_first(values: Sequence[Floats], most: int) -> list[float]:
     kept = [task for task in values if len(task)]
-    found = []
+    averages = []
     for k in range(1, most + 1):
         means = [math.fsum(task[:k].tolist()) / min(k, len(task)) for task in kept]
-        found.append(100.0 * math.fsum(means) / len(means))
-    return found
+        averages.append(100.0 * math.fsum(means) / len(means))
+    return averages
 
 
 def _majority(tasks: Tasks, scores: Scores, name: str, answer_key: str, most: int) -> list[float]:
@@ -284,7 +284,7 @@ def _majority(tasks: Tasks, scores: Scores, name: str, answer_key: str, most: in
                     tied = [score for (_, score), count in votes.items() if count == top]
                     value = math.fsum(tied) / len(tied)
             sums[k].append(value)
-    return [100.0 * math.fsum(found) / len(found) for found in sums]
+    return [100.0 * math.fsum(values) / len(values) for values in sums]
 
 
 def _countable(answer: Any) -> Any:
@@ -305,9 +305,9 @@ def _countable(answer: Any) -> Any:
 
 def _per_run(scores: Scores, name: str, most: int) -> list[float]:
     """The mean over tasks of the rollouts at each place of their lists, in percent."""
-    found = []
-    for place in range(most):
-        values = [task[place][name] for task in scores if place < len(task) and name in task[place]]
+    means = []
+    for index in range(most):
+        values = [task[index][name] for task in scores if index < len(task) and name in task[index]]
         if values:
-            found.append(100.0 * math.fsum(values) / len(values))
-    return found
+            means.append(100.0 * math.fsum(values) / len(values))
+    return means

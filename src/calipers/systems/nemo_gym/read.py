@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_right
-from codecs import utf_8_decode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -17,99 +16,70 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 from msgspec import UNSET
-from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from calipers.errors import InputError
-from calipers.formats.jsonl import UNREADABLE, Block, LineError, filled, one_a_line, unreadable
-from calipers.formats.native_texts import NOTHING
-from calipers.formats.native_texts import rows as native_rows
-from calipers.formats.parallel import Progress, read_lines
-from calipers.formats.repeated_keys import Doubled, Ends, once_by_raws, said_twice, twice
-from calipers.formats.rows import BadRow, Gather, Growing
-from calipers.formats.schema import MOST_COLUMNS, MOST_KEYS
+from calipers.formats.format import BAD, Beginning, Format, Progress, Text
+from calipers.formats.jsonl import marked_rows
+from calipers.formats.lines import NOTHING, Block, Learner, LineError, filled, one_a_line, read_lines
+from calipers.formats.repeated_keys import Ends, once_by_raws
+from calipers.formats.rows import BadRow, Gather, Growing, GrowingLabels
 from calipers.formats.source import BLOCK, BOM, STDIN, Source, line_blocks
-from calipers.formats.texts import BAD, Raw, Text
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import CODE, UNSTATED
-from calipers.systems.nemo_gym.row_builder import GymPart, Taking, keys_of, take_records
-from calipers.systems.nemo_gym.wire import (
-    FAILURE,
-    KILLED,
-    REWARD,
-    ROLLOUT,
-    TASK,
+from calipers.systems.nemo_gym.row_builder import (
     Cells,
-    GymAgent,
+    GymPart,
     GymRows,
-    GymSchema,
     Keys,
-    as_index,
-    index_fault,
+    RowBuilder,
+    keys_of,
     overlaid,
+    take_records,
+)
+from calipers.systems.nemo_gym.wire import (
+    CompanionRow,
+    CreateParams,
+    GymSchema,
+    TextRow,
+    as_index,
+    check_once,
+    decoded,
+    index_fault,
     usages,
 )
+from calipers.systems.nemo_gym.words import FAILURE, FAILURES, INPUTS, KILLED, REWARD, ROLLOUT, TASK, beside, outcome_of
 
 _DICT = msgspec.json.Decoder(dict[str, Any])
-UNDECODED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What a decoder says of a line it cannot read."""
-
-
-def check_once(number: int, line: bytes) -> None:
-    """LineError for a line with a key twice: at its top, or in the usage of its response."""
-    try:
-        key = twice(line, ("response.usage",))
-    except RecursionError as error:
-        raise LineError(number, *unreadable(error)) from None
-    if key is not None:
-        raise LineError(number, *said_twice(key))
-
-
-def decoded(number: int, line: bytes) -> dict[str, Any]:
-    """A line as Python reads JSON; LineError for one that is no row, or has a key twice."""
-    odd = Doubled()
-    try:
-        row = json.loads(line.decode(), object_pairs_hook=odd)
-        json.dumps(row, ensure_ascii=False).encode()
-    except UNREADABLE as error:
-        raise LineError(number, *unreadable(error)) from None
-    except ValueError:  # an integer of thousands of digits
-        raise LineError(number, "a number is out of range", "expected an integer of at most 64 bits") from None
-    if not isinstance(row, dict):
-        raise LineError(number, "a rollout is no object", "expected one JSON object a line")
-    if odd.found:
-        check_once(number, line)
-    return row
 
 
 def records(source: Source) -> list[dict[str, Any]]:
     """The rows of a source as they are, but failed attempts: for code that wants to see them all."""
     source.head = source.head.removeprefix(BOM)
-    lines, found = 0, []
+    lines, rows = 0, []
     try:
         for block in line_blocks(source.readinto):
             for number, line in enumerate(bytes(block).split(b"\n"), lines + 1):
                 if line.strip():
                     row = _quick_row(number, line)
                     if row.get(FAILURE) is None and not row.get(KILLED):
-                        found.append(row)
+                        rows.append(row)
             lines += bytes(block).count(b"\n")
     except LineError as error:
         raise error.at(source.path) from None
-    return found
+    return rows
 
 
 def _quick_row(number: int, line: bytes) -> dict[str, Any]:
     try:
         row: dict[str, Any] = _DICT.decode(line)
-    except UNDECODED:
+    except BAD:
         return decoded(number, line)
     return row
 
 
 _NEWLINE = ord(b"\n")
-_LAST_ASCII = 127
 
 
 class GymLines:
@@ -126,36 +96,36 @@ class GymLines:
         self._places = Places(path)
         self._raws = _raws(names, labels)
         self._schema = GymSchema(set(self._raws.values()))
-        self._taking, self._gather, self._ends = Taking(routed=True), Gather(), Ends()
+        self._learner = Learner(self._schema)
+        self._builder, self._gather, self._ends = RowBuilder(routed=True), Gather(), Ends()
         self._offset = start
         self._blocks: list[tuple[int, int]] = []  # (first row, its block's first byte)
 
     def read(self, block: Block) -> None:
         """Take in one block of whole lines; LineError for the first that is no rollout."""
-        rows = self._taking.cells.rows
+        rows = self._builder.cells.rows
         if self._offset is not None:
             self._blocks.append((rows, self._offset))
             self._offset += len(block)
         octets = np.frombuffer(block, dtype=np.uint8)
         ends = np.flatnonzero(octets == _NEWLINE)
-        found = self._structs(block, octets, ends)
-        if found is None:
+        columns = self._learner.columns(block, octets, self.lines)
+        if columns is None or (columns and not one_a_line(octets, ends, len(columns[0]))):
             self._take_slowly(block)
-        elif found:
+        elif columns:
             self._places.add(rows, self.lines + 1)
-            columns = list(zip(*map(astuple, found), strict=True))
             if not self._ends.once(octets, self._schema.given(columns)):
                 self._refuse_twice(block)
             for (what, key), column in zip(self._schema.fields, columns, strict=True):
                 self._take(what, key, column)
-            self._taking.end_block(len(found))
-            self._gather.rows += len(found)
+            self._builder.end_block(len(columns[0]))
+            self._gather.rows += len(columns[0])
         self.lines += len(ends)
 
     def finish(self) -> GymPart:
         """Everything read, as one part."""
         try:
-            gym = self._taking.finish(self._key_orders)
+            gym = self._builder.finish(self._key_orders)
             gathered = self._gather.finish(self._places, self._labels)
             for row in np.flatnonzero(gym.rollout < 0)[:1].tolist():
                 raise BadRow(row, f"{ROLLOUT} is {gym.rollout[row]}", "expected an integer >= 0")
@@ -182,63 +152,11 @@ class GymLines:
     def _line(self, row: int) -> int:
         return int(self._places.of(row).rpartition(":")[2])
 
-    def _structs(self, block: Block, octets: NDArray[np.uint8], ends: Ints) -> list[Any] | None:
-        """The rows of a block in which each line is one plain row; None for any other."""
-        try:
-            if octets.max(initial=0) > _LAST_ASCII:
-                utf_8_decode(block, "strict", True)  # what is skipped unread must be UTF-8 too
-            found: list[Any] = self._schema.decoder.decode_lines(block)
-        except UNDECODED:
-            if not self._learn(block):
-                return None
-            try:
-                found = self._schema.decoder.decode_lines(block)
-            except UNDECODED:
-                return None
-        return found if one_a_line(octets, ends, len(found)) else None
-
     def _refuse_twice(self, block: Block) -> None:
         """LineError for the first line with a key twice; counting alone could not tell."""
         for number, line in filled(block, self.lines):
             if not once_by_raws(line, "response", "usage"):
                 check_once(number, line)
-
-    def _learn(self, block: Block) -> bool:
-        """Widen the schema to the lines that do not fit it; False when one never will."""
-        widened = False
-        waiting: list[bytes] = []  # lines that do not fit the decoder there is, and were learnt from
-        patience = 1
-        for number, line in filled(block, self.lines):
-            if _fits(self._schema, line):
-                continue
-            if not self._learn_row(number, decoded(number, line)) and not waiting:
-                return False
-            widened = True
-            waiting.append(line)
-            # a decoder costs as much as many lines: where each line brings a key, few are made
-            if len(waiting) >= patience:
-                if not self._rebuilt(waiting):
-                    return False
-                waiting, patience = [], 2 * patience
-        return widened and (not waiting or self._rebuilt(waiting))
-
-    def _learn_row(self, number: int, row: Mapping[str, Any]) -> bool:
-        """Widen the schema to a row; False when it knew all of it. LineError for a key too many."""
-        if not self._schema.learn(row):
-            return False
-        many = ""
-        if self._schema.columns() > MOST_COLUMNS:
-            many = f"the file has more than {MOST_COLUMNS} columns of numbers"
-        elif len(self._schema.kinds) + len(self._schema.usage) > MOST_KEYS:
-            many = f"the file has more than {MOST_KEYS} different keys"
-        if many:
-            raise LineError(number, many, "expected ids as values, not as keys")
-        return True
-
-    def _rebuilt(self, lines: Sequence[bytes]) -> bool:
-        """Make the decoder for what was learnt; whether these lines fit it."""
-        self._schema.rebuild()
-        return all(_fits(self._schema, line) for line in lines)
 
     def _take(self, what: str, key: str, column: Sequence[Any]) -> None:
         if what == "raw":
@@ -247,37 +165,42 @@ class GymLines:
             what, column = "number", [UNSET if raw is None else msgspec.json.decode(raw) for raw in raws]
         try:
             if what in ("task", "rollout", "failure"):
-                self._taking.take(what, key, column)
+                self._builder.take(what, key, column)
             elif what == "agent":
-                self._taking.take(what, key, [held.name if held else None for held in column])
+                self._builder.take(what, key, [agent.name if agent else None for agent in column])
             elif what == "number":
-                self._taking.take("top", key, column)
+                self._builder.take("top", key, column)
             elif what == "response" and self._schema.usage:
                 rows = usages(column, len(self._schema.usage))
                 for (name, kinds), values in zip(self._schema.usage.items(), zip(*rows, strict=True), strict=True):
                     if "number" in kinds or name in self._schema.kinds:  # else it neither counts nor hides a number
-                        self._taking.take("usage", name, values)
+                        self._builder.take("usage", name, values)
         except ValueError as error:
             row, wrong, right = error.args
-            raise LineError(self._line(self._taking.cells.rows + row), wrong, right) from None
+            raise LineError(self._line(self._builder.cells.rows + row), wrong, right) from None
 
     def _take_labels(self, key: str, raws: Sequence[bytes | None]) -> None:
-        for path, held in self._raws.items():
-            if held == key:
+        for path, raw_key in self._raws.items():
+            if raw_key == key:
                 self._gather.labels(path, raws)
 
     def _take_slowly(self, block: Block) -> None:
         """Line by line, as Python reads JSON: NaN and Infinity are numbers, and any key will do."""
         lines = list(filled(block, self.lines))
         records = [decoded(number, line) for number, line in lines]
-        learnt = [self._learn_row(number, row) for (number, _), row in zip(lines, records, strict=True)]
-        if any(learnt):
+        learnt = False
+        for (number, _), row in zip(lines, records, strict=True):
+            if self._schema.learn_row(row):
+                learnt = True
+                if many := self._learner.too_many():
+                    raise LineError(number, many, self._schema.ids_elsewhere)
+        if learnt:
             self._schema.rebuild()  # the next block may fit the decoder, which must know what the schema does
-        self._places.add(self._taking.cells.rows, np.array([number for number, _ in lines]))
+        self._places.add(self._builder.cells.rows, np.array([number for number, _ in lines]))
         for key in {*self._raws.values()}:
             self._take_labels(key, [msgspec.json.encode(row[key]) if key in row else None for row in records])
         try:
-            take_records(self._taking, records)
+            take_records(self._builder, records)
         except ValueError as error:
             row, wrong, right = error.args
             raise LineError(lines[row][0], wrong, right) from None
@@ -288,64 +211,49 @@ class GymLines:
         if self._offset is None:
             met = Keys(list(self._schema.kinds), list(self._schema.usage))
             return dict.fromkeys(chosen, met)
-        found = {}
+        orders = {}
         with open(self._path, "rb") as file:
             for row in chosen:
                 first, offset = self._blocks[bisect_right(self._blocks, row, key=lambda block: block[0]) - 1]
                 file.seek(offset)
                 filled = (line for line in file if line.strip())
                 line = next(line for number, line in enumerate(filled, first) if number == row)
-                found[row] = keys_of(json.loads(line))
-        return found
+                orders[row] = keys_of(json.loads(line))
+        return orders
 
     def _outcomes(self, gym: GymRows) -> NDArray[np.uint8]:
-        failures = self._taking.failures
+        failures = self._builder.failures
         outcome = np.full(len(gym), UNSTATED, dtype=np.uint8)
         for row in np.flatnonzero(gym.aside).tolist():
-            outcome[row] = outcome_of(failures[row])
+            outcome[row] = CODE[outcome_of(failures[row])]
         if (killed := gym.top.get(KILLED)) is not None:
             outcome[killed.given & (killed.values != 0)] = CODE["cancelled"]
         return outcome
 
 
-def outcome_of(failure: Any) -> int:
-    """The outcome of an attempt that NeMo Gym marks as failed: a gap, by who is to blame."""
-    word = str(failure)
-    return CODE["judge_failed" if "judge" in word else "verifier_failed" if "verif" in word else "client_failed"]
-
-
 def _raws(names: Mapping[str, str], labels: Collection[str]) -> dict[str, str]:
     """What the gathered columns of raw JSON are called, and the key of a row each comes from."""
-    found = {}
+    keys = {}
     for path in labels:
-        found[f"raw:{path}"] = names.get(path, path)
+        keys[f"raw:{path}"] = names.get(path, path)
         if "." in path:
-            found[f"raw:metadata.{path.partition('.')[0]}"] = path.partition(".")[0]
-    return {name: key for name, key in found.items() if key not in ("agent", "agent_ref", "response", ROLLOUT)}
-
-
-def _fits(schema: GymSchema, line: bytes) -> bool:
-    try:
-        line.decode()
-        schema.decoder.decode(line)
-    except UNDECODED:
-        return False
-    return True
+            keys[f"raw:metadata.{path.partition('.')[0]}"] = path.partition(".")[0]
+    return {name: key for name, key in keys.items() if key not in ("agent", "agent_ref", "response", ROLLOUT)}
 
 
 def _tasks(gym: GymRows) -> tuple[list[str], Ints]:
     """The task ids as text, and a code for each row."""
     if gym.names is not None:
         return list(gym.names), gym.task
-    found, code = np.unique(gym.task, return_inverse=True)
-    return list(map(str, found.tolist())), code.reshape(-1)
+    distinct, code = np.unique(gym.task, return_inverse=True)
+    return list(map(str, distinct.tolist())), code.reshape(-1)
 
 
 def _columns(gym: GymRows) -> dict[str, Column]:
     """The numbers of rollouts that count, but the reward; it too where usage has one of that name, which wins."""
     names = [name for name in {**gym.top, **gym.usage} if name != REWARD or name in gym.usage]
-    found = {name: _numbers(overlaid(gym, name), gym.aside) for name in names}
-    return {name: column for name, column in found.items() if column.given.any()}
+    columns = {name: _numbers(overlaid(gym, name), gym.aside) for name in names}
+    return {name: column for name, column in columns.items() if column.given.any()}
 
 
 def _numbers(cells: Cells, aside: Bools) -> Column:
@@ -355,26 +263,12 @@ def _numbers(cells: Cells, aside: Bools) -> Column:
     return Column(cells.values, given & ~odd if odd.any() else given)
 
 
-FAILURES: Final = "_failures.jsonl"
-INPUTS: Final = "_materialized_inputs.jsonl"
 PLANNED_FROM: Final = "materialized_inputs"
 NOT_RUN: Final = CODE["not_run"]
 
 
-class _CompanionRow(msgspec.Struct, gc=False):
-    task: int | float | str = msgspec.field(name=TASK)
-    rollout: int | float = msgspec.field(name=ROLLOUT)
-    agent: GymAgent | None = msgspec.field(name="agent_ref", default=None)
-    failure: str | None = msgspec.field(name="_ng_failure_class", default=None)
-
-
-_DECODER = msgspec.json.Decoder(_CompanionRow)
+_DECODER = msgspec.json.Decoder(CompanionRow)
 _RIGHT = f"expected a JSON object with {TASK} and {ROLLOUT}"
-
-
-def beside(path: str, word: str) -> str:
-    """The file of that ending beside a file of rollouts: only the last extension is replaced."""
-    return os.path.splitext(path)[0] + word
 
 
 def has_companions(path: str) -> bool:
@@ -400,40 +294,38 @@ def with_companions(path: str, parts: Sequence[GymPart]) -> list[Part]:
     owed = replace(owed, outcome=planned.outcome[idle], labels={"agent": planned.labels["agent"].take(idle)})
     owed = replace(owed, places=_chosen(planned.places, idle))
     main = [replace(part, attempt=1 + _looked_up(key, *tried)) for part, key in zip(parts, keys, strict=False)]
-    found: list[Part] = [part for part in (*main, failed, owed) if len(part)]
+    filled: list[Part] = [part for part in (*main, failed, owed) if len(part)]
     source = PLANNED_FROM if len(planned) else "rows"
-    return [replace(part, planned_from=source) for part in found]
+    return [replace(part, planned_from=source) for part in filled]
 
 
 def _companion(path: str, word: str) -> Part:
     """One of the files beside, as rollouts without a number; empty where there is none."""
     where = beside(path, word)
-    codes: dict[int | str, int] = {}
-    agents: dict[str, int] = {}
-    task, sample, agent = Growing(np.int64), Growing(np.int64), Growing(np.int64)
-    outcome, lines, size = Growing(np.uint8), Growing(np.int64), 0
+    task, agent = GrowingLabels(), GrowingLabels()
+    sample, outcome, lines, size = Growing(np.int64), Growing(np.uint8), Growing(np.int64), 0
     for numbers, rows in _blocks(where) if os.path.isfile(where) else ():
-        names = [row.agent.name if row.agent else None for row in rows]
-        task.put(size, np.array([codes.setdefault(as_index(row.task), len(codes)) for row in rows]))
+        task.put(size, [as_index(row.task) for row in rows])
         sample.put(size, np.array([int(row.rollout) for row in rows]))
-        agent.put(size, np.array([agents.setdefault(name, len(agents)) if name else -1 for name in names]))
-        outcome.put(size, np.array([NOT_RUN if word == INPUTS else outcome_of(row.failure) for row in rows]))
+        agent.put(size, [(row.agent.name or None) if row.agent else None for row in rows])
+        outcome.put(size, np.array([NOT_RUN if word == INPUTS else CODE[outcome_of(row.failure)] for row in rows]))
         lines.put(size, numbers)
         size += len(rows)
+    tasks = task.finish(size)
     places = Places(where)
     places.add(0, lines.finish(size))
     return Part(
         places=places,
-        tasks=[str(index) for index in codes],
-        task=task.finish(size),
+        tasks=[str(index) for index in tasks.values],
+        task=tasks.code,
         sample=sample.finish(size),
         attempt=np.ones(size, dtype=np.int64),
         outcome=outcome.finish(size),
-        labels={"agent": Labels(agent.finish(size), list(agents))},
+        labels={"agent": agent.finish(size)},
     )
 
 
-def _blocks(where: str) -> Iterator[tuple[Ints, list[_CompanionRow]]]:
+def _blocks(where: str) -> Iterator[tuple[Ints, list[CompanionRow]]]:
     """The rows of a file, a block at a time, and the lines they stand on. InputError for a line that is none."""
     before = 0
     with Source(where) as source:
@@ -446,34 +338,34 @@ def _blocks(where: str) -> Iterator[tuple[Ints, list[_CompanionRow]]]:
                 yield np.arange(before + 1, before + 1 + len(rows)), rows
             else:
                 filled = [(n, line) for n, line in enumerate(bytes(block).split(b"\n"), before + 1) if line.strip()]
-                found = [_decoded(f"{where}:{number}", line) for number, line in filled]
-                if found:
-                    yield np.array([number for number, _ in filled]), found
+                decoded_rows = [_decoded(f"{where}:{number}", line) for number, line in filled]
+                if decoded_rows:
+                    yield np.array([number for number, _ in filled]), decoded_rows
             before += len(ends)
 
 
-def _quick_rows(block: memoryview) -> list[_CompanionRow]:
+def _quick_rows(block: memoryview) -> list[CompanionRow]:
     """The rows of a block if all are good; none if one is not."""
     try:
-        rows: list[_CompanionRow] = _DECODER.decode_lines(block)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        rows: list[CompanionRow] = _DECODER.decode_lines(block)
+    except BAD:
         return []
     return rows if all(0 <= row.rollout < 2**53 and _fault(row) is None for row in rows) else []
 
 
-def _decoded(place: str, text: bytes) -> _CompanionRow:
+def _decoded(location: str, text: bytes) -> CompanionRow:
     try:
         row = _DECODER.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError.at(place, f"cannot be read ({error})", _RIGHT) from None
+    except BAD as error:
+        raise InputError.at(location, f"cannot be read ({error})", _RIGHT) from None
     if not 0 <= row.rollout < 2**53:
-        raise InputError.at(place, f"{ROLLOUT} is {row.rollout}", "expected an integer >= 0")
+        raise InputError.at(location, f"{ROLLOUT} is {row.rollout}", "expected an integer >= 0")
     if fault := _fault(row):
-        raise InputError.at(place, *fault)
+        raise InputError.at(location, *fault)
     return row
 
 
-def _fault(row: _CompanionRow) -> tuple[str, str] | None:
+def _fault(row: CompanionRow) -> tuple[str, str] | None:
     """What is wrong with an index that is a float, and not a whole one."""
     if type(row.task) is not float and type(row.rollout) is not float:
         return None
@@ -488,9 +380,9 @@ def _keys(parts: Sequence[Part]) -> list[Ints]:
     for part in parts:
         table = [tasks.setdefault(name, len(tasks)) for name in part.tasks]
         task.append(np.array([*table, -1], dtype=np.int64)[part.task])
-        held = part.labels["agent"]
-        table = [agents.setdefault(name, len(agents) + 1) for name in held.values]
-        agent.append(np.array([*table, 0], dtype=np.int64)[held.code])
+        labels = part.labels["agent"]
+        table = [agents.setdefault(name, len(agents) + 1) for name in labels.values]
+        agent.append(np.array([*table, 0], dtype=np.int64)[labels.code])
     rollout = np.concatenate([part.sample for part in parts])
     ids = [np.unique(column, return_inverse=True)[1].reshape(-1) for column in (np.concatenate(agent), rollout)]
     key = (np.concatenate(task) * (len(agents) + 1) + ids[0]) * (int(ids[1].max(initial=0)) + 1) + ids[1]
@@ -516,9 +408,9 @@ def _looked_up(keys: Ints, distinct: Ints, counts: Ints) -> Ints:
 
 
 def _chosen(places: Places, rows: Ints) -> Places:
-    found = Places(places.path)
-    found.add(0, np.array([int(places.of(row).rpartition(":")[2]) for row in rows.tolist()], dtype=np.int64))
-    return found
+    chosen = Places(places.path)
+    chosen.add(0, np.array([int(places.of(row).rpartition(":")[2]) for row in rows.tolist()], dtype=np.int64))
+    return chosen
 
 
 INDICES = frozenset({TASK, ROLLOUT})
@@ -571,30 +463,32 @@ def lines(path: str, names: Mapping[str, str], labels: Collection[str], start: i
 _TEXT_MARKS = [b'"responses_create_params"', b'"response"']
 
 
-class _Agent(msgspec.Struct, gc=False):
-    name: str | None = None
-
-
-class _TextRow(msgspec.Struct, gc=False):
-    task: int | float | str = msgspec.field(name="_ng_task_index", default="")
-    sample: int | float = msgspec.field(name="_ng_rollout_index", default=0)
-    agent: _Agent | None = msgspec.field(name="agent_ref", default=None)
-    asked: Raw = msgspec.field(name="responses_create_params", default=NOTHING)
-    response: Raw = NOTHING
-
-
-class _Params(msgspec.Struct, gc=False):
-    input: Raw = NOTHING
-
-
 def texts(path: str) -> Iterator[Text]:
     """The texts of every rollout in a file."""
-    for row in native_rows(path, "nemo_gym", _TextRow, _TEXT_MARKS):
+    for row in marked_rows(Source(path), TextRow, _TEXT_MARKS):
         agent = row.agent.name if row.agent else None
         try:
-            prompt = msgspec.json.decode(row.asked, type=_Params).input if row.asked else NOTHING
+            prompt = msgspec.json.decode(row.params, type=CreateParams).input if row.params else NOTHING
         except BAD:
             prompt = NOTHING
         task, sample = as_index(row.task), as_index(row.sample)
         if not isinstance(sample, float):
             yield Text(agent, None, None, str(task), sample, completion=row.response, prompt=prompt)
+
+
+def _is_rollout(start: Beginning) -> bool:
+    """Whether a line carries an index of NeMo Gym's collector; an empty file, whether its companions do."""
+    if not start.line:
+        return has_companions(start.path)
+    if start.row is None:  # it is no strict JSON, perhaps for a NaN
+        return is_row(start.line)
+    return "task" not in start.columns and not INDICES.isdisjoint(start.row)
+
+
+ROLLOUTS = Format(
+    "nemo_gym",
+    read,
+    _is_rollout,
+    texts=lambda path, columns, wanted: texts(path),
+    without_companions=without_companions,
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,12 +13,12 @@ import numpy as np
 from msgspec import UNSET
 
 from calipers.errors import PluginError
-from calipers.formats.schema import odd_key
+from calipers.formats.lines import odd_key
 from calipers.rollouts.column import Bools, Floats
 from calipers.systems.nemo_gym.metrics import STATISTICS, Described, Frame, per_task
-from calipers.systems.nemo_gym.wire import REWARD, ROLLOUT, TASK, Cells
+from calipers.systems.nemo_gym.row_builder import Cells
+from calipers.systems.nemo_gym.words import REWARD, ROLLOUT, TASK
 
-SUFFIX: Final = "_aggregate_metrics.json"
 SAMPLE: Final = {"agent_ref": {"name": "agent"}}
 """What NeMo Gym shows as a group's sample when it is not told the inputs: always this."""
 AT_ONCE = 200  # groups held as objects; the rest stays in columns
@@ -33,22 +32,13 @@ class Expected:
     samples: Sequence[Mapping[str, Any]]  # [T]
 
 
-def beside(path: str) -> str:
-    """Where NeMo Gym writes the metrics of a file of rollouts: only the last extension is replaced.
-
-    >>> beside("runs/r.x.jsonl")
-    'runs/r.x_aggregate_metrics.json'
-    """
-    return os.path.splitext(path)[0] + SUFFIX
-
-
 def flat(described: Mapping[str, Described], whole: bool) -> dict[str, float]:
     """The statistics of one set, statistic by statistic: ``mean/*`` of all keys, then ``max/*`` and so on."""
     return {
-        f"{statistic}/{name}": _number(one.values[statistic][0].item(), whole and statistic in ("max", "min"))
+        f"{statistic}/{name}": _number(statistics.values[statistic][0].item(), whole and statistic in ("max", "min"))
         for statistic in STATISTICS
-        for name, one in described.items()
-        if one.given[statistic][0]
+        for name, statistics in described.items()
+        if statistics.given[statistic][0]
     }
 
 
@@ -71,10 +61,10 @@ def groups(of: Frame, expected: Expected | None = None) -> Iterator[list[Any]]:
         planned = list(expected.counts[tasks]) if expected else counts
         columns: dict[str, list[Any]] = {TASK: list(of.tasks[tasks])}
         for statistic in STATISTICS:
-            for name, one in stats.items():
-                values = one.values[statistic][tasks]
+            for name, statistics in stats.items():
+                values = statistics.values[statistic][tasks]
                 as_int = whole and statistic in ("max", "min")
-                columns[f"{statistic}/{name}"] = _listed(values, one.given[statistic][tasks], as_int)
+                columns[f"{statistic}/{name}"] = _listed(values, statistics.given[statistic][tasks], as_int)
         columns["sample"] = list(expected.samples[tasks]) if expected else [SAMPLE] * len(counts)
         columns["num_rollouts"] = counts
         columns["expected_num_rollouts"] = planned
@@ -92,9 +82,9 @@ def _listed(values: Floats, given: Bools, whole: bool) -> list[Any]:
 
 
 def _integers(values: Floats) -> list[Any]:
-    found: list[Any] = values.tolist()
+    listed: list[Any] = values.tolist()
     safe = np.abs(values).max(initial=0.0) < 2.0**63
-    return values.astype(np.int64).tolist() if safe else [int(value) for value in found]
+    return values.astype(np.int64).tolist() if safe else [int(value) for value in listed]
 
 
 def _made(kind: str, columns: Mapping[str, Sequence[Any]]) -> list[Any]:
@@ -121,33 +111,33 @@ def _infos(of: Frame) -> dict[str, Callable[[int, int], list[Any]]]:
     rollouts = rows.rollout[chosen]
 
     def task(start: int, end: int) -> list[Any]:
-        found: list[Any] = tasks[of.by.code[start:end]].tolist()
-        return found
+        names: list[Any] = tasks[of.by.code[start:end]].tolist()
+        return names
 
     def rollout(start: int, end: int) -> list[Any]:
-        found: list[Any] = rollouts[start:end].tolist()
-        return found
+        indices: list[Any] = rollouts[start:end].tolist()
+        return indices
 
     def ids(start: int, end: int) -> list[Any]:
         return [f"{a}:{b}" for a, b in zip(task(start, end), rollout(start, end), strict=True)]
 
-    found: dict[str, Callable[[int, int], list[Any]]] = {"rollout_id": ids, TASK: task, ROLLOUT: rollout}
+    sources: dict[str, Callable[[int, int], list[Any]]] = {"rollout_id": ids, TASK: task, ROLLOUT: rollout}
 
-    def held_by(table: Mapping[str, Cells], other: Mapping[str, Cells]) -> dict[str, Cells]:
+    def cells_of(table: Mapping[str, Cells], other: Mapping[str, Cells]) -> dict[str, Cells]:
         once = {name: of.fields.get(name) for name in table if name not in other}  # the statistics see the same
         names = [name for name in table if name not in (TASK, ROLLOUT)]
         return {name: once.get(name) or table[name].take(chosen) for name in names}
 
-    top, usage = held_by(rows.top, rows.usage), held_by(rows.usage, rows.top)
+    top, usage = cells_of(rows.top, rows.usage), cells_of(rows.usage, rows.top)
     if REWARD in top:
-        found[REWARD] = _shown(top[REWARD], raw=True)
-    place = {name: number for number, name in enumerate(of.fields)}
-    for held in (usage, top):
-        for name in sorted(held, key=lambda name: place.get(name, len(place))):
-            if held[name].given.any() and not (held is top and name == REWARD):
-                over = _shown(held[name], raw=False)
-                found[name] = _laid(over, found[name]) if name in found else over
-    return found
+        sources[REWARD] = _shown(top[REWARD], raw=True)
+    position = {name: number for number, name in enumerate(of.fields)}
+    for cells in (usage, top):
+        for name in sorted(cells, key=lambda name: position.get(name, len(position))):
+            if cells[name].given.any() and not (cells is top and name == REWARD):
+                over = _shown(cells[name], raw=False)
+                sources[name] = _laid(over, sources[name]) if name in sources else over
+    return sources
 
 
 def _shown(cells: Cells, raw: bool) -> Callable[[int, int], list[Any]]:

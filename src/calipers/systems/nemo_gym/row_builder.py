@@ -1,9 +1,10 @@
-"""NeMo Gym's rows on their way into columns, out of decoded columns or out of dicts."""
+"""NeMo Gym's rows as columns: every number they carry, gathered a block at a time out of decoded columns or dicts."""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,29 +12,240 @@ from msgspec import UNSET
 
 from calipers.errors import InputError
 from calipers.formats.frames import shown
-from calipers.formats.rows import Growing
-from calipers.rollouts.column import Bools, Ints, alike
+from calipers.formats.rows import Growing, GrowingFlags, GrowingLabels
+from calipers.rollouts.column import Bools, Floats, Ints, alike
 from calipers.rollouts.part import Part
-from calipers.systems.nemo_gym.wire import (
-    AGENT,
-    FAILURE,
-    KILLED,
-    MIXED,
-    ROLLOUT,
-    TASK,
-    Cells,
-    Filling,
-    GymRows,
-    Keys,
-    as_index,
-    index_fault,
-    order,
-    overlaid,
-    too_large,
-)
+from calipers.systems.nemo_gym.wire import MIXED, as_index, index_fault, too_large
+from calipers.systems.nemo_gym.words import AGENT, FAILURE, KILLED, REWARD, ROLLOUT, TASK
 
 Row = Mapping[str, Any]
+LEAST, MOST = -(2**63), 2**64 - 1  # what 64 bits hold, with a sign or without
+_EXACT = 2.0**53  # whole numbers from here on are not all doubles
 _OWN = frozenset({TASK, ROLLOUT, AGENT, FAILURE, "response", "responses_create_params"})
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """One key of R rows. NaN under a true ``given`` is a number somebody sent."""
+
+    values: Floats  # [R]
+    given: Bools  # [R] a number stands there; true and false are 1 and 0
+    whole: Bools  # [R] it was written as an integer or a boolean
+    present: Bools  # [R] the key stands there, whatever its value
+    odd: Mapping[int, Any] = field(default_factory=dict)  # row -> what no double can say
+
+    def take(self, rows: Ints) -> Cells:
+        """The same key over some rows, in their order."""
+        odd = {}
+        if self.odd:
+            odd = {new: self.odd[old] for new, old in enumerate(rows.tolist()) if old in self.odd}
+        given, whole, present = (_taken(mask, rows) for mask in (self.given, self.whole, self.present))
+        return Cells(self.values.take(rows), given, whole, present, odd)
+
+
+def _taken(mask: Bools, rows: Ints) -> Bools:
+    if mask.all():
+        return alike(len(rows), True)
+    return mask.take(rows) if mask.any() else alike(len(rows), False)
+
+
+class _GrowingCells:
+    """The cells of one key in the making."""
+
+    def __init__(self) -> None:
+        self._values = Growing(np.float64)
+        self._masks = [GrowingFlags() for _ in range(3)]  # given, whole, present
+        self._odd: dict[int, Any] = {}
+
+    def put(self, start: int, piece: Cells) -> None:
+        self._values.put(start, piece.values)
+        self._mark(start, len(piece.values), piece.given, piece.whole, piece.present)
+        if piece.odd:
+            self._odd.update({start + row: value for row, value in piece.odd.items()})
+
+    def put_plain(self, start: int, column: Sequence[Any], kind: type) -> bool:
+        """Take a block in which every row has a value of this one kind; False for what doubles cannot say."""
+        if kind not in (float, int, bool):
+            self._values.room(start, len(column))[:] = 0
+            self._mark(start, len(column), False, False, True)
+            return True
+        try:
+            values = self._values.pack(start, column)
+        except (OverflowError, struct.error):  # an integer that no float can hold
+            return False
+        if kind is int and np.abs(values).max() >= _EXACT:
+            return False
+        self._mark(start, len(column), True, kind is not float, True)
+        return True
+
+    def _mark(self, start: int, size: int, *flags: Bools | bool) -> None:
+        for mask, part in zip(self._masks, flags, strict=True):
+            mask.put(start, size, part)
+
+    def finish(self, rows: int) -> Cells:
+        given, whole, present = (mask.finish(rows) for mask in self._masks)
+        return Cells(self._values.finish(rows), given, whole, present, self._odd)
+
+
+class CellsBuilder:
+    """Cells in the making: a block of rows at a time. A key may start at any row."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._keys: dict[tuple[str, str], _GrowingCells] = {}
+
+    def take(self, where: str, name: str, column: Sequence[Any]) -> None:
+        """The block's values of a key, UNSET where a row has none. ValueError(row, value) beyond 64 bits."""
+        kinds = set(map(type, column))
+        keep = name == REWARD and where == "top"
+        nothing = where == "top" or kinds == {type(UNSET)}  # in usage a null hides what the row itself says
+        if nothing and not keep and not any(issubclass(kind, (int, float)) for kind in kinds):
+            return
+        if (where, name) not in self._keys:
+            self._keys[where, name] = _GrowingCells()
+        key = self._keys[where, name]
+        kind = next(iter(kinds))
+        if len(kinds) > 1 or not _is_plain(kind, keep) or not key.put_plain(self.rows, column, kind):
+            key.put(self.rows, _mixed(column, keep))
+
+    def finish(self, where: str, beside: Mapping[str, Cells]) -> dict[str, Cells]:
+        """Every key of that place, over all rows; one without any number only where it hides one beside."""
+        finished = {name: key.finish(self.rows) for (level, name), key in self._keys.items() if level == where}
+        return {
+            name: cells
+            for name, cells in finished.items()
+            if cells.given.any() or (name == REWARD and where == "top") or name in beside
+        }
+
+
+def _is_plain(kind: type, keep: bool) -> bool:
+    """Whether a block of values of this one kind needs no look at each: a subclass of a number does."""
+    return kind in (int, float) or (not keep and (kind is bool or not issubclass(kind, (int, float))))
+
+
+def _mixed(column: Sequence[Any], keep: bool) -> Cells:
+    """Any block, value by value; ``keep`` what is no number, as it is."""
+    size = len(column)
+    values = np.zeros(size)
+    given, whole, present = (np.zeros(size, dtype=bool) for _ in range(3))
+    odd: dict[int, Any] = {}
+    for row, value in enumerate(column):
+        if value is UNSET:
+            continue
+        present[row] = True
+        if isinstance(value, float):
+            values[row], given[row] = value, True
+        elif isinstance(value, int):
+            if not LEAST <= value <= MOST:
+                raise ValueError(row, value)
+            values[row], given[row], whole[row] = value, True, True
+            if abs(value) >= _EXACT or (keep and isinstance(value, bool)):
+                odd[row] = value
+        elif keep:
+            odd[row] = value
+    return Cells(values, given, whole, present, odd)
+
+
+def joined_cells(tables: Sequence[Mapping[str, Cells]], starts: Ints) -> dict[str, Cells]:
+    """The keys of several tables laid end to end, the first row of each at ``starts``."""
+    cells = {}
+    for name in dict.fromkeys(name for table in tables for name in table):
+        key = _GrowingCells()
+        for start, table in zip(starts.tolist(), tables, strict=False):
+            if name in table:
+                key.put(start, table[name])
+        cells[name] = key.finish(int(starts[-1]))
+    return cells
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The order in which one row names its keys, and those of its usage."""
+
+    top: Sequence[str]
+    usage: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GymRows:
+    """R rows of rollouts as NeMo Gym writes them, in the order they were met."""
+
+    task: Ints  # [R] the task index, or a code into ``names``
+    names: Sequence[str] | None  # [T] the task indices where they are text, by code
+    rollout: Ints  # [R]
+    agents: Sequence[str]  # distinct names, by first appearance
+    agent: Ints  # [R] codes into agents; -1 where a row names none
+    top: Mapping[str, Cells]  # numeric keys of the row itself, and its reward whatever it is
+    usage: Mapping[str, Cells]  # numeric keys of response.usage
+    aside: Bools  # [R] failed attempts, which NeMo Gym keeps apart
+    keys: Mapping[int, Keys]  # of the rows in which some key first has a number, by (task, rollout)
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+
+def joined(parts: Sequence[GymRows]) -> GymRows:
+    """Rows of several files, end to end. InputError where task indices are text here and numbers there."""
+    parts = [part for part in parts if len(part)] or list(parts[:1])
+    if len(parts) == 1:
+        return parts[0]
+    if len({part.names is None for part in parts}) > 1:
+        raise InputError(MIXED)
+    starts = np.cumsum([0, *map(len, parts)])
+    agents, agent = _recoded([part.agents for part in parts], [part.agent for part in parts])
+    names, task = None, np.concatenate([part.task for part in parts])
+    if parts[0].names is not None:
+        names, task = _recoded([part.names or () for part in parts], [part.task for part in parts])
+    return GymRows(
+        task,
+        names,
+        np.concatenate([part.rollout for part in parts]),
+        agents,
+        agent,
+        joined_cells([part.top for part in parts], starts),
+        joined_cells([part.usage for part in parts], starts),
+        np.concatenate([part.aside for part in parts]),
+        {int(start) + row: keys for start, part in zip(starts, parts, strict=False) for row, keys in part.keys.items()},
+    )
+
+
+def _recoded(lists: Sequence[Sequence[str]], codes: Sequence[Ints]) -> tuple[list[str], Ints]:
+    index: dict[str, int] = {}
+    recoded = []
+    for values, code in zip(lists, codes, strict=True):
+        table = [index.setdefault(value, len(index)) for value in values]
+        recoded.append(np.array([*table, -1], dtype=np.int64)[code])
+    return list(index), np.concatenate(recoded)
+
+
+def order(rows: GymRows, of: Ints) -> Ints:
+    """Some rows by task and rollout; text indices sort as text."""
+    task = rows.task[of]
+    if rows.names is not None:
+        rank = np.empty(len(rows.names), dtype=np.int64)
+        rank[sorted(range(len(rows.names)), key=rows.names.__getitem__)] = np.arange(len(rows.names))
+        task = rank[task]
+    rollout = rows.rollout[of]
+    if len(of) and bool(((np.diff(task) > 0) | ((np.diff(task) == 0) & (np.diff(rollout) >= 0))).all()):
+        return of
+    return of[np.lexsort((rollout, task))]
+
+
+def overlaid(rows: GymRows, name: str) -> Cells:
+    """A key as the statistics see it: what usage says wins, even where it says nothing numeric."""
+    top, usage = rows.top.get(name), rows.usage.get(name)
+    if top is None or usage is None:
+        cells = usage if top is None else top
+        if cells is None:
+            raise KeyError(name)
+        return cells
+    wins = usage.present
+    return Cells(
+        np.where(wins, usage.values, top.values),
+        np.where(wins, usage.given, top.given),
+        np.where(wins, usage.whole, top.whole),
+        top.present | wins,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +255,7 @@ class GymPart(Part):
     gym: GymRows | None = None
 
 
-class Taking:
+class RowBuilder:
     """Rows taken a block at a time, out of structs or out of dicts; `GymRows` at the end.
 
     ``routed``: failed attempts are told apart, as the collector does; a server takes what it is sent.
@@ -51,13 +263,12 @@ class Taking:
 
     def __init__(self, *, routed: bool) -> None:
         self.routed = routed
-        self.cells = Filling()
+        self.cells = CellsBuilder()
         self.failures: list[Any] = []  # [R] the failure class, None for none
         self._tasks = Growing(np.int64)
-        self._names: dict[str, int] | None = None  # of tasks, where their indices are text
+        self._names: GrowingLabels | None = None  # of tasks, where their indices are text
         self._rollouts = Growing(np.int64)
-        self._agents: dict[str, int] = {}
-        self._agent = Growing(np.int64)  # codes from 1; 0 where a row names none
+        self._agents = GrowingLabels()
 
     def take(self, what: str, key: str, column: Sequence[Any]) -> None:
         """One column of the block. ValueError(row, what is wrong, what would be right) for a bad value."""
@@ -68,7 +279,7 @@ class Taking:
         elif what == "rollout":
             self._rollouts.put(self.cells.rows, _integers(key, column))
         elif what == "agent":
-            self._take_agents(column)
+            self._agents.put(self.cells.rows, [name or None for name in column])
         elif what == "failure":
             self._fill(self.failures, self.cells.rows)
             self.failures.extend(column)
@@ -81,24 +292,15 @@ class Taking:
 
     def _take_tasks(self, column: Sequence[Any]) -> None:
         if not self.cells.rows and isinstance(column[0], str):
-            self._names = {}
+            self._names = GrowingLabels()
         names = self._names
         if set(map(type, column)) != {int if names is None else str}:
             row = next(row for row, index in enumerate(column) if isinstance(index, str) is (names is None))
             raise ValueError(row, *MIXED.split("; "))
         if names is not None:
-            column = [names.setdefault(index, len(names)) for index in column]
-        self._tasks.put(self.cells.rows, _integers(TASK, column))
-
-    def _take_agents(self, column: Sequence[str | None]) -> None:
-        known = dict.fromkeys(column)
-        codes = {name: self._agents.setdefault(name, len(self._agents) + 1) for name in known if name}
-        found = [codes.get(name or "", 0) for name in known]
-        if len(known) == 1:
-            self._agent.put(self.cells.rows, np.full(len(column), found[0]))
-            return
-        found = [codes.get(name or "", 0) for name in column]
-        self._agent.put(self.cells.rows, np.asarray(found))
+            names.put(self.cells.rows, column)
+        else:
+            self._tasks.put(self.cells.rows, _integers(TASK, column))
 
     def end_block(self, rows: int) -> None:
         """All columns of so many rows have been taken."""
@@ -113,12 +315,14 @@ class Taking:
         size = self.cells.rows
         self._fill(self.failures, size)
         top = self.cells.finish("top", {})
+        names = None if self._names is None else self._names.finish(size)
+        agents = self._agents.finish(size)
         rows = GymRows(
-            self._tasks.finish(size),
-            None if self._names is None else list(self._names),
+            self._tasks.finish(size) if names is None else names.code,
+            None if names is None else names.values,
             self._rollouts.finish(size),
-            list(self._agents),
-            self._agent.finish(size) - 1,
+            agents.values,
+            agents.code,
             top,
             self.cells.finish("usage", top),
             self._aside(size, top.get(KILLED)),
@@ -135,11 +339,11 @@ class Taking:
 
 def _without_floats(key: str, column: Sequence[Any]) -> list[Any]:
     """Indices of which some are floats: whole ones are integers. ValueError(row, ...) for any other."""
-    found = list(map(as_index, column))
-    for row, value in enumerate(found):
+    indices = list(map(as_index, column))
+    for row, value in enumerate(indices):
         if isinstance(value, float):
             raise ValueError(row, *(index_fault(key, value) or ()))
-    return found
+    return indices
 
 
 def _integers(key: str, column: Sequence[int]) -> Ints:
@@ -152,15 +356,15 @@ def _integers(key: str, column: Sequence[int]) -> Ints:
 
 def first_rows(rows: GymRows) -> list[int]:
     """The rows in which a key first has a number, walking an agent's rows by task and rollout."""
-    found = set[int]()
+    firsts = set[int]()
     walk = order(rows, np.flatnonzero(~rows.aside))
     for agent in np.unique(rows.agent).tolist():
-        own = walk[rows.agent[walk] == agent] if len(rows.agents) > 1 or (rows.agent < 0).any() else walk
+        agent_rows = walk[rows.agent[walk] == agent] if len(rows.agents) > 1 or (rows.agent < 0).any() else walk
         for name in {**rows.top, **rows.usage}:
-            given = overlaid(rows, name).given[own]
+            given = overlaid(rows, name).given[agent_rows]
             if given.any():
-                found.add(int(own[given.argmax()]))
-    return sorted(found)
+                firsts.add(int(agent_rows[given.argmax()]))
+    return sorted(firsts)
 
 
 def from_records(records: Sequence[Row]) -> GymRows:
@@ -168,16 +372,16 @@ def from_records(records: Sequence[Row]) -> GymRows:
     for number, record in enumerate(records, 1):
         if not isinstance(record, Mapping):
             raise InputError.at(f"row {number}", "it is no object", f"expected one with {TASK} and {ROLLOUT}")
-    taking = Taking(routed=False)
+    builder = RowBuilder(routed=False)
     try:
-        take_records(taking, records)
-        return taking.finish(lambda chosen: {row: keys_of(records[row]) for row in chosen})
+        take_records(builder, records)
+        return builder.finish(lambda chosen: {row: keys_of(records[row]) for row in chosen})
     except ValueError as error:
         row, wrong, right = error.args
         raise InputError.at(f"row {row + 1}", wrong, right) from None
 
 
-def take_records(taking: Taking, records: Sequence[Row]) -> None:
+def take_records(builder: RowBuilder, records: Sequence[Row]) -> None:
     """Take decoded rows as one block. ValueError(row, what is wrong, what would be right) for a bad one."""
     for key, what in ((TASK, "task"), (ROLLOUT, "rollout")):
         column = [record.get(key, UNSET) for record in records]
@@ -185,16 +389,16 @@ def take_records(taking: Taking, records: Sequence[Row]) -> None:
             for row, value in enumerate(column):
                 if fault := index_fault(key, value):
                     raise ValueError(row, *fault)
-        taking.take(what, key, column)
-    usages = [_usage(row, record, taking.routed) for row, record in enumerate(records)]
-    taking.take("agent", AGENT, [_agent(row, record) for row, record in enumerate(records)])
-    if taking.routed and any(FAILURE in record for record in records):
-        taking.take("failure", FAILURE, [record.get(FAILURE) for record in records])
+        builder.take(what, key, column)
+    usages = [_usage(row, record, builder.routed) for row, record in enumerate(records)]
+    builder.take("agent", AGENT, [_agent(row, record) for row, record in enumerate(records)])
+    if builder.routed and any(FAILURE in record for record in records):
+        builder.take("failure", FAILURE, [record.get(FAILURE) for record in records])
     for where, rows in (("top", records), ("usage", usages)):
         for key in dict.fromkeys(key for row in rows for key in row):
             if where == "usage" or key not in _OWN:
-                taking.take(where, key, [row.get(key, UNSET) for row in rows])
-    taking.end_block(len(records))
+                builder.take(where, key, [row.get(key, UNSET) for row in rows])
+    builder.end_block(len(records))
 
 
 def _usage(row: int, record: Row, routed: bool) -> Row:
@@ -211,10 +415,10 @@ def _usage(row: int, record: Row, routed: bool) -> Row:
 
 def agent_of(record: Row) -> str | None:
     """The agent that ran a rollout, if it is named. InputError for what is no name."""
-    held = record.get(AGENT) or {}
-    name = held.get("name") if isinstance(held, Mapping) else held
-    if not (name is None or isinstance(name, str)) or not isinstance(held, Mapping):
-        raise InputError.at(AGENT, f"it is {shown(held)}", "expected an object with a name")
+    agent = record.get(AGENT) or {}
+    name = agent.get("name") if isinstance(agent, Mapping) else agent
+    if not (name is None or isinstance(name, str)) or not isinstance(agent, Mapping):
+        raise InputError.at(AGENT, f"it is {shown(agent)}", "expected an object with a name")
     return name
 
 

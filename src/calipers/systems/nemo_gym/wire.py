@@ -1,231 +1,26 @@
-"""NeMo Gym's rows: who ran what, every number they carry, and a strict decoder that is widened on surprise."""
+"""NeMo Gym's rows as its files hold them: their keys, every struct of them, and what an index may be."""
 
 from __future__ import annotations
 
-import struct
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 from msgspec import UNSET, UnsetType
 from msgspec.structs import astuple
 
-from calipers.errors import InputError
+from calipers.formats.format import Raw
 from calipers.formats.frames import named, shown
-from calipers.formats.repeated_keys import letters
-from calipers.formats.rows import Growing, GrowingFlags
-from calipers.formats.schema import NOTHING, odd_key
-from calipers.rollouts.column import Bools, Floats, Ints, alike
-
-REWARD: Final = "reward"
-LEAST, MOST = -(2**63), 2**64 - 1  # what 64 bits hold, with a sign or without
-_EXACT = 2.0**53  # whole numbers from here on are not all doubles
-
-
-@dataclass(frozen=True, slots=True)
-class Cells:
-    """One key of R rows. NaN under a true ``given`` is a number somebody sent."""
-
-    values: Floats  # [R]
-    given: Bools  # [R] a number stands there; true and false are 1 and 0
-    whole: Bools  # [R] it was written as an integer or a boolean
-    present: Bools  # [R] the key stands there, whatever its value
-    odd: Mapping[int, Any] = field(default_factory=dict)  # row -> what no double can say
-
-    def take(self, rows: Ints) -> Cells:
-        """The same key over some rows, in their order."""
-        odd = {}
-        if self.odd:
-            odd = {new: self.odd[old] for new, old in enumerate(rows.tolist()) if old in self.odd}
-        given, whole, present = (_taken(mask, rows) for mask in (self.given, self.whole, self.present))
-        return Cells(self.values.take(rows), given, whole, present, odd)
-
-
-def _taken(mask: Bools, rows: Ints) -> Bools:
-    if mask.all():
-        return alike(len(rows), True)
-    return mask.take(rows) if mask.any() else alike(len(rows), False)
-
-
-class _Key:
-    """The cells of one key in the making."""
-
-    def __init__(self) -> None:
-        self._values = Growing(np.float64)
-        self._masks = [GrowingFlags() for _ in range(3)]  # given, whole, present
-        self._odd: dict[int, Any] = {}
-
-    def put(self, start: int, piece: Cells) -> None:
-        self._values.put(start, piece.values)
-        self._mark(start, len(piece.values), piece.given, piece.whole, piece.present)
-        if piece.odd:
-            self._odd.update({start + row: value for row, value in piece.odd.items()})
-
-    def put_plain(self, start: int, column: Sequence[Any], kind: type) -> bool:
-        """Take a block in which every row has a value of this one kind; False for what doubles cannot say."""
-        if kind not in (float, int, bool):
-            self._values.room(start, len(column))[:] = 0
-            self._mark(start, len(column), False, False, True)
-            return True
-        try:
-            values = self._values.pack(start, column)
-        except (OverflowError, struct.error):  # an integer that no float can hold
-            return False
-        if kind is int and np.abs(values).max() >= _EXACT:
-            return False
-        self._mark(start, len(column), True, kind is not float, True)
-        return True
-
-    def _mark(self, start: int, size: int, *flags: Bools | bool) -> None:
-        for mask, part in zip(self._masks, flags, strict=True):
-            mask.put(start, size, part)
-
-    def finish(self, rows: int) -> Cells:
-        given, whole, present = (mask.finish(rows) for mask in self._masks)
-        return Cells(self._values.finish(rows), given, whole, present, self._odd)
-
-
-class Filling:
-    """Cells in the making: a block of rows at a time. A key may start at any row."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self._keys: dict[tuple[str, str], _Key] = {}
-
-    def take(self, where: str, name: str, column: Sequence[Any]) -> None:
-        """The block's values of a key, UNSET where a row has none. ValueError(row, value) beyond 64 bits."""
-        kinds = set(map(type, column))
-        keep = name == REWARD and where == "top"
-        nothing = where == "top" or kinds == {type(UNSET)}  # in usage a null hides what the row itself says
-        if nothing and not keep and not any(issubclass(kind, (int, float)) for kind in kinds):
-            return
-        if (where, name) not in self._keys:
-            self._keys[where, name] = _Key()
-        key = self._keys[where, name]
-        kind = next(iter(kinds))
-        if len(kinds) > 1 or not _is_plain(kind, keep) or not key.put_plain(self.rows, column, kind):
-            key.put(self.rows, _mixed(column, keep))
-
-    def finish(self, where: str, beside: Mapping[str, Cells]) -> dict[str, Cells]:
-        """Every key of that place, over all rows; one without any number only where it hides one beside."""
-        found = {name: key.finish(self.rows) for (place, name), key in self._keys.items() if place == where}
-        return {
-            name: cells
-            for name, cells in found.items()
-            if cells.given.any() or (name == REWARD and where == "top") or name in beside
-        }
-
-
-def _is_plain(kind: type, keep: bool) -> bool:
-    """Whether a block of values of this one kind needs no look at each: a subclass of a number does."""
-    return kind in (int, float) or (not keep and (kind is bool or not issubclass(kind, (int, float))))
-
-
-def _mixed(column: Sequence[Any], keep: bool) -> Cells:
-    """Any block, value by value; ``keep`` what is no number, as it is."""
-    size = len(column)
-    values = np.zeros(size)
-    given, whole, present = (np.zeros(size, dtype=bool) for _ in range(3))
-    odd: dict[int, Any] = {}
-    for row, value in enumerate(column):
-        if value is UNSET:
-            continue
-        present[row] = True
-        if isinstance(value, float):
-            values[row], given[row] = value, True
-        elif isinstance(value, int):
-            if not LEAST <= value <= MOST:
-                raise ValueError(row, value)
-            values[row], given[row], whole[row] = value, True, True
-            if abs(value) >= _EXACT or (keep and isinstance(value, bool)):
-                odd[row] = value
-        elif keep:
-            odd[row] = value
-    return Cells(values, given, whole, present, odd)
-
-
-def joined_cells(tables: Sequence[Mapping[str, Cells]], starts: Ints) -> dict[str, Cells]:
-    """The keys of several tables laid end to end, the first row of each at ``starts``."""
-    found = {}
-    for name in dict.fromkeys(name for table in tables for name in table):
-        key = _Key()
-        for start, table in zip(starts.tolist(), tables, strict=False):
-            if name in table:
-                key.put(start, table[name])
-        found[name] = key.finish(int(starts[-1]))
-    return found
-
-
-TASK: Final = "_ng_task_index"
-ROLLOUT: Final = "_ng_rollout_index"
-LEAST_INT, MOST_INT = -(2**63), 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The order in which one row names its keys, and those of its usage."""
-
-    top: Sequence[str]
-    usage: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
-class GymRows:
-    """R rows of rollouts as NeMo Gym writes them, in the order they were met."""
-
-    task: Ints  # [R] the task index, or a code into ``names``
-    names: Sequence[str] | None  # [T] the task indices where they are text, by code
-    rollout: Ints  # [R]
-    agents: Sequence[str]  # distinct names, by first appearance
-    agent: Ints  # [R] codes into agents; -1 where a row names none
-    top: Mapping[str, Cells]  # numeric keys of the row itself, and its reward whatever it is
-    usage: Mapping[str, Cells]  # numeric keys of response.usage
-    aside: Bools  # [R] failed attempts, which NeMo Gym keeps apart
-    keys: Mapping[int, Keys]  # of the rows in which some key first has a number, by (task, rollout)
-
-    def __len__(self) -> int:
-        return len(self.task)
-
-
-def joined(parts: Sequence[GymRows]) -> GymRows:
-    """Rows of several files, end to end. InputError where task indices are text here and numbers there."""
-    parts = [part for part in parts if len(part)] or list(parts[:1])
-    if len(parts) == 1:
-        return parts[0]
-    if len({part.names is None for part in parts}) > 1:
-        raise InputError(MIXED)
-    starts = np.cumsum([0, *map(len, parts)])
-    agents, agent = _recoded([part.agents for part in parts], [part.agent for part in parts])
-    names, task = None, np.concatenate([part.task for part in parts])
-    if parts[0].names is not None:
-        names, task = _recoded([part.names or () for part in parts], [part.task for part in parts])
-    return GymRows(
-        task,
-        names,
-        np.concatenate([part.rollout for part in parts]),
-        agents,
-        agent,
-        joined_cells([part.top for part in parts], starts),
-        joined_cells([part.usage for part in parts], starts),
-        np.concatenate([part.aside for part in parts]),
-        {int(start) + row: keys for start, part in zip(starts, parts, strict=False) for row, keys in part.keys.items()},
-    )
-
+from calipers.formats.lines import NOTHING, UNREADABLE, Kinds, LineError, odd_key, struct_of, union, unreadable
+from calipers.formats.repeated_keys import Doubled, letters, said_twice, twice
+from calipers.systems.nemo_gym.words import AGENT, FAILURE, LEAST_INT, MOST_INT, PARAMS, REWARD, ROLLOUT, TASK, TERMINAL
 
 MIXED: Final = "task indices are text in some rows and numbers in others; expected one kind"
-
-
-def _recoded(lists: Sequence[Sequence[str]], codes: Sequence[Ints]) -> tuple[list[str], Ints]:
-    index: dict[str, int] = {}
-    found = []
-    for values, code in zip(lists, codes, strict=True):
-        table = [index.setdefault(value, len(index)) for value in values]
-        found.append(np.array([*table, -1], dtype=np.int64)[code])
-    return list(index), np.concatenate(found)
+_USAGE = attrgetter("f0")  # of a response
+_NUMBER = int | float | bool
 
 
 def as_index(value: Any) -> Any:
@@ -250,54 +45,43 @@ def index_fault(key: str, value: Any) -> tuple[str, str] | None:
     return None
 
 
+def agent_name(row: Mapping[str, Any]) -> str | None:
+    """The agent that a row names, if it is text."""
+    agent = row.get(AGENT)
+    name = agent.get("name") if isinstance(agent, Mapping) else None
+    return name if isinstance(name, str) else None
+
+
 def too_large(key: str, value: int) -> tuple[str, str]:
     """The fault of a number beyond 64 bits."""
     return f"{named(key)} is {shown(value)}", "expected an integer of at most 64 bits"
 
 
-def order(rows: GymRows, of: Ints) -> Ints:
-    """Some rows by task and rollout; text indices sort as text."""
-    task = rows.task[of]
-    if rows.names is not None:
-        place = np.empty(len(rows.names), dtype=np.int64)
-        place[sorted(range(len(rows.names)), key=rows.names.__getitem__)] = np.arange(len(rows.names))
-        task = place[task]
-    rollout = rows.rollout[of]
-    if len(of) and bool(((np.diff(task) > 0) | ((np.diff(task) == 0) & (np.diff(rollout) >= 0))).all()):
-        return of
-    return of[np.lexsort((rollout, task))]
+def check_once(number: int, line: bytes) -> None:
+    """LineError for a line with a key twice: at its top, or in the usage of its response."""
+    try:
+        key = twice(line, ("response.usage",))
+    except RecursionError as error:
+        raise LineError(number, *unreadable(error)) from None
+    if key is not None:
+        raise LineError(number, *said_twice(key))
 
 
-def overlaid(rows: GymRows, name: str) -> Cells:
-    """A key as the statistics see it: what usage says wins, even where it says nothing numeric."""
-    top, usage = rows.top.get(name), rows.usage.get(name)
-    if top is None or usage is None:
-        found = usage if top is None else top
-        if found is None:
-            raise KeyError(name)
-        return found
-    wins = usage.present
-    return Cells(
-        np.where(wins, usage.values, top.values),
-        np.where(wins, usage.given, top.given),
-        np.where(wins, usage.whole, top.whole),
-        top.present | wins,
-    )
-
-
-AGENT: Final = "agent_ref"
-FAILURE: Final = "_ng_failure_class"
-KILLED: Final = "_ng_no_persist"
-_USAGE = attrgetter("usage")
-_Number = int | float | bool | None | UnsetType
-
-
-class _GymObject(msgspec.Struct, gc=False):
-    """Any JSON object, skipped unread."""
-
-
-class _GymList(msgspec.Struct, array_like=True, gc=False):
-    """Any JSON list, skipped unread."""
+def decoded(number: int, line: bytes) -> dict[str, Any]:
+    """A line as Python reads JSON; LineError for one that is no row, or has a key twice."""
+    odd = Doubled()
+    try:
+        row = json.loads(line.decode(), object_pairs_hook=odd)
+        json.dumps(row, ensure_ascii=False).encode()
+    except UNREADABLE as error:
+        raise LineError(number, *unreadable(error)) from None
+    except ValueError:  # an integer of thousands of digits
+        raise LineError(number, "a number is out of range", "expected an integer of at most 64 bits") from None
+    if not isinstance(row, dict):
+        raise LineError(number, "a rollout is no object", "expected one JSON object a line")
+    if odd.found:
+        check_once(number, line)
+    return row
 
 
 class GymAgent(msgspec.Struct, gc=False):
@@ -306,19 +90,65 @@ class GymAgent(msgspec.Struct, gc=False):
     name: str | None = None
 
 
+class CompanionRow(msgspec.Struct, gc=False):
+    """A failed attempt or a planned rollout, in a file beside the rollouts."""
+
+    task: int | float | str = msgspec.field(name=TASK)
+    rollout: int | float = msgspec.field(name=ROLLOUT)
+    agent: GymAgent | None = msgspec.field(name=AGENT, default=None)
+    failure: str | None = msgspec.field(name=FAILURE, default=None)
+
+
+class CreateParams(msgspec.Struct, gc=False):
+    """What a model was asked, as far as it is text."""
+
+    input: Raw = NOTHING
+
+
+class TextRow(msgspec.Struct, gc=False):
+    """A rollout, as far as it says something."""
+
+    task: int | float | str = msgspec.field(name=TASK, default="")
+    sample: int | float = msgspec.field(name=ROLLOUT, default=0)
+    agent: GymAgent | None = msgspec.field(name=AGENT, default=None)
+    params: Raw = msgspec.field(name=PARAMS, default=NOTHING)
+    response: Raw = NOTHING
+
+
+class StoredRow(msgspec.Struct, gc=False):
+    """The keys of a row that continuing a collection asks for; all others are passed over."""
+
+    task: int | str = msgspec.field(name=TASK)
+    rollout: int = msgspec.field(name=ROLLOUT)
+    failure: str | None = msgspec.field(name=FAILURE, default=None)
+    terminal: bool | None = msgspec.field(name=TERMINAL, default=None)
+
+
+class AggregateRequest(msgspec.Struct):
+    """What ``/aggregate_metrics`` is sent: the stripped rows of one agent, not decoded yet."""
+
+    verify_responses: list[Raw]
+
+
 class GymSchema:
     """The keys and kinds of value seen so far, and a decoder for exactly those.
 
     ``raws`` are the keys whose values somebody asked for: they are kept as raw JSON.
     """
 
+    ids_elsewhere = "expected ids as values, not as keys"
+    skips = True  # the response, above all
+
     def __init__(self, raws: Collection[str]) -> None:
         self.raws = raws
-        self.kinds: dict[str, set[str]] = {}  # key of a row -> kinds of value, in the order they were met
-        self.usage: dict[str, set[str]] = {}
+        self.kinds, self.usage = Kinds(), Kinds()  # of the keys of a row, and of its response's usage
         self.rebuild()
 
-    def learn(self, row: Mapping[str, Any]) -> bool:
+    def learn(self, number: int, line: bytes) -> bool:
+        """Widen the schema to one line; LineError for one that is no row."""
+        return self.learn_row(decoded(number, line))
+
+    def learn_row(self, row: Mapping[str, Any]) -> bool:
         """Widen the schema to one row; False when it knew all of it, or a struct cannot say it."""
         response = row.get("response")
         usage = response.get("usage") if isinstance(response, dict) else None
@@ -326,60 +156,61 @@ class GymSchema:
         if odd_key([*row, *usage]) is not None:
             return False
         learnt = False
-        for held, values in ((self.kinds, row), (self.usage, usage)):
+        for kinds, values in ((self.kinds, row), (self.usage, usage)):
             for key, value in values.items():
-                kind = _kind(value)
-                learnt = learnt or key not in held or not held[key].issuperset(kind)
-                held.setdefault(key, set()).update(kind)
+                learnt |= kinds.learn(key, _kind(value))
         return learnt
 
-    def columns(self) -> int:
-        """How many columns of numbers the schema holds."""
-        top = (kinds for key, kinds in self.kinds.items() if key not in (TASK, ROLLOUT))
-        return sum("number" in kinds for kinds in (*top, *self.usage.values()))
+    def size(self) -> tuple[int, int]:
+        """How many columns of numbers the schema holds, and how many keys."""
+        indices = sum("number" in self.kinds.get(key, ()) for key in (TASK, ROLLOUT))
+        return self.kinds.numeric - indices + self.usage.numeric, len(self.kinds) + len(self.usage)
+
+    def sound(self, columns: Sequence[Sequence[Any]]) -> bool:
+        """Whatever is passed over may be anything."""
+        return True
+
+    def refuse(self, number: int, line: bytes) -> None:
+        """Nothing: a line that never fits is read as Python reads JSON."""
 
     def given(self, columns: Sequence[Sequence[Any]]) -> dict[int, int]:
         """How many keys with the same last letters there are in the columns of a block, those of usage among them."""
-        found = Counter[int]()
+        counts = Counter[int]()
         for (what, key), column in zip(self.fields, columns, strict=True):
-            found[letters(key)] += sum(map(bool, map(len, column))) if what == "raw" else _given(column)
+            counts[letters(key)] += sum(map(bool, map(len, column))) if what == "raw" else _given(column)
             if what == "response" and self.usage:
                 inner = zip(*usages(column, len(self.usage)), strict=True)
                 for name, values in zip(self.usage, inner, strict=True):
-                    found[letters(name)] += _given(values)
-        return found
+                    counts[letters(name)] += _given(values)
+        return counts
 
     def rebuild(self) -> None:
         """Make the decoder for what is known now; `fields` says what stands where in its rows."""
         self.fields: list[tuple[str, str]] = [("task", TASK), ("rollout", ROLLOUT)]  # (what, key)
-        spec: list[Any] = [("f0", int | float | str), ("f1", int | float)]
+        spec: list[Any] = [(TASK, int | float | str, msgspec.NODEFAULT), (ROLLOUT, int | float, msgspec.NODEFAULT)]
         for key, kinds in self.kinds.items():
             if key not in (TASK, ROLLOUT):
                 what, kind = self._field(key, kinds)
-                spec.append((f"f{len(spec)}", kind, NOTHING if what == "raw" else UNSET))
+                spec.append((key, kind, NOTHING if what == "raw" else UNSET))
                 self.fields.append((what, key))
-        rename = {f"f{n}": key for n, (_, key) in enumerate(self.fields)}
-        row = msgspec.defstruct("Row", spec, rename=rename, forbid_unknown_fields=True, gc=False)
-        self.decoder = msgspec.json.Decoder(row)
+        self.decoder = msgspec.json.Decoder(struct_of("Row", spec))
 
     def _field(self, key: str, kinds: set[str]) -> tuple[str, Any]:
         if key in self.raws:
-            return "raw", msgspec.Raw
+            return "raw", Raw
         if key == "response":
-            return "response", self._response() | None | UnsetType
+            return "response", self._response() | None
         if key == AGENT:
-            return "agent", GymAgent | None | UnsetType
+            return "agent", GymAgent | None
         if key == FAILURE:
-            return "failure", str | None | UnsetType
+            return "failure", str | None
         if key == REWARD and kinds - {"number"}:
             return "number", Any  # NeMo Gym shows a reward as it is, whatever it is
-        return "number" if "number" in kinds else "other", _union(kinds)
+        return "number" if "number" in kinds else "other", union(kinds, _NUMBER)
 
     def _response(self) -> Any:
-        fields: list[Any] = [(f"f{n}", _union(kinds), UNSET) for n, kinds in enumerate(self.usage.values())]
-        rename = {f"f{n}": key for n, key in enumerate(self.usage)}
-        usage = msgspec.defstruct("Usage", fields, rename=rename, forbid_unknown_fields=True, gc=False)
-        return msgspec.defstruct("Response", [("usage", usage | None, None)], gc=False)
+        usage = struct_of("Usage", [(key, union(kinds, _NUMBER), UNSET) for key, kinds in self.usage.items()])
+        return struct_of("Response", [("usage", usage | None, None)], strict=False)
 
 
 def usages(responses: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
@@ -388,7 +219,7 @@ def usages(responses: Sequence[Any], size: int) -> list[tuple[Any, ...]]:
         return list(map(astuple, map(_USAGE, responses)))
     except (AttributeError, TypeError):  # some have no usage, or are no response at all
         nothing = (UNSET,) * size
-        return [astuple(held.usage) if held and held.usage else nothing for held in responses]
+        return [astuple(response.f0) if response and response.f0 else nothing for response in responses]
 
 
 def _given(column: Sequence[Any]) -> int:
@@ -396,21 +227,9 @@ def _given(column: Sequence[Any]) -> int:
     return len(column) - list(map(type, column)).count(UnsetType)
 
 
-def _kind(value: Any) -> Collection[str]:
-    """The kind of a value, none for null."""
+def _kind(value: Any) -> str:
+    """The kind of a value, "" for null."""
     for kind, types in (("text", str), ("object", dict), ("list", list), ("number", (int, float))):
         if isinstance(value, types):
-            return (kind,)
-    return ()
-
-
-def _union(kinds: Collection[str]) -> Any:
-    """The type of a value that is of one of these kinds, null, or absent."""
-    union: Any = _Number if "number" in kinds else None | UnsetType
-    if "text" in kinds:
-        union = union | str
-    if "object" in kinds:
-        union = union | _GymObject
-    if "list" in kinds:  # beside an object a list cannot be a struct: they would have to be tagged
-        union = union | (list[msgspec.Raw] if "object" in kinds else _GymList)
-    return union
+            return kind
+    return ""

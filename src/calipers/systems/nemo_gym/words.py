@@ -1,9 +1,47 @@
-"""NeMo Gym's names for metrics: a statistic, a slash, and any numeric key. Light enough for a glossary."""
+"""NeMo Gym's names: the keys of its rows; and for metrics a statistic, a slash, and any numeric key.
+
+Light enough for a glossary.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeVar
+
+TASK: Final = "_ng_task_index"
+ROLLOUT: Final = "_ng_rollout_index"
+AGENT: Final = "agent_ref"
+PARAMS: Final = "responses_create_params"
+FAILURE: Final = "_ng_failure_class"
+TERMINAL: Final = "_ng_failure_terminal"
+KILLED: Final = "_ng_no_persist"
+ATTEMPT: Final = "_ng_attempt_index"
+REWARD: Final = "reward"
+LEAST_INT, MOST_INT = -(2**63), 2**63 - 1  # of an index
+
+FAILURES: Final = "_failures.jsonl"
+INPUTS: Final = "_materialized_inputs.jsonl"
+METRICS: Final = "_aggregate_metrics.json"
+
+AnyPath = TypeVar("AnyPath", str, Path)
+
+
+def beside(path: AnyPath, ending: str) -> AnyPath:
+    """The file of that ending beside a file of rollouts: only the last extension is replaced.
+
+    >>> beside("runs/r.x.jsonl", METRICS)
+    'runs/r.x_aggregate_metrics.json'
+    """
+    return type(path)(os.path.splitext(path)[0] + ending)
+
+
+def outcome_of(failure: object) -> str:
+    """The outcome of an attempt that NeMo Gym marks as failed: a gap, by who is to blame."""
+    word = str(failure)
+    return "judge_failed" if "judge" in word else "verifier_failed" if "verif" in word else "client_failed"
+
 
 STATISTICS: Final = ("mean", "max", "min", "median", "std")
 KEY: Final = "KEY"

@@ -64,8 +64,8 @@ def find_all(
     >>> find_all("([a-z])=([0-9])", "a=1, b=2")
     [('a', '1'), ('b', '2')]
     """
-    found: list[str] | list[tuple[str, ...]] = _run("find_all", pattern, text, ignore_case, limit)
-    return found
+    matches: list[str] | list[tuple[str, ...]] = _run("find_all", pattern, text, ignore_case, limit)
+    return matches
 
 
 def remove(pattern: str, text: str, *, ignore_case: bool = False, limit: float = LIMIT) -> str:
@@ -84,9 +84,9 @@ def check(pattern: str, *, ignore_case: bool = False, limit: float = LIMIT) -> N
 
 
 def _run(action: Action, pattern: str, text: str, ignore_case: bool, limit: float) -> Any:
-    held = known(pattern, ignore_case)
-    if held is not None and len(text) <= held.harmless and limit >= AT_MOST:
-        return apply(action, held, text)
+    compiled = known(pattern, ignore_case)
+    if compiled is not None and len(text) <= compiled.harmless and limit >= AT_MOST:
+        return apply(action, compiled, text)
     try:
         return alarm.within(limit, partial(attempt, action, pattern, ignore_case, text))
     except alarm.Unavailable:

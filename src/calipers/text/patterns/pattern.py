@@ -99,8 +99,8 @@ class BadPattern(InputError, re.error):
     def __init__(self, pattern: str, why: str, position: int | None = None) -> None:
         re.error.__init__(self, why, pattern, position)
         shown = pattern if len(pattern) <= 80 else f"{pattern[:77]}..."
-        place = "" if position is None else f" at position {position}"
-        self.args = (f"pattern {shown!r}: {why}{place}; expected a regular expression of Python's re",)
+        where = "" if position is None else f" at position {position}"
+        self.args = (f"pattern {shown!r}: {why}{where}; expected a regular expression of Python's re",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +121,12 @@ def known(pattern: str, ignore_case: bool) -> Compiled | None:
 
 def compiled(pattern: str, ignore_case: bool) -> Compiled:
     """A pattern, compiled once; `BadPattern` for what is none."""
-    held = _kept.get((pattern, ignore_case))
-    if held is None:
+    program = _kept.get((pattern, ignore_case))
+    if program is None:
         if len(_kept) >= KEPT:
             _kept.clear()
-        held = _kept[pattern, ignore_case] = _compile(pattern, re.IGNORECASE if ignore_case else re.NOFLAG)
-    return held
+        program = _kept[pattern, ignore_case] = _compile(pattern, re.IGNORECASE if ignore_case else re.NOFLAG)
+    return program
 
 
 def _compile(pattern: str, flags: re.RegexFlag) -> Compiled:
@@ -147,11 +147,11 @@ def attempt(action: Action, pattern: str, ignore_case: bool, text: str) -> Any:
     return apply(action, compiled(pattern, ignore_case), text)
 
 
-def apply(action: Action, held: Compiled, text: str) -> Any:
+def apply(action: Action, program: Compiled, text: str) -> Any:
     """The spans of the first match or None; the list of all matches; the text without them; nothing."""
     if action == "search":
-        match = held.pattern.search(text)
+        match = program.pattern.search(text)
         return None if match is None else match.regs
     if action == "remove":
-        return held.pattern.sub("", text)
-    return held.pattern.findall(text) if action == "find_all" else None
+        return program.pattern.sub("", text)
+    return program.pattern.findall(text) if action == "find_all" else None

@@ -4,27 +4,10 @@ from systems.harbor.tasks.given import task
 from calipers.errors import InputError
 from calipers.systems.harbor.tasks.task import (
     agent_timeout,
-    effective_timeout,
     read_task,
     resolve_env,
     verifier_timeout,
 )
-
-
-@pytest.mark.parametrize(
-    ("given", "more", "seconds"),
-    [
-        (120.0, {}, 120.0),
-        (120.0, {"multiplier": 2.0}, 240.0),
-        (120.0, {"most": 60.0, "multiplier": 2.0}, 120.0),  # the cap comes first, then the multiplier
-        (120.0, {"override": 30.0}, 30.0),
-        (None, {"override": 30.0, "most": 20.0}, 20.0),
-        (None, {"multiplier": 3.0}, None),  # no limit, however often
-        (None, {"most": 5.0}, 5.0),
-    ],
-)
-def test_effective_timeout(given, more, seconds):
-    assert effective_timeout(given, **more) == seconds
 
 
 def test_limits_of_a_step(tmp_path):

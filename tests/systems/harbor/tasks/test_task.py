@@ -10,7 +10,7 @@ from calipers.systems.harbor.tasks.task import (
     EnvironmentSettings,
     Healthcheck,
     StepSettings,
-    TaskConfig,
+    TaskSettings,
     VerifierSettings,
     read_task,
     solution_script,
@@ -22,7 +22,7 @@ from calipers.systems.harbor.tasks.task import (
 def test_what_stands_where_nothing_is_said(tmp_path):
     found = read_task(task(tmp_path / "a"))
     assert (found.name, found.instruction, found.steps, found.unknown) == ("a", "Do it.\n", {}, ())
-    assert found.config == TaskConfig()
+    assert found.config == TaskSettings()
     assert dataclasses.astuple(found.config)[:4] == ("1.4", None, None, ())
     assert (found.config.agent, found.config.verifier.timeout_sec) == (AgentSettings(), 600.0)
     assert found.config.environment == EnvironmentSettings(build_timeout_sec=600.0, os="linux")

@@ -16,7 +16,7 @@ from calipers.errors import InputError
 from calipers.systems.harbor.tasks.dataset import read_dataset
 from calipers.systems.harbor.tasks.task import read_task
 from calipers.systems.harbor.trials.agents import find_agent
-from calipers.systems.harbor.trials.job import Retry, RoomJob, TaskTrials, run_here, write_declined
+from calipers.systems.harbor.trials.run import ContainerJob, Retry, TaskTrials, run_here, write_declined
 from calipers.systems.harbor.trials.trial import declined
 
 pytestmark = needs_rooms
@@ -24,7 +24,7 @@ pytestmark = needs_rooms
 
 def job(dataset, place, agent="oracle", **more):
     found = read_dataset(dataset)
-    return RoomJob(place, found.name, found.tasks, find_agent(agent), **more)
+    return ContainerJob(place, found.name, found.tasks, find_agent(agent), **more)
 
 
 def results(place):

@@ -15,10 +15,7 @@ from systems.nemo_gym.agents import AgentServer, reward
 from systems.nemo_gym.collect.gathering import agents, here, keys, put, rows, tasks
 
 from calipers.errors import ClientError, InputError, SandboxError, UnknownName
-from calipers.isolate.probing import attempt
-from calipers.rollouts.record import OUTCOMES
-from calipers.systems.nemo_gym import read, wire
-from calipers.systems.nemo_gym.collect import row
+from calipers.isolate.launch import attempt
 from calipers.systems.nemo_gym.collect.collect import collect
 from calipers.systems.nemo_gym.collect.files import Files
 from calipers.systems.nemo_gym.collect.request import Collecting
@@ -503,12 +500,3 @@ def test_tasks_without_a_target_are_told(tmp_path):
         found = collect(asked(tmp_path, {"simple_agent": "openai/any"}, verifier="exact_match", **simple))
     said = "2 tasks without target, expected_answer or expected; exact_match compares the answers with the empty text"
     assert found.notes == (f"{given}: {said}",)
-
-
-def test_names_and_words_are_those_of_the_readers():
-    assert (row.TASK, row.ROLLOUT) == (wire.TASK, wire.ROLLOUT)
-    assert (row.AGENT, row.FAILURE) == (wire.AGENT, wire.FAILURE)
-    assert row.KILLED == wire.KILLED
-    for word in ("judge_failed", "verifier_http_500", "timeout"):
-        expected = OUTCOMES[read.outcome_of(word)]
-        assert row.outcome({row.FAILURE: word}) == expected

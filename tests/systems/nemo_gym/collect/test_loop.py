@@ -13,7 +13,7 @@ from calipers.errors import ClientError
 from calipers.systems.nemo_gym.collect import loop as collect_module
 from calipers.systems.nemo_gym.collect.files import Files
 from calipers.systems.nemo_gym.collect.loop import Collector, LaneStanding, aggregated
-from calipers.systems.nemo_gym.collect.row import FAILURE, KILLED
+from calipers.systems.nemo_gym.words import FAILURE, KILLED
 
 
 @pytest.fixture(autouse=True)

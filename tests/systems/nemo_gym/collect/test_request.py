@@ -9,8 +9,8 @@ from systems.nemo_gym.collect.gathering import here, tasks
 from systems.nemo_gym.heads import HeadServer
 
 from calipers.errors import CalipersError, ClientError
+from calipers.systems.nemo_gym.collect.agents import HEAD, addresses, head_agents
 from calipers.systems.nemo_gym.collect.collect import collect
-from calipers.systems.nemo_gym.collect.http import HEAD, addresses, found_agents
 from calipers.systems.nemo_gym.collect.request import collecting, value_of
 from calipers.systems.nemo_gym.inputs import Materializing
 
@@ -161,8 +161,8 @@ def test_a_head_server_that_talks_rubbish(body):
 
 def test_a_head_server_is_asked_over_http():
     with here(HeadServer({"math": "http://127.0.0.1:4711"})) as head:
-        assert found_agents(f"http://127.0.0.1:{head.port}") == {"math": "http://127.0.0.1:4711"}
+        assert head_agents(f"http://127.0.0.1:{head.port}") == {"math": "http://127.0.0.1:4711"}
         with pytest.raises(ClientError, match="answers 404"):
-            found_agents(f"http://127.0.0.1:{head.port}/elsewhere")
+            head_agents(f"http://127.0.0.1:{head.port}/elsewhere")
     with pytest.raises(ClientError, match="no head server answers at"):
-        found_agents(NOBODY)
+        head_agents(NOBODY)

@@ -11,9 +11,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from calipers.metrics.aggregate import mean, pooled
 from calipers.metrics.metric import PASS_THRESHOLD, Aggregate
-from calipers.metrics.reduce import task_mean
+from calipers.metrics.reduce import mean, pooled, task_mean
 from calipers.metrics.rewards import JUDGED, all_of_first_k, any_of_first_k, passes
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import Groups

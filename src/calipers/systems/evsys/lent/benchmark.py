@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calipers.formats.trajectories import Trajectory, TrajectoryGroup, Turn
+from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn
 from calipers.systems.evsys.benchmark import Benchmark, BenchmarkScore, BenchmarkTaskResult, eval_metrics, run_benchmark
 from calipers.tasks.benchmark_row import (
     E2BVerifier,

@@ -21,17 +21,18 @@ class Metric(Protocol):
         ...
 
 
-@runtime_checkable
-class InferenceClient(Protocol):
-    """A name and a ``generate``: text in, text out. ``isinstance`` looks for both attributes and at nothing else.
-
-    `Benchmark.score` needs ``generate`` only.
-    """
-
-    name: ClassVar[str]
+class TextGenerator(Protocol):
+    """What `Benchmark.score` needs of a client: text in, text out."""
 
     def generate(
         self, *, prompt: str, max_tokens: int = 256, temperature: float = 0.0, stop: list[str] | None = None
     ) -> str:
         """The completion of a prompt."""
         ...
+
+
+@runtime_checkable
+class InferenceClient(TextGenerator, Protocol):
+    """A name and a ``generate``. ``isinstance`` looks for both attributes and at nothing else."""
+
+    name: ClassVar[str]

@@ -29,9 +29,9 @@ C = TypeVar("C", bound=type)
 class Registry:
     """Classes of one kind by name. A name belongs to the class that took it first."""
 
-    def __init__(self, kind: str, held: Mapping[str, type] | None = None, index: Index | None = None) -> None:
+    def __init__(self, kind: str, classes: Mapping[str, type] | None = None, index: Index | None = None) -> None:
         self.kind = kind
-        self._held = dict(held or {})
+        self._held = dict(classes or {})
         self._index = index or Index(kind, {})
 
     def register(self, name: str | None = None) -> Callable[[C], C]:
@@ -46,8 +46,8 @@ class Registry:
                 raise ValueError(f"{self.kind} class {cls.__name__} has no `name` and was registered without one")
             existing = self._held.get(key) or self._index.added.get(key)
             if existing is not None and existing is not cls:
-                both = f"existing={_called(existing)}, new={_called(cls)}"
-                raise ValueError(f"{self.kind} {key!r} already registered ({both})")
+                classes = f"existing={_called(existing)}, new={_called(cls)}"
+                raise ValueError(f"{self.kind} {key!r} already registered ({classes})")
             if key not in self._held:
                 self._held[key] = cls
                 self._index.add(key, cls)

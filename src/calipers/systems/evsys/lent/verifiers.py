@@ -59,8 +59,8 @@ class FormatOnly:
         >>> FormatOnly(has_think_reward=0.2).verify(prompt="", completion="<think>4</think>", target={})
         VerificationResult(reward=0.2, info={'has_think': True, 'has_answer': False})
         """
-        found = tags(completion)
-        return VerificationResult(worth(found, msgspec.structs.asdict(self.config)), dict(found))
+        seen = tags(completion)
+        return VerificationResult(worth(seen, msgspec.structs.asdict(self.config)), dict(seen))
 
 
 VERIFIER_REGISTRY: Final = Registry("verifier", {FormatOnly.name: FormatOnly}, VERIFIERS)

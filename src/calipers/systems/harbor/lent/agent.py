@@ -51,8 +51,8 @@ class ChatAgent(BaseAgent):
         super().__init__(*args, **kwargs)
         provider, _, rest = (self.model_name or "").partition("/")
         base = os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-        found = server or (base if provider == "openai" or not rest else None)
-        self._server = found.rstrip("/") if found else None
+        address = server or (base if provider == "openai" or not rest else None)
+        self._server = address.rstrip("/") if address else None
         self._settings = {"max_tokens": int(max_tokens), "temperature": float(temperature)}
         self._system = system_prompt
 
@@ -73,12 +73,12 @@ class ChatAgent(BaseAgent):
     async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
         """Ask, note what it took, and write the answer down."""
         system = [{"role": "system", "content": self._system}] if self._system else []
-        asked = {"messages": [*system, {"role": "user", "content": instruction}], **self._settings}
+        request = {"messages": [*system, {"role": "user", "content": instruction}], **self._settings}
         if self._server is None:
-            reply = await asyncio.to_thread(_by_litellm, {"model": self.model_name, **asked})
+            reply = await asyncio.to_thread(_by_litellm, {"model": self.model_name, **request})
         else:
             model = (self.model_name or "").removeprefix("openai/")
-            reply = await asyncio.to_thread(self._answered, json.dumps({"model": model, **asked}).encode())
+            reply = await asyncio.to_thread(self._ask, json.dumps({"model": model, **request}).encode())
         usage = reply.get("usage") or {}
         context.n_input_tokens = usage.get("prompt_tokens")
         context.n_output_tokens = usage.get("completion_tokens")
@@ -95,14 +95,14 @@ class ChatAgent(BaseAgent):
         path.write_text(text, encoding="utf-8")
         await environment.upload_file(path, f"/logs/agent/{COMPLETION}")
 
-    def _answered(self, body: bytes) -> dict[str, Any]:
+    def _ask(self, body: bytes) -> dict[str, Any]:
         """The server's answer; a refusal that may pass is tried again, as the server asks or ever more slowly."""
         for turn in range(TRIES):
             try:
-                return self._asked(body)
+                return self._post(body)
             except urllib.error.HTTPError as error:
-                said = error.read(2000).decode(errors="replace").strip()
-                wrong = _meaning(error.code)(f"HTTP {error.code} from {self._server}: {said[:300]}")
+                message = error.read(2000).decode(errors="replace").strip()
+                wrong = _meaning(error.code)(f"HTTP {error.code} from {self._server}: {message[:300]}")
                 if error.code not in (408, 409, 429) and error.code < 500:
                     raise wrong from None
                 pause = _seconds(error.headers.get("Retry-After"))
@@ -113,7 +113,7 @@ class ChatAgent(BaseAgent):
             time.sleep(min(LONGEST_WAIT, 2.0**turn if pause is None else pause))
         raise AssertionError("unreachable: the last try raises")
 
-    def _asked(self, body: bytes) -> dict[str, Any]:
+    def _post(self, body: bytes) -> dict[str, Any]:
         headers = {
             "Content-Type": "application/json",
             "Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', '')}",
@@ -121,23 +121,23 @@ class ChatAgent(BaseAgent):
         request = urllib.request.Request(f"{self._server}/chat/completions", body, headers, method="POST")
         opener = urllib.request.build_opener(_NoRedirect)
         with opener.open(request, timeout=TIMEOUT) as answer:
-            found = json.loads(answer.read(LARGEST))
-        if not isinstance(found, dict):
+            reply = json.loads(answer.read(LARGEST))
+        if not isinstance(reply, dict):
             raise ValueError("the answer is no JSON object")
-        return found
+        return reply
 
 
-def _by_litellm(asked: dict[str, Any]) -> dict[str, Any]:
+def _by_litellm(request: dict[str, Any]) -> dict[str, Any]:
     """The answer of any provider that LiteLLM knows, in OpenAI's form; its price where LiteLLM knows that too."""
     import litellm
 
-    answer = litellm.completion(**asked, timeout=TIMEOUT, num_retries=TRIES - 1)
-    found: dict[str, Any] = answer.model_dump()
+    answer = litellm.completion(**request, timeout=TIMEOUT, num_retries=TRIES - 1)
+    reply: dict[str, Any] = answer.model_dump()
     try:
         cost = litellm.completion_cost(answer)
     except Exception:  # LiteLLM raises its own for a model whose price it does not know
         cost = None
-    return {**found, "usage": {**(found.get("usage") or {}), "cost": cost or None}}
+    return {**reply, "usage": {**(reply.get("usage") or {}), "cost": cost or None}}
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

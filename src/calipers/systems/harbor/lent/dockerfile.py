@@ -7,6 +7,10 @@ import re
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from calipers.isolate.container import Container
 
 DOCKERFILE, COMPOSE = "Dockerfile", ("docker-compose.yaml", "docker-compose.yml", "compose.yaml", "compose.yml")
 WORKDIR = "/app"
@@ -16,7 +20,7 @@ IGNORED = frozenset({"ARG", "CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "LABEL
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class EnvironmentPlan:
     """How to furnish a room: where work is done, what is set, and what is copied whither."""
 
     workdir: str = WORKDIR
@@ -25,41 +29,50 @@ class Recipe:
     declined: str | None = None  # why it takes an image
 
 
-def read_recipe(environment: Path, *, docker_image: str | None = None, workdir: str | None = None) -> Recipe:
-    """The recipe of a task's environment; ``declined`` says what only a container engine could do."""
+def read_environment(
+    environment: Path, *, docker_image: str | None = None, workdir: str | None = None
+) -> EnvironmentPlan:
+    """The plan of a task's environment; ``declined`` says what only a container engine could do."""
     if docker_image:
-        return Recipe(declined=f"it needs the image {docker_image}")
+        return EnvironmentPlan(declined=f"it needs the image {docker_image}")
     if any((environment / name).exists() for name in COMPOSE):
-        return Recipe(declined="it needs docker compose")
+        return EnvironmentPlan(declined="it needs docker compose")
     dockerfile = environment / DOCKERFILE
     if not dockerfile.is_file():
-        return Recipe(workdir or WORKDIR, {}, [(".", workdir or WORKDIR)] if environment.is_dir() else [])
-    found = _followed(_instructions(dockerfile.read_text(errors="replace")), environment)
-    return Recipe(workdir or found.workdir, found.env, found.copies, found.declined)
+        return EnvironmentPlan(workdir or WORKDIR, {}, [(".", workdir or WORKDIR)] if environment.is_dir() else [])
+    plan = _followed(_instructions(dockerfile.read_text(errors="replace")), environment)
+    return EnvironmentPlan(workdir or plan.workdir, plan.env, plan.copies, plan.declined)
 
 
-def _followed(lines: list[str], environment: Path) -> Recipe:
-    place, env, copies = WORKDIR, dict[str, str](), list[tuple[str, str]]()
+def furnish(container: Container, environment: Path, plan: EnvironmentPlan) -> None:
+    """Make the working directory of a container and copy in what the plan says."""
+    container.run(f"mkdir -p {shlex.quote(plan.workdir)}", cwd="/")
+    for source, target in plan.copies:
+        container.put(environment / source, target)
+
+
+def _followed(lines: list[str], environment: Path) -> EnvironmentPlan:
+    workdir, env, copies = WORKDIR, dict[str, str](), list[tuple[str, str]]()
     for line in lines:
         word, _, rest = line.partition(" ")
         word, rest = word.upper(), rest.strip()
         if word == "FROM":
             name = rest.split()[0].rpartition("/")[2].partition(":")[0].partition("@")[0]
             if name not in BASES:
-                return Recipe(declined=f"it needs the image {rest.split()[0]}")
+                return EnvironmentPlan(declined=f"it needs the image {rest.split()[0]}")
         elif word == "WORKDIR":
-            place = str(PurePosixPath(place, _plain(rest)))
+            workdir = str(PurePosixPath(workdir, _plain(rest)))
         elif word == "ENV":
             env.update(_settings(rest))
         elif word in ("COPY", "ADD"):
             sources = _copied(rest)
-            if sources is None or any(not _inside(environment, one) for one in sources[:-1]):
-                return Recipe(declined=f"environment/{DOCKERFILE} says {_short(line)}")
-            for one in sources[:-1]:
-                copies.append((one, _target(environment / one, sources[-1], place, len(sources) > 2)))
+            if sources is None or any(not _inside(environment, source) for source in sources[:-1]):
+                return EnvironmentPlan(declined=f"environment/{DOCKERFILE} says {_short(line)}")
+            for source in sources[:-1]:
+                copies.append((source, _target(environment / source, sources[-1], workdir, len(sources) > 2)))
         elif word not in IGNORED:
-            return Recipe(declined=f"environment/{DOCKERFILE} says {_short(line)}")
-    return Recipe(place, env, copies)
+            return EnvironmentPlan(declined=f"environment/{DOCKERFILE} says {_short(line)}")
+    return EnvironmentPlan(workdir, env, copies)
 
 
 def _instructions(text: str) -> list[str]:
@@ -83,14 +96,14 @@ def _copied(rest: str) -> list[str] | None:
 
 
 def _inside(environment: Path, source: str) -> bool:
-    found = (environment / source.lstrip("/")).resolve()
-    return found.exists() and found.is_relative_to(environment.resolve())
+    path = (environment / source.lstrip("/")).resolve()
+    return path.exists() and path.is_relative_to(environment.resolve())
 
 
 def _target(source: Path, target: str, workdir: str, several: bool) -> str:
-    place = PurePosixPath(workdir, target)
+    path = PurePosixPath(workdir, target)
     into = target.endswith(("/", "/.")) or target in (".", "./") or several
-    return str(place / source.name) if into and not source.is_dir() else str(place)
+    return str(path / source.name) if into and not source.is_dir() else str(path)
 
 
 def _plain(text: str) -> str:

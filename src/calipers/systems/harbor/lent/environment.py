@@ -1,4 +1,4 @@
-"""Harbor's environment without a container engine: each trial in a `Room` of its own.
+"""Harbor's environment without a container engine: each trial in a `Container` of its own.
 
 ``harbor run -e calipers_harbor.environment:RoomEnvironment``. No image is built: what ``environment/`` holds is
 copied to the working directory, and a task that needs an image, compose, a graphics card or another operating
@@ -14,8 +14,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from calipers_harbor.container import Room, lacking
-from calipers_harbor.dockerfile import Recipe, read_recipe
+from calipers_harbor.dockerfile import EnvironmentPlan, furnish, read_environment
+from calipers_harbor.isolate.container import Container, lacking
 from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.environments.capabilities import EnvironmentCapabilities
 
@@ -27,7 +27,7 @@ class RoomEnvironment(BaseEnvironment):
 
     def __init__(self, *args: Any, keep_processes: bool = False, **kwargs: Any) -> None:
         self._keep = keep_processes
-        self._room: Room | None = None
+        self._room: Container | None = None
         super().__init__(*args, **kwargs)
 
     @staticmethod
@@ -55,9 +55,9 @@ class RoomEnvironment(BaseEnvironment):
         hidden = [self.environment_dir.parent.parent, self.trial_paths.trial_dir.parent]
         wanted = self.task_env_config
         network = not self._network_disabled
-        self._room = Room(hidden=hidden, network=network, memory=wanted.memory_mb, files=wanted.storage_mb)
+        self._room = Container(hidden=hidden, network=network, memory=wanted.memory_mb, files=wanted.storage_mb)
         await asyncio.to_thread(self._room.start)
-        await asyncio.to_thread(self._room.furnish, self.environment_dir, self._recipe)
+        await asyncio.to_thread(furnish, self._room, self.environment_dir, self._recipe)
 
     async def stop(self, delete: bool) -> None:
         """Leave nothing."""
@@ -108,15 +108,15 @@ class RoomEnvironment(BaseEnvironment):
         )
 
     @property
-    def _inside(self) -> Room:
+    def _inside(self) -> Container:
         if self._room is None:
             raise RuntimeError("the environment has not been started")
         return self._room
 
     @property
-    def _recipe(self) -> Recipe:
+    def _recipe(self) -> EnvironmentPlan:
         wanted = self.task_env_config
-        return read_recipe(self.environment_dir, docker_image=wanted.docker_image, workdir=wanted.workdir)
+        return read_environment(self.environment_dir, docker_image=wanted.docker_image, workdir=wanted.workdir)
 
     async def _end_agent(self) -> None:
         """End what the agent left running, and say what it was; OSError when it changed what is to judge it."""

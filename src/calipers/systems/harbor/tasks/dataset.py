@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from calipers.errors import InputError
 from calipers.systems.harbor.tasks.digest import file_digest, manifest_digest
 from calipers.systems.harbor.tasks.manifest import DATASET_TOML, Manifest, is_name, read_manifest
 from calipers.systems.harbor.tasks.task import BUILDS, TaskDirectory, is_task, read_task
 from calipers.systems.harbor.tasks.toml import below, regular
+from calipers.systems.harbor.wire import ADHOC
 from calipers.tasks.jsonl import TASKS
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
 
 
+T = TypeVar("T")
 METRIC: Final = "metric.py"
-ADHOC: Final = "adhoc"  # what Harbor calls the dataset of a task that is given by itself
 _NO_TASKS: Final = ("__pycache__", "jobs", "node_modules", "runs")  # nobody wonders why these are no tasks
 
 
@@ -45,11 +48,11 @@ class TaskDataset:
     @property
     def by_name(self) -> dict[str, TaskDirectory]:
         """The tasks by their full names; without those that `wrong_names` tells of."""
-        found: dict[str, TaskDirectory] = {}
+        named: dict[str, TaskDirectory] = {}
         for task in self.tasks:
             if self.can_name(task):
-                found.setdefault(self.full_name(task), task)
-        return found
+                named.setdefault(self.full_name(task), task)
+        return named
 
     def can_name(self, task: TaskDirectory) -> bool:
         """Whether the dataset.toml, if there is one, could hold the name of a task."""
@@ -64,7 +67,7 @@ def is_dataset(directory: str | os.PathLike[str]) -> bool:
     root = Path(directory)
     if not os.path.isdir(root) or os.path.lexists(root / TASKS):
         return False
-    return os.path.lexists(root / DATASET_TOML) or is_task(root) or any(is_task(one) for one in _subdirectories(root))
+    return os.path.lexists(root / DATASET_TOML) or is_task(root) or any(map(is_task, _subdirectories(root)))
 
 
 def read_dataset(directory: str | os.PathLike[str], verified: bool = True) -> TaskDataset:
@@ -83,16 +86,16 @@ def read_dataset(directory: str | os.PathLike[str], verified: bool = True) -> Ta
     tasks: list[TaskDirectory] = []
     faults: list[str] = []
     passed_over: list[str] = []
-    for one in _subdirectories(root):
-        if not os.access(one, os.R_OK | os.X_OK):
-            faults.append(f"{one}: cannot be read (Permission denied); expected a directory one may look into")
-        elif not is_task(one):
-            passed_over += [one.name] if one.name not in _NO_TASKS else []
-        elif os.path.islink(one):
-            faults.append(f"{one}: is a link; expected a directory of its own")
+    for folder in _subdirectories(root):
+        if not os.access(folder, os.R_OK | os.X_OK):
+            faults.append(f"{folder}: cannot be read (Permission denied); expected a directory one may look into")
+        elif not is_task(folder):
+            passed_over += [folder.name] if folder.name not in _NO_TASKS else []
+        elif os.path.islink(folder):
+            faults.append(f"{folder}: is a link; expected a directory of its own")
         else:
             try:
-                tasks.append(read_task(one, verified))
+                tasks.append(read_task(folder, verified))
             except InputError as error:
                 faults.append(str(error))
     name = manifest.name if manifest else Path(os.path.abspath(root)).name
@@ -114,6 +117,44 @@ def wrong_names(dataset: TaskDataset) -> list[str]:
     return faults
 
 
+def select(
+    tasks: Sequence[T],
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    first: int | None = None,
+    name: Callable[[T], str] = str,
+) -> list[T]:
+    """The tasks whose names match a pattern of ``include``, none of ``exclude``, and of those the ``first`` so many.
+
+    No ``include`` stands for all. A pattern has to match a whole name, so ``apple`` is not ``o/apple``
+    but ``*apple`` is. InputError when the patterns of ``include`` match nothing at all; what is
+    excluded afterwards may be everything.
+
+    >>> select(["apple-1", "apple-2", "beet-2"], ["apple-*", "*-2"], ["apple-2"], first=2)
+    ['apple-1', 'beet-2']
+    """
+    wanted = [task for task in tasks if not include or _matches(name(task), include)]
+    if include and not wanted:
+        raise InputError(_nothing([name(task) for task in tasks], include))
+    left = [task for task in wanted if not _matches(name(task), exclude)]
+    return left if first is None else left[:first]
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _nothing(names: Sequence[str], patterns: Sequence[str]) -> str:
+    wanted = " or ".join(map(repr, patterns))
+    if any(_matches(name.rpartition("/")[2], patterns) for name in names):
+        hint = f"names here have an organisation before them, as in {names[0]!r}; '*/' before a pattern stands for any"
+    elif close := [name for pattern in patterns for name in get_close_matches(pattern, names, 1)]:
+        hint = f"did you mean {close[0]!r}?"
+    else:
+        hint = f"there are {len(names)}, such as {', '.join(map(repr, names[:3]))}" if names else "there are none"
+    return f"no task matches {wanted}; {hint}"
+
+
 def metric_scripts(directory: str | os.PathLike[str]) -> list[Path]:
     """The metric.py of a dataset's directory, named in dataset.toml or lying there; none is an empty list.
 
@@ -126,14 +167,14 @@ def metric_scripts(directory: str | os.PathLike[str]) -> list[Path]:
         return [path] if regular(root, path) else []
     for at, file in enumerate(manifest.files if manifest else ()):
         if manifest and file.path == METRIC:
-            place = manifest.source.place(("files", at, "path"))
-            raise InputError.at(place, f"names {METRIC}, which is not there", "write it, or take the entry out")
+            location = manifest.source.place(("files", at, "path"))
+            raise InputError.at(location, f"names {METRIC}, which is not there", "write it, or take the entry out")
     return []
 
 
 def _subdirectories(root: Path) -> list[Path]:
     try:
-        return sorted(one for one in root.iterdir() if not one.name.startswith(".") and os.path.isdir(one))
+        return sorted(path for path in root.iterdir() if not path.name.startswith(".") and os.path.isdir(path))
     except OSError as error:
         raise InputError.at(str(root), f"cannot be read ({error.strerror})") from None
 
@@ -160,19 +201,19 @@ def drift(root: Path, manifest: Manifest, tasks: Mapping[str, str]) -> Drift:
 
     A digest of "" is that of a task which is there, and of which nothing can be said.
     """
-    named = {one.name: one.digest for one in manifest.tasks}
+    named = {pin.name: pin.digest for pin in manifest.tasks}
     wrong = [
-        f"{manifest.source.place(('tasks', at, 'name'))}: {root} holds no valid task {one.name!r}"
-        for at, one in enumerate(manifest.tasks)
-        if one.name not in tasks
+        f"{manifest.source.place(('tasks', at, 'name'))}: {root} holds no valid task {pin.name!r}"
+        for at, pin in enumerate(manifest.tasks)
+        if pin.name not in tasks
     ]
-    pinned = {one.path: one.digest for one in manifest.files}
+    pinned = {pin.path: pin.digest for pin in manifest.files}
     files: dict[str, str] = {}
     for at, name in enumerate(pinned):
-        place = manifest.source.place(("files", at, "path"))
+        location = manifest.source.place(("files", at, "path"))
         if not os.path.lexists(root / name):
-            wrong.append(f"{place}: there is no file {name!r} in {root}; write it, or take the entry out")
-        elif digest := _digest(root, name, place, wrong):
+            wrong.append(f"{location}: there is no file {name!r} in {root}; write it, or take the entry out")
+        elif digest := _digest(root, name, location, wrong):
             files[name] = digest
     beside = os.path.lexists(root / METRIC) and METRIC not in pinned
     metric = _digest(root, METRIC, str(root), wrong) if beside else ""
@@ -185,10 +226,10 @@ def drift(root: Path, manifest: Manifest, tasks: Mapping[str, str]) -> Drift:
     )
 
 
-def _digest(root: Path, name: str, place: str, wrong: list[str]) -> str:
+def _digest(root: Path, name: str, location: str, wrong: list[str]) -> str:
     """The digest of a file beside the tasks; "" and one more thing that is wrong where it cannot be had."""
     try:
-        path = below(root, name, place)
+        path = below(root, name, location)
         return file_digest(path) if regular(root, path) else ""
     except InputError as error:
         wrong.append(str(error))
@@ -251,10 +292,10 @@ def _pin(document: TOMLDocument, table: str, key: str, digests: Mapping[str, str
     from tomlkit.items import AoT
 
     entries: Any = document.get(table)
-    found = {entry[key]: entry for entry in entries or ()}
+    by_name = {entry[key]: entry for entry in entries or ()}
     for name, digest in digests.items():
-        if name in found:
-            found[name]["digest"] = digest
+        if name in by_name:
+            by_name[name]["digest"] = digest
             continue
         if not entries:
             document.pop(table, None)  # `files = []` cannot be followed by [[files]]
@@ -299,14 +340,14 @@ def examine(directory: str | os.PathLike[str], fix: bool = False) -> Examined:
     if manifest is None:
         digest = "" if faults else manifest_digest(digests.values())
         return Examined(dataset.name, None, sound, digest, tuple(faults), tuple(notes))
-    found = drift(dataset.path, manifest, digests)
-    if fix and found.changes:
-        text = refreshed(manifest, {**found.tasks, **found.new_tasks}, {**found.files, **found.new_files})
+    drifted = drift(dataset.path, manifest, digests)
+    if fix and drifted.changes:
+        text = refreshed(manifest, {**drifted.tasks, **drifted.new_tasks}, {**drifted.files, **drifted.new_files})
         replace_file(manifest.source.path, text)
-        return replace(examine(directory), changes=tuple(found.changes))
-    faults += [*found.wrong, *_stale(manifest, found)]
-    notes += [*manifest.unknown, *_unwritten(manifest, found)]
-    digest = "" if faults or found.changes else manifest.digest
+        return replace(examine(directory), changes=tuple(drifted.changes))
+    faults += [*drifted.wrong, *_stale(manifest, drifted)]
+    notes += [*manifest.unknown, *_unwritten(manifest, drifted)]
+    digest = "" if faults or drifted.changes else manifest.digest
     return Examined(manifest.name, manifest.version, sound, digest, tuple(faults), tuple(notes))
 
 
@@ -328,11 +369,11 @@ def _about(task: TaskDirectory) -> list[str]:
     return [f"{task.path / 'environment'}: has neither of {' and '.join(BUILDS)}; no image can be built from it"]
 
 
-def _stale(manifest: Manifest, found: Drift) -> list[str]:
+def _stale(manifest: Manifest, drifted: Drift) -> list[str]:
     """A digest that is written down and wrong, each with its place."""
-    wrong: Mapping[str, str] = {**found.tasks, **found.files}
-    pins = [(("tasks", at), one.name, one.digest) for at, one in enumerate(manifest.tasks)]
-    pins += [(("files", at), one.path, one.digest) for at, one in enumerate(manifest.files)]
+    wrong: Mapping[str, str] = {**drifted.tasks, **drifted.files}
+    pins = [(("tasks", at), pin.name, pin.digest) for at, pin in enumerate(manifest.tasks)]
+    pins += [(("files", at), pin.path, pin.digest) for at, pin in enumerate(manifest.files)]
     right = "calipers check --fix writes it down"
     return [
         f"{manifest.source.place((*steps, 'digest'))}: the digest of {name} is {digest}, not {wrong[name]}; {right}"
@@ -341,12 +382,12 @@ def _stale(manifest: Manifest, found: Drift) -> list[str]:
     ]
 
 
-def _unwritten(manifest: Manifest, found: Drift) -> list[str]:
+def _unwritten(manifest: Manifest, drifted: Drift) -> list[str]:
     """What dataset.toml leaves open and ought not to."""
     path = manifest.source.path
-    pins = [(one.name, one.digest) for one in manifest.tasks] + [(one.path, one.digest) for one in manifest.files]
+    pins = [(pin.name, pin.digest) for pin in manifest.tasks] + [(pin.path, pin.digest) for pin in manifest.files]
     notes = [f"{path}: {name} has no digest yet" for name, digest in pins if not digest]
-    notes += [f"{path}: does not name {name}, which lies there" for name in (*found.new_tasks, *found.new_files)]
+    notes += [f"{path}: does not name {name}, which lies there" for name in (*drifted.new_tasks, *drifted.new_files)]
     if manifest.version is None:
         notes.append(f"{path}: has no version; publishing gives it the next number")
     return notes

@@ -43,12 +43,18 @@ class PinnedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _ManifestHead:
-    name: str
+class Identity:
+    """What a dataset or a task is called when it travels: ``[dataset]``, ``[task]``."""
+
+    name: str  # org/name
     version: str | None = None
     description: str = ""
     authors: tuple[Author, ...] = ()
     keywords: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _ManifestHead(Identity):
     tasks: tuple[Any, ...] = ()  # Harbor writes an empty list here when a dataset has no tasks
 
 
@@ -62,14 +68,9 @@ class _Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Identity):
     """What dataset.toml says. Its tasks are in the order of the file."""
 
-    name: str  # org/name
-    version: str | None = None
-    description: str = ""
-    authors: tuple[Author, ...] = ()
-    keywords: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     tasks: tuple[Pinned, ...] = ()
     files: tuple[PinnedFile, ...] = ()
@@ -83,7 +84,7 @@ class Manifest:
     @property
     def digest(self) -> str:
         """The hash of its content, by the digests it states."""
-        return manifest_digest((one.digest for one in self.tasks), {one.path: one.digest for one in self.files})
+        return manifest_digest((pin.digest for pin in self.tasks), {pin.path: pin.digest for pin in self.files})
 
     @property
     def unknown(self) -> list[str]:
@@ -120,10 +121,11 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def checked_name(name: str, place: str) -> str:
+def checked_name(name: str, location: str) -> str:
     """A name of the form ``org/name``; InputError for any other."""
     if not is_name(name):
-        raise InputError.at(place, f"the name is {name!r}", "expected org/name, of letters, digits, '.', '_' and '-'")
+        right = "expected org/name, of letters, digits, '.', '_' and '-'"
+        raise InputError.at(location, f"the name is {name!r}", right)
     return name
 
 
@@ -131,8 +133,8 @@ def _checked(toml: Toml, whole: _Whole) -> None:
     checked_name(whole.dataset.name, toml.place(("dataset", "name")))
     if whole.dataset.version == "":
         raise toml.fault(("dataset", "version"), "the version is empty", "expected one such as '1.0.0', or no key")
-    _pins(toml, "tasks", "name", [(one.name, one.digest) for one in whole.tasks])
-    _pins(toml, "files", "path", [(one.path, one.digest) for one in whole.files])
+    _pins(toml, "tasks", "name", [(pin.name, pin.digest) for pin in whole.tasks])
+    _pins(toml, "files", "path", [(pin.path, pin.digest) for pin in whole.files])
     for at, file in enumerate(whole.files):
         if file.path in ("", ".", "..", DATASET_TOML) or set(file.path) & set("/\\\0"):
             right = f"expected the bare name of a file beside {DATASET_TOML}, such as metric.py"

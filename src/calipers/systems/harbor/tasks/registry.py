@@ -22,34 +22,13 @@ from calipers.systems.harbor.tasks.digest import IGNORE, PREFIX, file_digest, ta
 from calipers.systems.harbor.tasks.manifest import DATASET_TOML, Manifest, manifest_of, read_manifest
 from calipers.systems.harbor.tasks.task import HARBORIGNORE, TaskDirectory, is_task, read_task
 from calipers.systems.harbor.tasks.toml import below, regular
+from calipers.systems.harbor.wire import SCRIPT, Located, RegistryEntry
 from calipers.tasks.store import ROOT, make_root
 
 REGISTRY_JSON: Final = "registry.json"
 REGISTRY: Final = os.path.join(".calipers", "registry")  # where nobody says another
-SCRIPT: Final = "uv-script"
 _SPEC: Final = re.compile(r"(?P<name>[^@\s]+/[^@\s/]+)(?:@(?P<version>[^@\s]+))?")
 _OBJECT: Final = re.compile(r"objects/(?P<hex>[0-9a-f]{64})/[^/]+")
-
-
-class Located(msgspec.Struct, omit_defaults=True):
-    """A task of an entry: where it lies, below the registry or in a repository."""
-
-    name: str
-    path: str
-    git_url: str | None = None
-    git_commit_id: str | None = None
-
-
-class RegistryEntry(msgspec.Struct):
-    """One version of one dataset. The last two keys are ours; Harbor has no need of them."""
-
-    name: str
-    version: str
-    description: str = ""
-    tasks: list[Located] = []
-    metrics: list[dict[str, Any]] = []
-    digest: str = ""  # of the whole content, as `manifest_digest` has it
-    files: str = ""  # the directory of its dataset.toml and its files
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +54,18 @@ def resolve(spec: str, registry: str | os.PathLike[str] | None = None) -> Datase
 
     InputError for what is not there, lies outside the registry, has to be fetched, or is not what its digest says.
     """
-    found = _SPEC.fullmatch(spec)
-    if not found:
+    match = _SPEC.fullmatch(spec)
+    if not match:
         raise InputError.at(repr(spec), "names no dataset", "expected org/name or org/name@version")
     root, entries = read_registry(REGISTRY if registry is None else registry)
     known = {entry.name for entry in entries}
-    if found["name"] not in known:
-        raise UnknownName.of(f"dataset in {root}", found["name"], known)
-    versions = {entry.version: entry for entry in entries if entry.name == found["name"]}
-    version = found["version"] or pick_version(list(versions))
+    if match["name"] not in known:
+        raise UnknownName.of(f"dataset in {root}", match["name"], known)
+    versions = {entry.version: entry for entry in entries if entry.name == match["name"]}
+    version = match["version"] or pick_version(list(versions))
     if version not in versions:
         hint = f"its versions are {', '.join(versions)}"
-        raise UnknownName.of(f"version of {found['name']}", version, versions, hint)
+        raise UnknownName.of(f"version of {match['name']}", version, versions, hint)
     return _located(root, versions[version])
 
 
@@ -134,59 +113,59 @@ def pick_version(versions: Sequence[str]) -> str:
 
 
 def _located(root: Path, entry: RegistryEntry) -> DatasetAt:
-    place = f"{root / REGISTRY_JSON}: {entry.name}@{entry.version}"
-    folder = below(root, entry.files, place) if entry.files else root
-    manifest = _pinned(folder, entry, place) if entry.files else None
-    pins = {one.name: one.digest for one in manifest.tasks} if manifest else {}
-    tasks = tuple(_task(root, one, pins.get(one.name, ""), place) for one in entry.tasks)
-    if manifest and set(pins) != {one.name for one in entry.tasks}:
-        raise InputError.at(place, "its tasks are not those of its dataset.toml", "publish it again")
-    scripts = [one for one in entry.metrics if one.get("type") == SCRIPT]
-    script = _script(root, scripts[0], place) if scripts else None
+    location = f"{root / REGISTRY_JSON}: {entry.name}@{entry.version}"
+    folder = below(root, entry.files, location) if entry.files else root
+    manifest = _pinned(folder, entry, location) if entry.files else None
+    pins = {item.name: item.digest for item in manifest.tasks} if manifest else {}
+    tasks = tuple(_task(root, item, pins.get(item.name, ""), location) for item in entry.tasks)
+    if manifest and set(pins) != {item.name for item in entry.tasks}:
+        raise InputError.at(location, "its tasks are not those of its dataset.toml", "publish it again")
+    scripts = [item for item in entry.metrics if item.get("type") == SCRIPT]
+    script = _script(root, scripts[0], location) if scripts else None
     pinned = manifest is None or METRIC in {file.path for file in manifest.files}
     if manifest and script and not (pinned and script == folder / METRIC):
-        raise InputError.at(place, f"its metric is {script}", f"expected the {METRIC} that its dataset.toml names")
-    metrics = tuple(one for one in entry.metrics if one.get("type") != SCRIPT)
+        raise InputError.at(location, f"its metric is {script}", f"expected the {METRIC} that its dataset.toml names")
+    metrics = tuple(item for item in entry.metrics if item.get("type") != SCRIPT)
     return DatasetAt(folder, tasks, script, entry.name, entry.version, metrics, entry.digest)
 
 
-def _pinned(folder: Path, entry: RegistryEntry, place: str) -> Manifest:
+def _pinned(folder: Path, entry: RegistryEntry, location: str) -> Manifest:
     """The dataset.toml of a version, once its files and the whole have the digests that are written down."""
     manifest = read_manifest(folder)
     if manifest is None or (manifest.name, manifest.version) != (entry.name, entry.version):
-        raise InputError.at(place, f"{folder} holds no dataset.toml of it", "publish it again")
+        raise InputError.at(location, f"{folder} holds no dataset.toml of it", "publish it again")
     for file in manifest.files:
-        _same(below(folder, file.path, place), file_digest(below(folder, file.path, place)), file.digest)
+        _same(below(folder, file.path, location), file_digest(below(folder, file.path, location)), file.digest)
     if manifest.digest != entry.digest:
-        raise InputError.at(place, f"its digest is {entry.digest}, and {manifest.digest} by its dataset.toml")
+        raise InputError.at(location, f"its digest is {entry.digest}, and {manifest.digest} by its dataset.toml")
     return manifest
 
 
-def _task(root: Path, located: Located, pin: str, place: str) -> TaskDirectory:
+def _task(root: Path, located: Located, pin: str, location: str) -> TaskDirectory:
     if located.git_url:
         right = "fetch it and give its directory; Calipers fetches nothing"
-        raise InputError.at(place, f"the task {located.name!r} lies in the repository {located.git_url}", right)
-    path = below(root, located.path, place)
+        raise InputError.at(location, f"the task {located.name!r} lies in the repository {located.git_url}", right)
+    path = below(root, located.path, location)
     stated = _OBJECT.fullmatch(located.path)
     for digest in {pin, PREFIX + stated["hex"] if stated else ""} - {""}:
         _same(path, task_digest(path), digest)
     return read_task(path)
 
 
-def _script(root: Path, metric: Mapping[str, Any], place: str) -> Path:
+def _script(root: Path, metric: Mapping[str, Any], location: str) -> Path:
     kwargs = metric.get("kwargs")
     name = kwargs.get("script_path") if isinstance(kwargs, Mapping) else None
     if not isinstance(name, str):
-        raise InputError.at(place, "a metric of type uv-script has no script_path", f"expected one such as {METRIC}")
-    path = below(root, name, place)
+        raise InputError.at(location, "a metric of type uv-script has no script_path", f"expected one such as {METRIC}")
+    path = below(root, name, location)
     regular(root, path)
     return path
 
 
-def _same(path: Path, found: str, stated: str) -> None:
-    if found != stated:
+def _same(path: Path, digest: str, stated: str) -> None:
+    if digest != stated:
         right = "it was changed after it was published; publish it into a fresh registry"
-        raise InputError.at(str(path), f"its digest is {found}, not {stated}", right)
+        raise InputError.at(str(path), f"its digest is {digest}, not {stated}", right)
 
 
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
@@ -234,7 +213,7 @@ def publish_dataset(
             status = "updated" if mine else "created"
     if manifest.source.text != given.source.text:
         replace_file(given.source.path, manifest.source.text)
-    files = tuple(one.path for one in manifest.files)
+    files = tuple(file.path for file in manifest.files)
     return PublishedDataset(manifest.name, version, manifest.digest, status, len(tasks), files, root, tuple(notes))
 
 
@@ -252,20 +231,20 @@ def _ready(source: Path) -> tuple[Manifest, Manifest, dict[str, TaskDirectory], 
         raise manifest.source.fault(("dataset", "version"), f"the version is {manifest.version!r}", right)
     if faults := [*dataset.faults, *wrong_names(dataset)]:
         raise InputError(_first(faults))
-    found = drift(source, manifest, {name: task.digest for name, task in dataset.by_name.items()})
-    if found.wrong:
-        raise InputError(_first(found.wrong))
-    notes = [f"{name}: has no entry in {manifest.source.path} and is left out" for name in found.new_tasks]
-    found = replace(found, new_tasks={})
+    drifted = drift(source, manifest, {name: task.digest for name, task in dataset.by_name.items()})
+    if drifted.wrong:
+        raise InputError(_first(drifted.wrong))
+    notes = [f"{name}: has no entry in {manifest.source.path} and is left out" for name in drifted.new_tasks]
+    drifted = replace(drifted, new_tasks={})
     given = manifest
-    if found.changes:
-        text = refreshed(given, found.tasks, {**found.files, **found.new_files})
+    if drifted.changes:
+        text = refreshed(given, drifted.tasks, {**drifted.files, **drifted.new_files})
         manifest = manifest_of(replace(given.source, text=text, values=tomllib.loads(text)))
-        notes += [f"{given.source.path}: {change}" for change in found.changes]
+        notes += [f"{given.source.path}: {change}" for change in drifted.changes]
     if not manifest.tasks:
         right = f"calipers check --fix {source} adds those that lie there"
         raise InputError.at(str(manifest.source.path), "names no tasks", right)
-    named = {one.name for one in manifest.tasks}
+    named = {pin.name for pin in manifest.tasks}
     return given, manifest, {name: task for name, task in dataset.by_name.items() if name in named}, notes
 
 
@@ -282,11 +261,11 @@ def _number(mine: Mapping[str, RegistryEntry], digest: str) -> str:
 
 
 def _same_content(entry: RegistryEntry, manifest: Manifest, root: Path) -> None:
-    names = {one.name for one in manifest.tasks}  # no digest covers them
-    if entry.digest != manifest.digest or {one.name for one in entry.tasks} != names:
+    names = {task.name for task in manifest.tasks}  # no digest covers them
+    if entry.digest != manifest.digest or {task.name for task in entry.tasks} != names:
         wrong = f"{entry.name}@{entry.version} is in {root} with other content"
-        place = manifest.source.place(("dataset", "version"))
-        raise InputError.at(place, wrong, "raise the version: what is published does not change")
+        location = manifest.source.place(("dataset", "version"))
+        raise InputError.at(location, wrong, "raise the version: what is published does not change")
 
 
 def _entry(
@@ -294,9 +273,9 @@ def _entry(
 ) -> RegistryEntry:
     """Put everything of a version in its place; its entry for registry.json."""
     located = []
-    for one in manifest.tasks:
-        name = _stored(root, tasks[one.name], one.digest)
-        located.append(Located(one.name, name))
+    for pin in manifest.tasks:
+        name = _stored(root, tasks[pin.name], pin.digest)
+        located.append(Located(pin.name, name))
     files = "/".join(("datasets", *manifest.name.split("/"), version))
     with _beside(below(root, files)) as folder:
         for file in manifest.files:
@@ -325,12 +304,12 @@ def _list(root: Path, entry: RegistryEntry) -> None:
 def _stored(root: Path, task: TaskDirectory, digest: str) -> str:
     """The place of a task among the objects; it is copied there unless its content is there already."""
     folder = f"objects/{digest.removeprefix(PREFIX)}/{Path(os.path.abspath(task.path)).name}"
-    place = below(root, folder)
+    path = below(root, folder)
     rules = [name for name in (IGNORE, HARBORIGNORE) if os.path.lexists(task.path / name)]
-    if place.is_dir():
-        _unchanged(place, task, digest)
+    if path.is_dir():
+        _unchanged(path, task, digest)
         return folder
-    with _beside(place) as copy:
+    with _beside(path) as copy:
         for name in (*task_files(task.path), *rules):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             regular(task.path, task.path / name)
@@ -340,27 +319,27 @@ def _stored(root: Path, task: TaskDirectory, digest: str) -> str:
     return folder
 
 
-def _unchanged(place: Path, task: TaskDirectory, digest: str) -> None:
-    if task_digest(place) != digest:
-        raise InputError.at(str(place), f"is not what its digest says, {digest}", "it was changed; remove it")
+def _unchanged(copy: Path, task: TaskDirectory, digest: str) -> None:
+    if task_digest(copy) != digest:
+        raise InputError.at(str(copy), f"is not what its digest says, {digest}", "it was changed; remove it")
     for name in (IGNORE, HARBORIGNORE):  # no digest covers these two
-        ours, theirs = (one.read_bytes() if (one := at / name).is_file() else b"" for at in (task.path, place))
+        ours, theirs = (path.read_bytes() if (path := at / name).is_file() else b"" for at in (task.path, copy))
         if ours != theirs:
-            wrong = f"differs from that of {place}, whose other files are the same"
+            wrong = f"differs from that of {copy}, whose other files are the same"
             raise InputError.at(str(task.path / name), wrong, "no digest covers it; change another file too")
 
 
 @contextmanager
-def _beside(place: Path) -> Iterator[Path]:
+def _beside(target: Path) -> Iterator[Path]:
     """A fresh directory that takes its place when all went well, and is gone when not."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=place.parent))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
     try:
         yield fresh
         fresh.chmod(0o755)
-        if place.is_dir():  # an unfinished publication left it: no entry names it
-            shutil.rmtree(place)
-        os.rename(fresh, place)
+        if target.is_dir():  # an unfinished publication left it: no entry names it
+            shutil.rmtree(target)
+        os.rename(fresh, target)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
 

@@ -6,12 +6,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from calipers.errors import InputError
-
-Number = int | float
-Rewards = Mapping[str, Number]
+from calipers.systems.harbor.wire import Number, Rewards, finite
 
 REWARD: Final = "reward"
 JSON_FILE: Final = "reward.json"
@@ -66,23 +64,16 @@ def _from_text(raw: bytes) -> dict[str, Number] | Unrewarded:
 
 def _from_json(raw: bytes) -> dict[str, Number] | Unrewarded:
     try:
-        found = json.loads(raw)
+        rewards = json.loads(raw)
     except (ValueError, RecursionError) as error:
         return Unrewarded(UNREADABLE, f"{JSON_FILE} cannot be read: {error}")
-    if not isinstance(found, dict):
-        kind = NO_MAP if _finite(found) else UNREADABLE
+    if not isinstance(rewards, dict):
+        kind = NO_MAP if finite(rewards) else UNREADABLE
         return Unrewarded(kind, f'{JSON_FILE} holds no object; expected one such as {{"reward": 1}}')
-    for name, value in found.items():
-        if not _finite(value):
+    for name, value in rewards.items():
+        if not finite(value):
             return Unrewarded(UNREADABLE, f"{JSON_FILE}: {name} is {value!r}; expected a finite number")
-    return {name: float(value) if isinstance(value, bool) else value for name, value in found.items()}
-
-
-def _finite(value: Any) -> bool:
-    try:
-        return isinstance(value, (int, float)) and math.isfinite(value)
-    except OverflowError:  # an integer that no float can hold
-        return False
+    return {name: float(value) if isinstance(value, bool) else value for name, value in rewards.items()}
 
 
 def trial_rewards(

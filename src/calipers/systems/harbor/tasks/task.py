@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from calipers.errors import InputError
 from calipers.systems.harbor.tasks.digest import TASK_TOML, task_digest
-from calipers.systems.harbor.tasks.manifest import Author, checked_name
+from calipers.systems.harbor.tasks.manifest import Identity, checked_name
 from calipers.systems.harbor.tasks.toml import Steps, Toml, named, read_toml, regular
 
 Network = Literal["public", "no-network", "allowlist"]
@@ -33,17 +33,6 @@ class Artifact:
     destination: str | None = None
     exclude: tuple[str, ...] = ()
     service: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """The section ``[task]``: what the task is called when it travels."""
-
-    name: str
-    version: str | None = None
-    description: str = ""
-    authors: tuple[Author, ...] = ()
-    keywords: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +136,7 @@ class StepSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskConfig:
+class TaskSettings:
     """All of task.toml."""
 
     schema_version: str = "1.4"
@@ -163,9 +152,9 @@ class TaskConfig:
     steps: tuple[StepSettings, ...] = ()
 
 
-def config(toml: Toml) -> TaskConfig:
+def config(toml: Toml) -> TaskSettings:
     """What a task.toml says, older keys under their present names; InputError names the line of what cannot be."""
-    made = toml.convert(modern(toml), TaskConfig)
+    made = toml.convert(modern(toml), TaskSettings)
     _numbers(toml, made, ())
     for steps, artifact in _artifacts(made):
         _artifact(toml, steps, artifact)
@@ -204,20 +193,20 @@ def _replace(values: dict[str, Any], way: tuple[str, ...], toml: Toml) -> None:
 
 
 def _megabytes(size: Any, toml: Toml, steps: Steps) -> int:
-    found = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    if found is None:
+    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    if match is None:
         raise toml.fault(steps, f"{named(steps)} is {size!r}", "expected a size such as '2G' or '512M'")
-    return round(float(found[1]) * _MEGABYTES[found[2].upper()])
+    return round(float(match[1]) * _MEGABYTES[match[2].upper()])
 
 
 def _numbers(toml: Toml, value: Any, steps: Steps) -> None:
     """Refuse a time, a size or a count that cannot be one; TOML has nan and inf."""
     if isinstance(value, tuple):
-        for at, one in enumerate(value):
-            _numbers(toml, one, (*steps, at))
+        for at, item in enumerate(value):
+            _numbers(toml, item, (*steps, at))
     if not is_dataclass(value):
         return
-    for key in (one.name for one in fields(value)):
+    for key in (item.name for item in fields(value)):
         number = getattr(value, key)
         if isinstance(number, (int, float)) and key not in ("user", "min_reward"):
             least = 0 if key in ("start_period_sec", "retries", "gpus") else None
@@ -228,10 +217,10 @@ def _numbers(toml: Toml, value: Any, steps: Steps) -> None:
             _numbers(toml, number, (*steps, key))
 
 
-def _artifacts(made: TaskConfig) -> Iterator[tuple[Steps, str | Artifact]]:
-    yield from ((("artifacts", at), one) for at, one in enumerate(made.artifacts))
+def _artifacts(made: TaskSettings) -> Iterator[tuple[Steps, str | Artifact]]:
+    yield from ((("artifacts", at), artifact) for at, artifact in enumerate(made.artifacts))
     for number, step in enumerate(made.steps):
-        yield from ((("steps", number, "artifacts", at), one) for at, one in enumerate(step.artifacts))
+        yield from ((("steps", number, "artifacts", at), artifact) for at, artifact in enumerate(step.artifacts))
 
 
 def _artifact(toml: Toml, steps: Steps, artifact: str | Artifact) -> None:
@@ -246,7 +235,7 @@ def _artifact(toml: Toml, steps: Steps, artifact: str | Artifact) -> None:
         raise toml.fault(steps, f"the artifact's destination is {target!r}", right)
 
 
-def _step_names(toml: Toml, made: TaskConfig) -> None:
+def _step_names(toml: Toml, made: TaskSettings) -> None:
     seen: dict[str, str] = {}
     for at, step in enumerate(made.steps):
         steps, name = ("steps", at, "name"), step.name
@@ -265,11 +254,11 @@ HARBORIGNORE: Final = ".harborignore"
 
 def uploaded(task: Path, folder: Path) -> list[Path]:
     """The files below tests/ or solution/ that an environment is given, sorted; none where the folder is not there."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for here, folders, files in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(here, name))]
-        found += [Path(here, name) for name in (*files, *links)]
-    return sorted(path for path in found if not left_out(task, path) and regular(task, path))
+        paths += [Path(here, name) for name in (*files, *links)]
+    return sorted(path for path in paths if not left_out(task, path) and regular(task, path))
 
 
 def left_out(task: Path, path: Path) -> str:
@@ -288,9 +277,9 @@ def left_out(task: Path, path: Path) -> str:
                 spec = GitIgnoreSpec.from_lines(ignore.read_text(encoding="utf-8").splitlines())
             except (OSError, ValueError) as error:
                 raise InputError.at(str(ignore), f"cannot be read ({error})", "expected gitignore's patterns") from None
-            said = spec.check_file(path.relative_to(folder).as_posix())
-            if said.include is not None:
-                return str(ignore) if said.include else ""
+            result = spec.check_file(path.relative_to(folder).as_posix())
+            if result.include is not None:
+                return str(ignore) if result.include else ""
         if folder == task:
             break
     return ""
@@ -307,7 +296,7 @@ class TaskDirectory:
 
     path: Path
     name: str  # of [task], else the directory's
-    config: TaskConfig
+    config: TaskSettings
     instruction: str  # "" for a task in steps
     steps: Mapping[str, str] = field(default_factory=dict)  # a step's name -> its instruction, in order
     unknown: tuple[str, ...] = ()  # keys of task.toml that mean nothing, each with its place
@@ -316,8 +305,8 @@ class TaskDirectory:
     def needs_image(self) -> str:
         """Why its environment cannot be had without a container's image; "" when it can."""
         made = self.config.environment
-        found = [name for name in BUILDS if os.path.isfile(self.path / "environment" / name)]
-        return f"environment.docker_image is {made.docker_image!r}" if made.docker_image else " and ".join(found)
+        builds = [name for name in BUILDS if os.path.isfile(self.path / "environment" / name)]
+        return f"environment.docker_image is {made.docker_image!r}" if made.docker_image else " and ".join(builds)
 
     @property
     def digest(self) -> str:
@@ -351,10 +340,10 @@ def read_task(directory: str | os.PathLike[str], verified: bool = True) -> TaskD
         if made.task.version == "":
             raise toml.fault(("task", "version"), "the version is empty", "expected one such as '1.0.0', or no key")
     _environment(root, made)
-    unknown = replace(toml, values=modern(toml)).unknown(TaskConfig)
+    unknown = replace(toml, values=modern(toml)).unknown(TaskSettings)
     if made.steps:
-        told = {step.name: instruction(root, root / "steps" / step.name) for step in made.steps}
-        task = TaskDirectory(root, _name(root, made), made, "", told, tuple(unknown))
+        instructions = {step.name: instruction(root, root / "steps" / step.name) for step in made.steps}
+        task = TaskDirectory(root, _name(root, made), made, "", instructions, tuple(unknown))
     else:
         task = TaskDirectory(root, _name(root, made), made, instruction(root, root), {}, tuple(unknown))
     if verified:
@@ -394,8 +383,8 @@ def without_canary(text: str) -> str:
 def verifier_script(task: TaskDirectory, step: StepSettings | None = None) -> Path:
     """The script that judges a task, or one of its steps: the step's own, else the task's. It need not be there."""
     name = "test.bat" if task.config.environment.os == "windows" else "test.sh"
-    own = task.step_path(step) / "tests" / name if step else task.path / "tests" / name
-    return own if os.path.lexists(own) else task.path / "tests" / name
+    script = task.step_path(step) / "tests" / name if step else task.path / "tests" / name
+    return script if os.path.lexists(script) else task.path / "tests" / name
 
 
 def solution_script(task: TaskDirectory, step: StepSettings | None = None) -> Path | None:
@@ -405,11 +394,11 @@ def solution_script(task: TaskDirectory, step: StepSettings | None = None) -> Pa
     return path if os.path.lexists(path) and regular(task.path, path) else None
 
 
-def _name(root: Path, made: TaskConfig) -> str:
+def _name(root: Path, made: TaskSettings) -> str:
     return made.task.name if made.task else Path(os.path.abspath(root)).name
 
 
-def _environment(root: Path, made: TaskConfig) -> None:
+def _environment(root: Path, made: TaskSettings) -> None:
     folder = root / "environment"
     if not made.environment.docker_image and not os.path.isdir(folder):
         right = f"expected a directory with a {' or a '.join(BUILDS)}, or environment.docker_image in {TASK_TOML}"
@@ -429,39 +418,29 @@ def _scripts(task: TaskDirectory) -> None:
 
 def _has_image(task: TaskDirectory, tests: Path, step: StepSettings | None) -> bool:
     """Whether a separate verifier brings an image of its own, in which its tests may lie."""
-    own = (step.verifier if step else task.config.verifier).environment
-    return bool(own and own.docker_image) or any(os.path.isfile(tests / name) for name in BUILDS)
+    environment = (step.verifier if step else task.config.verifier).environment
+    return bool(environment and environment.docker_image) or any(os.path.isfile(tests / name) for name in BUILDS)
 
 
 def _uploaded(task: TaskDirectory, script: Path) -> None:
-
-    if place := left_out(task.path, script):
-        raise InputError.at(place, f"leaves out {script.name}, which judges the task", "expected it to be uploaded")
+    if ignore_file := left_out(task.path, script):
+        wrong = f"leaves out {script.name}, which judges the task"
+        raise InputError.at(ignore_file, wrong, "expected it to be uploaded")
 
 
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?\}", re.DOTALL)
 
 
-def effective_timeout(
-    given: float | None, override: float | None = None, most: float | None = None, multiplier: float = 1.0
-) -> float | None:
-    """Seconds: the task's own limit, or what a job puts in its place, at most ``most``, times ``multiplier``.
-
-    None, for no limit, stays None unless ``most`` is given.
-
-    >>> effective_timeout(120.0, most=60.0, multiplier=2.0)
-    120.0
-    """
-    limit = given if override is None else override
-    if most is not None:
-        limit = most if limit is None else min(limit, most)
-    return None if limit is None else limit * multiplier
+def agent_user(task: TaskDirectory, step: StepSettings | None = None) -> User | None:
+    """As whom the agent works: the step's own user, else the task's."""
+    step_user = step.agent.user if step else None
+    return task.config.agent.user if step_user is None else step_user
 
 
 def agent_timeout(task: TaskDirectory, step: StepSettings | None = None) -> float | None:
     """The agent's limit in seconds: the step's own, else the task's; None is no limit."""
-    own = step.agent.timeout_sec if step else None
-    return task.config.agent.timeout_sec if own is None else own
+    step_limit = step.agent.timeout_sec if step else None
+    return task.config.agent.timeout_sec if step_limit is None else step_limit
 
 
 def verifier_timeout(task: TaskDirectory, step: StepSettings | None = None) -> float:
@@ -469,7 +448,7 @@ def verifier_timeout(task: TaskDirectory, step: StepSettings | None = None) -> f
     return (step.verifier if step else task.config.verifier).timeout_sec
 
 
-def resolve_env(env: Mapping[str, str], host: Mapping[str, str], place: str = "env") -> dict[str, str]:
+def resolve_env(env: Mapping[str, str], host: Mapping[str, str], location: str = "env") -> dict[str, str]:
     """Environment variables with ``${VAR}`` and ``${VAR:-default}`` replaced by the host's values.
 
     Only a value that is nothing but such a reference is one. The default is for a variable that is not
@@ -479,17 +458,17 @@ def resolve_env(env: Mapping[str, str], host: Mapping[str, str], place: str = "e
     >>> resolve_env({"A": "${X}", "B": "${Y:-b}", "C": "c$"}, {"X": "x"})
     {'A': 'x', 'B': 'b', 'C': 'c$'}
     """
-    found: dict[str, str] = {}
+    resolved: dict[str, str] = {}
     absent: list[str] = []
     for name, value in env.items():
         reference = _VARIABLE.fullmatch(value)
         if reference is None:
-            found[name] = value
+            resolved[name] = value
         elif (known := host.get(reference[1], reference[2])) is not None:
-            found[name] = known
+            resolved[name] = known
         else:
             absent.append(reference[1])
     if absent:
         names = ", ".join(dict.fromkeys(absent))
-        raise InputError.at(place, f"{names} not set here", "export it, or give a default as in ${NAME:-value}")
-    return found
+        raise InputError.at(location, f"{names} not set here", "export it, or give a default as in ${NAME:-value}")
+    return resolved

@@ -18,13 +18,13 @@ from calipers.errors import InputError, nearest
 from calipers.tasks.lines import read_up_to
 
 
-def below(root: Path, name: str, place: str = "") -> Path:
+def below(root: Path, name: str, location: str = "") -> Path:
     """The path that a relative name means below a root, whether or not it is there.
 
     InputError for an absolute name, for ``..``, for a name that no file system has, and for one that
-    a link carries out of the root. ``place`` says where the name was given.
+    a link carries out of the root. ``location`` says where the name was given.
     """
-    where, right = place or str(root), "expected a path below its own directory"
+    where, right = location or str(root), "expected a path below its own directory"
     parts = name.split("/")
     if not name or "\0" in name or "\\" in name or name.startswith("/") or ".." in parts or os.path.isabs(name):
         raise InputError.at(where, f"the path {name!r} leads elsewhere", right)
@@ -101,12 +101,12 @@ class Toml:
         try:
             return msgspec.convert(values, kind)
         except msgspec.ValidationError as error:
-            told = _PATH.fullmatch(str(error))
-            wrong, way = told.groups() if told else (str(error), "")
+            match = _PATH.fullmatch(str(error))
+            wrong, way = match.groups() if match else (str(error), "")
             steps = tuple(int(index) if index else key for key, index in re.findall(r"\.([\w-]+)|\[(\d+)\]", way or ""))
             right = f"expected {' or '.join(words)}" if (words := _choices(kind, steps)) else ""
-            said = _plain(wrong).replace("invalid enum value", "is")
-            raise self.fault(steps, f"{named(steps)}: {said}" if steps else said, right) from None
+            message = _plain(wrong).replace("invalid enum value", "is")
+            raise self.fault(steps, f"{named(steps)}: {message}" if steps else message, right) from None
 
 
 def read_toml(root: Path, path: Path) -> Toml:
@@ -126,8 +126,8 @@ def read_toml(root: Path, path: Path) -> Toml:
         line = raw.count(b"\n", 0, error.start) + 1
         raise InputError.at(f"{path}:{line}", "is not UTF-8", "expected UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
-        found = _AT.fullmatch(str(error))
-        what, at = (found[1], found[2]) if found else (str(error), None)
+        match = _AT.fullmatch(str(error))
+        what, at = (match[1], match[2]) if match else (str(error), None)
         line = int(at) if at else text.count("\n") + 1
         raise InputError.at(f"{path}:{line}", f"no TOML: {what[:1].lower()}{what[1:]}") from None
     except RecursionError:
@@ -190,10 +190,10 @@ def _plain(wrong: str) -> str:
 def _choices(kind: Any, steps: Steps) -> list[str]:
     """The words that a value may be, where it is one of a few."""
     for step in steps:
-        inner: list[Any] = [one for one in (kind, *get_args(kind)) if is_dataclass(one)]
+        inner: list[Any] = [hint for hint in (kind, *get_args(kind)) if is_dataclass(hint)]
         kind = _hints(inner[0]).get(str(step)) if inner and not isinstance(step, int) else kind
-    literals = [one for one in (kind, *get_args(kind)) if get_origin(one) is Literal]
-    return [repr(word) for one in literals for word in get_args(one)]
+    literals = [hint for hint in (kind, *get_args(kind)) if get_origin(hint) is Literal]
+    return [repr(word) for hint in literals for word in get_args(hint)]
 
 
 @cache
@@ -205,14 +205,14 @@ def unknown_keys(values: Any, kind: Any, steps: Steps = ()) -> list[tuple[Steps,
     """The keys that a dataclass does not have, and the nearest that it does have, tables inside it included."""
     if isinstance(values, list):
         inner = next((arg for arg in get_args(kind) if arg is not Ellipsis), None)
-        return [found for at, value in enumerate(values) for found in unknown_keys(value, inner, (*steps, at))]
-    kind = next((one for one in (kind, *get_args(kind)) if is_dataclass(one)), None)
+        return [unknown for at, value in enumerate(values) for unknown in unknown_keys(value, inner, (*steps, at))]
+    kind = next((hint for hint in (kind, *get_args(kind)) if is_dataclass(hint)), None)
     if kind is None or not isinstance(values, Mapping):
         return []
-    hints, found = _hints(kind), []
+    hints, unknown = _hints(kind), []
     for key, value in values.items():
         if key in hints:
-            found += unknown_keys(value, hints[key], (*steps, key))
+            unknown += unknown_keys(value, hints[key], (*steps, key))
         else:
-            found.append(((*steps, key), next(iter(nearest(key, [field.name for field in fields(kind)], 1)), "")))
-    return found
+            unknown.append(((*steps, key), next(iter(nearest(key, [field.name for field in fields(kind)], 1)), "")))
+    return unknown

@@ -6,148 +6,16 @@ Unknown fields are faults at every level; what is one's own goes into ``extra``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
 from calipers.errors import InputError
+from calipers.systems.harbor.wire import AgentTrajectory, StepMetrics, TrajectoryStep
 
-Natural = Annotated[int, msgspec.Meta(ge=0)]
-Extra = dict[str, Any] | None
-Version = Literal[
-    "ATIF-v1.0",
-    "ATIF-v1.1",
-    "ATIF-v1.2",
-    "ATIF-v1.3",
-    "ATIF-v1.4",
-    "ATIF-v1.5",
-    "ATIF-v1.6",
-    "ATIF-v1.7",
-    "ATIF-v1.8",
-]
 AGENT_ONLY = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")
-
-
-class _Strict(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """An object that holds nothing but its own fields."""
-
-
-class TrajectoryAgent(_Strict):
-    """Who acted."""
-
-    name: str
-    version: str
-    model_name: str | None = None
-    tool_definitions: list[dict[str, Any]] | None = None
-    extra: Extra = None
-
-
-class Medium(_Strict):
-    """An image or a sound, by its path."""
-
-    media_type: str
-    path: str
-    duration_sec: float | None = None
-
-
-class TrajectoryPart(_Strict):
-    """A piece of a message: text, or an image or sound."""
-
-    type: Literal["text", "image", "audio"]
-    text: str | None = None
-    source: Medium | None = None
-
-
-class ToolCall(_Strict):
-    """A function an agent called."""
-
-    tool_call_id: str
-    function_name: str
-    arguments: dict[str, Any]
-    extra: Extra = None
-
-
-class Reference(_Strict):
-    """Another trajectory, by its id or by its path."""
-
-    trajectory_id: str | None = None
-    trajectory_path: str | None = None
-    session_id: str | None = None
-    extra: Extra = None
-
-
-class Seen(_Strict):
-    """What came back from a call."""
-
-    source_call_id: str | None = None
-    content: str | list[TrajectoryPart] | None = None
-    subagent_trajectory_ref: list[Reference] | None = None
-    extra: Extra = None
-
-
-class Observation(_Strict):
-    """All that came back in a step."""
-
-    results: list[Seen]
-
-
-class Metrics(_Strict):
-    """What one step used; prompt tokens include the cached ones."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
-    cost_usd: float | None = None
-    prompt_token_ids: list[int] | None = None
-    completion_token_ids: list[int] | None = None
-    logprobs: list[float] | None = None
-    extra: Extra = None
-
-
-class FinalMetrics(_Strict):
-    """What the whole trajectory used, as the agent counts it."""
-
-    total_prompt_tokens: int | None = None
-    total_completion_tokens: int | None = None
-    total_cached_tokens: int | None = None
-    total_cost_usd: float | None = None
-    total_steps: Natural | None = None
-    extra: Extra = None
-
-
-class TrajectoryStep(_Strict):
-    """One turn of the system, the user or the agent."""
-
-    step_id: int
-    source: Literal["system", "user", "agent"]
-    message: str | list[TrajectoryPart]
-    timestamp: str | None = None
-    model_name: str | None = None
-    reasoning_effort: str | float | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[ToolCall] | None = None
-    observation: Observation | None = None
-    metrics: Metrics | None = None
-    is_copied_context: bool | None = None
-    llm_call_count: Natural | None = None
-    extra: Extra = None
-
-
-class AgentTrajectory(_Strict):
-    """The whole file."""
-
-    agent: TrajectoryAgent
-    steps: Annotated[list[TrajectoryStep], msgspec.Meta(min_length=1)]
-    schema_version: Version = "ATIF-v1.8"
-    session_id: str | None = None
-    trajectory_id: str | None = None
-    notes: str | None = None
-    final_metrics: FinalMetrics | None = None
-    continued_trajectory_ref: str | None = None
-    extra: Extra = None
-    subagent_trajectories: list[AgentTrajectory] | None = None
 
 
 class ModelUsage(msgspec.Struct):
@@ -159,15 +27,15 @@ class ModelUsage(msgspec.Struct):
     cost_usd: float | None = None
 
 
-def decode_trajectory(document: Any, place: str = "trajectory") -> AgentTrajectory:
+def decode_trajectory(document: Any, path: str = "trajectory") -> AgentTrajectory:
     """A trajectory from its JSON value; InputError naming the place of what is wrong."""
     try:
-        found = msgspec.convert(document, AgentTrajectory)
+        trajectory = msgspec.convert(document, AgentTrajectory)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise InputError.at(place, str(error), "expected a trajectory as ATIF 1.8 defines it") from error
-    for where, wrong in _faults(found):
-        raise InputError.at(place, f"{where}: {wrong}")
-    return found
+        raise InputError.at(path, str(error), "expected a trajectory as ATIF 1.8 defines it") from error
+    for where, wrong in _faults(trajectory):
+        raise InputError.at(path, f"{where}: {wrong}")
+    return trajectory
 
 
 def _faults(trajectory: AgentTrajectory) -> Iterator[tuple[str, str]]:
@@ -189,12 +57,12 @@ def _faults(trajectory: AgentTrajectory) -> Iterator[tuple[str, str]]:
         yield from ((where, wrong) for wrong in _odd_results(step))
         yield from ((where, wrong) for wrong in _odd_parts(step))
     inner = trajectory.subagent_trajectories or []
-    names = Counter(one.trajectory_id for one in inner)
-    for held, count in names.items():
-        if held is None or count > 1:
-            yield "subagent_trajectories", f"trajectory_id {held!r} stands {count} times; expected one for each"
-    for one in inner:
-        yield from ((f"subagent {one.trajectory_id}: {where}", wrong) for where, wrong in _faults(one))
+    names = Counter(subagent.trajectory_id for subagent in inner)
+    for identity, count in names.items():
+        if identity is None or count > 1:
+            yield "subagent_trajectories", f"trajectory_id {identity!r} stands {count} times; expected one for each"
+    for subagent in inner:
+        yield from ((f"subagent {subagent.trajectory_id}: {where}", wrong) for where, wrong in _faults(subagent))
 
 
 def _odd_results(step: TrajectoryStep) -> Iterator[str]:
@@ -228,33 +96,27 @@ def usage_by_model(trajectory: AgentTrajectory) -> dict[str, ModelUsage]:
 
     Steps that were copied from another context count too, as they do in Harbor.
     """
-    found: dict[str, ModelUsage] = {}
+    by_model: dict[str, ModelUsage] = {}
     priceless: set[str] = set()
     for model, metrics in _used(trajectory):
-        one = found.setdefault(model, ModelUsage())
+        usage = by_model.setdefault(model, ModelUsage())
         tokens = (metrics.prompt_tokens, metrics.cached_tokens, metrics.completion_tokens)
-        one.n_input_tokens += tokens[0] or 0
-        one.n_cache_tokens += tokens[1] or 0
-        one.n_output_tokens += tokens[2] or 0
+        usage.n_input_tokens += tokens[0] or 0
+        usage.n_cache_tokens += tokens[1] or 0
+        usage.n_output_tokens += tokens[2] or 0
         if metrics.cost_usd is not None:
-            one.cost_usd = (one.cost_usd or 0.0) + metrics.cost_usd
+            usage.cost_usd = (usage.cost_usd or 0.0) + metrics.cost_usd
         elif any(tokens):
             priceless.add(model)
     for model in priceless:
-        found[model].cost_usd = None
-    return found
+        by_model[model].cost_usd = None
+    return by_model
 
 
-def _used(trajectory: AgentTrajectory) -> Iterator[tuple[str, Metrics]]:
+def _used(trajectory: AgentTrajectory) -> Iterator[tuple[str, StepMetrics]]:
     for step in trajectory.steps:
         model = step.model_name or trajectory.agent.model_name
         if step.metrics is not None and model is not None:
             yield model, step.metrics
     for inner in trajectory.subagent_trajectories or ():
         yield from _used(inner)
-
-
-def as_dict(usage: Mapping[str, ModelUsage]) -> dict[str, dict[str, Any]]:
-    """The usage as a trial's ``model_usage`` holds it."""
-    found: dict[str, dict[str, Any]] = msgspec.to_builtins(usage)
-    return found

@@ -11,8 +11,15 @@ from tempfile import TemporaryDirectory
 from typing import Final, Protocol
 
 from calipers.errors import InputError, nearest
-from calipers.systems.harbor.lent.container import Ran, Room
-from calipers.systems.harbor.tasks.task import StepSettings, TaskDirectory, resolve_env, solution_script, uploaded
+from calipers.isolate.container import CommandResult, Container
+from calipers.systems.harbor.tasks.task import (
+    StepSettings,
+    TaskDirectory,
+    agent_user,
+    resolve_env,
+    solution_script,
+    uploaded,
+)
 
 LOGS: Final = "/logs/agent"
 COMMAND: Final = "command:"
@@ -23,7 +30,7 @@ NAMES: Final = ("oracle", "nop")
 class AgentTurn:
     """One piece of work for an agent: a task, or a step of it, in a room."""
 
-    room: Room
+    container: Container
     task: TaskDirectory
     step: StepSettings | None
     instruction: str
@@ -33,12 +40,11 @@ class AgentTurn:
 
     @property
     def user(self) -> str | int | None:
-        """As whom the agent works: the step's own user, else the task's."""
-        own = self.step.agent.user if self.step else None
-        return self.task.config.agent.user if own is None else own
+        """As whom the agent works."""
+        return agent_user(self.task, self.step)
 
 
-class RoomAgent(Protocol):
+class ContainerAgent(Protocol):
     """Whoever works on a task inside a room."""
 
     @property
@@ -46,7 +52,7 @@ class RoomAgent(Protocol):
         """What it is called in the job's papers."""
         ...
 
-    def work(self, turn: AgentTurn) -> Ran | None:
+    def work(self, turn: AgentTurn) -> CommandResult | None:
         """How its command ended; None when it had nothing to run."""
         ...
 
@@ -57,18 +63,20 @@ class Oracle:
 
     name: str = "oracle"
 
-    def work(self, turn: AgentTurn) -> Ran | None:
+    def work(self, turn: AgentTurn) -> CommandResult | None:
         """Bring the solution in and run it."""
         script = solution_script(turn.task, turn.step) or solution_script(turn.task)
         if script is None:
             raise FileNotFoundError(f"{turn.task.path / 'solution'}: the task has no solution for the oracle to run")
-        bring(turn.room, turn.task, script.parent, "/solution")
+        bring(turn.container, turn.task, script.parent, "/solution")
         env = {**turn.env, **resolve_env(turn.task.config.solution.env, os.environ, "solution.env")}
-        turn.room.run(f"chmod +x /solution/{script.name}", cwd="/")  # not as the agent's user, whose file it is not
+        turn.container.run(
+            f"chmod +x /solution/{script.name}", cwd="/"
+        )  # not as the agent's user, whose file it is not
         run = f"/solution/{script.name} > {LOGS}/oracle.txt 2>&1"
-        ran = turn.room.run(run, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
+        ran = turn.container.run(run, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
         if ran.code and not ran.timed_out:  # as in Harbor, what it solved is for the tests to say
-            turn.room.run(f"echo {ran.code} > {LOGS}/exit-code.txt", cwd="/")
+            turn.container.run(f"echo {ran.code} > {LOGS}/exit-code.txt", cwd="/")
             return replace(ran, code=0)
         return ran
 
@@ -79,7 +87,7 @@ class Nop:
 
     name: str = "nop"
 
-    def work(self, turn: AgentTurn) -> Ran | None:
+    def work(self, turn: AgentTurn) -> CommandResult | None:
         """Nothing."""
         return None
 
@@ -91,18 +99,18 @@ class Command:
     line: str
     name: str = "command"
 
-    def work(self, turn: AgentTurn) -> Ran | None:
+    def work(self, turn: AgentTurn) -> CommandResult | None:
         """Write the instruction down and run the command."""
         with TemporaryDirectory() as scratch:
             note = Path(scratch, "instruction.md")
             note.write_text(turn.instruction, encoding="utf-8")
             note.chmod(0o644)
-            turn.room.put(note, f"{LOGS}/instruction.md")
+            turn.container.put(note, f"{LOGS}/instruction.md")
         env = {**turn.env, "INSTRUCTION": f"{LOGS}/instruction.md"}
-        return turn.room.run(self.line, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
+        return turn.container.run(self.line, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
 
 
-def bring(room: Room, task: TaskDirectory, folder: Path, target: str) -> None:
+def bring(container: Container, task: TaskDirectory, folder: Path, target: str) -> None:
     """Copy what of a task's folder an environment is given to a place in the room."""
     with TemporaryDirectory() as scratch:
         for path in uploaded(task.path, folder):
@@ -110,10 +118,10 @@ def bring(room: Room, task: TaskDirectory, folder: Path, target: str) -> None:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, copy)
         Path(scratch).chmod(0o755)
-        room.put(scratch, target)
+        container.put(scratch, target)
 
 
-def find_agent(spec: str) -> RoomAgent:
+def find_agent(spec: str) -> ContainerAgent:
     """The agent that ``oracle``, ``nop`` or ``command:LINE`` names; InputError for one that only Harbor has."""
     if spec == "oracle":
         return Oracle()

@@ -1,8 +1,8 @@
 """Harbor itself: found, asked its version, lent our half of the work, and run as a program of its own.
 
-Harbor lives in an interpreter of its own. What it needs of ours (`calipers.systems.harbor.lent`) is copied into a
-folder that only that one process has on its path, under the name ``calipers_harbor``.
-
+Harbor lives in an interpreter of its own. What it needs of ours (`calipers.systems.harbor.lent`, and of
+`calipers.isolate` the container) is copied into a folder that only that one process has on its path, under the name
+``calipers_harbor``.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ PATIENCE: Final = 30.0  # seconds Harbor has to stop its trials once it is told 
 LOOK_EVERY: Final = 0.5  # seconds between two looks at how far a job is
 LAST_LINES: Final = 3  # of what Harbor printed before it gave up
 ROOM: Final = "calipers_harbor.environment:RoomEnvironment"
+CONTAINER: Final = ("container", "limits", "namespaces", "tamper_check")  # the files of `isolate` that make one
 CHAT: Final = "calipers_harbor.agent:ChatAgent"
 CALLING: Final = "calipers_harbor.verifier:CallingVerifier"
 
@@ -55,18 +56,18 @@ def find_engine() -> Engine:
     if program is None:
         raise HarborError(f"there is no program {wanted!r}; install Harbor or say where it is in CALIPERS_HARBOR")
     try:
-        said = subprocess.run(_version(program), capture_output=True, text=True, timeout=60, env=_clean())
+        answer = subprocess.run(_version(program), capture_output=True, text=True, timeout=60, env=_clean())
     except (OSError, subprocess.TimeoutExpired) as error:
         raise HarborError(f"{program} does not answer ({error}); expected Harbor {_dotted(OLDEST)} or newer") from None
-    found = re.fullmatch(r"(?:harbor\s+)?v?((\d+)\.(\d+)\S*)", said.stdout.strip(), re.IGNORECASE)
-    if said.returncode or not found:
-        first = (said.stderr or said.stdout).strip().partition("\n")[0][:120]
+    match = re.fullmatch(r"(?:harbor\s+)?v?((\d+)\.(\d+)\S*)", answer.stdout.strip(), re.IGNORECASE)
+    if answer.returncode or not match:
+        first = (answer.stderr or answer.stdout).strip().partition("\n")[0][:120]
         raise HarborError(
             f"{program}, asked for its version, says {first!r}; expected Harbor {_dotted(OLDEST)} or newer"
         )
-    if (int(found[2]), int(found[3])) < OLDEST:
-        raise HarborError(f"{program} is Harbor {found[1]}; expected {_dotted(OLDEST)} or newer")
-    return Engine(program, found[1])
+    if (int(match[2]), int(match[3])) < OLDEST:
+        raise HarborError(f"{program} is Harbor {match[1]}; expected {_dotted(OLDEST)} or newer")
+    return Engine(program, match[1])
 
 
 def _version(program: str) -> list[str]:
@@ -84,7 +85,7 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
     HarborError with Harbor's last words when it leaves no finished job. Whoever stops waiting stops the job:
     Harbor is told to cancel its trials, and ended when it does not.
     """
-    place = Path(config["jobs_dir"], config["job_name"])
+    job = Path(config["jobs_dir"], config["job_name"])
     with TemporaryDirectory(prefix="calipers-harbor-") as scratch, lent() as lending:
         file, log = Path(scratch, "job.json"), Path(scratch, "harbor.log")
         file.write_bytes(msgspec.json.encode(config))
@@ -99,21 +100,21 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
             )
         try:
             while not await _ended(process, LOOK_EVERY):
-                progress(*how_far(place))
+                progress(*how_far(job))
         finally:
             await _stopped(process)
-        progress(*how_far(place))
-        if process.returncode or not finished(place):
-            words = _secrets().scrub(_last_words(log.read_text(errors="replace")))
+        progress(*how_far(job))
+        if process.returncode or not finished(job):
+            words = _secrets().scrub(_log_tail(log.read_text(errors="replace")))
             raise HarborError(f"Harbor ended with {process.returncode} and left no finished job; it said: {words}")
-    return place
+    return job
 
 
 def _agents_path(config: Mapping[str, Any]) -> list[str]:
     """Where an agent of the user's own may lie: PYTHONPATH as they set it, which is nobody else's business."""
     paths = [str(agent.get("import_path") or "") for agent in config.get("agents", ())]
-    own = any(path and not path.startswith("calipers_harbor.") for path in paths)
-    return [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place] if own else []
+    foreign = any(path and not path.startswith("calipers_harbor.") for path in paths)
+    return [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder] if foreign else []
 
 
 def _mortal() -> list[str]:
@@ -121,7 +122,7 @@ def _mortal() -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
-def _last_words(log: str) -> str:
+def _log_tail(log: str) -> str:
     """The last lines of a log that say something: Harbor draws a traceback with boxes around it."""
     lines = [line.strip() for line in log.splitlines() if line.strip() and line.strip()[0] not in "│╭╰┃┏┗━─"]
     return " / ".join(lines[-LAST_LINES:]) or "nothing"
@@ -144,34 +145,48 @@ async def _stopped(process: asyncio.subprocess.Process) -> None:
 
 def how_far(job: Path) -> tuple[int, int]:
     """(trials that have ended, trials planned) as a job's own paper says; (0, 0) while there is none to read."""
+    result = read_json(job / "result.json")
     try:
-        found = msgspec.json.decode((job / "result.json").read_bytes())
-        return int(found["stats"]["n_completed_trials"]), int(found["n_total_trials"])
-    except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return int(result["stats"]["n_completed_trials"]), int(result["n_total_trials"])
+    except (KeyError, TypeError, ValueError):
         return 0, 0
 
 
 def finished(job: Path) -> bool:
     """Whether a job's own paper says that it came to its end."""
+    result = read_json(job / "result.json")
+    return isinstance(result, dict) and bool(result.get("finished_at"))
+
+
+def read_json(path: Path) -> Any:
+    """What a file holds; None where that is no JSON, as of a file that a kill has cut off."""
     try:
-        return bool(msgspec.json.decode((job / "result.json").read_bytes()).get("finished_at"))
-    except (OSError, msgspec.DecodeError, AttributeError):
-        return False
+        return msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 @contextmanager
 def lent() -> Iterator[str]:
     """A folder with our half of the work and nothing else, for another interpreter's path."""
-    with TemporaryDirectory(prefix="calipers-lent-") as folder, as_file(files("calipers.systems.harbor.lent")) as side:
-        shutil.copytree(side, Path(folder, "calipers_harbor"), ignore=shutil.ignore_patterns("__pycache__"))
+    with (
+        TemporaryDirectory(prefix="calipers-lent-") as folder,
+        as_file(files("calipers.systems.harbor.lent")) as side,
+        as_file(files("calipers.isolate")) as isolate,
+    ):
+        package = Path(folder, "calipers_harbor")
+        shutil.copytree(side, package, ignore=shutil.ignore_patterns("__pycache__"))
+        (package / "isolate").mkdir()
+        for name in CONTAINER:
+            shutil.copy(isolate / f"{name}.py", package / "isolate")
         yield folder
 
 
 def _clean(**more: str) -> dict[str, str]:
     """Our environment without what would lead another interpreter to our libraries, and without telemetry."""
-    own = os.path.dirname(sys.executable)
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
-    path = [place for place in kept.get("PATH", "").split(os.pathsep) if place != own or sys.prefix == sys.base_prefix]
+    ours = os.path.dirname(sys.executable) if sys.prefix != sys.base_prefix else None
+    path = [folder for folder in kept.get("PATH", "").split(os.pathsep) if folder != ours]
     quiet = {"HARBOR_TELEMETRY": "0", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # nothing is sent, nothing fetched
     return {**quiet, **kept, "PATH": os.pathsep.join(path), **more}
 

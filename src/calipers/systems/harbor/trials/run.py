@@ -1,4 +1,4 @@
-"""Harbor's datasets run by an agent: through Harbor where it is installed, else in rooms of our own."""
+"""Harbor's datasets run by an agent: through Harbor where it is installed, else in containers of our own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import asyncio
 import glob
 import os
 import shutil
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,124 +18,34 @@ from typing import Any, Final
 import msgspec
 
 from calipers.clients.address import called, without_keys
-from calipers.errors import HarborError, InputError
+from calipers.errors import HarborError, InputError, LogError
+from calipers.running.folder import PRIVATE
 from calipers.running.job import first, limit_of
-from calipers.running.log import put
+from calipers.running.log import mode_in, put
 from calipers.running.resume import ENDPOINT, differences, folder_name
-from calipers.systems.harbor.tasks.dataset import METRIC, is_dataset, read_dataset
+from calipers.systems.harbor.folder import RETRIES
+from calipers.systems.harbor.tasks.dataset import METRIC, is_dataset, read_dataset, select
 from calipers.systems.harbor.tasks.manifest import DATASET_TOML
 from calipers.systems.harbor.tasks.registry import REGISTRY, is_spec, resolve
 from calipers.systems.harbor.tasks.task import TaskDirectory
-from calipers.systems.harbor.trials.agents import COMMAND, NAMES, find_agent
-from calipers.systems.harbor.trials.engine import CHAT, ROOM, Engine, find_engine, finished, run_job
-from calipers.systems.harbor.trials.job import Retry, RoomJob, TaskTrials, locked, run_here, write_declined
-from calipers.systems.harbor.trials.trial import declined
-
-IDENTITY: Final = "identity.json"
-CHAT_AGENT: Final = "chat"
-_UNKNOWN: Final = f"{ENDPOINT}: not recorded"
-
-
-def agent_endpoint(agent: str, model: str | None, base_url: str | None) -> str | None:
-    """The base URL that an agent's model is asked at, without keys; None where nobody knows, or no model is asked.
-
-    InputError for a URL with a password or a key: Harbor writes it down.
-    """
-    provider, _, rest = (model or "").partition("/")
-    if model is None:
-        return None
-    if base_url:
-        found = called(base_url)
-        if agent == CHAT_AGENT and "?" in base_url and found.count("=") < base_url.count("="):
-            raise InputError.at(
-                "--base-url", "the URL holds a key, which Harbor would write down", "expected none in it"
-            )
-        return found
-    if agent == CHAT_AGENT and (provider == "openai" or not rest):
-        return called(None)
-    named = (f"{(provider if rest else 'openai').upper()}_{end}" for end in ("BASE_URL", "API_BASE"))
-    told = next((os.environ[variable] for variable in named if os.environ.get(variable)), None)
-    return without_keys(told) if told else None
-
-
-def find_folder(root: Path, dataset: str, who: str, identity: Mapping[str, Any]) -> tuple[Path, list[str]]:
-    """The folder of a run of agents below ``root``, and why it is a new one where another differs in its endpoint."""
-    own = root / folder_name(dataset, who, identity)
-    if own.exists() or ENDPOINT not in identity:
-        return own, []
-    others = list(_others(own, root / folder_name(dataset, who, _rest(identity)), identity))
-    for folder, there in others:
-        if there == identity[ENDPOINT]:
-            return folder, []
-    if not others:
-        return own, []
-    folder, there = others[-1]
-    return own, [f"{own}: a new run begins, as {folder} is another one ({_why_new(there, identity, 'there')})"]
-
-
-def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
-    """InputError for a folder in which another server was asked; one that does not say goes on."""
-    held, there = _kept(folder), recorded(folder)
-    if there is not None and ENDPOINT in identity and there != identity[ENDPOINT]:
-        told = _why_new(there, identity, "here")
-        raise InputError.at(str(folder), f"holds another run: {told}", "choose another --out")
-    if held is not None and ENDPOINT not in identity and ENDPOINT in held:
-        told = "; ".join(differences({ENDPOINT: held[ENDPOINT]}, {}))
-        raise InputError.at(str(folder), f"holds another run: {told}", "choose another --out")
-
-
-def keep_identity(folder: Path, identity: Mapping[str, Any]) -> None:
-    """Write down which run a folder is of, once."""
-    if not (folder / IDENTITY).exists():
-        put(folder / IDENTITY, [msgspec.json.format(msgspec.json.encode(identity), indent=1), b"\n"])
-
-
-def recorded(folder: Path) -> str | None:
-    """The endpoint that a folder's identity names, or else its jobs; None where neither does."""
-    kept = _kept(folder)
-    if kept is not None:
-        return kept.get(ENDPOINT)
-    for place in sorted(folder.glob("[0-9]*/config.json")):
-        try:
-            agent = msgspec.json.decode(place.read_bytes())["agents"][0]
-            return without_keys(agent["kwargs"]["server"])
-        except (OSError, msgspec.DecodeError, KeyError, TypeError, IndexError, AttributeError, InputError):
-            continue
-    return None
-
-
-def _others(own: Path, earlier: Path, identity: Mapping[str, Any]) -> Iterator[tuple[Path, str | None]]:
-    """Folders of runs that differ in nothing but the endpoint, and theirs; that of an earlier version comes first."""
-    if earlier.exists() and _kept(earlier) is None:
-        yield earlier, recorded(earlier)
-    for place in sorted(own.parent.glob(f"{own.name[:-8]}{'[0-9a-f]' * 8}/{IDENTITY}")):
-        held = _kept(place.parent)
-        if held is not None and ENDPOINT in held and not [*differences(_rest(held), _rest(identity))]:
-            yield place.parent, held[ENDPOINT]
-
-
-def _kept(folder: Path) -> dict[str, Any] | None:
-    try:
-        return msgspec.json.decode((folder / IDENTITY).read_bytes(), type=dict[str, Any])
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def _rest(identity: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in identity.items() if name != ENDPOINT}
-
-
-def _why_new(there: str | None, identity: Mapping[str, Any], place: str) -> str:
-    asked = identity[ENDPOINT]
-    return f"{ENDPOINT}: {there} {place}, {asked} asked" if there else f"{_UNKNOWN} {place}, {asked} asked"
-
+from calipers.systems.harbor.trials.agents import COMMAND, NAMES, ContainerAgent, find_agent
+from calipers.systems.harbor.trials.engine import (
+    CHAT,
+    ROOM,
+    Engine,
+    Progress,
+    find_engine,
+    finished,
+    read_json,
+    run_job,
+)
+from calipers.systems.harbor.trials.trial import BLAME, OpenContainers, declined, now, run_trial
 
 ROOMS: Final = "room"
 RUNS: Final = "runs"
 CONCURRENT: Final = 4
 DATASET: Final = "dataset"
 DECLINED: Final = "declined"
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +76,12 @@ class Performed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Set:
+class ChosenTasks:
     """The tasks of a run, and how Harbor is told of them."""
 
     name: str
     tasks: Sequence[TaskDirectory]
-    told: Mapping[str, Any]
+    settings: Mapping[str, Any]
     path: Path  # of its metric, if it has one
 
 
@@ -177,83 +90,84 @@ def is_agents(benchmark: str, registry: str | None = None) -> bool:
     return is_dataset(benchmark) or (is_spec(benchmark) and (registry is not None or os.path.isdir(REGISTRY)))
 
 
-def perform(asked: AgentRequest, progress: Progress, tell: Callable[[str], None] = lambda note: None) -> Performed:
+def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], None] = lambda note: None) -> Performed:
     """Run what is still owed. InputError or HarborError when nothing can run.
 
     ``tell`` is called with what somebody should know before the first call.
     """
-    if asked.samples < 1:
-        raise InputError.at("--samples", f"it is {asked.samples}", "expected at least 1")
-    for name, value, least in (("--concurrency", asked.concurrent, 1), ("--retries", asked.retries, 0)):
+    if request.samples < 1:
+        raise InputError.at("--samples", f"it is {request.samples}", "expected at least 1")
+    for name, value, least in (("--concurrency", request.concurrent, 1), ("--retries", request.retries, 0)):
         if value < least:
             raise InputError.at(name, f"it is {value}", f"expected at least {least}")
-    found, notes = _tasks(asked)
-    engine = _engine(asked)
-    _check_agent(asked, here=engine is None)
-    who = "-".join(part for part in (asked.agent.partition(":")[0], asked.model) if part)
-    identity = _identity(asked, found)
-    folder, begins = (asked.out, []) if asked.out else find_folder(Path(RUNS), found.name, who, identity)
+    chosen, notes = _tasks(request)
+    engine = _engine(request)
+    _check_agent(request, here=engine is None)
+    who = "-".join(part for part in (request.agent.partition(":")[0], request.model) if part)
+    identity = _identity(request, chosen)
+    folder, begins = (request.out, []) if request.out else find_folder(Path(RUNS), chosen.name, who, identity)
     check_folder(folder, identity)
     for note in begins:  # before the first call: a new run costs what the old one has paid for
         tell(note)
-    why = {task.name: reason for task in found.tasks if (reason := declined(task))} if in_rooms(asked) else {}
+    why = {task.name: reason for task in chosen.tasks if (reason := declined(task))} if in_containers(request) else {}
     notes += [f"{name}: not run: {reason}; --environment docker runs it, by Harbor" for name, reason in why.items()]
-    able = [task for task in found.tasks if task.name not in why]
-    unable = [task for task in found.tasks if task.name in why]
+    able = [task for task in chosen.tasks if task.name not in why]
+    unable = [task for task in chosen.tasks if task.name in why]
     if not able:
-        raise InputError(f"{asked.benchmark}: nothing in it can run here: {notes[-1]}")
+        raise InputError(f"{request.benchmark}: nothing in it can run here: {notes[-1]}")
     if engine is None:
-        how = (find_agent(asked.agent), asked.samples, asked.concurrent, Retry(max_retries=asked.retries))
-        run_here(RoomJob(folder / "1", found.name, able, *how, unable, found.path), progress)
+        how = (find_agent(request.agent), request.samples, request.concurrent, Retry(max_retries=request.retries))
+        run_here(ContainerJob(folder / "1", chosen.name, able, *how, unable, chosen.path), progress)
     else:
         with locked(folder):
             keep_identity(folder, identity)
-            _count_in(folder, found, unable, asked)
-            _by_harbor(engine, asked, _told(found, able, folder, some=bool(notes or asked.limit)), folder, progress)
-            _count_in(folder, found, unable, asked)  # by the names that its trials have now
+            _count_in(folder, chosen, unable, request)
+            some = _harbor_tasks(chosen, able, folder, some=bool(notes or request.limit))
+            _by_harbor(engine, request, some, folder, progress)
+            _count_in(folder, chosen, unable, request)  # by the names that its trials have now
     return Performed(folder, notes, left_out=len(notes))
 
 
-def _identity(asked: AgentRequest, found: _Set) -> dict[str, Any]:
+def _identity(request: AgentRequest, chosen: ChosenTasks) -> dict[str, Any]:
     """What makes two runs of agents the same run: who works on what, how, and where their model is asked."""
-    where = agent_endpoint(asked.agent, asked.model, asked.base_url if asked.agent == "chat" else None)
+    where = agent_endpoint(request.agent, request.model, request.base_url if request.agent == "chat" else None)
     return {
-        "agent": asked.agent,
-        "model": asked.model,
-        "environment": asked.environment,
-        "dataset": found.told,
-        "sampling": dict(asked.sampling),
+        "agent": request.agent,
+        "model": request.model,
+        "environment": request.environment,
+        "dataset": chosen.settings,
+        "sampling": dict(request.sampling),
         **({} if where is None else {ENDPOINT: where}),
     }
 
 
-def _tasks(asked: AgentRequest) -> tuple[_Set, list[str]]:
-    if is_dataset(asked.benchmark):
-        dataset = read_dataset(asked.benchmark)
+def _tasks(request: AgentRequest) -> tuple[ChosenTasks, list[str]]:
+    if is_dataset(request.benchmark):
+        dataset = read_dataset(request.benchmark)
         tasks, faults = _whole(dataset.tasks)
         faults = [*dataset.faults, *faults]
         if not tasks:
-            raise InputError(faults[0] if faults else f"{asked.benchmark}: there is no task in it")
-        path = str(Path(asked.benchmark).absolute())
-        told: dict[str, Any] = {"path": path}
-        name = Path(os.path.abspath(asked.benchmark)).name
-        found, notes = (
-            _Set(name, tasks, told, Path(path)),
+            raise InputError(faults[0] if faults else f"{request.benchmark}: there is no task in it")
+        path = str(Path(request.benchmark).absolute())
+        settings: dict[str, Any] = {"path": path}
+        name = Path(os.path.abspath(request.benchmark)).name
+        chosen, notes = (
+            ChosenTasks(name, tasks, settings, Path(path)),
             [f"{fault}; it is left out" for fault in faults],
         )
-    elif is_spec(asked.benchmark):
-        at = resolve(asked.benchmark, asked.registry)
-        told = {"name": at.name, "version": at.version, "digest": at.digest}
-        found, notes = _Set(at.name, at.tasks, told, at.path), []
+    elif is_spec(request.benchmark):
+        at = resolve(request.benchmark, request.registry)
+        settings = {"name": at.name, "version": at.version, "digest": at.digest}
+        chosen, notes = ChosenTasks(at.name, at.tasks, settings, at.path), []
     else:
         right = "expected a directory of tasks, or org/name[@version] with --registry"
-        raise InputError.at(asked.benchmark, "is no dataset for agents", right)
-    limit = limit_of("--limit", asked.limit)
+        raise InputError.at(request.benchmark, "is no dataset for agents", right)
+    limit = limit_of("--limit", request.limit)
     if limit is not None:
-        most = first(len(found.tasks), limit)
-        told = {**found.told, "n_tasks": most if limit < 1 else limit}
-        found = replace(found, tasks=found.tasks[:most], told=told)
-    return found, notes
+        most = first(len(chosen.tasks), limit)
+        settings = {**chosen.settings, "n_tasks": most if limit < 1 else limit}
+        chosen = replace(chosen, tasks=select(chosen.tasks, first=most, name=lambda task: task.name), settings=settings)
+    return chosen, notes
 
 
 def _whole(tasks: Sequence[TaskDirectory]) -> tuple[list[TaskDirectory], list[str]]:
@@ -268,85 +182,86 @@ def _whole(tasks: Sequence[TaskDirectory]) -> tuple[list[TaskDirectory], list[st
     return whole, faults
 
 
-def _engine(asked: AgentRequest) -> Engine | None:
+def _engine(request: AgentRequest) -> Engine | None:
     """Harbor; None where our own rooms do: an agent of ours, and no Harbor or none wanted."""
-    own = asked.agent in NAMES and asked.environment == ROOMS
-    if asked.agent.startswith(COMMAND):
+    ours = request.agent in NAMES and request.environment == ROOMS
+    if request.agent.startswith(COMMAND):
         return None
     try:
         return find_engine()
     except HarborError:
         if os.environ.get("CALIPERS_HARBOR"):
             raise
-        if not own and asked.environment == ROOMS:
-            find_agent(asked.agent)  # which says what there is without Harbor
-        if own:
+        if not ours and request.environment == ROOMS:
+            find_agent(request.agent)  # which says what there is without Harbor
+        if ours:
             return None
         raise
 
 
-def _check_agent(asked: AgentRequest, *, here: bool) -> None:
+def _check_agent(request: AgentRequest, *, here: bool) -> None:
     """Refuse settings that the agent would never see: a number must not look like another model's."""
-    if asked.agent != "chat" and asked.sampling:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in asked.sampling)
-        raise InputError.at("--agent", f"{asked.agent!r} takes no {names}", "expected chat")
-    if here and asked.model:
-        find_agent(asked.agent)  # one that there is not is the greater mistake
-        wrong = f"nobody would ask it: {asked.agent.partition(':')[0]} works without one"
+    if request.agent != "chat" and request.sampling:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in request.sampling)
+        raise InputError.at("--agent", f"{request.agent!r} takes no {names}", "expected chat")
+    if here and request.model:
+        find_agent(request.agent)  # one that there is not is the greater mistake
+        wrong = f"nobody would ask it: {request.agent.partition(':')[0]} works without one"
         raise InputError.at("--model", wrong, "expected --agent chat, or one of Harbor's agents")
 
 
-def _told(found: _Set, able: Sequence[TaskDirectory], folder: Path, *, some: bool) -> dict[str, Any]:
+def _harbor_tasks(chosen: ChosenTasks, able: Sequence[TaskDirectory], folder: Path, *, some: bool) -> dict[str, Any]:
     """How Harbor is told what to run: a dataset, a task alone, or the tasks of a dataset whose name is no directory's.
 
     Harbor calls a dataset by its directory, and would look afar for ``org/name``: told of tasks, it takes our word.
     """
-    if "path" not in found.told:
-        place = _laid_out(found, folder)
-        return {"tasks": [{"path": str(place / task.path.name), "source": found.name} for task in able]}
-    told: dict[str, Any] = {"path": str(found.told["path"])}
-    if found.path == able[0].path.absolute():
-        return {"tasks": [told]}  # a task is no dataset to Harbor
+    if "path" not in chosen.settings:
+        copies = _laid_out(chosen, folder)
+        return {"tasks": [{"path": str(copies / task.path.name), "source": chosen.name} for task in able]}
+    settings: dict[str, Any] = {"path": str(chosen.settings["path"])}
+    if chosen.path == able[0].path.absolute():
+        return {"tasks": [settings]}  # a task is no dataset to Harbor
     if some:  # else Harbor would count off others for those left out
-        told["task_names"] = [glob.escape(task.path.name) for task in able]
-    return {"datasets": [told]}
+        settings["task_names"] = [glob.escape(task.path.name) for task in able]
+    return {"datasets": [settings]}
 
 
-def _laid_out(found: _Set, folder: Path) -> Path:
+def _laid_out(chosen: ChosenTasks, folder: Path) -> Path:
     """The tasks of a dataset from a registry, side by side, and a word on where its metric is for whoever scores."""
-    place = (folder / DATASET / found.name.rpartition("/")[2]).absolute()
-    for task in found.tasks:
-        shutil.copytree(task.path, place / task.path.name, symlinks=True, dirs_exist_ok=True)
+    target = (folder / DATASET / chosen.name.rpartition("/")[2]).absolute()
+    for task in chosen.tasks:
+        shutil.copytree(task.path, target / task.path.name, symlinks=True, dirs_exist_ok=True)
     for name in (METRIC, DATASET_TOML):
-        if (found.path / name).is_file():
-            shutil.copy2(found.path / name, place / name)
+        if (chosen.path / name).is_file():
+            shutil.copy2(chosen.path / name, target / name)
     put(
         folder / DATASET / "config.json",
-        [msgspec.json.encode({"datasets": [{"name": found.name, "path": str(place)}]})],
+        [msgspec.json.encode({"datasets": [{"name": chosen.name, "path": str(target)}]})],
     )
-    return place
+    return target
 
 
-def _count_in(folder: Path, found: _Set, unable: Sequence[TaskDirectory], asked: AgentRequest) -> None:
+def _count_in(folder: Path, chosen: ChosenTasks, unable: Sequence[TaskDirectory], request: AgentRequest) -> None:
     """Put the trials that no room can have into the ledger: as many as there are attempts, less those a job has.
 
     A task may have been able once, or become so since: what was never run of it stays owed.
     """
     jobs = _jobs(folder)
-    samples = max(asked.samples, sum(int(config.get("n_attempts", 1)) for _, config in jobs))
-    known = Counter(name for place, _ in jobs for name in _locked_tasks(place))
+    samples = max(request.samples, sum(int(config.get("n_attempts", 1)) for _, config in jobs))
+    known = Counter(name for job, _ in jobs for name in _locked_tasks(job))
     names = {*(task.name for task in unable), *_locked_tasks(folder / DECLINED)}
-    owing = [task for task in found.tasks if task.name in names]
+    owing = [task for task in chosen.tasks if task.name in names]
     trials = [task for task in owing for _ in range(samples - known[task.name])]
     if trials:
-        write_declined(folder / DECLINED, _named(folder) or TaskTrials(asked.agent, asked.model, found.name), trials)
+        group = _named(folder) or TaskTrials(request.agent, request.model, chosen.name)
+        write_declined(folder / DECLINED, group, trials)
 
 
 def _locked_tasks(job: Path) -> list[str]:
     """The task of each trial that a job has planned."""
     try:
-        return [trial["task"]["name"] for trial in msgspec.json.decode((job / "lock.json").read_bytes())["trials"]]
-    except (OSError, msgspec.DecodeError, KeyError, TypeError):
+        return [trial["task"]["name"] for trial in read_json(job / "lock.json")["trials"]]
+    except (KeyError, TypeError):
         return []
 
 
@@ -354,40 +269,42 @@ def _named(folder: Path) -> TaskTrials | None:
     """What Harbor calls the agent, the model and the dataset, as its first finished trial says; None before that."""
     for path in sorted(folder.glob("[0-9]*/*/result.json")):
         try:
-            trial = msgspec.json.decode(path.read_bytes())
+            trial = read_json(path)
             info = trial["agent_info"]
             return TaskTrials(info["name"], (info.get("model_info") or {}).get("name"), trial.get("source"))
-        except (OSError, msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        except (KeyError, TypeError, AttributeError):
             continue
     return None
 
 
 def _jobs(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Harbor's jobs in a run's folder, in their order, each with its configuration."""
-    places = sorted((place for place in folder.glob("[0-9]*") if (place / "config.json").is_file()), key=_number)
-    return [(place, msgspec.json.decode((place / "config.json").read_bytes())) for place in places]
+    places = sorted((job for job in folder.glob("[0-9]*") if (job / "config.json").is_file()), key=_number)
+    return [(job, msgspec.json.decode((job / "config.json").read_bytes())) for job in places]
 
 
-def _by_harbor(engine: Engine, asked: AgentRequest, tasks: Mapping[str, Any], folder: Path, progress: Progress) -> None:
+def _by_harbor(
+    engine: Engine, request: AgentRequest, tasks: Mapping[str, Any], folder: Path, progress: Progress
+) -> None:
     """Finish what the folder's jobs owe, then run the attempts that no job has planned yet."""
-    agent = _agent(asked)
+    agent = _agent(request)
     planned = 0
     jobs = _jobs(folder)
-    for place, config in jobs:
+    for job, config in jobs:
         planned += int(config.get("n_attempts", 1))
-        if not finished(place):
-            forget_cut_off(place)
-            _ask(engine, {**config, "job_name": place.name, "jobs_dir": str(folder.absolute())}, progress)
-    if planned >= asked.samples:
+        if not finished(job):
+            forget_cut_off(job)
+            _ask(engine, {**config, "job_name": job.name, "jobs_dir": str(folder.absolute())}, progress)
+    if planned >= request.samples:
         return
     config = {
         "job_name": str(_number(jobs[-1][0]) + 1 if jobs else 1),
         "jobs_dir": str(folder.absolute()),
-        "n_attempts": asked.samples - planned,
-        "n_concurrent_trials": asked.concurrent,
+        "n_attempts": request.samples - planned,
+        "n_concurrent_trials": request.concurrent,
         "quiet": True,
-        "retry": {"max_retries": asked.retries},
-        "environment": {"import_path" if ":" in place_of(asked) else "type": place_of(asked)},
+        "retry": {"max_retries": request.retries},
+        "environment": {"import_path" if ":" in harbor_environment(request) else "type": harbor_environment(request)},
         "agents": [agent],
         **tasks,
     }
@@ -402,49 +319,396 @@ def forget_cut_off(job: Path) -> None:
     for path in [*job.glob("*/result.json"), *job.glob("*/config.json")]:
         if not path.exists():
             continue  # gone with its trial
-        found = _json(path)
-        failed = found.get("exception_info") if isinstance(found, dict) else None
-        if found is None or (isinstance(failed, dict) and failed.get("exception_type") == "CancelledError"):
+        content = read_json(path)
+        failed = content.get("exception_info") if isinstance(content, dict) else None
+        if content is None or (isinstance(failed, dict) and failed.get("exception_type") == "CancelledError"):
             shutil.rmtree(path.parent)
-    own = job / "result.json"
-    if own.exists() and _json(own) is None:
-        own.unlink()
-
-
-def _json(path: Path) -> Any:
-    """What a file holds; None where that is no JSON, as of a file that a kill has cut off."""
-    try:
-        return msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        return None
+    result = job / "result.json"
+    if result.exists() and read_json(result) is None:
+        result.unlink()
 
 
 def _ask(engine: Engine, config: Mapping[str, Any], progress: Progress) -> None:
     asyncio.run(run_job(engine, config, progress))
 
 
-def in_rooms(asked: AgentRequest) -> bool:
+def in_containers(request: AgentRequest) -> bool:
     """Whether trials happen in rooms of ours, whoever runs them."""
-    return asked.environment == ROOMS or asked.agent.startswith(COMMAND)
+    return request.environment == ROOMS or request.agent.startswith(COMMAND)
 
 
-def place_of(asked: AgentRequest) -> str:
+def harbor_environment(request: AgentRequest) -> str:
     """What Harbor calls the environment."""
-    return ROOM if asked.environment == ROOMS else asked.environment
+    return ROOM if request.environment == ROOMS else request.environment
 
 
-def _agent(asked: AgentRequest) -> dict[str, Any]:
+def _agent(request: AgentRequest) -> dict[str, Any]:
     """The agent as Harbor is configured with it; ``chat`` is ours."""
-    path = CHAT if asked.agent == "chat" else asked.agent
-    found: dict[str, Any] = {"import_path" if ":" in path else "name": path}
-    if asked.model:
-        found["model_name"] = asked.model
-    if asked.agent == "chat":
-        if not asked.model:
+    path = CHAT if request.agent == "chat" else request.agent
+    agent: dict[str, Any] = {"import_path" if ":" in path else "name": path}
+    if request.model:
+        agent["model_name"] = request.model
+    if request.agent == "chat":
+        if not request.model:
             raise InputError.at("--agent", "'chat' asks a model", "expected --model NAME, too")
-        found["kwargs"] = {**asked.sampling, **({"server": asked.base_url} if asked.base_url else {})}
-    return found
+        agent["kwargs"] = {**request.sampling, **({"server": request.base_url} if request.base_url else {})}
+    return agent
 
 
-def _number(place: Path) -> int:
-    return int(place.name) if place.name.isdecimal() else 0
+def _number(job: Path) -> int:
+    return int(job.name) if job.name.isdecimal() else 0
+
+
+IDENTITY: Final = "identity.json"
+CHAT_AGENT: Final = "chat"
+_UNKNOWN: Final = f"{ENDPOINT}: not recorded"
+
+
+def agent_endpoint(agent: str, model: str | None, base_url: str | None) -> str | None:
+    """The base URL that an agent's model is asked at, without keys; None where nobody knows, or no model is asked.
+
+    InputError for a URL with a password or a key: Harbor writes it down.
+    """
+    provider, _, rest = (model or "").partition("/")
+    if model is None:
+        return None
+    if base_url:
+        address = called(base_url)
+        if agent == CHAT_AGENT and "?" in base_url and address.count("=") < base_url.count("="):
+            raise InputError.at(
+                "--base-url", "the URL holds a key, which Harbor would write down", "expected none in it"
+            )
+        return address
+    if agent == CHAT_AGENT and (provider == "openai" or not rest):
+        return called(None)
+    named = (f"{(provider if rest else 'openai').upper()}_{end}" for end in ("BASE_URL", "API_BASE"))
+    variable_url = next((os.environ[variable] for variable in named if os.environ.get(variable)), None)
+    return without_keys(variable_url) if variable_url else None
+
+
+def find_folder(root: Path, dataset: str, who: str, identity: Mapping[str, Any]) -> tuple[Path, list[str]]:
+    """The folder of a run of agents below ``root``, and why it is a new one where another differs in its endpoint."""
+    fresh = root / folder_name(dataset, who, identity)
+    if fresh.exists() or ENDPOINT not in identity:
+        return fresh, []
+    others = list(_others(fresh, root / folder_name(dataset, who, _rest(identity)), identity))
+    for folder, there in others:
+        if there == identity[ENDPOINT]:
+            return folder, []
+    if not others:
+        return fresh, []
+    folder, there = others[-1]
+    return fresh, [f"{fresh}: a new run begins, as {folder} is another one ({_why_new(there, identity, 'there')})"]
+
+
+def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
+    """InputError for a folder in which another server was asked; one that does not say goes on."""
+    kept, there = _kept(folder), recorded(folder)
+    if there is not None and ENDPOINT in identity and there != identity[ENDPOINT]:
+        difference = _why_new(there, identity, "here")
+        raise InputError.at(str(folder), f"holds another run: {difference}", "choose another --out")
+    if kept is not None and ENDPOINT not in identity and ENDPOINT in kept:
+        difference = "; ".join(differences({ENDPOINT: kept[ENDPOINT]}, {}))
+        raise InputError.at(str(folder), f"holds another run: {difference}", "choose another --out")
+
+
+def keep_identity(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Write down which run a folder is of, once."""
+    if not (folder / IDENTITY).exists():
+        put(folder / IDENTITY, [msgspec.json.format(msgspec.json.encode(identity), indent=1), b"\n"])
+
+
+def recorded(folder: Path) -> str | None:
+    """The endpoint that a folder's identity names, or else its jobs; None where neither does."""
+    kept = _kept(folder)
+    if kept is not None:
+        return kept.get(ENDPOINT)
+    for config in sorted(folder.glob("[0-9]*/config.json")):
+        try:
+            return without_keys(read_json(config)["agents"][0]["kwargs"]["server"])
+        except (KeyError, TypeError, IndexError, AttributeError, InputError):
+            continue
+    return None
+
+
+def _others(fresh: Path, earlier: Path, identity: Mapping[str, Any]) -> Iterator[tuple[Path, str | None]]:
+    """Folders of runs that differ in nothing but the endpoint, and theirs; that of an earlier version comes first."""
+    if earlier.exists() and _kept(earlier) is None:
+        yield earlier, recorded(earlier)
+    for path in sorted(fresh.parent.glob(f"{fresh.name[:-8]}{'[0-9a-f]' * 8}/{IDENTITY}")):
+        kept = _kept(path.parent)
+        if kept is not None and ENDPOINT in kept and not [*differences(_rest(kept), _rest(identity))]:
+            yield path.parent, kept[ENDPOINT]
+
+
+def _kept(folder: Path) -> dict[str, Any] | None:
+    identity = read_json(folder / IDENTITY)
+    return identity if isinstance(identity, dict) else None
+
+
+def _rest(identity: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in identity.items() if name != ENDPOINT}
+
+
+def _why_new(there: str | None, identity: Mapping[str, Any], where: str) -> str:
+    requested = identity[ENDPOINT]
+    return f"{ENDPOINT}: {there} {where}, {requested} asked" if there else f"{_UNKNOWN} {where}, {requested} asked"
+
+
+HOPELESS: Final = frozenset(
+    {
+        "AgentAuthenticationError",
+        "AgentSafetyRefusalError",
+        "AgentTimeoutError",
+        "ApiUsageLimitError",
+        "ModelNotFoundError",
+        "RewardFileEmptyError",
+        "RewardFileNotFoundError",
+        "UnsupportedModelParametersError",
+        "VerifierOutputParseError",
+        "VerifierTimeoutError",
+    }
+)
+"""What no second try mends, or what is the trial's own result: not run again unless a job says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A job's ``retry`` settings, by their names there."""
+
+    max_retries: int = 0
+    include_exceptions: Collection[str] | None = None  # only these; None or none of them: any
+    exclude_exceptions: Collection[str] | None = HOPELESS  # never these, included or not
+    wait_multiplier: float = 1.0
+    min_wait_sec: float = 1.0
+    max_wait_sec: float = 60.0
+
+    def worthwhile(self, exception: str | None) -> bool:
+        """Whether an exception, by its class name, is one to try again after; None never is.
+
+        Rewards are not asked about, nor how often it was tried: ``max_retries`` is the caller's.
+        """
+        if exception is None or exception in (self.exclude_exceptions or ()):
+            return False
+        return not self.include_exceptions or exception in self.include_exceptions
+
+    def seconds(self, attempt: int) -> float:
+        """How long to wait after this attempt, counted from 0.
+
+        >>> [Retry(wait_multiplier=3.0, max_wait_sec=5.0).seconds(n) for n in range(3)]
+        [1.0, 3.0, 5.0]
+        """
+        try:
+            return min(self.min_wait_sec * self.wait_multiplier**attempt, self.max_wait_sec)
+        except OverflowError:
+            return self.max_wait_sec
+
+
+NAME: Final = 32  # characters of a task's name in its trials'
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerJob:
+    """What is to be run: each task ``samples`` times by one agent."""
+
+    folder: Path
+    source: str | None  # the dataset's name
+    tasks: Sequence[TaskDirectory]
+    agent: ContainerAgent
+    samples: int = 1
+    concurrent: int = 4
+    retry: Retry = field(default_factory=Retry)
+    unable: Sequence[TaskDirectory] = ()  # planned, and known not to run here
+    dataset: Path | None = None  # where its metric may lie, unless beside its tasks
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    task: TaskDirectory
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTrials:
+    """What the trials of a job are called by."""
+
+    agent: str
+    model: str | None
+    source: str | None  # the dataset's name
+
+
+def write_declined(folder: Path, group: TaskTrials, trials: Sequence[TaskDirectory]) -> None:
+    """A job of nothing but a plan: the trials, each by its task, that were asked for and that no other job has.
+
+    Its lock has them, so that whoever reads it beside the others counts them as not run.
+    """
+    agent = {"name": group.agent, **({"model_name": group.model} if group.model else {})}
+    entries = {task.path: _task(task, group.source) for task in trials}
+    locked = [{"task": entries[task.path], "agent": agent} for task in trials]
+    moment = now()
+    stats = {"n_completed_trials": 0, "n_running_trials": 0, "n_pending_trials": len(trials), "evals": {}}
+    times = {"started_at": moment, "updated_at": moment, "finished_at": moment}
+    folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+    _write(folder / "config.json", {"job_name": folder.name, "agents": [agent]})
+    _write(folder / "lock.json", {"schema_version": 3, "created_at": moment, "trials": locked})
+    _write(folder / "result.json", {**times, "n_total_trials": len(trials), "stats": stats})
+
+
+def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None) -> Path:
+    """Run what a job still owes; its directory. InputError when the directory holds another job.
+
+    Ctrl-C ends the trials at work, which are owed again, and keeps all others.
+    """
+    planned = list(_plan(job))
+    with locked(job.folder):
+        _write_job_files(job, planned)
+        outstanding = [item for item in planned if not (job.folder / item.name / "result.json").is_file()]
+        done = len(planned) - len(outstanding)
+        progress(done, len(planned))
+        containers = OpenContainers()
+        with ThreadPoolExecutor(job.concurrent, thread_name_prefix="trial") as pool:
+            running: set[Future[None]] = {pool.submit(_run, job, item, containers) for item in outstanding}
+            try:
+                while running:
+                    ended, running = wait(running, return_when=FIRST_COMPLETED)
+                    for item in ended:
+                        item.result()
+                        done += 1
+                    progress(done, len(planned))
+            except BaseException:
+                for item in running:
+                    item.cancel()
+                containers.close()  # or we would wait for agents that nobody waits for
+                raise
+        _write(job.folder / "result.json", _result(job, planned, finished=True))
+    return job.folder
+
+
+def _plan(job: ContainerJob) -> Iterator[_Planned]:
+    """Attempts outside, tasks inside, as Harbor expands them; an attempt's name says which it is."""
+    stems = _stems(job.tasks)
+    for number in range(1, job.samples + 1):
+        for task, stem in zip(job.tasks, stems, strict=True):
+            yield _Planned(task, f"{stem}__{number:04}")
+
+
+def _stems(tasks: Sequence[TaskDirectory]) -> list[str]:
+    taken: dict[str, int] = {}
+    stems = []
+    for task in tasks:
+        stem = task.name.rpartition("/")[2][:NAME].rstrip("_-") or "task"
+        count = taken[stem] = taken.get(stem, 0) + 1
+        stems.append(stem if count == 1 else f"{stem[: NAME - 4]}_{count}")
+    return stems
+
+
+def _run(job: ContainerJob, planned: _Planned, containers: OpenContainers) -> None:
+    """One trial, and its further tries; its result is written whole or not at all."""
+    folder = job.folder / planned.name
+    _put_aside(job.folder, planned.name)  # what a cut-off left
+    for attempt in range(job.retry.max_retries + 1):
+        if containers.closed:
+            return
+        folder.mkdir(parents=True)
+        config = {
+            "task": _task(planned.task, job.source),
+            "trial_name": planned.name,
+            "agent": {"name": job.agent.name},
+        }
+        _write(folder / "config.json", config)
+        result = run_trial(planned.task, job.agent, folder, job.source, [job.folder], containers)
+        if containers.closed:
+            return  # it may have been ended with us
+        _write(folder / "result.json", {**result, "config": config})
+        if (result.get(BLAME) or {}).get("outcome"):
+            return  # it is the agent's own doing, and its result
+        failed = (result["exception_info"] or {}).get("exception_type")
+        if attempt == job.retry.max_retries or not job.retry.worthwhile(failed):
+            return
+        _put_aside(job.folder, planned.name)
+        time.sleep(job.retry.seconds(attempt))
+
+
+def _put_aside(job: Path, name: str) -> None:
+    """Keep an attempt that another will replace."""
+    if not (job / name).exists():
+        return
+    kept = job / RETRIES / name
+    kept.mkdir(parents=True, exist_ok=True)
+    number = 1 + sum(1 for _ in kept.iterdir())
+    shutil.move(job / name, kept / f"retry-{number}")
+
+
+def _write_job_files(job: ContainerJob, planned: Sequence[_Planned]) -> None:
+    path = job.folder / "config.json"
+    config = {
+        "job_name": job.folder.name,
+        "jobs_dir": str(job.folder.parent.absolute()),
+        "n_attempts": job.samples,
+        "agents": [{"name": job.agent.name, "kwargs": {"line": line} if (line := _line(job)) else {}}],
+        "datasets": [{"name": job.source, "path": str((job.dataset or job.tasks[0].path.parent).absolute())}],
+        "environment": {"import_path": "calipers.systems.harbor.trials.run"},
+    }
+    if path.is_file():
+        before = msgspec.json.decode(path.read_bytes())
+        if before.get("agents") != config["agents"] or before.get("datasets") != config["datasets"]:
+            raise InputError.at(
+                str(job.folder), "holds another job", "expected the same agent and dataset, or another --out"
+            )
+        if before.get("n_attempts", 1) > job.samples:
+            config["n_attempts"] = before["n_attempts"]
+    _write(path, config)
+    every = [*(trial.task for trial in planned), *(task for task in job.unable for _ in range(job.samples))]
+    entries = {task.path: _task(task, job.source) for task in (*job.tasks, *job.unable)}  # hashed once, not per sample
+    locked = [{"task": entries[task.path], "agent": {"name": job.agent.name}} for task in every]
+    _write(job.folder / "lock.json", {"schema_version": 3, "created_at": now(), "trials": locked})
+    _write(job.folder / "result.json", _result(job, planned, finished=False))
+
+
+def _line(job: ContainerJob) -> str:
+    return str(getattr(job.agent, "line", ""))
+
+
+def _result(job: ContainerJob, planned: Sequence[_Planned], *, finished: bool) -> dict[str, Any]:
+    done = sum((job.folder / trial.name / "result.json").is_file() for trial in planned)
+    total = len(planned) + job.samples * len(job.unable)
+    stats = {"n_completed_trials": done, "n_running_trials": 0, "n_pending_trials": total - done, "evals": {}}
+    moment = now()
+    return {
+        "started_at": moment,
+        "updated_at": moment,
+        "finished_at": moment if finished else None,
+        "n_total_trials": total,
+        "stats": stats,
+    }
+
+
+def _task(task: TaskDirectory, source: str | None) -> dict[str, Any]:
+    entry = {"name": task.name, "type": "local", "digest": task.digest, "path": str(task.path.absolute())}
+    return {**entry, "source": source} if source else entry
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One process at a time in a job's directory."""
+    import fcntl
+
+    folder.mkdir(PRIVATE, parents=True, exist_ok=True)
+    number = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode_in(folder))
+    try:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError.at(
+                str(folder), "another process is running this job", "wait for it, or give another --out"
+            ) from None
+        yield
+    finally:
+        os.close(number)
+
+
+def _write(path: Path, content: Any) -> None:
+    try:
+        put(path, [msgspec.json.format(msgspec.json.encode(content), indent=4)])
+    except OSError as error:
+        raise LogError(f"{path}: {error.strerror}; what was finished is kept") from None

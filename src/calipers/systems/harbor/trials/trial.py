@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from calipers.errors import CalipersError
-from calipers.systems.harbor.lent.container import Room, RoomError, lacking
-from calipers.systems.harbor.lent.dockerfile import Recipe, read_recipe
+from calipers.isolate.container import Container, ContainerError, lacking
+from calipers.systems.harbor.lent.dockerfile import EnvironmentPlan, furnish, read_environment
 from calipers.systems.harbor.tasks.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
 from calipers.systems.harbor.tasks.task import (
     Artifact,
@@ -27,12 +27,13 @@ from calipers.systems.harbor.tasks.task import (
     StepSettings,
     TaskDirectory,
     agent_timeout,
+    agent_user,
     resolve_env,
     solution_script,
     verifier_script,
     verifier_timeout,
 )
-from calipers.systems.harbor.trials.agents import AgentTurn, Nop, Oracle, RoomAgent, bring
+from calipers.systems.harbor.trials.agents import AgentTurn, ContainerAgent, Nop, Oracle, bring
 
 
 class References:
@@ -41,16 +42,16 @@ class References:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._locks: dict[Path, threading.Lock] = {}
-        self._found: dict[Path, frozenset[str | None]] = {}
+        self._judged_steps: dict[Path, frozenset[str | None]] = {}
 
     def of(self, task: Path, judged: Callable[[], frozenset[str | None]]) -> frozenset[str | None]:
         """What is known of a task, or is found out now."""
         with self._lock:
-            own = self._locks.setdefault(task, threading.Lock())
-        with own:
-            if task not in self._found:
-                self._found[task] = judged()
-            return self._found[task]
+            lock = self._locks.setdefault(task, threading.Lock())
+        with lock:
+            if task not in self._judged_steps:
+                self._judged_steps[task] = judged()
+            return self._judged_steps[task]
 
 
 PUBLISHED: Final = "/logs/artifacts"
@@ -59,7 +60,11 @@ MAIN: Final = "main"
 
 
 def unhealthy(
-    room: Room, check: Healthcheck, workdir: str, env: Mapping[str, str], sleep: Callable[[float], None] = time.sleep
+    container: Container,
+    check: Healthcheck,
+    workdir: str,
+    env: Mapping[str, str],
+    sleep: Callable[[float], None] = time.sleep,
 ) -> str | None:
     """Why a room is not ready, once its task's check failed as often as allowed; None when it succeeded.
 
@@ -67,7 +72,7 @@ def unhealthy(
     """
     begun, failed = time.monotonic(), 0
     while True:
-        ran = room.run(check.command, cwd=workdir, env=env, timeout=check.timeout_sec)
+        ran = container.run(check.command, cwd=workdir, env=env, timeout=check.timeout_sec)
         if ran.code == 0 and not ran.timed_out:
             return None
         early = time.monotonic() - begun < check.start_period_sec
@@ -78,33 +83,39 @@ def unhealthy(
         sleep(check.start_interval_sec if early else check.interval_sec)
 
 
-def keep_artifacts(room: Room, wanted: Sequence[str | Artifact], folder: Path) -> None:
+def keep_artifacts(container: Container, wanted: Sequence[str | Artifact], folder: Path) -> None:
     """Bring out what the agent published and what the task names, and write down what became of each.
 
     A file is kept where its path inside says, below ``folder``, or where the task wants it. One that is not there,
     or is too large, or belongs to a container that a room has not, is no failure of the trial: the manifest says so.
     """
-    asked = [Artifact(one) if isinstance(one, str) else one for one in wanted]
-    if room.run(f'[ -n "$(ls -A {PUBLISHED} 2>/dev/null)" ]', cwd="/").code == 0:
-        asked = [Artifact(PUBLISHED), *asked]
-    kept = [_kept(room, one, folder) for one in asked]
+    artifacts = [Artifact(artifact) if isinstance(artifact, str) else artifact for artifact in wanted]
+    if container.run(f'[ -n "$(ls -A {PUBLISHED} 2>/dev/null)" ]', cwd="/").code == 0:
+        artifacts = [Artifact(PUBLISHED), *artifacts]
+    kept = [_kept(container, artifact, folder) for artifact in artifacts]
     if kept:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=2))
 
 
-def _kept(room: Room, one: Artifact, folder: Path) -> dict[str, Any]:
-    inner = os.path.normpath(one.destination or one.source.lstrip("/"))
+def _kept(container: Container, artifact: Artifact, folder: Path) -> dict[str, Any]:
+    inner = os.path.normpath(artifact.destination or artifact.source.lstrip("/"))
     target = folder / inner
-    entry = {"source": one.source, "destination": inner, "type": "file", "status": "failed", "service": one.service}
-    if one.service in (None, MAIN) and not inner.startswith(".."):
+    entry = {
+        "source": artifact.source,
+        "destination": inner,
+        "type": "file",
+        "status": "failed",
+        "service": artifact.service,
+    }
+    if artifact.service in (None, MAIN) and not inner.startswith(".."):
         try:
-            room.take(one.source, target)
-            _drop(target, one.exclude)
+            container.take(artifact.source, target)
+            _drop(target, artifact.exclude)
             entry |= {"type": "directory" if target.is_dir() else "file", "status": "ok"}
         except (OSError, shutil.Error):
             pass  # the entry says so
-    return {**entry, "exclude": list(one.exclude)}
+    return {**entry, "exclude": list(artifact.exclude)}
 
 
 def _drop(folder: Path, patterns: Sequence[str]) -> None:
@@ -118,38 +129,38 @@ T = TypeVar("T")
 VERIFIER: Final = "/logs/verifier"
 LARGEST: Final = 1 << 20  # bytes of a reward file
 TESTS: Final = "/tests"
-OWN: Final = "calipers"
+BLAME: Final = "calipers"
 """The key of a trial's paper that is ours: whose failure it is that there is no verdict, and how that was found out."""
 
 
-class OpenRooms:
+class OpenContainers:
     """The rooms in use. Once they are closed, every trial at work ends, and none that comes later begins."""
 
     def __init__(self) -> None:
         self.closed = False
         self.references = References()
         self._lock = threading.Lock()
-        self._rooms: set[Room] = set()
+        self._containers: set[Container] = set()
 
-    def admit(self, room: Room) -> None:
+    def admit(self, container: Container) -> None:
         """Count a room in before it is started; after closing time it will not start."""
         with self._lock:
-            self._rooms.add(room)
+            self._containers.add(container)
             if self.closed:
-                room.stop()
+                container.stop()
 
-    def leave(self, room: Room) -> None:
+    def leave(self, container: Container) -> None:
         """End a room."""
         with self._lock:
-            self._rooms.discard(room)
-        room.stop()
+            self._containers.discard(container)
+        container.stop()
 
     def close(self) -> None:
         """End them all."""
         with self._lock:
             self.closed = True
-            for room in self._rooms:
-                room.stop()
+            for container in self._containers:
+                container.stop()
 
 
 class EndedTrial(Exception):
@@ -160,13 +171,13 @@ class Tampered(EndedTrial):
     """A verdict that there cannot be, as the agent changed what is to judge it."""
 
 
-FAILED: Final = (EndedTrial, RoomError, OSError)  # what keeps tests from a verdict
+FAILED: Final = (EndedTrial, ContainerError, OSError)  # what keeps tests from a verdict
 
 
 def declined(task: TaskDirectory) -> str | None:
     """Why a task cannot run in a room, or None."""
     wanted = task.config.environment
-    own = [step.verifier for step in task.config.steps] or [task.config.verifier]
+    verifiers = [step.verifier for step in task.config.steps] or [task.config.verifier]
     if wrong := lacking():
         return wrong
     if wanted.os != "linux":
@@ -175,34 +186,34 @@ def declined(task: TaskDirectory) -> str | None:
         return "it needs an accelerator"
     if wanted.mcp_servers:
         return "it needs tool servers"
-    if any(verifier.separate for verifier in own):
+    if any(verifier.separate for verifier in verifiers):
         return "its verifier has an environment of its own"
-    hooks = [hook for verifier in (task.config.verifier, *own) for hook in verifier.collect]
+    hooks = [hook for verifier in (task.config.verifier, *verifiers) for hook in verifier.collect]
     if others := sorted({hook.service for hook in hooks} - {MAIN}):
         return f"it collects from the service {others[0]}, and a room has no other than {MAIN}"
     if "allowlist" in (wanted.network_mode, task.config.agent.network_mode):
         return "it allows some hosts and no others, and a room knows all or none"
     agents = [task.config.agent, *(step.agent for step in task.config.steps)]
-    named = {*(agent.user for agent in agents), *(verifier.user for verifier in own), *(hook.user for hook in hooks)}
-    users = named - {None, 0, "root"}
+    named = [*(agent.user for agent in agents), *(verifier.user for verifier in verifiers)]
+    users = {*named, *(hook.user for hook in hooks)} - {None, 0, "root"}
     if users and os.geteuid():
         return f"it works as user {min(map(str, users))}, and only root can lend another user"
-    return recipe_of(task).declined
+    return environment_plan(task).declined
 
 
-def recipe_of(task: TaskDirectory) -> Recipe:
+def environment_plan(task: TaskDirectory) -> EnvironmentPlan:
     """How the task's room is furnished."""
     wanted = task.config.environment
-    return read_recipe(task.path / "environment", docker_image=wanted.docker_image, workdir=wanted.workdir)
+    return read_environment(task.path / "environment", docker_image=wanted.docker_image, workdir=wanted.workdir)
 
 
 def run_trial(
     task: TaskDirectory,
-    agent: RoomAgent,
-    place: Path,
+    agent: ContainerAgent,
+    folder: Path,
     source: str | None,
     hidden: list[Path],
-    rooms: OpenRooms,
+    containers: OpenContainers,
     *,
     reference: bool = False,
 ) -> dict[str, Any]:
@@ -211,82 +222,88 @@ def run_trial(
     Its room is one of ``rooms`` while it lasts. Where there is no verdict, ``calipers`` in it says how it was found out
     whose failure that is; of a ``reference``, which is run to find that out, it does not.
     """
-    paper: dict[str, Any] = {
+    result: dict[str, Any] = {
         "task_name": task.name,
-        "trial_name": place.name,
+        "trial_name": folder.name,
         "source": source,
         "task_id": {"path": str(task.path)},
         "task_checksum": task.digest.removeprefix("sha256:"),
         "agent_info": {"name": agent.name, "version": "1", "model_info": None},
         **dict.fromkeys(("agent_result", "verifier_result", "exception_info", "step_results")),
         **dict.fromkeys(("environment_setup", "agent_setup", "agent_execution", "verifier")),
-        "started_at": _now(),
+        "started_at": now(),
     }
-    recipe = recipe_of(task)
+    plan = environment_plan(task)
     networked = "no-network" not in (task.config.environment.network_mode, task.config.agent.network_mode)
     memory, files = task.config.environment.memory_mb, task.config.environment.storage_mb
-    room = Room(hidden=[task.path.parent, *hidden], network=networked, memory=memory, files=files)
-    rooms.admit(room)
+    container = Container(hidden=[task.path.parent, *hidden], network=networked, memory=memory, files=files)
+    containers.admit(container)
     trial = None
     try:
-        with _Phase(paper, "environment_setup"):
-            room.start()
-            room.furnish(task.path / "environment", recipe)
-        env = {**recipe.env, **resolve_env(task.config.environment.env, os.environ, "environment.env")}
+        with _Phase(result, "environment_setup"):
+            container.start()
+            furnish(container, task.path / "environment", plan)
+        env = {**plan.env, **resolve_env(task.config.environment.env, os.environ, "environment.env")}
         check = task.config.environment.healthcheck
-        if check and (wrong := unhealthy(room, check, recipe.workdir, env)):
+        if check and (wrong := unhealthy(container, check, plan.workdir, env)):
             raise EndedTrial("HealthcheckError", wrong)
-        trial = _Trial(room, task, agent, place, recipe.workdir, env)
+        trial = _Trial(container, task, agent, folder, plan.workdir, env)
         if not reference:
-            trial.works = partial(_works, task, source, hidden, rooms)
+            trial.works = partial(_works, task, source, hidden, containers)
         if task.config.steps:
-            paper["step_results"] = trial.steps()
+            result["step_results"] = trial.steps()
             graded = [
                 Graded(step["verifier_result"]["rewards"]) if step["verifier_result"] else None
-                for step in paper["step_results"]
+                for step in result["step_results"]
             ]
             rewards = trial_rewards(graded, task.config.multi_step_reward_strategy)
-            paper["verifier_result"] = None if rewards is None else {"rewards": dict(rewards)}
+            result["verifier_result"] = None if rewards is None else {"rewards": dict(rewards)}
         else:
-            trial.once(paper, None, task.instruction)
+            trial.once(result, None, task.instruction)
     except EndedTrial as ended:
-        paper["exception_info"] = _failure(*ended.args)
-    except RoomError as error:
-        paper["exception_info"] = _failure("EnvironmentStartTimeoutError", str(error))
+        result["exception_info"] = _failure(*ended.args)
+    except ContainerError as error:
+        result["exception_info"] = _failure("EnvironmentStartTimeoutError", str(error))
     except (CalipersError, OSError) as error:
-        paper["exception_info"] = _failure(type(error).__name__, str(error))
+        result["exception_info"] = _failure(type(error).__name__, str(error))
     finally:
-        rooms.leave(room)
+        containers.leave(container)
     if trial is not None and trial.blamed is not None:
-        paper[OWN] = trial.blamed
-    paper["finished_at"] = _now()
-    return paper
+        result[BLAME] = trial.blamed
+    result["finished_at"] = now()
+    return result
 
 
 def _works(
-    task: TaskDirectory, source: str | None, hidden: list[Path], rooms: OpenRooms, step: StepSettings | None
+    task: TaskDirectory, source: str | None, hidden: list[Path], containers: OpenContainers, step: StepSettings | None
 ) -> bool:
     """Whether the task's tests judge its own solution, or where it has none, nothing at all; found out once."""
 
     def judged() -> frozenset[str | None]:
-        solved = solution_script(task) or any(solution_script(task, one) for one in task.config.steps)
-        agent: RoomAgent = Oracle() if solved else Nop()
-        with TemporaryDirectory(prefix="calipers-") as place:
-            paper = run_trial(task, agent, Path(place), source, hidden, rooms, reference=True)
-        steps = paper["step_results"] or [{"step_name": None, "verifier_result": paper["verifier_result"]}]
-        return frozenset(one["step_name"] for one in steps if one["verifier_result"] is not None)
+        solved = solution_script(task) or any(solution_script(task, step) for step in task.config.steps)
+        agent: ContainerAgent = Oracle() if solved else Nop()
+        with TemporaryDirectory(prefix="calipers-") as scratch:
+            result = run_trial(task, agent, Path(scratch), source, hidden, containers, reference=True)
+        steps = result["step_results"] or [{"step_name": None, "verifier_result": result["verifier_result"]}]
+        return frozenset(step["step_name"] for step in steps if step["verifier_result"] is not None)
 
-    return (step.name if step else None) in rooms.references.of(task.path, judged)
+    return (step.name if step else None) in containers.references.of(task.path, judged)
 
 
 class _Trial:
     """An agent and a judge in one room."""
 
     def __init__(
-        self, room: Room, task: TaskDirectory, agent: RoomAgent, place: Path, workdir: str, env: dict[str, str]
+        self,
+        container: Container,
+        task: TaskDirectory,
+        agent: ContainerAgent,
+        folder: Path,
+        workdir: str,
+        env: dict[str, str],
     ) -> None:
-        self._room, self._task, self._agent = room, task, agent
-        self._place, self._workdir, self._env = place, workdir, env
+        self._container, self._task, self._agent = container, task, agent
+        self._root, self._workdir, self._env = folder, workdir, env
         self.works: Callable[[StepSettings | None], bool] | None = None  # whether the tests judge a reference
         self.blamed: dict[str, Any] | None = None  # how it was found out whose failure it is
 
@@ -295,17 +312,17 @@ class _Trial:
         done: list[dict[str, Any]] = []
         for step in self._task.config.steps:
             empty = dict.fromkeys(("agent_result", "verifier_result", "exception_info", "agent_execution", "verifier"))
-            paper: dict[str, Any] = {"step_name": step.name, **empty}
-            self.once(paper, step, self._task.steps[step.name])
-            done.append(paper)
-            verified = paper["verifier_result"]
-            if (verified is None and paper["exception_info"]) or below(
+            result: dict[str, Any] = {"step_name": step.name, **empty}
+            self.once(result, step, self._task.steps[step.name])
+            done.append(result)
+            verified = result["verifier_result"]
+            if (verified is None and result["exception_info"]) or below(
                 (verified or {}).get("rewards"), step.min_reward
             ):
                 break
         return done
 
-    def once(self, paper: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
+    def once(self, result: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
         """The agent's work, then the verdict; what went wrong stands in the paper."""
         try:
             if step and step is self._task.config.steps[0]:
@@ -313,41 +330,43 @@ class _Trial:
             elif step:  # in a room that an agent has worked in
                 self._twice(step, partial(self._prepare, step))
             try:
-                self._work(paper, step, instruction)
+                self._work(result, step, instruction)
             except EndedTrial as ended:  # the agent's own fault: it is judged all the same
-                paper["exception_info"] = _failure(*ended.args)
+                result["exception_info"] = _failure(*ended.args)
             self._collect(step)
             wanted = (*self._task.config.artifacts, *(step.artifacts if step else ()))
-            keep_artifacts(self._room, wanted, self._folder("artifacts", step))
-            with _Phase(paper, "verifier"):
-                paper["verifier_result"] = {"rewards": self._verdict(step)}
+            keep_artifacts(self._container, wanted, self._folder("artifacts", step))
+            with _Phase(result, "verifier"):
+                result["verifier_result"] = {"rewards": self._verdict(step)}
         except EndedTrial as ended:
-            paper["exception_info"] = paper["exception_info"] or _failure(*ended.args)
+            result["exception_info"] = result["exception_info"] or _failure(*ended.args)
         except FileNotFoundError as error:
-            paper["exception_info"] = _failure("FileNotFoundError", str(error))
+            result["exception_info"] = _failure("FileNotFoundError", str(error))
 
     def _prepare(self, step: StepSettings) -> None:
         """What a step finds: nothing of the judge of the one before, its own files, and a room that is ready."""
-        self._room.run(f"rm -rf {TESTS} {VERIFIER}/* /logs/agent/*", cwd="/")
+        self._container.run(f"rm -rf {TESTS} {VERIFIER}/* /logs/agent/*", cwd="/")
         folder = self._task.path / "steps" / step.name / "workdir"
         if folder.is_dir():
-            bring(self._room, self._task, folder, self._workdir)
+            bring(self._container, self._task, folder, self._workdir)
         if (folder / "setup.sh").is_file():
-            user = self._task.config.agent.user if step.agent.user is None else step.agent.user
-            ran = self._room.run("bash setup.sh", cwd=self._workdir, env=self._env, user=user)
+            user = agent_user(self._task, step)
+            ran = self._container.run("bash setup.sh", cwd=self._workdir, env=self._env, user=user)
             if ran.code:
-                said = ran.stderr.decode(errors="replace").strip()[-500:]
-                raise EndedTrial("RuntimeError", f"setup.sh of step {step.name!r} ended with {ran.code}: {said}")
+                stderr = ran.stderr.decode(errors="replace").strip()[-500:]
+                raise EndedTrial("RuntimeError", f"setup.sh of step {step.name!r} ended with {ran.code}: {stderr}")
         space = len(self._task.steps[step.name].encode()) + (1 << 12)
-        if self._room.run(f"head -c {space} /dev/zero > /logs/agent/.space; rm /logs/agent/.space", cwd="/").stderr:
+        if self._container.run(
+            f"head -c {space} /dev/zero > /logs/agent/.space; rm /logs/agent/.space", cwd="/"
+        ).stderr:
             raise OSError(f"the room has no space left for the instruction of step {step.name!r}")
-        if step.healthcheck and (wrong := unhealthy(self._room, step.healthcheck, self._workdir, self._env)):
+        if step.healthcheck and (wrong := unhealthy(self._container, step.healthcheck, self._workdir, self._env)):
             raise EndedTrial("HealthcheckError", wrong)
 
-    def _work(self, paper: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
+    def _work(self, result: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
         limit = agent_timeout(self._task, step)
-        turn = AgentTurn(self._room, self._task, step, instruction, self._workdir, self._env, limit)
-        with _Phase(paper, "agent_execution"):
+        turn = AgentTurn(self._container, self._task, step, instruction, self._workdir, self._env, limit)
+        with _Phase(result, "agent_execution"):
             ran = self._agent.work(turn)
         self._keep("/logs/agent", "agent", step)
         if ran is None:
@@ -355,8 +374,8 @@ class _Trial:
         if ran.timed_out:
             raise EndedTrial("AgentTimeoutError", f"the agent was still at work after {limit:g} s")
         if ran.code:
-            said = ran.stderr.decode(errors="replace").strip()[-500:]
-            raise EndedTrial("NonZeroAgentExitCodeError", f"the agent ended with {ran.code}: {said}")
+            stderr = ran.stderr.decode(errors="replace").strip()[-500:]
+            raise EndedTrial("NonZeroAgentExitCodeError", f"the agent ended with {ran.code}: {stderr}")
 
     def _collect(self, step: StepSettings | None) -> None:
         """What the task has saved before it is judged, while all still runs; what fails is noted, and no failure."""
@@ -364,7 +383,7 @@ class _Trial:
         failed = []
         for hook in hooks:
             limit = hook.timeout_sec
-            ran = self._room.run(hook.command, cwd=self._workdir, env=self._env, user=hook.user, timeout=limit)
+            ran = self._container.run(hook.command, cwd=self._workdir, env=self._env, user=hook.user, timeout=limit)
             if ran.timed_out or ran.code:
                 how = f"took longer than {limit:g} s" if ran.timed_out else f"ended with {ran.code}"
                 failed.append(f"{hook.command!r} {how}")
@@ -405,65 +424,65 @@ class _Trial:
 
     def _clear(self) -> None:
         """End what the agent left running."""
-        if left := self._room.sweep():
+        if left := self._container.sweep():
             self._note("left-running", left)
 
     def _unchanged(self) -> None:
         """Tampered where the agent changed what is to judge it."""
-        if changed := self._room.tampered():
+        if changed := self._container.tampered():
             self._note("tampered", changed)
             raise Tampered("VerifierRuntimeError", f"the agent changed {changed[0]}, which judges it")
 
     def _judged(self, step: StepSettings | None) -> dict[str, int | float]:
-        room, task = self._room, self._task
+        container, task = self._container, self._task
         verifier = step.verifier if step else task.config.verifier
-        room.run(f"rm -rf {VERIFIER} {TESTS}; mkdir -p {VERIFIER} {TESTS}; chmod 777 {VERIFIER}", cwd="/")
+        container.run(f"rm -rf {VERIFIER} {TESTS}; mkdir -p {VERIFIER} {TESTS}; chmod 777 {VERIFIER}", cwd="/")
         script = verifier_script(task, step)
         for folder in dict.fromkeys((task.path / "tests", script.parent)):
             if folder.is_dir():
-                bring(room, task, folder, TESTS)
+                bring(container, task, folder, TESTS)
         env = {**self._env, **resolve_env(verifier.env, os.environ, "verifier.env"), "PYTHONPYCACHEPREFIX": "/tmp/.pyc"}
         limit = verifier_timeout(task, step)
-        room.run(f"chmod +x {TESTS}/{script.name}", cwd="/")
+        container.run(f"chmod +x {TESTS}/{script.name}", cwd="/")
         run = f"{TESTS}/{script.name} > {VERIFIER}/test-stdout.txt 2>&1"
-        ran = room.run(run, cwd=self._workdir, env=env, user=verifier.user, timeout=limit)
-        room.sweep()  # nobody is left to write a reward after the tests have
+        ran = container.run(run, cwd=self._workdir, env=env, user=verifier.user, timeout=limit)
+        container.sweep()  # nobody is left to write a reward after the tests have
         folder = self._keep(VERIFIER, "verifier", step)
         if ran.timed_out:
             raise EndedTrial("VerifierTimeoutError", f"the tests were still running after {limit:g} s")
         files = {name: _read(folder / name) for name in ("reward.json", "reward.txt") if (folder / name).is_file()}
-        found = read_rewards(files)
-        if isinstance(found, Unrewarded):
-            raise EndedTrial(found.kind, found.why)
-        return found
+        rewards = read_rewards(files)
+        if isinstance(rewards, Unrewarded):
+            raise EndedTrial(rewards.kind, rewards.why)
+        return rewards
 
     def _keep(self, inside: str, name: str, step: StepSettings | None) -> Path:
         """Bring a folder of logs out of the room, into the trial's directory."""
         target = self._folder(name, step)
         target.mkdir(parents=True, exist_ok=True)
         with suppress(OSError, shutil.Error):
-            self._room.take(inside, target)
+            self._container.take(inside, target)
         return target
 
     def _folder(self, name: str, step: StepSettings | None) -> Path:
-        return self._place / "steps" / step.name / name if step else self._place / name
+        return self._root / "steps" / step.name / name if step else self._root / name
 
-    def _note(self, name: str, found: list[str]) -> None:
-        text = "".join(f"{line}\n" for line in found)
-        (self._place / f"{name}.txt").write_text(text, encoding="utf-8", errors="replace")
+    def _note(self, name: str, lines: list[str]) -> None:
+        text = "".join(f"{line}\n" for line in lines)
+        (self._root / f"{name}.txt").write_text(text, encoding="utf-8", errors="replace")
 
 
 class _Phase:
     """A part of a trial: its beginning and its end, written into the paper under its name."""
 
-    def __init__(self, paper: dict[str, Any], name: str) -> None:
-        self._paper, self._name = paper, name
+    def __init__(self, result: dict[str, Any], name: str) -> None:
+        self._result, self._name = result, name
 
     def __enter__(self) -> None:
-        self._paper[self._name] = {"started_at": _now(), "finished_at": None}
+        self._result[self._name] = {"started_at": now(), "finished_at": None}
 
     def __exit__(self, *_: object) -> None:
-        self._paper[self._name]["finished_at"] = _now()
+        self._result[self._name]["finished_at"] = now()
 
 
 def _read(path: Path) -> bytes:
@@ -474,13 +493,10 @@ def _read(path: Path) -> bytes:
 
 
 def _failure(kind: str, message: str) -> dict[str, str]:
-    return {
-        "exception_type": kind,
-        "exception_message": message,
-        "exception_traceback": "",
-        "occurred_at": _now(),
-    }
+    about = {"exception_type": kind, "exception_message": message, "exception_traceback": ""}
+    return {**about, "occurred_at": now()}
 
 
-def _now() -> str:
+def now() -> str:
+    """This moment, as Harbor writes it."""
     return datetime.now(UTC).isoformat().replace("+00:00", "Z")

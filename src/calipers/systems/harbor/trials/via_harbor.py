@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from calipers.errors import HarborError, InputError
-from calipers.formats.trajectories import TrajectoryGroup
+from calipers.formats.rewards import TrajectoryGroup
 from calipers.systems.harbor.texts import read_groups
 from calipers.systems.harbor.trials.engine import CALLING, CHAT, ROOM, find_engine, run_job
 from calipers.tasks.benchmark_row import HarborTask
@@ -45,15 +45,15 @@ def write_tasks(tasks: Sequence[HarborTask], folder: Path) -> list[str]:
     shutil.rmtree(folder, ignore_errors=True)
     names = _names([str(task.task_id) for task in tasks])
     for task, name in zip(tasks, names, strict=True):
-        place = folder / name
-        (place / "tests").mkdir(parents=True)
-        (place / "environment").mkdir()
-        (place / "instruction.md").write_text(str(task.instruction), encoding="utf-8")
-        (place / "task.toml").write_text(TASK, encoding="utf-8")
-        script = place / "tests" / "test.sh"
+        path = folder / name
+        (path / "tests").mkdir(parents=True)
+        (path / "environment").mkdir()
+        (path / "instruction.md").write_text(str(task.instruction), encoding="utf-8")
+        (path / "task.toml").write_text(TASK, encoding="utf-8")
+        script = path / "tests" / "test.sh"
         script.write_text(NEVER_RUN.format(spec=SPEC), encoding="utf-8")
         script.chmod(0o755)
-        (place / SPEC).write_text(json.dumps(_spec(task), ensure_ascii=False, default=str), encoding="utf-8")
+        (path / SPEC).write_text(json.dumps(_spec(task), ensure_ascii=False, default=str), encoding="utf-8")
     return names
 
 
@@ -65,8 +65,8 @@ def _spec(task: HarborTask) -> dict[str, object]:
 def _names(ids: Sequence[str]) -> list[str]:
     taken: set[str] = set()
     names = []
-    for one in ids:
-        name = base = re.sub(r"[^0-9A-Za-z_-]", "_", one) or "_"
+    for task_id in ids:
+        name = base = re.sub(r"[^0-9A-Za-z_-]", "_", task_id) or "_"
         number = 2
         while name.lower() in taken:  # some file systems do not tell a from A
             name, number = f"{base}_{number}", number + 1
@@ -149,45 +149,45 @@ async def harvest(
 async def roll_out(
     tasks: Sequence[HarborTask],
     judges: Sequence[Callable[[str], float]],
-    asked: HarborRequest,
+    request: HarborRequest,
     factory: JobFactory | None,
 ) -> tuple[Path, list[str]]:
     """Run the job: its directory, and what each task is called in it.
 
     HarborError when there is no Harbor, or it leaves no finished job; then nothing, or only the tasks, is written.
     """
-    if asked.samples < 1:
-        raise InputError(f"num_samples is {asked.samples}; expected at least 1")
+    if request.samples < 1:
+        raise InputError(f"num_samples is {request.samples}; expected at least 1")
     run = factory or partial(run_job, find_engine())
-    if asked.model_client == "tinker" and asked.agent is None and factory is None:
+    if request.model_client == "tinker" and request.agent is None and factory is None:
         raise HarborError(
             "Harbor's interpreter has no tinker to ask a checkpoint with; "
             "give agent_import_path, an agent of yours that has, or model_client='litellm'"
         )
-    names = write_tasks(tasks, asked.workspace / "tasks")
+    names = write_tasks(tasks, request.workspace / "tasks")
     async with answering(dict(zip(names, judges, strict=True))) as socket:
-        made = run(_config(asked, socket))
+        made = run(_config(request, socket))
         job = Path(await made if inspect.isawaitable(made) else made)
     if not job.is_dir():
         raise HarborError(f"the job factory gave {str(job)!r}; expected the directory of a job")
     return job, names
 
 
-def _config(asked: HarborRequest, socket: str) -> dict[str, Any]:
+def _config(request: HarborRequest, socket: str) -> dict[str, Any]:
     """Harbor's own job configuration."""
-    agent: dict[str, Any] = {"import_path": asked.agent or CHAT, "model_name": asked.model_name}
-    if asked.agent is None:  # EvSys hands a custom agent nothing
-        agent |= {"kwargs": {key: value for key, value in asked.sampling.items() if value is not None}}
+    agent: dict[str, Any] = {"import_path": request.agent or CHAT, "model_name": request.model_name}
+    if request.agent is None:  # EvSys hands a custom agent nothing
+        agent |= {"kwargs": {key: value for key, value in request.sampling.items() if value is not None}}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")
     return {
         "job_name": f"{now}-{token_hex(3)}",
-        "jobs_dir": str(asked.workspace.absolute() / "jobs"),
-        "n_attempts": asked.samples,
-        "n_concurrent_trials": asked.concurrent,
+        "jobs_dir": str(request.workspace.absolute() / "jobs"),
+        "n_attempts": request.samples,
+        "n_concurrent_trials": request.concurrent,
         "quiet": True,
-        "retry": {"max_retries": asked.retries},
-        "environment": {"import_path": ROOM if asked.agent else NOWHERE},
+        "retry": {"max_retries": request.retries},
+        "environment": {"import_path": ROOM if request.agent else NOWHERE},
         "verifier": {"import_path": CALLING, "kwargs": {"socket": socket}},
         "agents": [agent],
-        "datasets": [{"path": str(asked.workspace.absolute() / "tasks")}],
+        "datasets": [{"path": str(request.workspace.absolute() / "tasks")}],
     }

@@ -18,6 +18,7 @@ from typing import Any, Final
 from calipers.clients.client import Completion
 from calipers.clients.likelihood import Line, read_back
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName, VerifierError
+from calipers.systems.lm_eval import AVERAGED
 from calipers.systems.lm_eval.filters import Select
 from calipers.systems.lm_eval.jobs.client import kinds, read_answers
 from calipers.systems.lm_eval.metrics.aggregations import NAMES, aggregate
@@ -30,7 +31,6 @@ from calipers.systems.lm_eval.scores.scorers import Scoring, metrics_of, scorer_
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents, target_of
 from calipers.systems.lm_eval.tasks.config import TaskConfig
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
-from calipers.systems.lm_eval.words import AVERAGED
 from calipers.tasks.task import Task
 from calipers.verifiers.user_code import ObjectVerifier
 from calipers.verifiers.verifier import Verdict

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.rollouts.column import Floats
-from calipers.rollouts.sums import total
+from calipers.rollouts.groups import total
 from calipers.systems.lm_eval.metrics.overlap import NAMES as OVERLAP
 from calipers.systems.lm_eval.metrics.overlap import Overlap
 

@@ -15,7 +15,8 @@ from calipers.clients.address import KEY
 from calipers.clients.client import Connection, connect
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError, InputError, UnknownName
-from calipers.formats.jsonl import LineError
+from calipers.formats.format import BAD
+from calipers.formats.lines import LineError
 from calipers.formats.read import begin
 from calipers.formats.source import BOM
 from calipers.pipeline import score_plan
@@ -24,39 +25,38 @@ from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
 from calipers.rollouts.part import Part
 from calipers.systems.nemo_gym.aggregate import by_agent, entries_of, one_table, stripped
-from calipers.systems.nemo_gym.collect.agent import TARGETS, SimpleAgent
-from calipers.systems.nemo_gym.collect.files import FAILURES, INPUTS, METRICS, Files, beside
-from calipers.systems.nemo_gym.collect.http import Reach, Server, checked, found_agents
-from calipers.systems.nemo_gym.collect.loop import Asked, CollectedAgent, Collector, LaneStanding, aggregated
+from calipers.systems.nemo_gym.collect.agents import TARGETS, Reach, Server, SimpleAgent, checked, head_agents
+from calipers.systems.nemo_gym.collect.files import Files
+from calipers.systems.nemo_gym.collect.loop import AggregateAnswer, CollectedAgent, Collector, LaneStanding, aggregated
 from calipers.systems.nemo_gym.collect.request import Collecting
-from calipers.systems.nemo_gym.collect.row import FAILURE, KILLED, TASK, Row, agent_of, key_of
+from calipers.systems.nemo_gym.collect.row import Row, agent_of, key_of
 from calipers.systems.nemo_gym.inputs import materialize
-from calipers.systems.nemo_gym.read import UNDECODED, decoded
 from calipers.systems.nemo_gym.report import GymEntry, file_chunks
-from calipers.systems.nemo_gym.wire import MIXED
+from calipers.systems.nemo_gym.wire import MIXED, decoded
+from calipers.systems.nemo_gym.words import FAILURE, FAILURES, INPUTS, KILLED, METRICS, TASK, beside
 from calipers.verifiers.find import NamedVerifier, verifier
 
 
-def agents_of(asked: Collecting, plan: Sequence[Row], secrets: Secrets) -> dict[str, CollectedAgent]:
+def agents_of(request: Collecting, plan: Sequence[Row], secrets: Secrets) -> dict[str, CollectedAgent]:
     """Every agent that the plan names; UnknownName for one that nobody knows the address of."""
-    places = dict(asked.agents)
+    places = dict(request.agents)
     wanted = dict.fromkeys(map(agent_of, plan))
     lacking = [name for name in wanted if name not in places]
     if lacking:
         hint = ""
         try:
-            places = {**found_agents(checked(asked.head, "head_server")), **places}
+            places = {**head_agents(checked(request.head, "head_server")), **places}
         except ClientError as error:
             hint = f" ({error})"
         for name in lacking:
             if name not in places:
                 known = places or {"NAME": ""}
                 unknown = UnknownName.of("agent", name, known, "" if places else f"give --agent {name}=URL")
-                raise UnknownName(f"{asked.input}: {unknown}{hint}")
-    token = _token(asked.token_env)
+                raise UnknownName(f"{request.input}: {unknown}{hint}")
+    token = _token(request.token_env)
     secrets.add(token)
-    reach = Reach(asked.timeout, asked.concurrency, token, secrets)
-    return {name: _agent(name, places[name], asked, reach) for name in wanted}
+    reach = Reach(request.timeout, request.concurrency, token, secrets)
+    return {name: _agent(name, places[name], request, reach) for name in wanted}
 
 
 def _token(variable: str | None) -> str | None:
@@ -69,27 +69,27 @@ def _token(variable: str | None) -> str | None:
     return token
 
 
-def _agent(name: str, place: str, asked: Collecting, reach: Reach) -> CollectedAgent:
-    if "://" in place:
-        return Server(checked(place, f"--agent {name}"), reach)
+def _agent(name: str, target: str, request: Collecting, reach: Reach) -> CollectedAgent:
+    if "://" in target:
+        return Server(checked(target, f"--agent {name}"), reach)
     judge: Server | NamedVerifier
-    if asked.verify_url is not None:
-        judge = Server(checked(asked.verify_url, "--verify-url"), reach)
-    elif asked.verifier is not None:
-        judge = verifier(asked.verifier)
+    if request.verify_url is not None:
+        judge = Server(checked(request.verify_url, "--verify-url"), reach)
+    elif request.verifier is not None:
+        judge = verifier(request.verifier)
     else:
         wrong = "the built-in agent has nobody to judge its answers"
         raise InputError.at(f"--agent {name}", wrong, "expected --verify-url URL or --verifier NAME")
-    connection = Connection(asked.base_url, timeout=asked.timeout, most=asked.concurrency, secrets=reach.secrets)
-    return SimpleAgent(place, connect(place, connection), judge, reach.secrets)
+    connection = Connection(request.base_url, timeout=request.timeout, most=request.concurrency, secrets=reach.secrets)
+    return SimpleAgent(target, connect(target, connection), judge, reach.secrets)
 
 
-def check_rows(agents: Mapping[str, CollectedAgent], plan: Sequence[Row], place: str) -> None:
+def check_rows(agents: Mapping[str, CollectedAgent], plan: Sequence[Row], path: str) -> None:
     """InputError for a row that the built-in agent can never ask, or its verifier never judge."""
     for row in plan:
         agent = agents[agent_of(row)]
         if isinstance(agent, SimpleAgent):
-            agent.check(row, place)
+            agent.check(row, path)
 
 
 def check_ready(agents: Mapping[str, CollectedAgent]) -> None:
@@ -99,16 +99,16 @@ def check_ready(agents: Mapping[str, CollectedAgent]) -> None:
             agent.ready()
 
 
-def untargeted(asked: Collecting, agents: Mapping[str, CollectedAgent], plan: Sequence[Row]) -> list[str]:
+def untargeted(request: Collecting, agents: Mapping[str, CollectedAgent], plan: Sequence[Row]) -> list[str]:
     """What there is to say of tasks without a target: to `exact_match` alone that is one, the empty text."""
-    if asked.verifier != "exact_match":
+    if request.verifier != "exact_match":
         return []
-    own = [row for row in plan if isinstance(agents[agent_of(row)], SimpleAgent)]
-    bare = {row[TASK] for row in own if not any(key in row for key in TARGETS)}
+    simple_rows = [row for row in plan if isinstance(agents[agent_of(row)], SimpleAgent)]
+    bare = {row[TASK] for row in simple_rows if not any(key in row for key in TARGETS)}
     if not bare:
         return []
     wrong = f"{counted(len(bare), 'task')} without {', '.join(TARGETS[:-1])} or {TARGETS[-1]}"
-    return [f"{asked.input}: {wrong}; exact_match compares the answers with the empty text"]
+    return [f"{request.input}: {wrong}; exact_match compares the answers with the empty text"]
 
 
 _ROW = msgspec.json.Decoder(dict[str, Any])
@@ -133,20 +133,20 @@ def _rows(path: str) -> Iterator[dict[str, Any]]:
 def _row(path: str, number: int, line: bytes) -> dict[str, Any]:
     try:
         return _ROW.decode(line)
-    except UNDECODED:  # NaN perhaps, which others may have written
+    except BAD:  # NaN perhaps, which others may have written
         try:
             return decoded(number, line)
         except LineError as error:
             raise error.at(path) from None
 
 
-def faults(answers: Mapping[str, Asked]) -> dict[str, str]:
+def faults(answers: Mapping[str, AggregateAnswer]) -> dict[str, str]:
     """What went wrong with agents' metrics, by agent."""
-    why = {name: str(one) if isinstance(one, ClientError) else _fault(one) for name, one in answers.items()}
+    why = {name: str(answer) if isinstance(answer, ClientError) else _fault(answer) for name, answer in answers.items()}
     return {name: reason for name, reason in why.items() if reason}
 
 
-def entries(path: str, answers: Mapping[str, Asked]) -> list[GymEntry]:
+def entries(path: str, answers: Mapping[str, AggregateAnswer]) -> list[GymEntry]:
     """Each agent's metrics, its own where it computes them well, else ours."""
     bad = faults(answers)
     answers = {name: None if name in bad else answer for name, answer in answers.items()}
@@ -158,7 +158,7 @@ def entries(path: str, answers: Mapping[str, Asked]) -> list[GymEntry]:
     return [_entry(name, answers[name]) if answers.get(name) else ours[name] for name in sorted(ours)]
 
 
-def _fault(answer: Asked) -> str:
+def _fault(answer: AggregateAnswer) -> str:
     """What is wrong with an agent's metrics; "" for good ones, and where there are none."""
     if not isinstance(answer, dict):
         return ""
@@ -198,21 +198,21 @@ class Collected:
         return self.computed and not self.stopped and not gaps
 
 
-def collect(asked: Collecting, look: Callable[[LaneStanding], None] = lambda _: None) -> Collected:
+def collect(request: Collecting, look: Callable[[LaneStanding], None] = lambda _: None) -> Collected:
     """Collect rollouts, or go on with it, and aggregate what is there; ``look`` is told a few times a second.
 
     InputError, before the first call, for whatever cannot work; ClientError when no agent could be reached at all.
     """
-    scoring = make_plan(list(asked.metrics) or None)
+    scoring = make_plan(list(request.metrics) or None)
     secrets = Secrets()
     secrets.add(os.environ.get(KEY, "").strip())
-    _check_apart(asked)
-    plan, notes = _planned(asked)
-    agents = agents_of(asked, plan, secrets)
-    check_rows(agents, plan, asked.input)
-    notes += untargeted(asked, agents, plan)
+    _check_apart(request)
+    plan, notes = _planned(request)
+    agents = agents_of(request, plan, secrets)
+    check_rows(agents, plan, request.input)
+    notes += untargeted(request, agents, plan)
     most = _most_attempts(notes)
-    files = Files.open(asked.output, plan, secrets.scrub_bytes, overwrite=asked.overwrite)
+    files = Files.open(request.output, plan, secrets.scrub_bytes, overwrite=request.overwrite)
     try:
         standing = LaneStanding(planned=len(files.plan))
         standing.outcomes["scored"] = len(files.done)
@@ -220,8 +220,8 @@ def collect(asked: Collecting, look: Callable[[LaneStanding], None] = lambda _: 
             agents,
             files,
             standing,
-            concurrency=asked.concurrency,
-            retries=asked.retries,
+            concurrency=request.concurrency,
+            retries=request.retries,
             secrets=secrets,
             look=look,
         )
@@ -232,34 +232,38 @@ def collect(asked: Collecting, look: Callable[[LaneStanding], None] = lambda _: 
             collector.conduct(iter(owed))
             look(standing)
             _check_begun(files, standing)
-        return _finished(asked, scoring, files, standing, agents, [*notes, *files.notes], secrets)
+        return _finished(request, scoring, files, standing, agents, [*notes, *files.notes], secrets)
     finally:
         files.close()
 
 
-def _check_apart(asked: Collecting) -> None:
+def _check_apart(request: Collecting) -> None:
     """InputError where a file to be written is the one that is read."""
     for word in ("", FAILURES, INPUTS, METRICS):
-        if os.path.realpath(beside(asked.output, word) if word else asked.output) == os.path.realpath(asked.input):
-            raise InputError.at(str(asked.output), f"{asked.input} would be written over", "choose another --output")
+        if os.path.realpath(beside(request.output, word) if word else request.output) == os.path.realpath(
+            request.input
+        ):
+            raise InputError.at(
+                str(request.output), f"{request.input} would be written over", "choose another --output"
+            )
 
 
-def _planned(asked: Collecting) -> tuple[list[Row], list[str]]:
+def _planned(request: Collecting) -> tuple[list[Row], list[str]]:
     """The rollouts that are asked for, and what there is to say of them."""
     try:
-        with open(asked.input, "rb") as file:
+        with open(request.input, "rb") as file:
             lines = file.read().removeprefix(BOM).splitlines()
     except OSError as error:
         right = "expected a file of tasks, one JSON object a line"
-        raise InputError.at(asked.input, f"cannot be read ({error.strerror})", right) from None
+        raise InputError.at(request.input, f"cannot be read ({error.strerror})", right) from None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = materialize(lines, asked.how, asked.input)
-    if not found:
-        raise InputError.at(asked.input, "no tasks", "expected one JSON object a line")
-    if len({isinstance(row[TASK], str) for row in found}) > 1:
-        raise InputError.at(asked.input, MIXED)
-    return list(found), [str(one.message) for one in caught]
+        rows = materialize(lines, request.how, request.input)
+    if not rows:
+        raise InputError.at(request.input, "no tasks", "expected one JSON object a line")
+    if len({isinstance(row[TASK], str) for row in rows}) > 1:
+        raise InputError.at(request.input, MIXED)
+    return list(rows), [str(warning.message) for warning in caught]
 
 
 def _most_attempts(notes: list[str]) -> int:
@@ -291,18 +295,18 @@ def _owed(files: Files, most: int) -> Iterator[Row]:
 
 def _check_begun(files: Files, standing: LaneStanding) -> None:
     """ClientError, and no trace, where not one agent could be reached and nothing was there before."""
-    asked = [lane for lane in standing.lanes if lane.asked]
-    if standing.done or standing.stopped or not all(lane.stopped and not lane.answered for lane in asked):
+    lanes = [lane for lane in standing.lanes if lane.asked]
+    if standing.done or standing.stopped or not all(lane.stopped and not lane.answered for lane in lanes):
         return
     if files.failures or (files.rollouts.written or files.sidecar.written):
         return
     files.abandon()
-    lane = asked[0]
+    lane = lanes[0]
     raise ClientError(f"agent {lane.name}: {lane.stopped}; nothing was collected", kind="connection", hopeless=True)
 
 
 def _finished(
-    asked: Collecting,
+    request: Collecting,
     scoring: Plan,
     files: Files,
     standing: LaneStanding,
@@ -315,18 +319,18 @@ def _finished(
         if lane.unasked or lane.stopped:
             why = lane.stopped or f"{lane.unasked} calls were refused, the last with: {lane.last}"
             notes.append(f"agent {lane.name}: {why}; what it was not asked stays owed")
-    notes += [f"{count} {word}: {said}" for (word, said), count in standing.errors.most_common(MOST_FAILURES)]
-    path = str(asked.output)
+    notes += [f"{count} {word}: {reason}" for (word, reason), count in standing.errors.most_common(MOST_FAILURES)]
+    path = str(request.output)
     if standing.stopped:
         notes.append("no metrics file is written before the collection ends")
-    elif asked.aggregate and asked.output.stat().st_size:
-        answers = {} if asked.local else _answers(agents, sent(path), asked.retries)
+    elif request.aggregate and request.output.stat().st_size:
+        answers = {} if request.local else _answers(agents, sent(path), request.retries)
         failures = [
             f"agent {name}: /aggregate_metrics failed ({why}); the file has what is computed without it"
             for name, why in faults(answers).items()
         ]
         absent = [
-            name for name, one in answers.items() if one is None and not isinstance(agents.get(name), SimpleAgent)
+            name for name, answer in answers.items() if answer is None and not isinstance(agents.get(name), SimpleAgent)
         ]
         notes += [f"agent {name} has no /aggregate_metrics; its metrics are computed here" for name in absent]
         written = files.write_metrics(file_chunks(entries(path, answers)))
@@ -334,13 +338,13 @@ def _finished(
         notes += agent.notes if isinstance(agent, SimpleAgent) else ()
     result = score_plan([path], scoring)
     stopped = standing.stopped or next((lane.stopped for lane in standing.lanes if lane.stopped), "")
-    told = tuple(map(secrets.scrub, [*notes, *failures]))
-    return Collected(asked.output, result, written, secrets.scrub(stopped), told, not failures)
+    scrubbed_notes = tuple(map(secrets.scrub, [*notes, *failures]))
+    return Collected(request.output, result, written, secrets.scrub(stopped), scrubbed_notes, not failures)
 
 
 def _answers(
     agents: Mapping[str, CollectedAgent], rows: Mapping[str, list[dict[str, Any]]], retries: int
-) -> dict[str, Asked]:
+) -> dict[str, AggregateAnswer]:
     """What each agent makes of its rows; None for one of an earlier plan that has no address now."""
-    here = {name: own for name, own in rows.items() if name in agents}
+    here = {name: agent_rows for name, agent_rows in rows.items() if name in agents}
     return {**dict.fromkeys(rows), **aggregated(agents, here, retries)}

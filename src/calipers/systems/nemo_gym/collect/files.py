@@ -17,24 +17,14 @@ from calipers.errors import InputError
 from calipers.formats.source import LONGEST_LINE, LongLine, line_blocks
 from calipers.running.log import Log, Scrub, put, repaired, scrubbed
 from calipers.running.resume import differences
-from calipers.systems.nemo_gym.collect.row import FAILURE, ROLLOUT, TASK, TERMINAL, Key, Row, key_of
+from calipers.systems.nemo_gym.collect.row import Key, Row, key_of
+from calipers.systems.nemo_gym.wire import StoredRow
+from calipers.systems.nemo_gym.words import FAILURES, INPUTS, METRICS, ROLLOUT, TASK, beside
 
-FAILURES: Final = "_failures.jsonl"
-INPUTS: Final = "_materialized_inputs.jsonl"
-METRICS: Final = "_aggregate_metrics.json"
 ANOTHER: Final = "choose another --output, or --overwrite it"
 
 
-def beside(path: Path, word: str) -> Path:
-    """The file of that ending beside a file of rollouts: only the last extension is replaced.
-
-    >>> str(beside(Path("runs/r.x.jsonl"), METRICS))
-    'runs/r.x_aggregate_metrics.json'
-    """
-    return Path(os.path.splitext(path)[0] + word)
-
-
-def grown(path: Path, asked: list[Row]) -> tuple[list[Row], list[Row], int]:
+def grown(path: Path, plan: list[Row]) -> tuple[list[Row], list[Row], int]:
     """The plan asked for and all that was planned before; the plan before; how many rollouts only that one has."""
     inputs = beside(path, INPUTS)
     if path.is_dir():
@@ -43,20 +33,20 @@ def grown(path: Path, asked: list[Row]) -> tuple[list[Row], list[Row], int]:
         if path.exists() and path.stat().st_size:
             wrong = f"holds rollouts, and there is no {inputs.name} that says what was planned"
             raise InputError.at(str(path), wrong, ANOTHER)
-        return asked, [], 0
+        return plan, [], 0
     before = list(_planned(inputs))
-    wanted = {key_of(row): row for row in asked}
+    wanted = {key_of(row): row for row in plan}
     gone = []
     for row in before:
         new = wanted.get(key_of(row))
         if new is None:
             gone.append(row)
-        elif new != row and (found := next(differences(row, new), None)):
+        elif new != row and (difference := next(differences(row, new), None)):
             where = f"rollout {row[TASK]}:{row[ROLLOUT]}"
-            raise InputError.at(str(path), f"holds another collection: {where}: {found}", ANOTHER)
-    if not gone and [*map(key_of, before)] == [*map(key_of, asked)]:
+            raise InputError.at(str(path), f"holds another collection: {where}: {difference}", ANOTHER)
+    if not gone and [*map(key_of, before)] == [*map(key_of, plan)]:
         return before, before, 0
-    return [*asked, *gone], before, len(gone)
+    return [*plan, *gone], before, len(gone)
 
 
 def _planned(inputs: Path) -> Iterator[Row]:
@@ -82,20 +72,11 @@ def reading(path: Path) -> Iterator[None]:
 
 def on_disk(row: Row, scrub: Scrub) -> Row:
     """A row as it will stand on disk: what is compared must be what was written."""
-    found: Row = msgspec.json.decode(scrubbed(msgspec.json.encode(row), scrub))
-    return found
+    stored: Row = msgspec.json.decode(scrubbed(msgspec.json.encode(row), scrub))
+    return stored
 
 
-class _StoredLine(msgspec.Struct, gc=False):
-    """The keys of a row that continuing asks for; all others are passed over."""
-
-    task: int | str = msgspec.field(name=TASK)
-    rollout: int = msgspec.field(name=ROLLOUT)
-    failure: str | None = msgspec.field(name=FAILURE, default=None)
-    terminal: bool | None = msgspec.field(name=TERMINAL, default=None)
-
-
-_LINES = msgspec.json.Decoder(_StoredLine)
+_ROWS = msgspec.json.Decoder(StoredRow)
 
 
 class Files:
@@ -118,13 +99,13 @@ class Files:
 
         What was planned before stays planned. InputError says what differs, before anything is written.
         """
-        asked = [on_disk(row, scrub) for row in plan]
+        stored = [on_disk(row, scrub) for row in plan]
         if not overwrite:
-            grown(path, asked)  # refuses before there is anything to take back
+            grown(path, stored)  # refuses before there is anything to take back
         lock, made = _locked(path)
         files = cls(path, lock, scrub, made)
         try:
-            files._begin(asked, overwrite)
+            files._begin(stored, overwrite)
         except BaseException:
             files.close()
             raise
@@ -172,15 +153,15 @@ class Files:
         if self.path in self._made:
             for word in ("", FAILURES, INPUTS):
                 (beside(self.path, word) if word else self.path).unlink(missing_ok=True)
-            for place in self._made[1:]:
+            for folder in self._made[1:]:
                 with suppress(OSError):  # somebody else has put something there
-                    place.rmdir()
+                    folder.rmdir()
 
-    def _begin(self, asked: list[Row], overwrite: bool) -> None:
+    def _begin(self, plan: list[Row], overwrite: bool) -> None:
         sidecar, inputs = beside(self.path, FAILURES), beside(self.path, INPUTS)
         if overwrite:
             self._set_aside([self.path, sidecar, inputs, beside(self.path, METRICS)])
-        self.plan, before, kept = grown(self.path, asked)
+        self.plan, before, kept = grown(self.path, plan)
         if kept:
             wider = f"{kept} more rollouts than asked now were planned before, and stay planned"
             self.notes.append(f"{inputs}: {wider}; choose another --output for a smaller collection")
@@ -243,7 +224,7 @@ def _aside(path: Path) -> Path:
     return path.with_name(f".{path.name}.before")
 
 
-def _lines(path: Path) -> Iterator[tuple[int, _StoredLine]]:
+def _lines(path: Path) -> Iterator[tuple[int, StoredRow]]:
     """The rows of a file of whole lines, each with the number of its line."""
     number = 0
     try:
@@ -257,19 +238,19 @@ def _lines(path: Path) -> Iterator[tuple[int, _StoredLine]]:
         raise InputError.at(str(path), f"a line is longer than {LONGEST_LINE >> 20} MiB", ANOTHER) from None
 
 
-def _line(path: Path, number: int, line: bytes) -> _StoredLine:
+def _line(path: Path, number: int, line: bytes) -> StoredRow:
     try:
-        return _LINES.decode(line)
+        return _ROWS.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         with suppress(ValueError, RecursionError, msgspec.ValidationError):
-            return msgspec.convert(json.loads(line), _StoredLine)  # NaN, which others may have written
+            return msgspec.convert(json.loads(line), StoredRow)  # NaN, which others may have written
         wrong = f"is no rollout ({error})"
         raise InputError.at(f"{path}:{number}", wrong, "mend the line, or take it out to have it made again") from None
 
 
 def _locked(path: Path) -> tuple[int, list[Path]]:
     """The file of rollouts, opened and locked, and what had to be made for it, the deepest first."""
-    made = [place for place in (path, *path.parents) if not place.exists()]
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

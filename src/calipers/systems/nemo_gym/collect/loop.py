@@ -21,7 +21,6 @@ from calipers.running.event_loop import finish, interrupts
 from calipers.running.loop import GLANCE, MOST_ERRORS, REFUSALS
 from calipers.systems.nemo_gym.collect.files import Files
 from calipers.systems.nemo_gym.collect.row import (
-    KILLED,
     Row,
     agent_of,
     attempted,
@@ -32,6 +31,7 @@ from calipers.systems.nemo_gym.collect.row import (
     outcome,
     reason,
 )
+from calipers.systems.nemo_gym.words import KILLED
 
 
 class CollectedAgent(Protocol):
@@ -188,9 +188,9 @@ class Collector:
         self._standing.outcomes[outcome(line)] += 1
 
     def _count_error(self, line: Row) -> None:
-        told = outcome(line), cleaned(reason(line), self._secrets)
-        if told in self._standing.errors or len(self._standing.errors) < MOST_ERRORS:
-            self._standing.errors[told] += 1
+        error = outcome(line), cleaned(reason(line), self._secrets)
+        if error in self._standing.errors or len(self._standing.errors) < MOST_ERRORS:
+            self._standing.errors[error] += 1
 
     async def _answer(self, lane: Lane, row: Row) -> dict[str, Any]:
         """What the agent made of a row; ClientError after all tries, Shut when there will be no other."""
@@ -249,19 +249,19 @@ class Collector:
             self._look(self._standing)
 
 
-Asked = dict[str, Any] | ClientError | None
+AggregateAnswer = dict[str, Any] | ClientError | None
 """An agent's metrics; the error in their place; None where the agent computes none."""
 
 
 def aggregated(
     agents: Mapping[str, CollectedAgent], rows: Mapping[str, list[dict[str, Any]]], retries: int
-) -> dict[str, Asked]:
+) -> dict[str, AggregateAnswer]:
     """What each agent makes of its own rows, all asked at once."""
 
-    async def one(agent: CollectedAgent, own: list[dict[str, Any]]) -> Asked:
+    async def one(agent: CollectedAgent, agent_rows: list[dict[str, Any]]) -> AggregateAnswer:
         for tried in range(min(retries, OWN_FAULTS) + 1):
             try:
-                return await agent.aggregate(own)
+                return await agent.aggregate(agent_rows)
             except ClientError as error:
                 last = error
                 if not error.retry:
@@ -269,13 +269,13 @@ def aggregated(
                 await asyncio.sleep(error.wait if error.wait is not None else random.uniform(0, _longest(tried)))
         return last
 
-    async def every() -> dict[str, Asked]:
+    async def every() -> dict[str, AggregateAnswer]:
         try:
-            found = await asyncio.gather(*(one(agents[name], own) for name, own in rows.items()))
+            answers = await asyncio.gather(*(one(agents[name], agent_rows) for name, agent_rows in rows.items()))
         finally:
             for agent in agents.values():
                 await agent.close()
-        return dict(zip(rows, found, strict=True))
+        return dict(zip(rows, answers, strict=True))
 
     return finish(every)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from calipers.errors import InputError, UnknownName
-from calipers.systems.nemo_gym.collect.http import HEAD
+from calipers.systems.nemo_gym.collect.agents import HEAD
 from calipers.systems.nemo_gym.inputs import DEFAULT, Materializing
 
 
@@ -72,45 +72,45 @@ IDLE: Final = ("upload_rollouts", "upload_rollouts_to_wandb", "rollout_collectio
 
 def collecting(options: Mapping[str, Any], words: Sequence[str]) -> Collecting:
     """What is asked, by options that were given and by words; an option beats a word."""
-    told = {**_words(words), **options}
+    settings = {**_words(words), **options}
     for name, word in (("input", "input_jsonl_fpath"), ("output", "output_jsonl_fpath")):
-        if not told.get(name):
+        if not settings.get(name):
             raise InputError.at(f"--{name}", "is not given", f"expected a file (or {word}=FILE)")
-    agents = _agents(told.get("agents", ()))
-    default = told.get("agent_name") or (next(iter(agents)) if len(agents) == 1 else None)
-    params = {**_object("responses_create_params", told.get("params") or {})}
-    given = {key: told.get(key) for key in ("temperature", "top_p", "max_output_tokens")}
+    agents = _agents(settings.get("agents", ()))
+    default = settings.get("agent_name") or (next(iter(agents)) if len(agents) == 1 else None)
+    params = {**_object("responses_create_params", settings.get("params") or {})}
+    given = {key: settings.get(key) for key in ("temperature", "top_p", "max_output_tokens")}
     params |= {key: value for key, value in given.items() if value is not None}
     for key, value in params.items():
         if isinstance(value, float) and not isfinite(value):  # JSON would say null, which is: as the model likes
             raise InputError.at(f"responses_create_params.{key}", f"is {value}", "expected a finite number")
     how = Materializing(
         agent_name=None if default is None else _text("agent_name", default),
-        limit=_integer("limit", told.get("limit")),
-        num_repeats=_repeats(told.get("num_repeats")),
-        num_repeats_add_seed=_truth("num_repeats_add_seed", told.get("add_seed")),
+        limit=_integer("limit", settings.get("limit")),
+        num_repeats=_repeats(settings.get("num_repeats")),
+        num_repeats_add_seed=_truth("num_repeats_add_seed", settings.get("add_seed")),
         responses_create_params=params,
-        prompt=_prompt(told.get("prompt_config")),
+        prompt=_prompt(settings.get("prompt_config")),
     )
     named = ("base_url", "verify_url", "verifier", "retries", "timeout", "token_env", "local", "metrics")
-    more = {key: told[key] for key in named if told.get(key) is not None}
-    if (concurrency := _integer("num_samples_in_parallel", told.get("concurrency"))) is not None:
+    more = {key: settings[key] for key in named if settings.get(key) is not None}
+    if (concurrency := _integer("num_samples_in_parallel", settings.get("concurrency"))) is not None:
         more["concurrency"] = concurrency
     return Collecting(
-        _text("input_jsonl_fpath", told["input"]),
-        Path(_text("output_jsonl_fpath", told["output"])),
+        _text("input_jsonl_fpath", settings["input"]),
+        Path(_text("output_jsonl_fpath", settings["output"])),
         agents,
         how,
-        head=_head(told.get("head_server")),
-        overwrite=bool(told.get("overwrite")) or not _truth("resume_from_cache", told.get("resume", True)),
-        aggregate=not _truth("disable_aggregation", told.get("disable_aggregation")),
+        head=_head(settings.get("head_server")),
+        overwrite=bool(settings.get("overwrite")) or not _truth("resume_from_cache", settings.get("resume", True)),
+        aggregate=not _truth("disable_aggregation", settings.get("disable_aggregation")),
         **more,
     )
 
 
 def _words(words: Sequence[str]) -> dict[str, Any]:
     """``+key=value`` words by our names; UnknownName, with the nearest, for a key that means nothing here."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for word in words:
         path, equals, text = word.lstrip("+").partition("=")
         key, *inner = path.split(".")
@@ -125,15 +125,15 @@ def _words(words: Sequence[str]) -> dict[str, Any]:
             raise UnknownName.of("key of a collection", key, [*WORDS, *IDLE])
         if inner and key not in NESTED:
             raise InputError.at(word, f"{key} holds no keys", f"expected +{key}=value")
-        _put(found, [WORDS[key], *inner], value)
-    return found
+        _put(settings, [WORDS[key], *inner], value)
+    return settings
 
 
-def _put(found: dict[str, Any], path: Sequence[str], value: Any) -> None:
+def _put(settings: dict[str, Any], path: Sequence[str], value: Any) -> None:
     for key in path[:-1]:
-        held = found.get(key)
-        found[key] = found = dict(held) if isinstance(held, dict) else {}
-    found[path[-1]] = value
+        inner = settings.get(key)
+        settings[key] = settings = dict(inner) if isinstance(inner, dict) else {}
+    settings[path[-1]] = value
 
 
 def value_of(text: str) -> Any:
@@ -159,56 +159,56 @@ def value_of(text: str) -> Any:
 
 def _agents(texts: Sequence[str]) -> dict[str, str]:
     """``NAME=URL`` and ``NAME=KIND/MODEL``, by name."""
-    found: dict[str, str] = {}
+    agents: dict[str, str] = {}
     for text in texts:
-        name, equals, place = text.partition("=")
-        if not (equals and name and place) or "/" in name:
+        name, equals, target = text.partition("=")
+        if not (equals and name and target) or "/" in name:
             right = "expected NAME=URL of an agent server, or NAME=KIND/MODEL, such as simple_agent=openai/gpt-4o-mini"
             raise InputError.at("--agent", f"{text!r} cannot be read", right)
-        if name in found:
+        if name in agents:
             raise InputError.at("--agent", f"{name} is given twice", "expected it once")
-        found[name] = place
-    return found
+        agents[name] = target
+    return agents
 
 
-def _repeats(told: Any) -> int | dict[str, int] | None:
+def _repeats(value: Any) -> int | dict[str, int] | None:
     """A number for all, or numbers by agent; ``math=4,_default=1`` too."""
-    if isinstance(told, str):
-        if re.fullmatch(r"\s*[-+]?\d+\s*", told):
-            return int(told)
-        pairs = [pair.partition("=") for pair in told.split(",")]
-        told = {name.strip(): value_of(number) for name, _, number in pairs}
-    if isinstance(told, Mapping):
+    if isinstance(value, str):
+        if re.fullmatch(r"\s*[-+]?\d+\s*", value):
+            return int(value)
+        pairs = [pair.partition("=") for pair in value.split(",")]
+        value = {name.strip(): value_of(number) for name, _, number in pairs}
+    if isinstance(value, Mapping):
         right = f"expected a number, or NAME=N,{DEFAULT}=N"
-        return {str(name): _integer("num_repeats", number, right) or 0 for name, number in told.items()}
-    return _integer("num_repeats", told)
+        return {str(name): _integer("num_repeats", number, right) or 0 for name, number in value.items()}
+    return _integer("num_repeats", value)
 
 
-def _prompt(told: Any) -> dict[str, str] | None:
-    if told is None:
+def _prompt(value: Any) -> dict[str, str] | None:
+    if value is None:
         return None
     import yaml
 
-    path = _text("prompt_config", told)
+    path = _text("prompt_config", value)
     right = "expected YAML with user, and perhaps system"
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        templates = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError.at(path, f"cannot be read ({error.strerror})", right) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
         raise InputError.at(path, "is no YAML", right) from None
-    if not isinstance(found, dict) or not isinstance(found.get("user"), str):
+    if not isinstance(templates, dict) or not isinstance(templates.get("user"), str):
         raise InputError.at(path, "there is no text under user", right)
-    if not isinstance(found.get("system", ""), str):
+    if not isinstance(templates.get("system", ""), str):
         raise InputError.at(path, "system is no text", right)
-    return {role: found[role] for role in ("system", "user") if role in found}
+    return {role: templates[role] for role in ("system", "user") if role in templates}
 
 
-def _head(told: Any) -> str:
-    if told is None:
+def _head(value: Any) -> str:
+    if value is None:
         return HEAD
-    found = _object("head_server", told)
-    return f"http://{found.get('host', '127.0.0.1')}:{found.get('port', 11000)}"
+    server = _object("head_server", value)
+    return f"http://{server.get('host', '127.0.0.1')}:{server.get('port', 11000)}"
 
 
 def _object(key: str, value: Any) -> Mapping[str, Any]:

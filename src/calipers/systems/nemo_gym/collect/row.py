@@ -1,33 +1,32 @@
-"""One row of a collection: what is asked of an agent, and what its answer becomes.
-
-The names are NeMo Gym's. They are written here once more, as the readers' own come with arrays; a test compares them.
-"""
+"""One row of a collection: what is asked of an agent, and what its answer becomes."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from calipers.clients.secrets import Secrets
 from calipers.errors import ClientError
-
-TASK: Final = "_ng_task_index"
-ROLLOUT: Final = "_ng_rollout_index"
-AGENT: Final = "agent_ref"
-PARAMS: Final = "responses_create_params"
-FAILURE: Final = "_ng_failure_class"
-TERMINAL: Final = "_ng_failure_terminal"
-KILLED: Final = "_ng_no_persist"
-ATTEMPT: Final = "_ng_attempt_index"
-REWARD: Final = "reward"
+from calipers.systems.nemo_gym.words import (
+    AGENT,
+    ATTEMPT,
+    FAILURE,
+    KILLED,
+    LEAST_INT,
+    MOST_INT,
+    REWARD,
+    ROLLOUT,
+    TASK,
+    TERMINAL,
+    outcome_of,
+)
 
 Row = Mapping[str, Any]
 Key = tuple[int | str, int]  # task and rollout: one rollout of a collection, whoever runs it
 
-LEAST_INT, MOST_INT = -(2**63), 2**63 - 1
 _encode = msgspec.json.Encoder().encode
 
 
@@ -97,13 +96,13 @@ def collected(row: Row, answer: Row) -> dict[str, Any]:
 
 def _marks(answer: Row) -> dict[str, Any]:
     """What an answer says of its failure, as text and truth: whoever continues reads no other."""
-    found: dict[str, Any] = {}
+    marks: dict[str, Any] = {}
     word = answer.get(FAILURE)
     if word is not None and not isinstance(word, str):
-        found[FAILURE] = _encode(word)[:200].decode(errors="replace")
+        marks[FAILURE] = _encode(word)[:200].decode(errors="replace")
     if answer.get(TERMINAL) is not None:
-        found[TERMINAL] = bool(answer[TERMINAL])
-    return found
+        marks[TERMINAL] = bool(answer[TERMINAL])
+    return marks
 
 
 def is_failure(row: Row) -> bool:
@@ -113,8 +112,8 @@ def is_failure(row: Row) -> bool:
 
 def failed(row: Row, error: ClientError, before: int, secrets: Secrets) -> dict[str, Any]:
     """The sidecar's row for an attempt that brought no answer; ``before`` failed attempts came earlier."""
-    said = {"kind": error.kind, "message": secrets.scrub(str(error))}
-    return attempted({FAILURE: error.kind, "error": said, **_whose(row)}, before)
+    problem = {"kind": error.kind, "message": secrets.scrub(str(error))}
+    return attempted({FAILURE: error.kind, "error": problem, **_whose(row)}, before)
 
 
 def attempted(row: Row, before: int) -> dict[str, Any]:
@@ -128,15 +127,14 @@ def outcome(row: Row) -> str:
         return "cancelled"
     if not is_failure(row):
         return "scored"
-    word = str(row[FAILURE])
-    return "judge_failed" if "judge" in word else "verifier_failed" if "verif" in word else "client_failed"
+    return outcome_of(row[FAILURE])
 
 
 def reason(row: Row) -> str:
     """Why an attempt failed: our own error, else what `calipers serve` says of it, else NeMo Gym's word."""
     error = row.get("error")
-    said = error.get("message") if isinstance(error, Mapping) else row.get("failure_reason")
-    return str(said or row[FAILURE])
+    message = error.get("message") if isinstance(error, Mapping) else row.get("failure_reason")
+    return str(message or row[FAILURE])
 
 
 def _whose(row: Row) -> dict[str, Any]:

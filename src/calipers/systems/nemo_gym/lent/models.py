@@ -49,8 +49,8 @@ def output_text(output: list[Any]) -> str:
     '42'
     """
     messages = (item for item in output if isinstance(item, dict) and item.get("type", "message") == "message")
-    held = (message.get("content") for message in messages)
-    parts = [part for content in held if isinstance(content, list) for part in content if isinstance(part, dict)]
+    contents = (message.get("content") for message in messages)
+    parts = [part for content in contents if isinstance(content, list) for part in content if isinstance(part, dict)]
     texts = (part.get("text") for part in parts if part.get("type") == "output_text")
     return "".join(text for text in texts if isinstance(text, str))
 

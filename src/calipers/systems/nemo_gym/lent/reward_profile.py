@@ -70,12 +70,12 @@ def compute_subset_metrics(
     answer_key: str | None = None,
 ) -> dict[str, Any]:
     """The pass and majority metrics of each subset of tasks, as ``SUBSET/METRIC``."""
-    found: dict[str, Any] = {}
+    subset_metrics: dict[str, Any] = {}
     for subset, some in subsets(tasks, subset_key).items():
         metrics = pass_majority(some, score_fn, answer_key)[0]
         metrics.pop("per_sample_aggregate", None)
-        found.update({f"{subset}/{name}": value for name, value in metrics.items()})
-    return found
+        subset_metrics.update({f"{subset}/{name}": value for name, value in metrics.items()})
+    return subset_metrics
 
 
 def highest_k_metrics(

@@ -47,9 +47,9 @@ class Sessions:
         for name, value in scope["headers"]:
             if name == b"cookie":
                 try:
-                    found = SimpleCookie(value.decode("latin-1")).get(self._cookie)
+                    cookie = SimpleCookie(value.decode("latin-1")).get(self._cookie)
                 except CookieError:
                     continue
-                if found is not None and _ID.fullmatch(found.value):
-                    return found.value
+                if cookie is not None and _ID.fullmatch(cookie.value):
+                    return cookie.value
         return None

@@ -37,7 +37,7 @@ from calipers.systems.nemo_gym.serve.guard import (
     word,
 )
 from calipers.systems.nemo_gym.serve.workers import Workers, no_room
-from calipers.systems.nemo_gym.wire import FAILURE, KILLED, ROLLOUT, TASK
+from calipers.systems.nemo_gym.words import FAILURE, KILLED, ROLLOUT, TASK
 from calipers.tasks.task import Prompt, Task
 from calipers.verifiers.find import NamedVerifier
 from calipers.verifiers.verifier import judged
@@ -226,12 +226,12 @@ async def _judged(verifier: NamedVerifier, task: Task, completion: Completion) -
     verdict = await judged(verifier, task, completion, check=False)
     if verdict.reward is None or not math.isfinite(verdict.reward):
         raise VerifierError(f"verifier {verifier.name!r} gave the reward {verdict.reward}; expected a finite number")
-    found: dict[str, Any] = {**verdict.fields, "reward": verdict.reward}
+    fields: dict[str, Any] = {**verdict.fields, "reward": verdict.reward}
     if verdict.rewards:
-        found["reward_components"] = dict(verdict.rewards)
+        fields["reward_components"] = dict(verdict.rewards)
     if verdict.answer is not None:
-        found["extracted_answer"] = verdict.answer
-    return found
+        fields["extracted_answer"] = verdict.answer
+    return fields
 
 
 def task_of(verifier: str, row: Mapping[str, Any]) -> Task:
@@ -241,7 +241,9 @@ def task_of(verifier: str, row: Mapping[str, Any]) -> Task:
     '2'
     """
     prompt = row["responses_create_params"].get("input")
-    if not isinstance(prompt, str) and not (isinstance(prompt, list) and all(isinstance(one, dict) for one in prompt)):
+    if not isinstance(prompt, str) and not (
+        isinstance(prompt, list) and all(isinstance(message, dict) for message in prompt)
+    ):
         raise InputError.at("responses_create_params.input", "it is no prompt", "expected text or a list of messages")
     given: Prompt = prompt
     target = next((row[key] for key in TARGETS if key in row), None)
@@ -344,8 +346,8 @@ def _explain(app: FastAPI, path: str | None) -> None:
         Exception: of_code,
     }
     for kind, handler in ours.items():
-        held = app.exception_handlers.get(kind)
-        if held is None or held.__module__.startswith("fastapi."):  # else it is the user's own
+        existing = app.exception_handlers.get(kind)
+        if existing is None or existing.__module__.startswith("fastapi."):  # else it is the user's own
             app.add_exception_handler(kind, handler)
 
 

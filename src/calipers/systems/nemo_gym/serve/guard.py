@@ -167,21 +167,21 @@ def too_deep(limits: BodyLimits) -> ServerRefusal:
 def decode(body: bytes, limits: BodyLimits) -> Any:
     """The JSON value of a body, NaN and Infinity taken as numbers; a `ServerRefusal` for what is none, or too deep."""
     try:
-        found = msgspec.json.decode(body)
+        value = msgspec.json.decode(body)
     except BAD:
-        found = decode_loosely(body, limits)
-        if isinstance(found, ServerRefusal):
-            return found
-    return too_deep(limits) if deeper([found], limits.depth) else found
+        value = decode_loosely(body, limits)
+        if isinstance(value, ServerRefusal):
+            return value
+    return too_deep(limits) if deeper([value], limits.depth) else value
 
 
 def decode_loosely(body: bytes, limits: BodyLimits) -> Any:
     """The same as Python reads JSON; slower, and without a look at the depth."""
     right = "expected a JSON object"
     try:
-        found = json.loads(body.decode())
+        value = json.loads(body.decode())
         if b"\\ud" in body or b"\\uD" in body:
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         wrong, right = f"byte {error.start + 1} is not UTF-8", "expected UTF-8 text"
     except UnicodeEncodeError:
@@ -193,7 +193,7 @@ def decode_loosely(body: bytes, limits: BodyLimits) -> Any:
     except ValueError:  # an integer of thousands of digits
         wrong, right = "a number is out of range", "expected an integer of at most 64 bits"
     else:
-        return found
+        return value
     return ServerRefusal(400, "bad_json", f"body: {wrong}; {right}")
 
 
@@ -207,7 +207,7 @@ def deeper(values: Iterable[Any], depth: int) -> bool:
     for _ in range(depth):
         if not level:
             return False
-        inner = (held for value in level for held in (value.values() if isinstance(value, dict) else value))
+        inner = (item for value in level for item in (value.values() if isinstance(value, dict) else value))
         level = [value for value in inner if isinstance(value, (dict, list))]
     return bool(level)
 
@@ -242,8 +242,8 @@ class Guard:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        asked = headers.get(ID, "")
-        mark = asked if _NAME.fullmatch(asked) else uuid.uuid4().hex
+        client_id = headers.get(ID, "")
+        mark = client_id if _NAME.fullmatch(client_id) else uuid.uuid4().hex
         started = False
 
         async def sending(message: Message) -> None:
@@ -309,10 +309,10 @@ class Guard:
                 return too_large(self._limits), receive
         whole = bytes(body)
         if len(whole) <= QUICK:
-            found = decode(whole, self._limits)
+            value = decode(whole, self._limits)
         else:
-            found = await asyncio.to_thread(decode, whole, self._limits)
-        return (found if isinstance(found, ServerRefusal) else None), _again(whole, receive)
+            value = await asyncio.to_thread(decode, whole, self._limits)
+        return (value if isinstance(value, ServerRefusal) else None), _again(whole, receive)
 
 
 def _has_body(scope: Scope, headers: Mapping[str, str]) -> bool:

@@ -121,16 +121,18 @@ def _server(app: Any) -> uvicorn.Server:
 @contextmanager
 def closing_socket(host: str, port: int) -> Iterator[socket.socket]:
     """A socket that listens there; InputError when it cannot."""
-    place = address(host, port).removeprefix("http://")
+    host_port = address(host, port).removeprefix("http://")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         bound = socket.create_server((host, port), family=family, backlog=WAITING)
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else an answer in two writes waits 40 ms
     except (OSError, OverflowError) as error:
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            raise InputError.at(place, "the port is in use", "--port 0 takes a free one") from None
+            raise InputError.at(host_port, "the port is in use", "--port 0 takes a free one") from None
         wrong = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]  # Python repeats the address
-        raise InputError.at(place, f"cannot listen there ({wrong})", "expected an address of this machine") from None
+        raise InputError.at(
+            host_port, f"cannot listen there ({wrong})", "expected an address of this machine"
+        ) from None
     with bound:
         yield bound
 

@@ -27,7 +27,8 @@ from calipers.errors import CalipersError, InputError, PluginError
 from calipers.systems.nemo_gym.aggregate import NO_HOOKS, Blocks, Hooks, aggregate
 from calipers.systems.nemo_gym.report import encoded
 from calipers.systems.nemo_gym.serve.guard import BAD, BodyLimits, ServerRefusal, decode_loosely, deeper, too_deep
-from calipers.systems.nemo_gym.wire import ROLLOUT, TASK
+from calipers.systems.nemo_gym.wire import AggregateRequest
+from calipers.systems.nemo_gym.words import ROLLOUT, TASK
 
 KEY = "verify_responses"
 _AROUND = 2  # a row stands in a list in an object
@@ -40,10 +41,6 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     server: str | None = None  # FILE:CLASS, whose hooks add to the metrics
     host: str = ""
     port: int = 0
-
-
-class _Body(msgspec.Struct):
-    verify_responses: list[msgspec.Raw]
 
 
 def main() -> None:
@@ -60,11 +57,11 @@ def main() -> None:
         hooks = ServerRefusal(503, "no_worker", str(error))
     gc.freeze()
     for line in _questions(questions):
-        asked = msgspec.json.decode(line)
+        question = msgspec.json.decode(line)
         refusal = (
             hooks
             if isinstance(hooks, ServerRefusal)
-            else answer(asked["body"], asked["answer"], settings.limits, hooks)
+            else answer(question["body"], question["answer"], settings.limits, hooks)
         )
         replies.write(msgspec.json.encode(refusal or {"status": 200}) + b"\n")
         gc.collect()
@@ -126,7 +123,7 @@ def no_room(error: OSError) -> ServerRefusal:
 def _rows(body: bytes, limits: BodyLimits) -> list[Any] | ServerRefusal:
     """The rows of a request, decoded."""
     try:
-        raws = msgspec.json.decode(body, type=_Body).verify_responses
+        raws = msgspec.json.decode(body, type=AggregateRequest).verify_responses
         if len(raws) > limits.rows:
             return _too_many(limits)
         decoder = msgspec.json.Decoder()
@@ -145,14 +142,14 @@ def _brackets(raw: bytes) -> int:
 
 def _rows_loosely(body: bytes, limits: BodyLimits) -> list[Any] | ServerRefusal:
     """The same for a body that is not strict JSON, or not a request at all."""
-    found = decode_loosely(body, limits)
-    if isinstance(found, ServerRefusal):
-        return found
-    if deeper([found], limits.depth):
+    value = decode_loosely(body, limits)
+    if isinstance(value, ServerRefusal):
+        return value
+    if deeper([value], limits.depth):
         return too_deep(limits)
-    rows = found.get(KEY) if isinstance(found, dict) else None
+    rows = value.get(KEY) if isinstance(value, dict) else None
     if not isinstance(rows, list):
-        missing = not isinstance(found, dict) or KEY not in found
+        missing = not isinstance(value, dict) or KEY not in value
         wrong = f"body: no key {KEY!r}" if missing else f"{KEY}: it is {type(rows).__name__}"
         detail = {"type": "missing" if missing else "list_type", "loc": ["body", KEY], "msg": "expected a list of rows"}
         return ServerRefusal(422, "bad_input", f"{wrong}; expected a list of rows", [detail])

@@ -1,0 +1,400 @@
+"""Lines of JSON into columns, for every reader of them: one stream, or a large file divided among processes.
+
+What the lines mean, a reader says, by the schema of its rows: a strict decoder that is widened on surprise.
+Decoding into a fixed `msgspec` struct is several times faster than decoding into dicts, and a strict one can
+lose nothing: a row with a new key, or a new kind of value, does not fit and raises. Then that row teaches the
+schema what it lacked, and its block is decoded again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from codecs import utf_8_decode
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import reduce
+from itertools import pairwise
+from operator import or_
+from types import NoneType
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec.structs import astuple
+from numpy.typing import NDArray
+
+from calipers.errors import InputError
+from calipers.formats.format import BAD, Progress, Raw
+from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks, next_line
+from calipers.names import load
+from calipers.rollouts.column import Ints
+from calipers.rollouts.part import Part
+
+WORTH_DIVIDING = 45 << 20  # bytes; what one process reads while another starts and, at the end, answers
+PACE = 0.85  # of another process: this one also hashes what it reads
+NOTHING = Raw(b"")
+ABSENT = msgspec.UNSET  # in the place of a value whose key a row does not have
+MOST_COLUMNS = 1000  # more distinct keys than this are ids used as keys, not columns
+MOST_KEYS = 4000  # of any kind; each takes room in every row of a block
+UNREADABLE = (UnicodeDecodeError, UnicodeEncodeError, RecursionError, json.JSONDecodeError)
+
+Block = bytes | memoryview
+P = TypeVar("P", bound=Part, covariant=True)
+_NEWLINE, _RETURN, _OPEN, _CLOSE = b"\n\r{}"
+_LAST_ASCII = 127
+_CHILD = """
+import gc, json, sys
+gc.disable()  # millions of rows and no cycles among them
+sys.path[:] = json.loads(sys.argv[1])
+from calipers.formats.lines import child
+child()
+"""
+
+
+class LineError(Exception):
+    """A line that is no rollout: (its number, what is wrong, what would be right)."""
+
+    def at(self, path: str, lines_before: int = 0) -> InputError:
+        """The error for the user, once it is known how many lines stand before."""
+        line, wrong, right = self.args
+        return InputError.at(f"{path}:{line + lines_before}", wrong, right)
+
+
+class SkippedObject(msgspec.Struct, gc=False):
+    """Any JSON object, skipped unread."""
+
+
+class SkippedList(msgspec.Struct, array_like=True, gc=False):
+    """Any JSON list, skipped unread."""
+
+
+class Kinds(dict[str, set[str]]):
+    """Keys of rows in the order they were met, and the kinds of value that each has had: number, text, object, list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numeric = 0  # keys that have had a number
+
+    def learn(self, key: str, kind: str) -> bool:
+        """Whether the key, or this kind of its value, is new; "" is the kind of null."""
+        if key in self and (not kind or kind in self[key]):
+            return False
+        self.setdefault(key, set()).update([kind] if kind else ())
+        self.numeric += kind == "number"
+        return True
+
+
+def union(kinds: Collection[str], number: Any) -> Any:
+    """The type of a value that is of one of these kinds, or null; ``number`` is the type of a number."""
+    # beside an object a list cannot be a struct: they would have to be tagged
+    skipped_list = list[Raw] if "object" in kinds else SkippedList
+    types = {"number": number, "text": str, "object": SkippedObject, "list": skipped_list}
+    return reduce(or_, (types[kind] for kind in sorted(kinds)), NoneType)
+
+
+def struct_of(name: str, fields: Sequence[tuple[str, Any, Any]], *, strict: bool = True) -> Any:
+    """A struct with fields of any keys: (key, type, default) of each. A strict one refuses other keys."""
+    spec: list[Any] = []
+    rename: dict[str, str] = {}
+    for n, (key, kind, default) in enumerate(fields):
+        spec.append((f"f{n}", kind) if default is msgspec.NODEFAULT else (f"f{n}", kind, default))
+        rename[f"f{n}"] = key
+    return msgspec.defstruct(name, spec, rename=rename, forbid_unknown_fields=strict, gc=False)
+
+
+def odd_key(keys: Iterable[str]) -> str | None:
+    """The first key that no field of a struct can be called by, if any."""
+    return next((key for key in keys if '"' in key or "\\" in key or min(key, default=" ") < " "), None)
+
+
+class RowSchema(Protocol):
+    """What a reader's rows look like so far, and a strict decoder for exactly that."""
+
+    decoder: msgspec.json.Decoder[Any]
+    skips: bool  # whether some of a row is passed over, so that nobody looks at its bytes
+    ids_elsewhere: str  # the advice to who uses ids as keys
+
+    def learn(self, number: int, line: bytes) -> bool:
+        """Widen to one line; False when all of it was known, or it cannot be. `rebuild` makes the decoder for it."""
+        ...
+
+    def rebuild(self) -> None:
+        """Make the decoder for what is known now."""
+        ...
+
+    def size(self) -> tuple[int, int]:
+        """How many columns of numbers there are, and how many other keys take room in a row."""
+        ...
+
+    def sound(self, columns: Sequence[Sequence[Any]]) -> bool:
+        """Whether what is passed over is what it may be."""
+        ...
+
+    def refuse(self, number: int, line: bytes) -> None:
+        """LineError for a line that will never fit, unless the reader has another way to read it."""
+        ...
+
+
+class Learner:
+    """Blocks of lines into columns, by a schema that is widened to the lines that do not fit it."""
+
+    def __init__(self, schema: RowSchema) -> None:
+        self._schema = schema
+        self._wide = False
+        self._stale = False  # the decoder does not know all that the schema does
+
+    def columns(self, block: Block, octets: NDArray[np.uint8], before: int) -> list[Sequence[Any]] | None:
+        """The block as columns, one for each field of the schema; none where it has no row.
+
+        None where a line never fits, or lines that fit one by one do not as a block: a list of them is deeper than
+        each. So many lines stand ``before`` the block.
+        """
+        schema = self._schema
+        while True:
+            try:
+                if schema.skips and (self._wide or octets.max(initial=0) > _LAST_ASCII):
+                    self._wide = True  # where one block has letters beyond ASCII, most have
+                    utf_8_decode(block, "strict", True)
+                columns = columns_of(schema.decoder.decode_lines(block))
+                if not columns or schema.sound(columns):
+                    return columns
+            except BAD:
+                pass
+            if not self.learn(block, before):
+                return None
+
+    def learn(self, block: Block, before: int) -> bool:
+        """Widen the schema to the lines that do not fit it; False when none does not, or one never will.
+
+        LineError for a line that is no row, or brings a key too many.
+        """
+        widened = False
+        waiting: list[tuple[int, bytes]] = []  # lines that do not fit the decoder there is, and were learnt from
+        patience = 1
+        for number, line in filled(block, before):
+            if self._fits(line):
+                continue
+            widened = True
+            waiting.append((number, line))
+            learnt = False
+            with suppress(*BAD):
+                learnt = self._schema.learn(number, line)
+            self._stale = self._stale or learnt
+            many = self.too_many() if learnt else ""
+            # a decoder costs as much as many lines: where each line brings a key, few are made
+            if many or len(waiting) >= patience:
+                if not self._rebuilt(waiting) and not many:
+                    return False
+                waiting, patience = [], 2 * patience
+            if many:
+                raise LineError(number, many, self._schema.ids_elsewhere)
+        return widened and self._rebuilt(waiting)
+
+    def too_many(self) -> str:
+        """What the rows have too many of, if they have."""
+        columns, keys = self._schema.size()
+        if columns > MOST_COLUMNS:
+            return f"the file has more than {MOST_COLUMNS} columns of numbers"
+        return f"the file has more than {MOST_KEYS} different keys" if keys > MOST_KEYS else ""
+
+    def _rebuilt(self, lines: Sequence[tuple[int, bytes]]) -> bool:
+        """Make the decoder for what was learnt; whether all of these lines fit it."""
+        if self._stale:
+            self._schema.rebuild()
+            self._stale = False
+        for number, line in lines:
+            if not self._fits(line):
+                self._schema.refuse(number, line)
+                return False
+        return True
+
+    def _fits(self, line: bytes) -> bool:
+        try:
+            line.decode()  # what is skipped unread must be UTF-8 too
+            return self._schema.sound(columns_of([self._schema.decoder.decode(line)]))
+        except BAD:
+            return False
+
+
+def columns_of(rows: Iterable[Any]) -> list[Sequence[Any]]:
+    """Structs of one type as columns, one for each field."""
+    return list(zip(*map(astuple, rows), strict=True))
+
+
+def filled(block: Block, before: int) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, with their numbers; so many lines stand before the block."""
+    for number, line in enumerate(bytes(block).split(b"\n"), before + 1):
+        if line.strip(b" \t\r"):
+            yield number, line
+
+
+def one_a_line(octets: NDArray[np.uint8], ends: Ints, rows: int) -> bool:
+    """Whether each line is exactly one object: the decoder also takes two on a line, and one on two."""
+    if not len(octets) or octets[0] != _OPEN:
+        return not rows and not len(octets)
+    whole = octets[-1] == _NEWLINE
+    before = octets[ends - 1]
+    if _RETURN in before[-1:]:
+        before = np.where(before == _RETURN, octets[ends - 2], before)
+    after = octets[(ends[:-1] if whole else ends) + 1]
+    # inside an object no newline stands between } and {, so here each one parts two objects
+    return bool((before == _CLOSE).all() and (after == _OPEN).all()) and rows == len(ends) + (not whole)
+
+
+def unreadable(error: Exception) -> tuple[str, str]:
+    """What Python's decoder found in a line, one of `UNREADABLE`: what is wrong, and what would be right."""
+    right = "expected one JSON object a line"
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start + 1} of the line is not UTF-8", "expected UTF-8 text"
+    if isinstance(error, UnicodeEncodeError):
+        return "half of a surrogate pair stands alone", "expected whole characters"
+    if not isinstance(error, json.JSONDecodeError):
+        return "it is nested too deeply", "expected a flat object"
+    if error.msg == "Extra data":
+        return "two values on one line", right
+    return f"not JSON ({error.msg.removesuffix(' at')} at column {error.colno})", right
+
+
+class Lines(Protocol[P]):
+    """A reader of blocks of lines."""
+
+    @property
+    def lines(self) -> int:
+        """Lines read so far."""
+        ...
+
+    def read(self, block: memoryview) -> None:
+        """Take in some whole lines; LineError for the first that is wrong."""
+        ...
+
+    def finish(self) -> P:
+        """What all of them were."""
+        ...
+
+
+Maker = Callable[[str, Mapping[str, str], Collection[str], int | None], Lines[P]]
+"""``make(path, names, labels, start)``: a reader whose first line stands at this byte, None in a stream."""
+
+
+def read_lines(
+    maker: str, source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress
+) -> list[P]:
+    """The rollouts of a source; one part for each process that read some of it.
+
+    ``maker`` is the ``module:function`` that makes a reader, so that a child finds it, too.
+    """
+    make: Maker[P] = load(maker)
+    count = processes()
+    divided = source.divisible and source.size >= WORTH_DIVIDING and count > 1
+    ranges = _ranges(source, count) if divided else []
+    request = {"maker": maker, "path": source.path, "names": dict(names), "labels": sorted(labels)}
+    children: list[_Child[P]] = [_Child({**request, "start": start, "end": end}) for start, end in ranges[1:]]
+    bom = len(BOM) if source.head.startswith(BOM) else 0
+    source.head = source.head[bom:]
+    reader = make(source.path, names, labels, bom if source.divisible else None)
+    readinto = source.readinto_hashed if divided and not bom else source.readinto
+    try:
+        parts = [_drive(reader, readinto, ranges[0][1] - bom if divided else sys.maxsize, progress)]
+        lines = reader.lines
+        for child in children:
+            part, part_lines = child.result(progress)
+            if isinstance(part, LineError):
+                raise part.at(source.path, lines)
+            parts.append(replace(part, places=part.places.shifted(lines)))
+            lines += part_lines
+    except LineError as error:
+        raise error.at(source.path) from None
+    finally:
+        for child in children:
+            child.stop()
+    return parts
+
+
+def processes() -> int:
+    """How many processes may read."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, 8) if sys.executable else 1
+
+
+def _ranges(source: Source, count: int) -> list[tuple[int, int]]:
+    """Ranges of bytes that start and end with a line, as large as will be read in one time; the first is read here."""
+    share = int((source.size - PACE * WORTH_DIVIDING) / (count - 1 + PACE))
+    wished = [source.size - share * (count - n) for n in range(1, count)]
+    return list(pairwise([0, *(next_line(source.path, cut) for cut in wished), source.size]))
+
+
+def _drive(reader: Lines[P], readinto: Callable[[memoryview], int | None], left: int, progress: Progress) -> P:
+    try:
+        for block in line_blocks(readinto, left):
+            reader.read(block)
+            progress(len(block))
+    except LongLine:
+        wrong = f"a line is longer than {LONGEST_LINE >> 20} MiB"
+        raise LineError(reader.lines + 1, wrong, "expected one rollout a line") from None
+    return reader.finish()
+
+
+class _Child(Generic[P]):
+    """A process that reads one byte range; should it die, its range is read here."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        self._request = request
+        # -P and our own sys.path: the child imports what we import, and nothing from its folder
+        command = [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), json.dumps(request)]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            pipesize=1 << 20,
+            env={"OPENBLAS_NUM_THREADS": "1", **os.environ},  # starting threads it never uses costs it 0.1 s
+        )
+        self._answer: tuple[P | LineError, int] | None = None
+        self._listening = threading.Thread(target=self._listen, daemon=True)
+        self._listening.start()
+
+    def _listen(self) -> None:
+        stream = self._process.stdout
+        if stream is not None:
+            with stream, suppress(EOFError, pickle.UnpicklingError):  # it died: its range is read here
+                self._answer = pickle.load(stream)  # our own child's words
+        self._process.wait()
+
+    def result(self, progress: Progress) -> tuple[P | LineError, int]:
+        """(what was read, how many lines it was)."""
+        self._listening.join()
+        progress(self._request["end"] - self._request["start"])
+        answer, self._answer = self._answer, None
+        return read_range(**self._request) if answer is None else answer
+
+    def stop(self) -> None:
+        """End the process if its answer is no longer wanted."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._listening.join()
+
+
+def read_range(
+    maker: str, path: str, start: int, end: int, names: dict[str, str], labels: list[str]
+) -> tuple[Any, int]:
+    """The rollouts in a range of whole lines, or its LineError; lines count from its start."""
+    reader = load(maker)(path, names, labels, start)
+    with open(path, "rb", buffering=0) as file:
+        file.seek(start)
+        try:
+            return _drive(reader, file.readinto, end - start, lambda _: None), reader.lines
+        except LineError as error:
+            return error, reader.lines
+
+
+def child() -> None:
+    """What a child process does: read its range, answer on standard output."""
+    answer = read_range(**json.loads(sys.argv[2]))
+    pickle.dump(answer, sys.stdout.buffer, protocol=5)
+    sys.stdout.buffer.flush()
+    os._exit(0)  # somebody waits for the end of this process, and taking its rows apart takes time

@@ -1,0 +1,447 @@
+"""A room: this machine's programs and libraries, with files, processes and, if asked, a network of its own.
+
+The root directory of the machine is the lower layer of an overlay whose upper layer is memory. So a task finds
+the tools that are installed here, may write wherever it likes, and leaves nothing behind. It sees no home
+directory and none of the hidden folders. Its root user has the rights a container's has: it cannot mount, load
+modules, make devices or trace other users' processes. What it may use at most is said in `limits`.
+
+Of the standard library alone, with imports that name no package: Harbor's interpreter is lent this file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from .limits import (
+    CONTAINER,
+    INODES,
+    PROCESSES,
+    ContainerCgroups,
+    children,
+    files_mb,
+    memory_mb,
+    own_numbers,
+    process_limits,
+    tidy,
+)
+from .namespaces import unshare_options
+from .tamper_check import tampered
+
+TOOLS = ("unshare", "nsenter", "setpriv", "prlimit", "pivot_root", "mount")
+KEPT = "chown,dac_override,fowner,fsetid,kill,setgid,setuid,setpcap,net_bind_service,sys_chroot,setfcap,audit_write"
+CAPABILITIES = "-all," + ",".join(f"+{name}" for name in KEPT.split(","))
+MOST_TOLD = 100  # commands of those that were left running
+FULL = re.compile(rb"(sh|nsenter): [^\n]*fork[^\n]*\n", re.IGNORECASE)
+START = '(:) && exec "$1" -c "$0"'  # where nothing can be forked sh says so at once, and bash only after many tries
+CLEARINGS = 5  # of a full room, before a command that finds no place in it has failed
+CROWD = PROCESSES * 9 // 10  # processes that leave no place for those who come from outside
+PATIENCE = 10.0  # seconds for what was killed to be gone
+LONGEST_MESSAGE = 4000  # characters of what went wrong that are worth telling
+MOST_HEARD = 16 << 20  # bytes kept of what a command prints
+MOST_TAKEN = 1 << 30  # bytes of files at once: one file may say that it has more than any disk
+HIDDEN = ("/run", "/mnt", "/media", "/srv", "/var/tmp")
+
+SETUP = r"""
+set -eu
+base=$1; files=$2; numbers=$3; python=$4; attend=$5; shift 5
+mount -t tmpfs -o "mode=755,$files" room "$base"
+mkdir "$base/upper" "$base/work" "$base/root" "$base/tmp"
+chmod 1777 "$base/tmp"
+root=$base/root
+layers() { mount -t overlay -o "$4lowerdir=$1,upperdir=$base/$2,workdir=$base/$3" overlay "$root$1"; }
+# Without root, a folder with mounts in it, as / is, cannot be a layer: then each folder below it is one by itself.
+layers / upper work "" 2>/dev/null || mount --bind "$root" "$root"
+[ -e "$root/usr" ] || for place in /*; do
+  case $place in /proc|/sys|/dev|/tmp|/run) mkdir "$root$place"; continue;; esac
+  if [ -L "$place" ]; then cp -P "$place" "$root$place"
+  elif [ -d "$place" ]; then
+    mkdir -p "$root$place" "$base/uppers$place" "$base/works$place"
+    layers "$place" "uppers$place" "works$place" userxattr, 2>/dev/null || true
+  fi
+done
+[ -e "$root/usr/bin" ] || { echo "overlay: /usr cannot be a layer" >&2; exit 1; }
+for asked in "$@"; do
+  place=${asked#*:}
+  case $asked in
+    hide:*) [ ! -d "$root$place" ] || mount -t tmpfs -o mode=755,size=64m hidden "$root$place";;
+    show:*) mkdir -p "$root$place"; mount --bind "$place" "$root$place"; mount -o remount,bind,ro "$root$place";;
+  esac
+done
+mount --bind "$base/tmp" "$root/tmp"
+mount -t tmpfs -o mode=755,size=64k dev "$root/dev"
+for device in null zero full random urandom tty; do
+  : > "$root/dev/$device"; mount --bind "/dev/$device" "$root/dev/$device"
+done
+mkdir "$root/dev/shm" "$root/dev/pts"
+mount -t tmpfs -o mode=1777,size=256m shm "$root/dev/shm"
+mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts" && ln -s pts/ptmx "$root/dev/ptmx"
+ln -s /proc/self/fd "$root/dev/fd"; ln -s fd/0 "$root/dev/stdin"; ln -s fd/1 "$root/dev/stdout"
+ln -s fd/2 "$root/dev/stderr"
+mount -t proc proc "$root/proc"
+[ -z "$numbers" ] || echo "$numbers" > "$root/proc/sys/kernel/pid_max"
+for place in sys sysrq-trigger irq bus fs; do
+  [ ! -e "$root/proc/$place" ] || mount --bind -o ro "$root/proc/$place" "$root/proc/$place"
+  [ ! -e "$root/proc/$place" ] || mount -o remount,bind,ro "$root/proc/$place"
+done
+mount -t tmpfs -o mode=755,size=0 sys "$root/sys" 2>/dev/null || true
+mkdir -p "$root/logs/agent" "$root/logs/verifier" "$root/logs/artifacts" "$root/app"
+chmod 777 "$root/logs/agent" "$root/logs/verifier" "$root/logs/artifacts"
+mkdir "$root/.outer"
+cd "$root"
+[ "$(ls /sys/class/net 2>/dev/null)" ] || ip link set lo up 2>/dev/null || true
+exec "$python" -ISc "$attend"  # from outside the room, where it may not be seen
+"""
+
+ATTEND = """
+import os, signal
+if os.system("pivot_root . .outer && cd / && umount -l /.outer && rmdir /.outer"):
+    raise SystemExit("the machine's root could not be left")
+os.chdir("/")
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whose parent has gone is buried at once, and takes no place
+os.write(1, b"ready\\n")
+while os.read(0, 1):
+    try:
+        os.kill(-1, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    os.write(1, b"done\\n")
+"""
+"""Process 1: it ends, and with it every other, when whoever holds the other end of its input does. Until then it ends
+all others when asked, since it alone needs no place for a new process to do so."""
+
+
+class ContainerError(Exception):
+    """The machine cannot give a room: (what is wrong); the text says what would help."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How a command ended: its code, -9 where time was up, and what it printed."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+
+
+def lacking() -> str | None:
+    """Why this machine has no rooms to give, or None."""
+    if sys.platform != "linux":
+        return "rooms need Linux namespaces; run the job on Linux, or with a container engine"
+    missing = [tool for tool in TOOLS if shutil.which(tool, path=search_path()) is None]
+    return f"{', '.join(missing)} not found; install util-linux and mount" if missing else None
+
+
+class Container:
+    """One trial's machine: `start`, then `run`, `put` and `take` as often as needed, then `stop`."""
+
+    def __init__(
+        self,
+        *,
+        hidden: Sequence[str | Path] = (),
+        network: bool = True,
+        memory: int | None = None,
+        files: int | None = None,
+    ) -> None:
+        self._hidden = [*HIDDEN, *hidden_homes(), *(os.path.realpath(path) for path in hidden)]
+        self._network = network
+        self._memory, self._files = memory_mb(memory), files_mb(files)
+        self._cgroups: ContainerCgroups | None = None
+        self._asking = threading.Lock()
+        self._first: subprocess.Popen[bytes] | None = None
+        self._pid, self._made = 0, 0.0
+        self._closed = False
+        self._folder = ""
+
+    def start(self) -> None:
+        """Move in. RoomError when the machine refuses."""
+        if wrong := lacking():
+            raise ContainerError(wrong)
+        tidy(Path(tempfile.gettempdir()), CONTAINER)
+        self._folder = tempfile.mkdtemp(prefix=f"{CONTAINER}{os.getpid()}-")
+        self._cgroups = ContainerCgroups(self._memory + self._files)
+        files, numbers = f"size={self._files}m,nr_inodes={INODES}", str(PROCESSES) if own_numbers() else ""
+        seen = [*(f"hide:{path}" for path in self._hidden), *(f"show:{path}" for path in shown())]
+        laid_out = ["sh", "-c", SETUP, "room", self._folder, files, numbers, sys.executable, ATTEND, *seen]
+        self._first = subprocess.Popen(
+            [
+                "unshare",
+                *unshare_options("mount", "pid", "ipc", *(() if self._network else ("net",))),
+                *laid_out,
+            ],  # not bound by what is to bind those whom it ends
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"PATH": search_path(), "LC_ALL": "C"},
+            start_new_session=True,
+        )
+        out, errors = self._first.stdout, self._first.stderr
+        if not out or out.readline() != b"ready\n":
+            message = errors.read().decode(errors="replace").strip()[-LONGEST_MESSAGE:] if errors else ""
+            self.stop()
+            why = message or "nothing was said"
+            raise ContainerError(f"no room could be made ({why}); run as root, or allow namespaces")
+        self._pid = children(self._first.pid)[0]
+        self._made = time.time()
+        if self._closed:  # by somebody who would not wait for the end of this
+            self.stop()
+            raise ContainerError("the room was given up before it was ready")
+
+    def run(
+        self,
+        command: str,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        user: str | int | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        """Run a shell command inside. When its time is up it is killed, and what it had printed is kept.
+
+        Where the room is so full that not even its first process can be made, it is cleared for it.
+        """
+        ran = self._run(command, cwd, env, user, timeout)
+        for _ in range(CLEARINGS):  # one that never rests fills its place again on a busy machine
+            if not (ran.code and not ran.stdout and FULL.fullmatch(ran.stderr)):
+                break
+            self.sweep()
+            ran = self._run(command, cwd, env, user, timeout)
+        return ran
+
+    def _run(
+        self,
+        command: str,
+        cwd: str | None,
+        env: Mapping[str, str] | None,
+        user: str | int | None,
+        timeout: float | None,
+    ) -> CommandResult:
+        drop = f"exec {' '.join(process_limits(self._memory))} setpriv --bounding-set {CAPABILITIES} --inh-caps -all"
+        if user not in (None, 0, "root"):
+            drop += ' --reuid "$1" --regid "$(id -g "$1")" --init-groups'
+        script = f"cd {_quoted(cwd or '/app')} && {{ {command}\n}}"
+        inside = {"PATH": search_path(), "HOME": os.path.expanduser("~root"), "LANG": "C.UTF-8", **(env or {})}
+        shell_name = (
+            "bash" if shutil.which("bash", path=inside["PATH"]) else "sh"
+        )  # Harbor's is bash, and tasks count on it
+        shell = ["sh", "-c", f"{drop} sh -c '{START}' \"$0\" {shell_name}", script, str(user)]
+        process = subprocess.Popen(
+            [*self._enter(), *shell],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=inside,
+            start_new_session=True,
+        )
+        printed = [CappedOutput(stream) for stream in (process.stdout, process.stderr) if stream]
+        try:
+            code, late = process.wait(timeout), False
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            self.sweep()
+            code, late = process.wait() and -signal.SIGKILL, True
+        out, err = (heard.so_far() for heard in printed)
+        return CommandResult(code, out, err, late)
+
+    def put(self, source: str | Path, target: str) -> None:
+        """Copy a file, or what a folder holds, to a place inside."""
+        source = Path(source)
+        whole, part = (source, ".") if source.is_dir() else (source.parent, source.name)
+        into = target if source.is_dir() else os.path.dirname(target) or "/"
+        unpack = f"mkdir -p {_quoted(into)} && tar -C {_quoted(into)} --no-same-owner -xf -"
+        if not source.is_dir() and os.path.basename(target) != part:
+            unpack += f" && mv -f {_quoted(f'{into}/{part}')} {_quoted(target)}"
+        with subprocess.Popen(["tar", "-C", whole, "-cf", "-", "--", part], stdout=subprocess.PIPE) as packing:
+            done = subprocess.run([*self._enter(), "sh", "-c", unpack], stdin=packing.stdout, capture_output=True)
+        if packing.returncode or done.returncode:
+            raise OSError(f"{source} could not be put at {target}: {done.stderr.decode(errors='replace')[-300:]}")
+
+    def take(self, source: str, target: str | Path) -> None:
+        """Copy a file, or what a folder holds, out of the room, but for links."""
+        target = Path(target)
+        folder = self.run(f"test -d {_quoted(source)}", cwd="/").code == 0
+        inner, part = (source, ".") if folder else (os.path.dirname(source) or "/", os.path.basename(source))
+        with tempfile.TemporaryDirectory() as scratch:
+            archive = Path(scratch, "out.tar")
+            command = [*self._enter(), "tar", "-C", inner, "--hard-dereference", "-cf", "-", "--", part]
+            complaints = Path(scratch, "complaints")
+            with (
+                complaints.open("wb") as errors,
+                subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as packing,
+            ):
+                whole = packing.stdout is not None and stored(packing.stdout, archive)
+                if not whole:
+                    packing.kill()
+            if not whole:
+                raise OSError(f"{source} holds more than {MOST_TAKEN >> 20} MB; it is not brought out")
+            if packing.returncode:
+                raise FileNotFoundError(f"{source}: {complaints.read_text(errors='replace')[-300:]}")
+            unpack(archive, Path(scratch, "out"))
+            unpacked = Path(scratch, "out") if folder else Path(scratch, "out", part)
+            if folder:
+                shutil.copytree(unpacked, target, symlinks=True, dirs_exist_ok=True)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(unpacked, target, follow_symlinks=False)
+
+    def sweep(self) -> list[str]:
+        """End every process inside; the commands of those that were still there."""
+        left = self._commands()
+        first, reply = self._first, b""
+        with self._asking, suppress(OSError, ValueError):  # somebody may close the room meanwhile
+            if first is not None and first.stdin and first.stdout:
+                first.stdin.write(b".")
+                first.stdin.flush()
+                reply = first.stdout.readline()
+        patience = time.monotonic() + PATIENCE
+        while reply and self._alive() and time.monotonic() < patience:
+            time.sleep(0.005)
+        return left
+
+    def _alive(self) -> dict[str, str]:
+        """Number and name of what runs inside but for process 1, as the kernel has it: no program inside is asked."""
+        names = {}
+        with suppress(OSError):
+            for name in os.listdir(processes := self._processes):
+                if name.isdecimal() and name != "1":
+                    with suppress(OSError, ValueError):
+                        called, _, rest = Path(processes, name, "stat").read_text(errors="replace").rpartition(")")
+                        if rest.split()[0] not in ("Z", "X"):
+                            names[name] = called.partition("(")[2]
+        return names
+
+    def _commands(self) -> list[str]:
+        """The commands of what runs inside; where that is a crowd, names, which none of them can make us wait for."""
+        alive = self._alive()
+        if len(alive) > MOST_TOLD:
+            return list(alive.values())[:MOST_TOLD]
+        commands = []
+        for name, called in alive.items():
+            with suppress(OSError):
+                words = Path(self._processes, name, "cmdline").read_bytes().replace(b"\0", b" ").strip()
+                commands.append(words.decode(errors="replace") or called)
+        return commands
+
+    def tampered(self) -> list[str]:
+        """The tools of a judge that somebody in here changed."""
+        return tampered(self._pid, self._made, search_path())
+
+    def stop(self) -> None:
+        """Move out: every process ends, and every file is gone. Two may say so at once."""
+        self._closed = True
+        first, self._first = self._first, None
+        if first is not None:
+            if first.poll() is None:
+                os.killpg(first.pid, signal.SIGKILL)  # --kill-child takes the room's process 1 along
+            first.communicate()
+        if self._cgroups is not None:
+            self._cgroups.remove()
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _processes(self) -> str:
+        """Where the room's own processes are told of, seen from outside."""
+        return os.path.join("/proc", str(self._pid), "root", "proc")
+
+    def _enter(self) -> list[str]:
+        """A command's beginning that has the rest happen inside; a room too full for another process is cleared."""
+        if len(self._alive()) > CROWD:
+            self.sweep()
+        user = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
+        net = [] if self._network else ["--net"]
+        entrance = self._cgroups.entrance if self._cgroups else []
+        return [*entrance, "nsenter", "--target", str(self._pid), *user, *net, "--mount", "--pid", "--ipc", "--"]
+
+
+def _quoted(text: str) -> str:
+    return shlex.quote(text)
+
+
+def hidden_homes() -> list[str]:
+    """Where home directories lie."""
+    return ["/home", os.path.expanduser("~root")]
+
+
+def shown() -> list[str]:
+    """The folders in home directories that programs are found in: a tool chain is no secret."""
+    folders = dict[str, None]()
+    for folder in search_path().split(os.pathsep):
+        for home in hidden_homes():
+            inner = folder.removeprefix(home + "/") if folder.startswith(home + "/") else ""
+            steps = inner.split("/")[: 2 if home == "/home" else 1]
+            if inner and os.path.isdir(os.path.join(home, *steps)):
+                folders[os.path.join(home, *steps)] = None
+    return list(folders)
+
+
+def search_path() -> str:
+    """Where programs are looked for, here and in a room."""
+    return os.pathsep.join(dict.fromkeys([*os.environ.get("PATH", "").split(os.pathsep), "/usr/sbin", "/sbin"]))
+
+
+class CappedOutput:
+    """What a process prints, up to a limit; a child that outlives it may hold the pipe open for ever."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._data = stream, bytearray()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        with self._stream:
+            while block := os.read(self._stream.fileno(), 1 << 16):
+                self._data += block[: MOST_HEARD - len(self._data)]
+
+    def so_far(self) -> bytes:
+        """All of it, or what came until a moment after the end."""
+        self._thread.join(0.2)
+        return bytes(self._data)
+
+
+def stored(stream: IO[bytes], target: Path) -> bool:
+    """Whether all that a stream gave was little enough to be kept; then it is in the file."""
+    left = MOST_TAKEN
+    with target.open("wb") as file:
+        while block := stream.read(1 << 20):
+            left -= len(block)
+            if left < 0:
+                return False
+            file.write(block)
+    return True
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Unpack the folders and plain files of an archive into a new folder; links and devices are left out.
+
+    By hand, as the filters of `tarfile` are younger than the oldest Python that may run this.
+    """
+    target.mkdir()
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            steps = [step for step in member.name.split("/") if step not in ("", ".")]
+            path = target.joinpath(*steps)
+            if ".." in steps:
+                continue
+            if member.isdir():
+                path.mkdir(parents=True, exist_ok=True)
+            elif member.isfile() and (content := tar.extractfile(member)):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with content, path.open("wb") as file:
+                    shutil.copyfileobj(content, file)
+                path.chmod(0o644 | member.mode & 0o111)

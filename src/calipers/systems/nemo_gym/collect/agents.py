@@ -1,0 +1,462 @@
+"""Who answers a collection's rows: NeMo Gym's servers, which its head server knows, or the built-in agent.
+
+The built-in agent gives one answer of any model, judged by a resources server's ``/verify`` or by a verifier of ours::
+
+    row ──► /seed_session ──► model ──► /verify ──► rollout
+              └── its cookies go along to /verify
+
+What NeMo Gym's simple agent does with a model that calls no tools, without a server of its own.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from calipers.clients.client import Client, Completion, Request
+from calipers.clients.failure import cleaned, from_status, read_refusal
+from calipers.clients.openai import read_body
+from calipers.clients.secrets import Secrets
+from calipers.errors import ClientError, InputError, VerifierError
+from calipers.running.event_loop import finish
+from calipers.systems.nemo_gym.collect.row import Key, Row, decoded, key_of, malformed
+from calipers.systems.nemo_gym.words import FAILURE, PARAMS, REWARD, ROLLOUT, TASK
+from calipers.tasks.task import Message, Task
+from calipers.verifiers.find import NamedVerifier
+from calipers.verifiers.verifier import Verifier, judged, ready
+
+LARGEST = 64 * 2**20  # bytes of a rollout: a longer line could not be read again
+LARGEST_METRICS = 2**30  # bytes of the metrics of all rollouts
+LARGEST_ERROR = 64 * 2**10
+SECONDS_TO_CONNECT = 30.0
+ABSENT = frozenset({404, 405, 501})  # statuses that say there is no such route
+_LARGE_BODY = 2**20  # bytes; aiohttp wants more than that as a file
+_RIGHT = "expected http(s)://HOST:PORT, such as http://127.0.0.1:8000"
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How servers are reached."""
+
+    timeout: float = 1800.0  # seconds for one call; a rollout may have many turns
+    most: int = 32  # calls in flight at once
+    token: str | None = field(default=None, repr=False)  # shown to every server
+    secrets: Secrets = field(default_factory=Secrets)
+
+
+@dataclass(frozen=True, slots=True)
+class GymReply:
+    """What a server answered with success."""
+
+    raw: bytes = field(repr=False)
+    cookies: Mapping[str, str] = field(repr=False, default_factory=dict)
+
+
+def checked(url: str, option: str) -> str:
+    """The address of a server, without a slash at its end; InputError, which shows no password, for what is none."""
+    if not url.isprintable() or " " in url:
+        raise InputError.at(option, "the URL holds spaces or control characters", _RIGHT)
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        (parts.hostname or "").encode("idna")
+    except ValueError:
+        raise InputError.at(option, "host or port of the URL cannot be read", _RIGHT) from None
+    if parts.username is not None or parts.password is not None:
+        raise InputError.at(option, "the URL holds a user name or a password", _RIGHT)
+    if parts.query or parts.fragment:
+        raise InputError.at(option, "the URL holds a query", _RIGHT)
+    if not usable:
+        raise InputError.at(option, f"{url!r} is no address of a server", _RIGHT)
+    return url.rstrip("/")
+
+
+class Server:
+    """One server. Its connections belong to the event loop of the first call, until `close`.
+
+    Redirects are not followed and no proxy is asked, as between NeMo Gym's own servers.
+    """
+
+    def __init__(self, url: str, reach: Reach) -> None:
+        self.url = url
+        self.shown = urlsplit(url).netloc
+        self._reach = reach
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if reach.token:
+            self._headers["Authorization"] = f"Bearer {reach.token}"
+        self._http: aiohttp.ClientSession | None = None
+
+    async def post(
+        self, route: str, body: Row, *, cookies: Mapping[str, str] | None = None, most: int = LARGEST
+    ) -> GymReply:
+        """The answer to one call of a route; `ClientError` for every other end of it."""
+        try:
+            data = _encode(body)
+        except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise ClientError(f"the request cannot be written as JSON: {error}", kind="prompt") from None
+        http = self._http or self._open()
+        try:
+            async with http.post(
+                URL(self.url + route),
+                data=data if len(data) <= _LARGE_BODY else io.BytesIO(data),
+                headers=self._headers,
+                cookies=cookies,
+                allow_redirects=False,
+            ) as response:
+                good = response.status < 300
+                raw = await read_body(response.content, most if good else LARGEST_ERROR, whole=good)
+                if good:
+                    return GymReply(raw, {name: morsel.value for name, morsel in response.cookies.items()})
+                raise from_status(response.status, read_refusal(raw), response.headers, self._reach.secrets)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._failed(error) from None  # its repr may hold headers
+
+    async def run(self, row: Row) -> dict[str, Any]:
+        """A rollout, made by the agent server's ``/run``."""
+        return decoded((await self.post("/run", row)).raw)
+
+    async def aggregate(self, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """What ``/aggregate_metrics`` makes of an agent's rows; None where there is no such route."""
+        try:
+            answer = await self.post("/aggregate_metrics", {"verify_responses": rows}, most=LARGEST_METRICS)
+        except ClientError as error:
+            if error.kind in {f"http_{status}" for status in ABSENT}:
+                return None
+            raise
+        return decoded(answer.raw)
+
+    async def close(self) -> None:
+        """Give back the connections; a later call opens new ones."""
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        self._http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self._reach.most),
+            timeout=aiohttp.ClientTimeout(total=self._reach.timeout, sock_connect=SECONDS_TO_CONNECT),
+            cookie_jar=aiohttp.DummyCookieJar(),  # a session belongs to one rollout, not to all
+        )
+        return self._http
+
+    def _failed(self, error: Exception) -> ClientError:
+        """What became of a call without an answer, in our own words: aiohttp's may hold URLs and headers."""
+        match error:
+            case aiohttp.ClientPayloadError():
+                return malformed("the connection ended in the middle of the answer")
+            case aiohttp.ConnectionTimeoutError():
+                return self._unreachable("nobody answers there")
+            case TimeoutError():
+                return ClientError(f"no answer within {self._reach.timeout:g} s", kind="timeout", retry=True)
+            case aiohttp.ClientConnectorDNSError():
+                return self._unreachable("no such host")
+            case aiohttp.ClientConnectorCertificateError():
+                return self._unreachable("its certificate is not trusted")
+            case aiohttp.ClientSSLError():
+                return self._unreachable("TLS failed")
+            case aiohttp.ClientConnectorError(os_error=why):
+                reason = os.strerror(why.errno) if why.errno else cleaned(str(why), self._reach.secrets)
+                return self._unreachable(reason.lower())
+            case aiohttp.ClientResponseError():
+                return malformed("the answer is no HTTP")
+            case _:
+                return ClientError("the connection was closed before the answer", kind="connection", retry=True)
+
+    def _unreachable(self, why: str) -> ClientError:
+        what = f"cannot connect to {self.shown}: {why}"
+        return ClientError(what, kind="connection", retry=True, hopeless=True)
+
+
+HEAD: Final = "http://127.0.0.1:11000"
+ROUTE: Final = "/global_config_dict_yaml"
+KIND: Final = "responses_api_agents"
+LARGEST_HEAD = 16 * 2**20
+SECONDS = 10.0
+
+
+def head_agents(head: str) -> dict[str, str]:
+    """The address of every agent that a head server knows, by name; ClientError where there is none."""
+    return addresses(finish(lambda: _fetched(head)))
+
+
+def addresses(configuration: bytes) -> dict[str, str]:
+    """The agents in the configuration that a head server tells: a JSON string that holds YAML.
+
+    >>> addresses(b'"math: {responses_api_agents: {simple_agent: {host: 0.0.0.0, port: 10007}}}"')
+    {'math': 'http://127.0.0.1:10007'}
+    """
+    import yaml
+
+    try:
+        blocks = yaml.safe_load(msgspec.json.decode(configuration, type=str))
+    except (msgspec.MsgspecError, UnicodeDecodeError, yaml.YAMLError, RecursionError):
+        raise ClientError("the head server's configuration cannot be read", kind="malformed") from None
+    urls = {}
+    for name, block in blocks.items() if isinstance(blocks, Mapping) else ():
+        kinds = block.get(KIND) if isinstance(block, Mapping) else None
+        for settings in kinds.values() if isinstance(kinds, Mapping) else ():
+            if address := _address(settings):
+                urls[str(name)] = address
+    return urls
+
+
+def _address(settings: Any) -> str | None:
+    if not isinstance(settings, Mapping) or not isinstance(settings.get("port"), int):
+        return None
+    host = str(settings.get("host") or "127.0.0.1")
+    host = "127.0.0.1" if host in ("0.0.0.0", "localhost") else host  # everywhere is here, too
+    return f"http://{host}:{settings['port']}"
+
+
+async def _fetched(head: str) -> bytes:
+    timeout = aiohttp.ClientTimeout(total=SECONDS)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as http,
+            http.get(head + ROUTE, allow_redirects=False) as response,
+        ):
+            body = await response.content.read(LARGEST_HEAD)
+    except (aiohttp.ClientError, TimeoutError):
+        raise ClientError(f"no head server answers at {head}", kind="connection") from None
+    if response.status != 200:
+        raise ClientError(f"the head server at {head} answers {response.status}", kind=f"http_{response.status}")
+    return body
+
+
+TARGETS: Final = ("target", "expected_answer", "expected")
+"""Where a row may hold what a verifier compares with, as for `calipers serve`; the first that is there counts."""
+
+_TEXTS: Final = ("input_text", "output_text", "text")
+_UNABLE: Final = ("tools", "previous_response_id", "conversation", "prompt", "stream", "background")
+_SENT: Final = ("top_p", "user", "service_tier", "parallel_tool_calls", "top_logprobs")
+
+
+class SimpleAgent:
+    """Rollouts of one turn: a model, and a judge that is a server or a verifier.
+
+    An answer whose verdict failed is kept for the next try: the model is not asked twice for it.
+    """
+
+    def __init__(self, model: str, client: Client, judge: Server | NamedVerifier, secrets: Secrets) -> None:
+        self._model, self._client, self._judge, self._secrets = model, client, judge, secrets
+        self._seated: Any = None  # the verifier for the length of the collection, where it asks for that
+        self._answers: dict[Key, tuple[Completion, Mapping[str, str]]] = {}
+        self._closed = False
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What the model's client and the judge have to say."""
+        return *getattr(self._client, "notes", ()), *getattr(self._seated, "notes", ())
+
+    def check(self, row: Row, path: str) -> None:
+        """Nothing for a row that can be asked and judged; an InputError for one that never can."""
+        try:
+            request_of(row)
+            if not isinstance(self._judge, Server):
+                self._judge.check(task_of(row, self._judge.name))
+        except ClientError as error:
+            raise InputError.at(path, f"task {row[TASK]}: {error}", "choose an agent server for it") from None
+
+    def ready(self) -> None:
+        """SandboxError where its verifier needs what this machine does not have."""
+        if not isinstance(self._judge, Server):
+            ready([self._judge])
+
+    async def run(self, row: Row) -> dict[str, Any]:
+        """The rollout of a row."""
+        key = key_of(row)
+        answer = self._answers.pop(key, None)
+        if answer is None:
+            cookies = await self._seeded(row)
+            answer = await self._client.complete(request_of(row)), cookies
+        try:
+            return await self._judged(row, *answer)
+        except ClientError:
+            self._answers[key] = answer
+            raise
+
+    async def aggregate(self, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+        """The resources server's metrics, as NeMo Gym's simple agent forwards the question; None without a server."""
+        return await self._judge.aggregate(rows) if isinstance(self._judge, Server) else None
+
+    async def close(self) -> None:
+        """Give back the connections."""
+        if not self._closed:  # a client is closed once
+            self._closed = True
+            await self._client.close()
+            if self._seated is not None:
+                await self._seated.close()
+        if isinstance(self._judge, Server):
+            await self._judge.close()
+
+    async def _seeded(self, row: Row) -> Mapping[str, str]:
+        """The cookies of a session for this rollout, where the server keeps sessions."""
+        if not isinstance(self._judge, Server):
+            return {}
+        try:
+            return (await self._judge.post("/seed_session", row)).cookies
+        except ClientError as error:
+            if error.kind in {f"http_{status}" for status in ABSENT}:
+                return {}
+            raise _of_judge(error) from None
+
+    async def _judged(self, row: Row, completion: Completion, cookies: Mapping[str, str]) -> dict[str, Any]:
+        whole = {**row, "response": response_of(row, self._model, completion)}
+        if isinstance(self._judge, Server):
+            try:
+                return decoded((await self._judge.post("/verify", whole, cookies=cookies)).raw)
+            except ClientError as error:
+                raise _of_judge(error) from None
+        try:
+            verdict = await judged(self._seat(self._judge), task_of(row, self._judge.name), completion)
+        except VerifierError as error:
+            problem = {"kind": "verifier", "message": str(error)}
+            return {**whole, FAILURE: error.outcome, "error": problem}
+        reward = verdict.reward
+        if reward is None and len(verdict.rewards) == 1:
+            (reward,) = verdict.rewards.values()
+        if reward is None and verdict.outcome and not verdict.rewards:
+            reward = 0.0  # no answer was found in the text: the model's own doing
+        if reward is None:
+            problem = {"kind": "verifier", "message": "the verdict has no one reward"}
+            return {**whole, FAILURE: "verifier_failed", "error": problem}
+        rollout = {**whole, REWARD: reward, **verdict.fields}
+        rollout |= {"reward_components": dict(verdict.rewards)} if verdict.rewards else {}
+        return rollout | ({} if verdict.answer is None else {"extracted_answer": verdict.answer})
+
+    def _seat(self, judge: NamedVerifier) -> Verifier:
+        """The verifier, seated once if it holds connections of its own, as a judge that is a model does."""
+        use = getattr(judge, "use", None)
+        if use is None:
+            return judge
+        self._seated = self._seated or use(self._secrets)
+        seated: Verifier = self._seated
+        return seated
+
+
+def request_of(row: Row) -> Request:
+    """The call that a row's ``responses_create_params`` ask for; ClientError for what takes more than one answer."""
+    params: Mapping[str, Any] = {name: value for name, value in row[PARAMS].items() if value is not None}
+    for name in _UNABLE:
+        if params.get(name):
+            raise _unable(f"{name} is set, and the built-in agent gives one answer and calls no tools")
+    extra = {name: params[name] for name in _SENT if name in params}
+    if effort := (params.get("reasoning") or {}).get("effort"):
+        extra["reasoning_effort"] = effort
+    extra |= _extra_body(params)
+    seed = extra.pop("seed", None)
+    system = params.get("instructions")
+    turns = params.get("input")
+    return Request(
+        task=str(row[TASK]),
+        sample=row[ROLLOUT],
+        prompt=turns if isinstance(turns, str) else _turns(turns),
+        system=system if isinstance(system, str) else None,
+        max_tokens=params.get("max_output_tokens"),
+        temperature=params.get("temperature"),
+        seed=seed,
+        extra=extra,
+    )
+
+
+def _extra_body(params: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``metadata.extra_body`` adds: JSON inside a string, where the collector puts seeds."""
+    try:
+        body = json.loads((params.get("metadata") or {}).get("extra_body") or "{}")
+    except (ValueError, TypeError, AttributeError):
+        raise _unable("metadata.extra_body is no JSON") from None
+    if not isinstance(body, dict):
+        raise _unable("metadata.extra_body is no JSON object")
+    return body
+
+
+def _turns(items: Any) -> list[Message]:
+    """The items of a request as the turns of a chat."""
+    if not isinstance(items, list) or not items:
+        raise _unable("input is neither text nor a list of messages")
+    messages: list[Message] = []
+    for item in items:
+        if not isinstance(item, Mapping) or item.get("type", "message") != "message" or "role" not in item:
+            raise _unable("input holds an item that is no message")
+        content = item.get("content")
+        if isinstance(content, list):
+            if any(not isinstance(part, Mapping) or part.get("type") not in _TEXTS for part in content):
+                raise _unable("input holds a part that is no text")
+            content = "".join(str(part.get("text", "")) for part in content)
+        if not isinstance(content, str):
+            raise _unable("a message of the input has no content")
+        messages.append({"role": item["role"], "content": content})
+    return messages
+
+
+def task_of(row: Row, verifier: str) -> Task:
+    """A row as a task of ours; the verifier's own params stand under ``params``."""
+    target = next((row[name] for name in TARGETS if name in row), None)
+    params = row.get("params") or {}
+    prompt = request_of(row).prompt
+    return Task(str(row[TASK]), prompt, verifier, target, params if isinstance(params, Mapping) else {})
+
+
+def response_of(row: Row, model: str, completion: Completion) -> dict[str, Any]:
+    """A completion as the Responses object that ``/verify`` expects."""
+    name = f"{row[TASK]}_{row[ROLLOUT]}"
+    refused = completion.ending == "refused"
+    refusal = {"type": "refusal", "refusal": completion.text}
+    text = {"type": "output_text", "text": completion.text, "annotations": []}
+    message = {"id": f"msg_{name}", "type": "message", "role": "assistant", "status": "completed"}
+    cut = completion.ending == "truncated"
+    return {
+        "id": f"resp_{name}",
+        "object": "response",
+        "created_at": float(int(time.time())),
+        "model": model,
+        "status": "incomplete" if cut else "completed",
+        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+        "output": [{**message, "content": [refusal if refused else text]}],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": _usage(completion.usage),
+    }
+
+
+def _usage(counted: Mapping[str, float]) -> dict[str, Any] | None:
+    """What the server counted, as a Responses object has it; None unless both counts are known."""
+    if "input_tokens" not in counted or "output_tokens" not in counted:
+        return None
+    given, made = int(counted["input_tokens"]), int(counted["output_tokens"])
+    return {
+        "input_tokens": given,
+        "input_tokens_details": {"cached_tokens": int(counted.get("cached_tokens", 0))},
+        "output_tokens": made,
+        "output_tokens_details": {"reasoning_tokens": int(counted.get("reasoning_tokens", 0))},
+        "total_tokens": given + made,
+    }
+
+
+def _unable(what: str) -> ClientError:
+    return ClientError(what, kind="prompt")
+
+
+def _of_judge(error: ClientError) -> ClientError:
+    """The same error, said to be the verifier's."""
+    return ClientError(
+        f"verifier: {error}",
+        kind=f"verifier_{error.kind}",
+        retry=error.retry,
+        wait=error.wait,
+        slow_down=error.slow_down,
+        hopeless=error.hopeless,
+    )

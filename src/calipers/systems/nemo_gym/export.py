@@ -1,0 +1,109 @@
+"""NeMo Gym's own files of a scoring: the metrics of its agents, and its offline reward profile."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from calipers.errors import InputError
+from calipers.formats.source import Source
+from calipers.reports.result import Result
+from calipers.rollouts.part import Part
+from calipers.systems.nemo_gym.aggregate import (
+    Hooks,
+    aggregate_agents,
+    by_agent,
+    entries_of,
+    one_table,
+    reward_profile,
+)
+from calipers.systems.nemo_gym.read import records, without_companions
+from calipers.systems.nemo_gym.report import GymEntry, encoded, file_chunks
+from calipers.systems.nemo_gym.words import INPUTS, METRICS, beside
+
+PROFILE: Final = "nemo_gym_profile"
+ENDS: Final = ("_reward_profiling.jsonl", "_agent_metrics.json")
+
+Contents = tuple[Sequence[Iterable[bytes | memoryview]], Sequence[str]]
+
+
+class MetricsExport:
+    """``<stem>_aggregate_metrics.json``: beside the rollouts, or at ``target``; with a server's hooks where named."""
+
+    def __init__(self, target: str | None, paths: Sequence[str], hooks: str | None) -> None:
+        if target == "":
+            raise InputError.at("--export", "'nemo_gym=' names no file", "expected nemo_gym, or nemo_gym=PATH")
+        if target is None:
+            mains = without_companions(paths)
+            if len(mains) != 1 or mains[0] == "-":
+                wrong = "there is no one file to write beside"
+                raise InputError.at("--export nemo_gym", wrong, "name it, as in --export nemo_gym=metrics.json")
+            target = beside(mains[0], METRICS)
+        self.paths, self.files = paths, [target]
+        self._parts: list[Part] = []
+        self._named_hooks = hooks
+        self._hooks: Hooks | None = None
+
+    def begin(self) -> list[Part]:
+        """Load the hooks; the file is made of the parts that are read."""
+        if self._named_hooks is not None:
+            from calipers.systems.nemo_gym.hooks import load_hooks
+
+            self._hooks = load_hooks(self._named_hooks)
+        return self._parts
+
+    def contents(self, result: Result) -> Contents:
+        """The file from the parts that were read, or with the hooks from the rows; and then each agent's headline."""
+        table = one_table(self._parts)
+        self._parts.clear()  # the table holds all that is needed, once
+        if self._hooks is None:
+            return [file_chunks(entries_of(table))], []
+        rows = [row for path in without_companions(self.paths) for row in _rows(path)]
+        entries = aggregate_agents(by_agent(rows), self._hooks)
+        return [file_chunks(entries)], [_headline(entry) for entry in entries]
+
+
+class ProfileExport:
+    """``<stem>_reward_profiling.jsonl`` and ``<stem>_agent_metrics.json``, beside the rollouts."""
+
+    def __init__(self, target: str | None, paths: Sequence[str], hooks: str | None) -> None:
+        if target is not None:
+            raise InputError.at("--export", f"{PROFILE} writes beside the rollouts", f"expected {PROFILE} alone")
+        mains = without_companions(paths)
+        if len(mains) != 1 or mains[0] == "-":
+            raise InputError.at(f"--export {PROFILE}", "there is no one file to write beside", "expected one file")
+        stem = os.path.splitext(mains[0])[0]
+        self._inputs = f"{stem}{INPUTS}"
+        if not os.path.isfile(self._inputs):
+            right = "expected the inputs that the rollouts were planned from, beside them"
+            raise InputError.at(self._inputs, "is not there", right)
+        self.paths, self.files = mains, [f"{stem}{end}" for end in ENDS]
+
+    def begin(self) -> None:
+        """It reads the files once more, for itself."""
+
+    def contents(self, result: Result) -> Contents:
+        """The profile of the tasks and that of the agents; a note says how many planned rollouts there are."""
+        profile = reward_profile(_rows(self._inputs), _rows(self.paths[0]), allow_partial=True)
+        note = f"{self.files[0]}: {profile.completed} of {profile.expected} planned rollouts are there"
+        tasks = b"".join(encoded(task) + b"\n" for task in profile.tasks)
+        return [[tasks], [encoded(profile.agents) + b"\n"]], [note]
+
+
+def _rows(path: str) -> list[dict[str, Any]]:
+    with Source(path) as source:
+        return list(records(source))
+
+
+def _headline(entry: GymEntry) -> str:
+    """An agent and its key metrics on one line.
+
+    >>> _headline(GymEntry("math", {}, {"pass@k": 2 / 3, "n": 3, "note": "x"}, []))
+    'math: pass@k 0.6667, n 3, note x'
+    """
+    plain: Mapping[str, Any] = {
+        name: value for name, value in entry.key_metrics.items() if isinstance(value, (bool, int, float, str))
+    }
+    shown = (f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in plain.items())
+    return f"{entry.agent}: {', '.join(shown) or 'no key metrics'}"

@@ -1,0 +1,219 @@
+"""Rooms: what is seen in them, what is not, and that nothing is left of them."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from rooms import needs_rooms
+
+from calipers.isolate import container as containers
+from calipers.isolate import limits
+from calipers.isolate.container import MOST_HEARD, Container
+from calipers.isolate.limits import CONTAINER, tidy
+
+pytestmark = needs_rooms
+
+
+@pytest.fixture
+def container():
+    made = Container()
+    made.start()
+    yield made
+    made.stop()
+
+
+HOME = os.path.expanduser("~root")
+
+
+def said(container, command, **more):
+    ran = container.run(command, **more)
+    return ran.code, ran.stdout.decode().strip()
+
+
+def test_a_command_runs_where_it_is_told(container):
+    assert said(container, "pwd", cwd="/tmp") == (0, "/tmp")
+    assert said(container, "echo $A", env={"A": "b c"}) == (0, "b c")
+    assert said(container, "exit 3")[0] == 3
+    assert said(container, "id -un", user="nobody") == (0, "nobody")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="this machine has no bash to lend")
+@pytest.mark.parametrize(
+    ("command", "printed"),
+    [
+        ("[[ abc == a* ]] && echo yes", "yes"),
+        ("set -o pipefail; false | true || echo failed", "failed"),
+        ("a=(1 2 3); echo ${#a[@]} \"$(printf '%s' 'it is')\"", "3 it is"),
+        # a script without a first line that names its shell is run by the shell that was asked to
+        ("printf 'echo ${BASH_VERSION:+bash}' > /tmp/s; chmod +x /tmp/s; /tmp/s", "bash"),
+    ],
+)
+@pytest.mark.parametrize("user", [None, "nobody"])
+def test_commands_are_for_bash_as_in_harbor(container, command, printed, user):
+    assert said(container, command, cwd="/tmp", user=user) == (0, printed)
+
+
+def test_the_machine_stays_as_it_is(container):
+    assert said(container, "touch /etc/calipers-was-here && rm -f /etc/hostname && ls /etc/calipers-was-here")[0] == 0
+    assert not os.path.exists("/etc/calipers-was-here")
+
+
+def test_what_is_hidden_is_hidden(tmp_path):
+    (tmp_path / "secret").write_text("the solution")
+    container = Container(hidden=[tmp_path])
+    container.start()
+    try:
+        assert said(container, f"ls {tmp_path} 2>/dev/null | wc -l") == (0, "0")
+        assert said(container, "ls /home | wc -l") == (0, "0")
+    finally:
+        container.stop()
+
+
+def test_rights_are_those_of_a_container(container):
+    for command in ("mount -t tmpfs x /mnt", "mknod /dev/disk b 8 0", "echo 1 > /proc/sys/kernel/panic"):
+        assert said(container, f"{command} 2>/dev/null")[0] != 0, command
+
+
+def test_no_network_is_none():
+    container = Container(network=False)
+    container.start()
+    try:
+        assert said(container, "cat /proc/net/dev | grep -c : ") == (0, "1")  # lo alone
+    finally:
+        container.stop()
+
+
+def test_time_is_up(container):
+    ran = container.run("echo before; sleep 30; echo after", timeout=0.3)
+    assert (ran.timed_out, ran.stdout) == (True, b"before\n")
+    assert container.sweep() == []
+
+
+def test_what_is_left_running_is_named_and_ended(container):
+    container.run("(setsid sleep 77 > /dev/null 2>&1 &); until ps -eo args= | grep -qx 'sleep 77'; do sleep 0.01; done")
+    assert container.sweep() == ["sleep 77"]
+    assert container.sweep() == []
+
+
+def test_a_child_that_holds_the_pipe_holds_nobody_up(container):
+    assert container.run("sleep 50 & echo done").stdout == b"done\n"
+
+
+def test_files_go_in_and_come_out(container, tmp_path):
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "a").write_text("1")
+    (tmp_path / "b").write_text("2")
+    container.put(tmp_path / "in", "/data")
+    container.put(tmp_path / "b", "/data/renamed")
+    assert said(container, "cat /data/deep/a /data/renamed") == (0, "12")
+    container.run("ln -s /etc/passwd /data/link; ln -s ../../../../escape /data/up")
+    container.take("/data", tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["deep", "renamed"]  # no way out by a link
+    assert (tmp_path / "out" / "deep" / "a").read_text() == "1"
+    container.take("/data/renamed", tmp_path / "c")
+    assert (tmp_path / "c").read_text() == "2"
+    with pytest.raises(FileNotFoundError):
+        container.take("/data/absent", tmp_path / "d")
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("true", []),
+        ("python3 -c 'import json'; touch /usr/bin/new-tool", []),  # to install something is no fault
+        ("echo x > /usr/bin/env", ["/usr/bin/env"]),
+        ("rm /usr/bin/env", ["/usr/bin/env"]),
+        ("echo /evil.so > /etc/ld.so.preload", ["/etc/ld.so.preload"]),
+        ("cp /usr/bin/false /usr/bin/tar.new; mv /usr/bin/tar.new /usr/bin/tar", ["/usr/bin/tar"]),  # brings tests in
+        (
+            "mkdir -p ~root/.local/lib/python3.11/site-packages; cd ~root/.local/lib/python3.11/site-packages;"
+            "echo 'import os' > a.pth; mkdir pytest; echo 1 > module.py",
+            [f"{HOME}/.local/lib/python3.11/site-packages/{name}" for name in ("a.pth", "pytest")],
+        ),
+        # from outside, the link would lead to the machine's own folder, where nothing was changed
+        ("cp -r /usr/local/sbin /s; rm -rf /usr/local/sbin; ln -s /usr/sbin /usr/local/sbin", ["/usr/local/sbin"]),
+    ],
+)
+def test_tools_of_the_judge(container, command, found):
+    container.run(command)
+    assert container.tampered() == found
+
+
+def test_nothing_is_left(tmp_path):
+    container = Container()
+    container.start()
+    folder = Path(container._folder)
+    container.run("sleep 88 > /dev/null 2>&1 &")
+    container.stop()
+    container.stop()  # twice does no harm
+    assert not folder.exists()
+    assert str(folder) not in Path("/proc/mounts").read_text()
+
+
+@pytest.mark.parametrize(
+    "bomb",
+    [
+        "bash -c 'f() { f | f & }; f'; sleep 1",
+        "trap '' TERM HUP INT; f() { f & f & }; f; sleep 1",  # deaf, and never resting
+    ],
+)
+def test_a_room_full_of_processes_can_be_cleared_and_used_again(monkeypatch, bomb):
+    for place, name, few in ((limits, "PROCESSES", 320), (containers, "PROCESSES", 320), (containers, "CROWD", 288)):
+        monkeypatch.setattr(place, name, few)  # a thousand of them would slow down every other test
+    container = Container()
+    container.start()
+    try:
+        assert b"fork" in container.run(bomb, timeout=2).stderr  # which was refused at some point
+        assert said(container, "echo in") == (0, "in")  # there is a place for us
+        container.sweep()
+        assert container.sweep() == []
+        assert said(container, "for n in 1 2 3; do sleep 0 & done; wait; echo fine") == (0, "fine")
+    finally:
+        container.stop()
+
+
+def test_orphans_leave_no_trace(container):
+    assert said(container, "for n in 1 2 3 4 5; do (true &); done; sleep 0.1; ps -eo stat= | grep -c Z") == (1, "0")
+
+
+def test_memory_is_limited():
+    container = Container(memory=200)
+    container.start()
+    try:
+        assert said(container, "python3 -c 'bytearray(100 << 20)' && echo fine") == (0, "fine")
+        assert "MemoryError" in container.run("python3 -c 'bytearray(300 << 20)'").stderr.decode()
+    finally:
+        container.stop()
+
+
+def test_files_are_limited():
+    container = Container(files=8)
+    container.start()
+    try:
+        assert "No space left" in container.run("head -c 9M /dev/zero > /tmp/a").stderr.decode()
+        assert container.run("head -c 1M /dev/zero > /etc/b").code == 1  # /tmp and all else are one disk
+    finally:
+        container.stop()
+
+
+def test_more_than_can_be_kept_is_not_brought_out(container, tmp_path):
+    container.run("mkdir /data; truncate -s 1T /data/endless; yes | head -c 20000000")
+    with pytest.raises(OSError, match="/data holds more than 1024 MB; it is not brought out"):
+        container.take("/data", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_printed_is_kept_up_to_a_limit(container):
+    assert len(container.run(f"yes | head -c {MOST_HEARD + 5}").stdout) == MOST_HEARD
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path):
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for name in (f"calipers-room-{gone.pid}-abc_1", f"calipers-room-{os.getpid()}-abc_1", "calipers-room-mine"):
+        (tmp_path / name).mkdir()
+    tidy(tmp_path, CONTAINER)
+    assert not (tmp_path / f"calipers-room-{gone.pid}-abc_1").exists()
+    assert len(list(tmp_path.iterdir())) == 2  # of those who live, and of those who are not ours
