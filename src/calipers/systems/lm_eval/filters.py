@@ -59,12 +59,12 @@ def regex(*, regex_pattern: str = MARKED, group_select: int = 0, fallback: Any =
     patterns.check(regex_pattern)
 
     def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
-        found = _match(regex_pattern, response, group_select)
-        if found is None:
+        match = _match(regex_pattern, response, group_select)
+        if match is None:
             return fallback, False
-        if isinstance(found, str):
-            return found.strip(), True
-        filled = next(filter(None, found), None)
+        if isinstance(match, str):
+            return match.strip(), True
+        filled = next(filter(None, match), None)
         if filled is None:
             return (fallback.strip() if isinstance(fallback, str) else fallback), False
         return filled.strip(), True
@@ -99,11 +99,11 @@ def multi_choice_regex(
     def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
         text = response if isinstance(response, str) else ""
         choices = _choices(doc)
-        found = _match(regex_pattern, text, group_select)
-        first = found if isinstance(found, str) else next(filter(None, found or ()), "")
+        match = _match(regex_pattern, text, group_select)
+        first = match if isinstance(match, str) else next(filter(None, match or ()), "")
         if first.strip():
             return first.strip(), True
-        letters = [chr(ord("A") + place) for place in range(len(choices))]
+        letters = [chr(ord("A") + index) for index in range(len(choices))]
         letter_of = {normal(choice.strip()): letter for choice, letter in zip(choices, letters, strict=True)}
         hits = _occurrences(sorted(letter_of, key=len, reverse=True), normal(text))
         hit = _at(hits, group_select) or ""
@@ -197,13 +197,13 @@ def noop() -> Select:
 
 def _match(pattern: str, response: Any, select: int) -> str | tuple[str, ...] | None:
     """A match by its number, as `re.findall` lists them; None when there is none of that number."""
-    found: Sequence[Any] = patterns.find_all(pattern, response if isinstance(response, str) else "")
-    match: str | tuple[str, ...] | None = _at(found, select)
+    matches: Sequence[Any] = patterns.find_all(pattern, response if isinstance(response, str) else "")
+    match: str | tuple[str, ...] | None = _at(matches, select)
     return match
 
 
-def _at(found: Sequence[Any], place: int) -> Any:
-    return found[place] if -len(found) <= place < len(found) else None
+def _at(matches: Sequence[Any], index: int) -> Any:
+    return matches[index] if -len(matches) <= index < len(matches) else None
 
 
 def text_of(name: str, response: Any) -> str:
@@ -231,13 +231,13 @@ def _occurrences(texts: Sequence[str], within: str) -> list[str]:
     What `re.findall` makes of their alternatives: an empty text is found at every place where no other is.
     """
     filled = [text for text in texts if text]
-    found, at = [], 0
+    hits, at = [], 0
     while at <= len(within):
         hit = next((text for text in filled if within.startswith(text, at)), "")
         if hit or len(filled) < len(texts):
-            found.append(hit)
+            hits.append(hit)
         at += len(hit) or 1
-    return found
+    return hits
 
 
 def _without_punctuation(text: str) -> str:

@@ -52,13 +52,13 @@ def searched(pattern: str, select: int, fallback: Any, texts: Sequence[str]) -> 
         return None
     odd = np.array([not text.isascii() for text in texts]) if rust.ascii_only else np.zeros(len(texts), dtype=bool)
     try:
-        answers, found = _found(rust, texts, fallback, last=select == ENDS[1])
+        answers, matched = _extracted(rust, texts, fallback, last=select == ENDS[1])
     except UnicodeEncodeError:  # half of a surrogate pair, which is no text to Rust
         return None
-    return Searched(answers, found, np.flatnonzero(odd))
+    return Searched(answers, matched, np.flatnonzero(odd))
 
 
-def _found(rust: Plain, texts: Sequence[str], fallback: Any, *, last: bool) -> tuple[list[Any], Bools]:
+def _extracted(rust: Plain, texts: Sequence[str], fallback: Any, *, last: bool) -> tuple[list[Any], Bools]:
     import polars as pl
 
     series = pl.Series(texts, dtype=pl.String)
@@ -70,15 +70,15 @@ def _found(rust: Plain, texts: Sequence[str], fallback: Any, *, last: bool) -> t
     there = series.is_not_null() if last else series.str.contains(rust.pattern)
     groups = [series.str.extract(rust.pattern, group) for group in range(1, rust.groups + 1)]
     if rust.groups == 1:  # one that has no part in the match is an empty answer
-        one = pl.select(pl.when(there).then(groups[0].fill_null(""))).to_series()
-        return _filled(one, fallback), there.to_numpy()
+        group_texts = pl.select(pl.when(there).then(groups[0].fill_null(""))).to_series()
+        return _filled(group_texts, fallback), there.to_numpy()
     filled = pl.select(pl.coalesce([pl.when(group != "").then(group) for group in groups])).to_series()
     answers = _filled(filled, fallback)
-    found = filled.is_not_null().to_numpy()
+    matched = filled.is_not_null().to_numpy()
     if isinstance(fallback, str) and fallback.strip() != fallback:  # which lm-eval strips where all groups are empty
-        for place in np.flatnonzero(there.to_numpy() & ~found).tolist():
-            answers[place] = fallback.strip()
-    return answers, found
+        for row in np.flatnonzero(there.to_numpy() & ~matched).tolist():
+            answers[row] = fallback.strip()
+    return answers, matched
 
 
 def _filled(series: pl.Series, fallback: Any) -> list[Any]:
@@ -86,7 +86,7 @@ def _filled(series: pl.Series, fallback: Any) -> list[Any]:
     stripped = series.str.strip_chars(_blanks())
     if isinstance(fallback, str):
         return stripped.fill_null(fallback).to_list()
-    return [fallback if one is None else one for one in stripped.to_list()]
+    return [fallback if answer is None else answer for answer in stripped.to_list()]
 
 
 @cache
@@ -125,7 +125,7 @@ def format_span() -> Each:
         for label, words in _LABELLED:
             text = words.sub(f"{label}:", text)
         spans = _SPAN.findall(text.rstrip("$").replace("\n", "$").strip())
-        values = [(label, value.strip()) for label, held in spans for value in held.split(",")]
+        values = [(label, value.strip()) for label, listed in spans for value in listed.split(",")]
         return " $ ".join(f"{label.lower()}: {value}" for label, value in values if value.lower() != "none"), True
 
     return Each(answer)
@@ -183,8 +183,8 @@ class FilteredAnswers:
 
     def outcome(self, document: int) -> str:
         """The ledger's word for a document: the best of its repeats."""
-        held = self.words[self.starts[document] : self.starts[document + 1]]
-        return WORDS[int(held.min())] if len(held) else WORDS[0]
+        codes = self.words[self.starts[document] : self.starts[document + 1]]
+        return WORDS[int(codes.min())] if len(codes) else WORDS[0]
 
     def all_outcomes(self) -> list[str]:
         """The ledger's word for every document."""
@@ -193,7 +193,7 @@ class FilteredAnswers:
         return [self.outcome(document) for document in range(len(self.values))]
 
 
-def pipeline(entry: Mapping[str, Any], place: str = "filter_list") -> Pipeline:
+def pipeline(entry: Mapping[str, Any], location: str = "filter_list") -> Pipeline:
     """An entry of a ``filter_list``, its filters found and their settings checked.
 
     >>> pipeline({"name": "strict", "filter": [{"function": "regex"}, {"function": "take_first"}]}).functions
@@ -201,26 +201,26 @@ def pipeline(entry: Mapping[str, Any], place: str = "filter_list") -> Pipeline:
     """
     steps = entry.get("filter") or ()
     if isinstance(steps, (str, Mapping)) or not all(isinstance(step, Mapping) for step in steps):
-        raise InputError.at(place, f"filter is {steps!r}", "expected a list of {function: NAME, ...}")
-    made = [step_of(step, place) for step in steps]
+        raise InputError.at(location, f"filter is {steps!r}", "expected a list of {function: NAME, ...}")
+    made = [step_of(step, location) for step in steps]
     names = tuple(str(getattr(step["function"], "__name__", step["function"])) for step in steps)
     return Pipeline(str(entry.get("name", "none")), tuple(made), names)
 
 
-def step_of(settings: Mapping[str, Any], place: str = "filter_list") -> Step:
+def step_of(settings: Mapping[str, Any], location: str = "filter_list") -> Step:
     """One step: ``{function: NAME, setting: value, ...}``, the settings also under ``kwargs``."""
     if "function" not in settings:
-        raise InputError.at(place, f"a step is {dict(settings)!r}", "expected a key 'function'")
-    asked = settings["function"]
+        raise InputError.at(location, f"a step is {dict(settings)!r}", "expected a key 'function'")
+    function = settings["function"]
     given = {key: value for key, value in settings.items() if key not in ("function", "kwargs")}
     given |= settings.get("kwargs") or {}
-    if not isinstance(asked, str):
-        return _foreign(asked, given)
-    if asked in FILTERS.entries:
-        return _made(asked, FILTERS.load(asked), given, place)
-    plugin = FILTERS.plugin(asked)
+    if not isinstance(function, str):
+        return _foreign(function, given)
+    if function in FILTERS.entries:
+        return _made(function, FILTERS.load(function), given, location)
+    plugin = FILTERS.plugin(function)
     if plugin is None:
-        raise FILTERS.unknown(asked)
+        raise FILTERS.unknown(function)
     return _foreign(plugin, given)
 
 
@@ -230,7 +230,7 @@ def filtered(through: Pipeline, resps: Sequence[Sequence[Any]], docs: Sequence[D
     A filter that follows `take_first` sees the one response as a list of one. Where a pattern runs out of
     time the answer is None, later filters pass it by, and it does not vote.
     """
-    state = _State.of(resps)
+    state = _Responses.of(resps)
     for step in through.steps:
         if isinstance(step, Whole):
             state = _whole(step, state, docs)
@@ -243,7 +243,7 @@ def filtered(through: Pipeline, resps: Sequence[Sequence[Any]], docs: Sequence[D
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _Responses:
     """Responses on their way, document after document in one list."""
 
     values: list[Any]  # [R]
@@ -252,8 +252,8 @@ class _State:
     alone: bool = False  # each document has one answer and no list
 
     @classmethod
-    def of(cls, lists: Sequence[Sequence[Any]]) -> _State:
-        starts = np.concatenate([[0], np.cumsum([len(held) for held in lists])]).astype(np.int64)
+    def of(cls, lists: Sequence[Sequence[Any]]) -> _Responses:
+        starts = np.concatenate([[0], np.cumsum([len(responses) for responses in lists])]).astype(np.int64)
         values = list(chain.from_iterable(lists))
         return cls(values, np.zeros(len(values), dtype=np.uint8), starts)
 
@@ -262,17 +262,17 @@ class _State:
         return [self.values[first:last] for first, last in pairwise(bounds)]
 
 
-def _made(name: str, maker: Any, given: Mapping[str, Any], place: str) -> Step:
+def _made(name: str, maker: Any, given: Mapping[str, Any], location: str) -> Step:
     known = inspect.signature(maker).parameters
     for key in given:
         if key not in known:
             raise UnknownName.of(f"setting of filter {name!r}", key, known, "" if known else "it takes none")
     for key, parameter in known.items():
         if key not in given and parameter.default is parameter.empty:
-            raise InputError.at(place, f"filter {name!r} lacks {key}", f"expected {key}: VALUE")
+            raise InputError.at(location, f"filter {name!r} lacks {key}", f"expected {key}: VALUE")
         right = _right(key, given.get(key, parameter.default))
         if right:
-            raise InputError.at(place, f"filter {name!r}: {key} is {given[key]!r}", f"expected {right}")
+            raise InputError.at(location, f"filter {name!r}: {key} is {given[key]!r}", f"expected {right}")
     step: Step = maker(**given)
     return step
 
@@ -312,7 +312,7 @@ def _of_text(find: Any, given: Mapping[str, Any], response: Any, doc: Doc) -> tu
     return (INVALID, False) if answer is None else (answer, True)
 
 
-def _each(step: Each, state: _State, docs: Sequence[Doc]) -> _State:
+def _each(step: Each, state: _Responses, docs: Sequence[Doc]) -> _Responses:
     values, words = state.values, state.words.copy()
     known = None
     if step.pattern is not None:
@@ -328,20 +328,20 @@ def _each(step: Each, state: _State, docs: Sequence[Doc]) -> _State:
             values[row] = kept[row]
     else:
         values = list(values)
-    document = np.searchsorted(state.starts, rows, side="right") - 1
-    for row, place in zip(rows, document.tolist(), strict=True):
+    documents = np.searchsorted(state.starts, rows, side="right") - 1
+    for row, document in zip(rows, documents.tolist(), strict=True):
         if words[row] == STOP:
             continue
         try:
-            values[row], found = step.answer(values[row], docs[place] if place < len(docs) else {})
+            values[row], matched = step.answer(values[row], docs[document] if document < len(docs) else {})
         except RegexTimeout:
-            values[row], words[row], found = None, STOP, True
-        if not found:
+            values[row], words[row], matched = None, STOP, True
+        if not matched:
             words[row] = LOSE
-    return _State(values, words, state.starts)
+    return _Responses(values, words, state.starts)
 
 
-def _selected(step: Select, state: _State) -> _State:
+def _selected(step: Select, state: _Responses) -> _Responses:
     sizes = np.diff(state.starts)
     if len(sizes) and sizes.min() == 0:
         raise InputError("a document has no responses; expected at least one for each")
@@ -349,31 +349,31 @@ def _selected(step: Select, state: _State) -> _State:
         firsts = state.starts[:-1]
         if len(firsts) == len(state.values):
             return replace(state, alone=True)
-        values = [state.values[place] for place in firsts.tolist()]
-        return _State(values, state.words[firsts], np.arange(len(firsts) + 1), alone=True)
+        values = [state.values[row] for row in firsts.tolist()]
+        return _Responses(values, state.words[firsts], np.arange(len(firsts) + 1), alone=True)
     kept: list[list[int]] = []
     for first, last in zip(state.starts[:-1].tolist(), state.starts[1:].tolist(), strict=True):
         there = list(range(first, last))
         if step.votes:
-            there = [place for place in there if state.words[place] != STOP] or there[:1]
-        kept.append([there[place] for place in step.keep([state.values[place] for place in there])])
+            there = [row for row in there if state.words[row] != STOP] or there[:1]
+        kept.append([there[index] for index in step.keep([state.values[row] for row in there])])
     places = list(chain.from_iterable(kept))
-    starts = np.concatenate([[0], np.cumsum([len(held) for held in kept])]).astype(np.int64)
-    return _State([state.values[place] for place in places], state.words[places], starts)
+    starts = np.concatenate([[0], np.cumsum([len(rows) for rows in kept])]).astype(np.int64)
+    return _Responses([state.values[row] for row in places], state.words[places], starts)
 
 
-def _whole(step: Whole, state: _State, docs: Sequence[Doc]) -> _State:
+def _whole(step: Whole, state: _Responses, docs: Sequence[Doc]) -> _Responses:
     """What lm-eval hands a filter: lists over repeats, or bare answers after take_first."""
     given = list(state.values) if state.alone else state.lists()
     try:
-        found = list(step.apply(given, list(docs)))
+        answers = list(step.apply(given, list(docs)))
     except Exception as error:
         raise PluginError(f"a filter failed: {type(error).__name__}: {error}") from error
-    if len(found) != len(given):
-        raise PluginError(f"a filter returned {len(found)} entries for {len(given)} documents; expected one for each")
-    if all(isinstance(held, (list, tuple)) for held in found):
-        return _State.of(found)
-    return replace(_State.of([[held] for held in found]), alone=True)
+    if len(answers) != len(given):
+        raise PluginError(f"a filter returned {len(answers)} entries for {len(given)} documents; expected one for each")
+    if all(isinstance(answer, (list, tuple)) for answer in answers):
+        return _Responses.of(answers)
+    return replace(_Responses.of([[answer] for answer in answers]), alone=True)
 
 
 TRIED: Final = "aA0 .,_-\n"  # besides the letters and digits of the pattern itself
@@ -404,6 +404,6 @@ def patterns_of(settings: Mapping[str, Any]) -> Iterator[str]:
     """Every pattern among the settings of a filter or a metric, also under ``kwargs``."""
     given = {**settings, **(settings.get("kwargs") or {})}
     several = given.get("regexes_to_ignore") or ()
-    for one in (given.get("regex_pattern"), *([several] if isinstance(several, str) else several)):
-        if isinstance(one, str):
-            yield one
+    for pattern in (given.get("regex_pattern"), *([several] if isinstance(several, str) else several)):
+        if isinstance(pattern, str):
+            yield pattern

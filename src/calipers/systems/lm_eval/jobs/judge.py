@@ -21,7 +21,7 @@ from calipers.systems.lm_eval.pipelines import Pipeline, check_ends, filtered, p
 from calipers.systems.lm_eval.scores.entries import GENERATION, Entry
 from calipers.systems.lm_eval.scores.generate import process, score_answer
 from calipers.systems.lm_eval.scores.scorers import Scoring, metrics_of, scorer_of, scorings
-from calipers.systems.lm_eval.tasks.config import TaskConfig
+from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.words import AVERAGED
 from calipers.tasks.task import Task
@@ -89,7 +89,7 @@ def scoring(task: LoadedTask) -> list[Scoring]:
     config, file = task.config, task.file
     if task.own is not None and not config.metric_list:
         own, place = task.own.metrics, file.place("class")
-        return scorings(GENERATION, filter_list=config.filter_list, metric_list=own, scored=False, place=place)
+        return scorings(GENERATION, filter_list=config.filter_list, metric_list=own, scored=False, location=place)
     scored = config.process_results is None
     for number, entry in enumerate(config.filter_list or ()):
         here = f"{file.place('filter_list')}[{number}]"
@@ -105,12 +105,12 @@ def scoring(task: LoadedTask) -> list[Scoring]:
         metric_list=config.metric_list,
         scorer=config.scorer,
         scored=scored,
-        place=file.place(),
+        location=file.place(),
     )
     return checked(task, found)
 
 
-def _metrics(asked: Any, config: TaskConfig, scored: bool) -> list[Entry]:
+def _metrics(asked: Any, config: TaskFields, scored: bool) -> list[Entry]:
     named = config.scorer is not None
     found = metrics_of(asked, config.output_type, scored=scored, named=named) if asked else []
     for entry in found:

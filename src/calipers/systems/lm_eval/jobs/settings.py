@@ -21,7 +21,7 @@ from calipers.systems.lm_eval.jobs.sampling import sampling
 from calipers.systems.lm_eval.jobs.suite import suite
 from calipers.systems.lm_eval.scores.entries import DEFAULTS, GENERATION, ROLLING
 from calipers.systems.lm_eval.tasks.class_tasks import load_class
-from calipers.systems.lm_eval.tasks.config import TaskConfig
+from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.functions import rewind
 from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, installed, leaves
 from calipers.systems.lm_eval.tasks.groups import is_task_file as is_task
@@ -33,7 +33,7 @@ from calipers.tasks.task import Suite
 from calipers.verifiers.user_code import ObjectVerifier
 
 
-def with_guide_metrics(config: TaskConfig, file: TaskFile) -> TaskConfig:
+def with_guide_metrics(config: TaskFields, file: TaskFile) -> TaskFields:
     """The task with the guide's default metrics; InputError for one that generates text and names no metric."""
     if config.metric_list or config.scorer is not None or config.process_results is not None:
         return config
@@ -201,18 +201,18 @@ def _class(leaf: Leaf, wanted: TaskRequest) -> LoadedTask:
     )
 
 
-def _again(task: LoadedTask, leaf: Leaf, wanted: TaskRequest) -> TaskConfig:
+def _again(task: LoadedTask, leaf: Leaf, wanted: TaskRequest) -> TaskFields:
     """The configuration of a task that is loaded already, as another command wants it."""
     if task.own is None:
         return _configured(leaf, wanted)
     return _scored(replace(task.own.config, repeats=wanted.samples or leaf.config.repeats), wanted)
 
 
-def _scored(config: TaskConfig, wanted: TaskRequest) -> TaskConfig:
+def _scored(config: TaskFields, wanted: TaskRequest) -> TaskFields:
     return replace(config, metric_list=[{"metric": "bypass"}]) if wanted.predict_only else config
 
 
-def _configured(leaf: Leaf, wanted: TaskRequest) -> TaskConfig:
+def _configured(leaf: Leaf, wanted: TaskRequest) -> TaskFields:
     """A task's configuration as the command wants it, its functions loaded."""
     asked = wanted.samples if leaf.config.output_type == GENERATION else None
     repeats = asked or leaf.config.repeats
@@ -225,7 +225,7 @@ def _configured(leaf: Leaf, wanted: TaskRequest) -> TaskConfig:
     return _scored(config, wanted)
 
 
-def shots(config: TaskConfig, asked: int | None) -> int:
+def shots(config: TaskFields, asked: int | None) -> int:
     """How many examples stand before a question: as the command says, unless the task says none."""
     return config.num_fewshot or 0 if asked is None or config.num_fewshot == 0 else asked
 

@@ -19,7 +19,7 @@ from calipers.systems.lm_eval.jobs.likelihood import doubts, texts
 from calipers.systems.lm_eval.jobs.mixed import as_prompt as parts_as_prompt
 from calipers.systems.lm_eval.scores.entries import GENERATION
 from calipers.systems.lm_eval.task_scores import target_of
-from calipers.systems.lm_eval.tasks.config import TaskConfig
+from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.functions import functions_in
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import Asking, gold, requests
@@ -142,7 +142,7 @@ def _unused(task: LoadedTask) -> Iterator[str]:
             yield f"{place}: {name} stands there {names.count(name)} times; the last counts, as there"
 
 
-def _leaking(config: TaskConfig) -> str | None:
+def _leaking(config: TaskFields) -> str | None:
     """The evaluated split where its documents are examples, and the document itself is not left out.
 
     lm-evaluation-harness leaves it out only where the split of the examples has the name of ``test_split``.

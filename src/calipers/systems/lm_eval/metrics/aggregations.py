@@ -72,22 +72,24 @@ def bits_per_byte(values: Array) -> Floats:
 
 def f1(values: Array, counts: Array | int = 1) -> Floats:
     """``2 TP / (2 TP + FP + FN)`` with class 1 as the positive; 0 when there is none of it."""
-    gold, found = values[..., 0] == 1, values[..., 1] == 1
-    both = (counts * (gold & found)).sum(axis=-1)
-    either = (counts * gold).sum(axis=-1) + (counts * found).sum(axis=-1)
-    return np.asarray(np.where(either > 0, 2 * both / np.maximum(either, 1), 0.0))
+    gold, predicted = values[..., 0] == 1, values[..., 1] == 1
+    hits = (counts * (gold & predicted)).sum(axis=-1)
+    either = (counts * gold).sum(axis=-1) + (counts * predicted).sum(axis=-1)
+    return np.asarray(np.where(either > 0, 2 * hits / np.maximum(either, 1), 0.0))
 
 
 def matthews_corrcoef(values: Array, counts: Array | int = 1) -> Floats:
     """Matthews' correlation of classes, however many (Gorodkin 2004); 0 where it is undefined."""
-    gold, found = values[..., 0], values[..., 1]
+    gold, predicted = values[..., 0], values[..., 1]
     classes = np.unique(values)
-    right = (counts * (gold == found)).sum(axis=-1).astype(np.float64)
-    true = np.stack([(counts * (gold == one)).sum(axis=-1) for one in classes], axis=-1).astype(np.float64)
-    said = np.stack([(counts * (found == one)).sum(axis=-1) for one in classes], axis=-1).astype(np.float64)
+    right = (counts * (gold == predicted)).sum(axis=-1).astype(np.float64)
+    true = np.stack([(counts * (gold == label)).sum(axis=-1) for label in classes], axis=-1).astype(np.float64)
+    by_prediction = np.stack([(counts * (predicted == label)).sum(axis=-1) for label in classes], axis=-1).astype(
+        np.float64
+    )
     n = true.sum(axis=-1)
-    above = right * n - (true * said).sum(axis=-1)
-    below = (n**2 - (true**2).sum(axis=-1)) * (n**2 - (said**2).sum(axis=-1))
+    above = right * n - (true * by_prediction).sum(axis=-1)
+    below = (n**2 - (true**2).sum(axis=-1)) * (n**2 - (by_prediction**2).sum(axis=-1))
     return np.asarray(np.where(below > 0, above / np.sqrt(np.maximum(below, 1.0)), 0.0))
 
 
@@ -117,30 +119,30 @@ def pairs(items: Sequence[Any]) -> Array:
 def classes(items: Sequence[Any]) -> Array:
     """(gold, found) as numbers of classes, [N, 2]."""
     code: dict[Any, int] = {}
-    for gold, found in map(_two, items):
-        for one in (gold, found):
-            if isinstance(one, (list, tuple)):
-                raise InputError(f"a class is {one!r}; expected a single one for each document")
-            code.setdefault(one, len(code))
-    return np.array([[code[one] for one in _two(item)] for item in items], dtype=np.int64).reshape(-1, 2)
+    for gold, predicted in map(_two, items):
+        for label in (gold, predicted):
+            if isinstance(label, (list, tuple)):
+                raise InputError(f"a class is {label!r}; expected a single one for each document")
+            code.setdefault(label, len(code))
+    return np.array([[code[label] for label in _two(item)] for item in items], dtype=np.int64).reshape(-1, 2)
 
 
 def binary(items: Sequence[Any]) -> Array:
     """(gold, found) of two classes, one of them 1, [N, 2]."""
-    met = {one for item in items for one in _two(item) if not isinstance(one, (list, tuple))}
+    met = {label for item in items for label in _two(item) if not isinstance(label, (list, tuple))}
     if len(met) > 2 or (len(met) == 2 and 1 not in met) or classes(items).size == 0:
         shown = ", ".join(sorted(map(repr, met)))
         raise InputError(
             f"f1 over the classes {shown}; expected two, the positive one being 1 (or another aggregation)"
         )
-    return np.array([[one == 1 for one in _two(item)] for item in items], dtype=np.int64)
+    return np.array([[label == 1 for label in _two(item)] for item in items], dtype=np.int64)
 
 
 def distances(items: Sequence[Any]) -> Array:
     """The squared distance of each document's chances from the truth, [N]."""
-    found = []
+    squared = []
     for _, chances in map(_two, items):
-        if not isinstance(chances, (list, tuple)) or not all(isinstance(one, (int, float)) for one in chances):
+        if not isinstance(chances, (list, tuple)) or not all(isinstance(chance, (int, float)) for chance in chances):
             raise InputError(f"brier_score: the chances are {chances!r}; expected a list of numbers")
     sizes = {len(_two(item)[1]) for item in items}
     if len(sizes) > 1:
@@ -148,8 +150,8 @@ def distances(items: Sequence[Any]) -> Array:
     for gold, chances in map(_two, items):
         if not isinstance(gold, int) or not 0 <= gold < len(chances):
             raise InputError(f"brier_score: the target is {gold!r}; expected the index of one choice")
-        found.append(math.fsum((chance - (place == gold)) ** 2 for place, chance in enumerate(chances)))
-    return np.array(found, dtype=np.float64)
+        squared.append(math.fsum((chance - (choice == gold)) ** 2 for choice, chance in enumerate(chances)))
+    return np.array(squared, dtype=np.float64)
 
 
 AGGREGATIONS: Final[Mapping[str, Aggregation]] = {
@@ -187,16 +189,16 @@ def aggregate(how: How, items: Sequence[Any]) -> Any:
         if not items:
             raise InputError.at(how, "no documents", "expected at least one")
         return Overlap(how, items).score(range(len(items)))
-    held = known(how)
+    aggregation = known(how)
     if not items:
         if how == "nanmean":
             return math.nan
         raise InputError.at(how, "no documents", "expected at least one")
-    values = held.prepare(items)
-    if held.prepare is pairs and not values[:, 1].any():
+    values = aggregation.prepare(items)
+    if aggregation.prepare is pairs and not values[:, 1].any():
         raise InputError.at(how, "all weights are 0", "expected documents with words or bytes in them")
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        return float(held.reduce(values))
+        return float(aggregation.reduce(values))
 
 
 def known(how: str) -> Aggregation:
@@ -239,10 +241,10 @@ def sums(how: str, items: Sequence[Any]) -> Sums | None:
 
 
 def _overlap(how: str, items: Sequence[Any]) -> Sums:
-    held = Overlap(how, items)
-    fewest = min(held.most, default=0)  # references of the document that has fewest: no other counts more
-    counts = [held.counts(place, fewest) for place in range(len(items))]
-    compute = held.metric._compute_score_from_stats
+    overlap = Overlap(how, items)
+    fewest = min(overlap.most, default=0)  # references of the document that has fewest: no other counts more
+    counts = [overlap.counts(document, fewest) for document in range(len(items))]
+    compute = overlap.metric._compute_score_from_stats
 
     def combine(summed: Floats) -> Floats:
         rows = summed.reshape(-1, summed.shape[-1]).tolist()
@@ -262,15 +264,15 @@ def _numbers_alone(values: Array) -> Floats:
 
 def _hits(values: Array) -> Floats:
     """(gold and found, gold plus found) of the positive class."""
-    gold, found = values[:, 0] == 1, values[:, 1] == 1
-    return np.stack([gold & found, gold.astype(float) + found], axis=1).astype(np.float64)
+    gold, predicted = values[:, 0] == 1, values[:, 1] == 1
+    return np.stack([gold & predicted, gold.astype(float) + predicted], axis=1).astype(np.float64)
 
 
 def _by_class(values: Array) -> Floats:
     """(right, one for its gold class, one for the class found), [N, 1 + 2K]."""
     classes = np.unique(values)
-    gold, found = (values[:, side, None] == classes for side in (0, 1))
-    return np.concatenate([(gold & found).any(axis=1)[:, None], gold, found], axis=1).astype(np.float64)
+    gold, predicted = (values[:, side, None] == classes for side in (0, 1))
+    return np.concatenate([(gold & predicted).any(axis=1)[:, None], gold, predicted], axis=1).astype(np.float64)
 
 
 def _ratio(summed: Floats) -> Floats:
@@ -293,10 +295,10 @@ def _f1(summed: Floats) -> Floats:
 
 def _correlation(summed: Floats) -> Floats:
     """Matthews' correlation, as `metrics.lm_eval.matthews_corrcoef` has it."""
-    right, (gold, found) = summed[..., 0], np.split(summed[..., 1:], 2, axis=-1)
+    right, (gold, predicted) = summed[..., 0], np.split(summed[..., 1:], 2, axis=-1)
     n = gold.sum(axis=-1)
-    above = right * n - (gold * found).sum(axis=-1)
-    below = (n**2 - (gold**2).sum(axis=-1)) * (n**2 - (found**2).sum(axis=-1))
+    above = right * n - (gold * predicted).sum(axis=-1)
+    below = (n**2 - (gold**2).sum(axis=-1)) * (n**2 - (predicted**2).sum(axis=-1))
     return np.asarray(np.where(below > 0, above / np.sqrt(np.maximum(below, 1.0)), 0.0))
 
 

@@ -36,8 +36,8 @@ class Overlap:
         As in lm-eval, every document has as many references as the one with the fewest: the rest are
         left out.
         """
-        fewest = min(self.most[place] for place in places)
-        counts = [self.counts(place, fewest) for place in places]
+        fewest = min(self.most[document] for document in places)
+        counts = [self.counts(document, fewest) for document in places]
         return float(self.metric._aggregate_and_compute(counts).score)
 
     def scores(self, places: Ints) -> Floats:
@@ -45,18 +45,18 @@ class Overlap:
         fewest = set(self.most)
         if len(fewest) > 1:  # which references count depends on the selection
             return np.array([self.score(row) for row in places.tolist()])
-        counts = np.array([self.counts(place, max(fewest)) for place in range(len(self._pairs))])
+        counts = np.array([self.counts(document, max(fewest)) for document in range(len(self._pairs))])
         summed = [counts[row].sum(axis=0).tolist() for row in places]
-        return np.array([self.metric._compute_score_from_stats(one).score for one in summed])
+        return np.array([self.metric._compute_score_from_stats(statistics).score for statistics in summed])
 
-    def counts(self, place: int, fewest: int) -> list[float]:
+    def counts(self, document: int, fewest: int) -> list[float]:
         """What one pair adds to the sums the score is made of, by the first ``fewest`` of its references."""
-        held = self._counts.get((place, fewest))
-        if held is None:
-            references, prediction = self._pairs[place]
-            streams = [[one] for one in references[:fewest]]
-            held = self._counts[place, fewest] = self.metric._extract_corpus_statistics([prediction], streams)[0]
-        return held
+        counts = self._counts.get((document, fewest))
+        if counts is None:
+            references, prediction = self._pairs[document]
+            streams = [[reference] for reference in references[:fewest]]
+            counts = self._counts[document, fewest] = self.metric._extract_corpus_statistics([prediction], streams)[0]
+        return counts
 
 
 def corpus(name: str, pairs: Sequence[Pair]) -> float:
@@ -82,14 +82,14 @@ def _metric(name: str) -> Any:
 
 
 def _references(reference: Any) -> list[str]:
-    found = list(reference) if isinstance(reference, (list, tuple)) else [reference]
-    if found and all(isinstance(one, str) for one in found):
-        return found
+    texts = list(reference) if isinstance(reference, (list, tuple)) else [reference]
+    if texts and all(isinstance(text, str) for text in texts):
+        return texts
     raise InputError(f"a reference is {reference!r}; expected text or a list of texts")
 
 
 def _prediction(name: str, prediction: Any) -> str:
-    one = prediction[0] if isinstance(prediction, (list, tuple)) and len(prediction) == 1 else prediction
-    if isinstance(one, str):
-        return one
+    text = prediction[0] if isinstance(prediction, (list, tuple)) and len(prediction) == 1 else prediction
+    if isinstance(text, str):
+        return text
     raise InputError.at(name, f"a prediction is {prediction!r}", "expected one text (end the pipeline with take_first)")

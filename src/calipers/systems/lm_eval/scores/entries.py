@@ -28,17 +28,17 @@ class Rules:
     ignore_numbers: bool = False
 
     @classmethod
-    def of(cls, place: str = "exact_match", **given: Any) -> Rules:
+    def of(cls, location: str = "exact_match", **given: Any) -> Rules:
         """The rules that these settings ask for; InputError for one of the wrong type."""
         patterns = given.pop("regexes_to_ignore", None) or ()
         patterns = (patterns,) if isinstance(patterns, str) else tuple(patterns)
         for pattern in patterns:
             if not isinstance(pattern, str):
-                raise InputError.at(place, f"regexes_to_ignore has {pattern!r}", "expected patterns as text")
+                raise InputError.at(location, f"regexes_to_ignore has {pattern!r}", "expected patterns as text")
             check(pattern)
         for name, value in given.items():
             if not isinstance(value, bool):
-                raise InputError.at(place, f"{name} is {value!r}", "expected true or false")
+                raise InputError.at(location, f"{name} is {value!r}", "expected true or false")
         return cls(patterns, **given)
 
     @property
@@ -61,9 +61,9 @@ def normal(text: Any, rules: Rules) -> Any:
     if not isinstance(text, str):
         raise InputError.at("exact_match", f"{text!r} is no text", "expected text where anything is to be ignored")
     for pattern in rules.regexes_to_ignore:
-        held = known(pattern, False)
-        harmless = held is not None and len(text) <= held.harmless
-        text = held.pattern.sub("", text) if held is not None and harmless else remove(pattern, text)
+        compiled = known(pattern, False)
+        harmless = compiled is not None and len(text) <= compiled.harmless
+        text = compiled.pattern.sub("", text) if compiled is not None and harmless else remove(pattern, text)
     text = text.lower() if rules.ignore_case else text
     text = text.translate(PUNCTUATION) if rules.ignore_punctuation else text
     return text.translate(DIGITS) if rules.ignore_numbers else text
@@ -82,7 +82,7 @@ def matches(prediction: Any, reference: Any, rules: Rules = NOTHING) -> float:
     if rules.regexes_to_ignore:
         right = "expected one answer: end the pipeline with take_first, or give the metric a reduction"
         raise InputError.at("exact_match", "regexes_to_ignore for a list of repeats", right)
-    values = [matches(one, reference, rules) for one in prediction]
+    values = [matches(answer, reference, rules) for answer in prediction]
     return math.fsum(values) / len(values) if values else math.nan
 
 
@@ -93,19 +93,25 @@ def match_all(predictions: Sequence[str], references: Sequence[str], rules: Rule
     [1.0, 1.0]
     """
     if not rules.any:
-        return [1.0 if one == other else 0.0 for one, other in zip(predictions, references, strict=True)]
+        return [
+            1.0 if prediction == reference else 0.0
+            for prediction, reference in zip(predictions, references, strict=True)
+        ]
     made: dict[str, str] = {}
 
     def plain(text: str) -> str:
-        held = made.get(text)
-        if held is None:
+        stripped = made.get(text)
+        if stripped is None:
             if len(made) >= KEPT:
                 made.clear()
-            held = made[text] = normal(text, rules)
-        return held
+            stripped = made[text] = normal(text, rules)
+        return stripped
 
     pairs = zip(predictions, references, strict=True)
-    return [1.0 if one == other or plain(one) == plain(other) else 0.0 for one, other in pairs]
+    return [
+        1.0 if prediction == reference or plain(prediction) == plain(reference) else 0.0
+        for prediction, reference in pairs
+    ]
 
 
 def exact_match(predictions: Sequence[Any], references: Sequence[Any], rules: Rules = NOTHING) -> float:
@@ -119,7 +125,7 @@ def exact_match(predictions: Sequence[Any], references: Sequence[Any], rules: Ru
         wrong = f"{len(predictions)} predictions and {len(references)} references"
         raise InputError.at("exact_match", wrong, "expected as many of each")
     wide = [list(side) * count if len(side) == 1 else list(side) for side in (predictions, references)]
-    values = [matches(one, other, rules) for one, other in zip(*wide, strict=True)]
+    values = [matches(prediction, reference, rules) for prediction, reference in zip(*wide, strict=True)]
     return math.fsum(values) / len(values) if values else math.nan
 
 
@@ -128,7 +134,7 @@ LIKELIHOOD, ROLLING = "loglikelihood", "loglikelihood_rolling"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownMetric:
     """A metric that lm-eval has by name."""
 
     aggregation: str
@@ -140,27 +146,27 @@ class Known:
 _EXACT: Final = ("regexes_to_ignore", "ignore_case", "ignore_punctuation", "ignore_numbers")
 _FLAGS: Final = _EXACT[1:]
 _TEXT: Final = (GENERATION,)
-KNOWN: Final[Mapping[str, Known]] = {
-    "acc": Known("mean", True, (CHOICE, LIKELIHOOD)),
-    "acc_norm": Known("mean", True, (CHOICE,)),
-    "acc_bytes": Known("mean", True, (CHOICE,)),
-    "acc_mutual_info": Known("mean", True, (CHOICE,)),
-    "acc_all": Known("mean", True, ()),
-    "likelihood": Known("mean", True, (CHOICE,)),
-    "exact_match": Known("mean", True, (GENERATION, CHOICE), _EXACT),
-    "f1": Known("f1", True, (GENERATION, CHOICE), ("average",)),
-    "mcc": Known("matthews_corrcoef", True, (GENERATION, CHOICE)),
-    "matthews_corrcoef": Known("matthews_corrcoef", True, (GENERATION, CHOICE)),
-    "brier_score": Known("brier_score", False, (CHOICE,)),
-    "perplexity": Known("perplexity", False, (LIKELIHOOD, ROLLING)),
-    "word_perplexity": Known("weighted_perplexity", False, (ROLLING,)),
-    "byte_perplexity": Known("weighted_perplexity", False, (ROLLING,)),
-    "bits_per_byte": Known("bits_per_byte", False, (ROLLING,)),
-    "bleu": Known("bleu", True, _TEXT),
-    "chrf": Known("chrf", True, _TEXT),
-    "chrf++": Known("chrf++", True, _TEXT),
-    "ter": Known("ter", False, _TEXT),
-    "bypass": Known("bypass", True, (GENERATION, CHOICE, LIKELIHOOD, ROLLING)),
+KNOWN: Final[Mapping[str, KnownMetric]] = {
+    "acc": KnownMetric("mean", True, (CHOICE, LIKELIHOOD)),
+    "acc_norm": KnownMetric("mean", True, (CHOICE,)),
+    "acc_bytes": KnownMetric("mean", True, (CHOICE,)),
+    "acc_mutual_info": KnownMetric("mean", True, (CHOICE,)),
+    "acc_all": KnownMetric("mean", True, ()),
+    "likelihood": KnownMetric("mean", True, (CHOICE,)),
+    "exact_match": KnownMetric("mean", True, (GENERATION, CHOICE), _EXACT),
+    "f1": KnownMetric("f1", True, (GENERATION, CHOICE), ("average",)),
+    "mcc": KnownMetric("matthews_corrcoef", True, (GENERATION, CHOICE)),
+    "matthews_corrcoef": KnownMetric("matthews_corrcoef", True, (GENERATION, CHOICE)),
+    "brier_score": KnownMetric("brier_score", False, (CHOICE,)),
+    "perplexity": KnownMetric("perplexity", False, (LIKELIHOOD, ROLLING)),
+    "word_perplexity": KnownMetric("weighted_perplexity", False, (ROLLING,)),
+    "byte_perplexity": KnownMetric("weighted_perplexity", False, (ROLLING,)),
+    "bits_per_byte": KnownMetric("bits_per_byte", False, (ROLLING,)),
+    "bleu": KnownMetric("bleu", True, _TEXT),
+    "chrf": KnownMetric("chrf", True, _TEXT),
+    "chrf++": KnownMetric("chrf++", True, _TEXT),
+    "ter": KnownMetric("ter", False, _TEXT),
+    "bypass": KnownMetric("bypass", True, (GENERATION, CHOICE, LIKELIHOOD, ROLLING)),
 }
 DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
     GENERATION: ("exact_match",),
@@ -190,7 +196,7 @@ class Entry:
 
 
 def entries(
-    metric_list: Sequence[Mapping[str, Any]] | None, kind: str, place: str = "", *, scored: bool = True
+    metric_list: Sequence[Mapping[str, Any]] | None, kind: str, location: str = "", *, scored: bool = True
 ) -> list[Entry]:
     """The metrics of a task of one output type; of two entries with one name the last counts.
 
@@ -200,53 +206,55 @@ def entries(
     >>> [entry.name for entry in entries(None, "multiple_choice")]
     ['acc', 'acc_norm']
     """
-    asked = metric_list or [{"metric": name} for name in DEFAULTS.get(kind, ())]
-    found = [_entry(one, kind, place, scored) for one in asked]
-    return list({entry.name: entry for entry in found}.values())
+    listed = metric_list or [{"metric": name} for name in DEFAULTS.get(kind, ())]
+    made = [_entry(settings, kind, location, scored) for settings in listed]
+    return list({entry.name: entry for entry in made}.values())
 
 
-def passed_by(found: Sequence[Entry], kind: str) -> list[str]:
+def passed_by(metrics: Sequence[Entry], kind: str) -> list[str]:
     """The metrics that lm-eval leaves out of this output type without a word; worth a note to the user."""
     if kind == GENERATION:
         return []
-    return [entry.name for entry in found if entry.function or kind not in KNOWN[entry.name].kinds]
+    return [entry.name for entry in metrics if entry.function or kind not in KNOWN[entry.name].kinds]
 
 
-def _entry(asked: Mapping[str, Any], kind: str, place: str, scored: bool) -> Entry:
-    name = asked.get("metric")
-    settings = {key: value for key, value in asked.items() if key not in _OWN} | dict(asked.get("kwargs") or {})
-    k = settings.pop("k", asked.get("k"))
+def _entry(given: Mapping[str, Any], kind: str, location: str, scored: bool) -> Entry:
+    name = given.get("metric")
+    settings = {key: value for key, value in given.items() if key not in _OWN} | dict(given.get("kwargs") or {})
+    k = settings.pop("k", given.get("k"))
     if callable(name):
         known, function = None, name
         name = str(getattr(name, "__name__", type(name).__name__))
     elif not isinstance(name, str):
-        raise _wrong(place, f"a metric is {name!r}", "expected a name")
+        raise _wrong(location, f"a metric is {name!r}", "expected a name")
     else:
         known = KNOWN.get(name)
-        wanted = scored and kind == GENERATION and (known is None or bool(asked.get("hf_evaluate")))
-        function = _of_evaluate(name, place, trusted=isinstance(asked, Trusted)) if wanted else None
-    aggregation = asked.get("aggregation") or (known.aggregation if known else None)
+        wanted = scored and kind == GENERATION and (known is None or bool(given.get("hf_evaluate")))
+        function = _of_evaluate(name, location, trusted=isinstance(given, Trusted)) if wanted else None
+    aggregation = given.get("aggregation") or (known.aggregation if known else None)
     if known is not None and function is None and scored:
-        settings = _check(name, known, settings, kind, place, paired=callable(aggregation))
+        settings = _check(name, known, settings, kind, location, paired=callable(aggregation))
     elif known is None and function is None and scored:
         raise UnknownName.of("lm_eval metric", name, KNOWN)
     if aggregation is None and scored:
-        raise _wrong(place, f"metric {name!r} has no aggregation", "expected one, such as aggregation: mean")
-    direction = asked.get("higher_is_better", known.higher_is_better if known else None)
-    if function is not None and k is not None and asked.get("reduction") is None:
+        raise _wrong(location, f"metric {name!r} has no aggregation", "expected one, such as aggregation: mean")
+    direction = given.get("higher_is_better", known.higher_is_better if known else None)
+    if function is not None and k is not None and given.get("reduction") is None:
         settings, k = {**settings, "k": k}, None  # a function that counts passes itself, as HumanEval's does
-    if k is not None and not all(type(one) is int and one > 0 for one in (k if isinstance(k, list) else [k])):
-        raise _wrong(place, f"k is {k!r}", "expected a positive integer, or a list of them")
-    return Entry(name, aggregation or "mean", direction, settings, function, asked.get("reduction"), k)
+    if k is not None and not all(type(count) is int and count > 0 for count in (k if isinstance(k, list) else [k])):
+        raise _wrong(location, f"k is {k!r}", "expected a positive integer, or a list of them")
+    return Entry(name, aggregation or "mean", direction, settings, function, given.get("reduction"), k)
 
 
-def _check(name: str, known: Known, settings: dict[str, Any], kind: str, place: str, *, paired: bool) -> dict[str, Any]:
+def _check(
+    name: str, known: KnownMetric, settings: dict[str, Any], kind: str, location: str, *, paired: bool
+) -> dict[str, Any]:
     """A metric's settings, checked; ``paired``: a function adds up (target, answer), so any metric will do."""
     if kind != GENERATION:
         return settings  # lm-eval hands none on where it looks at log-likelihoods
     if kind not in known.kinds and not paired:
-        suited = [other for other, one in KNOWN.items() if kind in one.kinds]
-        raise _wrong(place, f"metric {name!r} is none of {kind}", f"expected one of {', '.join(suited)}")
+        suited = [other for other, metric in KNOWN.items() if kind in metric.kinds]
+        raise _wrong(location, f"metric {name!r} is none of {kind}", f"expected one of {', '.join(suited)}")
     inert = _EXACT if paired and name != "exact_match" else ()
     for key in settings:
         if key not in (*known.settings, *inert):
@@ -254,13 +262,13 @@ def _check(name: str, known: Known, settings: dict[str, Any], kind: str, place: 
             raise UnknownName.of(f"setting of metric {name!r}", key, known.settings, hint)
     if name == "exact_match":
         settings = {key: _folded(value) if key in _FLAGS else value for key, value in settings.items()}
-        Rules.of(f"{place}: exact_match" if place else "exact_match", **settings)
+        Rules.of(f"{location}: exact_match" if location else "exact_match", **settings)
     return settings
 
 
-def _wrong(place: str, wrong: str, right: str = "") -> InputError:
+def _wrong(location: str, wrong: str, right: str = "") -> InputError:
     """What is wrong with an entry; whoever gives no place says himself where it stands."""
-    return InputError.at(place, wrong, right) if place else InputError(f"{wrong}; {right}" if right else wrong)
+    return InputError.at(location, wrong, right) if location else InputError(f"{wrong}; {right}" if right else wrong)
 
 
 def _folded(value: Any) -> Any:
@@ -272,7 +280,7 @@ def _folded(value: Any) -> Any:
     return True if isinstance(value, str) and value.startswith("true -") else value
 
 
-def _of_evaluate(name: str, place: str, *, trusted: bool) -> Callable[..., Any]:
+def _of_evaluate(name: str, location: str, *, trusted: bool) -> Callable[..., Any]:
     """A metric of the library ``evaluate``, loaded by its name; every key of its answer becomes a metric.
 
     A name is also the path of a folder with a script, from the working directory. Else it is looked for on
@@ -283,19 +291,19 @@ def _of_evaluate(name: str, place: str, *, trusted: bool) -> Callable[..., Any]:
     except ImportError:
         if name in KNOWN:
             right = "install it (pip install evaluate), or leave hf_evaluate out"
-            raise _wrong(place, f"hf_evaluate for {name!r} needs the library evaluate", right) from None
+            raise _wrong(location, f"hf_evaluate for {name!r} needs the library evaluate", right) from None
         hint = "it may be one of the library evaluate, which is not installed"
         near = UnknownName.of("lm_eval metric", name, KNOWN)
         raise UnknownName(f"{near} ({hint})") from None
     if not trusted:
         unknown = "" if name in KNOWN else f"{UnknownName.of('lm_eval metric', name, KNOWN)}; "
         wrong = f"{unknown}one of the library evaluate is a script that is run"
-        raise _wrong(place, wrong, "read it, then run it with --trust")
+        raise _wrong(location, wrong, "read it, then run it with --trust")
     try:
         metric = evaluate.load(name)
     except Exception as error:  # the library's errors are of every class there is
         first = str(error).strip().partition("\n")[0]
-        raise _wrong(place, f"{name!r} cannot be loaded from evaluate ({first})") from error
+        raise _wrong(location, f"{name!r} cannot be loaded from evaluate ({first})") from error
 
     def compute(references: Any, predictions: Any, **settings: Any) -> Any:
         return metric.compute(references=references, predictions=predictions, **settings)

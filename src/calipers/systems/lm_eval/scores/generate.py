@@ -34,12 +34,12 @@ def reference_of(target: Any, answer: Any, *, several: bool, typed: bool = True)
         raise InputError(f"the target is {target!r}, and the answer {answer!r}; {right}") from None
 
 
-def score_answer(found: Sequence[Entry], target: Any, answer: Any, *, several: bool = False) -> dict[str, Any]:
+def score_answer(metrics: Sequence[Entry], target: Any, answer: Any, *, several: bool = False) -> dict[str, Any]:
     """A document's scores: numbers, pairs for corpus metrics, and a metric for each key of a function's answer."""
-    typed = all(entry.name != "bypass" for entry in found)
+    typed = all(entry.name != "bypass" for entry in metrics)
     reference = reference_of(target, answer, several=several, typed=typed)
     scores: dict[str, Any] = {}
-    for entry in found:
+    for entry in metrics:
         scores |= _score(entry, reference, answer, several)
     return scores
 
@@ -47,21 +47,21 @@ def score_answer(found: Sequence[Entry], target: Any, answer: Any, *, several: b
 def process(function: Callable[..., Any], doc: Mapping[str, Any], results: Sequence[Any]) -> dict[str, Any]:
     """A document's scores by the task's own function; PluginError when it fails or gives no mapping."""
     try:
-        found = function(doc, list(results))
+        scores = function(doc, list(results))
     except CalipersError:
         raise
     except Exception as error:
         raise PluginError(f"process_results failed: {type(error).__name__}: {error}") from error
-    if not isinstance(found, Mapping):
-        raise PluginError(f"process_results returned {found!r}; expected a mapping from metric to number")
-    return dict(found)
+    if not isinstance(scores, Mapping):
+        raise PluginError(f"process_results returned {scores!r}; expected a mapping from metric to number")
+    return dict(scores)
 
 
 def _score(entry: Entry, reference: Any, answer: Any, several: bool) -> dict[str, Any]:
     if entry.function is not None:
         if not several:
             return _spread(entry, _called(entry, reference, answer))
-        each = [_spread(entry, _called(entry, one, answer)) for one in reference]
+        each = [_spread(entry, _called(entry, target, answer)) for target in reference]
         return {key: max(scores[key] for scores in each) for key in each[0]} if each else {}
     if entry.name == "bypass":
         return {entry.name: None}
@@ -75,10 +75,10 @@ def _score(entry: Entry, reference: Any, answer: Any, several: bool) -> dict[str
 def _matched(answer: Any, references: Sequence[Any], rules: Rules) -> float:
     """Whether an answer is any of the references; of a list of repeats, the share that is. No answer is none."""
     if isinstance(answer, list) and not rules.regexes_to_ignore and answer:
-        return math.fsum(_matched(one, references, rules) for one in answer) / len(answer)
+        return math.fsum(_matched(value, references, rules) for value in answer) / len(answer)
     if answer is None:
         return 0.0
-    return max((matches(answer, one, rules) for one in references), default=0.0)
+    return max((matches(answer, value, rules) for value in references), default=0.0)
 
 
 def _called(entry: Entry, reference: Any, answer: Any) -> Any:
@@ -109,7 +109,7 @@ def _failed(entry: Entry, error: Exception) -> PluginError:
 
 
 def _spread(entry: Entry, value: Any) -> dict[str, Any]:
-    return {str(key): one for key, one in value.items()} if isinstance(value, Mapping) else {entry.name: value}
+    return {str(key): score for key, score in value.items()} if isinstance(value, Mapping) else {entry.name: value}
 
 
 _BLANKS: Final = re.compile(r"\s+")
@@ -127,16 +127,16 @@ def words(text: str) -> int:
 def score_loglikelihood(result: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
     """The scores of a continuation, from ``[log-likelihood, is_greedy]``; other names are passed by."""
     ll, greedy = _pair(result)
-    found = {"perplexity": ll, "acc": int(greedy)}
-    return {name: value for name, value in found.items() if name in names}
+    scores = {"perplexity": ll, "acc": int(greedy)}
+    return {name: value for name, value in scores.items() if name in names}
 
 
 def score_rolling(ll: float, text: str, names: Sequence[str]) -> dict[str, Any]:
     """The scores of a whole text: its log-likelihood, alone or with its words or its bytes."""
     size = len(text.encode("utf-8", "surrogatepass"))
-    found: dict[str, Any] = {"perplexity": ll}
-    found |= {"word_perplexity": (ll, words(text)), "byte_perplexity": (ll, size), "bits_per_byte": (ll, size)}
-    return {name: value for name, value in found.items() if name in names}
+    scores: dict[str, Any] = {"perplexity": ll}
+    scores |= {"word_perplexity": (ll, words(text)), "byte_perplexity": (ll, size), "bits_per_byte": (ll, size)}
+    return {name: value for name, value in scores.items() if name in names}
 
 
 def _pair(result: Sequence[Any]) -> tuple[float, bool]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from calipers.errors import InputError, PluginError
-from calipers.systems.lm_eval.tasks.config import FewShot, TaskConfig
+from calipers.systems.lm_eval.tasks.config import FewShot, TaskFields
 from calipers.systems.lm_eval.tasks.documents import Rows
 from calipers.systems.lm_eval.tasks.functions import is_installed, load_function, refuse_untrusted, with_functions
 from calipers.systems.lm_eval.tasks.template import Doc, called
@@ -28,7 +28,7 @@ KINDS: Final = ("generate_until", "loglikelihood", "loglikelihood_rolling")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ClassRequest:
     """One request of a document, as the class constructs it."""
 
     request_type: str
@@ -58,7 +58,7 @@ class ClassTask:
 
     made: Any
     place: str
-    config: TaskConfig
+    config: TaskFields
     docs: Rows
     metrics: Sequence[Mapping[str, Any]] = field(default_factory=tuple)  # entries of a metric_list
 
@@ -75,15 +75,17 @@ class ClassTask:
         """The scores of a document, from one result per request."""
         return self.made.process_results(doc, results)
 
-    def requests(self, docs: Iterable[tuple[int, Doc]], manner: Manner, seed: int) -> Iterator[tuple[int, Asked]]:
+    def requests(
+        self, docs: Iterable[tuple[int, Doc]], manner: Manner, seed: int
+    ) -> Iterator[tuple[int, ClassRequest]]:
         """The requests of some documents, each with the document's number, in the order of their ``idx``."""
         if callable(getattr(self.made, "set_fewshot_seed", None)):
             self.made.set_fewshot_seed(seed=seed)
         for number, doc in docs:
             made = called(self._constructed, number, doc, manner, f"{self.place}: document {number}")
             several = made if isinstance(made, list) else [made]
-            found = [self._asked(one, number) for one in several]
-            yield from ((number, one) for one in sorted(found, key=lambda one: one.idx))
+            requests = [self._request(request, number) for request in several]
+            yield from ((number, request) for request in sorted(requests, key=lambda request: request.idx))
 
     def _constructed(self, number: int, doc: Doc, manner: Manner) -> Any:
         chat: dict[str, Any] = {
@@ -102,18 +104,18 @@ class ClassTask:
             doc=doc, ctx=context, metadata=(self.config.task, number, self.config.repeats), **chat
         )
 
-    def _asked(self, instance: Any, number: int) -> Asked:
-        place = f"{self.place}: document {number}"
+    def _request(self, instance: Any, number: int) -> ClassRequest:
+        location = f"{self.place}: document {number}"
         try:
             kind, idx, args = str(instance.request_type), int(instance.idx), tuple(instance.args)
         except (AttributeError, TypeError, ValueError):
             wrong = f"construct_requests returned {type(instance).__name__}"
-            raise PluginError(f"{place}: {wrong}; expected lm_eval's Instance, or a list of them") from None
+            raise PluginError(f"{location}: {wrong}; expected lm_eval's Instance, or a list of them") from None
         if kind not in KINDS:
-            raise InputError.at(place, f"asks for {kind!r}", f"expected {', '.join(KINDS)}")
+            raise InputError.at(location, f"asks for {kind!r}", f"expected {', '.join(KINDS)}")
         if kind == "generate_until" and len(args) > 2:
-            raise InputError.at(place, "asks about more than text", "expected a task of plain text")
-        return Asked(kind, idx, deepcopy(args))
+            raise InputError.at(location, "asks about more than text", "expected a task of plain text")
+        return ClassRequest(kind, idx, deepcopy(args))
 
 
 def load_class(
@@ -123,43 +125,43 @@ def load_class(
 
     ``shots`` decides the number of examples from the class's own.
     """
-    place = file.place("class")
+    location = file.place("class")
     if not isinstance(function, Function):
-        raise InputError.at(place, f"is {function!r}", "expected !function module.Name")
+        raise InputError.at(location, f"is {function!r}", "expected !function module.Name")
     if not trust:
-        refuse_untrusted(function, place)
+        refuse_untrusted(function, location)
     if not is_installed("lm_eval"):
         wrong = f"{function} is a class of lm-evaluation-harness, which is not installed"
-        raise InputError.at(place, wrong, "install lm_eval to run it")
-    kind = load_function(function, place)
+        raise InputError.at(location, wrong, "install lm_eval to run it")
+    kind = load_function(function, location)
     if getattr(kind, "MULTIMODAL", False):
-        raise InputError.at(place, f"{function} asks about images", "expected a task of plain text")
+        raise InputError.at(location, f"{function} asks about images", "expected a task of plain text")
     made = _made(kind, function, file)
     for needed in NEEDED:
         if not hasattr(type(made), needed):
-            raise PluginError(f"{place}: {function} has no {needed}; expected a subclass of lm_eval's Task")
-    own: Any = getattr(made, "config", None)
+            raise PluginError(f"{location}: {function} has no {needed}; expected a subclass of lm_eval's Task")
+    config_of_class: Any = getattr(made, "config", None)
     named = str(file.values["task"])
-    if hasattr(own, "task"):
-        own.task = named
-    count = shots(getattr(own, "num_fewshot", None))
+    if hasattr(config_of_class, "task"):
+        config_of_class.task = named
+    count = shots(getattr(config_of_class, "num_fewshot", None))
     if callable(getattr(made, "set_config", None)):
         made.set_config(key="num_fewshot", value=count)
     if callable(getattr(made, "set_fewshot_seed", None)):
         made.set_fewshot_seed(seed=seeds[3])
-    docs = _rows(called(lambda: list(made.eval_docs), place), place)
+    docs = _rows(called(lambda: list(made.eval_docs), location), location)
     config = _config(made, named, count, repeats)
-    return ClassTask(made, place, config, docs, _metrics(made, place))
+    return ClassTask(made, location, config, docs, _metrics(made, location))
 
 
 def _made(kind: Any, function: Function, file: TaskFile) -> Any:
     """An instance, made of the file's keys where the class takes them."""
-    place = file.place("class")
+    location = file.place("class")
     given = {key: value for key, value in file.values.items() if key not in STRUCTURAL}
-    config = dict(with_functions(given, place))
+    config = dict(with_functions(given, location))
     metadata = config.get("metadata")
-    told = dict(metadata) if isinstance(metadata, Mapping) else {} if metadata is None else {"_metadata": metadata}
-    config["metadata"] = {**told, "config_source": str(file.path) if file.path else "inline"}
+    described = dict(metadata) if isinstance(metadata, Mapping) else {} if metadata is None else {"_metadata": metadata}
+    config["metadata"] = {**described, "config_source": str(file.path) if file.path else "inline"}
     try:
         takes = "config" in inspect.signature(kind.__init__).parameters
         return kind(config=config) if takes else kind()
@@ -167,54 +169,54 @@ def _made(kind: Any, function: Function, file: TaskFile) -> Any:
         Exception
     ) as error:  # of every class there is: a dataset that is not at hand, a library that is not installed
         first = str(error).strip().partition("\n")[0]
-        raise PluginError(f"{place}: {function} cannot be made: {type(error).__name__}: {first}") from error
+        raise PluginError(f"{location}: {function} cannot be made: {type(error).__name__}: {first}") from error
 
 
-def _rows(docs: Sequence[Any], place: str) -> Rows:
+def _rows(docs: Sequence[Any], location: str) -> Rows:
     for number, doc in enumerate(docs):
         if not isinstance(doc, Mapping):
             right = "expected a mapping from column to cell"
-            raise InputError.at(place, f"document {number} is a {type(doc).__name__}", right)
+            raise InputError.at(location, f"document {number} is a {type(doc).__name__}", right)
     if not docs:
-        raise InputError.at(place, "the class has no documents", "expected some")
+        raise InputError.at(location, "the class has no documents", "expected some")
     return [dict(doc) for doc in docs]
 
 
-def _config(made: Any, name: str, shots: int, repeats: int | None) -> TaskConfig:
+def _config(made: Any, name: str, shots: int, repeats: int | None) -> TaskFields:
     """The configuration that lm-evaluation-harness would dump of it, as far as it has fields that are known here."""
     dump = getattr(made, "dump_config", None)
     dumped = dump() if callable(dump) else {}
-    known = {one.name for one in fields(TaskConfig)} - {"fewshot_config"}
-    held = {key: value for key, value in dict(dumped).items() if key in known and value is not None}
+    known = {spec.name for spec in fields(TaskFields)} - {"fewshot_config"}
+    values = {key: value for key, value in dict(dumped).items() if key in known and value is not None}
     shot = {key: value for key, value in dict(dumped.get("fewshot_config") or {}).items() if key in _SHOTS}
-    held |= {"task": name, "num_fewshot": shots, "repeats": repeats or held.get("repeats") or 1}
-    version = (held.get("metadata") or {}).get("version", getattr(made, "VERSION", None))
+    values |= {"task": name, "num_fewshot": shots, "repeats": repeats or values.get("repeats") or 1}
+    version = (values.get("metadata") or {}).get("version", getattr(made, "VERSION", None))
     if version is not None:
-        held["metadata"] = {**(held.get("metadata") or {}), "version": version}
-    return TaskConfig(**held, fewshot_config=FewShot(**shot))
+        values["metadata"] = {**(values.get("metadata") or {}), "version": version}
+    return TaskFields(**values, fewshot_config=FewShot(**shot))
 
 
 _SHOTS: Final = tuple(one.name for one in fields(FewShot))
 
 
-def _metrics(made: Any, place: str) -> list[dict[str, Any]]:
+def _metrics(made: Any, location: str) -> list[dict[str, Any]]:
     """The metrics that the class adds up, each with its aggregation and its direction.
 
     lm-evaluation-harness knows its own aggregations by the function: only those have a standard error.
     """
     registry = getattr(sys.modules.get("lm_eval.api.registry"), "AGGREGATION_REGISTRY", {})
-    sums = called(made.aggregation, place)
-    better = called(made.higher_is_better, place) if hasattr(made, "higher_is_better") else {}
+    sums = called(made.aggregation, location)
+    better = called(made.higher_is_better, location) if hasattr(made, "higher_is_better") else {}
     if not isinstance(sums, Mapping):
-        raise PluginError(f"{place}: aggregation() returned {sums!r}; expected a mapping from metric to function")
-    found = []
+        raise PluginError(f"{location}: aggregation() returned {sums!r}; expected a mapping from metric to function")
+    entries = []
     for name, function in sums.items():
-        known = next((key for key, one in registry.items() if one is function), None)
+        known = next((key for key, registered in registry.items() if registered is function), None)
         how = known if known is not None else Summing(function)
-        found.append({"metric": str(name), "aggregation": how, "higher_is_better": (better or {}).get(name)})
-    return found
+        entries.append({"metric": str(name), "aggregation": how, "higher_is_better": (better or {}).get(name)})
+    return entries
 
 
 def _turns(messages: Any, **_: Any) -> list[Any]:
     """A chat template that leaves the turns as they are: whoever is asked puts its own around them."""
-    return [dict(one) if isinstance(one, Mapping) else one for one in messages]
+    return [dict(message) if isinstance(message, Mapping) else message for message in messages]

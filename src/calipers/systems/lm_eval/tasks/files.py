@@ -30,12 +30,12 @@ def typed(rows: Sequence[CellRow]) -> list[CellRow]:
     """Rows as ``datasets`` types them, column by column; a column of several types is left as it is."""
     columns = dict.fromkeys(key for row in rows for key in row)
     made = {column: _unified([row.get(column) for row in rows]) for column in columns}
-    cells = {column: iter(found) for column, found in made.items() if found is not None}
-    found = []
+    cells = {column: iter(column_cells) for column, column_cells in made.items() if column_cells is not None}
+    typed_rows = []
     for row in rows:
         whole = {key: next(cells[key]) if key in cells else row.get(key) for key in columns}
-        found.append({key: whole[key] for key in row})
-    return found
+        typed_rows.append({key: whole[key] for key in row})
+    return typed_rows
 
 
 def _unified(cells: Sequence[Any]) -> Sequence[Any] | None:
@@ -51,7 +51,7 @@ def _unified(cells: Sequence[Any]) -> Sequence[Any] | None:
         whole = kinds == {int} and all(-(1 << 63) <= cell < 1 << 63 for cell in given)
         return _filled(cells, given if whole else list(map(float, given)))
     if kinds == {list}:
-        inner = _unified([one for cell in given for one in cell])
+        inner = _unified([item for cell in given for item in cell])
         parts = iter(inner or ())
         return None if inner is None else _filled(cells, [[next(parts) for _ in cell] for cell in given])
     if kinds == {dict}:
@@ -61,7 +61,7 @@ def _unified(cells: Sequence[Any]) -> Sequence[Any] | None:
         columns = [_unified([cell[key] for cell in given]) for key in keys]
         if any(column is None for column in columns):
             return None
-        return _filled(cells, [dict(zip(keys, one, strict=True)) for one in zip(*columns, strict=True)] or given)
+        return _filled(cells, [dict(zip(keys, item, strict=True)) for item in zip(*columns, strict=True)] or given)
     return cells if len(kinds) <= 1 else None
 
 
@@ -75,22 +75,22 @@ def _dates(texts: Sequence[str]) -> Sequence[datetime] | None:
     if not all(map(_DATE.fullmatch, texts)):
         return None
     try:
-        found = [datetime.fromisoformat(text) for text in texts]
+        times = [datetime.fromisoformat(text) for text in texts]
     except ValueError:  # a thirteenth month
         return None
-    return [one.astimezone(UTC).replace(tzinfo=None) if one.tzinfo else one for one in found]
+    return [time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time for time in times]
 
 
 def header_names(names: Sequence[str]) -> list[str]:
     """The names of the columns, each once: a name again gets a number, none at all is ``Unnamed``."""
-    found: list[str] = []
+    unique: list[str] = []
     for at, name in enumerate(names):
-        own, times = name or f"Unnamed: {at}", 0
-        while own in found:
+        header, times = name or f"Unnamed: {at}", 0
+        while header in unique:
             times += 1
-            own = f"{name}.{times}"
-        found.append(own)
-    return found
+            header = f"{name}.{times}"
+        unique.append(header)
+    return unique
 
 
 def typed_text(cells: Sequence[str]) -> Sequence[Any]:
@@ -152,16 +152,16 @@ def _lines(path: Path) -> Any:
     return ((number, _decoded(line, f"{path}:{number}")) for number, line in enumerate(_texts(path), 1) if line.strip())
 
 
-def _decoded(line: str, place: str) -> Any:
+def _decoded(line: str, location: str) -> Any:
     try:
         return decoded(line)
     except (ValueError, RecursionError) as error:
-        raise InputError.at(place, f"malformed json: {error}") from None
+        raise InputError.at(location, f"malformed json: {error}") from None
 
 
-def _object(row: Any, place: str) -> Row:
+def _object(row: Any, location: str) -> Row:
     if not isinstance(row, dict):
-        raise InputError.at(place, f"is a {type(row).__name__}", "expected an object: one document")
+        raise InputError.at(location, f"is a {type(row).__name__}", "expected an object: one document")
     return row
 
 
@@ -177,10 +177,10 @@ def read_csv(
     mark = delimiter or sep or ("\t" if path.name.removesuffix(".gz").endswith(".tsv") else ",")
     before = csv.field_size_limit(1 << 27)
     try:
-        found = csv.reader(
+        reader = csv.reader(
             io.StringIO("".join(_texts(path, keep=True)), newline=""), delimiter=mark, quotechar=quotechar
         )
-        records = [record for record in found if record]
+        records = [record for record in reader if record]
     except (csv.Error, TypeError) as error:
         raise InputError.at(str(path), f"is no CSV ({error})") from None
     finally:

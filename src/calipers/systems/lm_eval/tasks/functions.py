@@ -29,40 +29,42 @@ def functions_in(value: Any) -> Iterator[Function]:
     if isinstance(value, Function):
         yield value
     elif isinstance(value, (list, tuple)):
-        for one in value:
-            yield from functions_in(one)
+        for item in value:
+            yield from functions_in(item)
     elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from functions_in(one)
+        for item in value.values():
+            yield from functions_in(item)
 
 
-def refuse_untrusted(value: Any, place: str) -> None:
+def refuse_untrusted(value: Any, location: str) -> None:
     """InputError where a value names a function: it is code that came with the data."""
     for function in functions_in(value):
-        raise InputError.at(place, f"is {function}, code that came with the task", "read it, then run it with --trust")
+        raise InputError.at(
+            location, f"is {function}, code that came with the task", "read it, then run it with --trust"
+        )
 
 
-def with_functions(value: Any, place: str) -> Any:
+def with_functions(value: Any, location: str) -> Any:
     """The value with every function in it loaded. To be called for trusted files only."""
     if isinstance(value, Function):
-        return load_function(value, place)
+        return load_function(value, location)
     if isinstance(value, list):
-        return [with_functions(one, place) for one in value]
+        return [with_functions(item, location) for item in value]
     if isinstance(value, Mapping):
-        return Trusted({key: with_functions(one, place) for key, one in value.items()})
+        return Trusted({key: with_functions(item, location) for key, item in value.items()})
     return value
 
 
-def load_function(function: Function, place: str) -> Callable[..., Any]:
+def load_function(function: Function, location: str) -> Callable[..., Any]:
     """The object behind a trusted function; PluginError says why there is none."""
     try:
         module = _module(function)
     except (Exception, SystemExit) as error:  # a module may also be a script that ends itself
-        raise PluginError(f"{place}: {function} cannot be loaded: {_why(error)}") from error
-    found: Callable[..., Any] | None = getattr(module, function.name, None)
-    if found is None or not callable(found):
-        raise PluginError(f"{place}: {function}: {module.__name__} has nothing to call of that name")
-    return found
+        raise PluginError(f"{location}: {function} cannot be loaded: {_why(error)}") from error
+    target: Callable[..., Any] | None = getattr(module, function.name, None)
+    if target is None or not callable(target):
+        raise PluginError(f"{location}: {function}: {module.__name__} has nothing to call of that name")
+    return target
 
 
 def _why(error: BaseException) -> str:
@@ -82,8 +84,8 @@ def rewind() -> None:
 
     Several tasks may share a module: the documents of one must not depend on those loaded before it.
     """
-    for held in _generators.values():
-        for generator, state in held:
+    for states in _generators.values():
+        for generator, state in states:
             set_state(generator, state)
 
 
@@ -114,7 +116,9 @@ def _module(function: Function) -> ModuleType:
             del sys.modules[name]
             raise
         _loaded[real] = module
-        _generators[real] = [(one, state) for one in vars(module).values() if (state := state_of(one)) is not None]
+        _generators[real] = [
+            (generator, state) for generator in vars(module).values() if (state := state_of(generator)) is not None
+        ]
     return _loaded[real]
 
 

@@ -70,7 +70,7 @@ def spend(amount: int) -> None:
 
 def made(value: Any, *sources: Any) -> Any:
     """The value, charged unless it is one of those that it was made of."""
-    if not any(value is one for one in sources):
+    if not any(value is source for source in sources):
         if isinstance(value, (list, tuple)):
             spend(sys.getsizeof(value) + _ENTRY * len(value))
         elif not isinstance(value, (bool, float, type(None))):
@@ -97,13 +97,13 @@ def size(value: Any) -> int:
     """
     total, rest = 0, [value]
     while rest and total <= LONGEST:
-        one = rest.pop()
-        if isinstance(one, (str, bytes)):
-            total += len(one)
-        elif isinstance(one, _HELD):
-            total += 2 + 2 * len(one)
+        item = rest.pop()
+        if isinstance(item, (str, bytes)):
+            total += len(item)
+        elif isinstance(item, _HELD):
+            total += 2 + 2 * len(item)
             if total <= LONGEST:
-                rest += [*one, *one.values()] if isinstance(one, dict) else one
+                rest += [*item, *item.values()] if isinstance(item, dict) else item
         else:
             total += 1
     return total
@@ -134,9 +134,9 @@ def finalized(value: Any) -> Any:
 def check_operator(operator: str, left: Any, right: Any) -> None:
     """Refuse what an operator would make of two values where there is no room for it."""
     if operator == "*":
-        for one, times in ((left, right), (right, left)):
-            if isinstance(one, Sized) and isinstance(times, int):
-                room(len(one) * max(times, 0))
+        for sized, times in ((left, right), (right, left)):
+            if isinstance(sized, Sized) and isinstance(times, int):
+                room(len(sized) * max(times, 0))
         if isinstance(left, int) and isinstance(right, int):
             bits(left.bit_length() + right.bit_length())
     elif operator == "**" and isinstance(left, int) and isinstance(right, int):
@@ -153,12 +153,12 @@ def check_method(method: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     owner, name = getattr(inner, "__self__", None), getattr(inner, "__name__", "")
     given = (*args, *kwargs.values())
     if name == "to_bytes":
-        room(max((one for one in given if isinstance(one, int)), default=0))
+        room(max((value for value in given if isinstance(value, int)), default=0))
     if not isinstance(owner, (str, bytes)):
         return args
     if name in _PADDING:
         times = len(owner) + 1 if name == "expandtabs" else 1
-        room(max((one * times for one in given if isinstance(one, int)), default=0))
+        room(max((value * times for value in given if isinstance(value, int)), default=0))
     elif name == "replace" and len(args) >= 2 and isinstance(args[1], (str, bytes)):
         _check_replace(owner, args[0], args[1])
     elif name in _SPLITTING:
@@ -172,32 +172,32 @@ def check_method(method: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     return args
 
 
-def guarded(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+def guarded(name: str, jinja_filter: Callable[..., Any]) -> Callable[..., Any]:
     """A filter of Jinja's that is called only where there is room for what it makes."""
 
-    @wraps(own)  # and with the mark by which Jinja knows to hand it the environment
+    @wraps(jinja_filter)  # and with the mark by which Jinja knows to hand it the environment
     def call(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(measured(one) if isinstance(one, Iterator) else one for one in args)
+        args = tuple(measured(value) if isinstance(value, Iterator) else value for value in args)
         if name == "join":
-            args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)
-        given = [one for one in (*args, *kwargs.values()) if isinstance(one, (int, *_HELD))]
-        texts = [one for one in given if isinstance(one, _HELD)]
+            args = tuple(list(value) if isinstance(value, Iterator) else value for value in args)
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, (int, *_HELD))]
+        texts = [value for value in given if isinstance(value, _HELD)]
         whole = sum(map(size, texts))
         room(whole)
         lines = str(texts[0]).count("\n") + 1 if texts else 1
         if name in _WIDE:
-            room(max((one * lines for one in given if isinstance(one, int)), default=0))
-            room(max((len(one) for one in texts[1:]), default=0) * (len(texts[0]) if texts else 0))
+            room(max((value * lines for value in given if isinstance(value, int)), default=0))
+            room(max((len(value) for value in texts[1:]), default=0) * (len(texts[0]) if texts else 0))
         if name == "replace" and len(texts) >= 3:
             _check_replace(str(texts[0]), str(texts[1]), str(texts[2]))
         if name == "join" and texts:
-            room(whole + max((len(one) for one in texts[1:]), default=0) * len(texts[0]))
+            room(whole + max((len(value) for value in texts[1:]), default=0) * len(texts[0]))
         if name == "format" and texts:
             _check_format(str(texts[0]), "%", given[1:])
         if name in _LISTING:
-            spend(3 * _ENTRY * max((len(one) for one in args if isinstance(one, (str, bytes, range))), default=0))
-        found = own(*args, **kwargs)
-        return charged(found) if isinstance(found, Iterator) else made(found, *args)
+            spend(3 * _ENTRY * max((len(value) for value in args if isinstance(value, (str, bytes, range))), default=0))
+        result = jinja_filter(*args, **kwargs)
+        return charged(result) if isinstance(result, Iterator) else made(result, *args)
 
     return call
 
@@ -300,7 +300,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             finalize=finalized,
             optimized=False,  # else what it makes would be made, and kept, when it is compiled
         )
-        self.filters = {name: guarded(name, own) for name, own in FILTERS.items()}
+        self.filters = {name: guarded(name, jinja_filter) for name, jinja_filter in FILTERS.items()}
         self.filters["regex_replace"] = regex_replace
         self.globals.pop("lipsum", None)
 
@@ -343,7 +343,7 @@ def compiled(template: str) -> Template:
     return _environment().from_string(template)
 
 
-def render(template: str, columns: dict[str, Any], place: str) -> str:
+def render(template: str, columns: dict[str, Any], location: str) -> str:
     """The template's text for a document; InputError says what is wrong with it, and where it stands."""
     try:
         try:
@@ -352,17 +352,17 @@ def render(template: str, columns: dict[str, Any], place: str) -> str:
             return _watched(SECONDS, partial(_within_room, template, columns, False))
     except (alarm.Rang, Endless, RegexTimeout):
         wrong = f"the template does not end within {SECONDS:g} s"
-        raise InputError.at(place, wrong, "expected one that prints a prompt") from None
+        raise InputError.at(location, wrong, "expected one that prints a prompt") from None
     except TemplateSyntaxError as error:
-        raise InputError.at(place, f"line {error.lineno} of the template: {error.message}") from None
+        raise InputError.at(location, f"line {error.lineno} of the template: {error.message}") from None
     except UndefinedError as error:
-        raise InputError.at(place, f"the template fails: {error}", _columns(columns)) from None
+        raise InputError.at(location, f"the template fails: {error}", _columns(columns)) from None
     except (TemplateError, BadPattern) as error:
-        raise InputError.at(place, f"the template fails: {error}") from None
+        raise InputError.at(location, f"the template fails: {error}") from None
     except (RecursionError, MemoryError) as error:
-        raise InputError.at(place, f"the template fails: {type(error).__name__}") from None
+        raise InputError.at(location, f"the template fails: {type(error).__name__}") from None
     except Exception as error:  # whatever an expression of a stranger can raise: a list has no such index
-        raise InputError.at(place, f"the template fails: {type(error).__name__}: {error}") from None
+        raise InputError.at(location, f"the template fails: {type(error).__name__}: {error}") from None
 
 
 def _within_room(template: str, columns: dict[str, Any], alarmed: bool) -> str:

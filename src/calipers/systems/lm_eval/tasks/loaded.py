@@ -9,7 +9,7 @@ from typing import Any
 
 from calipers.errors import CalipersError, InputError, UnknownName, nearest
 from calipers.systems.lm_eval.tasks.class_tasks import ClassTask
-from calipers.systems.lm_eval.tasks.config import FewShot, TaskConfig
+from calipers.systems.lm_eval.tasks.config import FewShot, TaskFields
 from calipers.systems.lm_eval.tasks.documents import Rows, Splits, load_splits, processed, united
 from calipers.systems.lm_eval.tasks.functions import refuse_untrusted, with_functions
 from calipers.systems.lm_eval.tasks.template import Doc, called, choices_of, field_of, target_of, text_of
@@ -24,7 +24,7 @@ SCORING = ("metric_list", "filter_list", "process_results", "scorer")  # not nee
 class LoadedTask:
     """A task, its documents, and the two modes that its first document decides, as in lm-evaluation-harness."""
 
-    config: TaskConfig
+    config: TaskFields
     file: TaskFile
     docs: Rows  # the whole evaluated split
     examples: Rows  # few-shot examples are drawn from these
@@ -44,22 +44,22 @@ class LoadedTask:
     def text(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
         """``doc_to_text`` of a document."""
         value = self.config.doc_to_text if shots is None else shots.doc_to_text
-        place, choices = self.place("doc_to_text", number), self.config.doc_to_choice is not None
+        location, choices = self.place("doc_to_text", number), self.config.doc_to_choice is not None
         return self._once(
-            "text", number, value, lambda: text_of(value, doc, self.columns, place, choices=choices), shots
+            "text", number, value, lambda: text_of(value, doc, self.columns, location, choices=choices), shots
         )
 
     def target(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
         """``doc_to_target`` of a document."""
-        own = self.own
-        if own is not None:
-            return self._once("target", number, own.target, lambda: own.target(doc), shots)
+        class_task = self.own
+        if class_task is not None:
+            return self._once("target", number, class_task.target, lambda: class_task.target(doc), shots)
         value = self.config.doc_to_target if shots is None else shots.doc_to_target
         if value is None and self.config.process_results is not None:
             return None  # a task that scores by a function of its own may look into the document itself
-        place, choices = self.place("doc_to_target", number), self.config.doc_to_choice is not None
+        location, choices = self.place("doc_to_target", number), self.config.doc_to_choice is not None
         return self._once(
-            "target", number, value, lambda: target_of(value, doc, self.columns, place, choices=choices), shots
+            "target", number, value, lambda: target_of(value, doc, self.columns, location, choices=choices), shots
         )
 
     def choices(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> list[Any] | None:
@@ -67,11 +67,11 @@ class LoadedTask:
         value = self.config.doc_to_choice if shots is None else shots.doc_to_choice
         if value is None or self.own is not None:
             return None
-        place = self.place("doc_to_choice", number)
-        found: list[Any] = self._once(
-            "choices", number, value, lambda: choices_of(value, doc, self.columns, place), shots
+        location = self.place("doc_to_choice", number)
+        choices: list[Any] = self._once(
+            "choices", number, value, lambda: choices_of(value, doc, self.columns, location), shots
         )
-        return found
+        return choices
 
     def prefix(self, doc: Doc, number: int | None = None) -> str | None:
         """``gen_prefix`` of a document: how its answer begins."""
@@ -84,11 +84,11 @@ class LoadedTask:
             return work()
         if (what, number) not in self.kept:
             self.kept[what, number] = work()
-        found = self.kept[what, number]
-        return list(found) if isinstance(found, list) else found
+        value_of_document = self.kept[what, number]
+        return list(value_of_document) if isinstance(value_of_document, list) else value_of_document
 
 
-def trusted(config: TaskConfig, file: TaskFile, *, trust: bool, scored: bool = True) -> TaskConfig:
+def trusted(config: TaskFields, file: TaskFile, *, trust: bool, scored: bool = True) -> TaskFields:
     """The configuration with its functions loaded; InputError where it has some and is not trusted.
 
     What only scores is left out where nothing is scored.
@@ -100,25 +100,25 @@ def trusted(config: TaskConfig, file: TaskFile, *, trust: bool, scored: bool = T
         wrong = "the task runs code that a model wrote"
         raise InputError.at(file.place("unsafe_code"), wrong, "run it with --trust if that is what you want")
     loaded: dict[str, Any] = {}
-    for one in fields(config):
-        value, place = getattr(config, one.name), file.place(one.name)
-        if one.name == "fewshot_config":
+    for spec in fields(config):
+        value, location = getattr(config, spec.name), file.place(spec.name)
+        if spec.name == "fewshot_config":
             shots = {inner.name: getattr(value, inner.name) for inner in fields(FewShot)}
-            loaded[one.name] = FewShot(**_loaded(shots, place, trust))
+            loaded[spec.name] = FewShot(**_loaded(shots, location, trust))
         else:
-            loaded[one.name] = _loaded(value, place, trust)
-    return TaskConfig(**loaded)
+            loaded[spec.name] = _loaded(value, location, trust)
+    return TaskFields(**loaded)
 
 
-def _loaded(value: Any, place: str, trust: bool) -> Any:
+def _loaded(value: Any, location: str, trust: bool) -> Any:
     if not trust:
-        refuse_untrusted(value, place)
+        refuse_untrusted(value, location)
         return value
-    return with_functions(value, place)
+    return with_functions(value, location)
 
 
 def load_task(
-    config: TaskConfig,
+    config: TaskFields,
     file: TaskFile,
     splits: Splits | None = None,
     seeds: Seeds = LOAD_SEEDS,
@@ -133,50 +133,50 @@ def load_task(
     if split is None:
         raise InputError.at(file.place("task"), "no test_split or validation_split", "expected the split to ask")
     with seeded(seeds):
-        read = _Read(load_splits(config, file, trust=trust) if splits is None else splits)
-        place = file.place("process_docs")
+        read = _ProcessedSplits(load_splits(config, file, trust=trust) if splits is None else splits)
+        location = file.place("process_docs")
         examples = _examples(config, file, read) if config.num_fewshot else ()
-        docs = read(split, config.process_docs, place)
+        docs = read(split, config.process_docs, location)
         if not config.num_fewshot and drawn(seeds):
             # lm-evaluation-harness prepares the examples first even where none are used, and draws for them
             reseed(seeds)
-            read = _Read(read.splits)
+            read = _ProcessedSplits(read.splits)
             with suppress(CalipersError):
                 _examples(config, file, read)
-            docs = read(split, config.process_docs, place)
+            docs = read(split, config.process_docs, location)
         if not docs:
             raise InputError.at(file.place("dataset_path"), f"split {split!r} has no documents", "expected some")
         return _tried(LoadedTask(config, file, docs, examples, tuple(docs[0]), seeds=seeds))
 
 
-class _Read:
+class _ProcessedSplits:
     """Splits as ``process_docs`` leaves them, each worked out once: the library ``datasets`` remembers them, too."""
 
     def __init__(self, splits: Splits) -> None:
         self.splits = splits
         self._held: dict[tuple[str, int], Rows] = {}
 
-    def __call__(self, split: str, function: Any, place: str) -> Rows:
+    def __call__(self, split: str, function: Any, location: str) -> Rows:
         key = split, id(function)
         if key not in self._held:
-            self._held[key] = processed(self.splits[split], function, place)
+            self._held[key] = processed(self.splits[split], function, location)
         return self._held[key]
 
 
-def _examples(config: TaskConfig, file: TaskFile, read: _Read) -> Rows:
+def _examples(config: TaskFields, file: TaskFile, read: _ProcessedSplits) -> Rows:
     """What few-shot examples are drawn from: their split, their list, else training, validation, test."""
-    shots, place = config.fewshot_config, file.place("fewshot_config")
+    shots, location = config.fewshot_config, file.place("fewshot_config")
     if shots.split is not None:
-        found = read(shots.split, shots.process_docs, place)
+        examples = read(shots.split, shots.process_docs, location)
     elif shots.samples is not None:
-        listed = called(shots.samples, place) if callable(shots.samples) else shots.samples
-        if not isinstance(listed, Sequence) or not all(isinstance(one, Mapping) for one in listed):
-            raise InputError.at(f"{place}.samples", "is no list of documents", "expected one mapping an example")
-        found = united(listed)
+        listed = called(shots.samples, location) if callable(shots.samples) else shots.samples
+        if not isinstance(listed, Sequence) or not all(isinstance(example, Mapping) for example in listed):
+            raise InputError.at(f"{location}.samples", "is no list of documents", "expected one mapping an example")
+        examples = united(listed)
     else:
         split = config.training_split or config.validation_split or config.test_split or ""
-        found = read(split, config.process_docs, place)
-    return found
+        examples = read(split, config.process_docs, location)
+    return examples
 
 
 def _tried(task: LoadedTask) -> LoadedTask:

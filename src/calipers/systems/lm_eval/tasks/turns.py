@@ -56,7 +56,7 @@ def prompt(turns: Sequence[ChatTurn], manner: Manner) -> Prompt:
     """
     if not manner.chat:
         return _text(turns)
-    return [one.message for one in (turns if manner.multiturn else _single(turns))]
+    return [turn.message for turn in (turns if manner.multiturn else _single(turns))]
 
 
 def _single(turns: Sequence[ChatTurn]) -> list[ChatTurn]:
@@ -68,4 +68,4 @@ def _single(turns: Sequence[ChatTurn]) -> list[ChatTurn]:
 
 
 def _text(turns: Sequence[ChatTurn]) -> str:
-    return "".join(one.content + one.delimiter for one in turns)
+    return "".join(turn.content + turn.delimiter for turn in turns)

@@ -57,24 +57,24 @@ def read_task_file(path: Path) -> TaskFile:
     return with_includes(load_file(path), {path.resolve(): path})
 
 
-def with_includes(own: TaskFile, reached: dict[Path, Path]) -> TaskFile:
+def with_includes(file: TaskFile, reached: dict[Path, Path]) -> TaskFile:
     """A mapping with what it includes; ``reached``: every file read so far, and the one that included it."""
     values: dict[str, Any] = {}
     lines: dict[str, str] = {}
-    path = own.path or Path()
-    for name in included(own):
+    path = file.path or Path()
+    for name in included(file):
         other = path.parent / name
         if (real := other.resolve()) in reached:
             wrong = f"{name} is included twice, also by {reached[real]}"
-            raise InputError.at(own.place("include"), wrong, "expected each file once, and none that includes itself")
+            raise InputError.at(file.place("include"), wrong, "expected each file once, and none that includes itself")
         if not other.is_file():
-            raise InputError.at(own.place("include"), f"no file {other}", "expected a path from this file's folder")
+            raise InputError.at(file.place("include"), f"no file {other}", "expected a path from this file's folder")
         reached[real] = path
         inner = with_includes(load_file(other), reached)
         values |= {key: value for key, value in inner.values.items() if key != NEVER_INHERITED}
         lines |= inner.lines
-    values |= {key: value for key, value in own.values.items() if key != "include"}
-    return TaskFile(own.path, values, {**lines, **own.lines})
+    values |= {key: value for key, value in file.values.items() if key != "include"}
+    return TaskFile(file.path, values, {**lines, **file.lines})
 
 
 def included(file: TaskFile) -> list[str]:
@@ -127,11 +127,11 @@ def _measure(text: str, path: Path) -> None:
     stack: list[tuple[str | None, int]] = []  # (anchor, size so far) of each open list or mapping
     for event in yaml.parse(text, Loader=_LOADER):
         size, anchor = 0, getattr(event, "anchor", None)
-        place = f"{path}:{event.start_mark.line + 1}"
+        location = f"{path}:{event.start_mark.line + 1}"
         if isinstance(event, yaml.AliasEvent):
             known = sizes.get(event.anchor or "", 1)
             if known is None:
-                raise InputError.at(place, f"*{event.anchor} holds itself", "expected values that end")
+                raise InputError.at(location, f"*{event.anchor} holds itself", "expected values that end")
             size = known
         elif isinstance(event, yaml.ScalarEvent):
             size = 1 + len(event.value)
@@ -142,7 +142,7 @@ def _measure(text: str, path: Path) -> None:
                 sizes[anchor] = None
             stack.append((anchor, 1))
             if len(stack) > DEEPEST:
-                raise InputError.at(place, f"more than {DEEPEST} levels deep", "expected a task file")
+                raise InputError.at(location, f"more than {DEEPEST} levels deep", "expected a task file")
         elif isinstance(event, yaml.CollectionEndEvent):
             name, size = stack.pop()
             if name:
@@ -151,7 +151,7 @@ def _measure(text: str, path: Path) -> None:
             outer, sofar = stack[-1]
             stack[-1] = outer, sofar + size
             if sofar + size > MOST:
-                raise InputError.at(place, "its aliases stand for more than it may hold", "expected a task file")
+                raise InputError.at(location, "its aliases stand for more than it may hold", "expected a task file")
 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same loader in C, where it was built
