@@ -14,8 +14,8 @@ from calipers.systems.lm_eval.results import RanTask, run_results
 from calipers.systems.lm_eval.table import table
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
 from calipers.systems.lm_eval.tasks.groups import Tasks, leaves
+from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
-from calipers.systems.lm_eval.tasks.turns import Manner
 from calipers.systems.lm_eval.write import file_text, line_text, sample_row, task_hash
 
 

@@ -50,7 +50,7 @@ def show_files(paths: Sequence[str], *, trust: bool = False) -> None:
     from calipers.formats.run_plan import is_run
 
     if not all(map(is_run, paths)):
-        from calipers.systems.lm_eval.own_files import table_of
+        from calipers.systems.lm_eval.recompute import table_of
 
         write(table_of(paths))
         return

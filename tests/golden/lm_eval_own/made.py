@@ -12,7 +12,7 @@ from calipers.systems.lm_eval.scores.scorers import Scoring
 from calipers.systems.lm_eval.task_scores import ScoredTask, TaskScores
 from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
-from calipers.systems.lm_eval.tasks.yaml import TaskFile
+from calipers.systems.lm_eval.tasks.task_file import TaskFile
 
 Values = Mapping[str, Sequence[float]]
 """``metric,pipeline`` to the values of documents."""

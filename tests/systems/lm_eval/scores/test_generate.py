@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from calipers.errors import InputError, PluginError
-from calipers.systems.lm_eval.scores.entries import Entry, entries
-from calipers.systems.lm_eval.scores.generate import process, reference_of, score_answer
+from calipers.systems.lm_eval.scores.entries import Entry, entries, process, reference_of, score_answer
 
 EXACT = entries([{"metric": "exact_match", "ignore_case": True}], "generate_until")
 

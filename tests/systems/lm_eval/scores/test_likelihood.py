@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.scores.generate import score_loglikelihood, score_rolling, words
+from calipers.systems.lm_eval.scores.entries import score_loglikelihood, score_rolling, words
 
 
 @pytest.mark.parametrize(("text", "expected"), [("a b", 2), (" a", 2), ("a ", 2), ("", 1), ("a\u2003b\n\nc", 3)])

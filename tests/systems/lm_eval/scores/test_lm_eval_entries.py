@@ -3,8 +3,7 @@
 import pytest
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.scores.entries import entries
-from calipers.systems.lm_eval.scores.generate import score_answer
+from calipers.systems.lm_eval.scores.entries import entries, score_answer
 
 
 def only(entry):

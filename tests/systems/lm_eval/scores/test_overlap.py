@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.metrics.overlap import NAMES, Overlap, corpus
+from calipers.systems.lm_eval.metrics.aggregations import OVERLAP, Overlap, corpus
 
 metrics = pytest.importorskip("sacrebleu.metrics", reason="sacrebleu comes with calipers[text]")
 
@@ -14,7 +14,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OVERLAP)
 def test_added_up_counts_are_sacrebleus_corpus_score(name):
     theirs = {
         "bleu": metrics.BLEU(),

@@ -16,8 +16,8 @@ from systems.lm_eval.tasks.classes import write_classes, write_documents, write_
 from calipers.errors import InputError, PluginError
 from calipers.systems.lm_eval.jobs.settings import TaskRequest, checked, found, loaded, settings
 from calipers.systems.lm_eval.jobs.suite import suite
+from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.tasks.requests import requests
-from calipers.systems.lm_eval.tasks.turns import Manner
 
 HERE = importlib.util.find_spec("lm_eval") is not None
 MODEL = Model(bos=True)

@@ -6,7 +6,7 @@ from systems.lm_eval.tasks.given import config
 
 from calipers.errors import InputError, PluginError
 from calipers.systems.lm_eval.tasks.documents import load_splits, processed
-from calipers.systems.lm_eval.tasks.yaml import TaskFile
+from calipers.systems.lm_eval.tasks.task_file import TaskFile
 
 
 def splits(path=None, **fields):

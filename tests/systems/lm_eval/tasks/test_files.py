@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.tasks.files import read_arrow, read_csv, read_json, read_parquet, read_text
+from calipers.systems.lm_eval.tasks.documents import read_arrow, read_csv, read_json, read_parquet, read_text
 
 
 def test_json_lines_are_typed_column_by_column(tmp_path):

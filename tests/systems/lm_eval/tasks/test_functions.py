@@ -4,8 +4,7 @@ from types import ModuleType
 import pytest
 
 from calipers.errors import InputError, PluginError
-from calipers.systems.lm_eval.tasks.functions import load_function, refuse_untrusted, with_functions
-from calipers.systems.lm_eval.tasks.yaml import Function
+from calipers.systems.lm_eval.tasks.task_file import Function, load_function, refuse_untrusted, with_functions
 
 
 def test_a_function_is_refused_until_it_is_trusted(tmp_path):

@@ -5,8 +5,8 @@ import pytest
 from waiting import PATIENCE
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.tasks import jinja
-from calipers.systems.lm_eval.tasks.jinja import compiled, render
+from calipers.systems.lm_eval.tasks import prompts
+from calipers.systems.lm_eval.tasks.prompts import compiled, render
 
 GROW = "{{% set ns = namespace(x={start}) %}}{{% for i in range(60) %}}{step}{{% endfor %}}{{{{ ns.x|length }}}}"
 NEVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -79,8 +79,8 @@ def test_a_template_does_what_jinja_does(template, expected):
     ],
 )
 def test_a_template_that_makes_too_much_is_refused(monkeypatch, template):
-    monkeypatch.setattr(jinja, "SECONDS", PATIENCE)  # of size, however long a busy machine takes
-    monkeypatch.setattr(jinja, "LONGEST", 1 << 18)  # less than there is, so that it is soon reached
+    monkeypatch.setattr(prompts, "SECONDS", PATIENCE)  # of size, however long a busy machine takes
+    monkeypatch.setattr(prompts, "LONGEST", 1 << 18)  # less than there is, so that it is soon reached
     with pytest.raises(InputError, match=r"^f\.yaml:3: doc_to_text: the template fails: it(s format asks| makes) "):
         render(template, {}, "f.yaml:3: doc_to_text")
 
@@ -131,8 +131,8 @@ KEEP = "{{% set ns = namespace(x=[], t='ab' * 40000) %}}{{% for i in range(99999
 )
 def test_all_that_a_template_makes_is_bounded_together(monkeypatch, template):
     """Each value is small, and there is no end to them: they are kept, so that nothing is freed meanwhile."""
-    monkeypatch.setattr(jinja, "TOTAL", 8 << 20)
-    monkeypatch.setattr(jinja, "SECONDS", PATIENCE)
+    monkeypatch.setattr(prompts, "TOTAL", 8 << 20)
+    monkeypatch.setattr(prompts, "SECONDS", PATIENCE)
     compiled(template)
     tracemalloc.start()
     try:
@@ -175,7 +175,7 @@ def test_what_goes_wrong_is_said_in_one_line(template, said):
 
 @pytest.mark.parametrize("template", [NEVER, "{{ ('a' * 40 ~ '!')|regex_replace('(a+)+$', '') }}"])
 def test_a_template_that_does_not_end_is_stopped(monkeypatch, template):
-    monkeypatch.setattr(jinja, "SECONDS", 0.2)
+    monkeypatch.setattr(prompts, "SECONDS", 0.2)
     with pytest.raises(InputError, match=r"here: the template does not end within 0\.2 s"):
         render(template, {}, "here")
 
@@ -198,7 +198,7 @@ def in_a_thread(template):
 
 def test_so_is_one_away_from_the_main_thread(monkeypatch):
     assert in_a_thread("{{ 'abc'|regex_replace('b', '') }}") == ["ac"]  # with time enough to start a worker
-    monkeypatch.setattr(jinja, "SECONDS", 0.2)
+    monkeypatch.setattr(prompts, "SECONDS", 0.2)
     assert in_a_thread(NEVER) == ["here: the template does not end within 0.2 s; expected one that prints a prompt"]
 
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from calipers.errors import InputError, PluginError
-from calipers.systems.lm_eval.tasks.template import choices_of, target_of, text_of
-from calipers.systems.lm_eval.tasks.yaml import Function
+from calipers.systems.lm_eval.tasks.prompts import choices_of, target_of, text_of
+from calipers.systems.lm_eval.tasks.task_file import Function
 
 DOC = {"q": "Why?", "n": 1, "digits": "3", "l": ["x", "y"], "none": None, "t": ("a", "b")}
 

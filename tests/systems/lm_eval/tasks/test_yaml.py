@@ -1,8 +1,8 @@
 import pytest
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.tasks import yaml
-from calipers.systems.lm_eval.tasks.yaml import Function, read_task_file
+from calipers.systems.lm_eval.tasks import task_file
+from calipers.systems.lm_eval.tasks.task_file import Function, read_task_file
 
 
 def written(folder, **files):
@@ -76,7 +76,7 @@ def test_an_alias_within_reason_is_followed(tmp_path):
 
 def test_a_file_too_large_or_in_no_unicode_is_refused(tmp_path, monkeypatch):
     path = written(tmp_path, t_yaml="a: bbbb\n")
-    monkeypatch.setattr(yaml, "LARGEST", 4)
+    monkeypatch.setattr(task_file, "LARGEST", 4)
     with pytest.raises(InputError, match=r"larger than 0 MiB"):
         read_task_file(path)
     monkeypatch.undo()

@@ -9,7 +9,7 @@ from typing import Any, Final
 from calipers.clients.huggingface.template import Local
 from calipers.errors import InputError
 from calipers.running.job import Job
-from calipers.systems.lm_eval.tasks.turns import Manner
+from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.write import digest
 
 LOCAL: Final = "hf/"  # whose templates are at hand

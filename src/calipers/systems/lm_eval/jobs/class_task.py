@@ -22,8 +22,7 @@ from calipers.systems.lm_eval.jobs.judge import VERIFIER, averaged, number_of, s
 from calipers.systems.lm_eval.jobs.mixed import Mixed, Part, Writing, read_answers
 from calipers.systems.lm_eval.jobs.sampling import sampling
 from calipers.systems.lm_eval.pipelines import filtered
-from calipers.systems.lm_eval.scores.entries import GENERATION, ROLLING
-from calipers.systems.lm_eval.scores.generate import process
+from calipers.systems.lm_eval.scores.entries import GENERATION, ROLLING, process
 from calipers.systems.lm_eval.scores.scorers import Scoring
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask

@@ -18,8 +18,7 @@ from calipers.systems.lm_eval.filters import Select
 from calipers.systems.lm_eval.metrics.aggregations import NAMES, aggregate
 from calipers.systems.lm_eval.metrics.task import check
 from calipers.systems.lm_eval.pipelines import Pipeline, check_ends, filtered, patterns_of, pipeline
-from calipers.systems.lm_eval.scores.entries import GENERATION, Entry
-from calipers.systems.lm_eval.scores.generate import process, score_answer
+from calipers.systems.lm_eval.scores.entries import GENERATION, Entry, process, score_answer
 from calipers.systems.lm_eval.scores.scorers import Scoring, metrics_of, scorer_of, scorings
 from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask

@@ -23,8 +23,7 @@ from calipers.running.job import Job
 from calipers.systems.lm_eval.jobs.chat import check_model
 from calipers.systems.lm_eval.jobs.judge import VERIFIER, averaged, number_of, scoring
 from calipers.systems.lm_eval.scores.choice import NEWER, NOWHERE, argmax, gold_of
-from calipers.systems.lm_eval.scores.entries import CHOICE, GENERATION, ROLLING, passed_by
-from calipers.systems.lm_eval.scores.generate import words
+from calipers.systems.lm_eval.scores.entries import CHOICE, GENERATION, ROLLING, passed_by, words
 from calipers.systems.lm_eval.scores.scorers import Scoring
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents, target_of
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask

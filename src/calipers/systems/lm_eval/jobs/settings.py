@@ -20,14 +20,12 @@ from calipers.systems.lm_eval.jobs.likelihood import judge_likelihoods
 from calipers.systems.lm_eval.jobs.sampling import sampling
 from calipers.systems.lm_eval.jobs.suite import suite
 from calipers.systems.lm_eval.scores.entries import DEFAULTS, GENERATION, ROLLING
-from calipers.systems.lm_eval.tasks.class_tasks import load_class
 from calipers.systems.lm_eval.tasks.config import TaskFields
-from calipers.systems.lm_eval.tasks.functions import rewind
 from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, installed, leaves
 from calipers.systems.lm_eval.tasks.groups import is_task_file as is_task
-from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_task, trusted
-from calipers.systems.lm_eval.tasks.turns import PLAIN, Manner
-from calipers.systems.lm_eval.tasks.yaml import TaskFile
+from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_class, load_task, trusted
+from calipers.systems.lm_eval.tasks.prompts import PLAIN, Manner
+from calipers.systems.lm_eval.tasks.task_file import TaskFile, rewind
 from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds, seeded
 from calipers.tasks.task import Suite
 from calipers.verifiers.user_code import ObjectVerifier

@@ -20,10 +20,9 @@ from calipers.systems.lm_eval.jobs.mixed import as_prompt as parts_as_prompt
 from calipers.systems.lm_eval.scores.entries import GENERATION
 from calipers.systems.lm_eval.task_scores import target_of
 from calipers.systems.lm_eval.tasks.config import TaskFields
-from calipers.systems.lm_eval.tasks.functions import functions_in
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import Asking, gold, requests
-from calipers.systems.lm_eval.tasks.yaml import Function
+from calipers.systems.lm_eval.tasks.task_file import Function, functions_in
 from calipers.systems.lm_eval.write import digest, dumped
 from calipers.tasks.load_seeds import seeded
 from calipers.tasks.task import Prompt, Suite, Task

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from calipers.errors import InputError, UnknownName
-from calipers.systems.lm_eval.tasks.yaml import Function, TaskFile
+from calipers.systems.lm_eval.tasks.task_file import Function, TaskFile
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

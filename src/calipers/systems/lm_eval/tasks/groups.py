@@ -22,7 +22,7 @@ import yaml
 
 from calipers.errors import InputError, UnknownName
 from calipers.systems.lm_eval.tasks.config import NAMES, TaskFields, shown, task_config
-from calipers.systems.lm_eval.tasks.yaml import (
+from calipers.systems.lm_eval.tasks.task_file import (
     LARGEST,
     NEVER_INHERITED,
     Function,

@@ -13,8 +13,7 @@ from typing import Any
 from calipers.errors import InputError
 from calipers.systems.lm_eval.tasks.config import shown
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, check_index
-from calipers.systems.lm_eval.tasks.template import Doc, called, field_of
-from calipers.systems.lm_eval.tasks.turns import ChatTurn, Manner, prompt
+from calipers.systems.lm_eval.tasks.prompts import ChatTurn, Doc, Manner, called, field_of, prompt
 from calipers.tasks.load_seeds import seeded
 from calipers.tasks.task import Prompt
 
