@@ -12,7 +12,7 @@ from calipers.systems.lm_eval.scores.entries import (
     DEFAULTS,
     LIKELIHOOD,
     Rules,
-    exact_match,
+    matches,
     score_loglikelihood,
     score_rolling,
 )
@@ -41,7 +41,9 @@ def _filtered(steps, vector):
 
 def matched(vector):
     given = vector["input"]
-    found = {"exact_match": exact_match(given["predictions"], given["references"], Rules.of(**vector["params"]))}
+    rules, pairs = Rules.of(**vector["params"]), zip(given["predictions"], given["references"], strict=True)
+    scores = [matches(prediction, [reference], rules) for prediction, reference in pairs]
+    found = {"exact_match": sum(scores) / len(scores)}
     return settled(found, vector["expected"]), vector["expected"]
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from calipers.systems.lm_eval.metrics.aggregations import OVERLAP as OVERLAP
-from calipers.systems.lm_eval.metrics.aggregations import aggregate, sums
+from calipers.systems.lm_eval.metrics.aggregations import OVERLAP, aggregate, sums
 
 TEXTS = [
     ("the cat sat on the mat", "the cat sat on a mat"),

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from calipers.errors import CalipersError, InputError, PluginError, UnknownName
 from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.sums import total
+from calipers.systems.lm_eval.scores.choice import squared_distance
 
 OVERLAP: Final = ("bleu", "chrf", "chrf++", "ter")
 
@@ -64,13 +65,6 @@ class Overlap:
             streams = [[reference] for reference in references[:fewest]]
             counts = self._counts[document, fewest] = self.metric._extract_corpus_statistics([prediction], streams)[0]
         return counts
-
-
-def corpus(name: str, pairs: Sequence[Pair]) -> float:
-    """The score of all pairs together: BLEU and chrF from 0 to 100, TER in percent, which may exceed 100."""
-    if not pairs:
-        raise InputError.at(name, "no documents", "expected at least one")
-    return Overlap(name, pairs).score(range(len(pairs)))
 
 
 @lru_cache(maxsize=8)
@@ -143,12 +137,16 @@ def perplexity(values: Array) -> Floats:
 
 def weighted_perplexity(values: Array) -> Floats:
     """``exp(-sum of log-likelihoods / sum of weights)``."""
-    return np.asarray(np.exp(-(total(values[..., 0]) / total(values[..., 1]))))
+    return _perplexity(_totals(values))
 
 
 def bits_per_byte(values: Array) -> Floats:
     """``-sum of log-likelihoods / sum of bytes / ln 2``."""
-    return -(total(values[..., 0]) / total(values[..., 1])) / math.log(2)
+    return _bits(_totals(values))
+
+
+def _totals(values: Array) -> Floats:
+    return np.stack([total(values[..., 0]), total(values[..., 1])], axis=-1)
 
 
 def f1(values: Array, counts: Array | int = 1) -> Floats:
@@ -156,32 +154,19 @@ def f1(values: Array, counts: Array | int = 1) -> Floats:
     gold, predicted = values[..., 0] == 1, values[..., 1] == 1
     hits = (counts * (gold & predicted)).sum(axis=-1)
     either = (counts * gold).sum(axis=-1) + (counts * predicted).sum(axis=-1)
-    return np.asarray(np.where(either > 0, 2 * hits / np.maximum(either, 1), 0.0))
+    return _f1(hits, either)
 
 
 def matthews_corrcoef(values: Array, counts: Array | int = 1) -> Floats:
     """Matthews' correlation of classes, however many (Gorodkin 2004); 0 where it is undefined."""
     gold, predicted = values[..., 0], values[..., 1]
-    classes = np.unique(values)
     right = (counts * (gold == predicted)).sum(axis=-1).astype(np.float64)
-    true = np.stack([(counts * (gold == label)).sum(axis=-1) for label in classes], axis=-1).astype(np.float64)
-    by_prediction = np.stack([(counts * (predicted == label)).sum(axis=-1) for label in classes], axis=-1).astype(
-        np.float64
+    labels = np.unique(values)
+    sums_by_class = (
+        np.stack([(counts * (side == label)).sum(axis=-1) for label in labels], axis=-1).astype(np.float64)
+        for side in (gold, predicted)
     )
-    n = true.sum(axis=-1)
-    above = right * n - (true * by_prediction).sum(axis=-1)
-    below = (n**2 - (true**2).sum(axis=-1)) * (n**2 - (by_prediction**2).sum(axis=-1))
-    return np.asarray(np.where(below > 0, above / np.sqrt(np.maximum(below, 1.0)), 0.0))
-
-
-def brier_score(values: Array) -> Floats:
-    """The mean squared distance of chances from the truth, 0 to 2; the documents' own are prepared already."""
-    return mean(values)
-
-
-def bypass(values: Array) -> Floats:
-    """999, whatever the documents say: nothing was scored."""
-    return np.full(values.shape[:-1], 999.0)
+    return _correlation(right, *sums_by_class)
 
 
 def numbers(items: Sequence[Any]) -> Array:
@@ -231,7 +216,7 @@ def distances(items: Sequence[Any]) -> Array:
     for gold, chances in map(_two, items):
         if not isinstance(gold, int) or not 0 <= gold < len(chances):
             raise InputError(f"brier_score: the target is {gold!r}; expected the index of one choice")
-        squared.append(math.fsum((chance - (choice == gold)) ** 2 for choice, chance in enumerate(chances)))
+        squared.append(squared_distance(chances, gold))
     return np.array(squared, dtype=np.float64)
 
 
@@ -244,7 +229,7 @@ AGGREGATIONS: Final[Mapping[str, Aggregation]] = {
     "bits_per_byte": Aggregation(pairs, bits_per_byte, resampled=False),
     "f1": Aggregation(binary, f1, counted=True),
     "matthews_corrcoef": Aggregation(classes, matthews_corrcoef, counted=True),
-    "brier_score": Aggregation(distances, brier_score, resampled=False),
+    "brier_score": Aggregation(distances, mean, resampled=False),
 }
 NAMES: Final = (*AGGREGATIONS, *OVERLAP, "bypass")
 
@@ -369,14 +354,12 @@ def _bits(summed: Floats) -> Floats:
     return np.asarray(-_ratio(summed) / math.log(2))
 
 
-def _f1(summed: Floats) -> Floats:
-    hits, either = summed[..., 0], summed[..., 1]
+def _f1(hits: Array, either: Array) -> Floats:
     return np.asarray(np.where(either > 0, 2 * hits / np.maximum(either, 1), 0.0))
 
 
-def _correlation(summed: Floats) -> Floats:
-    """Matthews' correlation, as `metrics.lm_eval.matthews_corrcoef` has it."""
-    right, (gold, predicted) = summed[..., 0], np.split(summed[..., 1:], 2, axis=-1)
+def _correlation(right: Floats, gold: Floats, predicted: Floats) -> Floats:
+    """Matthews' correlation from the documents that are right, [...], and those of each class, [..., K]."""
     n = gold.sum(axis=-1)
     above = right * n - (gold * predicted).sum(axis=-1)
     below = (n**2 - (gold**2).sum(axis=-1)) * (n**2 - (predicted**2).sum(axis=-1))
@@ -388,6 +371,9 @@ _OF_SUMS: Final[Mapping[str, tuple[Callable[[Array], Floats], Callable[[Floats],
     "perplexity": (_with_ones, _perplexity),
     "weighted_perplexity": (np.asarray, _perplexity),
     "bits_per_byte": (np.asarray, _bits),
-    "f1": (_hits, _f1),
-    "matthews_corrcoef": (_by_class, _correlation),
+    "f1": (_hits, lambda summed: _f1(summed[..., 0], summed[..., 1])),
+    "matthews_corrcoef": (
+        _by_class,
+        lambda summed: _correlation(summed[..., 0], *np.split(summed[..., 1:], 2, axis=-1)),
+    ),
 }

@@ -12,8 +12,7 @@ import numpy as np
 from calipers.errors import CalipersError, InputError
 from calipers.rollouts.column import Floats, Ints
 from calipers.stats.intervals import interval
-from calipers.systems.lm_eval.metrics.aggregations import OVERLAP as OVERLAP
-from calipers.systems.lm_eval.metrics.aggregations import How, Overlap, aggregate, known, numbers
+from calipers.systems.lm_eval.metrics.aggregations import OVERLAP, How, Overlap, aggregate, known, numbers
 
 AT_ONCE: Final = 1 << 14
 """Documents drawn at a time: so few that memory is used again, and need not be asked of the system for each."""

@@ -11,8 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.metrics.aggregations import OVERLAP as OVERLAP
-from calipers.systems.lm_eval.metrics.aggregations import How, aggregate
+from calipers.systems.lm_eval.metrics.aggregations import OVERLAP, How, aggregate
 from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS, stderr
 from calipers.systems.lm_eval.scores.entries import Entry
 

@@ -74,6 +74,11 @@ def softmax(values: Sequence[float]) -> list[float]:
     return [weight / whole for weight in weights]
 
 
+def squared_distance(chances: Sequence[float], gold: int) -> float:
+    """How far some choices' chances are from the truth, which gives one of them all: 0 to 2."""
+    return math.fsum((chance - (choice == gold)) ** 2 for choice, chance in enumerate(chances))
+
+
 def acc(of: Choices) -> float:
     """1.0 when the likeliest choice is right."""
     return _right(of, of.lls)
@@ -141,7 +146,7 @@ def score_choices(of: Choices, names: Sequence[str]) -> dict[str, Any]:
 def brier(of: Choices) -> float:
     """The squared distance between the chances and the truth, 0 to 2."""
     gold = _only(of, "brier_score")
-    return math.fsum((chance - (choice == gold)) ** 2 for choice, chance in enumerate(softmax(of.lls)))
+    return squared_distance(softmax(of.lls), gold)
 
 
 def bpb(of: Choices) -> float:

@@ -72,20 +72,22 @@ def normal(text: Any, rules: Rules) -> Any:
     return text.translate(DIGITS) if rules.ignore_numbers else text
 
 
-def matches(prediction: Any, reference: Any, rules: Rules = NOTHING) -> float:
-    """1.0 when an answer equals a reference, else 0.0; for a list over repeats, the share of them that does.
+def matches(answer: Any, references: Sequence[Any], rules: Rules = NOTHING) -> float:
+    """1.0 when an answer equals any of the references, else 0.0; of a list over repeats, the share that does.
 
-    A list together with patterns to ignore is an error, as it is in lm-eval. No answers at all are NaN.
+    A list together with patterns to ignore is an error, as it is in lm-eval. No answer is 0.0, an empty list NaN.
 
-    >>> matches("Paris", "paris", Rules(ignore_case=True)), matches(["5", "4", "5", "5"], "5")
+    >>> matches("Paris", ["paris"], Rules(ignore_case=True)), matches(["5", "4", "5", "5"], ["5"])
     (1.0, 0.75)
     """
-    if not isinstance(prediction, (list, tuple)):
-        return float(bool(normal(prediction, rules) == normal(reference, rules)))
+    if answer is None:
+        return 0.0
+    if not isinstance(answer, (list, tuple)):
+        return max((float(bool(normal(answer, rules) == normal(each, rules))) for each in references), default=0.0)
     if rules.regexes_to_ignore:
         right = "expected one answer: end the pipeline with take_first, or give the metric a reduction"
         raise InputError.at("exact_match", "regexes_to_ignore for a list of repeats", right)
-    values = [matches(answer, reference, rules) for answer in prediction]
+    values = [matches(value, references, rules) for value in answer]
     return math.fsum(values) / len(values) if values else math.nan
 
 
@@ -115,21 +117,6 @@ def match_all(predictions: Sequence[str], references: Sequence[str], rules: Rule
         1.0 if prediction == reference or plain(prediction) == plain(reference) else 0.0
         for prediction, reference in pairs
     ]
-
-
-def exact_match(predictions: Sequence[Any], references: Sequence[Any], rules: Rules = NOTHING) -> float:
-    """The mean of matches over pairs; a single prediction, or reference, is compared with each of the others.
-
-    >>> exact_match(["a", "b", "c", "d"], ["a", "x", "c", "y"])
-    0.5
-    """
-    count = max(len(predictions), len(references))
-    if any(len(side) not in (1, count) for side in (predictions, references)):
-        wrong = f"{len(predictions)} predictions and {len(references)} references"
-        raise InputError.at("exact_match", wrong, "expected as many of each")
-    wide = [list(side) * count if len(side) == 1 else list(side) for side in (predictions, references)]
-    values = [matches(prediction, reference, rules) for prediction, reference in zip(*wide, strict=True)]
-    return math.fsum(values) / len(values) if values else math.nan
 
 
 GENERATION, CHOICE = "generate_until", "multiple_choice"
@@ -370,19 +357,10 @@ def _score(entry: Entry, reference: Any, answer: Any, several: bool) -> dict[str
     if entry.name == "bypass":
         return {entry.name: None}
     if entry.name == "exact_match":
-        return {entry.name: _matched(answer, reference if several else [reference], entry.rules)}
+        return {entry.name: matches(answer, reference if several else [reference], entry.rules)}
     if entry.name in PAIRS or callable(entry.aggregation):
         return {entry.name: (reference, "" if answer is None else answer)}
     raise InputError(f"metric {entry.name!r} scores no generated answer; expected exact_match or another that does")
-
-
-def _matched(answer: Any, references: Sequence[Any], rules: Rules) -> float:
-    """Whether an answer is any of the references; of a list of repeats, the share that is. No answer is none."""
-    if isinstance(answer, list) and not rules.regexes_to_ignore and answer:
-        return math.fsum(_matched(value, references, rules) for value in answer) / len(answer)
-    if answer is None:
-        return 0.0
-    return max((matches(answer, value, rules) for value in references), default=0.0)
 
 
 def _called(entry: Entry, reference: Any, answer: Any) -> Any:
