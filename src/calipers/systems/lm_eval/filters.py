@@ -23,6 +23,17 @@ MARKED: Final = r"#### (\-?[0-9\.\,]+)"
 """lm-eval's pattern where a regex filter is given none: the number after GSM8K's marker."""
 
 
+PAIR: Final = r"\('([^']*)', '([^']*)'\)"
+LABELS: Final = (
+    ("PER", "person|people|persons|per"),
+    ("LOC", "location|counties|places|country|continent|loc"),
+    ("ORG", "organization|company|org"),
+    ("DATE", "time|date"),
+)
+_LABELLED: Final = tuple((label, re.compile(rf"\b(?:{words})\b\s*:")) for label, words in LABELS)
+_SPAN: Final = re.compile(r"(PER|LOC|ORG|DATE):\s*([^$]+)")
+
+
 @dataclass(frozen=True, slots=True)
 class Each:
     """A filter of one response: its answer, and whether it found one or fell back."""
@@ -130,6 +141,31 @@ def lowercase() -> Each:
 def uppercase() -> Each:
     """The response in upper case."""
     return Each(lambda response, doc: (text_of("uppercase", response).upper(), True))
+
+
+def regex_pos(*, regex_pattern: str = "", group_select: int = 0, fallback: Any = None) -> Each:
+    """The tags of all pairs ``('word', 'TAG')``, as a list; the pattern and the selection change nothing."""
+    instead = ["invalid"] if fallback is None else fallback
+
+    def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
+        tags = [pair[1] for pair in patterns.find_all(PAIR, text_of("regex_pos", response))]
+        return (tags, True) if tags else (instead, False)
+
+    return Each(answer)
+
+
+def format_span() -> Each:
+    """Named entities in one shape: ``per: jane doe $ loc: kenya``, whatever words and lines the response used."""
+
+    def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
+        text = text_of("format_span", response).lower()
+        for label, words in _LABELLED:
+            text = words.sub(f"{label}:", text)
+        spans = _SPAN.findall(text.rstrip("$").replace("\n", "$").strip())
+        values = [(label, value.strip()) for label, listed in spans for value in listed.split(",")]
+        return " $ ".join(f"{label.lower()}: {value}" for label, value in values if value.lower() != "none"), True
+
+    return Each(answer)
 
 
 def mapped(*, mapping_dict: Mapping[Any, Any] | None = None, default_value: Any = None) -> Each:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.names import Index
 from calipers.rollouts.column import Bools, Ints
-from calipers.systems.lm_eval.filters import INVALID, Doc, Each, Select, Whole, text_of
+from calipers.systems.lm_eval.filters import INVALID, Doc, Each, Select, Whole
 from calipers.text import patterns
 from calipers.text.filters import WORTH, Plain, plain
 from calipers.text.patterns import RegexTimeout
@@ -95,55 +94,19 @@ def _blanks() -> str:
     return "".join(filter(str.isspace, map(chr, range(sys.maxunicode + 1))))
 
 
-PAIR: Final = r"\('([^']*)', '([^']*)'\)"
-LABELS: Final = (
-    ("PER", "person|people|persons|per"),
-    ("LOC", "location|counties|places|country|continent|loc"),
-    ("ORG", "organization|company|org"),
-    ("DATE", "time|date"),
-)
-_LABELLED: Final = tuple((label, re.compile(rf"\b(?:{words})\b\s*:")) for label, words in LABELS)
-_SPAN: Final = re.compile(r"(PER|LOC|ORG|DATE):\s*([^$]+)")
-
-
-def regex_pos(*, regex_pattern: str = "", group_select: int = 0, fallback: Any = None) -> Each:
-    """The tags of all pairs ``('word', 'TAG')``, as a list; the pattern and the selection change nothing."""
-    instead = ["invalid"] if fallback is None else fallback
-
-    def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
-        tags = [pair[1] for pair in patterns.find_all(PAIR, text_of("regex_pos", response))]
-        return (tags, True) if tags else (instead, False)
-
-    return Each(answer)
-
-
-def format_span() -> Each:
-    """Named entities in one shape: ``per: jane doe $ loc: kenya``, whatever words and lines the response used."""
-
-    def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
-        text = text_of("format_span", response).lower()
-        for label, words in _LABELLED:
-            text = words.sub(f"{label}:", text)
-        spans = _SPAN.findall(text.rstrip("$").replace("\n", "$").strip())
-        values = [(label, value.strip()) for label, listed in spans for value in listed.split(",")]
-        return " $ ".join(f"{label.lower()}: {value}" for label, value in values if value.lower() != "none"), True
-
-    return Each(answer)
-
-
 FILTERS: Final = Index(
     "lm_eval filter",
     {
         "custom": "calipers.systems.lm_eval.filters:custom",
         "decontaminate": "calipers.systems.lm_eval.filters:decontaminate",
-        "format_span": "calipers.systems.lm_eval.pipelines:format_span",
+        "format_span": "calipers.systems.lm_eval.filters:format_span",
         "lowercase": "calipers.systems.lm_eval.filters:lowercase",
         "majority_vote": "calipers.systems.lm_eval.filters:majority_vote",
         "map": "calipers.systems.lm_eval.filters:mapped",
         "multi_choice_regex": "calipers.systems.lm_eval.filters:multi_choice_regex",
         "noop": "calipers.systems.lm_eval.filters:noop",
         "regex": "calipers.systems.lm_eval.filters:regex",
-        "regex_pos": "calipers.systems.lm_eval.pipelines:regex_pos",
+        "regex_pos": "calipers.systems.lm_eval.filters:regex_pos",
         "remove_whitespace": "calipers.systems.lm_eval.filters:remove_whitespace",
         "take_first": "calipers.systems.lm_eval.filters:take_first",
         "take_first_k": "calipers.systems.lm_eval.filters:take_first_k",

@@ -25,8 +25,8 @@ from calipers.systems.lm_eval.pipelines import filtered
 from calipers.systems.lm_eval.scores.entries import GENERATION, ROLLING, process
 from calipers.systems.lm_eval.scores.scorers import Scoring
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
-from calipers.systems.lm_eval.tasks.loaded import LoadedTask
-from calipers.systems.lm_eval.tasks.requests import Asking, Instance, requests
+from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask
+from calipers.systems.lm_eval.tasks.requests import Asking, requests
 from calipers.tasks.task import Suite, Task
 from calipers.verifiers.user_code import ObjectVerifier
 from calipers.verifiers.verifier import Verdict, Verifier

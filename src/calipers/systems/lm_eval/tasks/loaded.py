@@ -35,16 +35,17 @@ KINDS: Final = ("generate_until", "loglikelihood", "loglikelihood_rolling")
 
 
 @dataclass(frozen=True, slots=True)
-class ClassRequest:
-    """One request of a document, as the class constructs it."""
+class Instance:
+    """One request: its kind, its document, its number among that document's, and what the model is given."""
 
     request_type: str
+    doc_id: int
     idx: int
     args: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Summing:
+class ClassAggregation:
     """An aggregation of the class's own; ``undrawn`` says why it is not repeated on documents drawn again."""
 
     function: Callable[[list[Any]], Any]
@@ -82,17 +83,14 @@ class ClassTask:
         """The scores of a document, from one result per request."""
         return self.made.process_results(doc, results)
 
-    def requests(
-        self, docs: Iterable[tuple[int, Doc]], manner: Manner, seed: int
-    ) -> Iterator[tuple[int, ClassRequest]]:
-        """The requests of some documents, each with the document's number, in the order of their ``idx``."""
+    def requests(self, docs: Iterable[tuple[int, Doc]], manner: Manner, seed: int) -> Iterator[Instance]:
+        """The requests of some documents, those of each in the order of their ``idx``."""
         if callable(getattr(self.made, "set_fewshot_seed", None)):
             self.made.set_fewshot_seed(seed=seed)
         for number, doc in docs:
             made = called(self._constructed, number, doc, manner, f"{self.place}: document {number}")
             several = made if isinstance(made, list) else [made]
-            requests = [self._request(request, number) for request in several]
-            yield from ((number, request) for request in sorted(requests, key=lambda request: request.idx))
+            yield from sorted((self._request(request, number) for request in several), key=lambda made: made.idx)
 
     def _constructed(self, number: int, doc: Doc, manner: Manner) -> Any:
         chat: dict[str, Any] = {
@@ -111,7 +109,7 @@ class ClassTask:
             doc=doc, ctx=context, metadata=(self.config.task, number, self.config.repeats), **chat
         )
 
-    def _request(self, instance: Any, number: int) -> ClassRequest:
+    def _request(self, instance: Any, number: int) -> Instance:
         location = f"{self.place}: document {number}"
         try:
             kind, idx, args = str(instance.request_type), int(instance.idx), tuple(instance.args)
@@ -122,7 +120,7 @@ class ClassTask:
             raise InputError.at(location, f"asks for {kind!r}", f"expected {', '.join(KINDS)}")
         if kind == "generate_until" and len(args) > 2:
             raise InputError.at(location, "asks about more than text", "expected a task of plain text")
-        return ClassRequest(kind, idx, deepcopy(args))
+        return Instance(kind, number, idx, deepcopy(args))
 
 
 def load_class(
@@ -219,7 +217,7 @@ def _metrics(made: Any, location: str) -> list[dict[str, Any]]:
     entries = []
     for name, function in sums.items():
         known = next((key for key, registered in registry.items() if registered is function), None)
-        how = known if known is not None else Summing(function)
+        how = known if known is not None else ClassAggregation(function)
         entries.append({"metric": str(name), "aggregation": how, "higher_is_better": (better or {}).get(name)})
     return entries
 

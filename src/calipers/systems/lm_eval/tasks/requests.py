@@ -12,7 +12,7 @@ from typing import Any
 
 from calipers.errors import InputError
 from calipers.systems.lm_eval.tasks.config import shown
-from calipers.systems.lm_eval.tasks.loaded import LoadedTask, check_index
+from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask, check_index
 from calipers.systems.lm_eval.tasks.prompts import ChatTurn, Doc, Manner, called, field_of, prompt
 from calipers.tasks.load_seeds import seeded
 from calipers.tasks.task import Prompt
@@ -152,16 +152,6 @@ def _chosen(task: LoadedTask, choices: Sequence[Any] | None, index: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
-    """One request: its kind, its document, its number among that document's, and what the model is given."""
-
-    request_type: str
-    doc_id: int
-    idx: int
-    args: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Asking:
     """How a task's requests are made, where the command says so."""
 
@@ -191,8 +181,7 @@ def requests(task: LoadedTask, asking: Asking = Asking()) -> Iterator[Instance]:
 def _requests(task: LoadedTask, asking: Asking, manner: Manner) -> Iterator[Instance]:
     if task.own is not None:
         seed = task.seeds[3] if asking.seed is None else asking.seed
-        for number, request in task.own.requests(chosen(task, asking), manner, seed):
-            yield Instance(request.request_type, number, request.idx, request.args)
+        yield from task.own.requests(chosen(task, asking), manner, seed)
         return
     sampler = Sampler(task, asking.seed)
     for doc_id, doc in chosen(task, asking):
