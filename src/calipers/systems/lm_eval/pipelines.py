@@ -118,8 +118,8 @@ FILTERS: Final = Index(
 WORDS: Final = ("scored", "unparsed", "filter_timeout")
 """What the ledger says of an answer, the best first."""
 
-FOUND, LOST, STOPPED = WORDS
-LOSE, STOP = 1, 2  # their codes
+LOSE, STOP = 1, 2  # the codes of the latter two
+STOPPED: Final = WORDS[STOP]
 Step = Each | Select | Whole
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from calipers.errors import InputError
 from calipers.systems.lm_eval.metrics.aggregations import AGGREGATIONS, aggregate
-from calipers.systems.lm_eval.metrics.bootstrap import bootstrap, count, drawn, resampled, resampler, stderr
+from calipers.systems.lm_eval.metrics.bootstrap import bootstrap, count, drawn, resampled, resampler, stderr, twister
 
 ITEMS = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0]
 
@@ -28,7 +28,7 @@ def slowly(how, items, iterations):
 @pytest.mark.parametrize("seed", [0, 1, 99])
 def test_the_draws_are_pythons_own(count, seed):
     rng = random.Random(seed)
-    assert drawn(seed, 3, count).tolist() == [rng.choices(range(count), k=count) for _ in range(3)]
+    assert drawn(twister(seed), 3, count).tolist() == [rng.choices(range(count), k=count) for _ in range(3)]
 
 
 @pytest.mark.parametrize(

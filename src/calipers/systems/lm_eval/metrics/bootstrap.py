@@ -124,15 +124,6 @@ def bootstrap(how: str, items: Sequence[Any], iterations: int) -> float:
     return float(deviation(replicates[~np.isnan(replicates)] if how == "nanmean" else replicates))
 
 
-def drawn(seed: int, rows: int, count: int) -> Ints:
-    """The places that ``random.Random(seed).choices(range(count), k=count)`` gives, called ``rows`` times.
-
-    >>> drawn(0, 2, 4).tolist()  # random.Random(0).choices(range(4), k=4), twice
-    [[3, 3, 1, 1], [2, 1, 3, 1]]
-    """
-    return _their_places(_twister(seed), rows, count)
-
-
 def deviation(values: Floats) -> Floats:
     """The standard deviation with n - 1; NaN for a single value."""
     if len(values) < 2:
@@ -144,21 +135,26 @@ def deviation(values: Floats) -> Floats:
 def _replicates(how: str, items: Sequence[Any], iterations: int) -> Iterator[Floats]:
     reduced, size = resampler(how, items), min(CHUNK, iterations)
     for seed in range(iterations // size):
-        twister = _twister(seed)
+        generator = twister(seed)
         left = size
         while left:
             rows = min(left, max(1, AT_ONCE // len(items)))
-            yield reduced(_their_places(twister, rows, len(items)))
+            yield reduced(drawn(generator, rows, len(items)))
             left -= rows
 
 
-def _twister(seed: int) -> np.random.RandomState:
+def twister(seed: int) -> np.random.RandomState:
     """A twister in the very state of ``random.Random(seed)``: seeded with a list, numpy's is set up as Python's is."""
     return np.random.RandomState([seed])
 
 
-def _their_places(twister: np.random.RandomState, rows: int, count: int) -> Ints:
-    lots = twister.random_sample((rows, count))
+def drawn(generator: np.random.RandomState, rows: int, count: int) -> Ints:
+    """The documents that ``random.Random(seed).choices(range(count), k=count)`` gives, called ``rows`` times.
+
+    >>> drawn(twister(0), 2, 4).tolist()  # random.Random(0).choices(range(4), k=4), twice
+    [[3, 3, 1, 1], [2, 1, 3, 1]]
+    """
+    lots = generator.random_sample((rows, count))
     lots *= float(count)
     return lots.astype(np.int64)  # which is their floor, as none is below 0
 
