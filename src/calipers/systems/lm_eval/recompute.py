@@ -36,13 +36,8 @@ def results_of(paths: Sequence[str]) -> dict[str, Any]:
     A metric whose documents were written so that they cannot be read back (brier_score's chances are rounded to
     text) keeps the number that stands beside, or has none.
     """
-    combined: dict[str, Any] = {
-        "results": {},
-        "versions": {},
-        "n-shot": {},
-        "higher_is_better": {},
-        "group_subtasks": {},
-    }
+    blocks = ("results", "versions", "n-shot", "higher_is_better", "group_subtasks")
+    combined: dict[str, Any] = {block: {} for block in blocks}
     samples, results = _samples(paths)
     for path in results:  # what no samples are there for, and groups, stand as they are
         for block, content in _results(path).items():

@@ -98,10 +98,7 @@ def match_all(predictions: Sequence[str], references: Sequence[str], rules: Rule
     [1.0, 1.0]
     """
     if not rules.any:
-        return [
-            1.0 if prediction == reference else 0.0
-            for prediction, reference in zip(predictions, references, strict=True)
-        ]
+        return [1.0 if left == right else 0.0 for left, right in zip(predictions, references, strict=True)]
     made: dict[str, str] = {}
 
     def plain(text: str) -> str:
@@ -113,10 +110,7 @@ def match_all(predictions: Sequence[str], references: Sequence[str], rules: Rule
         return stripped
 
     pairs = zip(predictions, references, strict=True)
-    return [
-        1.0 if prediction == reference or plain(prediction) == plain(reference) else 0.0
-        for prediction, reference in pairs
-    ]
+    return [1.0 if left == right or plain(left) == plain(right) else 0.0 for left, right in pairs]
 
 
 GENERATION, CHOICE = "generate_until", "multiple_choice"

@@ -39,7 +39,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from calipers.errors import CalipersError, InputError, PluginError
 from calipers.systems.lm_eval.tasks.config import shown
-from calipers.systems.lm_eval.tasks.task_file import Function
+from calipers.systems.lm_eval.tasks.task_file import Function, refuse_untrusted
 from calipers.tasks.task import Message, Prompt
 from calipers.text.patterns import BadPattern, RegexTimeout, alarm, search
 
@@ -490,9 +490,7 @@ def called(function: Any, *arguments: Any) -> Any:
     """What a task's own function returns; PluginError names it where it fails. The last argument is the place."""
     *given, location = arguments
     if isinstance(function, Function):
-        raise InputError.at(
-            location, f"is {function}, code that came with the task", "read it, then run it with --trust"
-        )
+        refuse_untrusted(function, location)
     if not callable(function):
         raise InputError.at(location, f"is {shown(function)}", "expected a column, a template or a function")
     try:

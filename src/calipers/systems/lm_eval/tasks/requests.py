@@ -73,9 +73,8 @@ class Sampler:
 
     def _drawn(self, doc: Doc, count: int, needed: int) -> list[Any]:
         """Examples at random. Where several equal the document, they are drawn again from those that do not."""
-        examples = [example for example in self._random.sample(self._pool, needed) if not self._same or example != doc][
-            :count
-        ]
+        sampled = self._random.sample(self._pool, needed)
+        examples = [example for example in sampled if not self._same or example != doc][:count]
         others = [example for example in self._pool if example != doc] if len(examples) < count else []
         return examples if len(others) < count else self._random.sample(others, count)
 
