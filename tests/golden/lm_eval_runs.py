@@ -12,8 +12,8 @@ from calipers.systems.lm_eval.jobs.benchmarks import TaskRequest, load
 from calipers.systems.lm_eval.jobs.judges import scoring
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
 from calipers.systems.lm_eval.tasks.groups import Tasks, every_group, leaves
+from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
-from calipers.systems.lm_eval.tasks.turns import Manner
 from calipers.systems.lm_eval.write import RanTask, file_text, line_text, run_results, sample_row, table, task_hash
 
 

@@ -7,14 +7,21 @@ from golden.lm_eval_close import settled
 from calipers.errors import CalipersError
 from calipers.systems.lm_eval.pipelines import filtered, pipeline
 from calipers.systems.lm_eval.scores.choice import Choices, gold_of, score_more
-from calipers.systems.lm_eval.scores.entries import CHOICE, DEFAULTS, LIKELIHOOD, Rules, exact_match
-from calipers.systems.lm_eval.scores.generate import score_loglikelihood, score_rolling
+from calipers.systems.lm_eval.scores.entries import (
+    CHOICE,
+    DEFAULTS,
+    LIKELIHOOD,
+    Rules,
+    matches,
+    score_loglikelihood,
+    score_rolling,
+)
 from calipers.systems.lm_eval.scores.scorers import scorings
 from calipers.systems.lm_eval.task_scores import Answered, Way, answered, score_documents
 from calipers.systems.lm_eval.tasks.config import task_config
 from calipers.systems.lm_eval.tasks.documents import Splits
 from calipers.systems.lm_eval.tasks.loaded import load_task
-from calipers.systems.lm_eval.tasks.yaml import TaskFile
+from calipers.systems.lm_eval.tasks.task_file import TaskFile
 
 
 def one_filter(vector):
@@ -34,7 +41,9 @@ def _filtered(steps, vector):
 
 def matched(vector):
     given = vector["input"]
-    found = {"exact_match": exact_match(given["predictions"], given["references"], Rules.of(**vector["params"]))}
+    rules, pairs = Rules.of(**vector["params"]), zip(given["predictions"], given["references"], strict=True)
+    scores = [matches(prediction, [reference], rules) for prediction, reference in pairs]
+    found = {"exact_match": sum(scores) / len(scores)}
     return settled(found, vector["expected"]), vector["expected"]
 
 

@@ -9,9 +9,9 @@ from calipers.systems.lm_eval.pipelines import pipeline
 from calipers.systems.lm_eval.scores.entries import Entry
 from calipers.systems.lm_eval.scores.scorers import Scoring
 from calipers.systems.lm_eval.task_scores import ScoredPipeline, TaskScores
-from calipers.systems.lm_eval.tasks.config import TaskConfig
+from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup
-from calipers.systems.lm_eval.tasks.yaml import TaskFile
+from calipers.systems.lm_eval.tasks.task_file import TaskFile
 from calipers.systems.lm_eval.write import RanTask, run_results
 
 Values = Mapping[str, Sequence[float]]
@@ -37,13 +37,13 @@ def ran(
     """A task with these values, of so many documents."""
     found = scores(values, better)
     asked = max(map(len, values.values()), default=0)
-    return RanTask(TaskConfig(task=name, **fields), "inline", found, documents, asked)
+    return RanTask(TaskFields(task=name, **fields), "inline", found, documents, asked)
 
 
 def group(name: str, *members: Any, entries: Sequence[Mapping[str, Any]] = ACC) -> TaskGroup:
     """A group of tasks, by name, and of groups."""
     held = [
-        one if isinstance(one, TaskGroup) else Leaf(one, TaskFile(None, {}), TaskConfig(task=one)) for one in members
+        one if isinstance(one, TaskGroup) else Leaf(one, TaskFile(None, {}), TaskFields(task=one)) for one in members
     ]
     return TaskGroup(name, name, held, entries)
 

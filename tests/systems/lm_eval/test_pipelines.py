@@ -1,4 +1,4 @@
-"""lm-evaluation-harness' pipelines: beyond the golden vectors, what the ledger says and what is refused."""
+"""Pipelines beyond the golden vectors: what the ledger says, what is refused, exploding patterns found before a run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import re
 import pytest
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.filters import Each
-from calipers.systems.lm_eval.pipelines import FILTERS, filtered, pipeline, step_of
+from calipers.systems.lm_eval.filters import MARKED, Each
+from calipers.systems.lm_eval.pipelines import FILTERS, check_ends, filtered, patterns_of, pipeline, step_of
 
 EXPLODING = {"function": "regex", "regex_pattern": "(a+)+$"}
 FATAL = "a" * 60 + "!"
@@ -205,3 +205,44 @@ def test_a_plugin_takes_one_text(monkeypatch):
         FILTERS.discard("last_word")
     assert found.values == ["end", "[invalid]"]
     assert found.all_outcomes() == ["scored", "unparsed"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "character"),
+    [
+        ("(a+)+$", "a"),
+        (r"(\d+)*x", "0"),
+        (r"(\w+\s?)*:", "0"),
+        (r"answer: ((?:z|z)*)!", None),  # only after "answer: ", which nobody tries
+        ("(Q|Q)*!", "Q"),  # the pattern's own letters are tried
+    ],
+)
+def test_a_repetition_in_a_repetition(pattern, character):
+    if character is None:
+        check_ends(pattern)
+        return
+    with pytest.raises(InputError, match=f"does not end on 40 times '{character}'; expected no repetition"):
+        check_ends(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        MARKED,
+        r"(-?[$0-9.,]{2,})|(-?[0-9]+)",
+        r"(?i)the (?:final )?answer is:?\s*\**\(?([A-J])\)?",
+        r"^(.*?)(?=Q:|$)",
+        r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}",  # nested, and every way through it is a different text
+        r"((?<=The answer is )(.*)(?=\.)|(?<=the answer is )(.*)(?=\.))",
+        "",
+    ],
+)
+def test_patterns_of_real_tasks_end(pattern):
+    check_ends(pattern)
+
+
+def test_where_patterns_stand():
+    step = {"function": "regex", "regex_pattern": "a", "kwargs": {"regexes_to_ignore": ["b", "c"]}}
+    assert list(patterns_of(step)) == ["a", "b", "c"]
+    assert list(patterns_of({"metric": "exact_match", "regexes_to_ignore": "d"})) == ["d"]
+    assert list(patterns_of({"function": "take_first"})) == []

@@ -1,14 +1,19 @@
-"""What lm-evaluation-harness wrote yesterday, read as rollouts."""
+"""What lm-evaluation-harness wrote yesterday, likelihoods and whole folders too, read as rollouts."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 from formats.given import refused, seen, written
+from systems.harbor.made import GOLDEN as JOB
 
-from calipers import score
+from calipers import pipeline, score
+from calipers.errors import InputError
 from calipers.formats.read import read
 
 NAME = "samples_gsm8k_2026-01-02T03-04-05.678.jsonl"
@@ -100,3 +105,212 @@ def test_a_results_file_alone_has_no_rollouts(tmp_path):
 )
 def test_bad_lines_are_refused_where_they_stand(tmp_path, content, said):
     assert said in refused(written(tmp_path, content, NAME))
+
+
+ROW = {"doc_id": 0, "doc": {}, "resps": [], "filtered_resps": [["-2.0", "True"]], "filter": "none", "metrics": []}
+
+
+def made(tmp_path, *metrics):
+    path = tmp_path / "samples_t.jsonl"
+    path.write_text("".join(json.dumps({**ROW, "doc_id": n, **one}) + "\n" for n, one in enumerate(metrics)))
+    return pipeline.read(str(path))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "reward", "columns"),
+    [
+        ({"perplexity": -2.5}, -2.5, {"logprob": -2.5}),
+        (
+            {"word_perplexity": [-12.0, 3], "byte_perplexity": [-12.0, 16]},
+            -0.75,
+            {"logprob": -12.0, "words": 3, "bytes": 16},
+        ),
+        ({"bits_per_byte": [0.0, 0]}, 0.0, {"logprob": 0.0, "bytes": 0}),  # no text at all
+    ],
+)
+def test_a_document_keeps_its_log_likelihood(tmp_path, metrics, reward, columns):
+    found = made(tmp_path, metrics)
+    assert found.rewards["reward"].values.tolist() == [reward]
+    assert {name: found.columns[name].values.tolist()[0] for name in columns} == columns
+    assert "of all documents together, shown by calipers score --dialect lm_eval --format md" in found.notes[0]
+
+
+def test_what_is_averaged_is_the_reward(tmp_path):
+    found = made(tmp_path, {"perplexity": -2.5, "acc": 1}, {"perplexity": -0.5, "acc": 0})
+    assert list(found.rewards) == ["acc"]  # the mean of log-likelihoods is not called a perplexity
+    assert found.columns["logprob"].values.tolist() == [-2.5, -0.5]
+
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "lm_eval" / "e2e"
+OLD, NEW = "2026-01-02T03-04-05.678901", "2026-03-02T03-04-05"  # no fraction when the clock has none
+
+
+def output(folder, time=NEW, model="m", acc=1.0, task="t", stem="results"):
+    """A model's folder after one run of one task; its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = {"results": {task: {"acc,none": acc}}, "model_name": model}
+    (folder / f"{stem}_{time}.json").write_text(json.dumps(held, indent=2))
+    row = {"doc_id": 0, "doc": {}, "resps": [["x"]], "filtered_resps": ["x"], "filter": "none", "acc": acc}
+    (folder / f"samples_{task}_{time}.jsonl").write_text(json.dumps(row) + "\n")
+    return folder
+
+
+def groups(*paths):
+    """(model, task, its accuracy) of all that was read; the files; what was said."""
+    table, inputs = read([str(path) for path in paths])
+    rows = [(row.get("model"), row["dataset"], row["reward acc"]) for row in seen(table)]
+    return rows, [os.path.basename(one.path) for one in inputs], list(table.notes)
+
+
+@pytest.mark.parametrize("name", ["gen_repeats", "mc_group", "rolling"])
+def test_what_lm_eval_wrote(tmp_path, name):
+    """Its files, under the names it gives them; another file of the folder is none of them."""
+    model = tmp_path / "out" / "fixture-v1"
+    model.mkdir(parents=True)
+    shutil.copy(GOLDEN / name / "results.json", model / f"results_{NEW}.json")
+    shutil.copy(GOLDEN / name / "run.json", model)
+    for path in (GOLDEN / name).glob("samples_*.jsonl"):
+        shutil.copy(path, model / f"{path.stem}_{NEW}.jsonl")
+    whole, inputs = read([str(tmp_path / "out")])
+    alone, _ = read([str(model)])
+    beside, _ = read([str(model / f"results_{NEW}.json")])
+    assert seen(whole) == seen(alone) == seen(beside) != []
+    assert [(one.format, one.rollouts) for one in inputs] == [("lm_eval_results", len(whole))]
+    assert {key[1] for key in whole.keys} == {"fixture-v1"}
+
+
+def test_every_model_has_its_folder(tmp_path):
+    output(tmp_path / "m", model="org/m")
+    output(tmp_path / "n", model="n", acc=0.0)
+    (tmp_path / "plots").mkdir()
+    found, files, notes = groups(tmp_path)
+    assert found == [("n", "t", 0.0), ("org/m", "t", 1.0)]
+    assert (len(files), notes) == (2, [])
+
+
+def test_the_newest_stands_for_its_model_and_the_others_are_told_of(tmp_path):
+    output(tmp_path / "m", OLD, acc=0.0)
+    output(tmp_path / "m", NEW)
+    output(tmp_path / "n", OLD, model="n")
+    found, files, (note,) = groups(tmp_path)
+    assert found == [("m", "t", 1.0), ("n", "t", 1.0)]
+    assert files == [f"results_{NEW}.json", f"results_{OLD}.json"]
+    assert note == (
+        f"{tmp_path}/m/results_{NEW}.json is the newest of its model: results_{OLD}.json beside it is passed over; "
+        "to read one, give the file itself"
+    )
+
+
+def test_of_many_that_are_passed_over_a_few_are_named(tmp_path):
+    for day in range(1, 7):
+        output(tmp_path, f"2026-01-{day:02d}T00-00-00")
+    _, (file,), (note,) = groups(tmp_path)
+    assert file == "results_2026-01-06T00-00-00.json"
+    named = [f"results_2026-01-{day:02d}T00-00-00.json" for day in (5, 4, 3)]
+    assert f"{', '.join(named)} and 2 more beside it are passed over" in note
+
+
+def test_models_that_share_a_folder_are_told_apart(tmp_path):
+    """With --output_path x.json there is no folder for a model, and another name for its results."""
+    output(tmp_path, OLD, model="m", stem="x")
+    output(tmp_path, NEW, model="n", stem="y", acc=0.0)
+    found, files, notes = groups(tmp_path)
+    assert found == [("m", "t", 1.0), ("n", "t", 0.0)]
+    assert (files, notes) == ([f"x_{OLD}.json", f"y_{NEW}.json"], [])
+
+
+def test_a_model_in_two_folders_is_not_guessed_at(tmp_path):
+    output(tmp_path / "before")
+    output(tmp_path / "now", OLD)
+    with pytest.raises(
+        InputError, match=r"now: the model 'm' stands in .*before as well; expected one folder for each"
+    ):
+        read([str(tmp_path)])
+
+
+def test_a_bare_nan_in_the_results_hides_no_model(tmp_path):
+    output(tmp_path, OLD, acc=0.0)
+    path = output(tmp_path) / f"results_{NEW}.json"
+    path.write_text(path.read_text().replace("1.0", "NaN"))
+    assert groups(tmp_path)[0] == [("m", "t", 1.0)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"results": {"t": {"acc,none": 1',  # cut off
+        '{"results": {' + '"a": {' * 100_000,
+        '{"results": {}, "model_name": "\\ud800',
+    ],
+)
+def test_results_that_are_no_json_are_named(tmp_path, content):
+    (output(tmp_path) / f"results_{NEW}.json").write_text(content)
+    with pytest.raises(InputError, match=rf"results_{NEW}\.json: is no whole JSON; expected what lm_eval writes"):
+        read([str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"configs": 3},
+        {"configs": {"t": [1]}},
+        {"configs": {"t": {"filter_list": "x"}}},
+        {"configs": {"t": {"filter_list": [{"filter": [None]}]}}},
+        {"model_name": ["m"]},
+    ],
+)
+def test_results_of_other_shapes_are_no_harm(tmp_path, more):
+    path = output(tmp_path) / f"results_{NEW}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **more}))
+    assert groups(tmp_path)[0][0][1:] == ("t", 1.0)
+
+
+def test_results_without_samples_are_refused_by_name(tmp_path):
+    output(tmp_path, OLD)
+    (output(tmp_path) / f"samples_t_{NEW}.jsonl").unlink()
+    with pytest.raises(InputError, match=rf"results_{NEW}\.json: holds numbers and no rollouts.*--log_samples"):
+        read([str(tmp_path)])
+
+
+def test_a_line_nested_too_deeply_is_refused_where_it_stands(tmp_path):
+    row = {"doc_id": 1, "doc": 0, "resps": [], "filtered_resps": [], "acc": 1.0}
+    deep = json.dumps(row).replace('"doc": 0', '"doc": {"q": ' + "[" * 700 + "]" * 700 + "}")
+    with (output(tmp_path) / f"samples_t_{NEW}.jsonl").open("a") as file:
+        file.write(deep + "\n")
+    with pytest.raises(InputError, match=rf"samples_t_{NEW}\.jsonl:2: "):
+        read([str(tmp_path)])
+
+
+@pytest.mark.parametrize("name", ["x.json", "results.txt", "result.json", "results_x.json", "deep/er/results.json"])
+def test_a_folder_of_anything_else_says_what_it_would_take(tmp_path, name):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text('{"results": {}}' if name.startswith("deep") else '{"answer": 42}')
+    said = refused(str(tmp_path))
+    assert said.startswith(
+        ": is a directory; expected a file of rollouts, a run or a Harbor job (plan.json or result.json"
+    )
+    assert said.endswith("(results_*.json beside samples_*.jsonl, or in a folder for each model)")
+
+
+def test_other_folders_mean_what_they_meant(tmp_path):
+    """A job of Harbor's stays one, whatever lies beside its trials."""
+    shutil.copytree(JOB, tmp_path / "job")
+    output(tmp_path / "job")
+    _, (one,) = read([str(tmp_path / "job")])
+    assert one.format == "harbor"
+
+
+def test_a_fifo_and_linked_folders_are_not_looked_into(tmp_path):
+    output(tmp_path / "elsewhere")
+    folder = output(tmp_path / "out" / "m", OLD, acc=0.0)
+    os.mkfifo(folder / f"results_{NEW}.json")
+    (tmp_path / "out" / "n").symlink_to(tmp_path / "elsewhere")
+    assert groups(tmp_path / "out")[0] == [("m", "t", 0.0)]
+
+
+@pytest.mark.parametrize("again", ["out", "out/m", f"out/m/results_{NEW}.json", "link"])
+def test_what_is_given_twice_is_refused(tmp_path, again):
+    output(tmp_path / "out" / "m")
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    with pytest.raises(InputError, match=rf"results_{NEW}\.json: stands twice, also by way of .*out"):
+        read([str(tmp_path / "out"), str(tmp_path / again)])

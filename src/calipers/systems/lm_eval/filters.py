@@ -23,6 +23,17 @@ MARKED: Final = r"#### (\-?[0-9\.\,]+)"
 """lm-eval's pattern where a regex filter is given none: the number after GSM8K's marker."""
 
 
+PAIR: Final = r"\('([^']*)', '([^']*)'\)"
+LABELS: Final = (
+    ("PER", "person|people|persons|per"),
+    ("LOC", "location|counties|places|country|continent|loc"),
+    ("ORG", "organization|company|org"),
+    ("DATE", "time|date"),
+)
+_LABELLED: Final = tuple((label, re.compile(rf"\b(?:{words})\b\s*:")) for label, words in LABELS)
+_SPAN: Final = re.compile(r"(PER|LOC|ORG|DATE):\s*([^$]+)")
+
+
 @dataclass(frozen=True, slots=True)
 class Each:
     """A filter of one response: its answer, and whether it found one or fell back."""
@@ -59,12 +70,12 @@ def regex(*, regex_pattern: str = MARKED, group_select: int = 0, fallback: Any =
     patterns.check(regex_pattern)
 
     def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
-        found = _match(regex_pattern, response, group_select)
-        if found is None:
+        match = _match(regex_pattern, response, group_select)
+        if match is None:
             return fallback, False
-        if isinstance(found, str):
-            return found.strip(), True
-        filled = next(filter(None, found), None)
+        if isinstance(match, str):
+            return match.strip(), True
+        filled = next(filter(None, match), None)
         if filled is None:
             return (fallback.strip() if isinstance(fallback, str) else fallback), False
         return filled.strip(), True
@@ -99,11 +110,11 @@ def multi_choice_regex(
     def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
         text = response if isinstance(response, str) else ""
         choices = _choices(doc)
-        found = _match(regex_pattern, text, group_select)
-        first = found if isinstance(found, str) else next(filter(None, found or ()), "")
+        match = _match(regex_pattern, text, group_select)
+        first = match if isinstance(match, str) else next(filter(None, match or ()), "")
         if first.strip():
             return first.strip(), True
-        letters = [chr(ord("A") + place) for place in range(len(choices))]
+        letters = [chr(ord("A") + index) for index in range(len(choices))]
         letter_of = {normal(choice.strip()): letter for choice, letter in zip(choices, letters, strict=True)}
         hits = _occurrences(sorted(letter_of, key=len, reverse=True), normal(text))
         hit = _at(hits, group_select) or ""
@@ -130,6 +141,31 @@ def lowercase() -> Each:
 def uppercase() -> Each:
     """The response in upper case."""
     return Each(lambda response, doc: (text_of("uppercase", response).upper(), True))
+
+
+def regex_pos(*, regex_pattern: str = "", group_select: int = 0, fallback: Any = None) -> Each:
+    """The tags of all pairs ``('word', 'TAG')``, as a list; the pattern and the selection change nothing."""
+    instead = ["invalid"] if fallback is None else fallback
+
+    def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
+        tags = [pair[1] for pair in patterns.find_all(PAIR, text_of("regex_pos", response))]
+        return (tags, True) if tags else (instead, False)
+
+    return Each(answer)
+
+
+def format_span() -> Each:
+    """Named entities in one shape: ``per: jane doe $ loc: kenya``, whatever words and lines the response used."""
+
+    def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
+        text = text_of("format_span", response).lower()
+        for label, words in _LABELLED:
+            text = words.sub(f"{label}:", text)
+        spans = _SPAN.findall(text.rstrip("$").replace("\n", "$").strip())
+        values = [(label, value.strip()) for label, listed in spans for value in listed.split(",")]
+        return " $ ".join(f"{label.lower()}: {value}" for label, value in values if value.lower() != "none"), True
+
+    return Each(answer)
 
 
 def mapped(*, mapping_dict: Mapping[Any, Any] | None = None, default_value: Any = None) -> Each:
@@ -197,13 +233,13 @@ def noop() -> Select:
 
 def _match(pattern: str, response: Any, select: int) -> str | tuple[str, ...] | None:
     """A match by its number, as `re.findall` lists them; None when there is none of that number."""
-    found: Sequence[Any] = patterns.find_all(pattern, response if isinstance(response, str) else "")
-    match: str | tuple[str, ...] | None = _at(found, select)
+    matches: Sequence[Any] = patterns.find_all(pattern, response if isinstance(response, str) else "")
+    match: str | tuple[str, ...] | None = _at(matches, select)
     return match
 
 
-def _at(found: Sequence[Any], place: int) -> Any:
-    return found[place] if -len(found) <= place < len(found) else None
+def _at(matches: Sequence[Any], index: int) -> Any:
+    return matches[index] if -len(matches) <= index < len(matches) else None
 
 
 def text_of(name: str, response: Any) -> str:
@@ -231,13 +267,13 @@ def _occurrences(texts: Sequence[str], within: str) -> list[str]:
     What `re.findall` makes of their alternatives: an empty text is found at every place where no other is.
     """
     filled = [text for text in texts if text]
-    found, at = [], 0
+    hits, at = [], 0
     while at <= len(within):
         hit = next((text for text in filled if within.startswith(text, at)), "")
         if hit or len(filled) < len(texts):
-            found.append(hit)
+            hits.append(hit)
         at += len(hit) or 1
-    return found
+    return hits
 
 
 def _without_punctuation(text: str) -> str:

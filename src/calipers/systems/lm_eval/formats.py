@@ -29,9 +29,9 @@ def _settings(path: str, dataset: str | None) -> Settings:
 def of_results(results: Mapping[str, Any], task: str | None) -> Settings:
     """What a results file says of a task: its version, its shots, how answers were drawn."""
     for key, name in (("versions", "task version"), ("n-shot", "number of shots")):
-        held = results.get(key)
-        if isinstance(held, dict) and task in held:
-            yield name, held[task]
+        by_task = results.get(key)
+        if isinstance(by_task, dict) and task in by_task:
+            yield name, by_task[task]
     configs = results.get("configs")
     config = configs.get(task) if isinstance(configs, dict) else None
     for name in ("generation_kwargs", "dataset_path", "dataset_name", "output_type"):

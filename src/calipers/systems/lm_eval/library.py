@@ -14,7 +14,7 @@ from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
 from calipers.running.library import TaskLibrary
 from calipers.systems.lm_eval.jobs import benchmarks, client, report
-from calipers.systems.lm_eval.own_files import table_of
+from calipers.systems.lm_eval.recompute import table_of
 from calipers.systems.system import OwnPage
 from calipers.tasks.task import Suite
 

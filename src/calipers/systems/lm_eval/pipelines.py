@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from calipers.errors import InputError, PluginError, UnknownName
 from calipers.names import Index
 from calipers.rollouts.column import Bools, Ints
-from calipers.systems.lm_eval.filters import INVALID, Doc, Each, Select, Whole, text_of
+from calipers.systems.lm_eval.filters import INVALID, Doc, Each, Select, Whole
 from calipers.text import patterns
 from calipers.text.filters import WORTH, Plain, plain
 from calipers.text.patterns import RegexTimeout
@@ -52,13 +51,13 @@ def searched(pattern: str, select: int, fallback: Any, texts: Sequence[str]) -> 
         return None
     odd = np.array([not text.isascii() for text in texts]) if rust.ascii_only else np.zeros(len(texts), dtype=bool)
     try:
-        answers, found = _found(rust, texts, fallback, last=select == ENDS[1])
+        answers, matched = _extracted(rust, texts, fallback, last=select == ENDS[1])
     except UnicodeEncodeError:  # half of a surrogate pair, which is no text to Rust
         return None
-    return Searched(answers, found, np.flatnonzero(odd))
+    return Searched(answers, matched, np.flatnonzero(odd))
 
 
-def _found(rust: Plain, texts: Sequence[str], fallback: Any, *, last: bool) -> tuple[list[Any], Bools]:
+def _extracted(rust: Plain, texts: Sequence[str], fallback: Any, *, last: bool) -> tuple[list[Any], Bools]:
     import polars as pl
 
     series = pl.Series(texts, dtype=pl.String)
@@ -70,15 +69,15 @@ def _found(rust: Plain, texts: Sequence[str], fallback: Any, *, last: bool) -> t
     there = series.is_not_null() if last else series.str.contains(rust.pattern)
     groups = [series.str.extract(rust.pattern, group) for group in range(1, rust.groups + 1)]
     if rust.groups == 1:  # one that has no part in the match is an empty answer
-        one = pl.select(pl.when(there).then(groups[0].fill_null(""))).to_series()
-        return _filled(one, fallback), there.to_numpy()
+        group_texts = pl.select(pl.when(there).then(groups[0].fill_null(""))).to_series()
+        return _filled(group_texts, fallback), there.to_numpy()
     filled = pl.select(pl.coalesce([pl.when(group != "").then(group) for group in groups])).to_series()
     answers = _filled(filled, fallback)
-    found = filled.is_not_null().to_numpy()
+    matched = filled.is_not_null().to_numpy()
     if isinstance(fallback, str) and fallback.strip() != fallback:  # which lm-eval strips where all groups are empty
-        for place in np.flatnonzero(there.to_numpy() & ~found).tolist():
-            answers[place] = fallback.strip()
-    return answers, found
+        for row in np.flatnonzero(there.to_numpy() & ~matched).tolist():
+            answers[row] = fallback.strip()
+    return answers, matched
 
 
 def _filled(series: pl.Series, fallback: Any) -> list[Any]:
@@ -86,7 +85,7 @@ def _filled(series: pl.Series, fallback: Any) -> list[Any]:
     stripped = series.str.strip_chars(_blanks())
     if isinstance(fallback, str):
         return stripped.fill_null(fallback).to_list()
-    return [fallback if one is None else one for one in stripped.to_list()]
+    return [fallback if answer is None else answer for answer in stripped.to_list()]
 
 
 @cache
@@ -95,55 +94,19 @@ def _blanks() -> str:
     return "".join(filter(str.isspace, map(chr, range(sys.maxunicode + 1))))
 
 
-PAIR: Final = r"\('([^']*)', '([^']*)'\)"
-LABELS: Final = (
-    ("PER", "person|people|persons|per"),
-    ("LOC", "location|counties|places|country|continent|loc"),
-    ("ORG", "organization|company|org"),
-    ("DATE", "time|date"),
-)
-_LABELLED: Final = tuple((label, re.compile(rf"\b(?:{words})\b\s*:")) for label, words in LABELS)
-_SPAN: Final = re.compile(r"(PER|LOC|ORG|DATE):\s*([^$]+)")
-
-
-def regex_pos(*, regex_pattern: str = "", group_select: int = 0, fallback: Any = None) -> Each:
-    """The tags of all pairs ``('word', 'TAG')``, as a list; the pattern and the selection change nothing."""
-    instead = ["invalid"] if fallback is None else fallback
-
-    def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
-        tags = [pair[1] for pair in patterns.find_all(PAIR, text_of("regex_pos", response))]
-        return (tags, True) if tags else (instead, False)
-
-    return Each(answer)
-
-
-def format_span() -> Each:
-    """Named entities in one shape: ``per: jane doe $ loc: kenya``, whatever words and lines the response used."""
-
-    def answer(response: Any, doc: Doc) -> tuple[Any, bool]:
-        text = text_of("format_span", response).lower()
-        for label, words in _LABELLED:
-            text = words.sub(f"{label}:", text)
-        spans = _SPAN.findall(text.rstrip("$").replace("\n", "$").strip())
-        values = [(label, value.strip()) for label, held in spans for value in held.split(",")]
-        return " $ ".join(f"{label.lower()}: {value}" for label, value in values if value.lower() != "none"), True
-
-    return Each(answer)
-
-
 FILTERS: Final = Index(
     "lm_eval filter",
     {
         "custom": "calipers.systems.lm_eval.filters:custom",
         "decontaminate": "calipers.systems.lm_eval.filters:decontaminate",
-        "format_span": "calipers.systems.lm_eval.pipelines:format_span",
+        "format_span": "calipers.systems.lm_eval.filters:format_span",
         "lowercase": "calipers.systems.lm_eval.filters:lowercase",
         "majority_vote": "calipers.systems.lm_eval.filters:majority_vote",
         "map": "calipers.systems.lm_eval.filters:mapped",
         "multi_choice_regex": "calipers.systems.lm_eval.filters:multi_choice_regex",
         "noop": "calipers.systems.lm_eval.filters:noop",
         "regex": "calipers.systems.lm_eval.filters:regex",
-        "regex_pos": "calipers.systems.lm_eval.pipelines:regex_pos",
+        "regex_pos": "calipers.systems.lm_eval.filters:regex_pos",
         "remove_whitespace": "calipers.systems.lm_eval.filters:remove_whitespace",
         "take_first": "calipers.systems.lm_eval.filters:take_first",
         "take_first_k": "calipers.systems.lm_eval.filters:take_first_k",
@@ -155,8 +118,8 @@ FILTERS: Final = Index(
 WORDS: Final = ("scored", "unparsed", "filter_timeout")
 """What the ledger says of an answer, the best first."""
 
-FOUND, LOST, STOPPED = WORDS
-LOSE, STOP = 1, 2  # their codes
+LOSE, STOP = 1, 2  # the codes of the latter two
+STOPPED: Final = WORDS[STOP]
 Step = Each | Select | Whole
 
 
@@ -183,8 +146,8 @@ class FilteredAnswers:
 
     def outcome(self, document: int) -> str:
         """The ledger's word for a document: the best of its repeats."""
-        held = self.words[self.starts[document] : self.starts[document + 1]]
-        return WORDS[int(held.min())] if len(held) else WORDS[0]
+        codes = self.words[self.starts[document] : self.starts[document + 1]]
+        return WORDS[int(codes.min())] if len(codes) else WORDS[0]
 
     def all_outcomes(self) -> list[str]:
         """The ledger's word for every document."""
@@ -193,7 +156,7 @@ class FilteredAnswers:
         return [self.outcome(document) for document in range(len(self.values))]
 
 
-def pipeline(entry: Mapping[str, Any], place: str = "filter_list") -> Pipeline:
+def pipeline(entry: Mapping[str, Any], location: str = "filter_list") -> Pipeline:
     """An entry of a ``filter_list``, its filters found and their settings checked.
 
     >>> pipeline({"name": "strict", "filter": [{"function": "regex"}, {"function": "take_first"}]}).functions
@@ -201,26 +164,26 @@ def pipeline(entry: Mapping[str, Any], place: str = "filter_list") -> Pipeline:
     """
     steps = entry.get("filter") or ()
     if isinstance(steps, (str, Mapping)) or not all(isinstance(step, Mapping) for step in steps):
-        raise InputError.at(place, f"filter is {steps!r}", "expected a list of {function: NAME, ...}")
-    made = [step_of(step, place) for step in steps]
+        raise InputError.at(location, f"filter is {steps!r}", "expected a list of {function: NAME, ...}")
+    made = [step_of(step, location) for step in steps]
     names = tuple(str(getattr(step["function"], "__name__", step["function"])) for step in steps)
     return Pipeline(str(entry.get("name", "none")), tuple(made), names)
 
 
-def step_of(settings: Mapping[str, Any], place: str = "filter_list") -> Step:
+def step_of(settings: Mapping[str, Any], location: str = "filter_list") -> Step:
     """One step: ``{function: NAME, setting: value, ...}``, the settings also under ``kwargs``."""
     if "function" not in settings:
-        raise InputError.at(place, f"a step is {dict(settings)!r}", "expected a key 'function'")
-    asked = settings["function"]
+        raise InputError.at(location, f"a step is {dict(settings)!r}", "expected a key 'function'")
+    function = settings["function"]
     given = {key: value for key, value in settings.items() if key not in ("function", "kwargs")}
     given |= settings.get("kwargs") or {}
-    if not isinstance(asked, str):
-        return _foreign(asked, given)
-    if asked in FILTERS.entries:
-        return _made(asked, FILTERS.load(asked), given, place)
-    plugin = FILTERS.plugin(asked)
+    if not isinstance(function, str):
+        return _foreign(function, given)
+    if function in FILTERS.entries:
+        return _made(function, FILTERS.load(function), given, location)
+    plugin = FILTERS.plugin(function)
     if plugin is None:
-        raise FILTERS.unknown(asked)
+        raise FILTERS.unknown(function)
     return _foreign(plugin, given)
 
 
@@ -230,7 +193,7 @@ def filtered(through: Pipeline, resps: Sequence[Sequence[Any]], docs: Sequence[D
     A filter that follows `take_first` sees the one response as a list of one. Where a pattern runs out of
     time the answer is None, later filters pass it by, and it does not vote.
     """
-    state = _State.of(resps)
+    state = _Responses.of(resps)
     for step in through.steps:
         if isinstance(step, Whole):
             state = _whole(step, state, docs)
@@ -243,7 +206,7 @@ def filtered(through: Pipeline, resps: Sequence[Sequence[Any]], docs: Sequence[D
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _Responses:
     """Responses on their way, document after document in one list."""
 
     values: list[Any]  # [R]
@@ -252,8 +215,8 @@ class _State:
     alone: bool = False  # each document has one answer and no list
 
     @classmethod
-    def of(cls, lists: Sequence[Sequence[Any]]) -> _State:
-        starts = np.concatenate([[0], np.cumsum([len(held) for held in lists])]).astype(np.int64)
+    def of(cls, lists: Sequence[Sequence[Any]]) -> _Responses:
+        starts = np.concatenate([[0], np.cumsum([len(responses) for responses in lists])]).astype(np.int64)
         values = list(chain.from_iterable(lists))
         return cls(values, np.zeros(len(values), dtype=np.uint8), starts)
 
@@ -262,17 +225,17 @@ class _State:
         return [self.values[first:last] for first, last in pairwise(bounds)]
 
 
-def _made(name: str, maker: Any, given: Mapping[str, Any], place: str) -> Step:
+def _made(name: str, maker: Any, given: Mapping[str, Any], location: str) -> Step:
     known = inspect.signature(maker).parameters
     for key in given:
         if key not in known:
             raise UnknownName.of(f"setting of filter {name!r}", key, known, "" if known else "it takes none")
     for key, parameter in known.items():
         if key not in given and parameter.default is parameter.empty:
-            raise InputError.at(place, f"filter {name!r} lacks {key}", f"expected {key}: VALUE")
+            raise InputError.at(location, f"filter {name!r} lacks {key}", f"expected {key}: VALUE")
         right = _right(key, given.get(key, parameter.default))
         if right:
-            raise InputError.at(place, f"filter {name!r}: {key} is {given[key]!r}", f"expected {right}")
+            raise InputError.at(location, f"filter {name!r}: {key} is {given[key]!r}", f"expected {right}")
     step: Step = maker(**given)
     return step
 
@@ -312,7 +275,7 @@ def _of_text(find: Any, given: Mapping[str, Any], response: Any, doc: Doc) -> tu
     return (INVALID, False) if answer is None else (answer, True)
 
 
-def _each(step: Each, state: _State, docs: Sequence[Doc]) -> _State:
+def _each(step: Each, state: _Responses, docs: Sequence[Doc]) -> _Responses:
     values, words = state.values, state.words.copy()
     known = None
     if step.pattern is not None:
@@ -328,20 +291,20 @@ def _each(step: Each, state: _State, docs: Sequence[Doc]) -> _State:
             values[row] = kept[row]
     else:
         values = list(values)
-    document = np.searchsorted(state.starts, rows, side="right") - 1
-    for row, place in zip(rows, document.tolist(), strict=True):
+    documents = np.searchsorted(state.starts, rows, side="right") - 1
+    for row, document in zip(rows, documents.tolist(), strict=True):
         if words[row] == STOP:
             continue
         try:
-            values[row], found = step.answer(values[row], docs[place] if place < len(docs) else {})
+            values[row], matched = step.answer(values[row], docs[document] if document < len(docs) else {})
         except RegexTimeout:
-            values[row], words[row], found = None, STOP, True
-        if not found:
+            values[row], words[row], matched = None, STOP, True
+        if not matched:
             words[row] = LOSE
-    return _State(values, words, state.starts)
+    return _Responses(values, words, state.starts)
 
 
-def _selected(step: Select, state: _State) -> _State:
+def _selected(step: Select, state: _Responses) -> _Responses:
     sizes = np.diff(state.starts)
     if len(sizes) and sizes.min() == 0:
         raise InputError("a document has no responses; expected at least one for each")
@@ -349,31 +312,31 @@ def _selected(step: Select, state: _State) -> _State:
         firsts = state.starts[:-1]
         if len(firsts) == len(state.values):
             return replace(state, alone=True)
-        values = [state.values[place] for place in firsts.tolist()]
-        return _State(values, state.words[firsts], np.arange(len(firsts) + 1), alone=True)
+        values = [state.values[row] for row in firsts.tolist()]
+        return _Responses(values, state.words[firsts], np.arange(len(firsts) + 1), alone=True)
     kept: list[list[int]] = []
     for first, last in zip(state.starts[:-1].tolist(), state.starts[1:].tolist(), strict=True):
         there = list(range(first, last))
         if step.votes:
-            there = [place for place in there if state.words[place] != STOP] or there[:1]
-        kept.append([there[place] for place in step.keep([state.values[place] for place in there])])
+            there = [row for row in there if state.words[row] != STOP] or there[:1]
+        kept.append([there[index] for index in step.keep([state.values[row] for row in there])])
     places = list(chain.from_iterable(kept))
-    starts = np.concatenate([[0], np.cumsum([len(held) for held in kept])]).astype(np.int64)
-    return _State([state.values[place] for place in places], state.words[places], starts)
+    starts = np.concatenate([[0], np.cumsum([len(rows) for rows in kept])]).astype(np.int64)
+    return _Responses([state.values[row] for row in places], state.words[places], starts)
 
 
-def _whole(step: Whole, state: _State, docs: Sequence[Doc]) -> _State:
+def _whole(step: Whole, state: _Responses, docs: Sequence[Doc]) -> _Responses:
     """What lm-eval hands a filter: lists over repeats, or bare answers after take_first."""
     given = list(state.values) if state.alone else state.lists()
     try:
-        found = list(step.apply(given, list(docs)))
+        answers = list(step.apply(given, list(docs)))
     except Exception as error:
         raise PluginError(f"a filter failed: {type(error).__name__}: {error}") from error
-    if len(found) != len(given):
-        raise PluginError(f"a filter returned {len(found)} entries for {len(given)} documents; expected one for each")
-    if all(isinstance(held, (list, tuple)) for held in found):
-        return _State.of(found)
-    return replace(_State.of([[held] for held in found]), alone=True)
+    if len(answers) != len(given):
+        raise PluginError(f"a filter returned {len(answers)} entries for {len(given)} documents; expected one for each")
+    if all(isinstance(answer, (list, tuple)) for answer in answers):
+        return _Responses.of(answers)
+    return replace(_Responses.of([[answer] for answer in answers]), alone=True)
 
 
 TRIED: Final = "aA0 .,_-\n"  # besides the letters and digits of the pattern itself
@@ -404,6 +367,6 @@ def patterns_of(settings: Mapping[str, Any]) -> Iterator[str]:
     """Every pattern among the settings of a filter or a metric, also under ``kwargs``."""
     given = {**settings, **(settings.get("kwargs") or {})}
     several = given.get("regexes_to_ignore") or ()
-    for one in (given.get("regex_pattern"), *([several] if isinstance(several, str) else several)):
-        if isinstance(one, str):
-            yield one
+    for pattern in (given.get("regex_pattern"), *([several] if isinstance(several, str) else several)):
+        if isinstance(pattern, str):
+            yield pattern

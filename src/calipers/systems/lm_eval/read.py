@@ -43,17 +43,18 @@ class Odd:
 
 def sizes(name: str, value: Any) -> dict[str, float]:
     """What a document keeps for a perplexity, as columns: its log-likelihood, and the words or bytes it is of."""
-    held = value if isinstance(value, list) else [value]
-    if name not in LIKELIHOODS or not all(isinstance(one, (int, float)) and math.isfinite(one) for one in held):
+    numbers = value if isinstance(value, list) else [value]
+    finite_all = all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers)
+    if name not in LIKELIHOODS or not finite_all:
         return {}
-    return {column: float(one) for column, one in zip(("logprob", LIKELIHOODS[name]), held, strict=False)}
+    return {column: float(number) for column, number in zip(("logprob", LIKELIHOODS[name]), numbers, strict=False)}
 
 
 def lost(answers: Any, fallbacks: Collection[str]) -> bool:
     """Whether all that a pipeline left is a fallback."""
-    held = answers if isinstance(answers, list) else [answers]
-    flat = [one for answer in held for one in (answer if isinstance(answer, list) else [answer])]
-    return bool(flat) and all(isinstance(one, str) and one in fallbacks for one in flat)
+    responses = answers if isinstance(answers, list) else [answers]
+    flat = [text for answer in responses for text in (answer if isinstance(answer, list) else [answer])]
+    return bool(flat) and all(isinstance(text, str) and text in fallbacks for text in flat)
 
 
 def finite(value: Any) -> Any:
@@ -69,15 +70,15 @@ def with_odd(part: Part, odd: Odd, path: str) -> Part:
     """The rollouts of a file with the numbers that are not finite, and a note on what is a number of all together."""
     rewards = dict(part.rewards)
     for row, name, value in odd.numbers:
-        held = rewards[name]
-        values = np.array(held.values)
+        column = rewards[name]
+        values = np.array(column.values)
         values[row] = value
-        rewards[name] = Column(values, held.given)
+        rewards[name] = Column(values, column.given)
     if not odd.paired:
         return replace(part, rewards=rewards)
     names = ", ".join(sorted(odd.paired))
-    said = "is a number" if len(odd.paired) == 1 else "are numbers"
-    note = f"{path}: {names} {said} of all documents together, {COMPARED}"
+    verb = "is a number" if len(odd.paired) == 1 else "are numbers"
+    note = f"{path}: {names} {verb} of all documents together, {COMPARED}"
     return replace(part, rewards=rewards, notes=[*part.notes, note])
 
 
@@ -101,14 +102,14 @@ RESULTS_NAME: Final = re.compile(rf"(?:results|.+{_TIME})\.json")  # of --output
 _RESULTS: Final = re.compile(rb'\{\s*"results"\s*:\s*\{')
 
 
-class _Pipeline(msgspec.Struct):
+class _FilterPipeline(msgspec.Struct):
     filter: list[dict[str, Any]] | None = None
 
 
-class _Config(msgspec.Struct):
+class _TaskConfiguration(msgspec.Struct):
     """A task's configuration in a results file, as far as it says what a filter falls back to."""
 
-    filter_list: list[_Pipeline] | None = None
+    filter_list: list[_FilterPipeline] | None = None
 
 
 def is_row(row: Mapping[str, Any]) -> bool:
@@ -129,13 +130,13 @@ def is_results(head: bytes) -> bool:
 
 def read_samples(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a file of samples."""
-    told = _about(source.path)
+    about = _about(source.path)
     source.head = source.head.removeprefix(BOM)
     reader, odd = JsonLines(source.path, names, labels), Odd()
     try:
         for block in line_blocks(source.readinto):
             lines = enumerate(bytes(block).split(b"\n"), reader.lines + 1)
-            reader.read(b"\n".join([_record(line, number, told, odd) for number, line in lines]))
+            reader.read(b"\n".join([_record(line, number, about, odd) for number, line in lines]))
             progress(len(block))
         part = reader.finish()
     except LongLine:
@@ -167,8 +168,8 @@ def samples_beside(path: str) -> list[str]:
     folder, name = os.path.split(path)
     results = RESULTS_NAME.fullmatch(name)
     time = results["time"] if results else None
-    found = [(other, _NAME.fullmatch(other)) for other in sorted(os.listdir(folder or "."))]
-    return [os.path.join(folder, other) for other, match in found if match and match["time"] in (None, time)]
+    names = [(other, _NAME.fullmatch(other)) for other in sorted(os.listdir(folder or "."))]
+    return [os.path.join(folder, other) for other, match in names if match and match["time"] in (None, time)]
 
 
 def rows_of(source: Source) -> Iterator[dict[str, Any]]:
@@ -209,10 +210,10 @@ def results_beside(path: str) -> dict[str, Any]:
         if os.path.isfile(beside) and os.path.getsize(beside) <= LARGEST_WHOLE:
             with open(beside, "rb") as file:
                 text = file.read()
-            found = decoded(text)
-            if found is not None and "results" in found:
+            results = decoded(text)
+            if results is not None and "results" in results:
                 refuse_twice(text, beside, IN_RESULTS)
-                return found
+                return results
     return {}
 
 
@@ -230,7 +231,7 @@ def _about(path: str) -> _About:
     fallbacks = {INVALID}
     configs = beside.get("configs")
     with suppress(msgspec.ValidationError):  # it is no configuration of theirs
-        config = msgspec.convert(configs.get(task, {}) if isinstance(configs, dict) else {}, _Config)
+        config = msgspec.convert(configs.get(task, {}) if isinstance(configs, dict) else {}, _TaskConfiguration)
         steps = [step for pipeline in config.filter_list or () for step in pipeline.filter or ()]
         fallbacks |= {step["fallback"] for step in steps if isinstance(step.get("fallback"), str)}
     return _About(task, model if isinstance(model, str) else None, frozenset(fallbacks))
@@ -246,7 +247,7 @@ def check_once(text: bytes, number: int) -> None:
             raise LineError(number, *said_twice(key))
 
 
-def _record(line: bytes, number: int, told: _About, odd: Odd) -> bytes:
+def _record(line: bytes, number: int, about: _About, odd: Odd) -> bytes:
     """A sample as a record of ours; a bad line as it is, to be refused where it stands."""
     row = decoded(line) if line.strip() else None
     if row is None or not is_row(row):
@@ -275,11 +276,11 @@ def _record(line: bytes, number: int, told: _About, odd: Odd) -> bytes:
     record = {
         "task": str(row["doc_id"]),
         "rewards": scores,
-        "outcome": "unparsed" if lost(answers, told.fallbacks) else None,
+        "outcome": "unparsed" if lost(answers, about.fallbacks) else None,
         "answer": answers[0] if isinstance(answers, list) and len(answers) == 1 else None,
         "agent": None if pipeline == UNNAMED else str(pipeline),
-        "model": told.model,
-        "dataset": told.task,
+        "model": about.model,
+        "dataset": about.task,
         "metadata": row["doc"] if isinstance(row["doc"], dict) else None,
         **counts,
     }
@@ -293,15 +294,15 @@ def _record(line: bytes, number: int, told: _About, odd: Odd) -> bytes:
 
 def decoded(text: bytes) -> dict[str, Any] | None:
     """A JSON object, with the NaN and Infinity that Python writes; None for anything else."""
-    found: Any
+    content: Any
     try:
-        found = msgspec.json.decode(text)
+        content = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         try:
-            found = json.loads(text)
+            content = json.loads(text)
         except (ValueError, RecursionError):
             return None
-    return found if isinstance(found, dict) else None
+    return content if isinstance(content, dict) else None
 
 
 HEAD: Final = 4096  # bytes of a file that say whether it holds results
@@ -309,7 +310,7 @@ NAMED: Final = 3  # files that a note names
 
 
 @dataclass(frozen=True, slots=True)
-class _Results:
+class _ResultsFile:
     """A results file."""
 
     folder: str
@@ -322,7 +323,7 @@ class _Results:
         return os.path.join(self.folder, self.name)
 
 
-class _Model(msgspec.Struct):
+class _ModelName(msgspec.Struct):
     model_name: str | None = None
 
 
@@ -331,37 +332,37 @@ def newest(path: str) -> tuple[list[str], list[str]]:
 
     Nothing where the folder is none of lm-evaluation-harness'. InputError where a model has two folders.
     """
-    found: dict[tuple[str | None, str], list[_Results]] = {}
+    by_folder: dict[tuple[str | None, str], list[_ResultsFile]] = {}
     for folder in [path, *_folders(path)]:
-        for one in _results_in(folder):
-            found.setdefault((one.model, one.folder), []).append(one)
+        for results in _results_in(folder):
+            by_folder.setdefault((results.model, results.folder), []).append(results)
     first: dict[str, str] = {}
-    for model, folder in found:
+    for model, folder in by_folder:
         if model is not None and first.setdefault(model, folder) != folder:
             wrong = f"the model {model!r} stands in {first[model]} as well"
             raise InputError.at(folder, wrong, "expected one folder for each model; give one of the two")
     taken: list[str] = []
     notes: list[str] = []
-    for those in found.values():
-        *older, last = sorted(those, key=lambda one: (one.time, one.name))
+    for those in by_folder.values():
+        *older, last = sorted(those, key=lambda results: (results.time, results.name))
         taken.append(last.path)
-        notes += [_passed_over(last, [one.name for one in reversed(older)])] if older else []
+        notes += [_passed_over(last, [results.name for results in reversed(older)])] if older else []
     return sorted(taken), notes
 
 
-def _passed_over(last: _Results, older: Sequence[str]) -> str:
+def _passed_over(last: _ResultsFile, older: Sequence[str]) -> str:
     names = ", ".join(older[:NAMED]) + (f" and {len(older) - NAMED} more" if len(older) > NAMED else "")
     what = "is" if len(older) == 1 else "are"
-    said = f"{last.path} is the newest of its model: {names} beside it {what} passed over"
-    return f"{said}; to read one, give the file itself"
+    note = f"{last.path} is the newest of its model: {names} beside it {what} passed over"
+    return f"{note}; to read one, give the file itself"
 
 
-def _results_in(folder: str) -> Iterator[_Results]:
+def _results_in(folder: str) -> Iterator[_ResultsFile]:
     for name in _names(folder):
         match = RESULTS_NAME.fullmatch(name)
         path = os.path.join(folder, name)
         if match and os.path.isfile(path) and is_results(_read(path, HEAD)):
-            yield _Results(folder, name, match["time"] or "", _model(path))
+            yield _ResultsFile(folder, name, match["time"] or "", _model(path))
 
 
 def _model(path: str) -> str | None:
@@ -370,12 +371,12 @@ def _model(path: str) -> str | None:
         raise InputError.at(path, f"larger than {LARGEST_WHOLE >> 20} MiB", "expected a results file")
     raw = _read(path, LARGEST_WHOLE).removeprefix(BOM)
     try:
-        return msgspec.json.decode(raw, type=_Model).model_name
+        return msgspec.json.decode(raw, type=_ModelName).model_name
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        held = decoded(raw)  # NaN, as Python writes it
-    if held is None:
+        content = decoded(raw)  # NaN, as Python writes it
+    if content is None:
         raise InputError.at(path, "is no whole JSON", "expected what lm_eval writes, or give another file itself")
-    name = held.get("model_name")
+    name = content.get("model_name")
     return name if isinstance(name, str) else None
 
 
@@ -396,8 +397,8 @@ def _names(folder: str) -> list[str]:
 
 def _folders(path: str) -> list[str]:
     """The folders in a folder, no links, sorted; those that may not be looked into hold nothing."""
-    found = [os.path.join(path, name) for name in _names(path)]
-    return [each for each in found if os.path.isdir(each) and not os.path.islink(each) and os.access(each, os.R_OK)]
+    paths = [os.path.join(path, name) for name in _names(path)]
+    return [each for each in paths if os.path.isdir(each) and not os.path.islink(each) and os.access(each, os.R_OK)]
 
 
 _GREEDY = ("True", "False")  # whether a choice is what the model would have said itself, written as text by some
@@ -428,9 +429,11 @@ def texts(path: str) -> Iterator[Text]:
 def _chosen(answers: Any) -> Any:
     """The likeliest of several choices by its number; any other answer as it is."""
     pairs = answers if isinstance(answers, list) else []
-    if len(pairs) < 2 or not all(isinstance(one, list) and len(one) == 2 and str(one[1]) in _GREEDY for one in pairs):
+    if len(pairs) < 2 or not all(
+        isinstance(pair, list) and len(pair) == 2 and str(pair[1]) in _GREEDY for pair in pairs
+    ):
         return answers
     try:
-        return f"choice {max(range(len(pairs)), key=lambda place: float(pairs[place][0]))}"
+        return f"choice {max(range(len(pairs)), key=lambda choice: float(pairs[choice][0]))}"
     except (TypeError, ValueError):  # pairs of something else
         return answers

@@ -16,8 +16,17 @@ from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
 from calipers.systems.lm_eval.metrics.task import TaskNumbers, aggregate_task, base, check, reduced
 from calipers.systems.lm_eval.pipelines import STOPPED, FilteredAnswers, filtered
 from calipers.systems.lm_eval.scores.choice import MORE, Choices, score_choices, score_more
-from calipers.systems.lm_eval.scores.entries import CHOICE, GENERATION, ROLLING, Entry, match_all
-from calipers.systems.lm_eval.scores.generate import process, score_answer, score_loglikelihood, score_rolling
+from calipers.systems.lm_eval.scores.entries import (
+    CHOICE,
+    GENERATION,
+    ROLLING,
+    Entry,
+    match_all,
+    process,
+    score_answer,
+    score_loglikelihood,
+    score_rolling,
+)
 from calipers.systems.lm_eval.scores.scorers import Scoring
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import gold

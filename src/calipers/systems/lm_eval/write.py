@@ -17,7 +17,7 @@ from typing import Any, Final
 from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
 from calipers.systems.lm_eval.metrics.task import TaskNumbers, aggregate_group
 from calipers.systems.lm_eval.task_scores import TaskScores
-from calipers.systems.lm_eval.tasks.config import TaskConfig
+from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group
 
 LAYOUT: Final = "0.4.13"  # the release whose layout this is
@@ -184,7 +184,7 @@ def without_address(text: str) -> str:
 class RanTask:
     """A task that was run: what it is, what it came to, and the hash of its samples."""
 
-    config: TaskConfig
+    config: TaskFields
     source: str  # the path of its file, or inline; "": not told
     scores: TaskScores
     documents: int  # there are

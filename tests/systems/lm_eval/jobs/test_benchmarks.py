@@ -16,7 +16,7 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
     suite,
     suite_of,
 )
-from calipers.systems.lm_eval.tasks.config import TaskConfig
+from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.groups import every_group
 
 
@@ -98,7 +98,7 @@ def test_generation_settings_in_our_words(home, kwargs, expected):
     [(None, None, 0), (None, 3, 3), (2, None, 2), (2, 5, 5), (0, 5, 0)],  # a task that says 0 means it
 )
 def test_how_many_examples(own, asked, used):
-    assert shots(TaskConfig(num_fewshot=own), asked) == used
+    assert shots(TaskFields(num_fewshot=own), asked) == used
 
 
 @pytest.mark.parametrize(

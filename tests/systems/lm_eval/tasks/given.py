@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from calipers.systems.lm_eval.tasks.config import TaskConfig, task_config
+from calipers.systems.lm_eval.tasks.config import TaskFields, task_config
 from calipers.systems.lm_eval.tasks.documents import Splits
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_task
-from calipers.systems.lm_eval.tasks.yaml import TaskFile
+from calipers.systems.lm_eval.tasks.task_file import TaskFile
 
 DOCS = [{"q": f"q{i}", "a": f"a{i}", "c": ["x", "y"], "n": i % 2} for i in range(6)]
 TASK = """\
@@ -35,7 +35,7 @@ def task_folder(folder: Path, text: str = TASK, *, docs: Any = None, name: str =
     return folder / name
 
 
-def config(**fields: Any) -> TaskConfig:
+def config(**fields: Any) -> TaskFields:
     """A configuration of these fields."""
     return task_config(TaskFile(None, fields))
 

@@ -15,8 +15,8 @@ from systems.lm_eval.tasks.classes import write_classes, write_documents, write_
 
 from calipers.errors import InputError, PluginError
 from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks, TaskRequest, checked, nodes_of, settings, suite
+from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.tasks.requests import requests
-from calipers.systems.lm_eval.tasks.turns import Manner
 
 HERE = importlib.util.find_spec("lm_eval") is not None
 MODEL = Model(bos=True)

@@ -17,7 +17,7 @@ from calipers.systems.lm_eval.scores.scorers import scorings
 from calipers.systems.lm_eval.tasks.groups import TaskGroup, Tasks, leaves
 from calipers.systems.lm_eval.tasks.loaded import load_task, trusted
 from calipers.systems.lm_eval.tasks.requests import requests
-from calipers.systems.lm_eval.tasks.yaml import read_task_file
+from calipers.systems.lm_eval.tasks.task_file import read_task_file
 
 CORPUS = Path(__file__).parent / "corpus"
 

@@ -1,12 +1,26 @@
+import gzip
+import json
 import sys
+import tracemalloc
+from datetime import datetime
 from pathlib import Path
 
+import polars as pl
 import pytest
+import zstandard
 from systems.lm_eval.tasks.given import config
 
 from calipers.errors import InputError, PluginError
-from calipers.systems.lm_eval.tasks.documents import load_splits, processed
-from calipers.systems.lm_eval.tasks.yaml import TaskFile
+from calipers.systems.lm_eval.tasks.documents import (
+    load_splits,
+    processed,
+    read_arrow,
+    read_csv,
+    read_json,
+    read_parquet,
+    read_text,
+)
+from calipers.systems.lm_eval.tasks.task_file import TaskFile
 
 
 def splits(path=None, **fields):
@@ -167,3 +181,215 @@ def test_a_folder_is_named_once_where_it_is_both(data):
     asked = {"dataset_path": "json", "dataset_kwargs": {"data_files": "gone.jsonl"}}
     with pytest.raises(InputError, match=r"no file gone.jsonl; expected it in \.$"):
         splits(Path("task.yaml"), **asked)["train"]
+
+
+def test_json_lines_are_typed_column_by_column(tmp_path):
+    rows = [
+        {"day": "2024-01-02", "mixed": 1, "text": "2024-01-02", "at": "2024-01-02 10:30"},
+        {"day": None, "mixed": 2.5, "text": "x", "at": "2024-01-02T10:30:05"},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    first, second = read_json(path)
+    assert first == {
+        "day": datetime(2024, 1, 2),
+        "mixed": 1.0,
+        "text": "2024-01-02",
+        "at": datetime(2024, 1, 2, 10, 30),
+    }
+    assert (second["day"], second["mixed"], second["text"]) == (None, 2.5, "x")
+    assert isinstance(first["mixed"], float)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([["2024-01-02", None], []], [[datetime(2024, 1, 2), None], []]),
+        (
+            [{"d": "2024-01-02", "x": 1}, {"x": 2.5, "d": None}],
+            [{"d": datetime(2024, 1, 2), "x": 1.0}, {"d": None, "x": 2.5}],
+        ),
+        ([{"d": "2024-01-02"}, {}], [{"d": "2024-01-02"}, {}]),  # objects of several shapes stay as they are
+        ([[1, "2024-01-02"]], [[1, "2024-01-02"]]),
+        ([[[1], [2.5]]], [[[1.0], [2.5]]]),
+        (["2024-01-02T10:20:30+02:00"], [datetime(2024, 1, 2, 8, 20, 30)]),
+        (["2024-01-02T10Z"], [datetime(2024, 1, 2, 10)]),
+        (["2024-01-02T10:20:30.5"], ["2024-01-02T10:20:30.5"]),
+        ([1, 2**63], [1.0, 2.0**63]),
+        ([True, 1], [True, 1]),
+        ([1, "x"], [1, "x"]),
+        ([1, 2.0, None], [1.0, 2.0, None]),
+    ],
+)
+def test_json_is_typed_as_datasets_types_it(tmp_path, cells, expected):
+    """Each of these was compared with what ``datasets`` 5.2.0 makes of it."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps({"c": cell}) + "\n" for cell in cells))
+    assert repr([row["c"] for row in read_json(path)]) == repr(expected)
+
+
+def test_a_date_that_is_none_leaves_its_column_text(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"d": "2024-01-02"}\n{"d": "2024-13-02"}\n')
+    assert [row["d"] for row in read_json(path)] == ["2024-01-02", "2024-13-02"]
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "rows"),
+    [
+        ('[{"a": 1}, {"b": 2}]', None, [{"a": 1}, {"b": 2}]),
+        (' \n[{"d": "2024-01-02"}]', None, [{"d": datetime(2024, 1, 2)}]),
+        ('{"data": [{"a": 1}], "x": 2}', "data", [{"a": 1}]),
+        ('{"data": {"a": [1, 2], "b": [3, 4]}}', "data", [{"a": 1, "b": 3}, {"a": 2, "b": 4}]),
+        ('{"a": 1}\n\n{"a": 2}\n', None, [{"a": 1}, {"a": 2}]),
+    ],
+)
+def test_json_in_its_other_shapes(tmp_path, text, field, rows):
+    path = tmp_path / "rows.json"
+    path.write_text(text)
+    assert read_json(path, field) == rows
+
+
+ROWS = b"".join(b'{"a": "%d %s"}\n' % (n, b"%x" % (n * 7919**5)) for n in range(60_000))
+PACKED = {".gz": gzip.compress(ROWS, 1, mtime=0), ".zst": zstandard.compress(ROWS)}
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_packed_files_are_unpacked(tmp_path, suffix):
+    path = tmp_path / f"rows.jsonl{suffix}"
+    path.write_bytes(PACKED[suffix])
+    assert len(read_json(path)) == 60_000
+    path.write_bytes(2 * PACKED[suffix])  # two frames are one file
+    assert len(read_json(path)) == 120_000
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [
+        *((suffix, PACKED[suffix][:cut]) for suffix in PACKED for cut in (-1, -(len(PACKED[suffix]) // 2), 5)),
+        *((suffix, b"no packing") for suffix in PACKED),
+        *((suffix, PACKED[suffix][:30] + b"\xff" * 60 + PACKED[suffix][90:]) for suffix in PACKED),
+    ],
+)
+def test_a_packed_file_that_is_not_whole_is_refused(tmp_path, suffix, content):
+    """Each reader: the rows before the cut are not the file's rows."""
+    path = tmp_path / f"rows{suffix}"
+    path.write_bytes(content)
+    for read in (read_json, read_csv, read_text):
+        with pytest.raises(InputError, match=rf"rows{suffix}: cannot be unpacked as .*; is it whole\?"):
+            read(path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_a_small_file_takes_little_room(tmp_path, suffix):
+    """A reader that asks for as much as a file may hold takes that much first: 2 GiB."""
+    path = tmp_path / f"rows.jsonl{suffix}"
+    text = b'{"a": "x"}\n'
+    path.write_bytes({"": text, ".gz": gzip.compress(text), ".zst": zstandard.compress(text)}[suffix])
+    tracemalloc.start()
+    try:
+        assert read_json(path) == [{"a": "x"}]
+        assert read_text(path) == [{"text": '{"a": "x"}'}]
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("a,b\n1,x\n2,\n", [{"a": 1, "b": "x"}, {"a": 2, "b": None}]),
+        ("a\n1\n\nNA\n", [{"a": 1.0}, {"a": None}]),  # integers with a gap are floats, as pandas has them
+        ("a,b\nTrue,1.5\nfalse,2\n", [{"a": True, "b": 1.5}, {"a": False, "b": 2.0}]),
+        ('a\n"x, ""y""\nz"\n', [{"a": 'x, "y"\nz'}]),
+        ("a,b\n01x,1_0\n", [{"a": "01x", "b": "1_0"}]),
+        ("a,b\n1\n", [{"a": 1, "b": None}]),
+        ("a,a,\n 1,2,3\n", [{"a": 1, "a.1": 2, "Unnamed: 2": 3}]),
+        ("a\n9223372036854775808\n", [{"a": 2**63}]),
+        ("", []),
+    ],
+)
+def test_csv_tells_what_its_columns_hold(tmp_path, text, rows):
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    found = read_csv(path)
+    assert found == rows
+    assert [[type(cell) for cell in row.values()] for row in found] == [
+        [type(cell) for cell in row.values()] for row in rows
+    ]
+
+
+def test_csv_of_another_shape(tmp_path):
+    path = tmp_path / "rows.tsv"
+    path.write_text("1\tx\n")
+    assert read_csv(path, column_names=["n", "t"]) == [{"n": 1, "t": "x"}]
+    path.write_text("n;t\n1;'a;b'\n")
+    assert read_csv(path, sep=";", quotechar="'") == [{"n": 1, "t": "a;b"}]
+
+
+def test_text_is_a_document_a_line(tmp_path):
+    path = tmp_path / "rows.txt"
+    path.write_bytes(b"one\r\n\r\ntwo\n")
+    assert read_text(path) == [{"text": "one"}, {"text": ""}, {"text": "two"}]
+    path.write_text("a\nb\n\nc\n")
+    assert read_text(path, "paragraph") == [{"text": "a\nb"}, {"text": "c\n"}]
+    assert read_text(path, "document") == [{"text": "a\nb\n\nc\n"}]
+
+
+def test_parquet_and_both_forms_of_arrow(tmp_path):
+    frame = pl.DataFrame({"q": ["a", "b"], "c": [["x"], ["y", "z"]]})
+    frame.write_parquet(tmp_path / "rows.parquet")
+    frame.write_ipc(tmp_path / "file.arrow")
+    frame.write_ipc_stream(tmp_path / "stream.arrow")
+    rows = frame.to_dicts()
+    assert read_parquet(tmp_path / "rows.parquet") == rows
+    assert read_parquet(tmp_path / "rows.parquet", ["q"]) == [{"q": "a"}, {"q": "b"}]
+    assert read_arrow(tmp_path / "file.arrow") == rows
+    assert read_arrow(tmp_path / "stream.arrow") == rows
+
+
+@pytest.mark.parametrize(
+    ("read", "content", "said"),
+    [
+        (read_json, b'{"a": 1}\n[1]\n', ":2: is a list; expected an object: one document"),
+        (read_json, b'{"a": 1}\n{"a"\n', ":2: malformed json"),
+        (read_json, b"[1, 2", ": malformed json"),
+        (read_json, b"[1]", ": row 1: is a int; expected an object"),
+        (lambda path: read_json(path, "data"), b'{"x": []}', ": no key 'data'; expected an object with it"),
+        (read_csv, b"a\n1,2\n", ": record 1 has 2 cells for 1 columns; expected one a column"),
+        (read_csv, b"\xff", ": byte 1 is not UTF-8"),
+        (read_parquet, b"PAR1 no", ": cannot be read ("),
+        (read_arrow, b"ARROW1 no", ": cannot be read ("),
+        (lambda path: read_text(path, "word"), b"a", ": sample_by is 'word'; expected line, paragraph or document"),
+    ],
+)
+def test_what_is_no_such_file_is_refused(tmp_path, read, content, said):
+    path = tmp_path / "rows"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}{said}")
+
+
+def test_what_is_not_there_is_refused(tmp_path):
+    for read in (read_json, read_csv, read_text, read_parquet, read_arrow):
+        with pytest.raises(InputError, match=r"absent: cannot be read \(No such file or directory\)"):
+            read(tmp_path / "absent")
+    (tmp_path / "broken.jsonl.gz").write_bytes(b"not packed")
+    with pytest.raises(InputError, match="cannot be unpacked as gzip"):
+        read_json(tmp_path / "broken.jsonl.gz")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("rows.jsonl", '{"a": 1}\n{"a": 1, "a": 2}\n'),
+        ("rows.jsonl.gz", '{"a": 1}\n{"a": 1, "a": 2}\n'),
+        ("rows.json", '[{"a": 1}, {"a": 1, "a": 2}]'),
+    ],
+)
+def test_a_key_twice_in_a_document_is_refused(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    with pytest.raises(InputError, match=r'rows\.json\S*: malformed json: key "a" stands twice'):
+        read_json(path)

@@ -4,8 +4,8 @@ import pytest
 from systems.lm_eval.tasks.given import DOCS, task
 
 from calipers.errors import InputError
+from calipers.systems.lm_eval.tasks.prompts import Manner
 from calipers.systems.lm_eval.tasks.requests import Asking, gold, requests
-from calipers.systems.lm_eval.tasks.turns import Manner
 
 TRAIN = [{"q": f"t{i}", "a": f"b{i}", "c": ["x", "y"], "n": i % 2} for i in range(5)]
 

@@ -28,14 +28,12 @@ from calipers.systems.lm_eval.jobs.judges import (
 )
 from calipers.systems.lm_eval.scores.entries import DEFAULTS, GENERATION, ROLLING
 from calipers.systems.lm_eval.task_scores import right_answer
-from calipers.systems.lm_eval.tasks.class_tasks import load_class
-from calipers.systems.lm_eval.tasks.config import TaskConfig
-from calipers.systems.lm_eval.tasks.functions import functions_in, rewind
+from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.groups import Leaf, Node, Tasks, installed, leaves
 from calipers.systems.lm_eval.tasks.groups import is_task_file as is_task
-from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_task, trusted
-from calipers.systems.lm_eval.tasks.turns import PLAIN, Manner
-from calipers.systems.lm_eval.tasks.yaml import Function, TaskFile
+from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_class, load_task, trusted
+from calipers.systems.lm_eval.tasks.prompts import PLAIN, Manner
+from calipers.systems.lm_eval.tasks.task_file import Function, TaskFile, functions_in, rewind
 from calipers.systems.lm_eval.write import digest, dumped
 from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds, seeded
 from calipers.tasks.task import Suite, Task
@@ -182,18 +180,18 @@ def _load_class(leaf: Leaf, request: TaskRequest) -> LoadedTask:
     )
 
 
-def _reconfigured(task: LoadedTask, leaf: Leaf, request: TaskRequest) -> TaskConfig:
+def _reconfigured(task: LoadedTask, leaf: Leaf, request: TaskRequest) -> TaskFields:
     """The configuration of a task that is loaded already, as another command wants it."""
     if task.own is None:
         return _configured(leaf, request)
     return _scored(replace(task.own.config, repeats=request.samples or leaf.config.repeats), request)
 
 
-def _scored(config: TaskConfig, request: TaskRequest) -> TaskConfig:
+def _scored(config: TaskFields, request: TaskRequest) -> TaskFields:
     return replace(config, metric_list=[{"metric": "bypass"}]) if request.predict_only else config
 
 
-def _configured(leaf: Leaf, request: TaskRequest) -> TaskConfig:
+def _configured(leaf: Leaf, request: TaskRequest) -> TaskFields:
     """A task's configuration as the command wants it, its functions loaded."""
     samples = request.samples if leaf.config.output_type == GENERATION else None
     repeats = samples or leaf.config.repeats
@@ -206,7 +204,7 @@ def _configured(leaf: Leaf, request: TaskRequest) -> TaskConfig:
     return _scored(config, request)
 
 
-def with_guide_metrics(config: TaskConfig, file: TaskFile) -> TaskConfig:
+def with_guide_metrics(config: TaskFields, file: TaskFile) -> TaskFields:
     """The task with the guide's default metrics; InputError for one that generates text and names no metric."""
     if config.metric_list or config.scorer is not None or config.process_results is not None:
         return config
@@ -220,7 +218,7 @@ def with_guide_metrics(config: TaskConfig, file: TaskFile) -> TaskConfig:
     raise InputError.at(file.place("metric_list"), wrong, right)
 
 
-def shots(config: TaskConfig, requested: int | None) -> int:
+def shots(config: TaskFields, requested: int | None) -> int:
     """How many examples stand before a question: as the command says, unless the task says none."""
     return config.num_fewshot or 0 if requested is None or config.num_fewshot == 0 else requested
 
@@ -274,7 +272,7 @@ def _unused(task: LoadedTask) -> Iterator[str]:
             yield f"{where}: {name} stands there {names.count(name)} times; the last counts, as there"
 
 
-def _leaking(config: TaskConfig) -> str | None:
+def _leaking(config: TaskFields) -> str | None:
     """The evaluated split where its documents are examples, and the document itself is not left out.
 
     lm-evaluation-harness leaves it out only where the split of the examples has the name of ``test_split``.

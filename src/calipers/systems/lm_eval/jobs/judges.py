@@ -25,11 +25,19 @@ from calipers.systems.lm_eval.metrics.aggregations import NAMES, aggregate
 from calipers.systems.lm_eval.metrics.task import check
 from calipers.systems.lm_eval.pipelines import Pipeline, check_ends, filtered, patterns_of, pipeline
 from calipers.systems.lm_eval.scores.choice import NEWER, NOWHERE, argmax, gold_of
-from calipers.systems.lm_eval.scores.entries import CHOICE, GENERATION, ROLLING, Entry, passed_by
-from calipers.systems.lm_eval.scores.generate import process, score_answer, words
+from calipers.systems.lm_eval.scores.entries import (
+    CHOICE,
+    GENERATION,
+    ROLLING,
+    Entry,
+    passed_by,
+    process,
+    score_answer,
+    words,
+)
 from calipers.systems.lm_eval.scores.scorers import Scoring, metrics_of, scorer_of, scorings
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents, target_of
-from calipers.systems.lm_eval.tasks.config import TaskConfig
+from calipers.systems.lm_eval.tasks.config import TaskFields
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.tasks.task import Task
 from calipers.verifiers.user_code import ObjectVerifier
@@ -79,7 +87,7 @@ def scoring(task: LoadedTask) -> list[Scoring]:
     config, file = task.config, task.file
     if task.own is not None and not config.metric_list:
         metrics, where = task.own.metrics, file.place("class")
-        return scorings(GENERATION, filter_list=config.filter_list, metric_list=metrics, scored=False, place=where)
+        return scorings(GENERATION, filter_list=config.filter_list, metric_list=metrics, scored=False, location=where)
     scored = config.process_results is None
     for number, entry in enumerate(config.filter_list or ()):
         here = f"{file.place('filter_list')}[{number}]"
@@ -95,12 +103,12 @@ def scoring(task: LoadedTask) -> list[Scoring]:
         metric_list=config.metric_list,
         scorer=config.scorer,
         scored=scored,
-        place=file.place(),
+        location=file.place(),
     )
     return checked(task, plan)
 
 
-def _metrics(metric_list: Any, config: TaskConfig, scored: bool) -> list[Entry]:
+def _metrics(metric_list: Any, config: TaskFields, scored: bool) -> list[Entry]:
     named = config.scorer is not None
     entries = metrics_of(metric_list, config.output_type, scored=scored, named=named) if metric_list else []
     for entry in entries:

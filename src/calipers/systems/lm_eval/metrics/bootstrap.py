@@ -12,9 +12,7 @@ import numpy as np
 from calipers.errors import CalipersError, InputError
 from calipers.rollouts.column import Floats, Ints
 from calipers.stats.intervals import interval
-from calipers.systems.lm_eval.metrics.aggregations import How, aggregate, known, numbers
-from calipers.systems.lm_eval.metrics.overlap import NAMES as OVERLAP
-from calipers.systems.lm_eval.metrics.overlap import Overlap
+from calipers.systems.lm_eval.metrics.aggregations import OVERLAP, How, Overlap, aggregate, known, numbers
 
 AT_ONCE: Final = 1 << 14
 """Documents drawn at a time: so few that memory is used again, and need not be asked of the system for each."""
@@ -28,15 +26,15 @@ def resampler(how: str, items: Sequence[Any]) -> Callable[[Ints], Floats]:
     """
     if how in OVERLAP:
         return Overlap(how, items).scores
-    held = known(how)
-    values = held.prepare(items)
-    if held.counted:
+    aggregation = known(how)
+    values = aggregation.prepare(items)
+    if aggregation.counted:
         kinds, code = np.unique(values, axis=0, return_inverse=True)
-        return lambda places: held.reduce(kinds, _counts(code.reshape(-1), places, len(kinds)))
+        return lambda places: aggregation.reduce(kinds, _counts(code.reshape(-1), places, len(kinds)))
 
     def reduced(places: Ints) -> Floats:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return held.reduce(values[places])
+            return aggregation.reduce(values[places])
 
     return reduced
 
@@ -76,7 +74,9 @@ def resampled(how: How, items: Sequence[Any], rng: np.random.Generator) -> Float
         raise InputError(undrawn)
     every = _places(rng, count(how, len(items)), len(items))
     if not isinstance(how, str):
-        return np.array([aggregate(how, [items[place] for place in row]) for block in every for row in block.tolist()])
+        return np.array(
+            [aggregate(how, [items[document] for document in row]) for block in every for row in block.tolist()]
+        )
     reduced = resampler(how, items)
     return np.concatenate([reduced(block) for block in every])
 
@@ -120,17 +120,8 @@ def bootstrap(how: str, items: Sequence[Any], iterations: int) -> float:
     """The standard deviation of an aggregation over resampled documents; draws that give no number are left out."""
     if iterations < 2:
         raise InputError.at("bootstrap_iters", f"is {iterations}", "expected 0 for none, or at least 2")
-    found = np.concatenate(list(_replicates(how, items, iterations)))
-    return float(deviation(found[~np.isnan(found)] if how == "nanmean" else found))
-
-
-def drawn(seed: int, rows: int, count: int) -> Ints:
-    """The places that ``random.Random(seed).choices(range(count), k=count)`` gives, called ``rows`` times.
-
-    >>> drawn(0, 2, 4).tolist()  # random.Random(0).choices(range(4), k=4), twice
-    [[3, 3, 1, 1], [2, 1, 3, 1]]
-    """
-    return _their_places(_twister(seed), rows, count)
+    replicates = np.concatenate(list(_replicates(how, items, iterations)))
+    return float(deviation(replicates[~np.isnan(replicates)] if how == "nanmean" else replicates))
 
 
 def deviation(values: Floats) -> Floats:
@@ -144,21 +135,26 @@ def deviation(values: Floats) -> Floats:
 def _replicates(how: str, items: Sequence[Any], iterations: int) -> Iterator[Floats]:
     reduced, size = resampler(how, items), min(CHUNK, iterations)
     for seed in range(iterations // size):
-        twister = _twister(seed)
+        generator = twister(seed)
         left = size
         while left:
             rows = min(left, max(1, AT_ONCE // len(items)))
-            yield reduced(_their_places(twister, rows, len(items)))
+            yield reduced(drawn(generator, rows, len(items)))
             left -= rows
 
 
-def _twister(seed: int) -> np.random.RandomState:
+def twister(seed: int) -> np.random.RandomState:
     """A twister in the very state of ``random.Random(seed)``: seeded with a list, numpy's is set up as Python's is."""
     return np.random.RandomState([seed])
 
 
-def _their_places(twister: np.random.RandomState, rows: int, count: int) -> Ints:
-    lots = twister.random_sample((rows, count))
+def drawn(generator: np.random.RandomState, rows: int, count: int) -> Ints:
+    """The documents that ``random.Random(seed).choices(range(count), k=count)`` gives, called ``rows`` times.
+
+    >>> drawn(twister(0), 2, 4).tolist()  # random.Random(0).choices(range(4), k=4), twice
+    [[3, 3, 1, 1], [2, 1, 3, 1]]
+    """
+    lots = generator.random_sample((rows, count))
     lots *= float(count)
     return lots.astype(np.int64)  # which is their floor, as none is below 0
 
@@ -173,37 +169,37 @@ class DocumentSpread:
     why: str | None = None
 
 
-def spread(how: How, held: Sequence[Any], value: float, confidence: float, seed: Sequence[int]) -> DocumentSpread:
+def spread(how: How, items: Sequence[Any], value: float, confidence: float, seed: Sequence[int]) -> DocumentSpread:
     """How sure a number is that these documents' values come to."""
     if math.isnan(value):
         return DocumentSpread(why="some documents are NaN")
-    found = _of_mean(held, confidence) if how == "mean" else None
-    if found is not None:
-        return found
-    if len(held) < 2:
+    interval_of_mean = _of_mean(items, confidence) if how == "mean" else None
+    if interval_of_mean is not None:
+        return interval_of_mean
+    if len(items) < 2:
         return DocumentSpread(why="one document")
     try:
-        return middle(resampled(how, held, np.random.Generator(np.random.PCG64(seed))), confidence)
+        return middle(resampled(how, items, np.random.Generator(np.random.PCG64(seed))), confidence)
     except CalipersError as error:  # of somebody's own function
         return DocumentSpread(why=str(error) if getattr(how, "undrawn", "") else f"a draw has no number: {error}")
 
 
-def middle(found: Floats, confidence: float) -> DocumentSpread:
+def middle(replicates: Floats, confidence: float) -> DocumentSpread:
     """The interval that the middle of some draws is, [B]; why there is none, where they say nothing."""
-    if not np.isfinite(found).all():
+    if not np.isfinite(replicates).all():
         return DocumentSpread(why="some draws give no finite number")
-    if (found == found[0]).all():
+    if (replicates == replicates[0]).all():
         return DocumentSpread(why="every draw gives the same number")
     tail = 50 * (1 - confidence)
-    low, high = np.percentile(found, [tail, 100 - tail]).tolist()
-    return DocumentSpread((low, high), "bootstrap", len(found))
+    low, high = np.percentile(replicates, [tail, 100 - tail]).tolist()
+    return DocumentSpread((low, high), "bootstrap", len(replicates))
 
 
-def _of_mean(held: Sequence[Any], confidence: float) -> DocumentSpread | None:
+def _of_mean(items: Sequence[Any], confidence: float) -> DocumentSpread | None:
     """The interval of a mean of numbers; None for what is none."""
-    if not all(isinstance(value, (int, float)) for value in held):
+    if not all(isinstance(value, (int, float)) for value in items):
         return None
-    values = np.array(held, dtype=np.float64)
+    values = np.array(items, dtype=np.float64)
     limits = (0.0, 1.0) if bool(((values >= 0) & (values <= 1)).all()) else None
-    found = interval(values, np.ones(len(values)), confidence, limits)
-    return DocumentSpread(found.ends, found.method, why=found.why)
+    estimate = interval(values, np.ones(len(values)), confidence, limits)
+    return DocumentSpread(estimate.ends, estimate.method, why=estimate.why)

@@ -11,9 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.errors import InputError, PluginError, UnknownName
-from calipers.systems.lm_eval.metrics.aggregations import How, aggregate
+from calipers.systems.lm_eval.metrics.aggregations import OVERLAP, How, aggregate
 from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS, stderr
-from calipers.systems.lm_eval.metrics.overlap import NAMES as OVERLAP
 from calipers.systems.lm_eval.scores.entries import Entry
 
 STEPS: Final = (1, 3, 5, 10, 20, 50, 100)
@@ -33,13 +32,13 @@ def pass_at_k(scores: Sequence[Any], k: int | Sequence[int] | None = None) -> di
     {'pass@1': 0.5}
     """
     n, passes = len(scores), sum(map(bool, scores))
-    asked = default_ks(n) if k is None else [k] if isinstance(k, int) else list(k)
-    for one in asked:
-        if not isinstance(one, int) or isinstance(one, bool) or one < 1:
-            raise InputError.at("pass_at_k", f"k is {one!r}", "expected a positive integer")
-        if one > n and not passes:
-            raise InputError.at("pass_at_k", f"k is {one}, and there are {n} repeats", f"expected at most {n}")
-    return {f"pass@{one}": _chance(n, passes, one) for one in asked}
+    ks = default_ks(n) if k is None else [k] if isinstance(k, int) else list(k)
+    for size in ks:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise InputError.at("pass_at_k", f"k is {size!r}", "expected a positive integer")
+        if size > n and not passes:
+            raise InputError.at("pass_at_k", f"k is {size}, and there are {n} repeats", f"expected at most {n}")
+    return {f"pass@{size}": _chance(n, passes, size) for size in ks}
 
 
 def default_ks(n: int) -> list[int]:
@@ -48,12 +47,12 @@ def default_ks(n: int) -> list[int]:
     >>> default_ks(12)
     [1, 3, 5, 10, 12]
     """
-    found = {step for step in STEPS if step <= n} | ({n} if n else set())
+    ks = {step for step in STEPS if step <= n} | ({n} if n else set())
     if n > STEPS[-1]:
         decades = math.log10(n) - 2
         pieces = max(2, 3 * int(decades))
-        found |= {int(10 ** (2 + i * decades / pieces)) for i in range(1, pieces)}
-    return sorted(found)
+        ks |= {int(10 ** (2 + i * decades / pieces)) for i in range(1, pieces)}
+    return sorted(ks)
 
 
 def reduced(name: str, values: Sequence[Any], how: Reduction, k: Any = None, reference: Any = None) -> dict[str, Any]:
@@ -66,22 +65,24 @@ def reduced(name: str, values: Sequence[Any], how: Reduction, k: Any = None, ref
     """
     if len(values) == 1 and k is None:
         return {name: values[0]}
-    found = _found(name, values, how, k, reference)
-    return {f"{part}({name})": one for part, one in found.items()} if isinstance(found, Mapping) else {name: found}
+    result = _reduction(name, values, how, k, reference)
+    return (
+        {f"{part}({name})": score for part, score in result.items()} if isinstance(result, Mapping) else {name: result}
+    )
 
 
-def check(entry: Entry, repeats: int | None = None, place: str = "metric_list") -> None:
+def check(entry: Entry, repeats: int | None = None, location: str = "metric_list") -> None:
     """Refuse a reduction that does not exist, and a k that no document could have."""
     how = entry.reduction
     if isinstance(how, str) and how not in NAMES:
         raise UnknownName.of("reduction", how, NAMES)
     if entry.k is not None:
         if how not in ("pass_at_k", "pass@k"):
-            raise InputError.at(place, f"metric {entry.name!r} has k", "expected it with reduction: pass_at_k")
+            raise InputError.at(location, f"metric {entry.name!r} has k", "expected it with reduction: pass_at_k")
         pass_at_k([1] * (repeats or 1), entry.k)
         most = entry.k if isinstance(entry.k, int) else max(entry.k)
         if repeats is not None and most > repeats:
-            raise InputError.at(place, f"k is {most}, and repeats {repeats}", f"expected repeats: {most} or more")
+            raise InputError.at(location, f"k is {most}, and repeats {repeats}", f"expected repeats: {most} or more")
 
 
 def base(key: str) -> str:
@@ -90,7 +91,7 @@ def base(key: str) -> str:
     return rest.removesuffix(")") if opened and head and rest.endswith(")") else key
 
 
-def _found(name: str, values: Sequence[Any], how: Reduction, k: Any, reference: Any) -> Any:
+def _reduction(name: str, values: Sequence[Any], how: Reduction, k: Any, reference: Any) -> Any:
     if not values:
         raise InputError(f"metric {name!r}: a document has no repeats; expected at least one")
     if callable(how):
@@ -136,14 +137,14 @@ def aggregate_task(
     values: Mapping[str, Sequence[Any]], aggregations: Mapping[str, How], iterations: int = ITERATIONS
 ) -> TaskNumbers:
     """The numbers of a task, from its documents' values under ``metric,pipeline``; an unknown metric is averaged."""
-    found: Numbers = {}
+    numbers: Numbers = {}
     for key, items in values.items():
         metric, _, pipeline = key.rpartition(",")
         how = aggregations.get(metric, aggregations.get(base(metric), "mean"))
-        found[key] = aggregate(how, items)
+        numbers[key] = aggregate(how, items)
         most = min(iterations, OF_TEXT) if metric in OVERLAP else iterations
-        found[f"{metric}_stderr,{pipeline}"] = stderr(how, items, most)
-    return TaskNumbers(found, max((len(items) for items in values.values()), default=0))
+        numbers[f"{metric}_stderr,{pipeline}"] = stderr(how, items, most)
+    return TaskNumbers(numbers, max((len(items) for items in values.values()), default=0))
 
 
 def leaves(tree: Sequence[Any]) -> Iterator[str]:
@@ -169,23 +170,23 @@ def aggregate_group(
     pooled sample when weighted, ``sqrt(sum s^2) / k`` when not, and none when a task has none. Tasks
     without a row, or without the metric, are passed by; where none has it, the group has no number of it either.
     """
-    names = [one for one in dict.fromkeys(leaves(tree)) if one in tasks]
+    names = [task for task in dict.fromkeys(leaves(tree)) if task in tasks]
     row: dict[str, Any] = {"alias": alias or name, "name": name}
     if not aggregate_metric_list:
         return row
-    row["sample_len"] = sum(tasks[one].get("sample_len", 0) for one in names)
+    row["sample_len"] = sum(tasks[task].get("sample_len", 0) for task in names)
     counts: dict[str, int] = {}
     for entry in aggregate_metric_list:
         metric = _checked(entry)
-        for pipeline in _pipelines(entry, metric, [tasks[one] for one in names]):
+        for pipeline in _pipelines(entry, metric, [tasks[task] for task in names]):
             key, beside = f"{metric},{pipeline}", f"{metric}_stderr,{pipeline}"
-            there = [tasks[one] for one in names if key in tasks[one]]
+            there = [tasks[task] for task in names if key in tasks[task]]
             if not there:
                 continue
-            sizes = [one["sample_len"] for one in there]
-            errors = [_number(one.get(beside)) for one in there]
+            sizes = [task["sample_len"] for task in there]
+            errors = [_number(task.get(beside)) for task in there]
             weighted = entry.get("weight_by_size", True)
-            row[key] = _mean([one[key] for one in there], sizes if weighted else [1] * len(there))
+            row[key] = _mean([task[key] for task in there], sizes if weighted else [1] * len(there))
             row[beside] = _error(errors, sizes, weighted)
             counts[key] = sum(sizes)
     if counts:
@@ -206,9 +207,9 @@ def _checked(entry: Mapping[str, Any]) -> str:
 
 
 def _pipelines(entry: Mapping[str, Any], metric: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    asked = entry.get("filter_list")
-    if asked is not None:
-        return [asked] if isinstance(asked, str) else list(asked)
+    listed = entry.get("filter_list")
+    if listed is not None:
+        return [listed] if isinstance(listed, str) else list(listed)
     keys = {key for row in rows for key in row if "," in key}
     return sorted({pipeline for head, _, pipeline in (key.rpartition(",") for key in keys) if head == metric})
 

@@ -46,7 +46,7 @@ def gold_of(target: Any, texts: Sequence[str]) -> Gold:
     (1, [0, -100], -100)
     """
     if isinstance(target, (list, tuple)):
-        return [index for one in target if isinstance(index := gold_of(one, texts), int)]
+        return [index for choice in target if isinstance(index := gold_of(choice, texts), int)]
     if isinstance(target, str):
         return texts.index(target) if target in texts else NOWHERE
     if not isinstance(target, int):
@@ -58,11 +58,11 @@ def gold_of(target: Any, texts: Sequence[str]) -> Gold:
 def argmax(values: Sequence[float]) -> int:
     """The place of the largest value, the first of equals; the first NaN counts as the largest."""
     best = 0
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if math.isnan(value):
-            return place
+            return index
         if value > values[best]:
-            best = place
+            best = index
     return best
 
 
@@ -72,6 +72,11 @@ def softmax(values: Sequence[float]) -> list[float]:
     weights = [math.exp(value - highest) for value in values]
     whole = math.fsum(weights)
     return [weight / whole for weight in weights]
+
+
+def squared_distance(chances: Sequence[float], gold: int) -> float:
+    """How far some choices' chances are from the truth, which gives one of them all: 0 to 2."""
+    return math.fsum((chance - (choice == gold)) ** 2 for choice, chance in enumerate(chances))
 
 
 def acc(of: Choices) -> float:
@@ -101,7 +106,7 @@ def acc_mutual_info(of: Choices) -> float:
 
 def exact_match(of: Choices) -> int:
     """1 when a right choice is just what the model would have said."""
-    return int(any(of.greedy[place] for place in _golds(of) if place != NOWHERE))
+    return int(any(of.greedy[choice] for choice in _golds(of) if choice != NOWHERE))
 
 
 def pair(of: Choices) -> tuple[Gold, int]:
@@ -141,7 +146,7 @@ def score_choices(of: Choices, names: Sequence[str]) -> dict[str, Any]:
 def brier(of: Choices) -> float:
     """The squared distance between the chances and the truth, 0 to 2."""
     gold = _only(of, "brier_score")
-    return math.fsum((chance - (place == gold)) ** 2 for place, chance in enumerate(softmax(of.lls)))
+    return squared_distance(softmax(of.lls), gold)
 
 
 def bpb(of: Choices) -> float:

@@ -1,15 +1,18 @@
-"""What a task's ``metric_list`` asks for: each entry with its aggregation, its direction and its settings decided."""
+"""The metrics of a task's ``metric_list``: each entry with its aggregation, direction and settings decided, and what an
+answer, or the likelihood of a text, is worth by it.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from calipers.errors import InputError, UnknownName
-from calipers.systems.lm_eval.tasks.functions import Trusted
+from calipers.errors import CalipersError, InputError, PluginError, UnknownName
+from calipers.systems.lm_eval.tasks.task_file import Trusted
 from calipers.text.patterns import check, remove
 from calipers.text.patterns.pattern import known
 
@@ -28,17 +31,17 @@ class Rules:
     ignore_numbers: bool = False
 
     @classmethod
-    def of(cls, place: str = "exact_match", **given: Any) -> Rules:
+    def of(cls, location: str = "exact_match", **given: Any) -> Rules:
         """The rules that these settings ask for; InputError for one of the wrong type."""
         patterns = given.pop("regexes_to_ignore", None) or ()
         patterns = (patterns,) if isinstance(patterns, str) else tuple(patterns)
         for pattern in patterns:
             if not isinstance(pattern, str):
-                raise InputError.at(place, f"regexes_to_ignore has {pattern!r}", "expected patterns as text")
+                raise InputError.at(location, f"regexes_to_ignore has {pattern!r}", "expected patterns as text")
             check(pattern)
         for name, value in given.items():
             if not isinstance(value, bool):
-                raise InputError.at(place, f"{name} is {value!r}", "expected true or false")
+                raise InputError.at(location, f"{name} is {value!r}", "expected true or false")
         return cls(patterns, **given)
 
     @property
@@ -61,28 +64,30 @@ def normal(text: Any, rules: Rules) -> Any:
     if not isinstance(text, str):
         raise InputError.at("exact_match", f"{text!r} is no text", "expected text where anything is to be ignored")
     for pattern in rules.regexes_to_ignore:
-        held = known(pattern, False)
-        harmless = held is not None and len(text) <= held.harmless
-        text = held.pattern.sub("", text) if held is not None and harmless else remove(pattern, text)
+        compiled = known(pattern, False)
+        harmless = compiled is not None and len(text) <= compiled.harmless
+        text = compiled.pattern.sub("", text) if compiled is not None and harmless else remove(pattern, text)
     text = text.lower() if rules.ignore_case else text
     text = text.translate(PUNCTUATION) if rules.ignore_punctuation else text
     return text.translate(DIGITS) if rules.ignore_numbers else text
 
 
-def matches(prediction: Any, reference: Any, rules: Rules = NOTHING) -> float:
-    """1.0 when an answer equals a reference, else 0.0; for a list over repeats, the share of them that does.
+def matches(answer: Any, references: Sequence[Any], rules: Rules = NOTHING) -> float:
+    """1.0 when an answer equals any of the references, else 0.0; of a list over repeats, the share that does.
 
-    A list together with patterns to ignore is an error, as it is in lm-eval. No answers at all are NaN.
+    A list together with patterns to ignore is an error, as it is in lm-eval. No answer is 0.0, an empty list NaN.
 
-    >>> matches("Paris", "paris", Rules(ignore_case=True)), matches(["5", "4", "5", "5"], "5")
+    >>> matches("Paris", ["paris"], Rules(ignore_case=True)), matches(["5", "4", "5", "5"], ["5"])
     (1.0, 0.75)
     """
-    if not isinstance(prediction, (list, tuple)):
-        return float(bool(normal(prediction, rules) == normal(reference, rules)))
+    if answer is None:
+        return 0.0
+    if not isinstance(answer, (list, tuple)):
+        return max((float(bool(normal(answer, rules) == normal(each, rules))) for each in references), default=0.0)
     if rules.regexes_to_ignore:
         right = "expected one answer: end the pipeline with take_first, or give the metric a reduction"
         raise InputError.at("exact_match", "regexes_to_ignore for a list of repeats", right)
-    values = [matches(one, reference, rules) for one in prediction]
+    values = [matches(value, references, rules) for value in answer]
     return math.fsum(values) / len(values) if values else math.nan
 
 
@@ -93,34 +98,19 @@ def match_all(predictions: Sequence[str], references: Sequence[str], rules: Rule
     [1.0, 1.0]
     """
     if not rules.any:
-        return [1.0 if one == other else 0.0 for one, other in zip(predictions, references, strict=True)]
+        return [1.0 if left == right else 0.0 for left, right in zip(predictions, references, strict=True)]
     made: dict[str, str] = {}
 
     def plain(text: str) -> str:
-        held = made.get(text)
-        if held is None:
+        stripped = made.get(text)
+        if stripped is None:
             if len(made) >= KEPT:
                 made.clear()
-            held = made[text] = normal(text, rules)
-        return held
+            stripped = made[text] = normal(text, rules)
+        return stripped
 
     pairs = zip(predictions, references, strict=True)
-    return [1.0 if one == other or plain(one) == plain(other) else 0.0 for one, other in pairs]
-
-
-def exact_match(predictions: Sequence[Any], references: Sequence[Any], rules: Rules = NOTHING) -> float:
-    """The mean of matches over pairs; a single prediction, or reference, is compared with each of the others.
-
-    >>> exact_match(["a", "b", "c", "d"], ["a", "x", "c", "y"])
-    0.5
-    """
-    count = max(len(predictions), len(references))
-    if any(len(side) not in (1, count) for side in (predictions, references)):
-        wrong = f"{len(predictions)} predictions and {len(references)} references"
-        raise InputError.at("exact_match", wrong, "expected as many of each")
-    wide = [list(side) * count if len(side) == 1 else list(side) for side in (predictions, references)]
-    values = [matches(one, other, rules) for one, other in zip(*wide, strict=True)]
-    return math.fsum(values) / len(values) if values else math.nan
+    return [1.0 if left == right or plain(left) == plain(right) else 0.0 for left, right in pairs]
 
 
 GENERATION, CHOICE = "generate_until", "multiple_choice"
@@ -128,7 +118,7 @@ LIKELIHOOD, ROLLING = "loglikelihood", "loglikelihood_rolling"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownMetric:
     """A metric that lm-eval has by name."""
 
     aggregation: str
@@ -140,27 +130,27 @@ class Known:
 _EXACT: Final = ("regexes_to_ignore", "ignore_case", "ignore_punctuation", "ignore_numbers")
 _FLAGS: Final = _EXACT[1:]
 _TEXT: Final = (GENERATION,)
-KNOWN: Final[Mapping[str, Known]] = {
-    "acc": Known("mean", True, (CHOICE, LIKELIHOOD)),
-    "acc_norm": Known("mean", True, (CHOICE,)),
-    "acc_bytes": Known("mean", True, (CHOICE,)),
-    "acc_mutual_info": Known("mean", True, (CHOICE,)),
-    "acc_all": Known("mean", True, ()),
-    "likelihood": Known("mean", True, (CHOICE,)),
-    "exact_match": Known("mean", True, (GENERATION, CHOICE), _EXACT),
-    "f1": Known("f1", True, (GENERATION, CHOICE), ("average",)),
-    "mcc": Known("matthews_corrcoef", True, (GENERATION, CHOICE)),
-    "matthews_corrcoef": Known("matthews_corrcoef", True, (GENERATION, CHOICE)),
-    "brier_score": Known("brier_score", False, (CHOICE,)),
-    "perplexity": Known("perplexity", False, (LIKELIHOOD, ROLLING)),
-    "word_perplexity": Known("weighted_perplexity", False, (ROLLING,)),
-    "byte_perplexity": Known("weighted_perplexity", False, (ROLLING,)),
-    "bits_per_byte": Known("bits_per_byte", False, (ROLLING,)),
-    "bleu": Known("bleu", True, _TEXT),
-    "chrf": Known("chrf", True, _TEXT),
-    "chrf++": Known("chrf++", True, _TEXT),
-    "ter": Known("ter", False, _TEXT),
-    "bypass": Known("bypass", True, (GENERATION, CHOICE, LIKELIHOOD, ROLLING)),
+KNOWN: Final[Mapping[str, KnownMetric]] = {
+    "acc": KnownMetric("mean", True, (CHOICE, LIKELIHOOD)),
+    "acc_norm": KnownMetric("mean", True, (CHOICE,)),
+    "acc_bytes": KnownMetric("mean", True, (CHOICE,)),
+    "acc_mutual_info": KnownMetric("mean", True, (CHOICE,)),
+    "acc_all": KnownMetric("mean", True, ()),
+    "likelihood": KnownMetric("mean", True, (CHOICE,)),
+    "exact_match": KnownMetric("mean", True, (GENERATION, CHOICE), _EXACT),
+    "f1": KnownMetric("f1", True, (GENERATION, CHOICE), ("average",)),
+    "mcc": KnownMetric("matthews_corrcoef", True, (GENERATION, CHOICE)),
+    "matthews_corrcoef": KnownMetric("matthews_corrcoef", True, (GENERATION, CHOICE)),
+    "brier_score": KnownMetric("brier_score", False, (CHOICE,)),
+    "perplexity": KnownMetric("perplexity", False, (LIKELIHOOD, ROLLING)),
+    "word_perplexity": KnownMetric("weighted_perplexity", False, (ROLLING,)),
+    "byte_perplexity": KnownMetric("weighted_perplexity", False, (ROLLING,)),
+    "bits_per_byte": KnownMetric("bits_per_byte", False, (ROLLING,)),
+    "bleu": KnownMetric("bleu", True, _TEXT),
+    "chrf": KnownMetric("chrf", True, _TEXT),
+    "chrf++": KnownMetric("chrf++", True, _TEXT),
+    "ter": KnownMetric("ter", False, _TEXT),
+    "bypass": KnownMetric("bypass", True, (GENERATION, CHOICE, LIKELIHOOD, ROLLING)),
 }
 DEFAULTS: Final[Mapping[str, tuple[str, ...]]] = {
     GENERATION: ("exact_match",),
@@ -190,7 +180,7 @@ class Entry:
 
 
 def entries(
-    metric_list: Sequence[Mapping[str, Any]] | None, kind: str, place: str = "", *, scored: bool = True
+    metric_list: Sequence[Mapping[str, Any]] | None, kind: str, location: str = "", *, scored: bool = True
 ) -> list[Entry]:
     """The metrics of a task of one output type; of two entries with one name the last counts.
 
@@ -200,53 +190,55 @@ def entries(
     >>> [entry.name for entry in entries(None, "multiple_choice")]
     ['acc', 'acc_norm']
     """
-    asked = metric_list or [{"metric": name} for name in DEFAULTS.get(kind, ())]
-    found = [_entry(one, kind, place, scored) for one in asked]
-    return list({entry.name: entry for entry in found}.values())
+    listed = metric_list or [{"metric": name} for name in DEFAULTS.get(kind, ())]
+    made = [_entry(settings, kind, location, scored) for settings in listed]
+    return list({entry.name: entry for entry in made}.values())
 
 
-def passed_by(found: Sequence[Entry], kind: str) -> list[str]:
+def passed_by(metrics: Sequence[Entry], kind: str) -> list[str]:
     """The metrics that lm-eval leaves out of this output type without a word; worth a note to the user."""
     if kind == GENERATION:
         return []
-    return [entry.name for entry in found if entry.function or kind not in KNOWN[entry.name].kinds]
+    return [entry.name for entry in metrics if entry.function or kind not in KNOWN[entry.name].kinds]
 
 
-def _entry(asked: Mapping[str, Any], kind: str, place: str, scored: bool) -> Entry:
-    name = asked.get("metric")
-    settings = {key: value for key, value in asked.items() if key not in _OWN} | dict(asked.get("kwargs") or {})
-    k = settings.pop("k", asked.get("k"))
+def _entry(given: Mapping[str, Any], kind: str, location: str, scored: bool) -> Entry:
+    name = given.get("metric")
+    settings = {key: value for key, value in given.items() if key not in _OWN} | dict(given.get("kwargs") or {})
+    k = settings.pop("k", given.get("k"))
     if callable(name):
         known, function = None, name
         name = str(getattr(name, "__name__", type(name).__name__))
     elif not isinstance(name, str):
-        raise _wrong(place, f"a metric is {name!r}", "expected a name")
+        raise _wrong(location, f"a metric is {name!r}", "expected a name")
     else:
         known = KNOWN.get(name)
-        wanted = scored and kind == GENERATION and (known is None or bool(asked.get("hf_evaluate")))
-        function = _of_evaluate(name, place, trusted=isinstance(asked, Trusted)) if wanted else None
-    aggregation = asked.get("aggregation") or (known.aggregation if known else None)
+        wanted = scored and kind == GENERATION and (known is None or bool(given.get("hf_evaluate")))
+        function = _of_evaluate(name, location, trusted=isinstance(given, Trusted)) if wanted else None
+    aggregation = given.get("aggregation") or (known.aggregation if known else None)
     if known is not None and function is None and scored:
-        settings = _check(name, known, settings, kind, place, paired=callable(aggregation))
+        settings = _check(name, known, settings, kind, location, paired=callable(aggregation))
     elif known is None and function is None and scored:
         raise UnknownName.of("lm_eval metric", name, KNOWN)
     if aggregation is None and scored:
-        raise _wrong(place, f"metric {name!r} has no aggregation", "expected one, such as aggregation: mean")
-    direction = asked.get("higher_is_better", known.higher_is_better if known else None)
-    if function is not None and k is not None and asked.get("reduction") is None:
+        raise _wrong(location, f"metric {name!r} has no aggregation", "expected one, such as aggregation: mean")
+    direction = given.get("higher_is_better", known.higher_is_better if known else None)
+    if function is not None and k is not None and given.get("reduction") is None:
         settings, k = {**settings, "k": k}, None  # a function that counts passes itself, as HumanEval's does
-    if k is not None and not all(type(one) is int and one > 0 for one in (k if isinstance(k, list) else [k])):
-        raise _wrong(place, f"k is {k!r}", "expected a positive integer, or a list of them")
-    return Entry(name, aggregation or "mean", direction, settings, function, asked.get("reduction"), k)
+    if k is not None and not all(type(count) is int and count > 0 for count in (k if isinstance(k, list) else [k])):
+        raise _wrong(location, f"k is {k!r}", "expected a positive integer, or a list of them")
+    return Entry(name, aggregation or "mean", direction, settings, function, given.get("reduction"), k)
 
 
-def _check(name: str, known: Known, settings: dict[str, Any], kind: str, place: str, *, paired: bool) -> dict[str, Any]:
+def _check(
+    name: str, known: KnownMetric, settings: dict[str, Any], kind: str, location: str, *, paired: bool
+) -> dict[str, Any]:
     """A metric's settings, checked; ``paired``: a function adds up (target, answer), so any metric will do."""
     if kind != GENERATION:
         return settings  # lm-eval hands none on where it looks at log-likelihoods
     if kind not in known.kinds and not paired:
-        suited = [other for other, one in KNOWN.items() if kind in one.kinds]
-        raise _wrong(place, f"metric {name!r} is none of {kind}", f"expected one of {', '.join(suited)}")
+        suited = [other for other, metric in KNOWN.items() if kind in metric.kinds]
+        raise _wrong(location, f"metric {name!r} is none of {kind}", f"expected one of {', '.join(suited)}")
     inert = _EXACT if paired and name != "exact_match" else ()
     for key in settings:
         if key not in (*known.settings, *inert):
@@ -254,13 +246,13 @@ def _check(name: str, known: Known, settings: dict[str, Any], kind: str, place: 
             raise UnknownName.of(f"setting of metric {name!r}", key, known.settings, hint)
     if name == "exact_match":
         settings = {key: _folded(value) if key in _FLAGS else value for key, value in settings.items()}
-        Rules.of(f"{place}: exact_match" if place else "exact_match", **settings)
+        Rules.of(f"{location}: exact_match" if location else "exact_match", **settings)
     return settings
 
 
-def _wrong(place: str, wrong: str, right: str = "") -> InputError:
+def _wrong(location: str, wrong: str, right: str = "") -> InputError:
     """What is wrong with an entry; whoever gives no place says himself where it stands."""
-    return InputError.at(place, wrong, right) if place else InputError(f"{wrong}; {right}" if right else wrong)
+    return InputError.at(location, wrong, right) if location else InputError(f"{wrong}; {right}" if right else wrong)
 
 
 def _folded(value: Any) -> Any:
@@ -272,7 +264,7 @@ def _folded(value: Any) -> Any:
     return True if isinstance(value, str) and value.startswith("true -") else value
 
 
-def _of_evaluate(name: str, place: str, *, trusted: bool) -> Callable[..., Any]:
+def _of_evaluate(name: str, location: str, *, trusted: bool) -> Callable[..., Any]:
     """A metric of the library ``evaluate``, loaded by its name; every key of its answer becomes a metric.
 
     A name is also the path of a folder with a script, from the working directory. Else it is looked for on
@@ -283,21 +275,150 @@ def _of_evaluate(name: str, place: str, *, trusted: bool) -> Callable[..., Any]:
     except ImportError:
         if name in KNOWN:
             right = "install it (pip install evaluate), or leave hf_evaluate out"
-            raise _wrong(place, f"hf_evaluate for {name!r} needs the library evaluate", right) from None
+            raise _wrong(location, f"hf_evaluate for {name!r} needs the library evaluate", right) from None
         hint = "it may be one of the library evaluate, which is not installed"
         near = UnknownName.of("lm_eval metric", name, KNOWN)
         raise UnknownName(f"{near} ({hint})") from None
     if not trusted:
         unknown = "" if name in KNOWN else f"{UnknownName.of('lm_eval metric', name, KNOWN)}; "
         wrong = f"{unknown}one of the library evaluate is a script that is run"
-        raise _wrong(place, wrong, "read it, then run it with --trust")
+        raise _wrong(location, wrong, "read it, then run it with --trust")
     try:
         metric = evaluate.load(name)
     except Exception as error:  # the library's errors are of every class there is
         first = str(error).strip().partition("\n")[0]
-        raise _wrong(place, f"{name!r} cannot be loaded from evaluate ({first})") from error
+        raise _wrong(location, f"{name!r} cannot be loaded from evaluate ({first})") from error
 
     def compute(references: Any, predictions: Any, **settings: Any) -> Any:
         return metric.compute(references=references, predictions=predictions, **settings)
 
     return compute
+
+
+PAIRS = ("bleu", "chrf", "chrf++", "ter", "f1", "mcc", "matthews_corrcoef")
+"""Metrics of all documents together: a document keeps (reference, answer) for them, and for any other that a
+function of the task's own adds up."""
+
+
+def reference_of(target: Any, answer: Any, *, several: bool, typed: bool = True) -> Any:
+    """What an answer is compared with: the target in the answer's own type, as lm-eval compares.
+
+    A list of targets stays one where any of them will do (``several``). No answer has no type.
+
+    >>> reference_of(7, "7", several=False), reference_of("2", 2, several=False)
+    ('7', 2)
+    """
+    if several:
+        return list(target) if isinstance(target, (list, tuple)) else [target]
+    if not typed or answer is None or isinstance(answer, list) or type(target) is type(answer):
+        return target
+    try:
+        return type(answer)(target)
+    except (TypeError, ValueError):
+        right = f"expected a target that can be read as {type(answer).__name__}"
+        raise InputError(f"the target is {target!r}, and the answer {answer!r}; {right}") from None
+
+
+def score_answer(metrics: Sequence[Entry], target: Any, answer: Any, *, several: bool = False) -> dict[str, Any]:
+    """A document's scores: numbers, pairs for corpus metrics, and a metric for each key of a function's answer."""
+    typed = all(entry.name != "bypass" for entry in metrics)
+    reference = reference_of(target, answer, several=several, typed=typed)
+    scores: dict[str, Any] = {}
+    for entry in metrics:
+        scores |= _score(entry, reference, answer, several)
+    return scores
+
+
+def process(function: Callable[..., Any], doc: Mapping[str, Any], results: Sequence[Any]) -> dict[str, Any]:
+    """A document's scores by the task's own function; PluginError when it fails or gives no mapping."""
+    try:
+        scores = function(doc, list(results))
+    except CalipersError:
+        raise
+    except Exception as error:
+        raise PluginError(f"process_results failed: {type(error).__name__}: {error}") from error
+    if not isinstance(scores, Mapping):
+        raise PluginError(f"process_results returned {scores!r}; expected a mapping from metric to number")
+    return dict(scores)
+
+
+def _score(entry: Entry, reference: Any, answer: Any, several: bool) -> dict[str, Any]:
+    if entry.function is not None:
+        if not several:
+            return _spread(entry, _called(entry, reference, answer))
+        each = [_spread(entry, _called(entry, target, answer)) for target in reference]
+        return {key: max(scores[key] for scores in each) for key in each[0]} if each else {}
+    if entry.name == "bypass":
+        return {entry.name: None}
+    if entry.name == "exact_match":
+        return {entry.name: matches(answer, reference if several else [reference], entry.rules)}
+    if entry.name in PAIRS or callable(entry.aggregation):
+        return {entry.name: (reference, "" if answer is None else answer)}
+    raise InputError(f"metric {entry.name!r} scores no generated answer; expected exact_match or another that does")
+
+
+def _called(entry: Entry, reference: Any, answer: Any) -> Any:
+    """What a function makes of one pair; one that takes no keywords is handed ``[reference, answer]``."""
+    function = entry.function
+    if function is None:
+        raise InputError(f"metric {entry.name!r} has no function; expected one")
+    try:
+        return function(references=[reference], predictions=[answer], **entry.settings)
+    except CalipersError:
+        raise
+    except TypeError as error:
+        first = error
+    except Exception as error:
+        raise _failed(entry, error) from error
+    try:
+        return function([reference, answer])
+    except CalipersError:
+        raise
+    except TypeError:
+        raise _failed(entry, first) from first  # it takes neither: what it said of the keywords is the reason
+    except Exception as error:
+        raise _failed(entry, error) from error
+
+
+def _failed(entry: Entry, error: Exception) -> PluginError:
+    return PluginError(f"metric {entry.name!r} failed: {type(error).__name__}: {error}")
+
+
+def _spread(entry: Entry, value: Any) -> dict[str, Any]:
+    return {str(key): score for key, score in value.items()} if isinstance(value, Mapping) else {entry.name: value}
+
+
+_BLANKS: Final = re.compile(r"\s+")
+
+
+def words(text: str) -> int:
+    """How many pieces blanks cut a text into: one more for a blank at either end, one for no text at all.
+
+    >>> words("Hello wide world"), words(" lead"), words("")
+    (3, 2, 1)
+    """
+    return len(_BLANKS.split(text))
+
+
+def score_loglikelihood(result: Sequence[Any], names: Sequence[str]) -> dict[str, Any]:
+    """The scores of a continuation, from ``[log-likelihood, is_greedy]``; other names are passed by."""
+    ll, greedy = _pair(result)
+    scores = {"perplexity": ll, "acc": int(greedy)}
+    return {name: value for name, value in scores.items() if name in names}
+
+
+def score_rolling(ll: float, text: str, names: Sequence[str]) -> dict[str, Any]:
+    """The scores of a whole text: its log-likelihood, alone or with its words or its bytes."""
+    size = len(text.encode("utf-8", "surrogatepass"))
+    scores: dict[str, Any] = {"perplexity": ll}
+    scores |= {"word_perplexity": (ll, words(text)), "byte_perplexity": (ll, size), "bits_per_byte": (ll, size)}
+    return {name: value for name, value in scores.items() if name in names}
+
+
+def _pair(result: Sequence[Any]) -> tuple[float, bool]:
+    try:
+        ll, greedy = result
+        return float(ll), bool(greedy)
+    except (TypeError, ValueError):
+        right = "expected [log-likelihood, is_greedy]"
+        raise InputError.at("loglikelihood", f"a result is {result!r}", right) from None

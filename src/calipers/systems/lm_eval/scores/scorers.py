@@ -44,7 +44,7 @@ SCORERS: Final = Index(
 
 
 @dataclass(frozen=True, slots=True)
-class Scorer:
+class ScorerDefaults:
     """What a scorer's class holds: the filters and metrics of a task that says nothing else."""
 
     default_filter_cfg: Steps = ()
@@ -60,28 +60,28 @@ class Scoring:
     reduction: str | None = None  # of repeats where a metric names none; None: as 0.4.13 does without scorers
 
 
-def gen() -> Scorer:
+def gen() -> ScorerDefaults:
     """Generated text as it is, by exact_match."""
-    return Scorer((), ({"metric": "exact_match"},))
+    return ScorerDefaults((), ({"metric": "exact_match"},))
 
 
-def ll() -> Scorer:
+def ll() -> ScorerDefaults:
     """Log-likelihoods, by the metrics of the output type."""
-    return Scorer()
+    return ScorerDefaults()
 
 
-def first_token() -> Scorer:
+def first_token() -> ScorerDefaults:
     """The first word of the response, whatever its case and punctuation."""
     step = {"function": "regex", "regex_pattern": r"\S+"}
-    return Scorer((step,), LENIENT)
+    return ScorerDefaults((step,), LENIENT)
 
 
-def choice_match() -> Scorer:
+def choice_match() -> ScorerDefaults:
     """The letter that the response chooses: the last that stands in parentheses, or alone."""
-    return Scorer(({"function": "regex", "regex_pattern": LETTER, "group_select": -1},), LENIENT)
+    return ScorerDefaults(({"function": "regex", "regex_pattern": LETTER, "group_select": -1},), LENIENT)
 
 
-def regex_extraction(*, regex_pattern: str = MARKED, group_select: int = 0, fallback: Any = INVALID) -> Scorer:
+def regex_extraction(*, regex_pattern: str = MARKED, group_select: int = 0, fallback: Any = INVALID) -> ScorerDefaults:
     """What a pattern finds in the response; without one, the number after ``####``."""
     step = {
         "function": "regex",
@@ -89,25 +89,25 @@ def regex_extraction(*, regex_pattern: str = MARKED, group_select: int = 0, fall
         "group_select": group_select,
         "fallback": fallback,
     }
-    return Scorer((step,), LENIENT)
+    return ScorerDefaults((step,), LENIENT)
 
 
-def scorer_of(asked: str | Mapping[str, Any] | None, kind: str, place: str = "scorer") -> Scorer:
+def scorer_of(named: str | Mapping[str, Any] | None, kind: str, location: str = "scorer") -> ScorerDefaults:
     """The scorer that a task names, or the one of its output type.
 
     >>> asked = {"type": "regex_extraction", "kwargs": {"regex_pattern": "is (.)"}}
     >>> scorer_of(asked, "generate_until").default_filter_cfg[0]["regex_pattern"]
     'is (.)'
     """
-    if asked is None:
+    if named is None:
         return gen() if kind == "generate_until" else ll()
     given: Mapping[str, Any] = {}
-    if isinstance(asked, Mapping):
-        name, given = asked.get("type"), asked.get("kwargs") or {}
+    if isinstance(named, Mapping):
+        name, given = named.get("type"), named.get("kwargs") or {}
         if not isinstance(name, str):
-            raise InputError.at(place, f"is {dict(asked)!r}", "expected {type: NAME, kwargs: {...}}")
+            raise InputError.at(location, f"is {dict(named)!r}", "expected {type: NAME, kwargs: {...}}")
     else:
-        name = asked
+        name = named
     maker = SCORERS.load(name) if name in SCORERS.entries else SCORERS.plugin(name)
     if maker is None:
         raise SCORERS.unknown(name)
@@ -126,7 +126,7 @@ def scorings(
     metric_list: Steps | None = None,
     scorer: str | Mapping[str, Any] | None = None,
     scored: bool = True,
-    place: str = "task",
+    location: str = "task",
 ) -> list[Scoring]:
     """The pipelines of a task and their metrics.
 
@@ -134,58 +134,65 @@ def scorings(
     no scorer is named. A metric with a ``reduction`` needs all repeats, so then nothing is filtered, and the
     metrics without one look at the first repeat. A pipeline without a ``metric_list`` has the task's.
     """
-    held = scorer_of(scorer, kind, f"{place}: scorer")
-    own = metric_list or (held.default_metric_cfg if scorer is not None else ()) or None
-    reduces = kind == GENERATION and not filter_list and any(one.get("reduction") is not None for one in own or ())
-    steps = held.default_filter_cfg or (() if scorer is not None or reduces else ({"function": "take_first"},))
-    found = []
+    defaults = scorer_of(scorer, kind, f"{location}: scorer")
+    task_metrics = metric_list or (defaults.default_metric_cfg if scorer is not None else ()) or None
+    reduces = (
+        kind == GENERATION
+        and not filter_list
+        and any(metric.get("reduction") is not None for metric in task_metrics or ())
+    )
+    steps = defaults.default_filter_cfg or (() if scorer is not None or reduces else ({"function": "take_first"},))
+    scorings_made = []
     for entry in filter_list or ({"name": "none", "filter": steps},):
-        where = f"{place}: filter_list: {entry.get('name', 'none')}"
-        made = pipeline({**entry, "filter": entry.get("filter") or held.default_filter_cfg}, where)
-        asked = entry.get("metric_list") or own
-        metrics = metrics_of(asked, kind, f"{place}: metric_list", scored=scored, named=scorer is not None)
-        found.append(Scoring(made, metrics, "take_first" if scorer is not None or reduces else None))
-    names = [one.pipeline.name for one in found]
+        where = f"{location}: filter_list: {entry.get('name', 'none')}"
+        made = pipeline({**entry, "filter": entry.get("filter") or defaults.default_filter_cfg}, where)
+        metrics_asked = entry.get("metric_list") or task_metrics
+        metrics = metrics_of(metrics_asked, kind, f"{location}: metric_list", scored=scored, named=scorer is not None)
+        scorings_made.append(Scoring(made, metrics, "take_first" if scorer is not None or reduces else None))
+    names = [scoring.pipeline.name for scoring in scorings_made]
     for name in names:
         if names.count(name) > 1:
-            raise InputError.at(f"{place}: filter_list", f"two pipelines are called {name!r}", "expected other names")
-    return found
+            raise InputError.at(
+                f"{location}: filter_list", f"two pipelines are called {name!r}", "expected other names"
+            )
+    return scorings_made
 
 
 def metrics_of(
-    asked: Steps | None, kind: str, place: str = "", *, scored: bool = True, named: bool = False
+    metric_list: Steps | None, kind: str, location: str = "", *, scored: bool = True, named: bool = False
 ) -> list[Entry]:
     """The metrics of a pipeline. Where a scorer is named, choices may also be judged by what only the 0.5 line has.
 
     >>> [one.higher_is_better for one in metrics_of([{"metric": "bpb"}], "multiple_choice", named=True)]
     [False]
     """
-    if not named or kind != CHOICE or not scored or not asked:
-        return entries(asked, kind, place, scored=scored)
-    found = [_newer(one) or entries([one], kind, place)[0] for one in asked]
+    if not named or kind != CHOICE or not scored or not metric_list:
+        return entries(metric_list, kind, location, scored=scored)
+    made = [_newer(metric) or entries([metric], kind, location)[0] for metric in metric_list]
     means = [
-        replace(one, aggregation="mean") if one.name == one.aggregation == "brier_score" else one for one in found
+        replace(metric, aggregation="mean") if metric.name == metric.aggregation == "brier_score" else metric
+        for metric in made
     ]  # there it is a document's own number
-    return list({one.name: one for one in means}.values())
+    return list({metric.name: metric for metric in means}.values())
 
 
-def _newer(asked: Mapping[str, Any]) -> Entry | None:
-    name = asked.get("metric")
+def _newer(settings: Mapping[str, Any]) -> Entry | None:
+    name = settings.get("metric")
     if not isinstance(name, str) or name not in NEWER:
         return None
-    return Entry(name, asked.get("aggregation") or "mean", asked.get("higher_is_better", NEWER[name]))
+    return Entry(name, settings.get("aggregation") or "mean", settings.get("higher_is_better", NEWER[name]))
 
 
-def _held(name: str, maker: Any, given: Mapping[str, Any]) -> Scorer:
+def _held(name: str, maker: Any, given: Mapping[str, Any]) -> ScorerDefaults:
     """A scorer, ours or a class with the two defaults of lm-eval's."""
     try:
         made = maker(**given) if callable(maker) else maker
     except Exception as error:
         raise PluginError(f"scorer {name!r} cannot be made: {type(error).__name__}: {error}") from error
-    if isinstance(made, Scorer):
+    if isinstance(made, ScorerDefaults):
         return made
     filters, metrics = (getattr(made, key, None) for key in ("default_filter_cfg", "default_metric_cfg"))
     if filters is None and metrics is None:
         right = "expected default_filter_cfg or default_metric_cfg on it"
         raise PluginError(f"scorer {name!r} is {made!r}; {right}")
-    return Scorer(tuple(filters or ()), tuple(metrics or ()))
+    return ScorerDefaults(tuple(filters or ()), tuple(metrics or ()))

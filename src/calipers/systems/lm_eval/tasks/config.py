@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from calipers.errors import InputError, UnknownName
-from calipers.systems.lm_eval.tasks.yaml import Function, TaskFile
+from calipers.systems.lm_eval.tasks.task_file import Function, TaskFile
 
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -63,22 +63,22 @@ FORMATS: Final[Mapping[str, PromptFormat]] = {
 }
 
 
-def with_format(given: Mapping[str, Any], place: str, chosen: str | None) -> dict[str, Any]:
+def with_format(given: Mapping[str, Any], location: str, chosen: str | None) -> dict[str, Any]:
     """A task's fields with its format written out; as they are where it has none."""
-    asked = given.get("formats")
-    if asked is None:
+    formats = given.get("formats")
+    if formats is None:
         if chosen:
             raise InputError.at(
-                place, f"the task has no formats, so none called {chosen!r}", "leave out the part after @"
+                location, f"the task has no formats, so none called {chosen!r}", "leave out the part after @"
             )
         return dict(given)
-    format = _chosen(asked, place, chosen)
+    format = _chosen(formats, location, chosen)
     chooses = format.output_type == "multiple_choice" or format.choice_labels is not None
     usual = {"doc_to_text": "question", "doc_to_choice": "choices" if chooses else None, "doc_to_target": "answer"}
-    question, choices, answer = (_expression(given.get(name, usual[name]), f"{place}: {name}") for name in usual)
+    question, choices, answer = (_expression(given.get(name, usual[name]), f"{location}: {name}") for name in usual)
     if choices is None and format.output_type == "multiple_choice":
-        raise InputError.at(place, "a format of choices needs doc_to_choice", "expected a column with the choices")
-    found = {
+        raise InputError.at(location, "a format of choices needs doc_to_choice", "expected a column with the choices")
+    fields_of_format = {
         **given,
         "doc_to_text": _text(format, question or "question", choices),
         "doc_to_target": _target(format, answer or "answer", choices),
@@ -88,34 +88,37 @@ def with_format(given: Mapping[str, Any], place: str, chosen: str | None) -> dic
         "fewshot_delimiter": format.fewshot_delimiter,
     }
     added = {"gen_prefix": format.gen_prefix, "scorer": format.scorer}
-    return {**found, **{key: value for key, value in added.items() if value is not None and given.get(key) is None}}
+    return {
+        **fields_of_format,
+        **{key: value for key, value in added.items() if value is not None and given.get(key) is None},
+    }
 
 
-def _chosen(asked: Any, place: str, chosen: str | None) -> PromptFormat:
+def _chosen(formats: Any, location: str, chosen: str | None) -> PromptFormat:
     """One format out of ``mcqa``, ``{type: mcqa, ...}`` or ``{mcqa: {...}, generate: {...}}``; there the first."""
-    if isinstance(asked, str):
-        asked = {asked: None}
-    if "type" in asked:
-        asked = {str(asked["type"]): {key: value for key, value in asked.items() if key != "type"}}
-    name = chosen or next(iter(asked), "")
-    if name not in asked:
-        raise UnknownName(f"{place}: {UnknownName.of('format of this task', name, list(map(str, asked)))}")
+    if isinstance(formats, str):
+        formats = {formats: None}
+    if "type" in formats:
+        formats = {str(formats["type"]): {key: value for key, value in formats.items() if key != "type"}}
+    name = chosen or next(iter(formats), "")
+    if name not in formats:
+        raise UnknownName(f"{location}: {UnknownName.of('format of this task', name, list(map(str, formats)))}")
     if name not in FORMATS:
-        raise UnknownName(f"{place}: {UnknownName.of('format', str(name), FORMATS)}")
-    changed = asked[name] or {}
-    known = [one.name for one in fields(PromptFormat)]
+        raise UnknownName(f"{location}: {UnknownName.of('format', str(name), FORMATS)}")
+    changed = formats[name] or {}
+    known = [field.name for field in fields(PromptFormat)]
     for key in changed:
         if key not in known:
-            raise UnknownName(f"{place}.{name}: {UnknownName.of('field of a format', str(key), known)}")
+            raise UnknownName(f"{location}.{name}: {UnknownName.of('field of a format', str(key), known)}")
     return replace(FORMATS[name], **changed)
 
 
-def _expression(value: Any, place: str) -> str | None:
+def _expression(value: Any, location: str) -> str | None:
     """A column, template, list or integer as an expression of a template; None for nothing."""
     if value is None:
         return None
     if isinstance(value, Function) or callable(value):
-        raise InputError.at(place, "a format cannot be written around a function", "expected a column or a template")
+        raise InputError.at(location, "a format cannot be written around a function", "expected a column or a template")
     if isinstance(value, str) and "{{" in value:
         inner = value.replace("{{", "").replace("}}", "").strip()
         return inner if inner.isidentifier() else f"({inner})"
@@ -201,7 +204,7 @@ class FewShot:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskConfig:
+class TaskFields:
     """One task of lm-evaluation-harness. None: not given."""
 
     task: str | None = None
@@ -253,12 +256,12 @@ class TaskConfig:
 
     def dumped(self) -> dict[str, Any]:
         """Every field that is given, as lm-evaluation-harness dumps it; ``fewshot_config`` with its gaps."""
-        found = {one.name: getattr(self, one.name) for one in fields(self)}
-        found["fewshot_config"] = {one.name: getattr(self.fewshot_config, one.name) for one in fields(FewShot)}
-        return {name: value for name, value in found.items() if value is not None}
+        values = {spec.name: getattr(self, spec.name) for spec in fields(self)}
+        values["fewshot_config"] = {spec.name: getattr(self.fewshot_config, spec.name) for spec in fields(FewShot)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
-NAMES: Final = tuple(one.name for one in fields(TaskConfig))
+NAMES: Final = tuple(one.name for one in fields(TaskFields))
 INHERITED: Final = ("process_docs", "doc_to_text", "doc_to_choice", "doc_to_target", "gen_prefix")
 
 _TEXT: Final = "text"
@@ -302,7 +305,7 @@ _NEVER_NULL: Final = (
 )
 
 
-def task_config(file: TaskFile, chosen_format: str | None = None) -> TaskConfig:
+def task_config(file: TaskFile, chosen_format: str | None = None) -> TaskFields:
     """The configuration that a file's mapping is; InputError with file, line and key for what cannot be one.
 
     ``chosen_format`` picks one of the task's ``formats``: the part after ``@`` in ``task@format``.
@@ -323,38 +326,38 @@ def task_config(file: TaskFile, chosen_format: str | None = None) -> TaskConfig:
     _check_pipelines(file.place("filter_list"), given.get("filter_list"))
     given["generation_kwargs"] = _generation(file.place("generation_kwargs"), given)
     given["fewshot_config"] = _few_shot(file.place("fewshot_config"), given)
-    return TaskConfig(**given)
+    return TaskFields(**given)
 
 
-def _check(place: str, key: str, value: Any) -> None:
+def _check(location: str, key: str, value: Any) -> None:
     kinds = _TYPES.get(key)
     if value is None or kinds is None or callable(value):
         return
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise InputError.at(place, f"is {shown(value)}", f"expected {' or '.join(_WORDS[kind] for kind in kinds)}")
+        raise InputError.at(location, f"is {shown(value)}", f"expected {' or '.join(_WORDS[kind] for kind in kinds)}")
     if key in _LEAST and isinstance(value, int) and value < _LEAST[key]:
-        raise InputError.at(place, f"is {value}", f"expected an integer >= {_LEAST[key]}")
+        raise InputError.at(location, f"is {value}", f"expected an integer >= {_LEAST[key]}")
 
 
-def _check_metrics(place: str, metrics: Any) -> None:
+def _check_metrics(location: str, metrics: Any) -> None:
     for number, entry in enumerate(metrics or ()):
         if not isinstance(entry, Mapping) or not _is_name(entry.get("metric")):
             right = "expected a mapping with metric: NAME"
-            raise InputError.at(f"{place}[{number}]", f"is {shown(entry)}", right)
+            raise InputError.at(f"{location}[{number}]", f"is {shown(entry)}", right)
 
 
-def _check_pipelines(place: str, pipelines: Any) -> None:
+def _check_pipelines(location: str, pipelines: Any) -> None:
     for number, pipeline in enumerate(pipelines or ()):
-        here = f"{place}[{number}]"
+        here = f"{location}[{number}]"
         if not isinstance(pipeline, Mapping) or not isinstance(pipeline.get("name"), str):
             raise InputError.at(here, f"is {shown(pipeline)}", "expected a mapping with name: and filter:")
         steps = pipeline.get("filter")
         if not isinstance(steps, list):
             raise InputError.at(f"{here}.filter", f"is {shown(steps)}", "expected a list of steps")
-        for step, one in enumerate(steps):
-            if not isinstance(one, Mapping) or not _is_name(one.get("function")):
+        for step, setting in enumerate(steps):
+            if not isinstance(setting, Mapping) or not _is_name(setting.get("function")):
                 right = "expected a mapping with function: NAME"
-                raise InputError.at(f"{here}.filter[{step}]", f"is {shown(one)}", right)
+                raise InputError.at(f"{here}.filter[{step}]", f"is {shown(setting)}", right)
         if not isinstance(pipeline.get("metric_list", []), list):
             raise InputError.at(f"{here}.metric_list", f"is {shown(pipeline['metric_list'])}", "expected a list")
         _check_metrics(f"{here}.metric_list", pipeline.get("metric_list"))
@@ -364,42 +367,44 @@ def _is_name(value: Any) -> bool:
     return (isinstance(value, str) and bool(value)) or isinstance(value, Function) or callable(value)
 
 
-def _generation(place: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _generation(location: str, given: Mapping[str, Any]) -> dict[str, Any] | None:
     """The generation settings as lm-evaluation-harness completes them; greedy where the task says nothing."""
     delimiter = given.get("fewshot_delimiter", "\n\n")
     until = [] if delimiter is None else [delimiter]
-    asked = given.get("generation_kwargs")
-    if asked is None:
+    kwargs = given.get("generation_kwargs")
+    if kwargs is None:
         generates = given.get("output_type", OUTPUT_TYPES[0]) == "generate_until"
         return {**GREEDY, "until": until} if generates else None
-    found = dict(asked)
-    if "temperature" in found:
+    completed = dict(kwargs)
+    if "temperature" in completed:
         try:
-            found["temperature"] = float(found["temperature"])
+            completed["temperature"] = float(completed["temperature"])
         except (TypeError, ValueError):
-            found["temperature"] = -1.0
-        if not 0 <= found["temperature"] < math.inf:
-            raise InputError.at(f"{place}.temperature", f"is {shown(asked['temperature'])}", "expected a number >= 0")
-    found.setdefault("until", until)
-    return found
+            completed["temperature"] = -1.0
+        if not 0 <= completed["temperature"] < math.inf:
+            raise InputError.at(
+                f"{location}.temperature", f"is {shown(kwargs['temperature'])}", "expected a number >= 0"
+            )
+    completed.setdefault("until", until)
+    return completed
 
 
-def _few_shot(place: str, given: Mapping[str, Any]) -> FewShot:
-    asked: Mapping[str, Any] = given.get("fewshot_config") or {}
-    known = tuple(one.name for one in fields(FewShot))
-    for key, value in asked.items():
+def _few_shot(location: str, given: Mapping[str, Any]) -> FewShot:
+    shots: Mapping[str, Any] = given.get("fewshot_config") or {}
+    known = tuple(spec.name for spec in fields(FewShot))
+    for key, value in shots.items():
         if key not in known:
-            raise UnknownName(f"{place}: {UnknownName.of('field of fewshot_config', str(key), known)}")
-        _check(f"{place}.{key}", key, value)
+            raise UnknownName(f"{location}: {UnknownName.of('field of fewshot_config', str(key), known)}")
+        _check(f"{location}.{key}", key, value)
     inherited = {name: given.get(name) for name in INHERITED}
     inherited |= {
         name: given[name] for name in ("fewshot_delimiter", "target_delimiter") if given.get(name) is not None
     }
-    found = {"split": given.get("fewshot_split"), **inherited, **asked}
-    sampler = found.get("sampler", "default")
+    values = {"split": given.get("fewshot_split"), **inherited, **shots}
+    sampler = values.get("sampler", "default")
     if isinstance(sampler, str) and sampler not in SAMPLERS:
-        raise UnknownName(f"{place}.sampler: {UnknownName.of('sampler', sampler, SAMPLERS)}")
-    return FewShot(**found)
+        raise UnknownName(f"{location}.sampler: {UnknownName.of('sampler', sampler, SAMPLERS)}")
+    return FewShot(**values)
 
 
 def shown(value: Any) -> str:

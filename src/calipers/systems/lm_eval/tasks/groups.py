@@ -21,8 +21,8 @@ from typing import Any, Final, Literal
 import yaml
 
 from calipers.errors import InputError, UnknownName
-from calipers.systems.lm_eval.tasks.config import NAMES, TaskConfig, shown, task_config
-from calipers.systems.lm_eval.tasks.yaml import (
+from calipers.systems.lm_eval.tasks.config import NAMES, TaskFields, shown, task_config
+from calipers.systems.lm_eval.tasks.task_file import (
     LARGEST,
     NEVER_INHERITED,
     Function,
@@ -44,7 +44,7 @@ _SIMPLE: Final = re.compile(rb"^(?:[\w-]+[ \t]*:|[ \t#-]|\r?$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class TaskHead:
     """What a file is, as far as finding it goes."""
 
     path: Path
@@ -53,7 +53,7 @@ class Head:
     tags: Sequence[str]
 
 
-def heads(root: Path) -> Iterator[Head]:
+def heads(root: Path) -> Iterator[TaskHead]:
     """Every task and group below a folder, by path; a file that is neither, or is no YAML, is passed over."""
     for folder, below, names in os.walk(root):
         below[:] = sorted(name for name in below if name not in SKIPPED)
@@ -67,34 +67,34 @@ def heads(root: Path) -> Iterator[Head]:
                     yield head
 
 
-def head_of(path: Path) -> Head | None:
+def head_of(path: Path) -> TaskHead | None:
     """The head of a file, its includes counted in; None for a file that is no task and no group."""
-    found = _keys(path, set())
-    if isinstance(found.get("class"), str) or ("class" in found and "task" in found):
-        return Head(path, "class", str(found.get("task", path.stem)), _tags(found))
-    if isinstance(found.get("group"), str):
-        return Head(path, "group", found["group"], ())
-    if isinstance(found.get("task"), str):
-        return Head(path, "task", found["task"], _tags(found))
+    keys = _keys(path, set())
+    if isinstance(keys.get("class"), str) or ("class" in keys and "task" in keys):
+        return TaskHead(path, "class", str(keys.get("task", path.stem)), _tags(keys))
+    if isinstance(keys.get("group"), str):
+        return TaskHead(path, "group", keys["group"], ())
+    if isinstance(keys.get("task"), str):
+        return TaskHead(path, "task", keys["task"], _tags(keys))
     return None
 
 
-def _tags(found: dict[str, Any]) -> Sequence[str]:
-    tags = found.get("tag")
+def _tags(keys: dict[str, Any]) -> Sequence[str]:
+    tags = keys.get("tag")
     return tuple(str(tag) for tag in (tags if isinstance(tags, list) else [tags] if tags else ()))
 
 
 def _keys(path: Path, reached: set[Path]) -> dict[str, Any]:
     """The few keys of a file and of what it includes."""
     reached.add(path.resolve())
-    own = _few(path)
-    found: dict[str, Any] = {}
-    names = own.pop("include", None)
+    keys_of_file = _few(path)
+    keys: dict[str, Any] = {}
+    names = keys_of_file.pop("include", None)
     for name in names if isinstance(names, list) else [names] if names else ():
         other = path.parent / str(name)
         if other.is_file() and other.resolve() not in reached:
-            found |= {key: value for key, value in _keys(other, reached).items() if key != NEVER_INHERITED}
-    return found | own
+            keys |= {key: value for key, value in _keys(other, reached).items() if key != NEVER_INHERITED}
+    return keys | keys_of_file
 
 
 def _few(path: Path) -> dict[str, Any]:
@@ -103,8 +103,8 @@ def _few(path: Path) -> dict[str, Any]:
             content = read_up_to(stream, LARGEST) + b"\n"
         pieces = b"".join(match[0] for match in _KEYS.finditer(content))
         if all(_SIMPLE.match(line) for line in content.split(b"\n", 50)[:50]):
-            found = yaml.load(pieces.replace(b"!function", b""), _Plain) or {}
-            return found if isinstance(found, dict) else {}
+            keys = yaml.load(pieces.replace(b"!function", b""), _Plain) or {}
+            return keys if isinstance(keys, dict) else {}
     except (OSError, yaml.YAMLError, ValueError, RecursionError):
         pass
     whole = load_file(path)
@@ -127,7 +127,7 @@ class Leaf:
 
     name: str
     file: TaskFile
-    config: TaskConfig  # of a class, its name alone: the rest is known once it is made
+    config: TaskFields  # of a class, its name alone: the rest is known once it is made
     code: Any = None  # the class that the file names; None: its fields are the task
 
 
@@ -149,7 +149,7 @@ class Tasks:
     """The tasks and groups of some folders; a later folder's name hides the same of an earlier one."""
 
     def __init__(self, roots: Sequence[Path] = ()) -> None:
-        self.heads: dict[str, Head] = {}
+        self.heads: dict[str, TaskHead] = {}
         self.tags: dict[str, list[str]] = {}
         for root in roots:
             if not root.is_dir():
@@ -160,33 +160,33 @@ class Tasks:
             for tag in head.tags:
                 self.tags.setdefault(tag, []).append(name)
 
-    def find(self, asked: str) -> list[Node]:
+    def find(self, query: str) -> list[Node]:
         """What a path, a name, a tag or a pattern such as ``mmlu_*`` means; ``name@format`` picks a format."""
-        if Path(asked).suffix in (".yaml", ".yml"):
-            return [self._of_file(Path(asked), {}, 0)]
-        if any(sign in asked for sign in "*?"):
-            names = sorted(name for name in (*self.heads, *self.tags) if fnmatchcase(name, asked))
+        if Path(query).suffix in (".yaml", ".yml"):
+            return [self._of_file(Path(query), {}, 0)]
+        if any(sign in query for sign in "*?"):
+            names = sorted(name for name in (*self.heads, *self.tags) if fnmatchcase(name, query))
             if not names:
-                raise self.unknown(asked)
-            return [node for name in names for node in self._named(name, {}, asked, 0)]
-        return self._named(asked, {}, asked, 0)
+                raise self.unknown(query)
+            return [node for name in names for node in self._named(name, {}, query, 0)]
+        return self._named(query, {}, query, 0)
 
     def unknown(self, name: str) -> UnknownName:
         """The error for a name that is no task, group or tag."""
         return UnknownName.of("task, group or tag", name, (*self.heads, *self.tags))
 
-    def _named(self, asked: str, overrides: Mapping[str, Any], place: str, depth: int) -> list[Node]:
-        name, _, chosen = asked.partition("@")
+    def _named(self, query: str, overrides: Mapping[str, Any], location: str, depth: int) -> list[Node]:
+        name, _, chosen = query.partition("@")
         if name in self.heads:
             return [self._of_file(self.heads[name].path, overrides, depth, chosen or None)]
         if name in self.tags:
             tagged = sorted(self.tags[name])
-            return [node for one in tagged for node in self._named(one, overrides, place, depth)]
+            return [node for task in tagged for node in self._named(task, overrides, location, depth)]
         error = self.unknown(name)
-        if place == asked:
+        if location == query:
             raise error
         nowhere = "" if self.heads else "; --include-path names the folder of a group's tasks"
-        raise UnknownName(f"{place}: {error}{nowhere}")
+        raise UnknownName(f"{location}: {error}{nowhere}")
 
     def _of_file(self, path: Path, overrides: Mapping[str, Any], depth: int, chosen: str | None = None) -> Node:
         file = read_task_file(path)
@@ -204,16 +204,16 @@ class Tasks:
             raise InputError.at(file.place("group"), "groups hold one another", "expected an end")
         values = file.values
         name = name or str(values["group"])
-        own = {key: value for key, value in values.items() if key not in OWN}
-        for key in own:
+        settings = {key: value for key, value in values.items() if key not in OWN}
+        for key in settings:
             if key not in NAMES:
                 known = UnknownName.of("field of a group or task", key, (*OWN, *NAMES))
                 raise UnknownName(f"{file.place(key)}: {known}")
-        listed, place = values.get("task"), file.place("task")
+        listed, location = values.get("task"), file.place("task")
         if not isinstance(listed, list) or not listed:
-            raise InputError.at(place, f"is {shown(listed)}", "expected a list of tasks")
-        passed = {**own, **overrides}
-        members = [node for one in listed for node in self._member(file, name, one, passed, place, depth + 1)]
+            raise InputError.at(location, f"is {shown(listed)}", "expected a list of tasks")
+        passed = {**settings, **overrides}
+        members = [node for member in listed for node in self._member(file, name, member, passed, location, depth + 1)]
         return TaskGroup(
             name,
             str(values.get("group_alias") or name),
@@ -223,29 +223,29 @@ class Tasks:
         )
 
     def _member(
-        self, file: TaskFile, group: str, member: Any, passed: Mapping[str, Any], place: str, depth: int
+        self, file: TaskFile, group: str, member: Any, passed: Mapping[str, Any], location: str, depth: int
     ) -> list[Node]:
         if isinstance(member, str):
-            return self._named(member, passed, place, depth)
+            return self._named(member, passed, location, depth)
         if not isinstance(member, Mapping):
-            raise InputError.at(place, f"a member is {shown(member)}", "expected a name or a mapping")
+            raise InputError.at(location, f"a member is {shown(member)}", "expected a name or a mapping")
         if isinstance(member.get("group"), str):
             name = str(member["group"])
             mine = {key: value for key, value in member.items() if key not in OWN}
             if name in self.heads and "task" not in member:
-                return self._named(name, {**passed, **mine}, place, depth)
+                return self._named(name, {**passed, **mine}, location, depth)
             inline = TaskFile(file.path, dict(member), {key: file.lines.get("task", "") for key in member})
             return [self._group(inline, passed, depth, f"{group}::{name}")]
         name, mine = str(member.get("task", "")), {key: value for key, value in member.items() if key != "task"}
         if name in self.heads or name in self.tags:
             for key in mine:
                 if key not in NAMES and key not in OWN:
-                    raise UnknownName(f"{place}: {UnknownName.of('field of a task', str(key), NAMES)}")
-            return self._named(name, {**passed, **mine}, place, depth)
+                    raise UnknownName(f"{location}: {UnknownName.of('field of a task', str(key), NAMES)}")
+            return self._named(name, {**passed, **mine}, location, depth)
         if not name:
-            raise InputError.at(place, f"a member is {shown(member)}", "expected task: NAME or group: NAME")
+            raise InputError.at(location, f"a member is {shown(member)}", "expected task: NAME or group: NAME")
         if not mine.keys() & {"dataset_path", "include", "custom_dataset"} and not passed.keys() & {"dataset_path"}:
-            raise UnknownName(f"{place}: {self.unknown(name)}")
+            raise UnknownName(f"{location}: {self.unknown(name)}")
         lines = {key: file.lines.get("task", "") for key in member}
         inline = with_includes(TaskFile(file.path, mine, lines), {})
         whole = {**passed, **inline.values, "task": f"{group}::{name}"}
@@ -264,7 +264,7 @@ def _class(file: TaskFile, overrides: Mapping[str, Any]) -> Leaf:
         raise InputError.at(file.place("task"), f"is {shown(name)}", "expected a name: task: my_task")
     merged = TaskFile(file.path, {**file.values, **overrides, "task": name}, file.lines)
     repeats = merged.values.get("repeats")
-    config = TaskConfig(task=name, repeats=repeats if isinstance(repeats, int) and repeats > 0 else 1)
+    config = TaskFields(task=name, repeats=repeats if isinstance(repeats, int) and repeats > 0 else 1)
     return Leaf(name, merged, config, merged.values["class"])
 
 
@@ -274,10 +274,10 @@ def _entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
     lm-evaluation-harness takes a function for the aggregation, never calls it, and takes the mean; so do we. It also
     takes one for the metric, which is the name of no number of any task: such an entry has no value.
     """
-    entries, place = file.values.get("aggregate_metric_list"), file.place("aggregate_metric_list")
+    entries, location = file.values.get("aggregate_metric_list"), file.place("aggregate_metric_list")
     several = [] if entries is None else entries if isinstance(entries, list) else [entries]
     for number, entry in enumerate(several):
-        here = f"{place}[{number}]"
+        here = f"{location}[{number}]"
         if not isinstance(entry, Mapping) or not isinstance(entry.get("metric"), (str, Function)):
             raise InputError.at(here, f"is {shown(entry)}", "expected a mapping with metric: NAME")
         for key in entry:
@@ -291,29 +291,29 @@ def _entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
             raise InputError.at(f"{here}.weight_by_size", f"is {shown(weighted)}", "expected true or false")
         pipelines = entry.get("filter_list")
         named = [] if pipelines is None else [pipelines] if isinstance(pipelines, str) else pipelines
-        if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
+        if not isinstance(named, list) or not all(isinstance(pipeline, str) for pipeline in named):
             raise InputError.at(
                 f"{here}.filter_list", f"is {shown(pipelines)}", "expected a pipeline, or a list of them"
             )
-    told = ({**entry, "metric": str(entry["metric"])} for entry in several)
-    return [{**entry, "aggregation": "mean"} if "aggregation" in entry else entry for entry in told]
+    named_entries = ({**entry, "metric": str(entry["metric"])} for entry in several)
+    return [{**entry, "aggregation": "mean"} if "aggregation" in entry else entry for entry in named_entries]
 
 
-def _first(found: Iterator[Head]) -> dict[str, Head]:
-    names: dict[str, Head] = {}
-    for head in found:
+def _first(heads: Iterator[TaskHead]) -> dict[str, TaskHead]:
+    names: dict[str, TaskHead] = {}
+    for head in heads:
         names.setdefault(head.name, head)
     return names
 
 
 def leaves(nodes: Sequence[Node]) -> list[Leaf]:
     """The tasks below some nodes, in order; InputError for one that is reached twice."""
-    found: dict[str, Leaf] = {}
+    by_name: dict[str, Leaf] = {}
     for leaf in _below(nodes):
-        if leaf.name in found:
+        if leaf.name in by_name:
             raise InputError.at(leaf.name, "the task is asked for twice", "expected each once, also inside groups")
-        found[leaf.name] = leaf
-    return list(found.values())
+        by_name[leaf.name] = leaf
+    return list(by_name.values())
 
 
 def every_group(nodes: Sequence[Node]) -> list[TaskGroup]:

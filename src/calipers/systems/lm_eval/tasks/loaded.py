@@ -1,21 +1,231 @@
-"""A task with its documents, and what its fields mean for each of them."""
+"""A task with its documents, and what its fields, or its class, mean for each of them.
+
+A class, ``class: !function module.Name`` in the file, makes its own documents, requests, scores and numbers, where
+lm-evaluation-harness is installed. It is called as lm-evaluation-harness calls it, with two exceptions: its documents
+are read once, and it is never handed a model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Final
 
-from calipers.errors import CalipersError, InputError, UnknownName, nearest
-from calipers.systems.lm_eval.tasks.class_tasks import ClassTask
-from calipers.systems.lm_eval.tasks.config import FewShot, TaskConfig
+from calipers.errors import CalipersError, InputError, PluginError, UnknownName, nearest
+from calipers.systems.lm_eval.tasks.config import FewShot, TaskFields
 from calipers.systems.lm_eval.tasks.documents import Rows, Splits, load_splits, processed, united
-from calipers.systems.lm_eval.tasks.functions import refuse_untrusted, with_functions
-from calipers.systems.lm_eval.tasks.template import Doc, called, choices_of, field_of, target_of, text_of
-from calipers.systems.lm_eval.tasks.turns import PLAIN, Manner
-from calipers.systems.lm_eval.tasks.yaml import TaskFile
+from calipers.systems.lm_eval.tasks.prompts import PLAIN, Doc, Manner, called, choices_of, field_of, target_of, text_of
+from calipers.systems.lm_eval.tasks.task_file import (
+    Function,
+    TaskFile,
+    is_installed,
+    load_function,
+    refuse_untrusted,
+    with_functions,
+)
 from calipers.tasks.load_seeds import LOAD_SEEDS, Seeds, drawn, reseed, seeded
+
+STRUCTURAL: Final = ("tag", "group", "task_list")  # keys of the file that lm-evaluation-harness keeps from the class
+NEEDED: Final = ("eval_docs", "fewshot_context", "construct_requests", "process_results", "aggregation")
+KINDS: Final = ("generate_until", "loglikelihood", "loglikelihood_rolling")
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One request: its kind, its document, its number among that document's, and what the model is given."""
+
+    request_type: str
+    doc_id: int
+    idx: int
+    args: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassAggregation:
+    """An aggregation of the class's own; ``undrawn`` says why it is not repeated on documents drawn again."""
+
+    function: Callable[[list[Any]], Any]
+    undrawn: str = "the task's class computes it over all documents, at a cost that is unknown"
+
+    @property
+    def __name__(self) -> str:
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    def __call__(self, values: list[Any]) -> Any:
+        """The number of all documents."""
+        return self.function(values)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTask:
+    """An instance of a task's class, and where its file names it."""
+
+    made: Any
+    place: str
+    config: TaskFields
+    docs: Rows
+    metrics: Sequence[Mapping[str, Any]] = field(default_factory=tuple)  # entries of a metric_list
+
+    @property
+    def name(self) -> str:
+        """The name of the class."""
+        return type(self.made).__name__
+
+    def target(self, doc: Doc) -> Any:
+        """What the class says is right for a document."""
+        return called(self.made.doc_to_target, doc, self.place)
+
+    def process(self, doc: Doc, results: list[Any]) -> Any:
+        """The scores of a document, from one result per request."""
+        return self.made.process_results(doc, results)
+
+    def requests(self, docs: Iterable[tuple[int, Doc]], manner: Manner, seed: int) -> Iterator[Instance]:
+        """The requests of some documents, those of each in the order of their ``idx``."""
+        if callable(getattr(self.made, "set_fewshot_seed", None)):
+            self.made.set_fewshot_seed(seed=seed)
+        for number, doc in docs:
+            made = called(self._constructed, number, doc, manner, f"{self.place}: document {number}")
+            several = made if isinstance(made, list) else [made]
+            yield from sorted((self._request(request, number) for request in several), key=lambda made: made.idx)
+
+    def _constructed(self, number: int, doc: Doc, manner: Manner) -> Any:
+        chat: dict[str, Any] = {
+            "apply_chat_template": manner.chat,
+            "chat_template": _turns if manner.chat else None,
+        }
+        context = self.made.fewshot_context(
+            doc,
+            num_fewshot=self.config.num_fewshot or 0,
+            system_instruction=manner.system,
+            fewshot_as_multiturn=manner.multiturn,
+            gen_prefix=self.made.doc_to_prefix(doc) if hasattr(self.made, "doc_to_prefix") else None,
+            **chat,
+        )
+        return self.made.construct_requests(
+            doc=doc, ctx=context, metadata=(self.config.task, number, self.config.repeats), **chat
+        )
+
+    def _request(self, instance: Any, number: int) -> Instance:
+        location = f"{self.place}: document {number}"
+        try:
+            kind, idx, args = str(instance.request_type), int(instance.idx), tuple(instance.args)
+        except (AttributeError, TypeError, ValueError):
+            wrong = f"construct_requests returned {type(instance).__name__}"
+            raise PluginError(f"{location}: {wrong}; expected lm_eval's Instance, or a list of them") from None
+        if kind not in KINDS:
+            raise InputError.at(location, f"asks for {kind!r}", f"expected {', '.join(KINDS)}")
+        if kind == "generate_until" and len(args) > 2:
+            raise InputError.at(location, "asks about more than text", "expected a task of plain text")
+        return Instance(kind, number, idx, deepcopy(args))
+
+
+def load_class(
+    function: Any, file: TaskFile, seeds: Seeds, shots: Callable[[int | None], int], repeats: int | None, *, trust: bool
+) -> ClassTask:
+    """A task's class with its documents read; InputError where it is not trusted, or needs what is not installed.
+
+    ``shots`` decides the number of examples from the class's own.
+    """
+    location = file.place("class")
+    if not isinstance(function, Function):
+        raise InputError.at(location, f"is {function!r}", "expected !function module.Name")
+    if not trust:
+        refuse_untrusted(function, location)
+    if not is_installed("lm_eval"):
+        wrong = f"{function} is a class of lm-evaluation-harness, which is not installed"
+        raise InputError.at(location, wrong, "install lm_eval to run it")
+    kind = load_function(function, location)
+    if getattr(kind, "MULTIMODAL", False):
+        raise InputError.at(location, f"{function} asks about images", "expected a task of plain text")
+    made = _made(kind, function, file)
+    for needed in NEEDED:
+        if not hasattr(type(made), needed):
+            raise PluginError(f"{location}: {function} has no {needed}; expected a subclass of lm_eval's Task")
+    config_of_class: Any = getattr(made, "config", None)
+    named = str(file.values["task"])
+    if hasattr(config_of_class, "task"):
+        config_of_class.task = named
+    count = shots(getattr(config_of_class, "num_fewshot", None))
+    if callable(getattr(made, "set_config", None)):
+        made.set_config(key="num_fewshot", value=count)
+    if callable(getattr(made, "set_fewshot_seed", None)):
+        made.set_fewshot_seed(seed=seeds[3])
+    docs = _rows(called(lambda: list(made.eval_docs), location), location)
+    config = _config(made, named, count, repeats)
+    return ClassTask(made, location, config, docs, _metrics(made, location))
+
+
+def _made(kind: Any, function: Function, file: TaskFile) -> Any:
+    """An instance, made of the file's keys where the class takes them."""
+    location = file.place("class")
+    given = {key: value for key, value in file.values.items() if key not in STRUCTURAL}
+    config = dict(with_functions(given, location))
+    metadata = config.get("metadata")
+    described = dict(metadata) if isinstance(metadata, Mapping) else {} if metadata is None else {"_metadata": metadata}
+    config["metadata"] = {**described, "config_source": str(file.path) if file.path else "inline"}
+    try:
+        takes = "config" in inspect.signature(kind.__init__).parameters
+        return kind(config=config) if takes else kind()
+    except (
+        Exception
+    ) as error:  # of every class there is: a dataset that is not at hand, a library that is not installed
+        first = str(error).strip().partition("\n")[0]
+        raise PluginError(f"{location}: {function} cannot be made: {type(error).__name__}: {first}") from error
+
+
+def _rows(docs: Sequence[Any], location: str) -> Rows:
+    for number, doc in enumerate(docs):
+        if not isinstance(doc, Mapping):
+            right = "expected a mapping from column to cell"
+            raise InputError.at(location, f"document {number} is a {type(doc).__name__}", right)
+    if not docs:
+        raise InputError.at(location, "the class has no documents", "expected some")
+    return [dict(doc) for doc in docs]
+
+
+def _config(made: Any, name: str, shots: int, repeats: int | None) -> TaskFields:
+    """The configuration that lm-evaluation-harness would dump of it, as far as it has fields that are known here."""
+    dump = getattr(made, "dump_config", None)
+    dumped = dump() if callable(dump) else {}
+    known = {spec.name for spec in fields(TaskFields)} - {"fewshot_config"}
+    values = {key: value for key, value in dict(dumped).items() if key in known and value is not None}
+    shot = {key: value for key, value in dict(dumped.get("fewshot_config") or {}).items() if key in _SHOTS}
+    values |= {"task": name, "num_fewshot": shots, "repeats": repeats or values.get("repeats") or 1}
+    version = (values.get("metadata") or {}).get("version", getattr(made, "VERSION", None))
+    if version is not None:
+        values["metadata"] = {**(values.get("metadata") or {}), "version": version}
+    return TaskFields(**values, fewshot_config=FewShot(**shot))
+
+
+_SHOTS: Final = tuple(one.name for one in fields(FewShot))
+
+
+def _metrics(made: Any, location: str) -> list[dict[str, Any]]:
+    """The metrics that the class adds up, each with its aggregation and its direction.
+
+    lm-evaluation-harness knows its own aggregations by the function: only those have a standard error.
+    """
+    registry = getattr(sys.modules.get("lm_eval.api.registry"), "AGGREGATION_REGISTRY", {})
+    sums = called(made.aggregation, location)
+    better = called(made.higher_is_better, location) if hasattr(made, "higher_is_better") else {}
+    if not isinstance(sums, Mapping):
+        raise PluginError(f"{location}: aggregation() returned {sums!r}; expected a mapping from metric to function")
+    entries = []
+    for name, function in sums.items():
+        known = next((key for key, registered in registry.items() if registered is function), None)
+        how = known if known is not None else ClassAggregation(function)
+        entries.append({"metric": str(name), "aggregation": how, "higher_is_better": (better or {}).get(name)})
+    return entries
+
+
+def _turns(messages: Any, **_: Any) -> list[Any]:
+    """A chat template that leaves the turns as they are: whoever is asked puts its own around them."""
+    return [dict(message) if isinstance(message, Mapping) else message for message in messages]
+
 
 SCORING = ("metric_list", "filter_list", "process_results", "scorer")  # not needed where nothing is scored
 
@@ -24,7 +234,7 @@ SCORING = ("metric_list", "filter_list", "process_results", "scorer")  # not nee
 class LoadedTask:
     """A task, its documents, and the two modes that its first document decides, as in lm-evaluation-harness."""
 
-    config: TaskConfig
+    config: TaskFields
     file: TaskFile
     docs: Rows  # the whole evaluated split
     examples: Rows  # few-shot examples are drawn from these
@@ -44,22 +254,22 @@ class LoadedTask:
     def text(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
         """``doc_to_text`` of a document."""
         value = self.config.doc_to_text if shots is None else shots.doc_to_text
-        place, choices = self.place("doc_to_text", number), self.config.doc_to_choice is not None
+        location, choices = self.place("doc_to_text", number), self.config.doc_to_choice is not None
         return self._once(
-            "text", number, value, lambda: text_of(value, doc, self.columns, place, choices=choices), shots
+            "text", number, value, lambda: text_of(value, doc, self.columns, location, choices=choices), shots
         )
 
     def target(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
         """``doc_to_target`` of a document."""
-        own = self.own
-        if own is not None:
-            return self._once("target", number, own.target, lambda: own.target(doc), shots)
+        class_task = self.own
+        if class_task is not None:
+            return self._once("target", number, class_task.target, lambda: class_task.target(doc), shots)
         value = self.config.doc_to_target if shots is None else shots.doc_to_target
         if value is None and self.config.process_results is not None:
             return None  # a task that scores by a function of its own may look into the document itself
-        place, choices = self.place("doc_to_target", number), self.config.doc_to_choice is not None
+        location, choices = self.place("doc_to_target", number), self.config.doc_to_choice is not None
         return self._once(
-            "target", number, value, lambda: target_of(value, doc, self.columns, place, choices=choices), shots
+            "target", number, value, lambda: target_of(value, doc, self.columns, location, choices=choices), shots
         )
 
     def choices(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> list[Any] | None:
@@ -67,11 +277,11 @@ class LoadedTask:
         value = self.config.doc_to_choice if shots is None else shots.doc_to_choice
         if value is None or self.own is not None:
             return None
-        place = self.place("doc_to_choice", number)
-        found: list[Any] = self._once(
-            "choices", number, value, lambda: choices_of(value, doc, self.columns, place), shots
+        location = self.place("doc_to_choice", number)
+        choices: list[Any] = self._once(
+            "choices", number, value, lambda: choices_of(value, doc, self.columns, location), shots
         )
-        return found
+        return choices
 
     def prefix(self, doc: Doc, number: int | None = None) -> str | None:
         """``gen_prefix`` of a document: how its answer begins."""
@@ -84,11 +294,11 @@ class LoadedTask:
             return work()
         if (what, number) not in self.kept:
             self.kept[what, number] = work()
-        found = self.kept[what, number]
-        return list(found) if isinstance(found, list) else found
+        value_of_document = self.kept[what, number]
+        return list(value_of_document) if isinstance(value_of_document, list) else value_of_document
 
 
-def trusted(config: TaskConfig, file: TaskFile, *, trust: bool, scored: bool = True) -> TaskConfig:
+def trusted(config: TaskFields, file: TaskFile, *, trust: bool, scored: bool = True) -> TaskFields:
     """The configuration with its functions loaded; InputError where it has some and is not trusted.
 
     What only scores is left out where nothing is scored.
@@ -100,25 +310,25 @@ def trusted(config: TaskConfig, file: TaskFile, *, trust: bool, scored: bool = T
         wrong = "the task runs code that a model wrote"
         raise InputError.at(file.place("unsafe_code"), wrong, "run it with --trust if that is what you want")
     loaded: dict[str, Any] = {}
-    for one in fields(config):
-        value, place = getattr(config, one.name), file.place(one.name)
-        if one.name == "fewshot_config":
+    for spec in fields(config):
+        value, location = getattr(config, spec.name), file.place(spec.name)
+        if spec.name == "fewshot_config":
             shots = {inner.name: getattr(value, inner.name) for inner in fields(FewShot)}
-            loaded[one.name] = FewShot(**_loaded(shots, place, trust))
+            loaded[spec.name] = FewShot(**_loaded(shots, location, trust))
         else:
-            loaded[one.name] = _loaded(value, place, trust)
-    return TaskConfig(**loaded)
+            loaded[spec.name] = _loaded(value, location, trust)
+    return TaskFields(**loaded)
 
 
-def _loaded(value: Any, place: str, trust: bool) -> Any:
+def _loaded(value: Any, location: str, trust: bool) -> Any:
     if not trust:
-        refuse_untrusted(value, place)
+        refuse_untrusted(value, location)
         return value
-    return with_functions(value, place)
+    return with_functions(value, location)
 
 
 def load_task(
-    config: TaskConfig,
+    config: TaskFields,
     file: TaskFile,
     splits: Splits | None = None,
     seeds: Seeds = LOAD_SEEDS,
@@ -133,50 +343,50 @@ def load_task(
     if split is None:
         raise InputError.at(file.place("task"), "no test_split or validation_split", "expected the split to ask")
     with seeded(seeds):
-        read = _Read(load_splits(config, file, trust=trust) if splits is None else splits)
-        place = file.place("process_docs")
+        read = _ProcessedSplits(load_splits(config, file, trust=trust) if splits is None else splits)
+        location = file.place("process_docs")
         examples = _examples(config, file, read) if config.num_fewshot else ()
-        docs = read(split, config.process_docs, place)
+        docs = read(split, config.process_docs, location)
         if not config.num_fewshot and drawn(seeds):
             # lm-evaluation-harness prepares the examples first even where none are used, and draws for them
             reseed(seeds)
-            read = _Read(read.splits)
+            read = _ProcessedSplits(read.splits)
             with suppress(CalipersError):
                 _examples(config, file, read)
-            docs = read(split, config.process_docs, place)
+            docs = read(split, config.process_docs, location)
         if not docs:
             raise InputError.at(file.place("dataset_path"), f"split {split!r} has no documents", "expected some")
         return _tried(LoadedTask(config, file, docs, examples, tuple(docs[0]), seeds=seeds))
 
 
-class _Read:
+class _ProcessedSplits:
     """Splits as ``process_docs`` leaves them, each worked out once: the library ``datasets`` remembers them, too."""
 
     def __init__(self, splits: Splits) -> None:
         self.splits = splits
         self._held: dict[tuple[str, int], Rows] = {}
 
-    def __call__(self, split: str, function: Any, place: str) -> Rows:
+    def __call__(self, split: str, function: Any, location: str) -> Rows:
         key = split, id(function)
         if key not in self._held:
-            self._held[key] = processed(self.splits[split], function, place)
+            self._held[key] = processed(self.splits[split], function, location)
         return self._held[key]
 
 
-def _examples(config: TaskConfig, file: TaskFile, read: _Read) -> Rows:
+def _examples(config: TaskFields, file: TaskFile, read: _ProcessedSplits) -> Rows:
     """What few-shot examples are drawn from: their split, their list, else training, validation, test."""
-    shots, place = config.fewshot_config, file.place("fewshot_config")
+    shots, location = config.fewshot_config, file.place("fewshot_config")
     if shots.split is not None:
-        found = read(shots.split, shots.process_docs, place)
+        examples = read(shots.split, shots.process_docs, location)
     elif shots.samples is not None:
-        listed = called(shots.samples, place) if callable(shots.samples) else shots.samples
-        if not isinstance(listed, Sequence) or not all(isinstance(one, Mapping) for one in listed):
-            raise InputError.at(f"{place}.samples", "is no list of documents", "expected one mapping an example")
-        found = united(listed)
+        listed = called(shots.samples, location) if callable(shots.samples) else shots.samples
+        if not isinstance(listed, Sequence) or not all(isinstance(example, Mapping) for example in listed):
+            raise InputError.at(f"{location}.samples", "is no list of documents", "expected one mapping an example")
+        examples = united(listed)
     else:
         split = config.training_split or config.validation_split or config.test_split or ""
-        found = read(split, config.process_docs, place)
-    return found
+        examples = read(split, config.process_docs, location)
+    return examples
 
 
 def _tried(task: LoadedTask) -> LoadedTask:

@@ -12,9 +12,8 @@ from typing import Any
 
 from calipers.errors import InputError
 from calipers.systems.lm_eval.tasks.config import shown
-from calipers.systems.lm_eval.tasks.loaded import LoadedTask, check_index
-from calipers.systems.lm_eval.tasks.template import Doc, called, field_of
-from calipers.systems.lm_eval.tasks.turns import ChatTurn, Manner, prompt
+from calipers.systems.lm_eval.tasks.loaded import Instance, LoadedTask, check_index
+from calipers.systems.lm_eval.tasks.prompts import ChatTurn, Doc, Manner, called, field_of, prompt
 from calipers.tasks.load_seeds import seeded
 from calipers.tasks.task import Prompt
 
@@ -28,7 +27,7 @@ def selected(total: int, limit: float | None = None, samples: Sequence[int] | No
     if samples:
         if limit is not None:
             raise InputError.at("--limit", "given together with samples", "expected one of the two")
-        odd = [one for one in samples if not 0 <= one < total]
+        odd = [row for row in samples if not 0 <= row < total]
         if odd:
             raise InputError.at("samples", f"no document {odd[0]}", f"expected numbers from 0 to {total - 1}")
         return sorted(set(samples))
@@ -56,27 +55,28 @@ class Sampler:
 
     def draw(self, doc: Doc, count: int) -> Sequence[Mapping[str, Any]]:
         """The examples before a document: at random, or the first ones."""
-        sampler, place = self._task.config.fewshot_config.sampler, self._task.place("fewshot_config")
+        sampler, location = self._task.config.fewshot_config.sampler, self._task.place("fewshot_config")
         needed = count + (self._same and sampler == "default")
         if needed > len(self._pool):
-            raise InputError.at(place, f"{needed} examples are needed, {len(self._pool)} are there", "take fewer")
+            raise InputError.at(location, f"{needed} examples are needed, {len(self._pool)} are there", "take fewer")
         if callable(sampler):
-            made = called(sampler, self._pool, place)
-            found = list(called(made.sample, count, place))
+            made = called(sampler, self._pool, location)
+            examples = list(called(made.sample, count, location))
         elif sampler == "first_n":
-            others = (one for one in self._pool if not self._same or one != doc)
-            found = list(islice(others, count))
+            others = (example for example in self._pool if not self._same or example != doc)
+            examples = list(islice(others, count))
         else:
-            found = self._drawn(doc, count, needed)
-        if len(found) != count:
-            raise InputError.at(place, f"{len(found)} examples differ from the document", f"expected {count}")
-        return found
+            examples = self._drawn(doc, count, needed)
+        if len(examples) != count:
+            raise InputError.at(location, f"{len(examples)} examples differ from the document", f"expected {count}")
+        return examples
 
     def _drawn(self, doc: Doc, count: int, needed: int) -> list[Any]:
         """Examples at random. Where several equal the document, they are drawn again from those that do not."""
-        found = [one for one in self._random.sample(self._pool, needed) if not self._same or one != doc][:count]
-        others = [one for one in self._pool if one != doc] if len(found) < count else []
-        return found if len(others) < count else self._random.sample(others, count)
+        sampled = self._random.sample(self._pool, needed)
+        examples = [example for example in sampled if not self._same or example != doc][:count]
+        others = [example for example in self._pool if example != doc] if len(examples) < count else []
+        return examples if len(others) < count else self._random.sample(others, count)
 
 
 def written(task: LoadedTask, examples: Sequence[Doc]) -> list[ChatTurn]:
@@ -108,8 +108,10 @@ def turns(
     if not (answer or prefix):
         return [ChatTurn("user", question)]
     parted = _needs_space(question, prefix) if prefix else True
-    said = ChatTurn("assistant", joined(prefix, answer, " "), ending) if answer else ChatTurn("assistant", prefix or "")
-    return [ChatTurn("user", question, delimiter if parted else ""), said]
+    reply = (
+        ChatTurn("assistant", joined(prefix, answer, " "), ending) if answer else ChatTurn("assistant", prefix or "")
+    )
+    return [ChatTurn("user", question, delimiter if parted else ""), reply]
 
 
 def joined(left: str | None, right: str | None, delimiter: str) -> str:
@@ -132,13 +134,13 @@ def _answer(task: LoadedTask, choices: Sequence[Any] | None, answer: Any) -> str
     if answer is None:
         return ""
     if choices and isinstance(answer, int):
-        found = _chosen(task, choices, answer)
+        text = _chosen(task, choices, answer)
     else:
-        found = answer[0] if isinstance(answer, list) and answer else answer
-    if not isinstance(found, str):
+        text = answer[0] if isinstance(answer, list) and answer else answer
+    if not isinstance(text, str):
         right = "expected a text, or an index with doc_to_choice"
-        raise InputError.at(task.place("doc_to_target"), f"the answer of an example is {shown(found)}", right)
-    return found
+        raise InputError.at(task.place("doc_to_target"), f"the answer of an example is {shown(text)}", right)
+    return text
 
 
 def _chosen(task: LoadedTask, choices: Sequence[Any] | None, index: Any) -> Any:
@@ -146,16 +148,6 @@ def _chosen(task: LoadedTask, choices: Sequence[Any] | None, index: Any) -> Any:
         wrong = f"an example points at choice {shown(index)}, and there are {len(choices or ())}"
         raise InputError.at(task.place("doc_to_target"), wrong, "expected the index of a choice")
     return choices[index]
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """One request: its kind, its document, its number among that document's, and what the model is given."""
-
-    request_type: str
-    doc_id: int
-    idx: int
-    args: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +169,7 @@ def requests(task: LoadedTask, asking: Asking = Asking()) -> Iterator[Instance]:
     """
     manner = asking.manner or task.manner
     kept: list[tuple[Asking, Manner, list[Instance]]] = task.kept.setdefault("requests", [])
-    made = next((made for one, how, made in kept if (one, how) == (asking, manner)), None)
+    made = next((made for before, how, made in kept if (before, how) == (asking, manner)), None)
     if made is None:
         with seeded(task.seeds):
             made = list(_requests(task, asking, manner))
@@ -188,8 +180,7 @@ def requests(task: LoadedTask, asking: Asking = Asking()) -> Iterator[Instance]:
 def _requests(task: LoadedTask, asking: Asking, manner: Manner) -> Iterator[Instance]:
     if task.own is not None:
         seed = task.seeds[3] if asking.seed is None else asking.seed
-        for number, one in task.own.requests(chosen(task, asking), manner, seed):
-            yield Instance(one.request_type, number, one.idx, one.args)
+        yield from task.own.requests(chosen(task, asking), manner, seed)
         return
     sampler = Sampler(task, asking.seed)
     for doc_id, doc in chosen(task, asking):
@@ -216,7 +207,7 @@ def contexts(task: LoadedTask, sampler: Sampler, number: int, doc: Doc, manner: 
     prefix = task.prefix(doc, number)
     if task.multiple_inputs:
         choices = task.choices(doc, number) or []
-        return [prompt([*head, *turns(task, one, "", prefix, "")], manner) for one in choices]
+        return [prompt([*head, *turns(task, choice, "", prefix, "")], manner) for choice in choices]
     return [prompt([*head, *turns(task, task.text(doc, number), "", prefix, config.target_delimiter)], manner)]
 
 
@@ -247,7 +238,7 @@ def _pairs(task: LoadedTask, doc_id: int, doc: Doc, before: list[Prompt], chat: 
         raise InputError.at(task.place("output_type"), wrong, "expected doc_to_choice")
     if task.multiple_inputs:
         target = task.target(doc, doc_id)
-        pairs = [(one, f"{delimiter}{target}") for one in before]
+        pairs = [(context, f"{delimiter}{target}") for context in before]
     else:
         pairs = [(before[0], f"{delimiter}{choice}") for choice in choices]
     if any(entry["metric"] == "acc_mutual_info" for entry in config.metric_list or ()):

@@ -1,16 +1,30 @@
-"""Templates of strangers: Jinja in a sandbox that can neither reach out, nor grow, nor go on for ever.
+"""Prompts: templates rendered in a sandbox, what a field of a task means for a document, and the turns of a prompt.
 
-Jinja's own sandbox keeps a template from Python's insides and from changing what it is given. Here every
-way to make a long text out of a short one is measured before it is taken, and rendering has a time limit.
+Templates come from strangers. Jinja's own sandbox keeps one from Python's insides and from changing what it is given.
+Here every way to make a long text out of a short one is measured before it is taken, and rendering has a time limit.
+
+A field is a column, a template, a literal, or what a function returns. A text that is the name of a column means its
+cell, in the cell's own type. Any other text is a template.
+
+A prompt is written as one text, or as the turns of a chat, exactly as lm-evaluation-harness writes them::
+
+    system instruction and description ── question ── answer ── question ── answer ── question ── how it begins
+    text                                  one after another, each with its delimiter
+    chat, several turns    [system]       [user]      [assistant] ...                 [user]      [assistant]
+    chat, one turn         [system]       [user: all examples and the question]                   [assistant]
+
+An answer's beginning, ``gen_prefix``, is a turn of the assistant that the model goes on with.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial, wraps
 from time import monotonic
 from types import FrameType
@@ -23,7 +37,10 @@ from jinja2.filters import FILTERS
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from calipers.errors import InputError
+from calipers.errors import CalipersError, InputError, PluginError
+from calipers.systems.lm_eval.tasks.config import shown
+from calipers.systems.lm_eval.tasks.task_file import Function, refuse_untrusted
+from calipers.tasks.task import Message, Prompt
 from calipers.text.patterns import BadPattern, RegexTimeout, alarm, search
 
 LONGEST: Final = 16 << 20  # characters of a text, entries of a list
@@ -70,7 +87,7 @@ def spend(amount: int) -> None:
 
 def made(value: Any, *sources: Any) -> Any:
     """The value, charged unless it is one of those that it was made of."""
-    if not any(value is one for one in sources):
+    if not any(value is source for source in sources):
         if isinstance(value, (list, tuple)):
             spend(sys.getsizeof(value) + _ENTRY * len(value))
         elif not isinstance(value, (bool, float, type(None))):
@@ -97,13 +114,13 @@ def size(value: Any) -> int:
     """
     total, rest = 0, [value]
     while rest and total <= LONGEST:
-        one = rest.pop()
-        if isinstance(one, (str, bytes)):
-            total += len(one)
-        elif isinstance(one, _HELD):
-            total += 2 + 2 * len(one)
+        item = rest.pop()
+        if isinstance(item, (str, bytes)):
+            total += len(item)
+        elif isinstance(item, _HELD):
+            total += 2 + 2 * len(item)
             if total <= LONGEST:
-                rest += [*one, *one.values()] if isinstance(one, dict) else one
+                rest += [*item, *item.values()] if isinstance(item, dict) else item
         else:
             total += 1
     return total
@@ -134,9 +151,9 @@ def finalized(value: Any) -> Any:
 def check_operator(operator: str, left: Any, right: Any) -> None:
     """Refuse what an operator would make of two values where there is no room for it."""
     if operator == "*":
-        for one, times in ((left, right), (right, left)):
-            if isinstance(one, Sized) and isinstance(times, int):
-                room(len(one) * max(times, 0))
+        for sized, times in ((left, right), (right, left)):
+            if isinstance(sized, Sized) and isinstance(times, int):
+                room(len(sized) * max(times, 0))
         if isinstance(left, int) and isinstance(right, int):
             bits(left.bit_length() + right.bit_length())
     elif operator == "**" and isinstance(left, int) and isinstance(right, int):
@@ -153,12 +170,12 @@ def check_method(method: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     owner, name = getattr(inner, "__self__", None), getattr(inner, "__name__", "")
     given = (*args, *kwargs.values())
     if name == "to_bytes":
-        room(max((one for one in given if isinstance(one, int)), default=0))
+        room(max((value for value in given if isinstance(value, int)), default=0))
     if not isinstance(owner, (str, bytes)):
         return args
     if name in _PADDING:
         times = len(owner) + 1 if name == "expandtabs" else 1
-        room(max((one * times for one in given if isinstance(one, int)), default=0))
+        room(max((value * times for value in given if isinstance(value, int)), default=0))
     elif name == "replace" and len(args) >= 2 and isinstance(args[1], (str, bytes)):
         _check_replace(owner, args[0], args[1])
     elif name in _SPLITTING:
@@ -172,32 +189,32 @@ def check_method(method: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
     return args
 
 
-def guarded(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+def guarded(name: str, jinja_filter: Callable[..., Any]) -> Callable[..., Any]:
     """A filter of Jinja's that is called only where there is room for what it makes."""
 
-    @wraps(own)  # and with the mark by which Jinja knows to hand it the environment
+    @wraps(jinja_filter)  # and with the mark by which Jinja knows to hand it the environment
     def call(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(measured(one) if isinstance(one, Iterator) else one for one in args)
+        args = tuple(measured(value) if isinstance(value, Iterator) else value for value in args)
         if name == "join":
-            args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)
-        given = [one for one in (*args, *kwargs.values()) if isinstance(one, (int, *_HELD))]
-        texts = [one for one in given if isinstance(one, _HELD)]
+            args = tuple(list(value) if isinstance(value, Iterator) else value for value in args)
+        given = [value for value in (*args, *kwargs.values()) if isinstance(value, (int, *_HELD))]
+        texts = [value for value in given if isinstance(value, _HELD)]
         whole = sum(map(size, texts))
         room(whole)
         lines = str(texts[0]).count("\n") + 1 if texts else 1
         if name in _WIDE:
-            room(max((one * lines for one in given if isinstance(one, int)), default=0))
-            room(max((len(one) for one in texts[1:]), default=0) * (len(texts[0]) if texts else 0))
+            room(max((value * lines for value in given if isinstance(value, int)), default=0))
+            room(max((len(value) for value in texts[1:]), default=0) * (len(texts[0]) if texts else 0))
         if name == "replace" and len(texts) >= 3:
             _check_replace(str(texts[0]), str(texts[1]), str(texts[2]))
         if name == "join" and texts:
-            room(whole + max((len(one) for one in texts[1:]), default=0) * len(texts[0]))
+            room(whole + max((len(value) for value in texts[1:]), default=0) * len(texts[0]))
         if name == "format" and texts:
             _check_format(str(texts[0]), "%", given[1:])
         if name in _LISTING:
-            spend(3 * _ENTRY * max((len(one) for one in args if isinstance(one, (str, bytes, range))), default=0))
-        found = own(*args, **kwargs)
-        return charged(found) if isinstance(found, Iterator) else made(found, *args)
+            spend(3 * _ENTRY * max((len(value) for value in args if isinstance(value, (str, bytes, range))), default=0))
+        result = jinja_filter(*args, **kwargs)
+        return charged(result) if isinstance(result, Iterator) else made(result, *args)
 
     return call
 
@@ -300,7 +317,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             finalize=finalized,
             optimized=False,  # else what it makes would be made, and kept, when it is compiled
         )
-        self.filters = {name: guarded(name, own) for name, own in FILTERS.items()}
+        self.filters = {name: guarded(name, jinja_filter) for name, jinja_filter in FILTERS.items()}
         self.filters["regex_replace"] = regex_replace
         self.globals.pop("lipsum", None)
 
@@ -343,7 +360,7 @@ def compiled(template: str) -> Template:
     return _environment().from_string(template)
 
 
-def render(template: str, columns: dict[str, Any], place: str) -> str:
+def render(template: str, columns: dict[str, Any], location: str) -> str:
     """The template's text for a document; InputError says what is wrong with it, and where it stands."""
     try:
         try:
@@ -352,17 +369,17 @@ def render(template: str, columns: dict[str, Any], place: str) -> str:
             return _watched(SECONDS, partial(_within_room, template, columns, False))
     except (alarm.Rang, Endless, RegexTimeout):
         wrong = f"the template does not end within {SECONDS:g} s"
-        raise InputError.at(place, wrong, "expected one that prints a prompt") from None
+        raise InputError.at(location, wrong, "expected one that prints a prompt") from None
     except TemplateSyntaxError as error:
-        raise InputError.at(place, f"line {error.lineno} of the template: {error.message}") from None
+        raise InputError.at(location, f"line {error.lineno} of the template: {error.message}") from None
     except UndefinedError as error:
-        raise InputError.at(place, f"the template fails: {error}", _columns(columns)) from None
+        raise InputError.at(location, f"the template fails: {error}", _columns(columns)) from None
     except (TemplateError, BadPattern) as error:
-        raise InputError.at(place, f"the template fails: {error}") from None
+        raise InputError.at(location, f"the template fails: {error}") from None
     except (RecursionError, MemoryError) as error:
-        raise InputError.at(place, f"the template fails: {type(error).__name__}") from None
+        raise InputError.at(location, f"the template fails: {type(error).__name__}") from None
     except Exception as error:  # whatever an expression of a stranger can raise: a list has no such index
-        raise InputError.at(place, f"the template fails: {type(error).__name__}: {error}") from None
+        raise InputError.at(location, f"the template fails: {type(error).__name__}: {error}") from None
 
 
 def _within_room(template: str, columns: dict[str, Any], alarmed: bool) -> str:
@@ -392,3 +409,173 @@ def _watched(seconds: float, call: Callable[[], str]) -> str:
         return call()
     finally:
         sys.settrace(before)
+
+
+Doc = Mapping[str, Any]
+
+
+def text_of(value: Any, doc: Doc, columns: Collection[str], location: str, *, choices: bool = False) -> Any:
+    """``doc_to_text``: a text, or an integer where it points at one of the choices.
+
+    >>> text_of("{{n}}", {"n": 1}, ["n"], "here", choices=True)
+    1
+    """
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        if value in columns:
+            return cell(doc, value, location)
+        text = render(value, dict(doc), location)
+        return _integer(text, location) if text.isdigit() and choices else text
+    return unboxed(called(value, doc, location))
+
+
+def target_of(value: Any, doc: Doc, columns: Collection[str], location: str, *, choices: bool = False) -> Any:
+    """``doc_to_target``: a text, the index of a choice, or a list of targets that all count.
+
+    >>> target_of("{{[a, a]}}", {"a": "x"}, ["a"], "here")
+    ['x', 'x']
+    """
+    if isinstance(value, (int, list)):
+        return value
+    if isinstance(value, str):
+        if value in columns:
+            return cell(doc, value, location)
+        text = render(value, dict(doc), location)
+        if text.isdigit() and choices:
+            return _integer(text, location)
+        if len(text) >= 2 and text[0] == "[" and text[-1] == "]":
+            return _literal(text, text)
+        return text
+    return unboxed(called(value, doc, location))
+
+
+def choices_of(value: Any, doc: Doc, columns: Collection[str], location: str) -> list[Any]:
+    """``doc_to_choice``: the choices in their order; a list in the file is taken as it is, not rendered."""
+    if isinstance(value, Mapping):
+        return list(value.values())
+    choices = value
+    if isinstance(value, str):
+        if value in columns:
+            choices = cell(doc, value, location)
+        else:
+            text = render(value, dict(doc), location)
+            choices = _literal(text, None)
+            if choices is None:
+                raise InputError.at(location, f"renders to {shown(text)}", "expected a list, such as ['yes', 'no']")
+    elif not isinstance(value, list):
+        choices = called(value, doc, location)
+    if isinstance(choices, tuple):
+        choices = list(choices)
+    if not isinstance(choices, list):
+        raise InputError.at(location, f"is {shown(choices)}", "expected a list of choices")
+    return choices
+
+
+def field_of(value: str | None, doc: Doc, location: str) -> str | None:
+    """``description`` and ``gen_prefix``: a column or a template; None for nothing."""
+    if not value:
+        return None
+    return cell(doc, value, location) if value in doc else render(value, dict(doc), location)
+
+
+def cell(doc: Doc, column: str, location: str) -> Any:
+    """A cell of a document."""
+    if column not in doc:
+        raise InputError.at(location, f"the document has no column {column!r}", f"it has {', '.join(map(str, doc))}")
+    return doc[column]
+
+
+def called(function: Any, *arguments: Any) -> Any:
+    """What a task's own function returns; PluginError names it where it fails. The last argument is the place."""
+    *given, location = arguments
+    if isinstance(function, Function):
+        refuse_untrusted(function, location)
+    if not callable(function):
+        raise InputError.at(location, f"is {shown(function)}", "expected a column, a template or a function")
+    try:
+        return function(*given)
+    except CalipersError:
+        raise
+    except Exception as error:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise PluginError(f"{location}: {name} failed: {type(error).__name__}: {error}") from error
+
+
+def unboxed(value: Any) -> Any:
+    """A number of numpy's as Python's own, also inside a list; anything else as it is.
+
+    >>> import numpy
+    >>> unboxed(numpy.int32(1)), unboxed([numpy.bool_(True)]), unboxed("1")
+    (1, [True], '1')
+    """
+    if isinstance(value, list):
+        return [unboxed(item) for item in value]
+    alone = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+    return value.item() if alone else value
+
+
+def _integer(text: str, location: str) -> int:
+    number = _literal(text, None)  # "²" and "007" are digits, and no integers
+    if not isinstance(number, int):
+        raise InputError.at(location, f"renders to {shown(text)}", "expected the index of a choice")
+    return number
+
+
+def _literal(text: str, otherwise: Any) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How the prompts of a task are written."""
+
+    chat: bool = False  # as turns, for a chat template or a chat server
+    multiturn: bool = True  # in a chat, each example is turns of its own
+    system: str | None = None  # words before the description
+
+
+PLAIN: Final = Manner()
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTurn:
+    """A part of a prompt: who says it, and what parts it from the next one where all is one text."""
+
+    role: str
+    content: str
+    delimiter: str = ""
+
+    @property
+    def message(self) -> Message:
+        """It as a turn of a chat."""
+        return {"role": self.role, "content": self.content}
+
+
+def prompt(turns: Sequence[ChatTurn], manner: Manner) -> Prompt:
+    """The turns as they are sent: a text, or a list of messages.
+
+    >>> turns = [ChatTurn("user", "1 + 1", " "), ChatTurn("assistant", "2", "; "), ChatTurn("user", "2 + 2", " ")]
+    >>> prompt(turns, PLAIN)
+    '1 + 1 2; 2 + 2 '
+    >>> prompt(turns, Manner(chat=True, multiturn=False))
+    [{'role': 'user', 'content': '1 + 1 2; 2 + 2'}]
+    """
+    if not manner.chat:
+        return _text(turns)
+    return [turn.message for turn in (turns if manner.multiturn else _single(turns))]
+
+
+def _single(turns: Sequence[ChatTurn]) -> list[ChatTurn]:
+    """The turns between the system's and the beginning of the answer as one; nothing follows its last words."""
+    first = 1 if turns[0].role == "system" else 0
+    end = len(turns) - (turns[-1].role == "assistant")
+    *before, last = turns[first:end]
+    return [*turns[:first], ChatTurn("user", _text(before) + last.content), *turns[end:]]
+
+
+def _text(turns: Sequence[ChatTurn]) -> str:
+    return "".join(turn.content + turn.delimiter for turn in turns)

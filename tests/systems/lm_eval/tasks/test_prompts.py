@@ -1,12 +1,102 @@
 import threading
 import tracemalloc
 
+import numpy as np
 import pytest
 from waiting import PATIENCE
 
-from calipers.errors import InputError
-from calipers.systems.lm_eval.tasks import jinja
-from calipers.systems.lm_eval.tasks.jinja import compiled, render
+from calipers.errors import InputError, PluginError
+from calipers.systems.lm_eval.tasks import prompts
+from calipers.systems.lm_eval.tasks.prompts import choices_of, compiled, render, target_of, text_of
+from calipers.systems.lm_eval.tasks.task_file import Function
+
+DOC = {"q": "Why?", "n": 1, "digits": "3", "l": ["x", "y"], "none": None, "t": ("a", "b")}
+
+
+@pytest.mark.parametrize(
+    ("value", "choices", "expected"),
+    [
+        ("q", False, "Why?"),
+        ("n", True, 1),  # a column keeps its type
+        ("digits", True, "3"),  # and is not read as a number
+        ("{{digits}}", True, 3),  # a template is, where there are choices
+        ("{{digits}}", False, "3"),
+        (2, False, 2),
+        (lambda doc: doc["q"] + "!", False, "Why?!"),
+    ],
+)
+def test_text(value, choices, expected):
+    assert text_of(value, DOC, list(DOC), "here", choices=choices) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "choices", "expected"),
+    [
+        ("[1, 2]", False, [1, 2]),
+        ("[1, 2", False, "[1, 2"),
+        ("[{{q}}]", False, "[Why?]"),  # no literal: the text itself
+        ("[" * 5000 + "]" * 5000, False, "[" * 5000 + "]" * 5000),  # too deep for a literal
+        ([1, "a"], False, [1, "a"]),
+        ("none", False, None),
+        ("{{ -1 }}", True, "-1"),
+        (lambda doc: np.round(doc["n"] > 0, 0).astype(np.int32), True, 1),  # as ToxiGen's does
+        (lambda doc: [np.int64(2), "a"], True, [2, "a"]),
+    ],
+)
+def test_target(value, choices, expected):
+    assert target_of(value, DOC, list(DOC), "here", choices=choices) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (["{{q}}", "b"], ["{{q}}", "b"]),
+        ({0: "no", 1: "yes"}, ["no", "yes"]),
+        ("l", ["x", "y"]),
+        ("t", ["a", "b"]),
+        ("{{[q, n]}}", ["Why?", 1]),
+        (lambda doc: doc["l"], ["x", "y"]),
+    ],
+)
+def test_choices(value, expected):
+    assert choices_of(value, DOC, list(DOC), "here") == expected
+
+
+@pytest.mark.parametrize(
+    ("resolve", "value", "said"),
+    [
+        (choices_of, "{{q}}", "here: renders to 'Why?'; expected a list, such as ['yes', 'no']"),
+        (choices_of, "q", "here: is 'Why?'; expected a list of choices"),
+        (choices_of, lambda doc: "xy", "here: is 'xy'; expected a list of choices"),
+        (text_of, "gone", "here: the document has no column 'gone'; it has q, n, digits, l, none, t"),
+        (text_of, None, "here: is None; expected a column, a template or a function"),
+        (text_of, Function("utils", "f", None), "here: is !function utils.f, code that came with the task"),
+    ],
+)
+def test_what_cannot_be_resolved_is_refused(resolve, value, said):
+    with pytest.raises(InputError) as caught:
+        resolve(value, DOC, [*DOC, "gone"], "here")
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize("digits", ["²", "007", "9" * 5000])
+def test_digits_that_are_no_index_are_refused(digits):
+    with pytest.raises(InputError, match="expected the index of a choice"):
+        target_of("{{d}}", {"d": digits}, ["d"], "here", choices=True)
+
+
+def test_a_function_that_fails_is_named():
+    def broken(doc):
+        return doc["gone"]
+
+    with pytest.raises(PluginError, match=r"here: broken failed: KeyError: 'gone'"):
+        text_of(broken, DOC, list(DOC), "here")
+
+
+def test_a_number_of_numpys_becomes_pythons():
+    found = target_of(lambda doc: np.int32(1), DOC, list(DOC), "here", choices=True)
+    assert type(found) is int
+
 
 GROW = "{{% set ns = namespace(x={start}) %}}{{% for i in range(60) %}}{step}{{% endfor %}}{{{{ ns.x|length }}}}"
 NEVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
@@ -79,8 +169,8 @@ def test_a_template_does_what_jinja_does(template, expected):
     ],
 )
 def test_a_template_that_makes_too_much_is_refused(monkeypatch, template):
-    monkeypatch.setattr(jinja, "SECONDS", PATIENCE)  # of size, however long a busy machine takes
-    monkeypatch.setattr(jinja, "LONGEST", 1 << 18)  # less than there is, so that it is soon reached
+    monkeypatch.setattr(prompts, "SECONDS", PATIENCE)  # of size, however long a busy machine takes
+    monkeypatch.setattr(prompts, "LONGEST", 1 << 18)  # less than there is, so that it is soon reached
     with pytest.raises(InputError, match=r"^f\.yaml:3: doc_to_text: the template fails: it(s format asks| makes) "):
         render(template, {}, "f.yaml:3: doc_to_text")
 
@@ -131,8 +221,8 @@ KEEP = "{{% set ns = namespace(x=[], t='ab' * 40000) %}}{{% for i in range(99999
 )
 def test_all_that_a_template_makes_is_bounded_together(monkeypatch, template):
     """Each value is small, and there is no end to them: they are kept, so that nothing is freed meanwhile."""
-    monkeypatch.setattr(jinja, "TOTAL", 8 << 20)
-    monkeypatch.setattr(jinja, "SECONDS", PATIENCE)
+    monkeypatch.setattr(prompts, "TOTAL", 8 << 20)
+    monkeypatch.setattr(prompts, "SECONDS", PATIENCE)
     compiled(template)
     tracemalloc.start()
     try:
@@ -175,7 +265,7 @@ def test_what_goes_wrong_is_said_in_one_line(template, said):
 
 @pytest.mark.parametrize("template", [NEVER, "{{ ('a' * 40 ~ '!')|regex_replace('(a+)+$', '') }}"])
 def test_a_template_that_does_not_end_is_stopped(monkeypatch, template):
-    monkeypatch.setattr(jinja, "SECONDS", 0.2)
+    monkeypatch.setattr(prompts, "SECONDS", 0.2)
     with pytest.raises(InputError, match=r"here: the template does not end within 0\.2 s"):
         render(template, {}, "here")
 
@@ -198,7 +288,7 @@ def in_a_thread(template):
 
 def test_so_is_one_away_from_the_main_thread(monkeypatch):
     assert in_a_thread("{{ 'abc'|regex_replace('b', '') }}") == ["ac"]  # with time enough to start a worker
-    monkeypatch.setattr(jinja, "SECONDS", 0.2)
+    monkeypatch.setattr(prompts, "SECONDS", 0.2)
     assert in_a_thread(NEVER) == ["here: the template does not end within 0.2 s; expected one that prints a prompt"]
 
 

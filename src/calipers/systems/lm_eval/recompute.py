@@ -35,11 +35,12 @@ def results_of(paths: Sequence[str]) -> dict[str, Any]:
     A metric whose documents were written so that they cannot be read back (brier_score's chances are rounded to
     text) keeps the number that stands beside, or has none.
     """
-    found: dict[str, Any] = {"results": {}, "versions": {}, "n-shot": {}, "higher_is_better": {}, "group_subtasks": {}}
+    blocks = ("results", "versions", "n-shot", "higher_is_better", "group_subtasks")
+    combined: dict[str, Any] = {block: {} for block in blocks}
     samples, results = _samples(paths)
     for path in results:  # what no samples are there for, and groups, stand as they are
-        for block, held in _results(path).items():
-            found[block] = {**found.get(block, {}), **held} if isinstance(held, dict) else held
+        for block, content in _results(path).items():
+            combined[block] = {**combined.get(block, {}), **content} if isinstance(content, dict) else content
     firsts: dict[str, str] = {}
     for path in samples:
         task, beside = task_of(path), results_beside(path)
@@ -48,15 +49,15 @@ def results_of(paths: Sequence[str]) -> dict[str, Any]:
         config = (beside.get("configs") or {}).get(task) or {}
         values = _values(path)
         numbers, size = _numbers(values, config, (beside.get("results") or {}).get(task) or {}, _draws(beside))
-        found["results"][task] = task_row(task, config.get("task_alias"), size, numbers)
+        combined["results"][task] = task_row(task, config.get("task_alias"), size, numbers)
         for block in ("versions", "n-shot"):
             if task in (beside.get(block) or {}):
-                found[block][task] = beside[block][task]
+                combined[block][task] = beside[block][task]
         names = dict.fromkeys(key.rpartition(",")[0] for key in values)
-        told = (beside.get("higher_is_better") or {}).get(task) or {}
-        better = {name: told.get(name, KNOWN[name].higher_is_better if name in KNOWN else None) for name in names}
-        found["higher_is_better"][task] = better
-    return found
+        directions = (beside.get("higher_is_better") or {}).get(task) or {}
+        better = {name: directions.get(name, KNOWN[name].higher_is_better if name in KNOWN else None) for name in names}
+        combined["higher_is_better"][task] = better
+    return combined
 
 
 def table_of(paths: Sequence[str]) -> str:
@@ -72,16 +73,16 @@ def table_of(paths: Sequence[str]) -> str:
 
 
 def _table(paths: Sequence[str]) -> str:
-    found = results_of(paths)
-    return "\n".join([table(found), *([table(found, "groups")] if found.get("groups") else [])])
+    results = results_of(paths)
+    return "\n".join([table(results), *([table(results, "groups")] if results.get("groups") else [])])
 
 
 def _model(path: str) -> str:
     """The model that a file of results or samples is of; where none is told, the folder it lies in."""
     with Source(path) as source:
         whole = is_results(source.head)
-    told = (_whole(path) if whole else results_beside(path)).get("model_name")
-    return told if isinstance(told, str) else os.path.dirname(os.path.abspath(path))
+    model = (_whole(path) if whole else results_beside(path)).get("model_name")
+    return model if isinstance(model, str) else os.path.dirname(os.path.abspath(path))
 
 
 def _files(paths: Sequence[str]) -> list[str]:
@@ -101,9 +102,9 @@ def _samples(paths: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _results(path: str) -> dict[str, Any]:
-    held = _whole(path)
+    results = _whole(path)
     blocks = ("results", "groups", "group_subtasks", "versions", "n-shot", "higher_is_better")
-    return {block: held[block] for block in blocks if block in held}
+    return {block: results[block] for block in blocks if block in results}
 
 
 def _whole(path: str) -> dict[str, Any]:
@@ -115,19 +116,19 @@ def _whole(path: str) -> dict[str, Any]:
 
 def _draws(beside: dict[str, Any]) -> int:
     """How often documents were drawn again for a standard error, as its configuration says."""
-    told = (beside.get("config") or {}).get("bootstrap_iters")
-    return told if isinstance(told, int) and told <= ITERATIONS else ITERATIONS
+    iterations = (beside.get("config") or {}).get("bootstrap_iters")
+    return iterations if isinstance(iterations, int) and iterations <= ITERATIONS else ITERATIONS
 
 
 def _values(path: str) -> dict[str, list[Any]]:
     """The documents' values under ``metric,pipeline``, in the order of the file."""
-    found: dict[str, list[Any]] = {}
+    values: dict[str, list[Any]] = {}
     with Source(path) as source:
         for row in rows_of(source):
             for name, value in row.items():
                 if name not in OTHERS:
-                    found.setdefault(f"{name},{row.get('filter', 'none')}", []).append(value)
-    return found
+                    values.setdefault(f"{name},{row.get('filter', 'none')}", []).append(value)
+    return values
 
 
 def _numbers(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from calipers.errors import InputError
-from calipers.systems.lm_eval.metrics.overlap import NAMES, Overlap, corpus
+from calipers.systems.lm_eval.metrics.aggregations import OVERLAP, Overlap, aggregate
 
 metrics = pytest.importorskip("sacrebleu.metrics", reason="sacrebleu comes with calipers[text]")
 
@@ -14,7 +14,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OVERLAP)
 def test_added_up_counts_are_sacrebleus_corpus_score(name):
     theirs = {
         "bleu": metrics.BLEU(),
@@ -24,7 +24,7 @@ def test_added_up_counts_are_sacrebleus_corpus_score(name):
     }
     said = [PAIRS[0][1], PAIRS[1][1][0], PAIRS[2][1]]
     references = [[PAIRS[0][0], PAIRS[1][0][0], PAIRS[2][0]]]  # as many for each as the one with the fewest
-    assert corpus(name, PAIRS) == pytest.approx(theirs[name].corpus_score(said, references).score, rel=1e-12)
+    assert aggregate(name, PAIRS) == pytest.approx(theirs[name].corpus_score(said, references).score, rel=1e-12)
 
 
 def test_a_draw_may_hold_a_document_twice():
@@ -36,4 +36,4 @@ def test_a_draw_may_hold_a_document_twice():
 @pytest.mark.parametrize("pairs", [[], [("a", ["x", "y"])], [(5, "x")], [([], "x")]])
 def test_what_is_no_pair_of_texts(pairs):
     with pytest.raises(InputError):
-        corpus("bleu", pairs)
+        aggregate("bleu", pairs)

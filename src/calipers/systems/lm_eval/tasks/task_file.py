@@ -1,20 +1,28 @@
-"""A task file of lm-evaluation-harness: YAML by a safe loader, its includes merged, nothing in it run.
+"""A task file: YAML by a safe loader, its includes merged, and nothing in it run until somebody trusts it.
 
-``!function module.name`` becomes a `Function`, which is a name and a folder until somebody trusts it.
+``!function module.name`` becomes a `Function`, which is a name and a folder. Where the user trusts the file, the code
+is loaded: from beside the file, else by an import.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import yaml
 
-from calipers.errors import InputError
+from calipers.errors import InputError, PluginError
 from calipers.tasks.lines import opened, read_up_to
+from calipers.tasks.load_seeds import set_state, state_of
 
 LARGEST: Final = 8 << 20  # bytes of a file
 DEEPEST: Final = 64  # lists and mappings in one another
@@ -57,24 +65,24 @@ def read_task_file(path: Path) -> TaskFile:
     return with_includes(load_file(path), {path.resolve(): path})
 
 
-def with_includes(own: TaskFile, reached: dict[Path, Path]) -> TaskFile:
+def with_includes(file: TaskFile, reached: dict[Path, Path]) -> TaskFile:
     """A mapping with what it includes; ``reached``: every file read so far, and the one that included it."""
     values: dict[str, Any] = {}
     lines: dict[str, str] = {}
-    path = own.path or Path()
-    for name in included(own):
+    path = file.path or Path()
+    for name in included(file):
         other = path.parent / name
         if (real := other.resolve()) in reached:
             wrong = f"{name} is included twice, also by {reached[real]}"
-            raise InputError.at(own.place("include"), wrong, "expected each file once, and none that includes itself")
+            raise InputError.at(file.place("include"), wrong, "expected each file once, and none that includes itself")
         if not other.is_file():
-            raise InputError.at(own.place("include"), f"no file {other}", "expected a path from this file's folder")
+            raise InputError.at(file.place("include"), f"no file {other}", "expected a path from this file's folder")
         reached[real] = path
         inner = with_includes(load_file(other), reached)
         values |= {key: value for key, value in inner.values.items() if key != NEVER_INHERITED}
         lines |= inner.lines
-    values |= {key: value for key, value in own.values.items() if key != "include"}
-    return TaskFile(own.path, values, {**lines, **own.lines})
+    values |= {key: value for key, value in file.values.items() if key != "include"}
+    return TaskFile(file.path, values, {**lines, **file.lines})
 
 
 def included(file: TaskFile) -> list[str]:
@@ -127,11 +135,11 @@ def _measure(text: str, path: Path) -> None:
     stack: list[tuple[str | None, int]] = []  # (anchor, size so far) of each open list or mapping
     for event in yaml.parse(text, Loader=_LOADER):
         size, anchor = 0, getattr(event, "anchor", None)
-        place = f"{path}:{event.start_mark.line + 1}"
+        location = f"{path}:{event.start_mark.line + 1}"
         if isinstance(event, yaml.AliasEvent):
             known = sizes.get(event.anchor or "", 1)
             if known is None:
-                raise InputError.at(place, f"*{event.anchor} holds itself", "expected values that end")
+                raise InputError.at(location, f"*{event.anchor} holds itself", "expected values that end")
             size = known
         elif isinstance(event, yaml.ScalarEvent):
             size = 1 + len(event.value)
@@ -142,7 +150,7 @@ def _measure(text: str, path: Path) -> None:
                 sizes[anchor] = None
             stack.append((anchor, 1))
             if len(stack) > DEEPEST:
-                raise InputError.at(place, f"more than {DEEPEST} levels deep", "expected a task file")
+                raise InputError.at(location, f"more than {DEEPEST} levels deep", "expected a task file")
         elif isinstance(event, yaml.CollectionEndEvent):
             name, size = stack.pop()
             if name:
@@ -151,7 +159,7 @@ def _measure(text: str, path: Path) -> None:
             outer, sofar = stack[-1]
             stack[-1] = outer, sofar + size
             if sofar + size > MOST:
-                raise InputError.at(place, "its aliases stand for more than it may hold", "expected a task file")
+                raise InputError.at(location, "its aliases stand for more than it may hold", "expected a task file")
 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same loader in C, where it was built
@@ -177,3 +185,120 @@ def _syntax(path: Path, error: yaml.YAMLError) -> InputError:
     mark = getattr(error, "problem_mark", None)
     wrong = getattr(error, "problem", None) or str(error).partition("\n")[0]
     return InputError.at(f"{path}:{mark.line + 1}" if mark else str(path), f"is no YAML ({wrong})")
+
+
+_loaded: dict[Path, ModuleType] = {}
+_generators: dict[Path, list[tuple[Any, Any]]] = {}  # of each module, with the state that its import left
+
+
+class Trusted(dict[str, Any]):
+    """A mapping of a task file whose code the user lets run; what it names may be loaded."""
+
+
+def functions_in(value: Any) -> Iterator[Function]:
+    """Every function that a value names, however deep."""
+    if isinstance(value, Function):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from functions_in(item)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from functions_in(item)
+
+
+def refuse_untrusted(value: Any, location: str) -> None:
+    """InputError where a value names a function: it is code that came with the data."""
+    for function in functions_in(value):
+        raise InputError.at(
+            location, f"is {function}, code that came with the task", "read it, then run it with --trust"
+        )
+
+
+def with_functions(value: Any, location: str) -> Any:
+    """The value with every function in it loaded. To be called for trusted files only."""
+    if isinstance(value, Function):
+        return load_function(value, location)
+    if isinstance(value, list):
+        return [with_functions(item, location) for item in value]
+    if isinstance(value, Mapping):
+        return Trusted({key: with_functions(item, location) for key, item in value.items()})
+    return value
+
+
+def load_function(function: Function, location: str) -> Callable[..., Any]:
+    """The object behind a trusted function; PluginError says why there is none."""
+    try:
+        module = _module(function)
+    except (Exception, SystemExit) as error:  # a module may also be a script that ends itself
+        raise PluginError(f"{location}: {function} cannot be loaded: {_why(error)}") from error
+    target: Callable[..., Any] | None = getattr(module, function.name, None)
+    if target is None or not callable(target):
+        raise PluginError(f"{location}: {function}: {module.__name__} has nothing to call of that name")
+    return target
+
+
+def _why(error: BaseException) -> str:
+    name = getattr(error, "name", None) or ""
+    for package, remedy in (
+        ("lm_eval", "it works only where lm-evaluation-harness is installed"),
+        ("datasets", "install calipers[hf]"),
+    ):
+        absent = isinstance(error, ImportError) and name.partition(".")[0] == package and not is_installed(package)
+        if absent:
+            return f"it imports {package}, which is not installed; {remedy}"
+    return f"{type(error).__name__}: {error}"
+
+
+def rewind() -> None:
+    """Put the generators that tasks' modules hold back to where their import left them.
+
+    Several tasks may share a module: the documents of one must not depend on those loaded before it.
+    """
+    for states in _generators.values():
+        for generator, state in states:
+            set_state(generator, state)
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package can be found, without importing it."""
+    return sys.modules.get(package) is not None or importlib.util.find_spec(package) is not None
+
+
+def _module(function: Function) -> ModuleType:
+    file = function.folder.joinpath(*function.module.split(".")).with_suffix(".py")
+    if not file.is_file():
+        with _importable_from(None):
+            return importlib.import_module(function.module)
+    real = file.resolve()
+    if not real.is_relative_to(function.folder.resolve()):
+        raise ImportError(f"{file} leads out of the task's folder")
+    if real not in _loaded:
+        name = f"calipers_task_{sha256(str(real).encode()).hexdigest()[:12]}_{real.stem}"
+        spec = importlib.util.spec_from_file_location(name, real)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{file} is no Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # dataclasses and pickle look a class up by its module's name
+        try:
+            with _importable_from(real.parent):  # a utils.py may import the file next to it
+                spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        _loaded[real] = module
+        _generators[real] = [
+            (generator, state) for generator in vars(module).values() if (state := state_of(generator)) is not None
+        ]
+    return _loaded[real]
+
+
+@contextmanager
+def _importable_from(folder: Path | None) -> Iterator[None]:
+    """The import path with a task's folder last, so that it hides no library, and without the working directory."""
+    before = sys.path.copy()
+    sys.path[:] = [entry for entry in before if entry not in ("", ".")] + ([str(folder)] if folder else [])
+    try:
+        yield
+    finally:
+        sys.path[:] = before
