@@ -144,12 +144,13 @@ def test_tools_of_the_judge(container, command, found):
 def test_nothing_is_left(tmp_path):
     container = Container()
     container.start()
-    folder = Path(container._folder)
+    folder, groups = Path(container._folder), container._cgroups._paths
     container.run("sleep 88 > /dev/null 2>&1 &")
     container.stop()
     container.stop()  # twice does no harm
     assert not folder.exists()
     assert str(folder) not in Path("/proc/mounts").read_text()
+    assert not any(group.exists() for group in groups)
 
 
 @pytest.mark.parametrize(

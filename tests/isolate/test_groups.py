@@ -9,7 +9,7 @@ import pytest
 from isolate.captive import captive, said
 
 from calipers.isolate import Limits
-from calipers.isolate.limits import SANDBOX, CgroupParent, group, sandbox_parents
+from calipers.isolate.limits import SANDBOX, CgroupParent, container_parents, group, sandbox_parents
 
 V1 = "36 24 0:31 {root} /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory"
 CPU = "35 24 0:30 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu"
@@ -35,6 +35,24 @@ def test_only_in_our_own_group_or_right_above_it(membership, mounts, found):
     assert [*sandbox_parents(membership, "\n".join(mounts))] == [
         CgroupParent(Path(path), version) for path, version in found
     ]
+
+
+@pytest.mark.parametrize(
+    ("membership", "mounts", "found"),
+    [
+        (
+            "4:memory:/a\n1:cpu,cpuacct:/x",
+            [CPU, V1.format(root="/")],
+            ["/sys/fs/cgroup/cpu/x", "/sys/fs/cgroup/memory/a"],
+        ),
+        ("4:memory:/a", [V1.format(root="/other")], []),
+        ("4:cpu,memory:/a", [f"{CPU},memory"], ["/sys/fs/cgroup/cpu/a"]),  # one folder for two controllers
+        ("0::/user.slice/app.slice/one.scope", [V2.format(root="/")], [ABOVE]),  # beside our own, which has processes
+        ("0::/", [V2.format(root="/")], ["/sys/fs/cgroup"]),
+    ],
+)
+def test_those_of_a_container_stand_beside_our_own(membership, mounts, found):
+    assert [*map(str, container_parents(membership, "\n".join(mounts)))] == found
 
 
 @pytest.fixture

@@ -91,9 +91,7 @@ class Cgroup:
     def close(self) -> None:
         """Remove it; its processes are dead."""
         os.close(self.door)
-        until = time.monotonic() + REMOVAL_SECONDS
-        while not _removed(self.path) and time.monotonic() < until:
-            time.sleep(0.005)
+        _remove_all([self.path])
 
 
 def group(most: int) -> Cgroup | None:
@@ -246,6 +244,15 @@ def tidy(parent: Path, prefix: str) -> None:
                 _removed(path)
 
 
+def _remove_all(paths: list[Path]) -> None:
+    """Remove groups as soon as the kernel has cleared away the dead in them."""
+    until = time.monotonic() + REMOVAL_SECONDS
+    while paths and time.monotonic() < until:
+        paths = [path for path in paths if not _removed(path)]
+        if paths:
+            time.sleep(0.005)
+
+
 def _removed(path: Path) -> bool:
     """Remove a group; False while somebody is still in it."""
     try:
@@ -349,7 +356,7 @@ class ContainerCgroups:
     """The control groups of one container, for so many megabytes: those this machine lets us make, perhaps none."""
 
     def __init__(self, memory: int) -> None:
-        self._paths = [path for parent in dict.fromkeys(_container_parents()) if (path := _bounded(parent, memory))]
+        self._paths = [path for parent in container_parents(*_texts()) if (path := _bounded(parent, memory))]
 
     @property
     def entrance(self) -> list[str]:
@@ -358,18 +365,17 @@ class ContainerCgroups:
 
     def remove(self) -> None:
         """Take them down; whoever is still inside is ended already."""
-        for path in self._paths:
-            _removed(path)
+        _remove_all(self._paths)
 
 
-def _container_parents() -> Iterator[Path]:
+def container_parents(membership: str, mounts: str) -> dict[Path, None]:
     """The folders where groups of a container could be made.
 
     In the second version of control groups it is the one beside our own, since a group with processes in it passes
     no limits on.
     """
-    for controller, mounted, inside in _hierarchies(*_texts()):
-        yield mounted / inside if controller else mounted / inside.parent
+    known = _hierarchies(membership, mounts)
+    return {mounted / (inside if controller else inside.parent): None for controller, mounted, inside in known}
 
 
 def _bounded(parent: Path, memory: int) -> Path | None:

@@ -118,7 +118,7 @@ def row_of(trial: Trial, directory: str, number: str | None = None) -> TrialRow:
         started=_moment(trial.started_at),
         id=number,
         odd=odd,
-        disowned=bool(given) and not reward_valid(trial) and blamed not in AGENT_OUTCOMES,
+        disowned=bool(given) and exception is not None and blamed not in AGENT_OUTCOMES and not reward_valid(trial),
         written=_written(trial, verified) if verified else None,
     )
 
