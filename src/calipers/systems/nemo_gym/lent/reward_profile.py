@@ -52,7 +52,7 @@ def compute_aggregate_metrics(
 def compute_pass_majority_metrics(
     tasks: Sequence[Sequence[Mapping[str, Any]]], score_fn: ScoreFn | None = None, answer_key: str | None = None
 ) -> tuple[dict[str, Any], list[list[dict[str, float]]], list[str], int]:
-    """(metrics, scores of every rollout, their names, the largest k); see `metrics.gym_profile.pass_majority`."""
+    """(metrics, scores of every rollout, their names, the largest k); see `metrics.pass_majority`."""
     return pass_majority(tasks, score_fn, answer_key)
 
 
