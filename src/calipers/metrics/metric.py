@@ -103,7 +103,7 @@ class MetricSpec:
     def of(cls, written: str | Mapping[str, Any]) -> MetricSpec:
         """Read a metric string or a mapping ``{metric: pass@3, threshold: 0.5}``.
 
-        >>> Request.of("pass@3(threshold=0.5)").params
+        >>> MetricSpec.of("pass@3(threshold=0.5)").params
         {'threshold': 0.5}
         """
         if isinstance(written, Mapping):

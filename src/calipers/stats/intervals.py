@@ -14,7 +14,7 @@ integers have no rounding that could depend on their order: one seed, one answer
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
@@ -315,13 +315,16 @@ def draw(sums: Floats, weights: Floats, seed: int) -> Draws:
     """
     order = np.lexsort((weights, sums))
     sums, weights = sums[order], weights[order]
-    above, up = _integers(sums)
-    below, down = _integers(weights)
+    above, up = scaled_integers(sums)
+    below, down = scaled_integers(weights)
     alike = bool((below == below[0]).all())
-    ratios = np.empty(DRAWS)
-    for number, child in enumerate(np.random.SeedSequence(seed).spawn(DRAWS // BLOCK)):
-        start = number * BLOCK
-        ratios[start : start + BLOCK] = _block(np.random.PCG64(child), above, None if alike else below)
+    ratios, start = np.empty(DRAWS), 0
+    for index in unit_draws(len(above), seed, DRAWS):
+        part = above.take(index, mode="clip").sum(axis=1).astype(np.float64)
+        if not alike:
+            part /= below.take(index, mode="clip").sum(axis=1)
+        ratios[start : start + len(part)] = part
+        start += len(part)
     if alike:
         ratios /= float(below[0]) * len(below)
     value = float(above.sum()) / float(below.sum())
@@ -458,27 +461,28 @@ def _units(tasks: int, clusters: Ints | None) -> list[list[int]]:
     return [part.tolist() for part in np.split(order, starts)]
 
 
-def _block(source: np.random.PCG64, above: Ints, below: Ints | None) -> Floats:
-    """The sums, or the ratios of sums, of BLOCK draws."""
-    units = len(above)
+def unit_draws(units: int, seed: int, draws: int) -> Iterator[Ints]:
+    """Which units each draw takes, some draws at a time, [b, G].
+
+    Each block of 100 draws has a generator of its own. A unit's chance differs from 1/G by less than one
+    part in 2^32/G, as 32 bits choose it.
+    """
     words = (units + 1) // 2  # each gives two numbers of 32 bits
     rows = max(1, SLICE // units)
-    ratios = np.empty(BLOCK)
-    for start in range(0, BLOCK, rows):
-        some = min(rows, BLOCK - start)
-        raw = source.random_raw(some * words).astype("<u8", copy=False).view("<u4").reshape(some, 2 * words)
-        chosen = raw[:, :units].astype(np.uint64)
-        chosen *= np.uint64(units)  # multiply and shift: a number below 2^32 becomes one below G
-        chosen >>= np.uint64(32)
-        index = chosen.view(np.int64)
-        part = above.take(index, mode="clip").sum(axis=1).astype(np.float64)
-        if below is not None:
-            part /= below.take(index, mode="clip").sum(axis=1)
-        ratios[start : start + some] = part
-    return ratios
+    for number, child in enumerate(np.random.SeedSequence(seed).spawn(-(-draws // BLOCK))):
+        source = np.random.PCG64(child)
+        block = min(BLOCK, draws - number * BLOCK)
+        for start in range(0, block, rows):
+            some = min(rows, block - start)
+            # raw 64-bit output: numpy may change how it makes numbers of it, but not the output itself
+            raw = source.random_raw(some * words).astype("<u8", copy=False).view("<u4").reshape(some, 2 * words)
+            chosen = raw[:, :units].astype(np.uint64)
+            chosen *= np.uint64(units)  # multiply and shift: a number below 2^32 becomes one below G
+            chosen >>= np.uint64(32)
+            yield chosen.view(np.int64)
 
 
-def _integers(values: Floats) -> tuple[Ints, int]:
+def scaled_integers(values: Floats) -> tuple[Ints, int]:
     """The values times two to some power, as integers of which G add up below 2^62, and that power."""
     biggest = float(np.abs(values).max())
     power = 61 - math.frexp(biggest)[1] - len(values).bit_length()

@@ -388,14 +388,10 @@ def ppi_by_task(
     shared = int(mixed.sum()) / (n * many)
     if trust is None:
         above = _covariance(y[some], f[some]) / n - shared * _covariance(g[mixed], y[mixed])
-        below = (
-            _sample_variance(g[rest]) / many
-            + _sample_variance(f[some]) / n
-            - 2 * shared * _covariance(g[mixed], f[mixed])
-        )
+        below = _variance(g[rest]) / many + _variance(f[some]) / n - 2 * shared * _covariance(g[mixed], f[mixed])
         trust = above / below if below > 1e-12 else 0.0
     away = y - trust * f
-    variance = trust**2 * _sample_variance(g[rest]) / many + _sample_variance(away[some]) / n
+    variance = trust**2 * _variance(g[rest]) / many + _variance(away[some]) / n
     variance += 2 * trust * shared * _covariance(g[mixed], away[mixed])
     value = trust * float(g[rest].mean()) + float(away[some].mean())
     return with_interval(value, max(variance, 0.0), method, trust, n, many, limits, confidence)
@@ -442,10 +438,6 @@ def _counts(which: Bools, task: Ints) -> Floats:
 def _means(values: Floats, which: Bools, task: Ints) -> Floats:
     """The mean of each task's marked values, [T]; 0 without any."""
     return np.bincount(task, np.where(which, values, 0.0)) / np.maximum(_counts(which, task), 1.0)
-
-
-def _sample_variance(values: Floats) -> float:
-    return float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
 
 
 def _covariance(x: Floats, y: Floats) -> float:

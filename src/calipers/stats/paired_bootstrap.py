@@ -8,7 +8,7 @@ and sums of integers: one seed, one answer on every machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import NormalDist
 
@@ -16,12 +16,18 @@ import numpy as np
 
 from calipers.rollouts.column import Floats, Ints
 from calipers.rollouts.groups import sum_by, total
-from calipers.stats.intervals import NOISE, ONE_CLUSTER, ONE_TASK, t_quantile, upper_tail
+from calipers.stats.intervals import (
+    NOISE,
+    ONE_CLUSTER,
+    ONE_TASK,
+    scaled_integers,
+    t_quantile,
+    unit_draws,
+    upper_tail,
+)
 from calipers.stats.paired import NO_COMMON, apart
 
 DRAWS = 10_000
-BLOCK = 100  # draws that share a generator, so that blocks may be drawn in any order
-SLICE = 1 << 14  # units drawn at a time: what is held stays in the processor's cache
 MOST_VALUES = 200_000_000
 """Values that all draws of a metric of task values may hold together; fewer draws where there are more."""
 FEWEST_DRAWS = 1_000
@@ -108,7 +114,7 @@ def paired_bootstrap_of_values(
     members = np.argsort(code, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(code))])
     differences = []
-    for index in _indices(units, seed, draws):
+    for index in unit_draws(units, seed, draws):
         if clusters is None:
             differences.append(apart(aggregate(first[index]), aggregate(second[index])))
             continue
@@ -130,45 +136,18 @@ def resampled_sums(columns: Floats, seed: int, draws: int = DRAWS) -> Floats:
     matter; a column of equal values needs no draws.
     """
     order = np.lexsort(columns.T[::-1])
-    scaled = [_integers(column[order]) for column in columns.T]
+    scaled = [scaled_integers(column[order]) for column in columns.T]
     units = len(columns)
     constant = [bool((whole == whole[0]).all()) for whole, _ in scaled]
     drawn = np.empty((draws, len(scaled)))
     start = 0
-    for index in _indices(units, seed, draws):
+    for index in unit_draws(units, seed, draws):
         stop = start + len(index)
         for number, (whole, power) in enumerate(scaled):
             part = units * float(whole[0]) if constant[number] else whole.take(index, mode="clip").sum(axis=1)
             drawn[start:stop, number] = np.ldexp(part, -power)
         start = stop
     return drawn
-
-
-def _indices(units: int, seed: int, draws: int) -> Iterator[Ints]:
-    """Which units each draw takes, some draws at a time, [b, G].
-
-    Each block of 100 draws has a generator of its own. A unit's chance differs from 1/G by less than one
-    part in 2^32/G, as 32 bits choose it.
-    """
-    words = (units + 1) // 2  # each gives two numbers of 32 bits
-    rows = max(1, SLICE // units)
-    for number, child in enumerate(np.random.SeedSequence(seed).spawn(-(-draws // BLOCK))):
-        source = np.random.PCG64(child)
-        block = min(BLOCK, draws - number * BLOCK)
-        for start in range(0, block, rows):
-            some = min(rows, block - start)
-            # raw 64-bit output: numpy may change how it makes numbers of it, but not the output itself
-            raw = source.random_raw(some * words).astype("<u8", copy=False).view("<u4").reshape(some, 2 * words)
-            chosen = raw[:, :units].astype(np.uint64)
-            chosen *= np.uint64(units)  # multiply and shift: a number below 2^32 becomes one below G
-            chosen >>= np.uint64(32)
-            yield chosen.view(np.int64)
-
-
-def _integers(values: Floats) -> tuple[Ints, int]:
-    """The values times two to some power, as integers of which G add up below 2^62, and that power."""
-    power = 61 - math.frexp(float(np.abs(values).max()))[1] - len(values).bit_length()
-    return np.rint(np.ldexp(values, power)).astype(np.int64), power
 
 
 def _alone(value: float, tasks: int) -> Resampled:

@@ -1,1 +1,1 @@
-"""How a number moves from checkpoint to checkpoint."""
+"""What k samples are worth, for every k."""

@@ -107,10 +107,10 @@ class BatchJudge:
             else:
                 self._ask(name, cases, found)
         for row, more in found.more.items():
-            said = f"{outcomes[row]}: {more.get('error')}"
-            told = CODE[outcomes[row]] >= FIRST_GAP or outcomes[row] == BROKE
-            if told and (len(self._errors) < MOST_ERRORS or said in self._errors):
-                self._errors[said] += 1
+            reason = f"{outcomes[row]}: {more.get('error')}"
+            worth_telling = CODE[outcomes[row]] >= FIRST_GAP or outcomes[row] == BROKE
+            if worth_telling and (len(self._errors) < MOST_ERRORS or reason in self._errors):
+                self._errors[reason] += 1
         return found
 
     def _answers(self, texts: Sequence[str | None]) -> Sequence[Answer]:
@@ -130,26 +130,26 @@ class BatchJudge:
 
     def reasons(self) -> list[str]:
         """What kept verdicts from being reached most often, and how often: ``12 judge_failed: ...``."""
-        return [f"{count} {said}" for said, count in self._errors.most_common(MOST_REASONS)]
+        return [f"{count} {reason}" for reason, count in self._errors.most_common(MOST_REASONS)]
 
-    def _ask(self, name: str, cases: Cases, found: Judged) -> None:
+    def _ask(self, name: str, cases: Cases, judged: Judged) -> None:
         judge = self._judges[name]
         pairs = zip(cases.tasks, cases.texts, strict=True)
         verdicts = self._bench.judge([(judge, task, Completion(text)) for task, text in pairs])
         for row, verdict in zip(cases.rows, verdicts, strict=True):
             if isinstance(verdict, VerifierError):
-                _fail(found, row, verdict)
+                _fail(judged, row, verdict)
                 continue
-            found.rewards[row] = verdict.reward
-            found.answers[row] = None if verdict.answer == "" else whole_characters(verdict.answer)
-            found.outcomes[row] = found.outcomes[row] or _word(verdict)
+            judged.rewards[row] = verdict.reward
+            judged.answers[row] = None if verdict.answer == "" else whole_characters(verdict.answer)
+            judged.outcomes[row] = judged.outcomes[row] or _word(verdict)
             if more := {
                 **{column(key): value for key, value in verdict.fields.items()},
                 **{f"judge_{key}": value for key, value in verdict.usage.items()},
             }:
-                found.more[row] = more
+                judged.more[row] = more
             if verdict.rewards:
-                found.many[row] = verdict.rewards
+                judged.many[row] = verdict.rewards
 
     def _readied(self, task_id: str) -> tuple[Task, NamedVerifier]:
         if task_id in self._ready:  # the log has it as a number
@@ -161,8 +161,8 @@ class BatchJudge:
         name = self._instead or task.verifier
         if name is None:
             raise InputError.at(f"task {task_id!r}", "no verifier judges it", "name one: --verifier NAME")
-        own = task.params if name == task.verifier else {}
-        task = replace(task, verifier=name, params={**own, **self._params})
+        params = task.params if name == task.verifier else {}
+        task = replace(task, verifier=name, params={**params, **self._params})
         judge = self._judge(name)
         judge.check(task)
         self._ready[task_id] = task, judge
@@ -199,17 +199,20 @@ def _ended(outcome: str | None, text: str) -> str:
     return "empty" if not text or text.isspace() else ""
 
 
-def _take(found: Judged, cases: Cases, rewards: Sequence[float | VerifierError], answers: Sequence[Any]) -> None:
-    kept, outcomes, held = found.rewards, found.outcomes, found.answers
+def _take(judged: Judged, cases: Cases, rewards: Sequence[float | VerifierError], answers: Sequence[Any]) -> None:
+    kept, outcomes, kept_answers = judged.rewards, judged.outcomes, judged.answers
     for row, reward, answer in zip(cases.rows, rewards, answers, strict=True):
         if type(reward) is float:
-            kept[row], held[row] = reward, answer
+            kept[row], kept_answers[row] = reward, answer
             outcomes[row] = outcomes[row] or "scored"
         elif isinstance(reward, VerifierError):
-            _fail(found, row, reward)
+            _fail(judged, row, reward)
 
 
-def _fail(found: Judged, row: int, error: VerifierError) -> None:
-    found.outcomes[row] = error.outcome
+def _fail(judged: Judged, row: int, error: VerifierError) -> None:
+    judged.outcomes[row] = error.outcome
     spent: Mapping[str, float] = getattr(error, "usage", {})
-    found.more[row] = {"error": whole_characters(str(error)), **{f"judge_{key}": value for key, value in spent.items()}}
+    judged.more[row] = {
+        "error": whole_characters(str(error)),
+        **{f"judge_{key}": value for key, value in spent.items()},
+    }

@@ -58,7 +58,7 @@ from calipers.reports.figures import counted
 from calipers.request import Plan, make_plan
 from calipers.rollouts.column import Bools, Column, Ints
 from calipers.rollouts.ledger import contributed
-from calipers.rollouts.part import Part, Places
+from calipers.rollouts.part import Labels, Part, Places
 from calipers.rollouts.record import CODE, FIRST_GAP, FIRST_NIL, GROUP, MISSING, OUTCOMES, SCORED
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.running import provenance
@@ -72,98 +72,69 @@ from calipers.text.filters import find_filter
 
 GAPS: Final = frozenset(word for word, code in CODE.items() if code >= FIRST_GAP)
 _encode = msgspec.json.Encoder().encode
-_ROW: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_RECORD: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-class Beside:
-    """Writes the lines of one new reward."""
+def judged_lines(name: str, batch: Batch, judged: Judged, worths: Sequence[float | None]) -> bytes:
+    """The records of a batch, each with a new reward called ``name``; ``worths`` is what each of them contributes.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._key = _encode(name)
-        self._outcome = b"," + _encode(f"{name}_outcome") + b":"
-        self._answer = b"," + _encode(f"{name}_answer") + b":"
-        self._tails: dict[tuple[float | None, str, bool], bytes] = {}
-
-    def lines(self, batch: Batch, judged: Judged, worths: Sequence[float | None]) -> bytes:
-        """The lines of a batch with what was judged; ``worths`` is what each of them contributes."""
-        pieces: list[bytes] = []
-        add, data, tails, start = pieces.append, batch.data, self._tails, 0
-        special = judged.more.keys() | judged.many.keys()
-        columns = zip(batch.rows, batch.ends, worths, judged.outcomes, judged.answers, strict=True)
-        for row, (stored, end, worth, outcome, answer) in enumerate(columns):
-            begun = data[start : end - 1]  # all but the last brace
-            start = end + 1
-            line = begun if outcome == "scored" == stored.outcome else _with_outcome(begun, stored, worth)
-            if line is None or stored.rewards is not UNSET or stored.before is not None or row in special:
-                add(self._rewritten(row, batch, judged, worth))
-                continue
-            add(line)
-            add(tails.get((worth, outcome, answer is None)) or self._tail(worth, outcome, answer is None))
+    A record that gets new keys and loses none is not read for it: they are written before its last brace.
+    """
+    outcome_key, answer_key = f"{name}_outcome", f"{name}_answer"
+    pieces: list[bytes] = []
+    data, start, special = batch.data, 0, judged.more.keys() | judged.many.keys()
+    columns = zip(batch.rows, batch.ends, worths, judged.outcomes, judged.answers, strict=True)
+    for row, (stored, end, worth, outcome, answer) in enumerate(columns):
+        if stored.rewards is not UNSET or stored.before is not None or row in special or _overruled(stored, worth):
+            record = _rewritten_record(_RECORD.decode(data[start:end]), name, row, stored, judged, worth)
+            pieces += (_encode(record), b"\n")
+        else:
+            new: dict[str, Any] = {} if worth is None else {"rewards": {name: worth}}
+            if outcome != "scored":
+                new[outcome_key] = outcome
             if answer is not None:
-                add(_encode(answer))
-                add(b"}\n")
-        return b"".join(pieces)
-
-    def _tail(self, worth: float | None, outcome: str, silent: bool) -> bytes:
-        """What follows the old keys: up to the answer where there is one, else to the end of the line."""
-        given = b"" if worth is None else b',"rewards":{' + self._key + b":" + _encode(worth) + b"}"
-        said = b"" if outcome == "scored" else self._outcome + _encode(outcome)
-        tail = given + said + (b"}\n" if silent else self._answer)
-        if len(self._tails) < 10_000:
-            self._tails[worth, outcome, silent] = tail
-        return tail
-
-    def _rewritten(self, row: int, batch: Batch, judged: Judged, worth: float | None) -> bytes:
-        """A line with more to it than a reward at its end: taken apart and put together again."""
-        stored, said, name = batch.rows[row], judged.outcomes[row], self._name
-        rewards = {name: worth, **{f"{name}_{key}": value for key, value in judged.many.get(row, {}).items()}}
-        decoded: dict[str, Any] = _ROW.decode(batch.line(row))
-        record = {key: value for key, value in decoded.items() if not key.startswith(f"{name}_")}
-        held = {key: value for key, value in (stored.rewards or {}).items() if key not in rewards}
-        outcome = stored.outcome
-        if outcome in GAPS and worth is not None:
-            record.pop("reward", None)  # it stood beside a gap, and counted for nothing
-            held, outcome = {}, "scored"
-        elif outcome not in (None, "scored", *GAPS) and (worth is None or _hides(outcome, worth)):
-            outcome = "scored"
-            if stored.reward is None and not held:
-                record["reward"] = 0.0  # what the old outcome contributed
-        if outcome != stored.outcome:
-            record["outcome"] = outcome
-        held |= {key: value for key, value in rewards.items() if value is not None}
-        record.pop("rewards", None)
-        if held:
-            record["rewards"] = held
-        mine = {
-            "outcome": None if said == "scored" else said,
-            "answer": judged.answers[row],
-            **judged.more.get(row, {}),
-        }
-        return _encode(record | {f"{name}_{key}": value for key, value in mine.items() if value is not None}) + b"\n"
+                new[answer_key] = answer
+            pieces += (data[start : end - 1], b"," if new else b"", _encode(new)[1:], b"\n")
+        start = end + 1
+    return b"".join(pieces)
 
 
-def _hides(outcome: str | None, worth: float | None) -> bool:
-    """Whether an outcome makes 0 of the new number, as it does of every other."""
-    return bool(worth) and FIRST_NIL <= CODE[str(outcome)] < FIRST_GAP
+def _rewritten_record(
+    decoded: Mapping[str, Any], name: str, row: int, stored: Any, judged: Judged, worth: float | None
+) -> dict[str, Any]:
+    """A record with the new reward in place of whatever stood under its name, and an outcome that hides no number."""
+    prefix = f"{name}_"
+    record = {key: value for key, value in decoded.items() if not key.startswith(prefix)}
+    new = {name: worth, **{prefix + key: value for key, value in judged.many.get(row, {}).items()}}
+    rewards = {key: value for key, value in (stored.rewards or {}).items() if key not in new}
+    if _overruled(stored, worth):
+        record["outcome"] = "scored"
+        if stored.outcome in GAPS:
+            rewards = {}
+            if stored.reward is not None:
+                del record["reward"]  # it stood beside a gap, and counted for nothing
+        elif stored.reward is None and not rewards:
+            record["reward"] = 0.0  # what the old outcome contributed
+    rewards |= {key: value for key, value in new.items() if value is not None}
+    record.pop("rewards", None)
+    if rewards:
+        record["rewards"] = rewards
+    outcome = judged.outcomes[row]
+    verdict = {"outcome": None if outcome == "scored" else outcome, "answer": judged.answers[row]}
+    verdict |= judged.more.get(row, {})
+    return record | {prefix + key: value for key, value in verdict.items() if value is not None}
 
 
-def _with_outcome(line: bytes, stored: Stored, worth: float | None) -> bytes | None:
-    """The line, if its outcome lets old and new be what they are, or with another in its place; None if not easily."""
-    outcome = stored.outcome
-    if outcome in (None, "scored") or ((outcome in GAPS) == (worth is None) and not _hides(outcome, worth)):
-        return line
-    if worth is None or stored.reward is not None or outcome not in GAPS:
-        return None
-    written = b'"outcome":"' + str(outcome).encode() + b'"'
-    place = line.find(written)
-    if place < 0 or line.find(b"{", 1, place) >= 0:  # none, or perhaps one of an object inside
-        return None
-    return line[:place] + b'"outcome":"scored"' + line[place + len(written) :]
+def _overruled(stored: Stored, worth: float | None) -> bool:
+    """Whether the record's outcome would hide the new number, or make one of what is a gap."""
+    if stored.outcome in (None, "scored"):
+        return False
+    code = CODE[stored.outcome]
+    return (code >= FIRST_GAP) != (worth is None) or (bool(worth) and FIRST_NIL <= code < FIRST_GAP)
 
 
 @contextmanager
-def whole_or_nothing(path: str) -> Iterator[Callable[[bytes], None]]:
+def atomic_file(path: str) -> Iterator[Callable[[bytes], None]]:
     """What writes to a file that takes its place when all is written; LogError when it cannot be."""
     real = os.path.realpath(path)
     beside = os.path.join(os.path.dirname(real), f".{os.path.basename(real)[:100]}.{os.urandom(4).hex()}.part")
@@ -199,8 +170,19 @@ def _told(path: str) -> Iterator[None]:
         raise LogError.of(path, error) from None
 
 
-_CODES: Final = "\0codes"  # a column that no file can have
-_ANSWER: Final = "\0answer"
+# columns that no file can have: whether a row was judged, its outcome before and after, its new answer
+_JUDGED, _BEFORE, _AFTER, _ANSWER = "\0judged", "\0before", "\0after", "\0answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejudged:
+    """The rollouts of a run by the old judge and by the new one; both tables have the same R rows."""
+
+    old: Rollouts
+    new: Rollouts  # with the new answers
+    judged: int  # rows in which there was anything to judge
+    before: Ints  # [R] outcomes, by their codes
+    after: Ints
 
 
 class OldAndNewRewards:
@@ -209,7 +191,9 @@ class OldAndNewRewards:
     def __init__(self, path: str, name: str, wanted: Wanted, labels: Collection[str]) -> None:
         self._places, self._name, self._wanted, self._labels = Places(path), name, wanted, labels
         self._gather = Gather()
-        self._codes: list[int] = []  # of each row whether it was judged, its old outcome, its new one, a byte each
+        self._judged: list[bool] = []
+        self._before: list[int] = []  # codes of outcomes
+        self._after: list[int] = []
         self._votes = "answer" in labels
 
     def add(self, batch: Batch, judged: Judged, worths: Sequence[float | None]) -> None:
@@ -236,8 +220,9 @@ class OldAndNewRewards:
         if self._votes:
             answers = [None if answer is None else msgspec.json.encode(answer) for answer in judged.answers]
             gather.labels(f"raw:{_ANSWER}", answers)
-        columns = zip(rows, judged.outcomes, judged.seen, strict=True)
-        self._codes += [seen << 16 | _old_code(row) << 8 | CODE[now] for row, now, seen in columns]
+        self._judged += judged.seen
+        self._before += map(_old_code, rows)
+        self._after += map(CODE.__getitem__, judged.outcomes)
         gather.rows += len(rows)
 
     def _check_rewarded(self, line: int, row: Any) -> None:
@@ -248,7 +233,7 @@ class OldAndNewRewards:
     @property
     def judged(self) -> int:
         """How many rows there was anything to judge in."""
-        return sum(code >> 16 for code in self._codes)
+        return sum(self._judged)
 
     def finish(self) -> Part:
         """Everything gathered."""
@@ -257,26 +242,28 @@ class OldAndNewRewards:
         except BadRow as error:
             row, wrong, right = error.args
             raise InputError.at(self._places.of(row), wrong, right) from None
-        codes = np.array(self._codes, dtype=np.int64)
-        was = codes >> 8 & 255
-        own = (was < FIRST_GAP) & (was != SCORED)
+        was, now = np.array(self._before, dtype=np.int64), np.array(self._after, dtype=np.int64)
+        counted_zero = (was < FIRST_GAP) & (was != SCORED)
         rewards = {}
         for key, column in part.rewards.items():
             given = column.given & ((was < FIRST_GAP) | (key == self._name))
-            nothing = own & ~given if key == "reward" else np.zeros(len(own), dtype=bool)
+            nothing = counted_zero & ~given if key == "reward" else np.zeros(len(was), dtype=bool)
             rewards[key] = Column(np.where(given, column.values, 0.0), given | nothing)
         any_given = np.logical_or.reduce([column.given for column in rewards.values()])
         outcome = np.where(any_given, SCORED, np.where(was < FIRST_GAP, MISSING, was)).astype(np.uint8)
-        return replace(part, rewards=rewards, outcome=outcome, columns={_CODES: Column.of(codes)})
+        labels = {**part.labels, _BEFORE: Labels(was, OUTCOMES), _AFTER: Labels(now, OUTCOMES)}
+        return replace(
+            part, rewards=rewards, outcome=outcome, labels=labels, columns={_JUDGED: Column.of(self._judged)}
+        )
 
 
-def tables(part: Part) -> tuple[Rollouts, Rollouts, Ints]:
-    """The rollouts with the old answers, with the new ones, and the codes of what became of each, [R]."""
+def rejudged(part: Part) -> Rejudged:
+    """The rollouts with the old answers, with the new ones, and what became of each."""
     table = assemble([part])
-    codes = table.columns.pop(_CODES).values.astype(np.int64)
-    answer = table.labels.pop(_ANSWER, None)
-    after = table if answer is None else replace(table, labels={**table.labels, "answer": answer})
-    return table, after, codes
+    judged = int(table.columns.pop(_JUDGED).values.sum())
+    before, after, answer = table.labels.pop(_BEFORE), table.labels.pop(_AFTER), table.labels.pop(_ANSWER, None)
+    new = table if answer is None else replace(table, labels={**table.labels, "answer": answer})
+    return Rejudged(table, new, judged, before.code, after.code)
 
 
 def _old_code(row: Any) -> int:
@@ -292,24 +279,27 @@ def flips(table: Rollouts, old: str | None, new: str) -> list[Flip]:
     """Where every rollout went from one reward to the other; the kinds add up to all of them."""
     before = contributed(table, old) if old else Column.gaps(len(table))
     after = contributed(table, new)
-    one, two = before.given & (before.values >= PASS_THRESHOLD), after.given & (after.values >= PASS_THRESHOLD)
-    both = before.given & after.given
-    same = (both & (before.values == after.values)) | ~(before.given | after.given)
+    passed_before, passed_after = (
+        before.given & (before.values >= PASS_THRESHOLD),
+        after.given & (after.values >= PASS_THRESHOLD),
+    )
+    numbered = before.given & after.given
+    same = (numbered & (before.values == after.values)) | ~(before.given | after.given)
     kinds: dict[str, Bools] = {
-        "pass to fail": both & one & ~two,
-        "fail to pass": both & ~one & two,
-        "other reward": both & (one == two) & ~same,
+        "pass to fail": numbered & passed_before & ~passed_after,
+        "fail to pass": numbered & ~passed_before & passed_after,
+        "other reward": numbered & (passed_before == passed_after) & ~same,
         "number to gap": before.given & ~after.given,
         "gap to number": ~before.given & after.given,
     }
-    found = [_flip(what, table, rows) for what, rows in kinds.items()]
-    return [*found, Flip("the same", int(same.sum()), ())]
+    flipped = [_flip(what, table, rows) for what, rows in kinds.items()]
+    return [*flipped, Flip("the same", int(same.sum()), ())]
 
 
 def moved(before: Ints, after: Ints) -> Mapping[str, tuple[int, int]]:
     """How many rollouts had each outcome, and have, by codes of the ledger, [R] each."""
     counts = [np.bincount(codes, minlength=len(OUTCOMES)).tolist() for codes in (before, after)]
-    return {word: (one, two) for word, one, two in zip(OUTCOMES, *counts, strict=True) if one or two}
+    return {word: (old, new) for word, old, new in zip(OUTCOMES, *counts, strict=True) if old or new}
 
 
 def _flip(what: str, table: Rollouts, rows: Bools) -> Flip:
@@ -347,10 +337,10 @@ class Imported:
 
     def __call__(self, rows: Sequence[Stored]) -> Judged:
         """The rewards of some stored rollouts."""
-        found = Judged(
+        judged = Judged(
             [None] * len(rows), [row.outcome or "missing" for row in rows], [None] * len(rows), [False] * len(rows)
         )
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             key = str(row.task), row.sample
             reward = self._rewards.get(key)
             if row.outcome in NOTHING_CAME:
@@ -359,23 +349,23 @@ class Imported:
                 continue
             if reward is None:
                 self._without += 1
-                found.outcomes[place] = "missing"
+                judged.outcomes[index] = "missing"
                 continue
             self._used.add(key)
-            found.rewards[place], found.outcomes[place], found.seen[place] = reward, "scored", True
-        return found
+            judged.rewards[index], judged.outcomes[index], judged.seen[index] = reward, "scored", True
+        return judged
 
     def notes(self) -> list[str]:
         """What matched nothing, on either side."""
         strange = len(self._rewards.keys() - self._used - self._empty)
-        said = []
+        notes = []
         if self._without:
-            said.append(f"{counted(self._without, 'rollout')} without a score in it: a gap each")
+            notes.append(f"{counted(self._without, 'rollout')} without a score in it: a gap each")
         if strange:
-            said.append(f"{counted(strange, 'score')} for no rollout of the run: not used")
+            notes.append(f"{counted(strange, 'score')} for no rollout of the run: not used")
         if self._empty:
-            said.append(f"{counted(len(self._empty), 'score')} for rollouts that brought no completion: not used")
-        return [f"{self._path}: {one}" for one in said]
+            notes.append(f"{counted(len(self._empty), 'score')} for rollouts that brought no completion: not used")
+        return [f"{self._path}: {note}" for note in notes]
 
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
@@ -420,7 +410,7 @@ class Rescoring:
             return self.name
         if self.scores is not None:
             return Path(self.scores).name.partition(".")[0]
-        return "-".join([*(one.partition("=")[0] for one in self.filters), self.verifier or "again"])
+        return "-".join([*(written.partition("=")[0] for written in self.filters), self.verifier or "again"])
 
     @property
     def target(self) -> str:
@@ -433,89 +423,90 @@ class Rescoring:
         return f"{stem}.rescored-{self.called}.jsonl"
 
 
-def rescore(asked: Rescoring) -> Rescored:
+def rescore(request: Rescoring) -> Rescored:
     """Judge the stored completions of a run again; the new rewards stand in a new file, beside the old ones.
 
     InputError for whatever cannot work: then nothing is written. A completion that cannot be judged
     is a gap of the new reward, and stops nothing.
     """
-    _check_target(asked)
-    recorded = _recorded(asked.run)
-    plan = _scoring(asked, recorded)
+    _check_target(request)
+    recorded = _recorded(request.run)
+    plan = _scoring(request, recorded)
     with (
-        open_stored(asked.run) as source,
-        Bench(asked.concurrency, Blame()) as bench,
-        whole_or_nothing(asked.target) as write,
+        open_stored(request.run) as source,
+        Bench(request.concurrency, Blame()) as bench,
+        atomic_file(request.target) as write,
     ):
-        judge, notes = _judge(asked, recorded, bench)
+        judge, notes = _judge(request, recorded, bench)
         bench.secrets.add_environment()
         with uncollected():
-            table, now, codes = _rewritten(source, judge, asked, plan.labels, partial(_scrubbed, write, bench.secrets))
-        if asked.called not in table.rewards:
-            raise _nothing_judged(asked, judge, bench.secrets)
-        old = _old(table, asked)
+            runs = _rewrite(source, judge, request, plan.labels, partial(_scrubbed, write, bench.secrets))
+        table = runs.old
+        if request.called not in table.rewards:
+            raise _nothing_judged(request, judge, bench.secrets)
+        old = _old(table, request)
         return Rescored(
-            path=asked.target,
+            path=request.target,
             old=old,
-            new=asked.called,
+            new=request.called,
             rollouts=len(table),
-            judged=int((codes >> 16).sum()),
-            flips=flips(table, old, asked.called),
-            outcomes=moved(codes >> 8 & 255, codes & 255),
+            judged=runs.judged,
+            flips=flips(table, old, request.called),
+            outcomes=moved(runs.before, runs.after),
             before=score_rollouts(table, replace(plan, reward=old)) if old else None,
-            after=score_rollouts(now, replace(plan, reward=asked.called)),
+            after=score_rollouts(runs.new, replace(plan, reward=request.called)),
             notes=[*notes, *(table.stop.notes if table.stop else ()), *map(bench.secrets.scrub, judge.notes())],
         )
 
 
-def _scoring(asked: Rescoring, recorded: _Recorded) -> Plan:
+def _scoring(request: Rescoring, recorded: _Recorded) -> Plan:
     """How both rewards are scored; InputError for a metric that no reward moves."""
-    plan = make_plan(asked.metrics or recorded.metrics or None, by=asked.by, dialect=recorded.dialect)
-    rewarded = [one for one in plan.asked if set(one.metric.reads) <= {"reward", "answer"}]
-    for one in plan.asked if asked.metrics else ():
-        if one not in rewarded:
+    plan = make_plan(request.metrics or recorded.metrics or None, by=request.by, dialect=recorded.dialect)
+    rewarded = [metric for metric in plan.asked if set(metric.metric.reads) <= {"reward", "answer"}]
+    for metric in plan.asked if request.metrics else ():
+        if metric not in rewarded:
             raise InputError.at(
-                "--metric", f"{one.text} reads no reward, so that no judge moves it", "expected one that does"
+                "--metric", f"{metric.text} reads no reward, so that no judge moves it", "expected one that does"
             )
     return replace(plan, asked=rewarded)
 
 
-def _rewritten(
+def _rewrite(
     source: Source,
     judge: BatchJudge | Imported,
-    asked: Rescoring,
+    request: Rescoring,
     labels: Collection[str],
     write: Callable[[bytes], None],
-) -> tuple[Rollouts, Rollouts, Ints]:
-    """Write every line with its new reward; the rollouts before and after, and what became of each, [R]."""
-    wanted, beside = Wanted(asked.called, labels), Beside(asked.called)
-    both = OldAndNewRewards(source.path, asked.called, wanted, labels)
+) -> Rejudged:
+    """Write every record with its new reward; the rollouts before and after, and what became of each."""
+    wanted = Wanted(request.called, labels)
+    rewards = OldAndNewRewards(source.path, request.called, wanted, labels)
     for batch in batches(source, wanted):
         judged = judge(batch.rows)
         worths = judged.worths()
-        write(beside.lines(batch, judged, worths))
-        both.add(batch, judged, worths)
-    if not both.judged:
-        if asked.scores is not None:
+        write(judged_lines(request.called, batch, judged, worths))
+        rewards.add(batch, judged, worths)
+    if not rewards.judged:
+        if request.scores is not None:
             right = "expected its tasks and samples"
-            raise InputError.at(asked.scores, "has no score for any rollout of the run", right)
+            raise InputError.at(request.scores, "has no score for any rollout of the run", right)
         right = "expected a log with completions in it; --scores FILE needs none"
         raise InputError.at(source.path, "no rollout has a completion", right)
-    part = both.finish()
-    if is_run(asked.run):
-        plan = read_plan(asked.run)
-        held, stopped = PlanCoverage.of(plan, [part]), read_stop(asked.run)
-        stop = stopped.of_plan(len(held.there), held.owed) if stopped else None
-        for line in _owed(plan, held, stopped if stop else None):
+    part = rewards.finish()
+    if is_run(request.run):
+        plan = read_plan(request.run)
+        outstanding, stopped = PlanCoverage.of(plan, [part]), read_stop(request.run)
+        stop = stopped.of_plan(len(outstanding.there), outstanding.owed) if stopped else None
+        for line in _outstanding_lines(plan, outstanding, stopped if stop else None):
             write(line)
         part = replace(part, stop=stop)
-    return tables(part)
+    return rejudged(part)
 
 
-def _nothing_judged(asked: Rescoring, judge: BatchJudge | Imported, secrets: Secrets) -> Incomplete:
+def _nothing_judged(request: Rescoring, judge: BatchJudge | Imported, secrets: Secrets) -> Incomplete:
     """The error for a run of which no completion could be judged: there is no new number to show, or to keep."""
     why = "; ".join(map(secrets.scrub, judge.reasons() if isinstance(judge, BatchJudge) else judge.notes()))
-    return Incomplete(f"{asked.run}: nothing came to a verdict, and nothing is written: {why or 'no reason given'}")
+    return Incomplete(f"{request.run}: nothing came to a verdict, and nothing is written: {why or 'no reason given'}")
 
 
 def _scrubbed(write: Callable[[bytes], None], secrets: Secrets, lines: bytes) -> None:
@@ -525,13 +516,13 @@ def _scrubbed(write: Callable[[bytes], None], secrets: Secrets, lines: bytes) ->
     write(lines)
 
 
-def _old(table: Rollouts, asked: Rescoring) -> str | None:
+def _old(table: Rollouts, request: Rescoring) -> str | None:
     """The reward that the new one is compared with: the one asked for, `reward`, or the only one."""
-    keys = [key for key in table.rewards if key != asked.called and not key.startswith(f"{asked.called}_")]
-    if asked.reward is not None:
-        if asked.reward not in keys:
-            raise InputError.at("--reward", f"no rollout has a reward {asked.reward!r}", f"known: {', '.join(keys)}")
-        return asked.reward
+    keys = [key for key in table.rewards if key != request.called and not key.startswith(f"{request.called}_")]
+    if request.reward is not None:
+        if request.reward not in keys:
+            raise InputError.at("--reward", f"no rollout has a reward {request.reward!r}", f"known: {', '.join(keys)}")
+        return request.reward
     if len(keys) > 1 and "reward" not in keys:
         raise InputError.at("--reward", f"there are {', '.join(keys)}", "say which to compare with")
     return "reward" if "reward" in keys else next(iter(keys), None)
@@ -557,58 +548,58 @@ def _recorded(run: str) -> _Recorded:
     return _Recorded(values.get("benchmark"), tasks, metrics, dialect, values.get(TASK_LIBRARY_NAME))
 
 
-def _judge(asked: Rescoring, recorded: _Recorded, bench: Bench) -> tuple[BatchJudge | Imported, list[str]]:
-    if asked.scores is not None:
-        return Imported.read(asked.scores, asked.columns), []
-    chain = [find_filter(one) for one in asked.filters]
-    suite, notes = _suite(asked, recorded)
+def _judge(request: Rescoring, recorded: _Recorded, bench: Bench) -> tuple[BatchJudge | Imported, list[str]]:
+    if request.scores is not None:
+        return Imported.read(request.scores, request.columns), []
+    chain = [find_filter(written) for written in request.filters]
+    suite, notes = _suite(request, recorded)
     tasks: dict[str, Task] = {task.id: task for task in suite.tasks}
-    return BatchJudge(tasks, chain, bench, asked.verifier, asked.params), notes
+    return BatchJudge(tasks, chain, bench, request.verifier, request.params), notes
 
 
-def _suite(asked: Rescoring, recorded: _Recorded) -> tuple[Suite, list[str]]:
+def _suite(request: Rescoring, recorded: _Recorded) -> tuple[Suite, list[str]]:
     """The benchmark whose tasks were run; another than recorded is refused, unless it was named."""
-    if asked.benchmark is None and recorded.lm_eval is not None:
-        again = f"calipers run {recorded.benchmark} --model replay/{asked.run}/rollouts.jsonl"
+    if request.benchmark is None and recorded.lm_eval is not None:
+        again = f"calipers run {recorded.benchmark} --model replay/{request.run}/rollouts.jsonl"
         right = f"{again} judges it by the task as it is now"
-        raise InputError.at(asked.run, "is of a task of lm-evaluation-harness", right)
-    if asked.benchmark is None and recorded.benchmark is None:
-        raise InputError.at(asked.run, "does not say which benchmark it is of", "give it: --benchmark DIR")
+        raise InputError.at(request.run, "is of a task of lm-evaluation-harness", right)
+    if request.benchmark is None and recorded.benchmark is None:
+        raise InputError.at(request.run, "does not say which benchmark it is of", "give it: --benchmark DIR")
     try:
-        suite = load_suite(asked.benchmark or recorded.benchmark or "")
+        suite = load_suite(request.benchmark or recorded.benchmark or "")
     except NotThere as error:
-        if asked.benchmark is not None:
+        if request.benchmark is not None:
             raise
-        raise InputError.at(asked.run, f"its benchmark is gone ({error})", "give it: --benchmark DIR") from None
+        raise InputError.at(request.run, f"its benchmark is gone ({error})", "give it: --benchmark DIR") from None
     if recorded.tasks is None or provenance.identity(Job(suite.name, "none"), suite)["tasks"] == recorded.tasks:
         return suite, []
-    where = asked.benchmark or recorded.benchmark
-    if asked.benchmark is None:
+    where = request.benchmark or recorded.benchmark
+    if request.benchmark is None:
         wrong = f"{where} holds other tasks than those that were run"
-        raise InputError.at(asked.run, wrong, f"--benchmark {where} takes them all the same")
+        raise InputError.at(request.run, wrong, f"--benchmark {where} takes them all the same")
     return suite, [f"{where} holds other tasks than those that were run; they were judged by these all the same"]
 
 
-def _check_target(asked: Rescoring) -> None:
-    target = os.path.realpath(asked.target)
-    if asked.run == STDIN:
+def _check_target(request: Rescoring) -> None:
+    target = os.path.realpath(request.target)
+    if request.run == STDIN:
         raise InputError.at("-", "a run is read from its file", "expected a folder or a file")
     if not os.path.isdir(os.path.dirname(target)):
-        raise InputError.at(asked.target, f"there is no folder {os.path.dirname(asked.target)!r}", "make it first")
+        raise InputError.at(request.target, f"there is no folder {os.path.dirname(request.target)!r}", "make it first")
     if os.path.isdir(target):
-        raise InputError.at(asked.target, "is a directory", "expected a file, such as rescored.jsonl")
+        raise InputError.at(request.target, "is a directory", "expected a file, such as rescored.jsonl")
     if os.path.basename(target) in (LOG, PLAN, STOPPED, RESULT) and is_run(os.path.dirname(target)):
-        raise InputError.at(asked.target, "belongs to a run, and is never changed", "choose another --out")
-    for path in filter(None, (asked.run, asked.scores)):
+        raise InputError.at(request.target, "belongs to a run, and is never changed", "choose another --out")
+    for path in filter(None, (request.run, request.scores)):
         if os.path.realpath(path) == target:
-            raise InputError.at(asked.target, "is the file that is read", "choose another --out")
+            raise InputError.at(request.target, "is the file that is read", "choose another --out")
 
 
-def _owed(plan: RunPlan, held: PlanCoverage, stop: RunStop | None) -> Iterator[bytes]:
+def _outstanding_lines(plan: RunPlan, outstanding: PlanCoverage, stop: RunStop | None) -> Iterator[bytes]:
     """A line for each rollout that was planned and is not in the log, so that the counts of the new file add up."""
     group = {"agent": plan.agent, "model": plan.model, "dataset": plan.dataset}
     who = {key: name for key, name in group.items() if name}
-    for task, samples, spared in held.lacking(plan, stop):
+    for task, samples, spared in outstanding.lacking(plan, stop):
         outcome = "stopped_early" if spared else "not_run"
         for sample in samples:
             record = {"task": task.task, "sample": sample, "outcome": outcome, "metadata": task.metadata}

@@ -46,16 +46,16 @@ class Stored(msgspec.Struct, gc=False):
     @property
     def text(self) -> str | None:
         """What the model said, of several turns the last; None when nothing came."""
-        found: Any = self.completion
+        text: Any = self.completion
         if self.outcome in NOTHING_CAME:
             return None
-        if type(found) is str:
-            return found
-        if isinstance(found, list):
-            found = found[-1] if found and isinstance(found[-1], dict) else None
-        if isinstance(found, dict):
-            found = found.get("content")
-        return found if isinstance(found, str) else "" if self.outcome in SAID_NOTHING else None
+        if type(text) is str:
+            return text
+        if isinstance(text, list):
+            text = text[-1] if text and isinstance(text[-1], dict) else None
+        if isinstance(text, dict):
+            text = text.get("content")
+        return text if isinstance(text, str) else "" if self.outcome in SAID_NOTHING else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,6 @@ class Batch:
     ends: list[int]  # [R] where their newlines stand
     rows: list[Any]  # [R] what `Wanted` reads of them: more than `Stored`
     numbers: Sequence[int]  # [R] of the lines in their file
-
-    def line(self, row: int) -> bytes:
-        """A line, without its newline."""
-        return self.data[self.ends[row - 1] + 1 if row else 0 : self.ends[row]]
 
 
 class Wanted:
@@ -101,8 +97,8 @@ class Wanted:
         for i, key in enumerate(self._keys):
             yield f"raw:{key}", [bytes(getattr(row, f"f{i}")) or None for row in rows]
         for i, step in enumerate(self._steps):
-            held = [bytes(getattr(row.metadata, f"f{i}", b"")) or None for row in rows]
-            yield f"raw:metadata.{step}", held
+            values = [bytes(getattr(row.metadata, f"f{i}", b"")) or None for row in rows]
+            yield f"raw:metadata.{step}", values
 
 
 _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -157,17 +153,17 @@ def _next(pieces: Iterator[bytes], path: str, line: int) -> bytes:
 def _pieces(source: Source) -> Iterator[bytes]:
     """The bytes of a source, some whole lines at a time; the last of them ends with a newline, too."""
     source.head = source.head.removeprefix(BOM)
-    held: list[bytes] = []
+    blocks: list[bytes] = []
     too_long = None
     try:
         for view in line_blocks(source.readinto):
-            held.append(bytes(view))
-            if sum(map(len, held)) >= AT_ONCE:
-                yield b"".join(held)
-                held = []
+            blocks.append(bytes(view))
+            if sum(map(len, blocks)) >= AT_ONCE:
+                yield b"".join(blocks)
+                blocks = []
     except LongLine as error:
         too_long = error
-    if rest := b"".join(held):
+    if rest := b"".join(blocks):
         yield rest if rest.endswith(b"\n") else rest + b"\n"
     if too_long:
         raise too_long
@@ -181,10 +177,10 @@ def _decoded(data: bytes, ends: Ints, wanted: Wanted) -> list[Any] | None:
     if not (whole and (octets[ends[:-1] + 1] == ord("{")).all()):
         return None
     try:
-        found: list[Any] = wanted.decoder.decode_lines(data)
+        records: list[Any] = wanted.decoder.decode_lines(data)
     except _BAD:
         return None
-    return found if len(found) == len(ends) else None
+    return records if len(records) == len(ends) else None
 
 
 def _record(path: str, number: int, line: bytes, wanted: Wanted) -> Any:
