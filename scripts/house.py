@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "calipers"
 PAGE = ROOT / "docs" / "architecture.md"
 MARKS = "<!-- house: scripts/house.py -->", "<!-- /house -->"
-COMPARISON = ("calipers.analyses.compare.", "calipers.analyses.compare.")
+COMPARISON = "calipers.analyses.compare."
+VERDICT = ("calipers.analyses.compare.result.", "calipers.analyses.compare.document.")  # what is given back, and shown
 RIDDLES = frozenset({"found", "one", "place", "asked", "held", "said", "told", "own", "both"})
 SYSTEMS = ("evsys", "lm_eval", "nemo_gym", "harbor", "inspect")
 ALIASES = {"gym": "nemo_gym"}  # a word in a file's name that means a system
@@ -217,7 +218,7 @@ def rows() -> list[tuple[str, str, str]]:
         compared = walk("compare", str(folder / "a.jsonl"), str(folder / "b.jsonl"))
     strangers = [module for module in scored.modules if systems_of(module)]
     rooms = {room(module_of(SOURCE / file)) for file in ran.files} - {""}
-    between = [name for name in compared.types if name.startswith(COMPARISON)]
+    between = [name for name in compared.types if name.startswith(COMPARISON) and not name.startswith(VERDICT)]
     return [
         ("files under src / lines", f"{len(known)} / {lines / 1000:.1f}k", "about 300 / a tenth fewer lines"),
         ("files with one importer, in the same folder", str(len(kept_by_one(known))), "at most 10"),
