@@ -61,7 +61,12 @@ def test_type_checkers_see_the_same_public_names():
         if isinstance(node, ast.Assign) and "_HOME" in ast.dump(node.targets[0])
     )
     block = next(node for node in page.body if isinstance(node, ast.If))
-    typed = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    typed = {
+        alias.asname or alias.name: f"{node.module}:{alias.name}" if alias.asname else node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
     assert typed == homes
 
 
@@ -242,3 +247,9 @@ def test_the_schemas_of_our_files_keep_their_names():
     }
     names = "comparison curves documents gate items judge_check plan rescored result stopped"
     assert written == {f'"calipers.{name}/1"' for name in names.split()}
+
+
+def test_pages_import_from_the_front_page_alone():
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    lines = [line for page in pages for line in page.read_text().splitlines()]
+    assert [line for line in lines if re.match(r"\s*(>>> |\.\.\. )?(from|import) calipers\.", line)] == []

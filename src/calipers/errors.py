@@ -6,7 +6,7 @@
     ├── InputError            the user's mistake: one line, no traceback, exit 2   (a ValueError)
     │   └── UnknownName       a name nobody registered; says the nearest           (a KeyError too)
     ├── PluginError           somebody else's code failed; says whose
-    │   └── ScriptError       a metric script gave no metric, exit 3            (jobs/metric_script.py)
+    │   └── ScriptError       a metric script gave no metric, exit 3            (systems/harbor)
     ├── RunError              the world's fault: recorded on the rollout, which becomes a gap
     │   ├── ClientError       no completion came back; says whether asking again could help
     │   └── VerifierError     a completion could not be judged
