@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -73,7 +74,9 @@ def run(
     folders = run_export(export) if export is not None else {}
     given = given_options(ctx, settings)
     with plugins_loaded(plugins):
-        by_agents = load(AGENT_RUNS).wanted(benchmarks, given)
+        # a dataset for agents is a directory or a registry's name: a file is none, and needs no look at other systems
+        files = bool(benchmarks) and all(os.path.isfile(name) for name in benchmarks)
+        by_agents = not (files and given.get("agent") is None) and load(AGENT_RUNS).wanted(benchmarks, given)
         jobs, reports = ([], []) if by_agents else _run_models(benchmarks, given)
     if by_agents:
         if export is not None:

@@ -255,22 +255,25 @@ class LoadedTask:
         """``doc_to_text`` of a document."""
         value = self.config.doc_to_text if shots is None else shots.doc_to_text
         location, choices = self.place("doc_to_text", number), self.config.doc_to_choice is not None
-        return self._once(
-            "text", number, value, lambda: text_of(value, doc, self.columns, location, choices=choices), shots
-        )
+        key = self._key("text", number, value, shots)
+        if key in self.kept:
+            return self._keep(key, self.kept[key])
+        return self._keep(key, text_of(value, doc, self.columns, location, choices=choices))
 
     def target(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> Any:
         """``doc_to_target`` of a document."""
         class_task = self.own
         if class_task is not None:
-            return self._once("target", number, class_task.target, lambda: class_task.target(doc), shots)
+            key = self._key("target", number, class_task.target, shots)
+            return self._keep(key, self.kept[key] if key in self.kept else class_task.target(doc))
         value = self.config.doc_to_target if shots is None else shots.doc_to_target
         if value is None and self.config.process_results is not None:
             return None  # a task that scores by a function of its own may look into the document itself
         location, choices = self.place("doc_to_target", number), self.config.doc_to_choice is not None
-        return self._once(
-            "target", number, value, lambda: target_of(value, doc, self.columns, location, choices=choices), shots
-        )
+        key = self._key("target", number, value, shots)
+        if key in self.kept:
+            return self._keep(key, self.kept[key])
+        return self._keep(key, target_of(value, doc, self.columns, location, choices=choices))
 
     def choices(self, doc: Doc, number: int | None = None, shots: FewShot | None = None) -> list[Any] | None:
         """``doc_to_choice`` of a document; None where the task has no choices."""
@@ -278,24 +281,30 @@ class LoadedTask:
         if value is None or self.own is not None:
             return None
         location = self.place("doc_to_choice", number)
-        choices: list[Any] = self._once(
-            "choices", number, value, lambda: choices_of(value, doc, self.columns, location), shots
-        )
+        key = self._key("choices", number, value, shots)
+        if key in self.kept:
+            return list(self.kept[key])
+        choices: list[Any] = self._keep(key, choices_of(value, doc, self.columns, location))
         return choices
 
     def prefix(self, doc: Doc, number: int | None = None) -> str | None:
         """``gen_prefix`` of a document: how its answer begins."""
         return field_of(self.config.gen_prefix, doc, self.place("gen_prefix", number))
 
-    def _once(self, what: str, number: int | None, value: Any, work: Callable[[], Any], shots: FewShot | None) -> Any:
-        """A field of a document, worked out once where it may be drawn at random: what was asked is what is scored."""
+    def _key(self, what: str, number: int | None, value: Any, shots: FewShot | None) -> tuple[str, int] | None:
+        """Where a field of a document is kept that may be drawn at random: what was asked is what is scored.
+
+        None for all others: they are worked out anew each time.
+        """
         draws = callable(value) or (isinstance(value, str) and "random" in value)
-        if number is None or shots is not None or not draws:
-            return work()
-        if (what, number) not in self.kept:
-            self.kept[what, number] = work()
-        value_of_document = self.kept[what, number]
-        return list(value_of_document) if isinstance(value_of_document, list) else value_of_document
+        return None if number is None or shots is not None or not draws else (what, number)
+
+    def _keep(self, key: tuple[str, int] | None, value: Any) -> Any:
+        """The value, kept if it has a key; of a list a copy, as its user may change it."""
+        if key is None:
+            return value
+        self.kept[key] = value
+        return list(value) if isinstance(value, list) else value
 
 
 def trusted(config: TaskFields, file: TaskFile, *, trust: bool, scored: bool = True) -> TaskFields:
