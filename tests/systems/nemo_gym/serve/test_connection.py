@@ -107,10 +107,11 @@ def test_a_head_without_end_is_refused():
 
 def test_two_lengths_of_one_body_are_refused():
     head = b"POST / HTTP/1.1\r\n" + HEADERS + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n"
-    with served() as port, client(port, head, b"2\r\n{}\r\n0\r\n\r\n") as connection:
-        found = heard(connection)
-    assert found.startswith(b"HTTP/1.1 400 ")
-    assert b"bad_framing" in found
+    # in one piece: what arrives after the refusal resets the connection, and the answer may be lost with it
+    with served() as port, client(port, head + b"2\r\n{}\r\n0\r\n\r\n") as connection:
+        reply = heard(connection)
+    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert b"bad_framing" in reply
 
 
 @pytest.mark.parametrize("path", [b"/aggregate_metrics", b"/verify"])
