@@ -1,0 +1,112 @@
+"""What users have and keep: public names, commands, options, their values, JSON keys, words.
+
+    python scripts/kept.py            say what of tests/kept.json is no longer there; exit 1 if anything
+    python scripts/kept.py --write    add what is new to tests/kept.json; nothing is ever taken out
+
+Keys are those of the JSON that commands print for the bundled example, as dotted paths; a list is ``[]``, and the keys
+of a mapping by names of the data (metrics, outcomes, slices) are ``*``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import click
+
+import calipers
+from calipers import names
+from calipers.cli import commands
+from calipers.rollouts.record import OUTCOMES
+
+KEPT = Path(__file__).parents[1] / "tests" / "kept.json"
+EXAMPLES = files("calipers") / "examples"
+FIRST, SECOND = str(EXAMPLES / "arith.jsonl"), str(EXAMPLES / "arith_next.jsonl")
+PRINTED = {
+    "score": ("score", FIRST, "--by", "difficulty"),
+    "score evsys": ("score", FIRST, "--dialect", "evsys"),
+    "score nemo_gym": ("score", FIRST, "--dialect", "nemo_gym"),
+    "score harbor": ("score", FIRST, "--dialect", "harbor"),
+    "compare": ("compare", FIRST, SECOND, "--margin", "0.05"),
+    "gate": ("gate", SECOND, "--baseline", FIRST, "--require", "delta(mean_reward) >= 0"),
+    "curve": ("curve", FIRST),
+    "items": ("items", FIRST, SECOND),
+    "plan": ("plan", FIRST, "--detect", "0.05"),
+}
+BY_NAME = frozenset({"metrics", "outcomes", "breakdowns", "slices", "params", "own", "rewards", "versions"})
+
+
+def now() -> dict[str, list[str]]:
+    """Everything, sorted, by what it is."""
+    indexes = [index for index in vars(names).values() if isinstance(index, names.Index)]
+    entries = [f"{index.kind} {entry}" for index in indexes for entry in index.entries]
+    return {
+        "public": sorted(calipers.__all__),
+        "groups": sorted(group for index in indexes for group in index._groups),
+        "commands": sorted(commands.list_commands(click.Context(commands))),
+        "options": sorted(set(options())),
+        "outcomes": sorted(OUTCOMES),
+        "names": sorted(entries),
+        "keys": sorted(set(keys())),
+    }
+
+
+def options() -> Iterator[str]:
+    """Each option of each command, and each value of one that takes only some."""
+    context = click.Context(commands)
+    for name in commands.list_commands(context):
+        command = commands.get_command(context, name)
+        for parameter in command.params if command else ():
+            for spelling in (*parameter.opts, *parameter.secondary_opts):
+                if spelling.startswith("-"):
+                    yield f"{name} {spelling}"
+                    if isinstance(parameter.type, click.Choice):
+                        yield from (f"{name} {spelling} {value}" for value in parameter.type.choices)
+
+
+def keys() -> Iterator[str]:
+    """The keys of what commands print as JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        for title, arguments in PRINTED.items():
+            command = [sys.executable, "-m", "calipers", *arguments, "--format", "json"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            if not done.stdout.startswith("{"):
+                raise SystemExit(f"{title}: printed no JSON: {done.stderr}")
+            document = json.loads(done.stdout)
+            yield f"{title}: schema {document.get('schema')}"
+            yield from (f"{title}: {path}" for path in paths(document))
+
+
+def paths(value: Any, prefix: str = "", by_name: bool = False) -> Iterator[str]:
+    """The dotted paths of a document's keys."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            path = f"{prefix}.{'*' if by_name else key}".lstrip(".")
+            yield path
+            yield from paths(inner, path, not by_name and key in BY_NAME)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from paths(inner, f"{prefix}[]", by_name)
+
+
+def main() -> None:
+    """Compare with what is kept, or add to it."""
+    kept: dict[str, list[str]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    found = now()
+    if "--write" in sys.argv[1:]:
+        merged = {kind: sorted({*kept.get(kind, ()), *found[kind]}) for kind in found}
+        KEPT.write_text(json.dumps(merged, indent=1) + "\n")
+        return
+    lost = [f"{kind}: {name}" for kind, some in kept.items() for name in some if name not in set(found[kind])]
+    if lost:
+        raise SystemExit("users have this and lose it:\n" + "\n".join(lost))
+
+
+if __name__ == "__main__":
+    main()
