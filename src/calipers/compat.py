@@ -61,7 +61,9 @@ class _Lender(MetaPathFinder, Loader):
 
 
 def _attribute(part: str, source: ModuleType, names: frozenset[str], name: str) -> Any:
-    """A name of a lent module that its source loads when it is asked for."""
+    """A name of a lent module that is loaded when it is asked for: one of its source's, or a module below it."""
+    if f"{part}.{name}" in LENT[part.partition(".")[0]]:
+        return importlib.import_module(f"{part}.{name}")
     if name not in names:
         raise AttributeError(f"module {part!r} has no attribute {name!r}")
     return getattr(source, name)

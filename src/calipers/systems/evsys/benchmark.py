@@ -22,15 +22,16 @@ import numpy as np
 
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.errors import HarborError as HarborError
+from calipers.formats.read import begin
 from calipers.formats.rewards import TrajectoryGroup, from_groups, from_rewards
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.metrics.reduce import mean, task_mean
 from calipers.names import BENCHMARK_ENGINE, VERIFIERS, load
-from calipers.pipeline import quietly, score_plan, score_rollouts
+from calipers.pipeline import quietly, score_rollouts
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
-from calipers.rollouts.part import Labels
-from calipers.rollouts.record import ABSENT
+from calipers.rollouts.part import Labels, Part, Places
+from calipers.rollouts.record import ABSENT, GROUP, MISSING
 from calipers.rollouts.table import Rollouts, assemble
 from calipers.systems.evsys.cache import evsys_lookup
 from calipers.systems.evsys.write import check_sink, eval_predictions, upload_eval_rollouts
@@ -143,6 +144,30 @@ def harvested(task: HarborTask, group: TrajectoryGroup) -> BenchmarkTaskResult:
     return BenchmarkTaskResult(
         task.task_id, task.instruction, texts[-1] if texts else "", expected, worth, dict(task.metadata)
     )
+
+
+def _score_directory(job: Path, names: Sequence[str], samples: int, plan: Plan) -> Result:
+    """The score of a job's directory; rollouts that were asked for and that it knows nothing of are missing."""
+    parts: list[Part] = []
+    rollouts, inputs = begin([str(job)], labels=plan.labels, kept=parts)
+    counts = dict(zip(rollouts.tasks, np.bincount(rollouts.task, minlength=len(rollouts.tasks)).tolist(), strict=True))
+    absent = [(number, sample) for number, name in enumerate(names) for sample in range(counts.get(name, 0), samples)]
+    absent = absent[: max(0, len(names) * samples - len(rollouts))]  # what it counts under no name stands for some
+    if absent and len(rollouts.keys) == 1:
+        task, sample = np.array(absent, dtype=np.int64).T
+        whose = {name: value for name, value in zip(GROUP, rollouts.keys[0], strict=True) if value is not None}
+        missing = Part(
+            places=Places(str(job), blocks=[(0, 0)]),
+            tasks=list(names),
+            task=task,
+            sample=sample,
+            attempt=np.ones(len(absent), dtype=np.int64),
+            outcome=np.full(len(absent), MISSING, dtype=np.uint8),
+            labels={name: Labels(np.zeros(len(absent), dtype=np.int64), [value]) for name, value in whose.items()},
+            turn=np.arange(len(absent), dtype=np.float64) + len(rollouts),
+        )
+        rollouts = assemble([replace(parts[0], planned_from="num_samples"), *parts[1:], missing])
+    return replace(score_rollouts(rollouts, plan), inputs=inputs())
 
 
 def _table(rewards: list[list[float]], tasks: Sequence[HarborTask], keys: Sequence[str], name: str) -> Rollouts:
@@ -307,7 +332,7 @@ class Benchmark:
         judges = self._judges(tasks)
         if not tasks:
             return score_judged(self.name, [], [], [], plan)  # Harbor refuses a job of no tasks
-        job, groups = await load(BENCHMARK_ENGINE)(
+        job, names, groups = await load(BENCHMARK_ENGINE)(
             tasks,
             judges,
             _job_factory,
@@ -321,8 +346,10 @@ class Benchmark:
             agent=agent_import_path,
         )
         per_task = [harvested(task, group) for task, group in zip(tasks, groups, strict=True)]
-        is_directory = isinstance(job, Path)
-        result = score_plan(str(job), plan) if is_directory else score_rollouts(assemble([job]), plan)
+        if isinstance(job, Path):
+            result = _score_directory(job, names, int(num_samples), plan)
+        else:
+            result = score_rollouts(assemble([job]), plan)
         numbers = eval_metrics(groups, metrics=metrics)
         return BenchmarkScore(numbers, per_task, break_down(per_task, keys), groups, result=result)
 

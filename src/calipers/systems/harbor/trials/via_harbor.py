@@ -173,16 +173,17 @@ async def harvest(
     judges: Sequence[Callable[[str], float]],
     factory: JobFactory | None,
     **settings: Any,
-) -> tuple[Path | Part, list[TrajectoryGroup]]:
-    """Run a benchmark's tasks as a job of Harbor's: its directory or its rollouts, and each task's survivors.
+) -> tuple[Path | Part, list[str], list[TrajectoryGroup]]:
+    """Run a benchmark's tasks as a job of Harbor's: the job, what each task is called in it, and each task's survivors.
 
-    Its rollouts are given where a factory gave trials and not a directory.
+    The job is its directory, or its rollouts where a factory gave trials and not a directory.
     """
     request = HarborRequest(**settings)
     job, names = await roll_out(tasks, judges, request, factory)
-    if not isinstance(job, Path):
-        return harvest_trials(job, tasks, names, request)
-    return job, read_groups(job, names)
+    if isinstance(job, Path):
+        return job, names, read_groups(job, names)
+    part, groups = harvest_trials(job, tasks, names, request)
+    return part, names, groups
 
 
 async def roll_out(
