@@ -65,25 +65,20 @@ def test_a_rollout_without_tokens_or_usage():
     assert line["metadata"] == {"k": 1, "latency_s": None, "prompt_tokens": None, "completion_tokens": None}
 
 
-@pytest.fixture
-def _job(tmp_path, monkeypatch):
-    """A job on disk that stands where Harbor would have run one."""
-    job(tmp_path / "job", {"task": "a", "rewards": {"reward": 1.0}}, config={"n_attempts": 1})
-    original = Benchmark.score_via_harbor
+class Recorded(Benchmark):
+    """A benchmark of somebody whose rollouts lie on disk."""
 
-    def with_factory(self, **settings):
-        return original(self, **settings, _job_factory=lambda config: tmp_path / "job")
-
-    monkeypatch.setattr(Benchmark, "score_via_harbor", with_factory)
-    monkeypatch.chdir(tmp_path)
+    async def score_via_harbor(self, **settings):
+        return await super().score_via_harbor(**settings, _job_factory=lambda config: "job")
 
 
-@pytest.mark.usefixtures("_job")
 @pytest.mark.parametrize("workspace", [None, "here", "file/below"])
 def test_run_benchmark_hands_its_rows_to_the_store(tmp_path, monkeypatch, workspace):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    job(tmp_path / "job", {"task": "a", "rewards": {"reward": 1.0}})
     (tmp_path / "file").write_text("no folder can be made below it")
-    store, bench = AtOnce(), Benchmark.from_iterable("b", [row("a"), row("b")])
+    store, bench = AtOnce(), Recorded.from_iterable("b", [row("a"), row("b")])
     settings = {"workspace_dir": workspace, "store": store, "run_id": "r1", "eval_id": "e1", "limit": 1}
     assert evsys.run_benchmark(bench, model="x/m", **settings)["pass_rate"] == 1.0
     ((run_id, rows),) = store.calls

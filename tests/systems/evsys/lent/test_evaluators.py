@@ -9,7 +9,6 @@ from tasks.given import benchmark, row
 
 from calipers import Benchmark
 from calipers.errors import CalipersError, HarborError
-from calipers.formats.rewards import Trajectory, TrajectoryGroup, Turn
 from calipers.systems.evsys.lent.evaluators import BenchmarkEvaluator, build_in_loop_evaluators
 
 
@@ -88,20 +87,34 @@ class Store:
         self.rows += rows
 
 
+class Recorded(Benchmark):
+    """A benchmark of somebody whose rollouts are given."""
+
+    async def score_via_harbor(self, **settings):
+        assert settings["workspace_dir"].name == "step_3"
+        trials = [{"task_name": "A", "verifier_result": {"rewards": {"reward": 1.0}}}]
+        return await super().score_via_harbor(**settings, _job_factory=lambda config: {"trial_results": trials})
+
+
+def recorded(tmp_path, store):
+    return BenchmarkEvaluator(
+        **{"name": "b", "benchmark": Recorded("b", bench().tasks), "tokenizer": None, "engine": "harbor"},
+        **{"model_name": "m", "workspace_dir": tmp_path, "store": store, "run_id": "r", "benchmark_id": "b1"},
+    )
+
+
 @pytest.mark.parametrize("record", [{"id": "e1"}, {"eval_id": "e1"}, SimpleNamespace(id="e1")])
-def test_an_evaluation_is_given_to_the_store(record):
+def test_an_evaluation_is_given_to_the_store(tmp_path, record):
     store = Store(record)
-    evaluator = BenchmarkEvaluator("b", bench(), None, store=store, run_id="r", benchmark_id="b1")
-    groups = [TrajectoryGroup([Trajectory([Turn([1], [2])], 1.0)])]
-    evaluator._record(groups, {"pass_rate": 1.0}, 3)
-    assert store.evals == [{"run_id": "r", "benchmark_id": "b1", "step": 3, "metrics": {"pass_rate": 1.0}}]
+    metrics = asyncio.run(recorded(tmp_path, store).evaluate(None, model_path="tinker://checkpoint", step=3))
+    assert metrics == {"n_tasks": 1.0, "mean_reward": 1.0, "pass_rate": 1.0}  # of B there is no trial
+    assert store.evals == [{"run_id": "r", "benchmark_id": "b1", "step": 3, "metrics": metrics}]
     assert [(line["eval_id"], line["step"], line["task_id"]) for line in store.rows] == [("e1", 3, "A")]
 
 
-def test_a_store_that_fails_ends_no_training():
-    evaluator = BenchmarkEvaluator("b", bench(), None, store=object(), run_id="r")
+def test_a_store_that_fails_ends_no_training(tmp_path):
     with pytest.warns(UserWarning, match="the store took no evaluation of step 3: AttributeError"):
-        evaluator._record([], {}, 3)
+        asyncio.run(recorded(tmp_path, object()).evaluate(None, model_path="tinker://checkpoint", step=3))
 
 
 def test_sections_with_run_every_become_evaluators(tmp_path):
