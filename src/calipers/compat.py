@@ -51,13 +51,12 @@ class _Lender(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         home, _, some = LENT[module.__name__.partition(".")[0]][module.__name__].partition(":")
-        if home:
-            source = _imported(home, module.__name__)
-            names = some.split() or source.__all__
-            module.__doc__ = source.__doc__
-            there = {name: vars(source)[name] for name in names if name in vars(source)}
-            later = partial(_attribute, module.__name__, source, frozenset(names))
-            vars(module).update({"__all__": names, **there, "__getattr__": later})
+        source = _imported(home, module.__name__) if home else module
+        names = some.split() or getattr(source, "__all__", [])
+        module.__doc__ = source.__doc__
+        there = {name: vars(source)[name] for name in names if name in vars(source)}
+        later = partial(_attribute, module.__name__, source, frozenset(names))
+        vars(module).update({"__all__": names, **there, "__getattr__": later})
 
 
 def _attribute(part: str, source: ModuleType, names: frozenset[str], name: str) -> Any:

@@ -70,7 +70,7 @@ def test_every_name_of_the_package_is_there():
     "statement",
     [
         "from evsys_sdk import *; Benchmark, register_metric, HarborTask, __version__",
-        "import evsys_sdk as sdk; sdk.list_metrics(), sdk.benchmark.Benchmark",
+        "import evsys_sdk as sdk; sdk.list_metrics(), sdk.benchmark.Benchmark, sdk.metrics.basic.PassRate",
         "from evsys_sdk import Benchmark, registry, benchmark; assert benchmark.Benchmark is Benchmark",
         "from evsys_sdk import get_verifier; from evsys_sdk.verifiers import format_only; "
         "assert get_verifier('format_only') is format_only.FormatOnlyVerifier is format_only.FormatOnlyVerifier",
