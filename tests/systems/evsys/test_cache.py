@@ -131,8 +131,17 @@ def test_a_store_of_rows_is_pulled_into_the_cache_once(tmp_path):
     }
     assert len(Benchmark.load({"id": "y"}).tasks) == 501  # and found there without the store
     store.meta["n_rows"] = 502  # the store has more by now
-    Benchmark.load({"id": "y"}, store=store)
+    store.rows.append({"payload": row("new")})
+    assert len(Benchmark.load({"id": "y"}, store=store).tasks) == 502
     assert store.calls == [0, 500, 0, 500]
+
+
+def test_a_store_that_gives_fewer_rows_than_it_says_is_refused(tmp_path):
+    store = Paging(rows=3)
+    store.rows.pop()
+    with pytest.raises(InputError, match=r"^the store gave 2 rows of benchmark y; expected 3, as it says itself$"):
+        Benchmark.load({"id": "y"}, store=store)
+    assert list((tmp_path / ".evsys" / "benchmarks").iterdir()) == []
 
 
 @pytest.mark.parametrize(

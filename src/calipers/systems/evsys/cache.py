@@ -144,6 +144,11 @@ def _downloaded(store: Any, id: str) -> Path:
         for row in _rows(store, id):
             lines.write(msgspec.json.encode(row) + b"\n")
             written += 1
+    if meta.get("n_rows") not in (None, 0, written):  # a page was lost: fewer tasks would be another benchmark
+        beside.unlink()
+        raise InputError(
+            f"the store gave {written} rows of benchmark {id}; expected {meta['n_rows']}, as it says itself"
+        )
     beside.replace(file)
     kept = {key: meta.get(key) for key in ("version", "format", "transform")}
     about.write_bytes(msgspec.json.encode({"id": id, "n_rows": written, "complete": True, **kept}))
