@@ -239,7 +239,7 @@ _USAGE: Final = {  # what a trial's agent_result calls its usage -> what a traje
 }
 
 
-class EndedTrial(NamedTuple):
+class HarvestedTrial(NamedTuple):
     """What a trial that a factory gave came to."""
 
     trajectory: Trajectory | None  # None: it did not survive
@@ -265,7 +265,7 @@ def harvest_trials(
         raise HarborError(f"the job factory gave {given}; {JOB}")
     index = {_plain(str(task.task_id)): number for number, task in reversed(list(enumerate(tasks)))}
     index |= {name: number for number, name in enumerate(names)}
-    ended: list[list[EndedTrial]] = [[] for _ in tasks]
+    ended: list[list[HarvestedTrial]] = [[] for _ in tasks]
     for number, trial in enumerate(trials or ()):
         where = f"trial_results[{number}]"
         name = _field(trial, "task_name", _ABSENT)
@@ -277,7 +277,7 @@ def harvest_trials(
         else:
             unknown = f"{where} is of {name!r}, which is no task of the benchmark, and is left out"
             warnings.warn(f"{unknown}; expected one of {', '.join(names[:5])}", UnknownTrial, stacklevel=2)
-    missing = EndedTrial(None, UNSTATED)
+    missing = HarvestedTrial(None, UNSTATED)
     groups = [
         TrajectoryGroup([trial.trajectory for trial in of_task if trial.trajectory], _tags(task))
         for task, of_task in zip(tasks, ended, strict=True)
@@ -296,7 +296,7 @@ def _plain(task_id: str) -> str:
     return "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in task_id)
 
 
-def _as_part(ended: Sequence[Sequence[EndedTrial]], names: Sequence[str], model: str) -> Part:
+def _as_part(ended: Sequence[Sequence[HarvestedTrial]], names: Sequence[str], model: str) -> Part:
     """Trials as rollouts, numbered within their tasks as they were given."""
     rows = [trial for of_task in ended for trial in of_task]
     survivors = [row.trajectory for row in rows]
@@ -328,21 +328,21 @@ def _reported(values: Sequence[float | None]) -> Column:
     return Column.of([0.0 if value is None else value for value in values], [value is not None for value in values])
 
 
-def _ended(where: str, trial: Any) -> EndedTrial:
+def _ended(where: str, trial: Any) -> HarvestedTrial:
     exception = _field(trial, "exception_info")
     if exception:
         kind = str(_field(exception, "exception_type") or type(exception).__name__)
-        return EndedTrial(None, CODE[OUTCOME_OF.get(failure_cause(kind), "client_failed")], kind)
+        return HarvestedTrial(None, CODE[OUTCOME_OF.get(failure_cause(kind), "client_failed")], kind)
     turns, verdict = _turns(where, trial), _field(trial, "verifier_result")
     if not turns and verdict is None:
-        return EndedTrial(None, CODE["not_run"])
+        return HarvestedTrial(None, CODE["not_run"])
     rewards = _field(verdict, "rewards") or {}
     if not isinstance(rewards, Mapping):
         raise HarborError(f"{where}.verifier_result.rewards is {_shown(rewards)}; expected an object of numbers")
     reward = _number(f"{where}.verifier_result.rewards['reward']", rewards.get("reward", 0.0))
     if reward is None:
         raise HarborError(f"{where}.verifier_result.rewards['reward'] is None; expected a number")
-    return EndedTrial(Trajectory(turns, reward, {"usage": _usage(where, trial, turns)}), CODE["scored"])
+    return HarvestedTrial(Trajectory(turns, reward, {"usage": _usage(where, trial, turns)}), CODE["scored"])
 
 
 def _turns(where: str, trial: Any) -> list[Turn]:
