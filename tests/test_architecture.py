@@ -228,8 +228,10 @@ def test_every_system_has_its_words_and_formats_named():
     for system in map(names.SYSTEMS.load, names.SYSTEMS.entries):
         functions = (system.page, system.numbers, system.run_page, *system.exports.values())
         assert [target for target in functions if target and not callable(names.load(target))] == []
-    homes = [home for parts in names.LENT.values() for home in parts.values() if home]
-    assert [home for home in homes if importlib.util.find_spec(home) is None] == []
+    homes = [home.partition(":") for parts in names.LENT.values() for home in parts.values() if home]
+    assert [home for home, _, _ in homes if importlib.util.find_spec(home) is None] == []
+    targets = [f"{home}:{name}" for home, _, lent in homes for name in lent.split()]
+    assert [target for target in targets if names.load(target) is None] == []
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout: nothing can be ignored")

@@ -3,8 +3,10 @@
 import asyncio
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from harbor_jobs import job
 from tasks.given import benchmark, row
 
 from calipers.errors import CalipersError, UnknownName
@@ -130,6 +132,159 @@ def test_no_tasks_need_no_harbor():  # as `score` with a limit of 0 needs no cli
 def test_a_job_factory_gives_a_directory(tmp_path):
     with pytest.raises(HarborError, match="the job factory gave 'nowhere'; expected the directory of a job"):
         via_harbor(model_client="litellm", workspace_dir=tmp_path, _job_factory=lambda config: "nowhere")
+
+
+def trial(task="a", reward=1.0, **more):
+    return SimpleNamespace(task_name=task, verifier_result=SimpleNamespace(rewards={"reward": reward}), **more)
+
+
+def of_trials(folder, *trials, rows=("a", "b"), **asked):
+    """What the trials of somebody's factory come to."""
+    bench = Benchmark.from_iterable("b", [row(task_id) for task_id in rows])
+    job = SimpleNamespace(trial_results=list(trials))
+    return via_harbor(bench, workspace_dir=folder, _job_factory=lambda config: job, **asked)
+
+
+def test_trials_of_a_model_behind_an_api_have_no_tokens(tmp_path):
+    """Neither a checkpoint nor Harbor is needed: the factory stands for both."""
+    spent = SimpleNamespace(rollout_details=None, cost_usd=0.01, n_input_tokens=5, n_output_tokens=7)
+    began = {"started_at": "2026-01-01T00:00:00Z", "finished_at": "2026-01-01T00:00:04Z"}
+    score = of_trials(tmp_path, trial("a", agent_result=spent, **began), trial("b", 0.0))
+    assert score.metrics == {
+        **{"n_tasks": 2.0, "mean_reward": 0.5, "pass_rate": 0.5},
+        **{"time_per_task": 4.0, "tokens_per_task": 12.0, "cost_per_task": 0.01},
+    }
+    usage = score.rollouts[1].trajectories[0].metadata["usage"]
+    assert (usage["prompt_tokens"], usage["latency_s"]) == (None, None)  # nobody knows: not 0
+    assert score.result.groups[0].ledger.outcomes == {"scored": 2}
+
+
+@pytest.mark.parametrize(
+    ("lost", "outcomes"),
+    [
+        ([], {"missing": 1}),
+        ([trial("b", exception_info={"exception_type": "BadRequestError"})], {"client_failed": 1}),
+        ([trial("b", exception_info=SimpleNamespace(exception_type="AgentTimeoutError"))], {"timed_out": 1}),
+        ([SimpleNamespace(task_name="b", agent_result=None)], {"not_run": 1}),
+        ([{"task_name": "b"}, {"task_name": "b"}], {"not_run": 2}),
+    ],
+)
+def test_a_task_that_failed_is_0_in_per_task_and_no_reward_in_the_ledger(tmp_path, lost, outcomes):
+    score = of_trials(tmp_path, trial("a"), *lost)
+    assert (score.metrics["n_tasks"], score.metrics["mean_reward"]) == (1.0, 1.0)
+    assert [(task.task_id, task.reward) for task in score.per_task] == [("a", 1.0), ("b", 0.0)]
+    assert score.result.groups[0].ledger.outcomes == {"scored": 1, **outcomes}
+
+
+def test_no_trial_at_all(tmp_path):
+    score = of_trials(tmp_path, num_samples=3)
+    assert score.metrics == {"n_tasks": 0.0, "mean_reward": 0.0, "pass_rate": 0.0}
+    assert score.result.groups[0].ledger.outcomes == {"missing": 6}
+
+
+def test_a_verdict_without_a_reward_counts_0(tmp_path):  # as in EvSys
+    verdict = SimpleNamespace(rewards=None)
+    score = of_trials(tmp_path, SimpleNamespace(task_name="a", verifier_result=verdict), rows=["a"])
+    assert score.metrics == {"n_tasks": 1.0, "mean_reward": 0.0, "pass_rate": 0.0}
+
+
+def test_tasks_are_called_as_their_directories_or_as_in_evsys(tmp_path):
+    score = of_trials(tmp_path, trial("é-1"), trial("x_y", 0.5), rows=["é-1", "x/y"])
+    assert [task.reward for task in score.per_task] == [1.0, 0.5]
+
+
+def test_a_trial_of_an_unknown_task_is_told_of(tmp_path):
+    with pytest.warns(UserWarning, match=r"trial_results\[1\] is of 'c', which is no task of the benchmark"):
+        score = of_trials(tmp_path, trial("a"), trial("c"))
+    assert score.metrics["n_tasks"] == 1.0
+
+
+def test_a_factory_is_given_the_configuration_as_an_object_too(tmp_path):
+    seen = []
+
+    async def factory(config):
+        seen.append((config.n_attempts, config["n_attempts"], config.retry.max_retries, config.agents[0].model_name))
+        seen.append(([task.path for task in config.tasks], config.jobs_dir, "tasks" in config))
+        with pytest.raises(AttributeError, match="the job's configuration has no 'trials'; it has job_name, "):
+            config.trials  # noqa: B018
+        return {"trial_results": None}
+
+    via_harbor(workspace_dir=tmp_path, num_samples=2, _job_factory=factory)
+    assert seen == [(2, 2, 2, "m"), ([tmp_path / "tasks" / "a"], tmp_path / "jobs", False)]
+
+
+JOB = "expected the directory of a job, or an object with trial_results, the list of its trials"
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (None, f"the job factory gave None; {JOB}"),
+        (3, f"the job factory gave 3; {JOB}"),
+        (object(), f"the job factory gave an object of type object; {JOB}"),
+        ({"trial_results": 5}, f"the job factory gave trial_results that are 5; {JOB}"),
+        (
+            {"trial_results": [7]},
+            "trial_results[0].task_name is missing; expected the name of a task's directory, as 'a'",
+        ),
+        ({"trial_results": [{"task_name": 7}]}, "trial_results[0].task_name is 7; expected the name of a task's "),
+        (
+            {"trial_results": [trial(reward="x")]},
+            "trial_results[0].verifier_result.rewards['reward'] is 'x'; expected a n",
+        ),
+        (
+            {"trial_results": [trial(reward=None)]},
+            "trial_results[0].verifier_result.rewards['reward'] is None; expected",
+        ),
+        (
+            {"trial_results": [{"task_name": "a", "verifier_result": {"rewards": [1]}}]},
+            "trial_results[0].verifier_result.rewards is [1]; expected an object of numbers",
+        ),
+        (
+            {"trial_results": [{"task_name": "a", "agent_result": {"rollout_details": [5]}}]},
+            "trial_results[0].agent_result.rollout_details is [5]; expected a list of {prompt_token_ids, ",
+        ),
+        (
+            {"trial_results": [trial(agent_result={"cost_usd": "much"})]},
+            "trial_results[0].agent_result.cost_usd is 'much'; expected a number",
+        ),
+    ],
+)
+def test_what_is_no_job_says_what_a_job_is(tmp_path, job, message):
+    with pytest.raises(HarborError) as caught:
+        via_harbor(workspace_dir=tmp_path, _job_factory=lambda config: job)
+    assert str(caught.value).startswith(message)
+
+
+def no_parameters():
+    """It cannot be given a configuration."""
+
+
+@pytest.mark.parametrize(("factory", "shown"), [(5, "5"), (no_parameters, "no_parameters()")])
+def test_what_is_no_job_factory(tmp_path, factory, shown):
+    with pytest.raises(HarborError) as caught:
+        via_harbor(workspace_dir=tmp_path, _job_factory=factory)
+    assert str(caught.value) == f"_job_factory is {shown}; expected a function that takes the job's configuration"
+
+
+def test_what_a_job_on_disk_knows_nothing_of_is_missing(tmp_path):
+    lost = {"task": "b", "exception_type": "BadRequestError"}
+    job(tmp_path / "job", {"task": "a", "rewards": {"reward": 1.0}}, lost)
+    bench = Benchmark.from_iterable("b", [row("a"), row("b"), row("c")])
+    score = via_harbor(bench, workspace_dir=tmp_path, num_samples=2, _job_factory=lambda config: tmp_path / "job")
+    assert [(task.task_id, task.reward) for task in score.per_task] == [("a", 1.0), ("b", 0.0), ("c", 0.0)]
+    ledger = score.result.groups[0].ledger
+    assert (ledger.tasks, ledger.planned_from) == (3, "num_samples")
+    assert ledger.outcomes == {"scored": 1, "client_failed": 1, "missing": 4}
+
+
+def test_a_job_on_disk_that_counts_its_trials_is_taken_at_its_word(tmp_path):
+    config, total = {"n_attempts": 1}, {"n_total_trials": 3, "stats": {}}
+    job(tmp_path / "job", {"task": "a", "rewards": {"reward": 1.0}}, config=config, **total)
+    bench = Benchmark.from_iterable("b", [row("a"), row("b"), row("c")])
+    score = via_harbor(bench, workspace_dir=tmp_path, _job_factory=lambda config: tmp_path / "job")
+    ledger = score.result.groups[0].ledger
+    assert (ledger.planned, ledger.scored, ledger.planned_from) == (3, 1, "result.json")
 
 
 def test_without_harbor_it_says_so(no_harbor, monkeypatch):

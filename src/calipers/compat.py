@@ -16,13 +16,14 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Final
+from typing import Any, Final
 
-from calipers.errors import InputError, PluginError
+from calipers.errors import InputError, PluginError, nearest
 from calipers.names import CLIENTS, DIALECTS, FILTERS, LENT, LENT_REGISTRIES, METRICS, VERIFIERS, Index, load
 
 __all__ = ["activate", "borrowing", "deactivate", "load_plugin", "skip_unknown_metrics"]
@@ -43,20 +44,44 @@ class _Lender(MetaPathFinder, Loader):
         package = fullname.partition(".")[0]
         if package not in self.lent:
             return None
-        parts = LENT[package]
-        if fullname not in parts:
-            there = ", ".join(part for part, home in parts.items() if home)
+        if fullname not in LENT[package]:
             # without its name attribute: `from evsys_sdk import x` would hide this text behind one of its own
-            raise ModuleNotFoundError(
-                f"Calipers lends {there}, but not {fullname}; install {package} itself to have all of it"
-            )
+            raise ModuleNotFoundError(_not_lent(package, fullname))
         return ModuleSpec(fullname, self, is_package=True)  # so that Python asks here for what is below it, too
 
     def exec_module(self, module: ModuleType) -> None:
-        if home := LENT[module.__name__.partition(".")[0]][module.__name__]:
-            source = _imported(home, module.__name__)
-            module.__doc__ = source.__doc__
-            vars(module).update({name: getattr(source, name) for name in ("__all__", *source.__all__)})
+        home, _, some = LENT[module.__name__.partition(".")[0]][module.__name__].partition(":")
+        source = _imported(home, module.__name__) if home else module
+        names = some.split() or getattr(source, "__all__", [])
+        module.__doc__ = source.__doc__
+        there = {name: vars(source)[name] for name in names if name in vars(source)}
+        later = partial(_attribute, module.__name__, source, frozenset(names))
+        vars(module).update({"__all__": names, **there, "__getattr__": later})
+
+
+def _attribute(part: str, source: ModuleType, names: frozenset[str], name: str) -> Any:
+    """A name of a lent module that is loaded when it is asked for: one of its source's, or a module below it."""
+    if f"{part}.{name}" in LENT[part.partition(".")[0]]:
+        return importlib.import_module(f"{part}.{name}")
+    if name not in names:
+        raise AttributeError(f"module {part!r} has no attribute {name!r}")
+    return getattr(source, name)
+
+
+def _not_lent(package: str, part: str) -> str:
+    """What to say of a module, or of a name in one, that is not lent: the nearest that is, or all modules."""
+    parts = LENT[package]
+    parent, _, name = part.rpartition(".")
+    while parent not in parts:
+        parent, _, name = parent.rpartition(".")
+    below = [other.removeprefix(f"{parent}.") for other in parts if other.startswith(f"{parent}.")]
+    names = getattr(sys.modules.get(parent), "__all__", ())
+    known = {*names, *(other for other in below if "." not in other)}
+    classes = {other for other in known if other[:1].isupper()}  # Benchmark and benchmark are two names
+    if close := nearest(name, classes if name[:1].isupper() else known - classes, 1) or nearest(name, known, 1):
+        return f"Calipers lends no {part}; did you mean {parent}.{close[0]}? Install {package} itself to have all of it"
+    there = ", ".join(other for other, home in parts.items() if home)
+    return f"Calipers lends {there}, but not {part}; install {package} itself to have all of it"
 
 
 def _imported(home: str, part: str) -> ModuleType:

@@ -258,15 +258,27 @@ BENCHMARK_CACHES = ("calipers.systems.evsys.cache:cached",)
 
 LENT = {
     "evsys_sdk": {
-        "evsys_sdk": "",
+        "evsys_sdk": "calipers.systems.evsys.lent",
         "evsys_sdk.benchmark": "calipers.systems.evsys.lent.benchmark",
+        "evsys_sdk.benchmark_run": "calipers.systems.evsys.lent.benchmark:run_benchmark",
+        "evsys_sdk.data_types": "calipers.systems.evsys.lent.data_types",
         "evsys_sdk.inference": "calipers.systems.evsys.lent.inference",
+        "evsys_sdk.inference.chat_templated": "calipers.systems.evsys.lent.inference:ChatTemplatedInference",
+        "evsys_sdk.inference.mock": "calipers.systems.evsys.lent.inference:MockInference MockInferenceConfig",
         "evsys_sdk.metrics": "",
         "evsys_sdk.metrics.basic": "calipers.systems.evsys.lent.basic",
         "evsys_sdk.protocols": "calipers.systems.evsys.lent.protocols",
         "evsys_sdk.registry": "calipers.systems.evsys.lent.registry",
+        "evsys_sdk.training": "calipers.systems.evsys.lent.rollouts:Trajectory TrajectoryGroup Turn",
+        "evsys_sdk.training.evaluators": "calipers.systems.evsys.lent.evaluators",
+        "evsys_sdk.training.harbor_engine": "calipers.systems.evsys.lent.rollouts:run_harbor_rollouts",
+        "evsys_sdk.training.harbor_eval": (
+            "calipers.systems.evsys.lent.rollouts:eval_metrics eval_predictions score_via_harbor upload_eval_rollouts"
+        ),
+        "evsys_sdk.training.trajectory": "calipers.systems.evsys.lent.rollouts:Trajectory TrajectoryGroup Turn",
         "evsys_sdk.verifiers": "calipers.systems.evsys.lent.verifiers",
         "evsys_sdk.verifiers.fns": "calipers.systems.evsys.lent.fns",
+        "evsys_sdk.verifiers.format_only": "calipers.systems.evsys.lent.verifiers:FormatOnlyConfig FormatOnlyVerifier",
     },
     "nemo_gym": {
         "nemo_gym": "",
@@ -275,7 +287,10 @@ LENT = {
         "nemo_gym.server_utils": "calipers.systems.nemo_gym.lent.server_utils",
     },
 }
-"""Packages of other systems that are lent while they are absent: each module, and where its names live."""
+"""Packages of other systems that are lent while they are absent: each module, and where its names live.
+
+After a colon stand the names that the module has; without one it has all of its source's ``__all__``.
+"""
 
 LENT_REGISTRIES = {
     "metric": "calipers.systems.evsys.lent.registry:METRIC_REGISTRY",

@@ -86,9 +86,11 @@ def test_what_is_lent_are_modules_of_their_own_over_one_registry():
 @pytest.mark.parametrize(
     ("statement", "part"),
     [
-        ("import evsys_sdk.training", "evsys_sdk.training"),
-        ("from evsys_sdk import training", "evsys_sdk.training"),
-        ("from evsys_sdk.training import Trainer", "evsys_sdk.training"),
+        ("import evsys_sdk.algorithms", "evsys_sdk.algorithms"),
+        ("from evsys_sdk import algorithms", "evsys_sdk.algorithms"),
+        ("from evsys_sdk.algorithms import rl", "evsys_sdk.algorithms"),
+        ("from evsys_sdk import Experiment", "evsys_sdk.Experiment"),
+        ("from evsys_sdk.training.loop import TrainingLoop", "evsys_sdk.training.loop"),
         ("from evsys_sdk.verifiers.classes import FormatOnly", "evsys_sdk.verifiers.classes"),
         ("import evsys_sdk.inference.openai", "evsys_sdk.inference.openai"),
         ("import evsys_sdk.metrics.advanced", "evsys_sdk.metrics.advanced"),
@@ -100,6 +102,44 @@ def test_a_part_that_is_not_lent_says_which_are(statement, part):
         exec(statement, {})
     lent = ", ".join(name for name, home in LENT[EVSYS].items() if home)
     assert str(caught.value) == f"Calipers lends {lent}, but not {part}; install evsys_sdk itself to have all of it"
+
+
+@pytest.mark.parametrize(
+    ("statement", "name", "nearest"),
+    [
+        ("from evsys_sdk import Benchmrk", "Benchmrk", "Benchmark"),  # not the module
+        ("from evsys_sdk import list_metric", "list_metric", "list_metrics"),
+        ("from evsys_sdk import benchmrk", "benchmrk", "benchmark"),
+        ("import evsys_sdk.trainng", "trainng", "training"),
+        ("from evsys_sdk.trainng.trajectory import Turn", "trainng", "training"),
+        ("from evsys_sdk.registry import regster_metric", "registry.regster_metric", "registry.register_metric"),
+        (
+            "from evsys_sdk.inference.mock import MockInferenc",
+            "inference.mock.MockInferenc",
+            "inference.mock.MockInference",
+        ),
+    ],
+)
+def test_a_name_nobody_knows_says_the_nearest(statement, name, nearest):
+    activate()
+    with pytest.raises(ImportError) as caught:
+        exec(statement, {})
+    right = f"did you mean evsys_sdk.{nearest}? Install evsys_sdk itself to have all of it"
+    assert str(caught.value) == f"Calipers lends no evsys_sdk.{name}; {right}"
+
+
+def test_nothing_of_the_package_is_loaded_before_it_is_asked_for():
+    program = (
+        "import sys; from calipers.compat import activate; activate()\n"
+        "import evsys_sdk; print(evsys_sdk.__version__, 'numpy' in sys.modules, 'Benchmark' in dir(evsys_sdk))\n"
+        "print(evsys_sdk.Benchmark.__name__)\n"
+        "try: evsys_sdk.Nothing\nexcept AttributeError as error: print(error)"
+    )
+    assert fresh(program).splitlines() == [
+        "0.1.0 False False",
+        "Benchmark",
+        "module 'evsys_sdk' has no attribute 'Nothing'",
+    ]
 
 
 def test_what_is_lent_can_be_taken_back():

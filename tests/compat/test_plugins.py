@@ -126,7 +126,7 @@ def test_evsys_may_use_a_native_name(plugin):
         ("def f():\n    return 1 / 0\n\nf()\n", PluginError, "plugin.py:2: ZeroDivisionError: division by zero"),
         ("import json\n\njson.loads('')\n", PluginError, "plugin.py:3: JSONDecodeError"),  # not json's line
         ("import no_such_module\n", PluginError, "plugin.py:1: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("from evsys_sdk import training\n", PluginError, "plugin.py:1: ModuleNotFoundError: Calipers lends"),
+        ("from evsys_sdk import algorithms\n", PluginError, "plugin.py:1: ModuleNotFoundError: Calipers lends"),
         ("import sys\nsys.exit(3)\n", PluginError, "plugin.py:2: SystemExit: 3"),
         ("raise RuntimeError\n", PluginError, "plugin.py:1: RuntimeError"),
         (

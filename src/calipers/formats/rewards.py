@@ -140,7 +140,7 @@ class Turn:
 
     prompt_tokens: list[int]
     completion_tokens: list[int]
-    logprobs: list[float]
+    logprobs: list[float] = field(default_factory=list)
     text: str = ""
 
 

@@ -85,7 +85,7 @@ class HarborTask:
 
     task_id: Any
     instruction: Any
-    verifier: Verifier | None  # None: completions are wanted, nobody judges them
+    verifier: Verifier | None = None  # None: completions are wanted, nobody judges them
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -114,7 +114,7 @@ def harbor_task_from_dict(row: Any) -> HarborTask:
         if name not in row:
             raise MissingField(name, "expected task_id, instruction and verifier")
     verifier = _verifier(row["verifier"])
-    return HarborTask(row["task_id"], row["instruction"], verifier, _object(row.get("metadata"), "metadata"))
+    return HarborTask(row["task_id"], row["instruction"], verifier, object_of(row.get("metadata"), "metadata"))
 
 
 def to_dict(task: HarborTask) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def _verifier(payload: Any) -> Verifier:
         if "fn_name" not in payload:
             raise MissingField("fn_name", "expected the name of a verifier")
         return InProcessVerifier(
-            payload["fn_name"], payload.get("expected"), _object(payload.get("params"), "verifier.params")
+            payload["fn_name"], payload.get("expected"), object_of(payload.get("params"), "verifier.params")
         )
     if kind == "e2b":
         return E2BVerifier(**{name: payload.get(name, "") for name in VERIFIER_FIELDS["e2b"]})
@@ -206,7 +206,7 @@ def _verifier(payload: Any) -> Verifier:
     raise TaskFault(f"unknown verifier kind: {kind!r}", f"expected {', '.join(VERIFIER_FIELDS)}")
 
 
-def _object(value: Any, what: str) -> dict[str, Any]:
+def object_of(value: Any, what: str) -> dict[str, Any]:
     """A copy of a mapping, or of a list of pairs; anything that is empty or absent is empty."""
     try:
         return dict(value or {})

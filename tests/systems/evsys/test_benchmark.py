@@ -23,7 +23,7 @@ def test_the_signatures_are_evsys_own():
     assert {
         cls.__name__: str(inspect.signature(cls)).partition(" -> ")[0] for cls in (HarborTask, InProcessVerifier)
     } == {
-        "HarborTask": "(task_id: 'Any', instruction: 'Any', verifier: 'Verifier | None', "
+        "HarborTask": "(task_id: 'Any', instruction: 'Any', verifier: 'Verifier | None' = None, "
         "metadata: 'dict[str, Any]' = <factory>)",
         "InProcessVerifier": "(fn_name: 'str', expected: 'Any' = None, params: 'dict[str, Any]' = <factory>, "
         "kind: 'str' = 'in_process')",

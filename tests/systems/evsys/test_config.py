@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from calipers.errors import InputError
 from calipers.running.settings import read_config
 
 EVSYS = {"dialect": "evsys", "max_tokens": 512, "temperature": 0.0, "concurrency": 8}
@@ -50,6 +51,16 @@ def read(tmp_path, text):
 def test_the_section_of_evsys(tmp_path, section, expected, wrapped):
     runs, notes = read(tmp_path, wrapped.format(section))
     assert (runs, notes) == ([{**EVSYS, **expected}], [])
+
+
+def test_the_mock_answers_with_its_own_template_alone(tmp_path):
+    (run,), _ = read(tmp_path, "benchmark: {path: a, inference: {kind: mock}}")
+    assert run["model"] == ("python/calipers.systems.evsys.lent.inference:MockInference",)
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, "benchmark: {path: a, inference: {kind: mock, params: {template: A}}}")
+    wrong = "benchmark.inference.params: is {'template': 'A'}, which the mock cannot be given here"
+    right = "leave params out, or give a client of yours as model: python/FILE.py:OBJECT"
+    assert str(caught.value).endswith(f"{wrong}; {right}")
 
 
 def test_our_settings_beside_the_section_beat_it(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,16 +22,19 @@ import numpy as np
 
 from calipers.errors import CalipersError, InputError, UnknownName
 from calipers.errors import HarborError as HarborError
+from calipers.formats.read import begin
 from calipers.formats.rewards import TrajectoryGroup, from_groups, from_rewards
 from calipers.metrics.metric import PASS_THRESHOLD
 from calipers.metrics.reduce import mean, task_mean
 from calipers.names import BENCHMARK_ENGINE, VERIFIERS, load
-from calipers.pipeline import quietly, score_plan, score_rollouts
+from calipers.pipeline import quietly, score_rollouts
 from calipers.reports.result import Result
 from calipers.request import Plan, make_plan
-from calipers.rollouts.part import Labels
-from calipers.rollouts.record import ABSENT
+from calipers.rollouts.part import Labels, Part, Places
+from calipers.rollouts.record import ABSENT, GROUP, MISSING
 from calipers.rollouts.table import Rollouts, assemble
+from calipers.systems.evsys.cache import evsys_lookup
+from calipers.systems.evsys.write import check_sink, eval_predictions, upload_eval_rollouts
 from calipers.tasks.benchmark_row import HarborTask, NoObject, WrongType, harbor_task_from_dict
 from calipers.tasks.jsonl import NotThere, harbor_tasks, place_of, read_metadata, suite_name, tasks_file
 from calipers.tasks.store import lookup
@@ -142,6 +146,30 @@ def harvested(task: HarborTask, group: TrajectoryGroup) -> BenchmarkTaskResult:
     )
 
 
+def _score_directory(job: Path, names: Sequence[str], samples: int, plan: Plan) -> Result:
+    """The score of a job's directory; rollouts that were asked for and that it knows nothing of are missing."""
+    parts: list[Part] = []
+    rollouts, inputs = begin([str(job)], labels=plan.labels, kept=parts)
+    counts = dict(zip(rollouts.tasks, np.bincount(rollouts.task, minlength=len(rollouts.tasks)).tolist(), strict=True))
+    absent = [(number, sample) for number, name in enumerate(names) for sample in range(counts.get(name, 0), samples)]
+    absent = absent[: max(0, len(names) * samples - len(rollouts))]  # what it counts under no name stands for some
+    if absent and len(rollouts.keys) == 1:
+        task, sample = np.array(absent, dtype=np.int64).T
+        whose = {name: value for name, value in zip(GROUP, rollouts.keys[0], strict=True) if value is not None}
+        missing = Part(
+            places=Places(str(job), blocks=[(0, 0)]),
+            tasks=list(names),
+            task=task,
+            sample=sample,
+            attempt=np.ones(len(absent), dtype=np.int64),
+            outcome=np.full(len(absent), MISSING, dtype=np.uint8),
+            labels={name: Labels(np.zeros(len(absent), dtype=np.int64), [value]) for name, value in whose.items()},
+            turn=np.arange(len(absent), dtype=np.float64) + len(rollouts),
+        )
+        rollouts = assemble([replace(parts[0], planned_from="num_samples"), *parts[1:], missing])
+    return replace(score_rollouts(rollouts, plan), inputs=inputs())
+
+
 def _table(rewards: list[list[float]], tasks: Sequence[HarborTask], keys: Sequence[str], name: str) -> Rollouts:
     """Rewards as rollouts. Tasks are numbered, so that their order stays and two of one id stay two."""
     part = from_rewards(rewards)
@@ -208,7 +236,8 @@ class Benchmark:
         """The benchmark that ``{"path": ...}``, else ``{"id": ...}``, else ``{"name": ...}`` names; None without any.
 
         ``store`` is where ids and names are looked up: None for the store of this project, a path for
-        one elsewhere, or an object with ``find(name) -> id`` and ``pull(id) -> path``.
+        one elsewhere, an object with ``find(name) -> id`` and ``pull(id) -> path``, or a store of EvSys'
+        (see `evsys_lookup`).
         """
         if not isinstance(spec, Mapping):
             raise WrongType(f"a benchmark is given as {spec!r}; expected a mapping with path, id or name")
@@ -217,7 +246,7 @@ class Benchmark:
         key, name = spec.get("id"), spec.get("name")
         if not key and not name:
             return None
-        find, pull = lookup(store)
+        find, pull = evsys_lookup(store) or lookup(store)
         root = Path(pull(str(key or find(str(name)))))
         if root.is_dir():
             return replace(cls.from_dir(root), name=str(name or key))
@@ -288,12 +317,14 @@ class Benchmark:
 
         ``metrics``, ``per_task`` and ``rollouts`` are of the trials that came to a verdict, as EvSys counts them;
         ``result`` is of the whole job, its failures in the ledger. `HarborError` when Harbor is missing or gives up.
+        ``_job_factory`` runs the job instead of Harbor: called with its configuration, it returns the directory of a
+        job, or an object with ``trial_results`` as Harbor has them, at once or awaited.
         """
         if not isinstance(workspace_dir, Path):
             raise WrongType(f"workspace_dir is {workspace_dir!r}; expected a pathlib.Path")
         if model_client not in MODEL_CLIENTS:
             raise UnknownName.of("model_client", model_client, MODEL_CLIENTS)
-        if model_client == "tinker" and not model_path:
+        if model_client == "tinker" and not model_path and _job_factory is None:
             raise InputError("model_client is 'tinker' but there is no model_path; expected the path of a checkpoint")
         keys = [breakdown_keys] if isinstance(breakdown_keys, str) else list(breakdown_keys or ())
         plan = make_plan(metrics or None, dialect="evsys")
@@ -301,7 +332,7 @@ class Benchmark:
         judges = self._judges(tasks)
         if not tasks:
             return score_judged(self.name, [], [], [], plan)  # Harbor refuses a job of no tasks
-        job, groups = await load(BENCHMARK_ENGINE)(
+        job, names, groups = await load(BENCHMARK_ENGINE)(
             tasks,
             judges,
             _job_factory,
@@ -315,7 +346,10 @@ class Benchmark:
             agent=agent_import_path,
         )
         per_task = [harvested(task, group) for task, group in zip(tasks, groups, strict=True)]
-        result = score_plan(str(job), plan)
+        if isinstance(job, Path):
+            result = _score_directory(job, names, int(num_samples), plan)
+        else:
+            result = score_rollouts(assemble([job]), plan)
         numbers = eval_metrics(groups, metrics=metrics)
         return BenchmarkScore(numbers, per_task, break_down(per_task, keys), groups, result=result)
 
@@ -346,23 +380,26 @@ def run_benchmark(
     system_prompt: str | None = None,
     limit: int | None = None,
     n_concurrent: int = 8,
-    workspace_dir: Path | None = None,
+    workspace_dir: str | Path | None = None,
     store: Any = None,
     run_id: str | None = None,
     eval_id: str | None = None,
 ) -> dict[str, float]:
     """The metrics of an API model on a benchmark, given itself or by path, id or name, through Harbor.
 
-    It ends as `Benchmark.score_via_harbor` does. ``run_id`` and ``eval_id`` name what predictions
-    would be stored under.
+    It ends as `Benchmark.score_via_harbor` does. With a ``store`` and a ``run_id`` the prediction rows are handed to
+    the store (see `upload_eval_rollouts`); that it takes them is checked before the first call.
     """
+    upload = store is not None and bool(run_id)
+    if upload:
+        check_sink(store)
     chosen = benchmark or Benchmark.load({"path": path, "id": id, "name": name}, store=store)
     if chosen is None:
         raise InputError("no benchmark is given; expected a Benchmark, or path=, id= or name=")
     scoring = chosen.score_via_harbor(
         model_name=model,
         model_client="litellm",
-        workspace_dir=workspace_dir or _workspace(chosen.name, model),
+        workspace_dir=_writable(Path(workspace_dir) if workspace_dir else _workspace(chosen.name, model)),
         num_samples=num_samples,
         max_tokens=max_tokens,
         temperature=temperature,
@@ -371,7 +408,11 @@ def run_benchmark(
         n_concurrent=n_concurrent,
     )
     with ThreadPoolExecutor(1) as apart:  # the caller may stand in an event loop, and loops do not nest
-        return apart.submit(asyncio.run, scoring).result().metrics
+        score = apart.submit(asyncio.run, scoring).result()
+    if upload:
+        tasks = chosen.tasks[: len(score.rollouts)]
+        upload_eval_rollouts(store, run_id, eval_predictions(tasks, score.rollouts, eval_id=eval_id))
+    return score.metrics
 
 
 def _check_client(client: Any) -> None:
@@ -415,3 +456,12 @@ def _as_harbor_task(row: Any) -> HarborTask:
 def _workspace(benchmark: str, model: str) -> Path:
     name = f"{benchmark}_{model}".replace("/", "_").replace(" ", "_")
     return Path(os.environ.get("EVSYS_WORKSPACE") or ".evsys") / "outputs" / "benchmark_runs" / name
+
+
+def _writable(folder: Path) -> Path:
+    """The folder, made; a temporary one where it cannot be, as in EvSys."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="evsys_bench_"))
+    return folder

@@ -1,16 +1,24 @@
-"""EvSys' cache of benchmarks it pulled: ``benchmarks/<id>.jsonl`` under ``$EVSYS_WORKSPACE``, else under ``.evsys``."""
+"""EvSys' stores of benchmarks, and its cache of what it pulled from them.
+
+The cache is ``benchmarks/<id>.jsonl`` under ``$EVSYS_WORKSPACE``, else under ``.evsys``.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from calipers.errors import InputError
+from calipers.errors import InputError, nearest
+from calipers.tasks.benchmark_row import WrongType
+from calipers.tasks.jsonl import NotThere
 from calipers.tasks.lines import opened
+from calipers.tasks.store import make_root
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")  # leads nowhere but into the cache
 
@@ -27,7 +35,7 @@ def cached(id: str) -> Path | None:
     """The file of tasks that the cache has under an id; InputError for one that was not pulled to its end."""
     if not _ID.fullmatch(id):
         return None
-    folder = Path(os.environ.get("EVSYS_WORKSPACE") or ".evsys") / "benchmarks"
+    folder = _root() / "benchmarks"
     file, about = folder / f"{id}.jsonl", folder / f"{id}.meta.json"
     if not file.is_file():
         return None
@@ -44,3 +52,128 @@ def cached(id: str) -> Path | None:
     if meta.format not in (None, "harbor_task"):
         raise InputError.at(str(about), f"its rows are {meta.format}", "expected harbor_task")
     return file
+
+
+def _root() -> Path:
+    return Path(os.environ.get("EVSYS_WORKSPACE") or ".evsys")
+
+
+PAGE: Final = 500  # rows asked of a store at once
+SHAPE: Final = (
+    "expected list_benchmarks(), which gives a list of {id, name, version}, and pull(id), which gives a path, "
+    "or get_benchmark(id) and get_benchmark_rows(id, limit=, offset=)"
+)
+Lookup = tuple[Callable[[str], str], Callable[[str], Path]]
+
+
+def evsys_lookup(store: Any) -> Lookup | None:
+    """(find, pull) of a store that has what EvSys' have; None for what is no such store.
+
+    A name is that of the record with the highest version in ``list_benchmarks()``. A benchmark comes from
+    ``pull(id)`` or ``pull_benchmark(id)``, which give a path or an object with one, or it is written into EvSys'
+    cache from ``get_benchmark(id)`` and pages of ``get_benchmark_rows``. WrongType for a store that gives something
+    else.
+    """
+    if store is None or isinstance(store, (str, os.PathLike)) or callable(getattr(store, "find", None)):
+        return None
+    pulls = [pull for name in ("pull", "pull_benchmark") if callable(pull := getattr(store, name, None))]
+    if not pulls and not callable(getattr(store, "get_benchmark_rows", None)):
+        right = "expected a path, or an object with find(name) and pull(id), or with what EvSys' own has"
+        raise WrongType(f"the store is a {type(store).__name__}; {right}: {SHAPE.removeprefix('expected ')}")
+    pull = partial(_pulled, pulls[0]) if pulls else partial(_downloaded, store)
+    return partial(_find, store), pull
+
+
+def _find(store: Any, name: str) -> str:
+    """The id of the highest version under a name."""
+    listed = getattr(store, "list_benchmarks", None)
+    if not callable(listed):
+        raise WrongType(f"the store is a {type(store).__name__} without list_benchmarks(); give an id, not a name")
+    records = listed() or []
+    if not isinstance(records, (list, tuple)) or not all(isinstance(record, Mapping) for record in records):
+        raise WrongType(f"list_benchmarks() gave {_kind(records)}; {SHAPE}")
+    matches = [record for record in records if record.get("name") == name]
+    if not matches:
+        known = sorted({str(record.get("name")) for record in records})
+        close = nearest(name, known, 1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}" if known else "it has none"
+        raise NotThere(f"no benchmark named {name!r} in this project; {hint}")
+    latest = max(matches, key=_version)
+    if latest.get("id") is None:
+        raise WrongType(f"list_benchmarks() gave a record of {name!r} without an id; {SHAPE}")
+    return str(latest["id"])
+
+
+def _version(record: Mapping[str, Any]) -> int:
+    try:
+        return int(record.get("version") or 1)
+    except (TypeError, ValueError):
+        raise WrongType(f"list_benchmarks() gave the version {record['version']!r}; {SHAPE}") from None
+
+
+def _pulled(pull: Callable[[str], Any], id: str) -> Path:
+    """Where ``pull`` says that a benchmark lies."""
+    answer = pull(id)
+    if answer is None:
+        raise NotThere(f"benchmark {id} not found")
+    path = getattr(answer, "path", answer)
+    if not isinstance(path, (str, os.PathLike)):
+        right = "expected the path of a directory with tasks.jsonl, of a file of tasks, or an object with path"
+        raise WrongType(f"{getattr(pull, '__name__', 'pull')}({id!r}) gave {_kind(answer)}; {right}")
+    return Path(path)
+
+
+def _downloaded(store: Any, id: str) -> Path:
+    """A benchmark in EvSys' cache: as it lies there if it is whole, else written from the store's pages."""
+    describe = getattr(store, "get_benchmark", None)
+    meta = describe(id) if callable(describe) else None
+    if meta is None:
+        raise NotThere(f"benchmark {id} not found")
+    if not isinstance(meta, Mapping):
+        raise WrongType(f"get_benchmark({id!r}) gave {_kind(meta)}; {SHAPE}")
+    if not _ID.fullmatch(id):
+        raise InputError(f"the benchmark's id is {id!r}; expected letters, digits, '.', '_' and '-'")
+    folder = _root() / "benchmarks"
+    file, about = folder / f"{id}.jsonl", folder / f"{id}.meta.json"
+    if _is_whole(about, meta.get("n_rows")) and file.is_file():
+        return file
+    make_root(_root(), folder)
+    beside = folder / f".{id}.tmp.jsonl"
+    written = 0
+    with open(beside, "wb") as lines:
+        for row in _rows(store, id):
+            lines.write(msgspec.json.encode(row) + b"\n")
+            written += 1
+    if meta.get("n_rows") not in (None, 0, written):  # a page was lost: fewer tasks would be another benchmark
+        beside.unlink()
+        raise InputError(
+            f"the store gave {written} rows of benchmark {id}; expected {meta['n_rows']}, as it says itself"
+        )
+    beside.replace(file)
+    kept = {key: meta.get(key) for key in ("version", "format", "transform")}
+    about.write_bytes(msgspec.json.encode({"id": id, "n_rows": written, "complete": True, **kept}))
+    return file
+
+
+def _is_whole(about: Path, rows: Any) -> bool:
+    try:
+        kept = msgspec.json.decode(about.read_bytes(), type=_Cached)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return False  # pulled again
+    return kept.complete and kept.n_rows == rows
+
+
+def _rows(store: Any, id: str) -> Iterator[Any]:
+    offset = 0
+    while page := store.get_benchmark_rows(id, limit=PAGE, offset=offset):
+        if not isinstance(page, (list, tuple)) or not all(isinstance(row, Mapping) for row in page):
+            raise WrongType(f"get_benchmark_rows({id!r}) gave {_kind(page)}; {SHAPE}")
+        yield from (row.get("payload", row) for row in page)
+        if len(page) < PAGE:
+            return
+        offset += PAGE
+
+
+def _kind(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"a {type(value).__name__}"

@@ -83,6 +83,9 @@ def _inference(where: str, inference: Any) -> Settings:
         raise InputError.at(where, f"is {shown(inference)}", "expected kind and params")
     params = inference.get("params") or {}
     if inference["kind"] == "mock":
+        if params:  # it would answer with its own template, and the score would be of that
+            right = "leave params out, or give a client of yours as model: python/FILE.py:OBJECT"
+            raise InputError.at(f"{where}.params", f"is {shown(params)}, which the mock cannot be given here", right)
         return {"model": (f"python/{MOCK}",)}
     if inference["kind"] != "openai":
         raise InputError.at(where, f"kind is {inference['kind']!r}", "expected openai or mock, or a model as kind/name")

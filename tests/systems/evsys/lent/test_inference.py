@@ -84,6 +84,16 @@ def test_prompts_as_chats(settings, said):
     assert isinstance(client, InferenceClient)
 
 
+def test_settings_of_a_chat_can_be_changed_as_in_evsys():
+    client = ChatTemplatedInference(Local(), system_prompt="a")
+    client.system_prompt, client.user_template, client.enable_thinking = "b", "Q: {prompt}", True
+    assert client.generate(prompt="x").startswith("[system:b][user:Q: x]('enable_thinking', True)")
+
+
+def test_the_mock_has_a_config_and_a_default():
+    assert MockInference(template=None).template == MockInference.Config().template == MockInference().template
+
+
 def test_many_chats_at_once_or_one_by_one():
     assert ChatTemplatedInference(Batched()).generate_batch(prompts=["a", "b"]) == ["2: [user:a]", "2: [user:b]"]
     assert ChatTemplatedInference(Local()).generate_batch(prompts=["a"], stop=["."]) == ["[user:a] 256 0.0 ['.']"]

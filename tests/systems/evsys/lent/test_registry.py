@@ -68,6 +68,30 @@ def test_a_metric_has_no_parameters():
         schema_for("metric", "pass@5")
 
 
+def test_parameters_are_those_of_the_config():
+    think = schema_for("verifier", "format_only")["properties"]["has_think_reward"]
+    assert think == {"type": "number", "default": 0.5}
+    assert list(schema_for("inference_client", "mock")["properties"]) == ["template"]
+    with pytest.raises(
+        KeyError, match=r"No registry of kind 'backend'\. Available: inference_client, metric, verifier"
+    ):
+        schema_for("backend", "mock")
+
+    class Config:
+        @staticmethod
+        def model_json_schema():
+            return {"title": "of pydantic"}
+
+    register_metric("with_config")(type("WithConfig", (), {"Config": Config}))
+    assert schema_for("metric", "with_config") == {"title": "of pydantic"}
+
+
+def test_a_registry_of_ones_own_lists_its_names():
+    registry = Registry("colour")
+    registry.register("red")(type("Red", (), {}))
+    assert registry.list() == registry.names() == ["red"]
+
+
 @pytest.mark.parametrize(
     ("given", "own", "key"),
     [

@@ -10,6 +10,8 @@ from calipers.systems.evsys.lent import verifiers
 from calipers.systems.evsys.lent.verifiers import (
     VERIFIER_REGISTRY,
     FormatOnly,
+    FormatOnlyConfig,
+    FormatOnlyVerifier,
     VerificationResult,
     Verifier,
     get_verifier,
@@ -56,6 +58,16 @@ def test_format_only_is_made_from_a_config_or_its_fields():
         FormatOnly.Config(think=1)
     with pytest.raises(msgspec.ValidationError, match="unknown field `think`"):
         FormatOnly(think=1)
+
+
+def test_the_class_is_called_as_in_evsys():
+    verifier = FormatOnlyVerifier(has_think_reward=0.2)
+    assert (type(verifier).__name__, verifier.has_think_reward, verifier.has_answer_reward) == (
+        *("FormatOnlyVerifier", 0.2, 0.5),
+    )
+    assert (FormatOnly, FormatOnlyVerifier.Config) == (FormatOnlyVerifier, FormatOnlyConfig)
+    verifier.has_answer_reward = 0.0
+    assert verifier.verify(prompt="", completion=BOTH, target={}).reward == 0.2
 
 
 def test_the_protocol():

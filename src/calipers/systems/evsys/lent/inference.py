@@ -1,4 +1,4 @@
-"""EvSys' clients, as far as they are lent; lent as ``evsys_sdk.inference``.
+"""EvSys' clients, as far as they are lent; lent as ``evsys_sdk.inference`` and its ``mock`` and ``chat_templated``.
 
 The mock and the chat-template wrapper are here, and the registry for clients of one's own. EvSys'
 clients for services and for weights on disk are not: asking for one says so.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Final
 
+import msgspec
+
 from calipers.errors import UnknownName
 from calipers.names import Index
 from calipers.systems.evsys.lent.registry import Registry
@@ -16,8 +18,10 @@ from calipers.tasks.benchmark_row import WrongType
 __all__ = [
     "ChatTemplatedInference",
     "MockInference",
+    "MockInferenceConfig",
     "get_inference",
     "list_inference",
+    "list_inferences",
     "register_inference",
 ]
 
@@ -25,13 +29,20 @@ MOCK_TEMPLATE: Final = "<think>mock thinking</think>\n<answer>MOCK_ANSWER</answe
 NOT_LENT: Final = ("claude", "gemini", "local", "openai", "tinker")
 
 
+class MockInferenceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The parameters of the mock."""
+
+    template: str = MOCK_TEMPLATE
+
+
 class MockInference:
     """A client without a model: the same template for every prompt, ``{prompt}`` in it filled in."""
 
     name: ClassVar[str] = "mock"
+    Config: ClassVar[type] = MockInferenceConfig
 
-    def __init__(self, template: str = MOCK_TEMPLATE) -> None:
-        self.template = template
+    def __init__(self, template: str | None = None) -> None:
+        self.template = MOCK_TEMPLATE if template is None else template
 
     def generate(
         self, *, prompt: str, max_tokens: int = 256, temperature: float = 0.0, stop: list[str] | None = None
@@ -72,8 +83,7 @@ class ChatTemplatedInference:
         if not callable(getattr(getattr(base, "_tokenizer", None), "apply_chat_template", None)):
             raise WrongType(f"{type(base).__name__} has no _tokenizer; expected a client with a chat template")
         self._base = base
-        self._system_prompt, self._user_template = system_prompt, user_template
-        self._thinking = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+        self.system_prompt, self.user_template, self.enable_thinking = system_prompt, user_template, enable_thinking
 
     def generate(
         self, *, prompt: str, max_tokens: int = 256, temperature: float = 0.0, stop: list[str] | None = None
@@ -95,10 +105,11 @@ class ChatTemplatedInference:
         return [self._base.generate(prompt=chat, **settings) for chat in chats]
 
     def _chat(self, prompt: str) -> str:
-        turns = [{"role": "system", "content": self._system_prompt}] if self._system_prompt else []
-        turns.append({"role": "user", "content": self._user_template.format(prompt=prompt)})
+        turns = [{"role": "system", "content": self.system_prompt}] if self.system_prompt else []
+        turns.append({"role": "user", "content": self.user_template.format(prompt=prompt)})
+        thinking = {} if self.enable_thinking is None else {"enable_thinking": self.enable_thinking}
         chat: str = self._base._tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True, **self._thinking
+            turns, tokenize=False, add_generation_prompt=True, **thinking
         )
         return chat
 
@@ -110,7 +121,7 @@ INFERENCE_REGISTRY: Final = Registry(
 )
 
 register_inference = INFERENCE_REGISTRY.register
-list_inference = INFERENCE_REGISTRY.names
+list_inference = list_inferences = INFERENCE_REGISTRY.names
 
 
 def get_inference(name: str) -> type:

@@ -12,18 +12,30 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from calipers.errors import PluginError
-from calipers.names import METRICS, Index
+from calipers.names import METRICS, Index, load
 from calipers.systems.evsys.lent.basic import Avg, MeanReward, PassAt1, PassAt3, PassHat3, PassRate
 
 _ELSEWHERE: Final = {  # kinds that live beside their own code, which imports this page
-    **dict.fromkeys(("get_inference", "list_inference", "register_inference"), "calipers.systems.evsys.lent.inference"),
+    **dict.fromkeys(
+        ("get_inference", "list_inference", "list_inferences", "register_inference"),
+        "calipers.systems.evsys.lent.inference",
+    ),
     **dict.fromkeys(("get_verifier", "list_verifiers", "register_verifier"), "calipers.systems.evsys.lent.verifiers"),
+}
+_REGISTRIES: Final = {  # kind -> its registry
+    "inference_client": "calipers.systems.evsys.lent.inference:INFERENCE_REGISTRY",
+    "metric": "calipers.systems.evsys.lent.registry:METRIC_REGISTRY",
+    "verifier": "calipers.systems.evsys.lent.verifiers:VERIFIER_REGISTRY",
 }
 
 __all__ = ["Registry", "get_metric", "list_metrics", "register_metric", "schema_for", *_ELSEWHERE]
 
 C = TypeVar("C", bound=type)
+Keys = list[str]
+Pairs = list[tuple[str, type]]
 
 
 class Registry:
@@ -74,11 +86,13 @@ class Registry:
             return False
         return True
 
-    def names(self) -> list[str]:
+    def names(self) -> Keys:
         """The names, sorted."""
         return [name for name, _ in self.items()]
 
-    def items(self) -> list[tuple[str, type]]:
+    list = names  # EvSys' word
+
+    def items(self) -> Pairs:
         """(name, class) for each name, sorted."""
         for error in self._index.load_packages():
             warnings.warn(str(error), stacklevel=3)
@@ -114,10 +128,17 @@ list_metrics = METRIC_REGISTRY.names
 
 
 def schema_for(kind: str, name: str) -> dict[str, Any]:
-    """The JSON schema of a plugin's parameters; metrics have none. KeyError for an unknown kind or name."""
-    if kind != METRIC_REGISTRY.kind:
-        raise KeyError(f"No registry of kind {kind!r}. Available: {METRIC_REGISTRY.kind}")
-    METRIC_REGISTRY.get(name)
+    """The JSON schema of a plugin's ``Config``, one without properties where it has none, as metrics have.
+
+    KeyError for an unknown kind or name.
+    """
+    if kind not in _REGISTRIES:
+        raise KeyError(f"No registry of kind {kind!r}. Available: {', '.join(_REGISTRIES)}")
+    config = getattr(load(_REGISTRIES[kind]).get(name), "Config", None)
+    if callable(written := getattr(config, "model_json_schema", None)):  # pydantic, as EvSys' own
+        return dict(written())
+    if isinstance(config, type) and issubclass(config, msgspec.Struct):
+        return dict(msgspec.json.schema_components([config])[1][config.__name__])
     return {"type": "object", "properties": {}}
 
 

@@ -16,7 +16,16 @@ from calipers.names import VERIFIERS
 from calipers.systems.evsys.lent.registry import Registry
 from calipers.verifiers.text import tags, worth
 
-__all__ = ["FormatOnly", "VerificationResult", "Verifier", "get_verifier", "list_verifiers", "register_verifier"]
+__all__ = [
+    "FormatOnly",
+    "FormatOnlyConfig",
+    "FormatOnlyVerifier",
+    "VerificationResult",
+    "Verifier",
+    "get_verifier",
+    "list_verifiers",
+    "register_verifier",
+]
 
 
 @dataclass(frozen=True)
@@ -39,31 +48,36 @@ class Verifier(Protocol):
         ...
 
 
-class FormatOnly:
+class FormatOnlyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What each pair of tags is worth."""
+
+    has_think_reward: float = 0.5
+    has_answer_reward: float = 0.5
+
+
+class FormatOnlyVerifier:
     """A reward for ``<think>`` tags and one for ``<answer>`` tags, wherever and in whatever order they are."""
 
     name: ClassVar[str] = "format_only"
+    Config: ClassVar[type[FormatOnlyConfig]] = FormatOnlyConfig
 
-    class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-        """What each pair of tags is worth."""
-
-        has_think_reward: float = 0.5
-        has_answer_reward: float = 0.5
-
-    def __init__(self, config: Config | None = None, **params: float) -> None:
+    def __init__(self, config: FormatOnlyConfig | None = None, **params: float) -> None:
         self.config = config or msgspec.convert(params, self.Config)
+        self.has_think_reward, self.has_answer_reward = self.config.has_think_reward, self.config.has_answer_reward
 
     def verify(self, *, prompt: Any, completion: str, target: Mapping[str, Any]) -> VerificationResult:
         """The reward of one completion; prompt and target are not looked at.
 
-        >>> FormatOnly(has_think_reward=0.2).verify(prompt="", completion="<think>4</think>", target={})
+        >>> FormatOnlyVerifier(has_think_reward=0.2).verify(prompt="", completion="<think>4</think>", target={})
         VerificationResult(reward=0.2, info={'has_think': True, 'has_answer': False})
         """
         seen = tags(completion)
-        return VerificationResult(worth(seen, msgspec.structs.asdict(self.config)), dict(seen))
+        rewards = {"has_think_reward": self.has_think_reward, "has_answer_reward": self.has_answer_reward}
+        return VerificationResult(worth(seen, rewards), dict(seen))
 
 
-VERIFIER_REGISTRY: Final = Registry("verifier", {FormatOnly.name: FormatOnly}, VERIFIERS)
+FormatOnly = FormatOnlyVerifier
+VERIFIER_REGISTRY: Final = Registry("verifier", {FormatOnlyVerifier.name: FormatOnlyVerifier}, VERIFIERS)
 
 register_verifier = VERIFIER_REGISTRY.register
 get_verifier = VERIFIER_REGISTRY.get
