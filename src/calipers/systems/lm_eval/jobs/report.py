@@ -32,7 +32,6 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
     LoadedTasks,
     check_documents,
     document_hashes,
-    nodes_of,
     request_of,
     suite,
 )
@@ -41,7 +40,7 @@ from calipers.systems.lm_eval.jobs.judges import responses_of, scoring, way_of
 from calipers.systems.lm_eval.metrics.bootstrap import DocumentSpread, middle, resampled, spread
 from calipers.systems.lm_eval.metrics.task import TaskNumbers
 from calipers.systems.lm_eval.task_scores import TaskScores, answered, score_documents
-from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group, leaves
+from calipers.systems.lm_eval.tasks.groups import Node, TaskGroup, every_group, leaves
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
 from calipers.systems.lm_eval.write import (
@@ -250,6 +249,7 @@ class TaskPart:
     scored: ScoredRun
     numbers: TaskNumbers
     intervals: list[TableNumber]
+    nodes: Sequence[Node]  # what its benchmark stands for: this task, and those that are run beside it
 
     @property
     def name(self) -> str:
@@ -325,12 +325,14 @@ def part(job: Job, folder: Path, tasks: LoadedTasks | None = None) -> TaskPart:
 
     InputError where not one document was answered in full, and where its documents are not those that were asked.
     """
-    task = (tasks or LoadedTasks()).task(job.benchmark, str(job.lm_eval), request_of(job))
+    tasks = tasks or LoadedTasks()
+    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
     check_documents(folder, str(task.config.task), document_hashes(task))
     with seeded(task.seeds):  # a metric may draw, too
         scored = score_run(task, folder / LOG, job.samples)
     intervals = task_numbers(str(task.config.task), scored.scores, job.confidence, job.seed)
-    return TaskPart(job, scored, scored.scores.numbers(), list(intervals))
+    nodes = tasks.nodes(job.benchmark, job.include_path)
+    return TaskPart(job, scored, scored.scores.numbers(), list(intervals), nodes)
 
 
 def documents(run: TaskPart, folder: Path) -> bytes:
@@ -386,7 +388,7 @@ def _groups(parts: Sequence[TaskPart]) -> Iterator[tuple[TaskGroup, set[str]]]:
     for benchmark in dict.fromkeys(run.job.benchmark for run in parts):
         alike = [run for run in parts if run.job.benchmark == benchmark]
         members = {run.name for run in alike}
-        yield from ((group, members) for group in every_group(nodes_of(benchmark, alike[0].job.include_path)))
+        yield from ((group, members) for group in every_group(alike[0].nodes))
 
 
 def _ran(run: TaskPart) -> RanTask:
