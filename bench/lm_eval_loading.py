@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+sys.path.append(str(ROOT))
 
 TASKS = ("mmlu", "afrobench", "mmlu/default/mmlu_anatomy.yaml")
 SIDES = ("lm-eval", "Calipers, no index kept", "Calipers")
@@ -125,8 +125,7 @@ def _measured(side: str, name: str, rows: Path, home: Path, turn: int, *, whole:
     }
     if side == SIDES[2] and not cache.exists():  # what an earlier command has left
         kept = "from calipers.systems.lm_eval.tasks.index import *; kept_heads(installed())"
-        earlier = environment | {"PYTHONPATH": str(ROOT / "src")}
-        subprocess.run([sys.executable, "-c", kept], cwd=home, check=True, env=earlier)
+        subprocess.run([sys.executable, "-c", kept], cwd=home, check=True, env=environment)
     command = [sys.executable, __file__, name, "--side", side, "--rows", str(rows), "--out", str(out)]
     start, before = time.time(), os.times()
     done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False, env=environment)
