@@ -55,7 +55,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test test-fast check check-format check-lint check-types check-imports check-docs format docs bench \
-	bench-statistics bench-lm-eval parity-lm-eval test-interpreters test-hf test-harbor constraints clean
+	bench-statistics bench-lm-eval bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -129,6 +129,9 @@ $(LM_EVAL_READY): $(LM_EVAL_CONSTRAINTS) $(LM_EVAL_SOURCE) $(CPU_CONSTRAINTS) $(
 parity-lm-eval: $(PARITY_READY) ## lm-eval's own tasks through it and ours, 60 in 4 minutes; ARGS=all as many as an hour takes; no torch
 	@$(if $(shell command -v timeout),timeout -k 5 3600) $(PARITY)/bin/python bench/parity_run.py $(ARGS)
 	$(if $(ARGS),,@$(PARITY)/bin/python -m pytest -q tests/systems/lm_eval/tasks/test_class_tasks.py)
+
+bench-lm-eval-loading: $(PARITY_READY) ## seconds before the first call on mmlu, afrobench and a task file, beside lm-eval; no torch
+	@$(if $(shell command -v timeout),timeout -k 5 3600) $(PARITY)/bin/python bench/lm_eval_loading.py $(ARGS)
 
 # Of what lm-evaluation-harness needs, all but torch and what needs it; ours last, as both pin some of the same.
 NO_TORCH := /^[A-Za-z]/ { skip = $$0 ~ /^(torch|transformers|accelerate|peft|tokenizers|safetensors)==/ } !skip

@@ -11,6 +11,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from bench.lm_eval_answers import compared, timed
 from bench.lm_eval_commands import Turn, _compared, commands_section
+from bench.lm_eval_loading import SIDES, Taken, _table
 from bench.lm_eval_report import Measured, Side, page
 from bench.lm_eval_run import with_others
 from bench.lm_eval_tasks import tasks, write_tasks
@@ -122,3 +123,20 @@ def test_the_page_keeps_what_others_write_on_it():
     before = "# Page\n\nold\n\n## Mine\n\nold\n\n## Of others\n\nkept\n\n## More of others\n\nkept, too\n"
     found = with_others("# Page\n\nnew\n\n## Mine\n\nnew\n", before)
     assert found == "# Page\n\nnew\n\n## Mine\n\nnew\n\n## Of others\n\nkept\n\n## More of others\n\nkept, too\n"
+
+
+def test_what_comes_before_the_first_call_is_told_beside_theirs():
+    theirs, cold, kept = SIDES
+    best = {
+        ("mmlu", theirs): Taken((10.0, 8.0), (12.0, 9.0)),
+        ("mmlu", cold): Taken((5.0, 2.0), (9.0, 6.0)),
+        ("mmlu", kept): Taken((2.0, 1.0), (6.0, 4.5)).better(Taken((2.5, 0.8), (7.0, 5.0))),
+        ("afrobench", kept): Taken((4.0, 2.0), (60.0, 50.0)),
+    }
+    lines = _table(["mmlu", "afrobench"], best, whole=False).splitlines()
+    assert "| mmlu | lm-eval | 10.00 |  | 8.00 |  |" in lines
+    assert f"| mmlu | {kept} | 2.00 | 0.20 | 0.80 | 0.10 |" in lines
+    assert "| afrobench | lm-eval | it fails |  | it fails |  |" in lines
+    assert f"| afrobench | {kept} | 4.00 |  | 2.00 |  |" in lines
+    assert lines[-1].startswith(f"{kept}: afrobench takes 2.0 times by the clock, 2.5 times of all cores what mmlu")
+    assert f"| mmlu | {kept} | 6.00 | 0.50 | 4.50 | 0.50 |" in _table(["mmlu"], best, whole=True).splitlines()

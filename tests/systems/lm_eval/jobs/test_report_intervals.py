@@ -1,6 +1,8 @@
 import pytest
 from systems.lm_eval.tasks.given import task
 
+import calipers
+from calipers.running.job import Job
 from calipers.systems.lm_eval.jobs.judges import scoring
 from calipers.systems.lm_eval.jobs.report import task_numbers
 from calipers.systems.lm_eval.task_scores import Way, answered, score_documents
@@ -12,7 +14,7 @@ LIKELIHOOD = {"output_type": "loglikelihood", "doc_to_target": "a"}
 def said(made, resps, seed=0):
     way = Way(made.config.output_type)
     scores = score_documents(answered(made, dict(enumerate(resps))), scoring(made), way)
-    return list(map(str, task_numbers("t", scores, 0.95, seed)))
+    return list(map(str, task_numbers("t", scores, scores.numbers(0), Job("b", "m", seed=seed))))
 
 
 def texts(count):
@@ -50,3 +52,61 @@ def test_no_interval_says_why(rows, why):
 def test_a_huge_number_in_few_digits():
     lines = said(task([{"q": "", "a": "a"}] * 3, **ROLLING), [[[-20.0]], [[-21.0]], [[-20.5]]])
     assert lines[0].startswith("t word_perplexity,none 7.999e+08, 95% interval [4.852e+08, ")
+
+
+TASK = """task: {name}
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {folder}/docs.jsonl}}}}
+test_split: test
+output_type: generate_until
+doc_to_text: q
+doc_to_target: a
+metric_list: [{{metric: exact_match, aggregation: !function code.share, higher_is_better: true}}]
+"""
+CODE = """
+from pathlib import Path
+
+def share(items):
+    with open(Path(__file__).with_name("calls"), "a") as stream:
+        stream.write("called ")
+    return sum(items) / len(items)
+"""
+MODEL = """
+class Model:
+    def complete(self, request):
+        return "yes" if request.prompt in ("1", "3") else "no"
+"""
+
+
+@pytest.fixture
+def counting(tmp_path, monkeypatch):
+    """A group of two tasks whose aggregation counts its calls; a function that runs it and says how many there were."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs.jsonl").write_text("".join(f'{{"q": "{n}", "a": "yes"}}\n' for n in range(5)))
+    (tmp_path / "code.py").write_text(CODE)
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "g.yaml").write_text("group: g\ntask: [a, b]\naggregate_metric_list: [{metric: exact_match}]\n")
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text(TASK.format(name=name, folder=tmp_path))
+
+    def run(**settings):
+        result = calipers.evaluate("g", "python/model.py:Model", include_path=(".",), trust=True, **settings)
+        (own,) = result.own["lm_eval"]
+        return len((tmp_path / "calls").read_text().split()), own
+
+    return run
+
+
+def test_a_function_that_aggregates_is_called_as_often_as_there(counting):
+    calls, own = counting(out="runs")
+    assert calls == 2  # once a task, as lm-evaluation-harness 0.4.13 does
+    for number in (own["tasks"]["a"]["exact_match,none"], own["groups"]["g"]["exact_match,none"]):
+        assert (number["value"], number["interval"]) == (0.4, None)
+        assert "called once, as there; --interval default" in number["why"]
+
+
+def test_it_is_called_for_draws_where_an_interval_is_asked_for(counting):
+    calls, own = counting(out="runs", interval="default")
+    assert calls > 2 + 2 * 200
+    assert own["tasks"]["a"]["exact_match,none"]["interval"] == pytest.approx([0.0, 0.8])
+    assert own["groups"]["g"]["exact_match,none"]["interval"] is not None

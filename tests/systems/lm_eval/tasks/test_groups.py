@@ -1,19 +1,8 @@
-import sys
-from pathlib import Path
-
 import pytest
 
 from calipers.errors import InputError, UnknownName
-from calipers.systems.lm_eval.tasks.groups import (
-    Leaf,
-    TaskGroup,
-    Tasks,
-    head_of,
-    heads,
-    installed,
-    is_task_file,
-    leaves,
-)
+from calipers.systems.lm_eval.tasks.groups import Leaf, TaskGroup, Tasks, leaves
+from calipers.systems.lm_eval.tasks.index import heads
 
 BASE = "dataset_path: json\ntest_split: test\ndoc_to_text: q\ndoc_to_target: a\n"
 
@@ -53,29 +42,6 @@ def test_the_head_of_a_file_is_read_without_the_rest(home):
         "outer": ("group", []),
         "written": ("class", []),
     }
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ("task: plain\n", "plain"),
-        ("'task': quoted\n", "quoted"),  # read whole: its lines do not tell
-        ("{task: flow, other: 1}\n", "flow"),
-        ("# a note\n---\ntask: document\n", "document"),
-        ("doc_to_text: |\n  task: no\n\n  group: no\ntask: after_text\n", "after_text"),
-        ("task: &t anchored\nalias: *t\n", "anchored"),
-        ("task:\n  on_the_next_line\n", "on_the_next_line"),
-        ("process_docs: !function utils.f\ntask: with_function\n", "with_function"),
-        ("\ufefftask: marked\n", "marked"),
-        ("other: 1\n", None),
-        ("task: {a: 1}\n", None),
-    ],
-)
-def test_a_name_is_found_however_it_is_written(tmp_path, text, name):
-    (tmp_path / "t.yaml").write_text(text)
-    found = head_of(tmp_path / "t.yaml")
-    assert (found and found.name) == name
-    assert is_task_file(tmp_path / "t.yaml") is (name is not None)
 
 
 def test_a_name_a_tag_a_pattern_and_a_file(home):
@@ -218,16 +184,6 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
         Tasks([tmp_path / "gone"])
     with pytest.raises(UnknownName):
         Tasks([tmp_path]).find("anything")
-
-
-def test_an_installed_harness_is_found_and_not_imported(tmp_path, monkeypatch):
-    package = tmp_path / "lm_eval"
-    (package / "tasks").mkdir(parents=True)
-    (package / "__init__.py").write_text("raise RuntimeError('imported')")
-    monkeypatch.delitem(sys.modules, "lm_eval", raising=False)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert installed() == Path(package / "tasks")
-    assert "lm_eval" not in sys.modules
 
 
 def test_a_group_by_its_file_alone_says_where_its_tasks_could_come_from(tmp_path):

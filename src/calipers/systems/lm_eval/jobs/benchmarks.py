@@ -29,8 +29,9 @@ from calipers.systems.lm_eval.jobs.judges import (
 from calipers.systems.lm_eval.scores.entries import DEFAULTS, GENERATION, ROLLING
 from calipers.systems.lm_eval.task_scores import right_answer
 from calipers.systems.lm_eval.tasks.config import TaskFields
-from calipers.systems.lm_eval.tasks.groups import Leaf, Node, Tasks, installed, leaves
-from calipers.systems.lm_eval.tasks.groups import is_task_file as is_task
+from calipers.systems.lm_eval.tasks.groups import Leaf, Node, Tasks, leaves
+from calipers.systems.lm_eval.tasks.index import installed
+from calipers.systems.lm_eval.tasks.index import is_task_file as is_task
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_class, load_task, trusted
 from calipers.systems.lm_eval.tasks.prompts import PLAIN, Manner
 from calipers.systems.lm_eval.tasks.task_file import Function, TaskFile, functions_in, rewind
@@ -80,13 +81,10 @@ def is_known(benchmark: str, include_path: Sequence[str] = ()) -> bool:
         return False
     if not include_path and installed() is None:
         return False
-    try:
-        nodes_of(benchmark, tuple(include_path))
-    except KeyError:  # UnknownName
-        return bool(include_path)  # whoever names a folder means a task in it, and is told the nearest
-    except InputError:
-        return True  # it is there, and something is wrong with it
-    return True
+    if include_path or _tasks((), os.getcwd()).has(benchmark):
+        return True  # whoever names a folder means a task in it, and is told the nearest
+    _tasks.cache_clear()  # it may have been written since, as in a notebook
+    return _tasks((), os.getcwd()).has(benchmark)
 
 
 def nodes_of(benchmark: str, include_path: tuple[str, ...] = ()) -> list[Node]:
@@ -100,8 +98,7 @@ def nodes_of(benchmark: str, include_path: tuple[str, ...] = ()) -> list[Node]:
 
 @lru_cache(8)
 def _tasks(include_path: tuple[str, ...], _folder: str) -> Tasks:
-    shipped = installed()
-    return Tasks([*([shipped] if shipped else []), *map(Path, include_path)])
+    return Tasks([*map(Path, include_path)], library=installed())
 
 
 def settings(benchmark: str, request: TaskRequest) -> list[dict[str, Any]]:
@@ -137,11 +134,23 @@ class LoadedTasks:
     """The tasks that one command has loaded, each once: what is asked is what is scored, whatever their code draws."""
 
     def __init__(self) -> None:
+        self._nodes: dict[tuple[str, tuple[str, ...]], tuple[Sequence[Node], Mapping[str, Leaf]]] = {}
         self._loaded: dict[tuple[str, str, TaskRequest], LoadedTask] = {}
+
+    def nodes(self, benchmark: str, include_path: tuple[str, ...]) -> Sequence[Node]:
+        """What a name or file stands for, resolved once for all its tasks."""
+        return self._resolved(benchmark, include_path)[0]
+
+    def _resolved(self, benchmark: str, include_path: tuple[str, ...]) -> tuple[Sequence[Node], Mapping[str, Leaf]]:
+        key = benchmark, include_path
+        if key not in self._nodes:
+            nodes = nodes_of(benchmark, include_path)
+            self._nodes[key] = nodes, {leaf.name: leaf for leaf in leaves(nodes)}
+        return self._nodes[key]
 
     def task(self, benchmark: str, name: str, request: TaskRequest) -> LoadedTask:
         """One of the tasks that a name or file stands for, with its documents."""
-        leaf = next((leaf for leaf in leaves(nodes_of(benchmark, request.include_path)) if leaf.name == name), None)
+        leaf = self._resolved(benchmark, request.include_path)[1].get(name)
         if leaf is None:
             raise InputError.at(benchmark, f"no task {name!r} in it", "expected the one that was planned")
         key = benchmark, name, replace(request, predict_only=False, samples=None)  # neither changes the documents

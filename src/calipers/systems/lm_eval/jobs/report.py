@@ -32,7 +32,6 @@ from calipers.systems.lm_eval.jobs.benchmarks import (
     LoadedTasks,
     check_documents,
     document_hashes,
-    nodes_of,
     request_of,
     suite,
 )
@@ -41,7 +40,7 @@ from calipers.systems.lm_eval.jobs.judges import responses_of, scoring, way_of
 from calipers.systems.lm_eval.metrics.bootstrap import DocumentSpread, middle, resampled, spread
 from calipers.systems.lm_eval.metrics.task import TaskNumbers
 from calipers.systems.lm_eval.task_scores import TaskScores, answered, score_documents
-from calipers.systems.lm_eval.tasks.groups import TaskGroup, every_group, leaves
+from calipers.systems.lm_eval.tasks.groups import Node, TaskGroup, every_group, leaves
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask
 from calipers.systems.lm_eval.tasks.requests import Asking, requests
 from calipers.systems.lm_eval.write import (
@@ -88,15 +87,25 @@ class TableNumber:
         return f"{self.name} {self.key} {_shown(self.value)}, {interval}, {self.count:,} {self.of}"
 
 
-def task_numbers(task: str, scores: TaskScores, confidence: float, seed: int) -> Iterator[TableNumber]:
-    """How sure each number of a task is."""
-    numbers = scores.numbers(0).metrics
+CALLED_ONCE: Final = "the task's own function is called once, as there; --interval default calls it for 200 draws"
+
+
+def task_numbers(task: str, scores: TaskScores, numbers: TaskNumbers, job: Job) -> Iterator[TableNumber]:
+    """How sure each number of a task is.
+
+    A function of the task's own may cost anything: it is called on draws only where the user asks for an interval.
+    """
     for index, (key, values) in enumerate(scores.values().items()):
-        value, how = numbers.get(key), scores.aggregation(key.rpartition(",")[0])
+        value, how = numbers.metrics.get(key), scores.aggregation(key.rpartition(",")[0])
         if not isinstance(value, (int, float)) or how == "bypass":
             continue
-        interval = spread(how, values, value, confidence, [seed, index])
-        yield TableNumber(task, key, value, interval, confidence, len(values))
+        undrawn = not isinstance(how, str) and not hasattr(how, "undrawn") and job.interval is None
+        interval = (
+            DocumentSpread(why=CALLED_ONCE)
+            if undrawn
+            else spread(how, values, value, job.confidence, [job.seed, index])
+        )
+        yield TableNumber(task, key, value, interval, job.confidence, len(values))
 
 
 def group_numbers(
@@ -111,8 +120,13 @@ def group_numbers(
             weighted = _weighted(group, key)
             sizes = [float(rows[name]["sample_len"]) if weighted else 1.0 for name in there]
             rng = np.random.Generator(np.random.PCG64([job.seed, 1 << 20, index]))
+            ways = [scores[name].aggregation(metric) for name in there]
+            if job.interval is None and not all(isinstance(how, str) for how in ways):
+                interval = DocumentSpread(why=CALLED_ONCE)
+                yield TableNumber(group.name, key, rows[group.name][key], interval, job.confidence, len(there), "tasks")
+                continue
             try:
-                draws = [resampled(scores[name].aggregation(metric), scores[name].values()[key], rng) for name in there]
+                draws = [resampled(how, scores[name].values()[key], rng) for how, name in zip(ways, there, strict=True)]
             except CalipersError as error:
                 interval = DocumentSpread(why=f"a draw has no number: {error}")
             else:
@@ -250,6 +264,7 @@ class TaskPart:
     scored: ScoredRun
     numbers: TaskNumbers
     intervals: list[TableNumber]
+    nodes: Sequence[Node]  # what its benchmark stands for: this task, and those that are run beside it
 
     @property
     def name(self) -> str:
@@ -325,12 +340,15 @@ def part(job: Job, folder: Path, tasks: LoadedTasks | None = None) -> TaskPart:
 
     InputError where not one document was answered in full, and where its documents are not those that were asked.
     """
-    task = (tasks or LoadedTasks()).task(job.benchmark, str(job.lm_eval), request_of(job))
+    tasks = tasks or LoadedTasks()
+    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
     check_documents(folder, str(task.config.task), document_hashes(task))
     with seeded(task.seeds):  # a metric may draw, too
         scored = score_run(task, folder / LOG, job.samples)
-    intervals = task_numbers(str(task.config.task), scored.scores, job.confidence, job.seed)
-    return TaskPart(job, scored, scored.scores.numbers(), list(intervals))
+    numbers = scored.scores.numbers()
+    intervals = task_numbers(str(task.config.task), scored.scores, numbers, job)
+    nodes = tasks.nodes(job.benchmark, job.include_path)
+    return TaskPart(job, scored, numbers, list(intervals), nodes)
 
 
 def documents(run: TaskPart, folder: Path) -> bytes:
@@ -386,7 +404,7 @@ def _groups(parts: Sequence[TaskPart]) -> Iterator[tuple[TaskGroup, set[str]]]:
     for benchmark in dict.fromkeys(run.job.benchmark for run in parts):
         alike = [run for run in parts if run.job.benchmark == benchmark]
         members = {run.name for run in alike}
-        yield from ((group, members) for group in every_group(nodes_of(benchmark, alike[0].job.include_path)))
+        yield from ((group, members) for group in every_group(alike[0].nodes))
 
 
 def _ran(run: TaskPart) -> RanTask:
@@ -402,7 +420,8 @@ def _finite(value: float) -> float | None:
 
 
 KEPT: Final = (  # settings of a run that its numbers depend on
-    *("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "load_seeds", "confidence", "seed"),
+    *("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "load_seeds"),
+    *("confidence", "interval", "seed"),
     *("apply_chat_template", "fewshot_as_multiturn", "system_instruction", "default_metrics"),
 )
 

@@ -9,111 +9,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
-
-import yaml
+from typing import Any, Final
 
 from calipers.errors import InputError, UnknownName
 from calipers.systems.lm_eval.tasks.config import NAMES, TaskFields, shown, task_config
-from calipers.systems.lm_eval.tasks.task_file import (
-    LARGEST,
-    NEVER_INHERITED,
-    Function,
-    TaskFile,
-    included,
-    load_file,
-    read_task_file,
-    with_includes,
-)
-from calipers.tasks.lines import read_up_to
-
-Kind = Literal["task", "group", "class"]
-
-SKIPPED: Final = ("__pycache__", ".ipynb_checkpoints")
-_KEYS: Final = re.compile(
-    rb"^(task|group|tag|class|include)[ \t]*:(?=[ \t\r\n]).*\n(?:(?:[ \t#-].*)?\r?\n)*", re.MULTILINE
-)
-_SIMPLE: Final = re.compile(rb"^(?:[\w-]+[ \t]*:|[ \t#-]|\r?$)")
-
-
-@dataclass(frozen=True, slots=True)
-class TaskHead:
-    """What a file is, as far as finding it goes."""
-
-    path: Path
-    kind: Kind
-    name: str
-    tags: Sequence[str]
-
-
-def heads(root: Path) -> Iterator[TaskHead]:
-    """Every task and group below a folder, by path; a file that is neither, or is no YAML, is passed over."""
-    for folder, below, names in os.walk(root):
-        below[:] = sorted(name for name in below if name not in SKIPPED)
-        for name in sorted(names):
-            if name.endswith((".yaml", ".yml")):
-                try:
-                    head = head_of(Path(folder) / name)
-                except InputError:
-                    continue  # as in lm-evaluation-harness: a broken file says so when it is asked for
-                if head is not None:
-                    yield head
-
-
-def head_of(path: Path) -> TaskHead | None:
-    """The head of a file, its includes counted in; None for a file that is no task and no group."""
-    keys = _keys(path, set())
-    if isinstance(keys.get("class"), str) or ("class" in keys and "task" in keys):
-        return TaskHead(path, "class", str(keys.get("task", path.stem)), _tags(keys))
-    if isinstance(keys.get("group"), str):
-        return TaskHead(path, "group", keys["group"], ())
-    if isinstance(keys.get("task"), str):
-        return TaskHead(path, "task", keys["task"], _tags(keys))
-    return None
-
-
-def _tags(keys: dict[str, Any]) -> Sequence[str]:
-    tags = keys.get("tag")
-    return tuple(str(tag) for tag in (tags if isinstance(tags, list) else [tags] if tags else ()))
-
-
-def _keys(path: Path, reached: set[Path]) -> dict[str, Any]:
-    """The few keys of a file and of what it includes."""
-    reached.add(path.resolve())
-    keys_of_file = _few(path)
-    keys: dict[str, Any] = {}
-    names = keys_of_file.pop("include", None)
-    for name in names if isinstance(names, list) else [names] if names else ():
-        other = path.parent / str(name)
-        if other.is_file() and other.resolve() not in reached:
-            keys |= {key: value for key, value in _keys(other, reached).items() if key != NEVER_INHERITED}
-    return keys | keys_of_file
-
-
-def _few(path: Path) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as stream:
-            content = read_up_to(stream, LARGEST) + b"\n"
-        pieces = b"".join(match[0] for match in _KEYS.finditer(content))
-        if all(_SIMPLE.match(line) for line in content.split(b"\n", 50)[:50]):
-            keys = yaml.load(pieces.replace(b"!function", b""), _Plain) or {}
-            return keys if isinstance(keys, dict) else {}
-    except (OSError, yaml.YAMLError, ValueError, RecursionError):
-        pass
-    whole = load_file(path)
-    kept = {key: value for key, value in whole.values.items() if key in ("task", "group", "tag", "class")}
-    return {**kept, "include": included(whole)}
-
-
-_Plain: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
+from calipers.systems.lm_eval.tasks.index import TaskHead, by_name, heads, kept_heads
+from calipers.systems.lm_eval.tasks.task_file import Function, TaskFile, read_task_file, with_includes
 
 OWN: Final = ("group", "group_alias", "task", "aggregate_metric_list", "metadata", "include", "tag")
 AGGREGATING: Final = ("metric", "aggregation", "weight_by_size", "filter_list")  # of an entry of a group's list
@@ -146,19 +52,41 @@ Node = Leaf | TaskGroup
 
 
 class Tasks:
-    """The tasks and groups of some folders; a later folder's name hides the same of an earlier one."""
+    """The tasks and groups of some folders; a later folder's name hides the same of an earlier one.
 
-    def __init__(self, roots: Sequence[Path] = ()) -> None:
-        self.heads: dict[str, TaskHead] = {}
-        self.tags: dict[str, list[str]] = {}
+    The folders are looked through once a name is to be found in them: a file that is named by its path needs none.
+    """
+
+    def __init__(self, roots: Sequence[Path] = (), *, library: Path | None = None) -> None:
+        """``library`` comes before all of them; its index is kept from one command to the next."""
         for root in roots:
             if not root.is_dir():
                 raise InputError.at(str(root), "no such folder", "expected a folder of task files")
-            for name, head in _first(heads(root)).items():
-                self.heads[name] = head
+        self._roots, self._library = roots, library
+
+    @cached_property
+    def heads(self) -> Mapping[str, TaskHead]:
+        """What there is, by name."""
+        names = dict(by_name(kept_heads(self._library))) if self._library else {}
+        for root in self._roots:
+            names |= by_name(heads(root))
+        return names
+
+    @cached_property
+    def tags(self) -> Mapping[str, Sequence[str]]:
+        """The tasks of each tag."""
+        tagged: dict[str, list[str]] = {}
         for name, head in self.heads.items():
             for tag in head.tags:
-                self.tags.setdefault(tag, []).append(name)
+                tagged.setdefault(tag, []).append(name)
+        return tagged
+
+    def has(self, query: str) -> bool:
+        """Whether a name, a tag or a pattern is of anything here; what it stands for is not looked at."""
+        if any(sign in query for sign in "*?"):
+            return any(fnmatchcase(name, query) for name in (*self.heads, *self.tags))
+        name = query.partition("@")[0]
+        return name in self.heads or name in self.tags
 
     def find(self, query: str) -> list[Node]:
         """What a path, a name, a tag or a pattern such as ``mmlu_*`` means; ``name@format`` picks a format."""
@@ -299,13 +227,6 @@ def _entries(file: TaskFile) -> Sequence[Mapping[str, Any]]:
     return [{**entry, "aggregation": "mean"} if "aggregation" in entry else entry for entry in named_entries]
 
 
-def _first(heads: Iterator[TaskHead]) -> dict[str, TaskHead]:
-    names: dict[str, TaskHead] = {}
-    for head in heads:
-        names.setdefault(head.name, head)
-    return names
-
-
 def leaves(nodes: Sequence[Node]) -> list[Leaf]:
     """The tasks below some nodes, in order; InputError for one that is reached twice."""
     by_name: dict[str, Leaf] = {}
@@ -327,22 +248,3 @@ def _below(nodes: Sequence[Node]) -> Iterator[Leaf]:
             yield node
         else:
             yield from _below(node.members)
-
-
-def installed() -> Path | None:
-    """The task folder of an installed lm-evaluation-harness; it is found, not imported."""
-    try:
-        spec = importlib.util.find_spec("lm_eval")
-    except (ImportError, ValueError):
-        return None
-    places = list(spec.submodule_search_locations or ()) if spec else []
-    folder = Path(places[0]) / "tasks" if places else None
-    return folder if folder and folder.is_dir() else None
-
-
-def is_task_file(path: Path) -> bool:
-    """Whether a YAML file is a task or a group of lm-evaluation-harness."""
-    try:
-        return head_of(path) is not None
-    except InputError:
-        return False
