@@ -142,6 +142,9 @@ asking = _together(
         help="Samples of each task.  [default: 1]",
     ),
     click.option("--limit", type=float, metavar="N", help="Only the first N tasks; below 1, that share of them."),
+    click.option(
+        "--documents", metavar="N,N-N,...", help="Only the tasks with these numbers, counted from 0: 0,3,6-9."
+    ),
     click.option("--max-tokens", type=int, metavar="N", help="Of one completion."),
     click.option("--temperature", type=float, metavar="T", help="Without it: the server's own."),
     click.option("--stop", metavar="TEXT", multiple=True, help="Text that ends a completion; may be repeated."),
@@ -166,6 +169,11 @@ asking = _together(
         "--load-seeds",
         metavar="N,N,N,N",
         help="Seeds for loading lm-eval tasks: random, numpy, torch, few-shot.  [default: 0,1234,1234,1234]",
+    ),
+    click.option(
+        "--task-metadata",
+        metavar="JSON",
+        help="Metadata for lm-eval tasks that make their documents from it, such as ruler.",
     ),
     click.option(
         "--default-metrics",

@@ -19,6 +19,7 @@ from calipers.systems.system import replaces, run_export, run_pages
 
 if TYPE_CHECKING:
     from calipers.running.job import Job
+    from calipers.running.library import Loaded
     from calipers.running.perform import Report
 
 INCOMPLETE = 3
@@ -120,20 +121,22 @@ def _run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, 
 
 
 def _run_models(benchmarks: Sequence[str], given: Mapping[str, Any]) -> tuple[Sequence[Job], list[Report]]:
+    from calipers.running.library import loaded_for
     from calipers.running.settings import jobs_of
 
     jobs, remarks = jobs_of(benchmarks, given)
     tell_notes(remarks)
-    return jobs, list(_reports(jobs))
+    return jobs, list(reports_of(jobs, loaded_for(jobs)))
 
 
-def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
-    """Each job's report; of several, one that cannot run is passed over, and says why."""
+def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
+    """Each job's report; of several, one that cannot run is passed over, and says why.
+
+    ``tasks`` are those of a library, each loaded once, however many models are asked.
+    """
     from calipers.cli.watch import Watch
-    from calipers.running.library import loaded_for
     from calipers.running.perform import perform
 
-    tasks = loaded_for(jobs)  # once, however many models are asked
     for job in jobs:
         try:
             with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:
