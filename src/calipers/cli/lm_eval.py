@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from calipers.cli.output import notes, show_page, tell, tell_notes, write
+from calipers.cli.output import notes, plugins_loaded, show_page, tell, tell_lines, tell_notes, write
 from calipers.reports.untrusted_text import clean
 
 INCOMPLETE = 3
@@ -21,7 +21,6 @@ def lm_eval(ctx: click.Context, words: tuple[str, ...]) -> None:
     if isinstance(command, Answer):
         write(command.text)
         ctx.exit(command.exit_code)
-    from calipers.cli.output import plugins_loaded
     from calipers.cli.run import reports_of
     from calipers.running.library import loaded_for
 
@@ -29,7 +28,7 @@ def lm_eval(ctx: click.Context, words: tuple[str, ...]) -> None:
     with plugins_loaded(()):
         tasks = loaded_for(command.jobs)
         for text in command.before(tasks):
-            tell(clean(text, None))
+            tell_lines(text)
         reports = list(reports_of(command.jobs, tasks))
     if not reports:
         ctx.exit(2)  # each has said why

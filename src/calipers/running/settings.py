@@ -300,6 +300,9 @@ def _product(settings: Settings, origin: str, options: Mapping[str, Any]) -> lis
     merged = {**settings, **options}
     if "gen_kwargs" in settings and "gen_kwargs" in options:
         merged["gen_kwargs"] = {**settings["gen_kwargs"], **options["gen_kwargs"]}
+    if (seed := merged.pop("fewshot_seed", None)) is not None:
+        merged["load_seeds"] = load_seeds("--fewshot-seed", [*merged.get("load_seeds", LOAD_SEEDS)[:3], seed])
+        options = {name: value for name, value in options.items() if name != "fewshot_seed"}
     origins = {**dict.fromkeys(settings, origin), **dict.fromkeys(options, COMMAND_LINE)}
     for name, example in (("benchmark", "benchmark: data/arith"), ("model", "--model openai/gpt-4o-mini")):
         if not merged.get(name):

@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from calipers.errors import InputError, UnknownName
+from calipers.errors import InputError, UnknownName, nearest
 from calipers.running.settings import jobs_of, shown
 from calipers.systems.system import OwnPage
 from calipers.tasks.load_seeds import LOAD_SEEDS
@@ -33,12 +33,13 @@ from calipers.tasks.load_seeds import LOAD_SEEDS
 if TYPE_CHECKING:
     from calipers.running.job import Job
     from calipers.running.perform import Report
-    from calipers.systems.lm_eval.jobs.benchmarks import LoadedTasks
+    from calipers.systems.lm_eval.jobs.report import TaskPart
     from calipers.systems.lm_eval.tasks.groups import Tasks
 
 PROGRAM: Final = "calipers lm-eval"
 COMMANDS: Final = ("run", "ls", "validate")
 LISTED: Final = ("tasks", "groups", "subtasks", "tags")
+RUNS: Final = "runs"  # where runs are kept, as those of ``calipers run``
 NOT_FOUND: Final = 1  # the exit code of ``validate`` there
 
 
@@ -75,7 +76,7 @@ class HarnessCommand:
         from calipers.systems.lm_eval.jobs.report import joined
         from calipers.systems.lm_eval.write import file_text, table
 
-        parts = [report.part for report in reports if report.part is not None]
+        parts = [self._as_asked(report.part) for report in reports if report.part is not None]
         if not parts:
             return OwnPage("")
         [whole] = joined(parts)
@@ -94,6 +95,15 @@ class HarnessCommand:
                 with_samples=self.options["log_samples"],
             )
         return OwnPage(text, alone=True, remarks=[*whole.sentences, *map(str, written)])
+
+    def _as_asked(self, part: TaskPart) -> TaskPart:
+        """A run whose task has the command's ``--gen_kwargs`` in its configuration, as its files show them."""
+        task = part.scored.task
+        if task.config.output_type != "generate_until" or not self.options["gen_kwargs"]:
+            return part
+        settings = {**(task.config.generation_kwargs or {}), **self.options["gen_kwargs"]}
+        shown_task = replace(task, config=replace(task.config, generation_kwargs=settings))
+        return replace(part, scored=replace(part.scored, task=shown_task))
 
     def _headline(self) -> str:
         given = self.options
@@ -131,7 +141,9 @@ class HarnessCommand:
             "model_name": self._model_name(),
             "model_name_sanitized": re.sub(r'[<>:"/|\\?*\[\]]+', "__", self._model_name()),
             "system_instruction": given["system_instruction"],
+            "system_instruction_sha": None,
             "fewshot_as_multiturn": given["fewshot_as_multiturn"],
+            **{"chat_template": None, "chat_template_sha": None},
             "total_evaluation_time_seconds": str(time.perf_counter() - self.began),
         }
 
@@ -146,9 +158,12 @@ def read_command(words: Sequence[str]) -> HarnessCommand | Answer:
     parser = {"run": _run_parser, "ls": _list_parser, "validate": _validate_parser}[command]()
     if {"-h", "--help"} & {*rest} or (command == "run" and not rest):
         return Answer(parser.format_help())
-    given = vars(parser.parse_args([*rest]))
+    known, others = parser.parse_known_args([*rest])
+    if others:
+        raise _unknown(parser, others)
+    given = vars(known)
     if command == "ls":
-        return Answer(_listed(given["what"], given["include_path"]) if given["what"] else parser.format_help())
+        return Answer(_tables(given["what"], given["include_path"]) if given["what"] else parser.format_help())
     return _validated(given["tasks"], given["include_path"]) if command == "validate" else _run(given)
 
 
@@ -168,10 +183,24 @@ An option or a model argument that has no effect here is refused by its name.
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are ours: one line, exit 2."""
 
+    def names(self) -> list[str]:
+        """Every option, in its long form."""
+        return [name for name in self._option_string_actions if name.startswith("--")]
+
     def error(self, message: str) -> NoReturn:
         name, colon, wrong = message.removeprefix("argument ").partition(": ")
-        where = name.rpartition("/")[2] if colon and name.startswith("-") else self.prog
+        where = name.partition("/")[0] if colon and name.startswith("-") else self.prog
         raise InputError.at(where, wrong if where != self.prog else message, f"see {self.prog} --help")
+
+
+def _unknown(parser: _Parser, words: Sequence[str]) -> InputError:
+    """The error for words that are no option's; the nearest option, where they look like one."""
+    option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
+    if option is None:
+        return InputError.at(parser.prog, f"{words[0]!r} belongs to no option", f"see {parser.prog} --help")
+    close = nearest(option, parser.names())
+    right = f"did you mean {' or '.join(map(repr, close))}?" if close else f"see {parser.prog} --help"
+    return InputError(f"no option {option!r}; {right}")
 
 
 class _Names(argparse.Action):
@@ -330,8 +359,11 @@ def _run(given: Mapping[str, Any]) -> HarnessCommand:
     jobs = _once(jobs)
     if options["samples"] is not None:
         jobs = [_chosen(job, options["samples"]) for job in jobs]
-    if options["use_cache"]:
-        jobs = [replace(job, out=Path(options["use_cache"]), among=True) for job in jobs]
+    if options["use_cache"] or options["limit"] is not None:
+        # a run that goes on keeps all documents it ever had: with another limit it is another run
+        folder = Path(options["use_cache"] or RUNS)
+        out = folder if options["limit"] is None else folder / f"limit-{options['limit']:g}"
+        jobs = [replace(job, out=out, among=True) for job in jobs]
     return HarnessCommand(options, jobs, [*notes, *more])
 
 
@@ -348,7 +380,8 @@ def _from_config(path: str | None) -> dict[str, Any]:
     import yaml
 
     try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
     except OSError as error:
         raise InputError.at(path, f"cannot be read ({error.strerror})", "expected a YAML file of options") from None
     except UnicodeDecodeError:
@@ -358,9 +391,11 @@ def _from_config(path: str | None) -> dict[str, Any]:
         raise InputError.at(f"{path}:{mark.line + 1}" if mark else path, "is no YAML") from None
     if not isinstance(content, dict):
         raise InputError.at(path, "is no mapping", "expected options by name: model, model_args, tasks")
+    known = [name for name in DEFAULTS if name != "trust"]  # whose code is run is for who types the command
     for key in content:
-        if key not in DEFAULTS or key == "trust":
-            raise UnknownName(f"{path}: {UnknownName.of('option of lm-eval', str(key), DEFAULTS)}")
+        if key not in known:
+            line = next((n for n, row in enumerate(text.splitlines(), 1) if row.startswith(f"{key}")), 1)
+            raise UnknownName(f"{path}:{line}: {UnknownName.of('option of lm-eval', str(key), known)}")
     return {key: value for key, value in content.items() if value is not None}
 
 
@@ -636,7 +671,7 @@ def _once(jobs: Sequence[Job]) -> list[Job]:
     return [replace(job, among=len(several) > 1) for job in several]
 
 
-def _listed(what: str, include_path: str | None) -> str:
+def _tables(what: str, include_path: str | None) -> str:
     """What ``ls`` prints: tables of groups, tags and tasks."""
     from calipers.systems.lm_eval.write import markdown
 
@@ -680,9 +715,12 @@ def _validated(tasks: str, include_path: str | None) -> Answer:
     return Answer(f"{text}All tasks found and valid\n")
 
 
-def named(what: str, pattern: str, include_path: Sequence[str] = ()) -> dict[str, str]:
+def listed(what: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
     """The names of ``tasks``, ``groups`` or ``tags`` that match a pattern, each with where it is from."""
     index = _index(include_path)
+    if not index.heads:
+        wrong = "no lm_eval is installed" if not include_path else f"no task file in {', '.join(include_path)}"
+        raise InputError.at(what, wrong, "expected --include-path DIR with a folder of tasks")
     if what == "tags":
         names = {tag: f"{len(members):,} task{'s' if len(members) > 1 else ''}" for tag, members in index.tags.items()}
     else:
