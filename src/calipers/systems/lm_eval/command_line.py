@@ -102,7 +102,12 @@ class HarnessCommand:
         if task.config.output_type != "generate_until" or not self.options["gen_kwargs"]:
             return part
         settings = {**(task.config.generation_kwargs or {}), **self.options["gen_kwargs"]}
-        shown_task = replace(task, config=replace(task.config, generation_kwargs=settings))
+        made = [
+            (asking, manner, [replace(request, args=(request.args[0], settings)) for request in requests])
+            for asking, manner, requests in task.kept.get("requests", ())
+        ]
+        config = replace(task.config, generation_kwargs=settings)
+        shown_task = replace(task, config=config, kept={**task.kept, "requests": made})
         return replace(part, scored=replace(part.scored, task=shown_task))
 
     def _headline(self) -> str:
