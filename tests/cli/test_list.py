@@ -47,7 +47,7 @@ def test_every_outcome_is_listed():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["list"], f"list what? expected {', '.join(KINDS)}\n"),
+        (["list"], f"list what? expected {', '.join(KINDS)}, tasks, groups, tags\n"),
         (["list", "metric"], "no list named 'metric'; did you mean 'metrics'?\n"),
     ],
 )

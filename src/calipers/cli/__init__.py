@@ -22,6 +22,7 @@ USAGE = 2
 
 COMMANDS: Final = {  # name -> (module:function, one line of help)
     "run": ("calipers.cli.run:run", "Run a benchmark against a model; the same command goes on."),
+    "lm-eval": ("calipers.cli.lm_eval:lm_eval", "Run lm-evaluation-harness' tasks by its own command line."),
     "score": ("calipers.cli.score:score", "Turn rollouts into numbers. No model is called."),
     "collect": ("calipers.cli.collect:collect", "Rollouts from NeMo Gym's agents, or from a built-in one."),
     "serve": ("calipers.cli.serve:serve", "Answer NeMo Gym's routes over HTTP; host a server written for it."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import click
@@ -11,7 +11,7 @@ import click
 from calipers.cli import glossary
 from calipers.cli.options import verbose
 from calipers.cli.output import write
-from calipers.errors import InputError, UnknownName
+from calipers.errors import InputError, UnknownName, nearest
 from calipers.metrics.cards import CARDS
 from calipers.names import FILTERS, METRICS, VERIFIERS, Index
 from calipers.reports.untrusted_text import clean
@@ -64,17 +64,39 @@ KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
 }
 
 
+OF_LIBRARY: Final = ("tasks", "groups", "tags")
+
+
+def of_library(what: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
+    """The tasks, groups or tags of the task library that match a pattern, and where each is from."""
+    from calipers.running.library import library
+
+    names = library().listed(what, pattern, include_path)
+    if not names:
+        every = library().listed(what, "*", include_path)
+        raise UnknownName.of(what.removesuffix("s"), pattern, every, "" if nearest(pattern, every) else "none matches")
+    return {clean(name): clean(text) for name, text in names.items()}
+
+
 @click.command(name="list")
 @click.argument("what", metavar="WHAT", required=False)
+@click.argument("pattern", metavar="[PATTERN]", required=False)
+@click.option("--include-path", metavar="DIR", multiple=True, help="A folder of lm-eval tasks; may be repeated.")
 @verbose
-def list_names(what: str | None) -> None:
+@click.pass_context
+def list_names(ctx: click.Context, what: str | None, pattern: str | None, include_path: tuple[str, ...]) -> None:
     """List what there is. WHAT is metrics, intervals, methods (tests, adjustments, estimators), verifiers,
-    filters, models, benchmarks, dialects, formats or outcomes.
+    filters, models, benchmarks, dialects, formats or outcomes; or the tasks, groups or tags of
+    lm-evaluation-harness, of which PATTERN, such as 'mmlu_*', takes some.
     """
     if what is None:
-        raise InputError(f"list what? expected {', '.join(KINDS)}")
-    if what not in KINDS:
-        raise UnknownName.of("list", what, KINDS)
-    lines = KINDS[what]()
+        raise InputError(f"list what? expected {', '.join((*KINDS, *OF_LIBRARY))}")
+    if what not in KINDS and what not in OF_LIBRARY:
+        raise UnknownName.of("list", what, (*KINDS, *OF_LIBRARY))
+    if pattern is not None and what in KINDS:
+        raise click.UsageError(f"Got unexpected extra argument ({pattern})", ctx)
+    if include_path and what in KINDS:
+        raise InputError.at("--include-path", "is for tasks, groups and tags", "expected none")
+    lines = of_library(what, pattern or "*", include_path) if what in OF_LIBRARY else KINDS[what]()
     widest = max(map(len, lines))
     write("".join(f"{name:<{widest}}  {text}\n" for name, text in lines.items()))

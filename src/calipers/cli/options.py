@@ -142,6 +142,9 @@ asking = _together(
         help="Samples of each task.  [default: 1]",
     ),
     click.option("--limit", type=float, metavar="N", help="Only the first N tasks; below 1, that share of them."),
+    click.option(
+        "--documents", metavar="N,N-N,...", help="Only the tasks with these numbers, counted from 0: 0,3,6-9."
+    ),
     click.option("--max-tokens", type=int, metavar="N", help="Of one completion."),
     click.option("--temperature", type=float, metavar="T", help="Without it: the server's own."),
     click.option("--stop", metavar="TEXT", multiple=True, help="Text that ends a completion; may be repeated."),
@@ -166,6 +169,14 @@ asking = _together(
         "--load-seeds",
         metavar="N,N,N,N",
         help="Seeds for loading lm-eval tasks: random, numpy, torch, few-shot.  [default: 0,1234,1234,1234]",
+    ),
+    click.option(
+        "--fewshot-seed", type=int, metavar="N", help="The last of --load-seeds alone: of the few-shot examples."
+    ),
+    click.option(
+        "--task-metadata",
+        metavar="JSON",
+        help="Metadata for lm-eval tasks that make their documents from it, such as ruler.",
     ),
     click.option(
         "--default-metrics",
@@ -213,6 +224,16 @@ reaching = _together(
     click.option("--retry-failed", is_flag=True, default=None, help="Try the gaps of the log again."),
     click.option("--predict-only", is_flag=True, default=None, help="Keep the completions; judge nothing."),
 )
+showing = _together(
+    click.option(
+        "--check-integrity", is_flag=True, help="Look the lm-eval tasks over, and say so, before the first call."
+    ),
+    click.option(
+        "--write-out", is_flag=True, help="Print prompt and target of the first document of each lm-eval task."
+    ),
+    click.option("--show-config", is_flag=True, help="Print the configuration of each lm-eval task."),
+)
+"""What is told of lm-evaluation-harness' tasks, on standard error, before a model is asked."""
 scoring = _together(
     click.option(
         "--metric", "metrics", metavar="NAME", multiple=True, help="A metric, such as pass@3; may be repeated."

@@ -98,6 +98,12 @@ def tell_notes(notes: Iterable[str]) -> None:
         tell(f"note: {clean(note, None)}")
 
 
+def tell_lines(text: str) -> None:
+    """A text of several lines on standard error, each cleaned of what would steer a terminal."""
+    for line in text.splitlines():
+        tell(clean(line, None))
+
+
 def tell(text: str) -> None:
     """Print a line to standard error: what is not the answer. Nothing in it is a command for a CI runner."""
     click.echo(guarded(text), err=True)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from calipers.cli.options import asking, given_options, reaching, scoring, verbose, working
-from calipers.cli.output import Progress, notes, plugins_loaded, show_page, show_result, tell, tell_notes
+from calipers.cli.options import asking, given_options, reaching, scoring, showing, verbose, working
+from calipers.cli.output import Progress, notes, plugins_loaded, show_page, show_result, tell, tell_lines, tell_notes
 from calipers.errors import CalipersError, InputError
 from calipers.names import AGENT_RUNS, load
 from calipers.reports.untrusted_text import clean
@@ -20,10 +20,13 @@ from calipers.systems.system import replaces, run_export, run_pages
 
 if TYPE_CHECKING:
     from calipers.running.job import Job
+    from calipers.running.library import Loaded
     from calipers.running.perform import Report
 
 INCOMPLETE = 3
 FORMATS = ("table", "json", "csv", "md")
+SHOWN = {"check_integrity": "integrity", "write_out": "written_out", "show_config": "shown_config"}
+"""Flag -> the function of a task library behind it."""
 
 
 @click.command()
@@ -32,6 +35,7 @@ FORMATS = ("table", "json", "csv", "md")
 @asking
 @working
 @reaching
+@showing
 @scoring
 @click.option("--out", metavar="DIR", type=click.Path(path_type=Path), help="The run's folder.  [default: below runs/]")
 @click.option(
@@ -71,17 +75,21 @@ def run(
         forgo()
         _note("--unsafe-no-sandbox: programs written by the model run with your rights where no sandbox can be had")
     export = settings.pop("export")
+    shown = [name for name in SHOWN if settings.pop(name)]
     folders = run_export(export) if export is not None else {}
     given = given_options(ctx, settings)
     with plugins_loaded(plugins):
         # a dataset for agents is a directory or a registry's name: a file is none, and needs no look at other systems
         files = bool(benchmarks) and all(os.path.isfile(name) for name in benchmarks)
         by_agents = not (files and given.get("agent") is None) and load(AGENT_RUNS).wanted(benchmarks, given)
-        jobs, reports = ([], []) if by_agents else _run_models(benchmarks, given)
+        jobs, reports = ([], []) if by_agents else _run_models(benchmarks, given, shown)
     if by_agents:
         if export is not None:
             wrong, right = "is for tasks of lm-evaluation-harness", "expected none: an agent's run is Harbor's files"
             raise InputError.at("--export", wrong, right)
+        if shown:
+            wrong, right = "is for tasks of lm-evaluation-harness", "expected none for an agent's run"
+            raise InputError.at(f"--{shown[0].replace('_', '-')}", wrong, right)
         _run_agents(ctx, benchmarks, given, shape)
         return
     if not reports:
@@ -122,21 +130,30 @@ def _run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, 
         ctx.exit(INCOMPLETE)
 
 
-def _run_models(benchmarks: Sequence[str], given: Mapping[str, Any]) -> tuple[Sequence[Job], list[Report]]:
+def _run_models(
+    benchmarks: Sequence[str], given: Mapping[str, Any], shown: Sequence[str]
+) -> tuple[Sequence[Job], list[Report]]:
+    from calipers.running.library import library, loaded_for
     from calipers.running.settings import jobs_of
 
     jobs, remarks = jobs_of(benchmarks, given)
     tell_notes(remarks)
-    return jobs, list(_reports(jobs))
+    tasks = loaded_for(jobs)
+    for name, job in ((name, job) for job in jobs if job.from_library for name in shown):
+        texts = getattr(library(), SHOWN[name])(job, tasks)
+        for text in [texts] if isinstance(texts, str) else texts:
+            tell_lines(text)
+    return jobs, list(reports_of(jobs, tasks))
 
 
-def _reports(jobs: Sequence[Job]) -> Iterator[Report]:
-    """Each job's report; of several, one that cannot run is passed over, and says why."""
+def reports_of(jobs: Sequence[Job], tasks: Loaded | None) -> Iterator[Report]:
+    """Each job's report; of several, one that cannot run is passed over, and says why.
+
+    ``tasks`` are those of a library, each loaded once, however many models are asked.
+    """
     from calipers.cli.watch import Watch
-    from calipers.running.library import loaded_for
     from calipers.running.perform import perform
 
-    tasks = loaded_for(jobs)  # once, however many models are asked
     for job in jobs:
         try:
             with Watch(f"{job.benchmark} · {job.model}" if len(jobs) > 1 else "") as watch:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from calipers.clients.client import Price
 from calipers.errors import InputError
@@ -42,6 +42,20 @@ def first(total: int, limit: float | None) -> int:
     return min(math.ceil(total * limit) if limit < 1 else int(limit), total)
 
 
+T = TypeVar("T")
+
+
+def taken(tasks: Sequence[T], job: Job) -> list[T]:
+    """The tasks that a job takes of all: the first so many, or those at its positions, in their order."""
+    if job.documents is None:
+        return list(tasks[: first(len(tasks), job.limit)])
+    beyond = [number for number in job.documents if number >= len(tasks)]
+    if beyond:
+        wrong = f"{beyond[0]} is none of the {len(tasks)} documents of {job.lm_eval or job.benchmark}"
+        raise InputError.at(job.place("documents"), wrong, f"expected numbers from 0 to {len(tasks) - 1}")
+    return [tasks[number] for number in sorted({*job.documents})]
+
+
 Metrics = Sequence[str | Mapping[str, Any]]
 
 
@@ -53,6 +67,7 @@ class Job:
     model: str  # kind/name
     samples: int = 1
     limit: float | None = None  # the first so many tasks, or a share of them below 1
+    documents: tuple[int, ...] | None = None  # only the tasks at these positions, counted from 0
     # what is asked
     max_tokens: int | None = None
     temperature: float | None = None
@@ -69,6 +84,7 @@ class Job:
     system_instruction: str | None = None  # words before its description
     trust: bool = False  # run code that came with the data
     load_seeds: Seeds = LOAD_SEEDS  # under which it is loaded
+    task_metadata: Mapping[str, Any] = field(default_factory=dict)  # laid over its own metadata
     default_metrics: Literal["release", "guide"] = (
         "release"  # where it names none: by lm-evaluation-harness, or its guide
     )
@@ -107,6 +123,11 @@ class Job:
             if value is not None and value < lowest:
                 raise InputError.at(self.place(name), f"is {value}", f"expected an integer >= {lowest}")
         object.__setattr__(self, "limit", limit_of(self.place("limit"), self.limit))
+        if self.documents is not None and self.limit is not None:
+            wrong = "--limit takes the first documents, and these are chosen"
+            raise InputError.at(self.place("documents"), wrong, "expected one of the two")
+        if self.documents is not None and not (self.documents and min(self.documents) >= 0):
+            raise InputError.at(self.place("documents"), f"is {self.documents}", "expected integers >= 0: 0,3,6-9")
         for name in ("timeout", "max_cost", "max_time"):
             value = getattr(self, name)
             if value is not None and not value > 0:

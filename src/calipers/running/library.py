@@ -54,6 +54,10 @@ class TaskLibrary:
     report: Callable[[Job, Path, Loaded | None], Report]
     documents: Callable[[Report, Path], Any]  # what each document keeps for its numbers, to be written
     joined: Callable[[Sequence[Report]], Iterator[OwnReport]]
+    integrity: Callable[[Job, Loaded], list[str]]  # what a look at a task says, before the first call
+    written_out: Callable[[Job, Loaded], str]  # the prompt and the target of the first document
+    shown_config: Callable[[Job, Loaded], str]  # a task's configuration
+    listed: Callable[[str, str, Sequence[str]], Mapping[str, str]]  # (tasks, groups or tags; pattern; folders)
 
 
 def library() -> TaskLibrary:

@@ -38,7 +38,7 @@ from calipers.rollouts.stop import Stop
 from calipers.running import provenance
 from calipers.running.event_loop import conduct
 from calipers.running.folder import Folder, Past
-from calipers.running.job import Job, first
+from calipers.running.job import Job, taken
 from calipers.running.library import JobBenchmark, Loaded, library, loaded_for, with_own_numbers
 from calipers.running.library import Report as TaskReport
 from calipers.running.loop import MOST_ERRORS, Loop, RunLimits, Status
@@ -216,8 +216,7 @@ def perform(
     """
     benchmark = JobBenchmark.of(job, tasks)
     suite = benchmark.suite
-    taken = suite.tasks[: first(len(suite.tasks), job.limit)]
-    questions = [replace(task, verifier=None) if job.predict_only else task for task in taken]
+    questions = [replace(task, verifier=None) if job.predict_only else task for task in taken(suite.tasks, job)]
     if not questions:
         raise InputError.at(job.benchmark, "no tasks", "expected at least one")
     scoring = _scoring(job)

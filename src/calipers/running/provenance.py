@@ -49,6 +49,7 @@ def identity(
             "seed": job.seed,
         },
         "judged": not job.predict_only,
+        **({} if job.documents is None else {"documents": sorted({*job.documents})}),
         **({JUDGES: dict(judges)} if judges else {}),
     }
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
@@ -113,7 +114,9 @@ def setting(where: str, name: str, value: Any) -> Any:
         return price(where, value)
     if name == "load_seeds":
         return load_seeds(where, value)
-    if name == "gen_kwargs" and not _is_json(value):
+    if name == "documents":
+        return document_numbers(where, value)
+    if name in ("gen_kwargs", "task_metadata") and not _is_json(value):
         raise InputError.at(where, f"is {shown(value)}", "expected what JSON can say; put a date in quotes")
     kind = str if name == "out" else _types()[name]
     try:
@@ -181,6 +184,28 @@ def load_seeds(where: str, value: Any) -> Seeds:
     return seeds[0], seeds[1], seeds[2], seeds[3]
 
 
+def document_numbers(where: str, value: Any) -> tuple[int, ...]:
+    """Numbers of documents, counted from 0: ``0,3,6-9``, a list of integers, or one integer.
+
+    >>> document_numbers("--documents", "0,3,6-9")
+    (0, 3, 6, 7, 8, 9)
+    """
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, (list, tuple)) else [value]
+    numbers: list[int] = []
+    for part in parts:
+        ends = _RANGE.fullmatch(part) if isinstance(part, str) else None
+        if ends is not None:
+            start = int(ends[1])
+            numbers += range(start, int(ends[2] or start) + 1)
+        elif type(part) is int and part >= 0:
+            numbers.append(part)
+        else:
+            raise InputError.at(where, f"is {shown(value)}", "expected numbers counted from 0: 0,3,6-9")
+    if not numbers:
+        raise InputError.at(where, f"is {shown(value)}", "expected numbers counted from 0: 0,3,6-9")
+    return tuple(sorted({*numbers}))
+
+
 def _syntax(path: str, error: Exception) -> InputError:
     mark = getattr(error, "problem_mark", None)
     wrong = getattr(error, "problem", None) or str(error).partition("\n")[0]
@@ -194,6 +219,7 @@ def shown(value: Any) -> str:
 
 
 COMMAND_LINE = "command line"
+_RANGE: Final = re.compile(r"\s*([0-9]{1,9})\s*(?:-\s*([0-9]{1,9}))?\s*")
 _JSON_WORDS = {"true": "true", "false": "false", "none": "null"}  # in any case, as JSON says it
 LIFTED = {  # what --gen-kwargs may say of our own settings, in the names of other systems
     "temperature": "temperature",
@@ -205,16 +231,22 @@ LIFTED = {  # what --gen-kwargs may say of our own settings, in the names of oth
 }
 
 
-def jobs_of(benchmarks: Sequence[str], given: Mapping[str, Any]) -> tuple[list[Job], list[str]]:
+def jobs_of(
+    benchmarks: Sequence[str], given: Mapping[str, Any], *, of_library: bool = False
+) -> tuple[list[Job], list[str]]:
     """The product of benchmarks and models as jobs, and notes on what was passed over.
 
-    A benchmark that is a YAML file says more: its settings hold where the command line is silent.
+    A benchmark that is a YAML file says more: its settings hold where the command line is silent. ``of_library``:
+    every benchmark is a task of the library, whatever files and stored benchmarks have its name.
     """
     options = _options(given)
     requested: list[tuple[Settings, str]] = []
     notes: list[str] = []
-    for benchmark in benchmarks:
-        if (theirs := _theirs(benchmark, options)) is not None:
+    for benchmark in _separate(benchmarks):
+        if of_library:
+            runs = library().settings(benchmark, tuple(options.get("include_path", ())), options)
+            requested += [(run, benchmark) for run in runs]
+        elif (theirs := _theirs(benchmark, options)) is not None:
             requested += [(run, benchmark) for run in theirs]
         elif Path(benchmark).suffix in (".yaml", ".yml"):
             runs, more = read_config(benchmark)
@@ -225,6 +257,15 @@ def jobs_of(benchmarks: Sequence[str], given: Mapping[str, Any]) -> tuple[list[J
     jobs = [job for settings, origin in requested for job in _product(settings, origin, options)]
     several = len(jobs) > 1
     return [replace(job, among=several) for job in jobs], notes
+
+
+def _separate(benchmarks: Sequence[str]) -> Iterator[str]:
+    """Each benchmark of ``gsm8k,arc_easy``; a file or folder whose name has a comma is one."""
+    for benchmark in benchmarks:
+        if "," in benchmark and not os.path.lexists(benchmark):
+            yield from (name for part in benchmark.split(",") if (name := part.strip()))
+        else:
+            yield benchmark
 
 
 def _with_theirs(run: Settings, options: Mapping[str, Any]) -> Iterator[Settings]:
@@ -259,6 +300,9 @@ def _product(settings: Settings, origin: str, options: Mapping[str, Any]) -> lis
     merged = {**settings, **options}
     if "gen_kwargs" in settings and "gen_kwargs" in options:
         merged["gen_kwargs"] = {**settings["gen_kwargs"], **options["gen_kwargs"]}
+    if (seed := merged.pop("fewshot_seed", None)) is not None:
+        merged["load_seeds"] = load_seeds("--fewshot-seed", [*merged.get("load_seeds", LOAD_SEEDS)[:3], seed])
+        options = {name: value for name, value in options.items() if name != "fewshot_seed"}
     origins = {**dict.fromkeys(settings, origin), **dict.fromkeys(options, COMMAND_LINE)}
     for name, example in (("benchmark", "benchmark: data/arith"), ("model", "--model openai/gpt-4o-mini")):
         if not merged.get(name):
@@ -286,6 +330,10 @@ def _options(given: Mapping[str, Any]) -> Settings:
         options["price"] = price("--price", options["price"])
     if "load_seeds" in options:
         options["load_seeds"] = load_seeds("--load-seeds", options["load_seeds"])
+    if "documents" in options:
+        options["documents"] = document_numbers("--documents", options["documents"])
+    if isinstance(options.get("task_metadata"), str):
+        options["task_metadata"] = _task_metadata(options["task_metadata"])
     if "gen_kwargs" in options:
         extra = gen_kwargs(options["gen_kwargs"])
         if extra.pop("do_sample", None) is False:  # lm-evaluation-harness' word for temperature 0
@@ -295,6 +343,14 @@ def _options(given: Mapping[str, Any]) -> Settings:
             lifted["stop"] = (lifted["stop"],)
         options = {**lifted, **options, "gen_kwargs": extra}
     return options
+
+
+def _task_metadata(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        right = """expected such as {"max_seq_lengths": [4096]}"""
+        raise InputError.at("--task-metadata", f"is no JSON object ({error})", right) from None
 
 
 def gen_kwargs(text: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from calipers.formats.run_plan import is_run
 from calipers.reports.result import Result
 from calipers.reports.untrusted_text import clean
 from calipers.running.library import TaskLibrary
+from calipers.systems.lm_eval import command_line
 from calipers.systems.lm_eval.jobs import benchmarks, client, report
 from calipers.systems.lm_eval.recompute import table_of
 from calipers.systems.system import OwnPage
@@ -101,4 +102,8 @@ LIBRARY = TaskLibrary(
     report=report.part,
     documents=report.documents,
     joined=report.joined,
+    integrity=benchmarks.integrity,
+    written_out=benchmarks.written_out,
+    shown_config=benchmarks.shown_config,
+    listed=command_line.listed,
 )

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import Any, Final
 
 from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
@@ -248,6 +249,15 @@ def file_name(model: str, time: str, task: str | None = None) -> str:
     return f"{_UNSAFE.sub('__', model)}/{name}"
 
 
+def file_path(folder: Path, model: str, time: str, task: str | None = None) -> Path:
+    """Where a file of a run lies; where a ``.json`` file is named in place of a folder, beside it, as there."""
+    name = file_name(model, time, task)
+    if folder.suffix != ".json":
+        return folder / name
+    moment = time.replace(":", "-")
+    return folder.with_name(f"{folder.stem}_{moment}.json" if task is None else name.rpartition("/")[2])
+
+
 def _rising(groups: Sequence[Any]) -> Iterator[TaskGroup]:
     """Every group, the inner before the outer; one that was met may come again."""
     for group in groups:
@@ -309,8 +319,11 @@ def table(results: Mapping[str, Any], column: str = "results") -> str:
     numbers is set with as many decimals as its longest needs, to the right. A cell that is no number makes the column
     one of text, in which whole numbers have no decimals. A cell below more text than anything else is not read at all.
     """
-    rows = list(_rows(results, column))
-    titles = [TITLES[column], *HEADERS]
+    return markdown([TITLES[column], *HEADERS], list(_rows(results, column)))
+
+
+def markdown(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A Markdown table as the library sets it that draws lm-evaluation-harness' tables."""
     columns = [_column(title, [row[index] for row in rows]) for index, title in enumerate(titles)]
     lines = [[cells.head for cells in columns], [cells.rule for cells in columns]]
     lines += [[cells.cells[row] for cells in columns] for row in range(len(rows))]
@@ -364,7 +377,7 @@ class _Column:
     """A column as it is set: its head, the rule below it, its cells."""
 
     def __init__(self, title: str, texts: Sequence[str], right: Sequence[bool], all_right: bool) -> None:
-        width = max(NARROWEST, _width(title), *(_width(text) for text in texts))
+        width = max([NARROWEST, _width(title), *(_width(text) for text in texts)])
         left = (width - _width(title)) // 2
         self.head = " " * left + title + " " * (width - _width(title) - left)
         self.rule = "-" * (width - 1) + ":" if all_right else "-" * width

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from calipers.systems.lm_eval.jobs.judges import (
 from calipers.systems.lm_eval.scores.entries import DEFAULTS, GENERATION, ROLLING
 from calipers.systems.lm_eval.task_scores import right_answer
 from calipers.systems.lm_eval.tasks.config import TaskFields
-from calipers.systems.lm_eval.tasks.groups import Leaf, Node, Tasks, leaves
+from calipers.systems.lm_eval.tasks.groups import Leaf, Node, TaskGroup, Tasks, leaves
 from calipers.systems.lm_eval.tasks.index import installed
 from calipers.systems.lm_eval.tasks.index import is_task_file as is_task
 from calipers.systems.lm_eval.tasks.loaded import LoadedTask, load_class, load_task, trusted
@@ -55,12 +56,16 @@ class TaskRequest:
     seeds: Seeds = LOAD_SEEDS
     manner: Manner = PLAIN  # how its prompts are written
     default_metrics: str = "release"  # of a task that names none; or those of the guide
+    metadata: str = "{}"  # JSON, laid over the metadata of each task
 
 
 def request_of(job: Job) -> TaskRequest:
     """What a job says of its task."""
     settings = job.include_path, job.num_fewshot, job.predict_only, job.trust, job.samples
-    return TaskRequest(*settings, seeds=job.load_seeds, manner=manner(job), default_metrics=job.default_metrics)
+    metadata = json.dumps(dict(job.task_metadata))
+    return TaskRequest(
+        *settings, seeds=job.load_seeds, manner=manner(job), default_metrics=job.default_metrics, metadata=metadata
+    )
 
 
 def is_task_file(path: str) -> bool:
@@ -90,10 +95,35 @@ def is_known(benchmark: str, include_path: Sequence[str] = ()) -> bool:
 def nodes_of(benchmark: str, include_path: tuple[str, ...] = ()) -> list[Node]:
     """What a name or file stands for: tasks, and groups of them."""
     try:
-        return _tasks(include_path, os.getcwd()).find(benchmark)
+        nodes = tasks_in(include_path).find(benchmark)
     except UnknownName:
         _tasks.cache_clear()  # it may have been written since, as in a notebook
-        return _tasks(include_path, os.getcwd()).find(benchmark)
+        nodes = tasks_in(include_path).find(benchmark)
+    return _apart(nodes) if len(nodes) > 1 else nodes
+
+
+def tasks_in(include_path: tuple[str, ...] = ()) -> Tasks:
+    """The tasks, groups and tags of an installed lm-evaluation-harness, and those of further folders."""
+    return _tasks(include_path, os.getcwd())
+
+
+def _apart(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes without those whose tasks all stand in a group beside them: ``mmlu_*`` names groups and their tasks."""
+    names = [{leaf.name for leaf in leaves([node])} for node in nodes]
+    groups = sorted(
+        (index for index, node in enumerate(nodes) if isinstance(node, TaskGroup)), key=lambda i: -len(names[i])
+    )
+    kept: list[int] = []
+    covered: set[str] = set()
+    for index in groups:
+        if not names[index] <= covered:
+            kept.append(index)
+            covered |= names[index]
+    for index, node in enumerate(nodes):
+        if isinstance(node, Leaf) and node.name not in covered:
+            kept.append(index)
+            covered.add(node.name)
+    return [nodes[index] for index in sorted(kept)]
 
 
 @lru_cache(8)
@@ -153,11 +183,23 @@ class LoadedTasks:
         leaf = self._resolved(benchmark, request.include_path)[1].get(name)
         if leaf is None:
             raise InputError.at(benchmark, f"no task {name!r} in it", "expected the one that was planned")
+        leaf = with_metadata(leaf, json.loads(request.metadata))
         key = benchmark, name, replace(request, predict_only=False, samples=None)  # neither changes the documents
         if key in self._loaded:
             return replace(self._loaded[key], config=_reconfigured(self._loaded[key], leaf, request))
         self._loaded[key] = load(leaf, request)
         return self._loaded[key]
+
+
+def with_metadata(leaf: Leaf, metadata: Mapping[str, Any]) -> Leaf:
+    """A task with the command's metadata over its own, from which its code may make documents."""
+    if not metadata:
+        return leaf
+    before = leaf.file.values.get("metadata")
+    known = dict(before) if isinstance(before, Mapping) else {}
+    merged = {**known, **metadata}
+    file = TaskFile(leaf.file.path, {**leaf.file.values, "metadata": merged}, leaf.file.lines)
+    return replace(leaf, file=file, config=replace(leaf.config, metadata=merged))
 
 
 def load(leaf: Leaf, request: TaskRequest) -> LoadedTask:
@@ -367,6 +409,44 @@ def _recorded(folder: Path, task: str) -> list[str] | None:
     return plan.lm_eval.document_hashes if plan.lm_eval is not None and plan.dataset == task else None
 
 
+def written_out(job: Job, tasks: LoadedTasks) -> str:
+    """The prompt and the target of the first document of a job's task, as ``--write_out`` has them."""
+    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
+    with seeded(task.seeds):
+        first = min(job.documents) if job.documents else 0
+        numbered = prompts(task)
+        number, prompt = next((pair for pair in numbered if pair[0] == first), (first, ""))
+        target = task.target(task.docs[number], number)
+    text = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False, indent=1)
+    return (
+        f"Task: {job.lm_eval}; document {number}; context prompt (starting on next line):\n{text}\n"
+        f"(end of prompt on previous line)\ntarget string or answer choice index (starting on next line):\n{target}\n"
+        "(end of target on previous line)"
+    )
+
+
+def shown_config(job: Job, tasks: LoadedTasks) -> str:
+    """The configuration of a job's task as JSON, with the command's settings in it."""
+    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
+    return json.dumps(plain(task.config.dumped()), indent=2, ensure_ascii=False)
+
+
+def integrity(job: Job, tasks: LoadedTasks) -> list[str]:
+    """What can be said of a job's task before the first call: a line on its size, and notes; InputError if faulty."""
+    task = tasks.task(job.benchmark, str(job.lm_eval), request_of(job))
+    return _looked_over(task, suite(task, scored=not job.predict_only), task.config)
+
+
+def _looked_over(task: LoadedTask, questions: Suite, config: TaskFields) -> list[str]:
+    kind = config.output_type if task.own is None else f"class {task.own.name}"
+    sizes = [
+        counted(len(questions.tasks), "document"),
+        counted(config.repeats, "repeat"),
+        counted(config.num_fewshot or 0, "example"),
+    ]
+    return [f"{config.task}: {kind}, {', '.join(sizes)}", *(f"note: {note}" for note in questions.notes)]
+
+
 def checked(benchmark: str, request: TaskRequest) -> list[str]:
     """What can be right or wrong about a task file before a model is asked: a line for each task, and its notes."""
     lines = []
@@ -375,11 +455,5 @@ def checked(benchmark: str, request: TaskRequest) -> list[str]:
         task = load(leaf, request)
         questions = suite(task, scored=not request.predict_only)
         config = leaf.config if task.own is None else task.own.config
-        kind = config.output_type if task.own is None else f"class {task.own.name}"
-        sizes = [
-            counted(len(questions.tasks), "document"),
-            counted(config.repeats, "repeat"),
-            counted(config.num_fewshot or 0, "example"),
-        ]
-        lines += [f"{leaf.name}: {kind}, {', '.join(sizes)}", *(f"note: {note}" for note in questions.notes)]
+        lines += _looked_over(task, questions, config)
     return lines

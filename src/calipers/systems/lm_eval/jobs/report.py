@@ -48,7 +48,7 @@ from calipers.systems.lm_eval.write import (
     RanTask,
     digest,
     dumped,
-    file_name,
+    file_path,
     file_text,
     line_text,
     results_object,
@@ -319,20 +319,36 @@ class HarnessReport:
             }
         return document
 
-    def write(self, folder: Path, moment: datetime) -> list[Path]:
-        """Its results file and its samples files, below a folder."""
+    def write(
+        self,
+        folder: Path,
+        moment: datetime,
+        *,
+        name: str | None = None,
+        blocks: Mapping[str, Any] | None = None,
+        with_samples: bool = True,
+    ) -> list[Path]:
+        """Its results file and its samples files, below a folder, or beside a path that ends in ``.json``.
+
+        ``name`` is the model's in the names of files, ``blocks`` are further ones of the results.
+        """
         time = moment.isoformat(timespec="microseconds")
         job = self.parts[0].job
         chats = local(job)
-        samples = {part.name: list(sample_lines(part.scored, chats)) for part in self.parts}
-        hashes = {name: task_hash([json.loads(line) for line in lines]) for name, lines in samples.items()}
-        results = results_object(**{**self.results, "task_hashes": hashes, **about(job, chats)})
-        texts = {file_name(self.model, time): file_text(results)}
-        texts |= {file_name(self.model, time, task): "".join(lines) for task, lines in samples.items()}
-        for name, text in texts.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="utf-8")
-        return [folder / name for name in texts]
+        samples = {}
+        if with_samples:
+            samples = {part.name: list(sample_lines(part.scored, chats)) for part in self.parts}
+        hashes = {task: task_hash([json.loads(line) for line in lines]) for task, lines in samples.items()}
+        results = results_object(**{**self.results, "task_hashes": hashes, **(blocks or {}), **about(job, chats)})
+        texts = {file_path(folder, name or self.model, time): file_text(results)}
+        texts |= {file_path(folder, name or self.model, time, task): "".join(lines) for task, lines in samples.items()}
+        for path, text in texts.items():
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise InputError.at(str(path), f"cannot be written ({error.strerror})") from None
+        return list(texts)
 
 
 def part(job: Job, folder: Path, tasks: LoadedTasks | None = None) -> TaskPart:
@@ -422,7 +438,7 @@ def _finite(value: float) -> float | None:
 KEPT: Final = (  # settings of a run that its numbers depend on
     *("benchmark", "model", "samples", "lm_eval", "num_fewshot", "include_path", "load_seeds"),
     *("confidence", "interval", "seed"),
-    *("apply_chat_template", "fewshot_as_multiturn", "system_instruction", "default_metrics"),
+    *("apply_chat_template", "fewshot_as_multiturn", "system_instruction", "default_metrics", "task_metadata"),
 )
 
 

@@ -1,0 +1,43 @@
+"""``calipers lm-eval``: the command line of lm-evaluation-harness, unchanged."""
+
+from __future__ import annotations
+
+import click
+
+from calipers.cli.output import notes, plugins_loaded, show_page, tell, tell_lines, tell_notes, write
+from calipers.reports.untrusted_text import clean
+
+INCOMPLETE = 3
+
+
+@click.command(name="lm-eval", add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def lm_eval(ctx: click.Context, words: tuple[str, ...]) -> None:
+    """Run tasks as lm-evaluation-harness' own command does, with its options and its table."""
+    from calipers.systems.lm_eval.command_line import Answer, read_command
+
+    command = read_command(words)
+    if isinstance(command, Answer):
+        write(command.text)
+        ctx.exit(command.exit_code)
+    from calipers.cli.run import reports_of
+    from calipers.running.library import loaded_for
+
+    tell_notes(command.notes)
+    with plugins_loaded(()):
+        tasks = loaded_for(command.jobs)
+        for text in command.before(tasks):
+            tell_lines(text)
+        reports = list(reports_of(command.jobs, tasks))
+    if not reports:
+        ctx.exit(2)  # each has said why
+    show_page(command.page(reports))
+    for report in reports:
+        notes(report.result)
+        tell_notes(report.notes)
+        if report.stopped:
+            tell(f"note: {report.folder}: stopped early: {clean(report.stopped, None)}; the same command goes on")
+        tell(f"{report.folder}/result.json")
+    if len(reports) < len(command.jobs) or not all(report.complete for report in reports):
+        ctx.exit(INCOMPLETE)

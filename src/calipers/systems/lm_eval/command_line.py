@@ -1,0 +1,734 @@
+"""lm-evaluation-harness' own command line, as of its release 0.4.13, translated into jobs of ours.
+
+::
+
+    words ──► options, those of --config FILE below them ──► jobs ──► reports ──► its table, its files
+
+What an option changes there, it changes here, or it is refused by its name. An option that has no effect there, such
+as ``--device`` for a server, has none here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import glob
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from calipers.errors import InputError, UnknownName, nearest
+from calipers.running.settings import jobs_of, shown
+from calipers.systems.system import OwnPage
+from calipers.tasks.load_seeds import LOAD_SEEDS
+
+if TYPE_CHECKING:
+    from calipers.running.job import Job
+    from calipers.running.perform import Report
+    from calipers.systems.lm_eval.jobs.report import TaskPart
+    from calipers.systems.lm_eval.tasks.groups import Tasks
+
+PROGRAM: Final = "calipers lm-eval"
+COMMANDS: Final = ("run", "ls", "validate")
+LISTED: Final = ("tasks", "groups", "subtasks", "tags")
+RUNS: Final = "runs"  # where runs are kept, as those of ``calipers run``
+NOT_FOUND: Final = 1  # the exit code of ``validate`` there
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a command prints that runs nothing, and its exit code."""
+
+    text: str
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HarnessCommand:
+    """``lm-eval run``: the jobs it means, and what it prints of their reports."""
+
+    options: Mapping[str, Any]  # every option of lm-evaluation-harness, with its value
+    jobs: Sequence[Job]
+    notes: Sequence[str]
+    began: float = field(default_factory=time.perf_counter)
+
+    def before(self, tasks: Any) -> list[str]:
+        """What ``--check_integrity`` and ``--write_out`` say before the first call; InputError for a faulty task."""
+        from calipers.systems.lm_eval.jobs.benchmarks import integrity, written_out
+
+        lines: list[str] = []
+        if self.options["check_integrity"]:
+            lines += [line for job in self.jobs for line in integrity(job, tasks)]
+        if self.options["write_out"]:
+            lines += [written_out(job, tasks) for job in self.jobs]
+        return lines
+
+    def page(self, reports: Sequence[Report]) -> OwnPage:
+        """Its table of the reports, after the results themselves with ``--show_config``; its files are written."""
+        from calipers.systems.lm_eval.jobs.report import joined
+        from calipers.systems.lm_eval.write import file_text, table
+
+        parts = [self._as_asked(report.part) for report in reports if report.part is not None]
+        if not parts:
+            return OwnPage("")
+        [whole] = joined(parts)
+        results = {**whole.results, **self._about()}
+        text = f"{file_text(results)}\n" if self.options["show_config"] else ""
+        text += f"{self._headline()}\n{table(results)}\n"
+        if results.get("groups"):
+            text += f"{table(results, 'groups')}\n"
+        written: list[Path] = []
+        if self.options["output_path"]:
+            written = whole.write(
+                Path(self.options["output_path"]),
+                datetime.now(),
+                name=self._model_name(),
+                blocks=self._about(),
+                with_samples=self.options["log_samples"],
+            )
+        return OwnPage(text, alone=True, remarks=[*whole.sentences, *map(str, written)])
+
+    def _as_asked(self, part: TaskPart) -> TaskPart:
+        """A run whose task has the command's ``--gen_kwargs`` in its configuration, as its files show them."""
+        task = part.scored.task
+        if task.config.output_type != "generate_until" or not self.options["gen_kwargs"]:
+            return part
+        settings = {**(task.config.generation_kwargs or {}), **self.options["gen_kwargs"]}
+        made = [
+            (asking, manner, [replace(request, args=(request.args[0], settings)) for request in requests])
+            for asking, manner, requests in task.kept.get("requests", ())
+        ]
+        config = replace(task.config, generation_kwargs=settings)
+        shown_task = replace(task, config=config, kept={**task.kept, "requests": made})
+        return replace(part, scored=replace(part.scored, task=shown_task))
+
+    def _headline(self) -> str:
+        given = self.options
+        model_args = {key: value for key, value in given["model_args"].items() if key != "trust_remote_code"}
+        return (
+            f"{given['model']} ({model_args}), gen_kwargs: ({given['gen_kwargs']}), limit: {given['limit']}, "
+            f"num_fewshot: {given['num_fewshot']}, batch_size: {given['batch_size']}"
+        )
+
+    def _model_name(self) -> str:
+        names = ("peft", "delta", "pretrained", "model", "path", "engine")  # in its order
+        known = [str(self.options["model_args"][name]) for name in names if name in self.options["model_args"]]
+        return known[0] if known else str(self.options["model"])
+
+    def _about(self) -> dict[str, Any]:
+        """What its results file says of the command."""
+        from calipers.systems.lm_eval.metrics.bootstrap import ITERATIONS
+
+        given, seeds = self.options, self.options["seed"]
+        return {
+            "config": {
+                "model": given["model"],
+                "model_args": given["model_args"],
+                "batch_size": given["batch_size"],
+                "batch_sizes": [],
+                "device": given["device"],
+                "use_cache": given["use_cache"],
+                "limit": given["limit"],
+                "bootstrap_iters": ITERATIONS,
+                "gen_kwargs": given["gen_kwargs"],
+                **dict(zip(("random_seed", "numpy_seed", "torch_seed", "fewshot_seed"), seeds, strict=True)),
+            },
+            "date": time.time() - (time.perf_counter() - self.began),
+            "model_source": given["model"],
+            "model_name": self._model_name(),
+            "model_name_sanitized": re.sub(r'[<>:"/|\\?*\[\]]+', "__", self._model_name()),
+            "system_instruction": given["system_instruction"],
+            "system_instruction_sha": None,
+            "fewshot_as_multiturn": given["fewshot_as_multiturn"],
+            **{"chat_template": None, "chat_template_sha": None},
+            "total_evaluation_time_seconds": str(time.perf_counter() - self.began),
+        }
+
+
+def read_command(words: Sequence[str]) -> HarnessCommand | Answer:
+    """What a command line means; one without a subcommand is a run, as there."""
+    if not words or words[0] in ("-h", "--help"):
+        return Answer(HELP)
+    command, rest = (words[0], words[1:]) if words[0] in COMMANDS else ("run", words)
+    if command == "run" and not words[0].startswith("-") and words[0] not in COMMANDS:
+        raise UnknownName.of("command of lm-eval", words[0], COMMANDS)
+    parser = {"run": _run_parser, "ls": _list_parser, "validate": _validate_parser}[command]()
+    if {"-h", "--help"} & {*rest} or (command == "run" and not rest):
+        return Answer(parser.format_help())
+    known, others = parser.parse_known_args([*rest])
+    if others:
+        raise _unknown(parser, others)
+    given = vars(known)
+    if command == "ls":
+        return Answer(_tables(given["what"], given["include_path"]) if given["what"] else parser.format_help())
+    return _validated(given["tasks"], given["include_path"]) if command == "validate" else _run(given)
+
+
+HELP: Final = f"""\
+Usage: {PROGRAM} [run] --model KIND --model_args KEY=VALUE,... --tasks NAME,... [OPTIONS]
+       {PROGRAM} ls tasks|groups|subtasks|tags [--include_path DIR]
+       {PROGRAM} validate --tasks NAME,... [--include_path DIR]
+
+The command line of lm-evaluation-harness 0.4.13, unchanged: what you have, you can paste. It runs
+the same jobs as calipers run, prints lm-evaluation-harness' table, and writes its files to --output_path.
+An option or a model argument that has no effect here is refused by its name.
+
+  calipers lm-eval run --help   every option of a run
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours: one line, exit 2."""
+
+    def names(self) -> list[str]:
+        """Every option, in its long form."""
+        return [name for name in self._option_string_actions if name.startswith("--")]
+
+    def error(self, message: str) -> NoReturn:
+        name, colon, wrong = message.removeprefix("argument ").partition(": ")
+        where = name.partition("/")[0] if colon and name.startswith("-") else self.prog
+        raise InputError.at(where, wrong if where != self.prog else message, f"see {self.prog} --help")
+
+
+def _unknown(parser: _Parser, words: Sequence[str]) -> InputError:
+    """The error for words that are no option's; the nearest option, where they look like one."""
+    option = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
+    if option is None:
+        return InputError.at(parser.prog, f"{words[0]!r} belongs to no option", f"see {parser.prog} --help")
+    close = nearest(option, parser.names())
+    right = f"did you mean {' or '.join(map(repr, close))}?" if close else f"see {parser.prog} --help"
+    return InputError(f"no option {option!r}; {right}")
+
+
+class _Names(argparse.Action):
+    """``--tasks a b,c``: names between spaces or commas."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        names = [*(getattr(namespace, self.dest) or ()), *(name for value in values for name in value.split(","))]
+        setattr(namespace, self.dest, names)
+
+
+class _Pairs(argparse.Action):
+    """``--model_args a=1,b=2 c=3``, or a JSON object; what is given again wins."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        before = getattr(namespace, self.dest, None) or {}
+        after = [_pairs(str(option_string), value) for value in values]
+        setattr(namespace, self.dest, {**before, **{key: value for pairs in after for key, value in pairs.items()}})
+
+
+def _pairs(where: str, text: str) -> dict[str, Any]:
+    """Settings as lm-evaluation-harness reads them: a JSON object, or pairs whose values are Python literals.
+
+    >>> _pairs("--model_args", "pretrained=m,dtype=float32,stops=['a,b'],n=3,x=true")
+    {'pretrained': 'm', 'dtype': 'float32', 'stops': ['a,b'], 'n': 3, 'x': True}
+    """
+    if text.lstrip().startswith("{"):
+        return _json_object(where, text)
+    pairs: dict[str, Any] = {}
+    for part in _separate(text):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise InputError.at(where, f"{part!r} cannot be read", "expected KEY=VALUE,KEY=VALUE, or a JSON object")
+        pairs[key.strip()] = _value(value)
+    return pairs
+
+
+def _json_object(where: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError.at(where, f"is no JSON ({error})", "expected an object, with names in double quotes") from None
+    if not isinstance(value, dict):
+        raise InputError.at(where, f"is {shown(value)}", "expected a JSON object")
+    return value
+
+
+def _separate(text: str) -> list[str]:
+    """The parts between commas that stand outside of brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        elif character in "[({":
+            depth += 1
+        elif character in "])}":
+            depth = max(depth - 1, 0)
+        elif character == "," and not depth:
+            parts.append("")
+            continue
+        parts[-1] += character
+    return [part for part in parts if part]
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if text.isnumeric():
+        return int(text)
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return text
+
+
+def _run_parser() -> _Parser:
+    parser = _Parser(f"{PROGRAM} run", usage=f"{PROGRAM} run --model KIND --tasks NAME ... [OPTIONS]", add_help=False)
+    option: Callable[..., Any] = partial(parser.add_argument, default=None)
+    option("--config", "-C", metavar="FILE", help="options from a YAML file; those of the command line win")
+    option("--tasks", "-t", nargs="+", action=_Names, metavar="NAME", help="tasks, groups, tags, mmlu_*, FILE.yaml")
+    option("--model", "-M", metavar="KIND", help=f"{', '.join(KINDS)} (default: hf)")
+    option("--model_args", "-a", nargs="+", action=_Pairs, metavar="KEY=VALUE", help="pretrained=..., base_url=...")
+    option("--apply_chat_template", nargs="?", const=True, metavar="NAME", help="ask in turns")
+    option("--limit", "-L", type=float, metavar="N", help="the first N documents, or a share of them below 1")
+    option("--use_cache", "-c", metavar="DIR", help="keep the runs in this folder, and ask nothing twice")
+    option("--num_fewshot", "-f", type=int, metavar="N", help="examples before a question")
+    option("--batch_size", "-b", metavar="N", help="prompts at once: an integer, auto or auto:N")
+    option("--max_batch_size", type=int, metavar="N", help="the most with --batch_size auto")
+    option("--device", metavar="NAME", help="of an hf model: cpu, cuda or cuda:N")
+    option("--gen_kwargs", nargs="+", action=_Pairs, metavar="KEY=VALUE", help="laid over the task's generation_kwargs")
+    option("--output_path", "-o", metavar="PATH", help="folder, or .json file, of the results")
+    option("--log_samples", "-s", action="store_true", help="write the samples, too")
+    option("--samples", "-E", metavar="JSON", help='documents by task: {"task": [0, 3]}, or a file of that')
+    option("--cache_requests", nargs="?", const="true", metavar="HOW", help="refused: prompts are not cached here")
+    option("--check_integrity", action="store_true", help="look the tasks over before the first call")
+    option("--system_instruction", metavar="TEXT", help="words before a description")
+    option("--fewshot_as_multiturn", nargs="?", const="true", metavar="BOOL", help="each example in its own turns")
+    option("--include_path", metavar="DIR", help="a folder of further tasks")
+    option("--verbosity", "-v", metavar="LEVEL", help="no effect: notes go to standard error")
+    option("--write_out", "-w", action="store_true", help="print the prompt of the first document of each task")
+    option("--show_config", action="store_true", help="print the whole results object before the table")
+    for name in ("--wandb_args", "--wandb_config_args", "--trackio_args", "--hf_hub_log_args"):
+        option(name, nargs="+", action=_Pairs, metavar="KEY=VALUE", help="refused: nothing is sent anywhere")
+    option("--predict_only", "-x", action="store_true", help="keep the answers, score nothing")
+    option("--seed", metavar="N,N,N,N", help="of random, numpy, torch and the examples (default: 0,1234,1234,1234)")
+    option("--trust_remote_code", action="store_true", help="needs --trust")
+    option("--confirm_run_unsafe_code", action="store_true", help="needs --trust")
+    option("--metadata", nargs="+", action=_Pairs, metavar="KEY=VALUE", help="for tasks that need it, such as ruler")
+    option("--trust", action="store_true", help="ours: run code that came with a task (!function)")
+    return parser
+
+
+def _list_parser() -> _Parser:
+    parser = _Parser(f"{PROGRAM} ls", add_help=False)
+    parser.add_argument("what", choices=LISTED, nargs="?", help="tasks are all of them")
+    parser.add_argument("--include_path", metavar="DIR", help="a folder of further tasks")
+    return parser
+
+
+def _validate_parser() -> _Parser:
+    parser = _Parser(f"{PROGRAM} validate", add_help=False)
+    parser.add_argument("--tasks", "-t", required=True, metavar="NAME,...", help="names of tasks")
+    parser.add_argument("--include_path", metavar="DIR", help="a folder of further tasks")
+    return parser
+
+
+DEFAULTS: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("tasks", "num_fewshot", "max_batch_size", "use_cache", "limit", "samples", "output_path")),
+    **dict.fromkeys(("system_instruction", "fewshot_as_multiturn", "include_path", "verbosity")),
+    **dict.fromkeys(("check_integrity", "write_out", "log_samples", "predict_only", "show_config"), False),
+    **dict.fromkeys(("trust_remote_code", "confirm_run_unsafe_code", "apply_chat_template", "trust"), False),
+    **{"model": "hf", "model_args": {}, "batch_size": 1, "device": "cuda:0", "gen_kwargs": {}, "metadata": {}},
+    **{"cache_requests": None, "seed": LOAD_SEEDS},
+    **dict.fromkeys(("wandb_args", "wandb_config_args", "trackio_args", "hf_hub_log_args")),
+}
+"""Every option of a run, and what it is where nobody says anything."""
+MAPPINGS: Final = ("model_args", "gen_kwargs", "metadata")
+UNUSED: Final = {  # option -> what would be right
+    "cache_requests": "expected none: prompts are made anew for every run, and are the same",
+    **dict.fromkeys(("wandb_args", "wandb_config_args", "trackio_args"), "expected none: results go to --output_path"),
+    "hf_hub_log_args": "expected none: results go to --output_path",
+}
+
+
+def _run(given: Mapping[str, Any]) -> HarnessCommand:
+    options = _checked_options({**DEFAULTS, **_from_config(given["config"]), **_said(given)})
+    spec, settings, notes = _model(options)
+    settings = {**settings, **_settings(options)}
+    names = _task_names(options["tasks"], settings.get("include_path", ()))
+    jobs, more = jobs_of(names, {"model": (spec,), **settings}, of_library=True)
+    jobs = _once(jobs)
+    if options["samples"] is not None:
+        jobs = [_chosen(job, options["samples"]) for job in jobs]
+    if options["use_cache"] or options["limit"] is not None:
+        # a run that goes on keeps all documents it ever had: with another limit it is another run
+        folder = Path(options["use_cache"] or RUNS)
+        out = folder if options["limit"] is None else folder / f"limit-{options['limit']:g}"
+        jobs = [replace(job, out=out, among=True) for job in jobs]
+    return HarnessCommand(options, jobs, [*notes, *more])
+
+
+def _said(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the command line says; there, what is empty counts as not said."""
+    return {
+        key: value for key, value in given.items() if key != "config" and (value or (value == 0 and value is not False))
+    }
+
+
+def _from_config(path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    import yaml
+
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        content = yaml.safe_load(text)
+    except OSError as error:
+        raise InputError.at(path, f"cannot be read ({error.strerror})", "expected a YAML file of options") from None
+    except UnicodeDecodeError:
+        raise InputError.at(path, "is not UTF-8", "expected YAML in UTF-8") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        raise InputError.at(f"{path}:{mark.line + 1}" if mark else path, "is no YAML") from None
+    if not isinstance(content, dict):
+        raise InputError.at(path, "is no mapping", "expected options by name: model, model_args, tasks")
+    known = [name for name in DEFAULTS if name != "trust"]  # whose code is run is for who types the command
+    for key in content:
+        if key not in known:
+            line = next((n for n, row in enumerate(text.splitlines(), 1) if row.startswith(f"{key}")), 1)
+            raise UnknownName(f"{path}:{line}: {UnknownName.of('option of lm-eval', str(key), known)}")
+    return {key: value for key, value in content.items() if value is not None}
+
+
+def _checked_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with every value in its form; InputError for those that contradict each other or do nothing here."""
+    for name, right in UNUSED.items():
+        if options[name]:
+            raise InputError.at(f"--{name}", "has no effect here", right)
+    for name in MAPPINGS:
+        if isinstance(options[name], str):
+            options[name] = _pairs(f"--{name}", options[name])
+        if not isinstance(options[name], dict):
+            raise InputError.at(f"--{name}", f"is {shown(options[name])}", "expected KEY=VALUE,... or a mapping")
+    tasks = options["tasks"]
+    listed = tasks.split(",") if isinstance(tasks, str) else tasks
+    if not listed or not isinstance(listed, list) or not all(isinstance(name, str) and name for name in listed):
+        raise InputError.at("--tasks", "names no task" if not tasks else f"is {shown(tasks)}", "expected names: a,b")
+    options["tasks"] = [name.strip() for item in listed for name in item.split(",")]
+    options["seed"] = _seeds(options["seed"])
+    options["fewshot_as_multiturn"] = _multiturn(options["fewshot_as_multiturn"], options["apply_chat_template"])
+    options["samples"] = _samples(options["samples"], options["limit"])
+    options["log_samples"] = bool(options["log_samples"] or options["predict_only"])
+    if options["log_samples"] and not options["output_path"]:
+        wrong = "is given without a place to write to"
+        name = "predict_only" if options["predict_only"] else "log_samples"
+        raise InputError.at(f"--{name}", wrong, "expected --output_path DIR beside it")
+    for name in ("trust_remote_code", "confirm_run_unsafe_code"):
+        if options[name] and not options["trust"]:
+            raise InputError.at(f"--{name}", "runs code that came with the data", "expected --trust beside it")
+    if options["trust_remote_code"]:
+        options["model_args"] = {**options["model_args"], "trust_remote_code": True}
+    return options
+
+
+def _seeds(value: Any) -> tuple[int, int, int, int]:
+    from calipers.running.settings import load_seeds
+
+    parts = value.split(",") if isinstance(value, str) else [*value] if isinstance(value, (list, tuple)) else [value]
+    if any(part is None or (isinstance(part, str) and part.strip().lower() == "none") for part in parts):
+        wrong, right = f"is {shown(value)}", "expected integers: what is drawn without a seed cannot be drawn again"
+        raise InputError.at("--seed", wrong, right)
+    return load_seeds("--seed", value)
+
+
+def _multiturn(value: Any, templated: Any) -> bool | None:
+    if isinstance(value, str):
+        value = value.lower() in ("true", "1", "yes")
+    if value is None:
+        return True if templated else None
+    if value and not templated:
+        wrong = "without a chat template there are no turns"
+        raise InputError.at("--fewshot_as_multiturn", wrong, "expected --apply_chat_template beside it")
+    return bool(value)
+
+
+def _samples(value: Any, limit: Any) -> dict[str, list[int]] | None:
+    """Documents by task, from JSON, a file of JSON, or a mapping."""
+    if not value:
+        return None
+    if limit is not None:
+        raise InputError.at("--samples", "stands beside --limit", "expected one of the two")
+    if isinstance(value, str):
+        try:
+            text = value if "{" in value else Path(value).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            right = """expected JSON such as {"task": [0, 3]}, or a file of that"""
+            raise InputError.at("--samples", f"{value!r} is neither", right) from None
+        value = _json_object("--samples", text)
+    if not isinstance(value, dict):
+        raise InputError.at("--samples", f"is {shown(value)}", """expected such as {"task": [0, 3]}""")
+    for task, numbers in value.items():
+        if not isinstance(numbers, list) or not all(type(number) is int and number >= 0 for number in numbers):
+            raise InputError.at("--samples", f"{task}: is {shown(numbers)}", "expected a list of integers >= 0")
+    return value
+
+
+def _chosen(job: Job, samples: Mapping[str, Sequence[int]]) -> Job:
+    """A job with the documents that are named for its task; a task that is not named has all of them, as there."""
+    numbers = samples.get(str(job.lm_eval))
+    return replace(job, documents=tuple(numbers)) if numbers else job
+
+
+def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that mean the same whatever the model, as settings of a run."""
+    paths = options["include_path"]
+    values = {
+        "limit": options["limit"],
+        "num_fewshot": options["num_fewshot"],
+        "predict_only": options["predict_only"] or None,
+        "system_instruction": options["system_instruction"],
+        "apply_chat_template": options["apply_chat_template"] or None,
+        "fewshot_as_multiturn": options["fewshot_as_multiturn"],
+        "include_path": (paths,) if isinstance(paths, str) else tuple(paths) if paths else None,
+        "gen_kwargs": json.dumps(options["gen_kwargs"]) if options["gen_kwargs"] else None,
+        "load_seeds": options["seed"],
+        "trust": options["trust"] or None,
+        "task_metadata": {**options["model_args"], **options["metadata"]} or None,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+API_ARGS: Final = {  # argument -> our setting, and its kind
+    "base_url": ("base_url", str),
+    "num_concurrent": ("concurrency", int),
+    "max_retries": ("retries", int),
+    "timeout": ("timeout", float),
+    "seed": ("seed", int),
+}
+API_ALIKE: Final[
+    Mapping[str, Sequence[Any] | None]
+] = {  # argument -> the values that mean what is done here; None: any
+    **dict.fromkeys(("model", "pretrained", "batch_size", "trust_remote_code")),
+    **dict.fromkeys(("tokenizer", "tokenizer_backend", "tokenized_requests", "use_fast_tokenizer", "revision")),
+    **{"truncate": (False,), "add_bos_token": (False,), "verify_certificate": (True,), "max_gen_toks": (256,)},
+}
+HF_ALIKE: Final[Mapping[str, Sequence[Any] | None]] = {
+    **dict.fromkeys(("pretrained", "batch_size", "max_batch_size", "device", "trust_remote_code", "logits_cache")),
+    **{"backend": ("default", "causal"), "revision": ("main",), "dtype": ("auto",), "parallelize": (False,)},
+    **{"truncation": (False,), "use_fast_tokenizer": (True,), "subfolder": ("",)},
+}
+KINDS: Final = {  # kind of model -> the route it is asked by; None: it is no server
+    "hf": None,
+    "local-completions": "completions",
+    "local-chat-completions": "chat",
+    "openai-completions": "completions",
+    "openai-chat-completions": "chat",
+    "dummy": None,
+}
+ALIASES: Final = {"huggingface": "hf", "hf-auto": "hf"}  # other names there
+
+
+def _model(options: Mapping[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
+    """The model as a spec of ours, the settings that it brings, and notes."""
+    kind = ALIASES.get(str(options["model"]), str(options["model"]))
+    notes = ["--verbosity has no effect here: notes go to standard error"] if options["verbosity"] else []
+    if kind not in KINDS:
+        raise UnknownName(f"--model: {UnknownName.of('kind of model', kind, KINDS)}")
+    if kind == "dummy":
+        from calipers.systems.lm_eval.jobs.dummy import SPEC
+
+        return SPEC, {}, notes
+    if kind == "hf":
+        return *_local(options), notes
+    return *_served(kind, options), notes
+
+
+def _refuse_unused(given: Mapping[str, Any], alike: Mapping[str, Sequence[Any] | None], taken: Sequence[str]) -> None:
+    for name, value in given.items():
+        if name in taken or (name in alike and (alike[name] is None or value in (alike[name] or ()))):
+            continue
+        if name in alike:
+            values = " or ".join(map(str, alike[name] or ()))
+            raise InputError.at("--model_args", f"{name}={value} has no effect here", f"expected {name}={values}")
+        known = ", ".join(sorted({*alike, *taken}))
+        raise InputError.at("--model_args", f"{name} has no effect here", f"expected of {known}")
+
+
+def _local(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    given = options["model_args"]
+    name = given.get("pretrained")
+    if not isinstance(name, str) or not name:
+        raise InputError.at("--model_args", "names no model", "expected pretrained=PATH, or a name in the hub's cache")
+    _refuse_unused(given, HF_ALIKE, ())
+    _use_device(str(given.get("device", options["device"])))
+    size = given.get("batch_size", options["batch_size"])
+    most = given.get("max_batch_size", options["max_batch_size"])
+    if str(size).startswith("auto"):
+        return f"hf/{name}", {} if most is None else {"concurrency": _whole("--max_batch_size", most)}
+    if options["max_batch_size"] is not None:
+        raise InputError.at("--max_batch_size", "has no effect beside a fixed size", "expected --batch_size auto")
+    return f"hf/{name}", {"concurrency": _whole("--batch_size", size)}
+
+
+def _use_device(name: str) -> None:
+    """See to it that a model is loaded where it is wanted; without a GPU it is loaded on the CPU, as there."""
+    match = re.fullmatch(r"cpu|cuda(?::([0-9]+))?", name)
+    if match is None:
+        raise InputError.at("--device", f"is {name!r}", "expected cpu, cuda or cuda:N")
+    if name == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    elif match[1] and int(match[1]):
+        before = os.environ.get("CUDA_VISIBLE_DEVICES")
+        devices = before.split(",") if before else []
+        number = int(match[1])
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices[number] if number < len(devices) else str(number)
+
+
+def _served(kind: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    given, route = options["model_args"], KINDS[kind]
+    name = given.get("model") or given.get("pretrained")
+    if not isinstance(name, str) or not name:
+        raise InputError.at("--model_args", "names no model", "expected model=NAME")
+    if kind.startswith("local") and not given.get("base_url"):
+        right = f"expected base_url=http://HOST:PORT/v1/{'chat/' if route == 'chat' else ''}completions"
+        raise InputError.at("--model_args", "says no base_url", right)
+    if route == "chat" and not options["apply_chat_template"]:
+        raise InputError.at("--model", f"{kind} takes turns only", "expected --apply_chat_template beside it")
+    if "auth_token" in given:
+        raise InputError.at("--model_args", "auth_token has no effect here", "expected the key in $OPENAI_API_KEY")
+    _refuse_unused(given, API_ALIKE, tuple(API_ARGS))
+    settings: dict[str, Any] = {"api": route, "concurrency": 1}
+    if kind.startswith("openai"):
+        settings["base_url"] = "https://api.openai.com/v1"
+    for argument, (setting, convert) in API_ARGS.items():
+        if argument in given:
+            settings[setting] = _converted(argument, given[argument], convert)
+    size = str(given.get("batch_size", options["batch_size"]))
+    if route == "completions" and not size.startswith("auto"):
+        settings["concurrency"] = max(settings["concurrency"], 1) * _whole("--batch_size", size)
+    return f"openai/{name}", settings
+
+
+def _converted(argument: str, value: Any, kind: Callable[[Any], Any]) -> Any:
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        raise InputError.at("--model_args", f"{argument}={value} cannot be read", "expected a number") from None
+
+
+def _whole(where: str, value: Any) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1:
+        raise InputError.at(where, f"is {value!r}", "expected an integer >= 1")
+    return number
+
+
+def _index(include_path: Sequence[str]) -> Tasks:
+    from calipers.systems.lm_eval.jobs.benchmarks import tasks_in
+
+    return tasks_in(tuple(include_path))
+
+
+def _task_names(requested: Sequence[str], include_path: Sequence[str]) -> list[str]:
+    """What ``--tasks`` names, each once: names and patterns, files, or the files of one folder."""
+    from calipers.systems.lm_eval.jobs.benchmarks import nodes_of
+
+    if len(requested) == 1 and Path(requested[0]).is_dir():
+        index = _index(include_path)
+        if requested[0] not in index.heads and requested[0] not in index.tags:
+            files = sorted(map(str, Path(requested[0]).glob("*.yaml")))
+            if not files:
+                raise InputError.at("--tasks", f"no .yaml file in {requested[0]}", "expected a folder of tasks")
+            return files
+    names: list[str] = []
+    for name in dict.fromkeys(requested):
+        files = sorted(glob.glob(name)) if name.endswith(".yaml") else [name]
+        if not files:
+            raise InputError.at("--tasks", f"no file {name}", "expected a task's name, or its .yaml file")
+        names += files
+    sources: dict[str, str] = {}
+    for name in names:
+        for node in nodes_of(name, tuple(include_path)):
+            for task in _leaf_names(node):
+                source = sources.setdefault(task, node.name)
+                if source != node.name:
+                    wrong = f"{task} is asked for twice, in {source} and in {node.name}"
+                    raise InputError.at("--tasks", wrong, "expected each task once")
+    return names
+
+
+def _leaf_names(node: Any) -> list[str]:
+    from calipers.systems.lm_eval.tasks.groups import leaves
+
+    return [leaf.name for leaf in leaves([node])]
+
+
+def _once(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs, each task once: one that is named beside its tag is asked once, as there."""
+    several = list({job.lm_eval: job for job in reversed(jobs)}.values())[::-1]
+    return [replace(job, among=len(several) > 1) for job in several]
+
+
+def _tables(what: str, include_path: str | None) -> str:
+    """What ``ls`` prints: tables of groups, tags and tasks."""
+    from calipers.systems.lm_eval.write import markdown
+
+    index = _index([include_path] if include_path else [])
+    groups = [[name, _location(head.path)] for name, head in sorted(index.heads.items()) if head.kind == "group"]
+    tags = [[name] for name in sorted(index.tags)]
+    tables = []
+    if what in ("tasks", "groups"):
+        tables.append(markdown(["Group", "Config Location"], groups))
+    if what in ("tasks", "tags"):
+        tables.append(markdown(["Tag"], tags))
+    if what in ("tasks", "subtasks"):
+        single = [(name, head.path) for name, head in sorted(index.heads.items()) if head.kind != "group"]
+        rows = [[name, _location(path), _output_type(path)] for name, path in single]
+        tables.append(markdown(["Task", "Config Location", "Output Type"], rows))
+    return "\n" + "".join(f"{table}\n\n" for table in tables) + "\n"
+
+
+def _location(path: Path) -> str:
+    _, inside, rest = str(path).partition("lm_eval/tasks/")
+    return f"{inside}{rest}" if inside else str(path)
+
+
+def _output_type(path: Path) -> str:
+    from calipers.systems.lm_eval.tasks.task_file import read_task_file
+
+    try:
+        return str(read_task_file(path).values.get("output_type", ""))
+    except InputError:
+        return ""
+
+
+def _validated(tasks: str, include_path: str | None) -> Answer:
+    """What ``validate`` prints: whether every name is one of a task, a group or a tag."""
+    names = tasks.split(",")
+    index = _index([include_path] if include_path else [])
+    missing = [name for name in names if name not in index.heads and name not in index.tags]
+    text = f"Validating tasks: {names}\n"
+    if missing:
+        return Answer(f"{text}Tasks not found: {', '.join(missing)}\n", NOT_FOUND)
+    return Answer(f"{text}All tasks found and valid\n")
+
+
+def listed(what: str, pattern: str, include_path: Sequence[str]) -> dict[str, str]:
+    """The names of ``tasks``, ``groups`` or ``tags`` that match a pattern, each with where it is from."""
+    index = _index(include_path)
+    if not index.heads:
+        wrong = "no lm_eval is installed" if not include_path else f"no task file in {', '.join(include_path)}"
+        raise InputError.at(what, wrong, "expected --include-path DIR with a folder of tasks")
+    if what == "tags":
+        names = {tag: f"{len(members):,} task{'s' if len(members) > 1 else ''}" for tag, members in index.tags.items()}
+    else:
+        wanted = ("group",) if what == "groups" else ("task", "class")
+        names = {name: _location(head.path) for name, head in index.heads.items() if head.kind in wanted}
+    return {name: names[name] for name in sorted(names) if fnmatchcase(name, pattern)}
