@@ -83,9 +83,9 @@ def base_image(kept: Path, scratch: Path) -> None:
         return
     root = scratch / "base"
     fetch(root, suite(), BASE, scratch, status="")
-    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/bash\n")  # what the packages' own scripts would do
+    (root / "etc/passwd").write_text("root:x:0:0:root:/home:/bin/bash\n")  # what the packages' own scripts would do
     (root / "etc/group").write_text("root:x:0:\n")
-    for name in ("root", "proc", "sys", "dev", "tmp"):
+    for name in ("home", "proc", "sys", "dev", "tmp"):
         (root / name).mkdir(exist_ok=True)
     (root / "tmp").chmod(0o1777)
     shutil.rmtree(root / "usr/share/doc", ignore_errors=True)

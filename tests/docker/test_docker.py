@@ -33,12 +33,17 @@ def engine(*arguments):
 
 @pytest.mark.parametrize(("agent", "limit", "reward"), [("oracle", "6", 1.0), ("nop", "2", 0.0)])
 def test_oracle_and_nop(tmp_path, agent, limit, reward):
-    group, done = ran(tmp_path, ARITH, "--agent", agent, "--limit", limit, *DOCKER)
+    options = ("--agent", agent, "--limit", limit)
+    group, done = ran(tmp_path, ARITH, *options)  # Docker answers, and nobody wants another environment
     assert done.returncode == 0, done.stderr
     assert group["ledger"]["outcomes"] == {"scored": int(limit)}
     assert group["metrics"]["mean_reward"]["value"] == reward
     trials = list((tmp_path / "out").glob("1/*__*/result.json"))
     assert {json.loads(path.read_text())["config"]["environment"]["type"] for path in trials} == {"docker"}
+    again = calipers(
+        "run", str(ARITH), "--out", str(tmp_path / "out"), *options, cwd=tmp_path, DOCKER_HOST="unix:///none"
+    )
+    assert "environment: docker (this run began in it)\n" in again.stdout, again.stderr
     left = engine("ps", "--all", "--format", "{{.Names}}")
     assert not [name for name in left for path in trials if name.startswith(path.parent.name.lower())]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli.options import asking, given_options, reaching, scoring, verbose, working
-from calipers.cli.output import Progress, notes, plugins_loaded, show_page, show_result, tell, tell_notes
+from calipers.cli.output import Progress, notes, plugins_loaded, show_page, show_result, tell, tell_notes, write
 from calipers.errors import CalipersError, InputError
 from calipers.names import AGENT_RUNS, load
 from calipers.reports.untrusted_text import clean
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 INCOMPLETE = 3
 FORMATS = ("table", "json", "csv", "md")
+PAGES = ("table", "md")  # for people
 
 
 @click.command()
@@ -112,6 +113,8 @@ def _run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, 
     reports = []
     for report in load(AGENT_RUNS).run(benchmarks, given, watched, _note):
         show_result(report.result, shape)
+        if shape in PAGES:
+            write(f"{clean(report.environment)}\n")
         notes(report.result)
         tell(f"{report.folder}/result.json")
         reports.append(report)
