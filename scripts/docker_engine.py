@@ -63,11 +63,13 @@ def parts(kept: Path, scratch: Path) -> dict[str, str]:
     engine = kept / "engine"
     if not (shutil.which("dockerd") and shutil.which("docker")):
         fetch(engine, suite(), ["docker.io", "iptables"], scratch)
-    if engine.is_dir():
-        libraries = [str(path) for path in (*engine.glob("usr/lib/*-linux-gnu"), *engine.glob("lib/*-linux-gnu"))]
         programs = [str(engine / folder) for folder in ("usr/sbin", "usr/bin", "sbin", "bin")]
         environment["PATH"] = os.pathsep.join([environment.get("PATH", os.defpath), *programs])
-        environment["LD_LIBRARY_PATH"] = os.pathsep.join(libraries)
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join(map(str, missing_libraries(engine)))
+        for name in ("iptables", "ip6tables"):  # what the package's own script would do
+            if not (engine / "usr/sbin" / name).is_symlink():
+                (engine / "usr/sbin" / name).symlink_to("xtables-nft-multi")
+        environment["XTABLES_LIBDIR"] = str(next(engine.glob("usr/lib/*-linux-gnu/xtables"), ""))
     for name in PLUGINS:
         word = name.removeprefix("docker-")
         if not answers(["docker", word, "version"], environment):
@@ -77,12 +79,22 @@ def parts(kept: Path, scratch: Path) -> dict[str, str]:
     return environment
 
 
+def missing_libraries(root: Path) -> list[Path]:
+    """The folders of libraries below a root, without those that the machine has: two of one would not fit together."""
+    folders = [*root.glob("usr/lib/*-linux-gnu"), *root.glob("lib/*-linux-gnu")]
+    for folder in folders:
+        for path in folder.iterdir():
+            if not path.is_dir() and ("/" / path.relative_to(root)).exists():
+                path.unlink()
+    return folders
+
+
 def base_image(kept: Path, scratch: Path) -> None:
     """A root directory with a shell, the usual tools and Python, as an archive."""
     if (kept / "base.tar").is_file():
         return
     root = scratch / "base"
-    fetch(root, suite(), BASE, scratch, status="")
+    fetch(root, suite(), BASE, scratch)
     (root / "etc/passwd").write_text("root:x:0:0:root:/home:/bin/bash\n")  # what the packages' own scripts would do
     (root / "etc/group").write_text("root:x:0:\n")
     for name in ("home", "proc", "sys", "dev", "tmp"):
@@ -94,13 +106,8 @@ def base_image(kept: Path, scratch: Path) -> None:
     (kept / "base.part").rename(kept / "base.tar")
 
 
-def fetch(
-    target: Path, release: str, names: Sequence[str], scratch: Path, *, status: str | None = None, alone: bool = False
-) -> Path:
-    """Unpack packages of a suite, with what they depend on unless ``alone``, into a directory that is made whole.
-
-    ``status`` is the list of packages that are there already; None: this machine's.
-    """
+def fetch(target: Path, release: str, names: Sequence[str], scratch: Path, *, alone: bool = False) -> Path:
+    """Unpack packages of a suite, with all they depend on unless ``alone``, into a directory that is made whole."""
     if target.is_dir():
         return target
     if not (shutil.which("apt-get") and shutil.which("dpkg")):
@@ -114,14 +121,13 @@ def fetch(
         "Dir::Etc::SourceList": state / "sources",
         "Dir::Etc::SourceParts": "-",
         "Dir::State::Lists": state / "lists",
+        "Dir::State::Status": state / "status",
         "Dir::Cache": state,
         "Acquire::Languages": "none",
         "APT::Sandbox::User": "root",
         "APT::Install-Recommends": "false",
     }
-    if status is not None:
-        (state / "status").write_text(status)
-        settings["Dir::State::Status"] = state / "status"
+    (state / "status").touch()  # nothing is installed: what this machine has is not looked at
     apt = ["apt-get", "-qq", *(word for name, value in settings.items() for word in ("-o", f"{name}={value}"))]
     if not any((state / "lists").glob("*Packages*")):
         fetched([*apt, "update"], state)

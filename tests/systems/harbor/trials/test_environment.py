@@ -71,13 +71,14 @@ ROOM = {"import_path": "calipers_harbor.environment:RoomEnvironment", "type": No
         ({"type": "docker"}, "docker"),
         ({"type": "podman"}, "podman"),
         ({}, "docker"),  # Harbor's own default
+        (None, "docker"),  # which it does not write down
     ],
 )
 def test_a_job_says_where_it_ran(tmp_path, path, settings, environment):
     path(harbor=HARBOR, docker="echo 27.0")
     assert recorded_environment(tmp_path) is None
     (tmp_path / "1").mkdir()
-    (tmp_path / "1" / "config.json").write_text(json.dumps({"environment": settings}))
+    (tmp_path / "1" / "config.json").write_text(json.dumps({} if settings is None else {"environment": settings}))
     assert recorded_environment(tmp_path) == environment
     assert settle_environment("oracle", [tmp_path]) == (environment, "this run began in it")
     check_environment(tmp_path, environment)

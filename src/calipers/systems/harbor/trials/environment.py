@@ -58,9 +58,9 @@ def recorded_environment(folder: Path) -> str | None:
     """The environment that a run's folder began in; None where no job has begun."""
     for path in sorted(folder.glob("[0-9]*/config.json")):
         config = read_json(path)
-        settings = config.get("environment") if isinstance(config, dict) else None
+        settings = (config.get("environment") or {}) if isinstance(config, dict) else None
         if isinstance(settings, dict):
-            named = str(settings.get("import_path") or settings.get("type") or DOCKER)  # Harbor's own default
+            named = str(settings.get("import_path") or settings.get("type") or DOCKER)  # which Harbor does not write
             return ROOMS if named in (ROOM, HERE) else named
     return None
 
