@@ -31,6 +31,8 @@ def run(tmp_path, *asked, **environment):
         (["--agent", "nop", "--model", "openai/m"], "--model: nobody would ask it: nop works without one; expected"),
         (["--agent", "command:true", "--model", "openai/m"], "nobody would ask it: command works without one"),
         (["--environment", ""], "--environment: is empty; expected auto, room, or one of Harbor's"),
+        (["--environment", "dokcer"], "--environment: there is none called 'dokcer'; did you mean 'docker'?"),
+        (["--environment", "modal"], "there is no program 'harbor'; install Harbor"),  # one of Harbor's
         (["--environment", "docker"], "there is no program 'harbor'; install Harbor"),
     ],
 )

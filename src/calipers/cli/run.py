@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 INCOMPLETE = 3
 FORMATS = ("table", "json", "csv", "md")
-PAGES = ("table", "md")  # for people
+AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line from the text before it
 
 
 @click.command()
@@ -113,8 +113,8 @@ def _run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, 
     reports = []
     for report in load(AGENT_RUNS).run(benchmarks, given, watched, _note):
         show_result(report.result, shape)
-        if shape in PAGES:
-            write(f"{clean(report.environment)}\n")
+        if shape in AFTER:
+            write(f"{AFTER[shape]}{clean(report.environment)}\n")
         notes(report.result)
         tell(f"{report.folder}/result.json")
         reports.append(report)

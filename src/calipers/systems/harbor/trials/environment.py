@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from calipers.errors import HarborError, InputError
+from calipers.errors import HarborError, InputError, nearest
 from calipers.systems.harbor.trials.agents import COMMAND
 from calipers.systems.harbor.trials.engine import ROOM, clean_environment, find_engine, read_json
 
@@ -16,7 +16,15 @@ AUTO: Final = "auto"
 ROOMS: Final = "room"
 DOCKER: Final = "docker"
 HERE: Final = "calipers.systems.harbor.trials.run"  # what a job that ran without Harbor says of its environment
+KNOWN: Final = (AUTO, ROOMS, DOCKER, "podman")
 ANSWER_WITHIN: Final = 10.0  # seconds, as long as Harbor itself waits for the engine
+
+
+def check_name(environment: str) -> None:
+    """InputError for a name close to one that is known; any other is for Harbor to judge, whose list grows."""
+    close = [] if ":" in environment or environment in KNOWN else nearest(environment, KNOWN, 1)
+    if close:
+        raise InputError.at("--environment", f"there is none called {environment!r}", f"did you mean {close[0]!r}?")
 
 
 def choose_environment(agent: str) -> tuple[str, str]:

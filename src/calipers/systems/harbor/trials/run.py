@@ -45,6 +45,7 @@ from calipers.systems.harbor.trials.environment import (
     HERE,
     ROOMS,
     check_environment,
+    check_name,
     settle_environment,
 )
 from calipers.systems.harbor.trials.trial import BLAME, OpenContainers, declined, now, run_trial
@@ -143,6 +144,7 @@ def _with_environment(request: AgentRequest, chosen: ChosenTasks, who: str) -> t
 
     A run that has begun keeps its environment: an engine that was started or stopped since changes nothing.
     """
+    check_name(request.environment)
     if request.environment != AUTO:
         return request, f"environment: {request.environment} (as given)"
     folders = [request.out] if request.out else []
