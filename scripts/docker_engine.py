@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,7 @@ def main() -> int:
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the command")
     given = parser.parse_args()
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the engine is stopped then, too
     try:
         with tempfile.TemporaryDirectory(prefix="calipers-docker-", ignore_cleanup_errors=True) as scratch:
             environment = parts(given.parts.absolute(), Path(scratch))
