@@ -23,6 +23,7 @@ CUDA_CONSTRAINTS := constraints-cuda.txt
 HARBOR := .venv-harbor
 HARBOR_READY := $(HARBOR)/.ready
 HARBOR_CONSTRAINTS := constraints-harbor.txt
+DOCKER_PARTS := .docker-parts
 OTHERS ?= 3.11 3.12 3.13# interpreters that must give the same digest, where they are installed
 NOT_SET_UP := 75# exit code of a recipe whose tools could not be installed: no test has failed
 
@@ -55,7 +56,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv demo test test-fast check check-format check-lint check-types check-imports check-docs format docs bench \
-	bench-statistics bench-lm-eval bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor constraints clean
+	bench-statistics bench-lm-eval bench-lm-eval-loading parity-lm-eval test-interpreters test-hf test-harbor test-docker constraints clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | while IFS='|' read -r name what; do \
@@ -179,6 +180,11 @@ $(HF_READY): pyproject.toml $(CONSTRAINTS) $(HF_CONSTRAINTS) $(CPU_CONSTRAINTS) 
 test-harbor: $(READY) $(HARBOR_READY) ## the real Harbor, in an environment of its own, without a container engine
 	@CALIPERS_HARBOR=$(abspath $(HARBOR))/bin/harbor $(BIN)/python -m pytest -q $(or $(ARGS),tests/harbor)
 
+# Trials mostly wait, for containers to start and to stop: more workers than cores.
+test-docker: $(READY) $(HARBOR_READY) ## the real Harbor with a Docker engine of its own; root, and Debian's packages for what is missing
+	@CALIPERS_HARBOR=$(abspath $(HARBOR))/bin/harbor $(if $(shell command -v timeout),timeout -k 60 900) \
+	  $(BIN)/python scripts/docker_engine.py --parts $(DOCKER_PARTS) -- $(BIN)/python -m pytest -q -n 4 $(or $(ARGS),tests/docker)
+
 $(HARBOR_READY): $(HARBOR_CONSTRAINTS)
 	@$(FIND); python=$$(find 3.12); test -n "$$python" || python=$$(find 3.13); \
 	test -n "$$python" || { echo "Harbor needs Python 3.12 or newer, and none is here"; exit $(NOT_SET_UP); }; \
@@ -204,5 +210,5 @@ constraints: ## pin what pyproject.toml asks for and write every hash anew; UPGR
 	pins $(HARBOR_CONSTRAINTS) --python 3.12 3.13
 
 clean: ## remove what these commands made
-	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(LM_EVAL) $(PARITY) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@rm -rf $(VENV) $(VENV)-3.* $(HF) $(HARBOR) $(LM_EVAL) $(PARITY) $(DOCKER_PARTS) build dist demo .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,6 +8,7 @@ import shutil
 import pytest
 from cli.running import calipers, lines, refused
 from cli.test_rescore import task as row
+from rooms import needs_rooms
 from systems.harbor.tasks.given import ARITH, dataset, task, write
 
 
@@ -35,13 +36,54 @@ def test_everything_wrong_is_listed_and_the_exit_code_says_so(place):
     assert done.returncode == 1
     found = done.stdout.splitlines()
     assert found[0] == "acme/d 1.0.0: 1 task, 3 things wrong:"
-    assert [line.partition(";")[0].partition(" is ")[0] for line in found[1:]] == [
+    assert [line.partition(";")[0].partition(" is ")[0] for line in found[1:4]] == [
         "d/c/task.toml:1: agent: expected a table, got an integer",
         "d/b/tests/leak:",
         "d/dataset.toml:12: the digest of acme/a",
     ]
     document = json.loads(calipers("check", "d", "--format", "json", cwd=place).stdout)
     assert (document["tasks"], len(document["faults"]), document["digest"]) == (1, 3, "")
+
+
+WINDOWS = '[environment]\nos = "windows"\n'
+NO_HARBOR = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CALIPERS_HARBOR": ""}
+GROUPS = """runs here: 1 of 6, in environment room (Harbor is not installed)
+  3 not: runs a command in its build: RUN apt-get install -y jq, RUN make (d, e, f)
+  1 not: needs an image that a room does not have: postgres:16 (b)
+  1 not: it is for windows (c)
+with Harbor and a Docker engine: 5 of 6
+"""
+
+
+@needs_rooms
+def test_it_says_how_many_tasks_run_here_and_why_not_the_others(tmp_path):
+    install = {"environment/Dockerfile": "FROM ubuntu\nRUN apt-get install -y jq\n"}
+    task(tmp_path / "d" / "a")
+    task(tmp_path / "d" / "b", **{"environment/Dockerfile": "FROM postgres:16\n"})
+    task(tmp_path / "d" / "c", WINDOWS, **{"tests/test.bat": ""})
+    task(tmp_path / "d" / "d", **{"environment/Dockerfile": "FROM ubuntu\nRUN make\n"})
+    task(tmp_path / "d" / "e", **install)
+    task(tmp_path / "d" / "f", **install)
+    done = calipers("check", "d", cwd=tmp_path, **NO_HARBOR)
+    assert done.returncode == 0
+    assert done.stdout.partition("\n")[2] == GROUPS
+    document = json.loads(calipers("check", "d", "--format", "json", cwd=tmp_path, **NO_HARBOR).stdout)["runs_here"]
+    assert (document["tasks"], document["with_docker"], document["environment"]) == (1, 5, "room")
+    assert [group["tasks"] for group in document["declined"]] == [["d", "e", "f"], ["b"], ["c"]]
+    named = calipers("check", "d", cwd=tmp_path, **{**NO_HARBOR, "CALIPERS_HARBOR": "/nonexistent/harbor"})
+    assert "runs here: 1 of 6, in environment room (there is no program '/nonexistent/harbor'" in named.stdout
+
+
+def test_with_docker_all_but_what_docker_cannot_do_runs_here(tmp_path):
+    task(tmp_path / "d" / "a", **{"environment/Dockerfile": "FROM postgres:16\n"})
+    task(tmp_path / "d" / "b", WINDOWS, **{"tests/test.bat": ""})
+    for name, script in (("harbor", "echo 0.25.0"), ("docker", "echo 27.0")):
+        write(tmp_path / "bin" / name, f"#!/bin/sh\n{script}\n").chmod(0o755)
+    done = calipers("check", "d", cwd=tmp_path, PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", CALIPERS_HARBOR="")
+    assert done.stdout.splitlines()[1:] == [
+        "runs here: 1 of 2, in environment docker (Docker 27.0 answers)",
+        "  1 not: it is for windows (b)",
+    ]
 
 
 def test_fix(place):

@@ -31,7 +31,8 @@ def test_the_command_of_the_metrics_page(arith):
         "note: --public: what is on this disk is seen by whoever may read it; there is nothing to make public",
     ]
     checked = calipers("check", "acme/arith@1.0.0", cwd=arith)
-    assert checked.stdout == f"acme/arith 1.0.0: 6 tasks, nothing wrong, digest {document['digest']}\n"
+    first = checked.stdout.splitlines()[0]
+    assert first == f"acme/arith 1.0.0: 6 tasks, nothing wrong, digest {document['digest']}"
 
 
 def test_into_a_registry_of_ones_own(arith):

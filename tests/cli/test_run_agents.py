@@ -30,7 +30,9 @@ def run(tmp_path, *asked, **environment):
         (["--max-tokens", "9", "--system-prompt", "x"], "'oracle' takes no --max-tokens, --system-prompt; expected"),
         (["--agent", "nop", "--model", "openai/m"], "--model: nobody would ask it: nop works without one; expected"),
         (["--agent", "command:true", "--model", "openai/m"], "nobody would ask it: command works without one"),
-        (["--environment", ""], "--environment: is empty; expected room, or one of Harbor's"),
+        (["--environment", ""], "--environment: is empty; expected auto, room, or one of Harbor's"),
+        (["--environment", "dokcer"], "--environment: there is none called 'dokcer'; did you mean 'docker'?"),
+        (["--environment", "modal"], "there is no program 'harbor'; install Harbor"),  # one of Harbor's
         (["--environment", "docker"], "there is no program 'harbor'; install Harbor"),
     ],
 )
@@ -79,3 +81,30 @@ def test_a_share_of_the_tasks_is_rounded_up(tmp_path):
     write_dataset(tmp_path / "set", 3)
     (group,) = json.loads(run(tmp_path, "--limit", "0.5", "--format", "json").stdout)["groups"]
     assert group["ledger"]["planned"] == 2
+
+
+def programs(tmp_path, **scripts):
+    """A path that begins with these programs."""
+    folder = tmp_path / "programs"
+    folder.mkdir(exist_ok=True)
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@needs_rooms
+def test_a_run_that_has_begun_keeps_its_environment(tmp_path):
+    write_dataset(tmp_path / "set", 1)
+    first = run(tmp_path)
+    assert "environment: room (Harbor is not installed)\n" in first.stdout
+    path = programs(tmp_path, harbor="echo 0.25.0", docker="echo 27.0")
+    again = run(tmp_path, PATH=path)
+    assert again.returncode == 0, again.stderr
+    assert "environment: room (this run began in it)\n" in again.stdout
+    other = run(tmp_path, "--environment", "docker", PATH=path)
+    assert other.returncode == 2
+    assert (
+        "holds another run: environment: room here, docker asked; expected --environment room, or another"
+        in other.stderr
+    )

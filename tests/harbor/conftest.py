@@ -10,3 +10,9 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if "tests/harbor/" in item.path.as_posix():
                 item.add_marker(pytest.mark.skip(reason="Harbor is not here: make test-harbor installs it"))
+
+
+@pytest.fixture(autouse=True)
+def no_container_engine(monkeypatch):
+    """Runs that name no environment have a room, also where the machine has an engine."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent/docker.sock")

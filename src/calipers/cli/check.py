@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from contextlib import redirect_stdout
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from calipers.errors import InputError
 from calipers.reports.untrusted_text import clean, safe_json
 from calipers.systems.harbor.tasks.dataset import Examined, examine, is_dataset
 from calipers.systems.harbor.tasks.registry import REGISTRY, DatasetAt, is_spec, resolve
+from calipers.systems.harbor.trials.runnable import Runnable, runnable
 
 
 def means_dataset(benchmark: str) -> bool:
@@ -38,16 +39,29 @@ def check_dataset(benchmark: str, registry: str | None, fix: bool, shape: str) -
         raise InputError.at("--fix", f"there is no directory {benchmark}", "what is published does not change")
     else:
         dataset = _published(resolve(benchmark, registry))
+    here = runnable(dataset.directories)
     if shape == "json":
-        write(safe_json(json.dumps(asdict(dataset), indent=1, ensure_ascii=False) + "\n"))
+        write(
+            safe_json(json.dumps({**_document(dataset), "runs_here": _runs(here)}, indent=1, ensure_ascii=False) + "\n")
+        )
         return not dataset.faults
     version = f" {dataset.version}" if dataset.version else ""
     tasks = f"{dataset.tasks:,} task{'s' if dataset.tasks != 1 else ''}"
     write(f"{clean(dataset.name)}{clean(version)}: {tasks}, {_verdict(dataset)}\n")
     write("".join(f"{clean(line, None)}\n" for line in dataset.faults))
+    if here.tasks:
+        write("".join(f"{clean(line, None)}\n" for line in here.lines()))
     for note in (*dataset.changes, *dataset.notes):
         tell(f"note: {clean(note, None)}")
     return not dataset.faults
+
+
+def _document(dataset: Examined) -> dict[str, Any]:
+    return {item.name: getattr(dataset, item.name) for item in fields(dataset) if item.name != "directories"}
+
+
+def _runs(here: Runnable) -> dict[str, Any]:
+    return {"tasks": here.able, **{name: value for name, value in asdict(here).items() if name != "tasks"}}
 
 
 def _verdict(dataset: Examined) -> str:
@@ -62,7 +76,8 @@ def _published(dataset: DatasetAt) -> Examined:
     notes = [note for task in dataset.tasks for note in task.unknown]
     if not dataset.digest:
         notes.append("the registry states no digest, so none could be checked")
-    return Examined(dataset.name, dataset.version, len(dataset.tasks), dataset.digest, (), tuple(notes))
+    count, right = len(dataset.tasks), tuple(dataset.tasks)
+    return Examined(dataset.name, dataset.version, count, dataset.digest, (), tuple(notes), directories=right)
 
 
 FAULT = 1
@@ -126,6 +141,7 @@ def check(
 
     A directory of Harbor's tasks, or org/name@version in a registry, is a dataset: its tasks, names,
     digests, files and links are looked at, nothing of it is run, and exit 1 says that something is wrong.
+    It also says how many of the tasks run on this machine, and groups the others by reason.
     """
     _checked_numbers(limit, concurrency, confidence)
     if registry is not None or fix or means_dataset(benchmark):

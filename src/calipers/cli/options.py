@@ -197,7 +197,9 @@ working = _together(
         help="Who works on Harbor's tasks: oracle, nop, command:LINE, chat, or one of Harbor's.  [default: oracle]",
     ),
     click.option(
-        "--environment", metavar="NAME", help="Where: room, or one of Harbor's, such as docker.  [default: room]"
+        "--environment",
+        metavar="NAME",
+        help="Where: room, docker, another of Harbor's, or auto: docker if Harbor and Docker answer.  [default: auto]",
     ),
     click.option(
         "--registry", metavar="DIR", help="Where org/name[@version] is looked up.  [default: .calipers/registry]"

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from calipers.cli.options import asking, given_options, reaching, scoring, showing, verbose, working
-from calipers.cli.output import Progress, notes, plugins_loaded, show_page, show_result, tell, tell_lines, tell_notes
+from calipers.cli.output import (
+    Progress,
+    notes,
+    plugins_loaded,
+    show_page,
+    show_result,
+    tell,
+    tell_lines,
+    tell_notes,
+    write,
+)
 from calipers.errors import CalipersError, InputError
 from calipers.names import AGENT_RUNS, load
 from calipers.reports.untrusted_text import clean
@@ -27,6 +37,7 @@ INCOMPLETE = 3
 FORMATS = ("table", "json", "csv", "md")
 SHOWN = {"check_integrity": "integrity", "write_out": "written_out", "show_config": "shown_config"}
 """Flag -> the function of a task library behind it."""
+AFTER = {"table": "", "md": "\n"}  # pages for people, and what parts a line from the text before it
 
 
 @click.command()
@@ -123,6 +134,8 @@ def _run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, 
     reports = []
     for report in load(AGENT_RUNS).run(benchmarks, given, watched, _note):
         show_result(report.result, shape)
+        if shape in AFTER:
+            write(f"{AFTER[shape]}{clean(report.environment)}\n")
         notes(report.result)
         tell(f"{report.folder}/result.json")
         reports.append(report)

@@ -14,12 +14,14 @@ from calipers.reports.result import Result
 from calipers.reports.untrusted_text import safe_json
 from calipers.request import make_plan
 from calipers.systems.harbor.metric_script import asked_scripts, check_ready
+from calipers.systems.harbor.trials.environment import AUTO
 from calipers.systems.harbor.trials.run import CONCURRENT, AgentRequest, is_agents, perform
 
 SAMPLING: Final = ("max_tokens", "temperature", "system_prompt")
 SCORING: Final = ("metrics", "by", "cluster", "dialect", "missing", "reward", "confidence", "seed", "interval")
 RUNNING: Final = ("agent", "model", "samples", "limit", "concurrency", "retries", "registry", "environment", "base_url")
 OTHER: Final = ("out", "trust", *SAMPLING, *SCORING, *RUNNING)
+ENVIRONMENTS: Final = "auto, room, or one of Harbor's"
 
 Progress = Callable[[int, int], None]  # trials done, trials in all
 
@@ -30,6 +32,7 @@ class AgentReport:
 
     result: Result
     folder: str
+    environment: str  # a line: which the trials had, and why
     complete: bool  # everything planned has a number
 
 
@@ -68,7 +71,7 @@ class AgentRuns:
                     given.get("concurrency", CONCURRENT),
                     given.get("retries", 0),
                     given.get("registry"),
-                    given.get("environment", "room"),
+                    given.get("environment", AUTO),
                     given.get("base_url"),
                     {name: given[name] for name in SAMPLING if name in given},
                     given.get("out"),
@@ -82,7 +85,7 @@ class AgentRuns:
                 result = score_plan(folder, make_plan(**scoring, afterwards=scripts))
                 Path(folder, "result.json").write_text(safe_json(result.to_json()), encoding="utf-8")
                 gaps = done.left_out > 0 or any(group.ledger.gaps for group in result.groups)
-                yield AgentReport(result, folder, not (gaps or result.failed))
+                yield AgentReport(result, folder, done.environment, not (gaps or result.failed))
 
 
 def _check(benchmarks: Sequence[str], models: Sequence[str | None], given: Mapping[str, Any]) -> None:
@@ -90,7 +93,7 @@ def _check(benchmarks: Sequence[str], models: Sequence[str | None], given: Mappi
     for name in given:
         if name not in OTHER:
             raise InputError.at(f"--{name.replace('_', '-')}", "is for models that answer", "an agent takes none")
-    for name, right in (("agent", "oracle, nop or command:LINE"), ("environment", "room, or one of Harbor's")):
+    for name, right in (("agent", "oracle, nop or command:LINE"), ("environment", ENVIRONMENTS)):
         if not given.get(name, right).strip():  # a variable that is not set must not mean the oracle
             raise InputError.at(f"--{name}", "is empty", f"expected {right}")
     if given.get("model") and not given.get("agent"):

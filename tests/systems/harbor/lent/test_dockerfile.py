@@ -1,8 +1,12 @@
 """What a Dockerfile asks of a room, and what only an image can give."""
 
+import platform
+
 import pytest
 
-from calipers.systems.harbor.lent.dockerfile import read_environment
+from calipers.systems.harbor.lent.dockerfile import MACHINES, read_environment
+
+OWN = MACHINES[platform.machine()]
 
 
 def recipe(tmp_path, text, **more):
@@ -20,6 +24,8 @@ def recipe(tmp_path, text, **more):
     [
         ("FROM python:3.12-slim\nWORKDIR /app\n", "/app", {}, []),
         ("FROM docker.io/library/ubuntu:24.04\n", "/app", {}, []),
+        ("FROM --platform=$BUILDPLATFORM debian AS base\n", "/app", {}, []),
+        (f"FROM --platform=linux/{OWN} python:3.12\n", "/app", {}, []),
         ("FROM debian\nWORKDIR /srv\nWORKDIR work\n", "/srv/work", {}, []),  # a relative one is below the last
         (
             "FROM debian\nENV A=1 B='two words'\nENV C three words\n",
@@ -49,6 +55,8 @@ def test_what_is_followed(tmp_path, text, workdir, env, copies):
     ("text", "why"),
     [
         ("FROM postgres:16\n", "it needs the image postgres:16"),
+        (f"FROM --platform=linux/{OWN} postgres:16 AS db\n", "it needs the image postgres:16"),
+        ("FROM --platform=linux/s390x debian\n", "it is built for linux/s390x, and this machine is another"),
         ("FROM ghcr.io/org/tool@sha256:ab\n", "it needs the image ghcr.io/org/tool@sha256:ab"),
         ("FROM debian\nRUN apt-get install -y jq\n", "environment/Dockerfile says RUN apt-get install -y jq"),
         ("FROM debian\nUSER app\n", "environment/Dockerfile says USER app"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import shlex
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ DOCKERFILE, COMPOSE = "Dockerfile", ("docker-compose.yaml", "docker-compose.yml"
 WORKDIR = "/app"
 BASES = frozenset({"alpine", "bash", "buildpack-deps", "busybox", "debian", "python", "scratch", "ubuntu"})
 """Images that bring little beyond a shell, the usual tools and Python, which this machine lends instead."""
+MACHINES = {"x86_64": "amd64", "AMD64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+"""How images call the processors that Python calls so."""
 IGNORED = frozenset({"ARG", "CMD", "ENTRYPOINT", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "SHELL", "STOPSIGNAL"})
 
 
@@ -57,9 +60,11 @@ def _followed(lines: list[str], environment: Path) -> EnvironmentPlan:
         word, _, rest = line.partition(" ")
         word, rest = word.upper(), rest.strip()
         if word == "FROM":
-            name = rest.split()[0].rpartition("/")[2].partition(":")[0].partition("@")[0]
-            if name not in BASES:
-                return EnvironmentPlan(declined=f"it needs the image {rest.split()[0]}")
+            image, foreign = _image(rest)
+            if foreign:
+                return EnvironmentPlan(declined=f"it is built for {foreign}, and this machine is another")
+            if image.rpartition("/")[2].partition(":")[0].partition("@")[0] not in BASES:
+                return EnvironmentPlan(declined=f"it needs the image {image}")
         elif word == "WORKDIR":
             workdir = str(PurePosixPath(workdir, _plain(rest)))
         elif word == "ENV":
@@ -73,6 +78,17 @@ def _followed(lines: list[str], environment: Path) -> EnvironmentPlan:
         elif word not in IGNORED:
             return EnvironmentPlan(declined=f"environment/{DOCKERFILE} says {_short(line)}")
     return EnvironmentPlan(workdir, env, copies)
+
+
+def _image(rest: str) -> tuple[str, str | None]:
+    """The image of a FROM, and the platform that it asks for where this machine is another."""
+    words = rest.split()
+    platforms = [word.partition("=")[2] for word in words if word.startswith("--platform=")]
+    image = next((word for word in words if not word.startswith("--")), "")
+    for name in platforms:  # such as linux/amd64, linux/arm64/v8, amd64, or $BUILDPLATFORM, which is this machine's
+        if "$" not in name and MACHINES.get(platform.machine()) not in name.lower().split("/"):
+            return image, name
+    return image, None
 
 
 def _instructions(text: str) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -317,6 +317,7 @@ class Examined:
     faults: tuple[str, ...]
     notes: tuple[str, ...]
     changes: tuple[str, ...] = ()  # what was mended
+    directories: tuple[TaskDirectory, ...] = field(default=(), repr=False)  # the tasks that are right
 
 
 def examine(directory: str | os.PathLike[str], fix: bool = False) -> Examined:
@@ -334,12 +335,13 @@ def examine(directory: str | os.PathLike[str], fix: bool = False) -> Examined:
     if not dataset.tasks and not dataset.faults:
         faults.append(f"{dataset.path}: holds no tasks; expected subdirectories with a task.toml")
     manifest, sound = dataset.manifest, sum(map(bool, digests.values()))
+    right = tuple(task for name, task in dataset.by_name.items() if digests[name])
     if is_task(dataset.path):
         (name, digest), *_ = digests.items()
-        return Examined(name, None, sound, digest, tuple(faults), tuple(notes))
+        return Examined(name, None, sound, digest, tuple(faults), tuple(notes), directories=right)
     if manifest is None:
         digest = "" if faults else manifest_digest(digests.values())
-        return Examined(dataset.name, None, sound, digest, tuple(faults), tuple(notes))
+        return Examined(dataset.name, None, sound, digest, tuple(faults), tuple(notes), directories=right)
     drifted = drift(dataset.path, manifest, digests)
     if fix and drifted.changes:
         text = refreshed(manifest, {**drifted.tasks, **drifted.new_tasks}, {**drifted.files, **drifted.new_files})
@@ -348,7 +350,7 @@ def examine(directory: str | os.PathLike[str], fix: bool = False) -> Examined:
     faults += [*drifted.wrong, *_stale(manifest, drifted)]
     notes += [*manifest.unknown, *_unwritten(manifest, drifted)]
     digest = "" if faults or drifted.changes else manifest.digest
-    return Examined(manifest.name, manifest.version, sound, digest, tuple(faults), tuple(notes))
+    return Examined(manifest.name, manifest.version, sound, digest, tuple(faults), tuple(notes), directories=right)
 
 
 def _digests(dataset: TaskDataset, faults: list[str]) -> dict[str, str]:

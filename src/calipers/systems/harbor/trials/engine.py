@@ -56,7 +56,7 @@ def find_engine() -> Engine:
     if program is None:
         raise HarborError(f"there is no program {wanted!r}; install Harbor or say where it is in CALIPERS_HARBOR")
     try:
-        answer = subprocess.run(_version(program), capture_output=True, text=True, timeout=60, env=_clean())
+        answer = subprocess.run(_version(program), capture_output=True, text=True, timeout=60, env=clean_environment())
     except (OSError, subprocess.TimeoutExpired) as error:
         raise HarborError(f"{program} does not answer ({error}); expected Harbor {_dotted(OLDEST)} or newer") from None
     match = re.fullmatch(r"(?:harbor\s+)?v?((\d+)\.(\d+)\S*)", answer.stdout.strip(), re.IGNORECASE)
@@ -95,7 +95,7 @@ async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress 
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                env=_clean(PYTHONPATH=os.pathsep.join([lending, *_agents_path(config)])),
+                env=clean_environment(PYTHONPATH=os.pathsep.join([lending, *_agents_path(config)])),
                 start_new_session=True,  # Ctrl-C is ours to hear, and to pass on
             )
         try:
@@ -182,7 +182,7 @@ def lent() -> Iterator[str]:
         yield folder
 
 
-def _clean(**more: str) -> dict[str, str]:
+def clean_environment(**more: str) -> dict[str, str]:
     """Our environment without what would lead another interpreter to our libraries, and without telemetry."""
     kept = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
     ours = os.path.dirname(sys.executable) if sys.prefix != sys.base_prefix else None

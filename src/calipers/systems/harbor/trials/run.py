@@ -39,9 +39,17 @@ from calipers.systems.harbor.trials.engine import (
     read_json,
     run_job,
 )
+from calipers.systems.harbor.trials.environment import (
+    AUTO,
+    DOCKER,
+    HERE,
+    ROOMS,
+    check_environment,
+    check_name,
+    settle_environment,
+)
 from calipers.systems.harbor.trials.trial import BLAME, OpenContainers, declined, now, run_trial
 
-ROOMS: Final = "room"
 RUNS: Final = "runs"
 CONCURRENT: Final = 4
 DATASET: Final = "dataset"
@@ -60,7 +68,7 @@ class AgentRequest:
     concurrent: int = CONCURRENT
     retries: int = 0
     registry: str | None = None
-    environment: str = ROOMS  # of Harbor's: docker, or module:Class
+    environment: str = AUTO  # or room, or of Harbor's: docker, or module:Class
     base_url: str | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)  # for the chat agent
     out: Path | None = None
@@ -72,6 +80,7 @@ class Performed:
 
     folder: Path
     notes: Sequence[str]
+    environment: str  # which, and why
     left_out: int = 0  # tasks that are wrong, or that nothing here can run
 
 
@@ -101,12 +110,14 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
         if value < least:
             raise InputError.at(name, f"it is {value}", f"expected at least {least}")
     chosen, notes = _tasks(request)
+    who = "-".join(part for part in (request.agent.partition(":")[0], request.model) if part)
+    request, environment = _with_environment(request, chosen, who)
     engine = _engine(request)
     _check_agent(request, here=engine is None)
-    who = "-".join(part for part in (request.agent.partition(":")[0], request.model) if part)
     identity = _identity(request, chosen)
     folder, begins = (request.out, []) if request.out else find_folder(Path(RUNS), chosen.name, who, identity)
     check_folder(folder, identity)
+    check_environment(folder, ROOMS if in_containers(request) else request.environment)
     for note in begins:  # before the first call: a new run costs what the old one has paid for
         tell(note)
     why = {task.name: reason for task in chosen.tasks if (reason := declined(task))} if in_containers(request) else {}
@@ -125,7 +136,23 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
             some = _harbor_tasks(chosen, able, folder, some=bool(notes or request.limit))
             _by_harbor(engine, request, some, folder, progress)
             _count_in(folder, chosen, unable, request)  # by the names that its trials have now
-    return Performed(folder, notes, left_out=len(notes))
+    return Performed(folder, notes, environment, left_out=len(notes))
+
+
+def _with_environment(request: AgentRequest, chosen: ChosenTasks, who: str) -> tuple[AgentRequest, str]:
+    """The request with the environment that ``auto`` means here, and a line that says which it is and why.
+
+    A run that has begun keeps its environment: an engine that was started or stopped since changes nothing.
+    """
+    check_name(request.environment)
+    if request.environment != AUTO:
+        return request, f"environment: {request.environment} (as given)"
+    folders = [request.out] if request.out else []
+    for name in () if request.out else (ROOMS, DOCKER):
+        identity = _identity(replace(request, environment=name), chosen)
+        folders.append(find_folder(Path(RUNS), chosen.name, who, identity)[0])
+    name, why = settle_environment(request.agent, folders)
+    return replace(request, environment=name), f"environment: {name} ({why})"
 
 
 def _identity(request: AgentRequest, chosen: ChosenTasks) -> dict[str, Any]:
@@ -647,7 +674,7 @@ def _write_job_files(job: ContainerJob, planned: Sequence[_Planned]) -> None:
         "n_attempts": job.samples,
         "agents": [{"name": job.agent.name, "kwargs": {"line": line} if (line := _line(job)) else {}}],
         "datasets": [{"name": job.source, "path": str((job.dataset or job.tasks[0].path.parent).absolute())}],
-        "environment": {"import_path": "calipers.systems.harbor.trials.run"},
+        "environment": {"import_path": HERE},
     }
     if path.is_file():
         before = msgspec.json.decode(path.read_bytes())

@@ -1,0 +1,116 @@
+"""How many tasks of a dataset run on this machine, and why the others do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from calipers.errors import HarborError
+from calipers.systems.harbor.tasks.task import TaskDirectory
+from calipers.systems.harbor.trials.environment import ROOMS, choose_environment
+from calipers.systems.harbor.trials.trial import declined
+
+KINDS: Final = (
+    (re.compile(r"it needs the image (?P<detail>\S+)"), "needs an image that a room does not have"),
+    (re.compile(r"environment/Dockerfile says (?P<detail>RUN\b.*)"), "runs a command in its build"),
+    (re.compile(r"environment/Dockerfile says (?P<detail>\w+).*"), "has a Dockerfile that a room cannot follow"),
+    (re.compile(r"it works as user (?P<detail>\S+), and"), "works as another user, which only root can lend"),
+)
+"""Reasons that differ in a detail alone, and what they have in common."""
+EXAMPLES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DeclinedTasks:
+    """Tasks that do not run here for reasons of one kind."""
+
+    reason: str
+    tasks: Sequence[str]
+    details: Sequence[str]  # such as the images, the most frequent first
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """What of a dataset runs here."""
+
+    environment: str
+    why: str  # that environment
+    tasks: int
+    declined: Sequence[DeclinedTasks]
+    with_docker: int  # tasks that Harbor and a Docker engine can run
+
+    @property
+    def able(self) -> int:
+        """How many tasks run here."""
+        return self.tasks - sum(len(group.tasks) for group in self.declined)
+
+    def lines(self) -> list[str]:
+        """The count, then a line for each kind of reason, the most frequent first."""
+        lines = [f"runs here: {self.able:,} of {self.tasks:,}, in environment {self.environment} ({self.why})"]
+        for group in self.declined:
+            shown = ", ".join(group.details[:EXAMPLES])
+            more = ", ..." if len(group.details) > EXAMPLES else ""
+            names = ", ".join(group.tasks[:EXAMPLES])
+            detail = f": {shown}{more}" if shown else ""
+            others = ", ..." if len(group.tasks) > EXAMPLES else ""
+            lines.append(f"  {len(group.tasks):,} not: {group.reason}{detail} ({names}{others})")
+        if self.environment == ROOMS and self.able < self.with_docker:
+            lines.append(f"with Harbor and a Docker engine: {self.with_docker:,} of {self.tasks:,}")
+        return lines
+
+
+def runnable(tasks: Sequence[TaskDirectory]) -> Runnable:
+    """Which tasks the environment that ``auto`` means here can run; nothing is built or started."""
+    try:
+        environment, why = choose_environment("oracle")
+    except HarborError as error:  # a run would end with it; looking at a dataset does not
+        environment, why = ROOMS, str(error)
+    refuse = declined if environment == ROOMS else declined_by_docker
+    with_docker = sum(declined_by_docker(task) is None for task in tasks)
+    return Runnable(environment, why, len(tasks), _grouped(tasks, refuse), with_docker)
+
+
+def declined_by_docker(task: TaskDirectory) -> str | None:
+    """Why a Docker engine on Linux cannot run a task, or None; images are not looked for."""
+    wanted = task.config.environment
+    if wanted.os != "linux":
+        return f"it is for {wanted.os}"
+    return "it needs an accelerator that Docker cannot lend" if wanted.tpu else None
+
+
+def _grouped(
+    tasks: Sequence[TaskDirectory], refuse: Callable[[TaskDirectory], str | None]
+) -> tuple[DeclinedTasks, ...]:
+    names: dict[str, list[str]] = {}
+    details: dict[str, dict[str, int]] = {}
+    for task in tasks:
+        reason = refuse(task)
+        if reason is None:
+            continue
+        kind, detail = kind_of(reason)
+        names.setdefault(kind, []).append(task.name)
+        counts = details.setdefault(kind, {})
+        if detail:
+            counts[detail] = counts.get(detail, 0) + 1
+    groups = [DeclinedTasks(kind, tuple(group), _frequent(details[kind])) for kind, group in names.items()]
+    return tuple(sorted(groups, key=lambda group: -len(group.tasks)))
+
+
+def _frequent(counts: Mapping[str, int]) -> tuple[str, ...]:
+    return tuple(sorted(counts, key=lambda detail: -counts[detail]))
+
+
+def kind_of(reason: str) -> tuple[str, str | None]:
+    """What a reason has in common with others of its kind, and its detail.
+
+    >>> kind_of("it needs the image postgres:16")
+    ('needs an image that a room does not have', 'postgres:16')
+    >>> kind_of("it needs docker compose")
+    ('it needs docker compose', None)
+    """
+    for pattern, kind in KINDS:
+        if match := pattern.match(reason):
+            return kind, match["detail"]
+    return reason, None
