@@ -122,7 +122,8 @@ def _sourced(root: str, tests: Sequence[str], home: str) -> Iterator[str]:
             texts.append(text)
             folders = [folder for line in lines for folder in ON_PATH.findall(line)]
             for folder in (_at_home(folder, home) for folder in folders):
-                yield from (f"{folder}/{name}" for name in PROGRAMS if folder and name not in installed)
+                programs = [f"{folder}/{name}" for name in PROGRAMS if folder and name not in installed]
+                yield from (program for program in programs if os.path.lexists(root + program))
 
 
 def _at_home(path: str, home: str) -> str | None:

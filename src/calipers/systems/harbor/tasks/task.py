@@ -169,6 +169,8 @@ def config(toml: Toml) -> TaskSettings:
     for steps, artifact in _artifacts(made):
         _artifact(toml, steps, artifact)
     _step_names(toml, made)
+    for steps, part in _parts(made):
+        _network(toml, steps, part)
     return made
 
 
@@ -243,6 +245,28 @@ def _artifact(toml: Toml, steps: Steps, artifact: str | Artifact) -> None:
     ):
         right = "expected a relative path without '..', other than manifest.json"
         raise toml.fault(steps, f"the artifact's destination is {target!r}", right)
+
+
+def _parts(made: TaskSettings) -> Iterator[tuple[Steps, EnvironmentSettings | AgentSettings | VerifierSettings]]:
+    """What of a task.toml has a word on the network, each with the way to it."""
+    yield ("environment",), made.environment
+    levels: list[tuple[Steps, TaskSettings | StepSettings]] = [((), made)]
+    levels += [(("steps", at), step) for at, step in enumerate(made.steps)]
+    for steps, level in levels:
+        yield (*steps, "agent"), level.agent
+        yield (*steps, "verifier"), level.verifier
+        if level.verifier.environment:
+            yield (*steps, "verifier", "environment"), level.verifier.environment
+
+
+def _network(toml: Toml, steps: Steps, part: EnvironmentSettings | AgentSettings | VerifierSettings) -> None:
+    """Refuse what Harbor refuses: hosts without a list of allowed ones, and a shared environment of one's own."""
+    if part.allowed_hosts and part.network_mode != "allowlist":
+        wrong = f"{named((*steps, 'allowed_hosts'))} is there, and network_mode is {part.network_mode!r}"
+        raise toml.fault((*steps, "allowed_hosts"), wrong, "expected network_mode = 'allowlist', or no hosts")
+    if isinstance(part, VerifierSettings) and part.environment and part.environment_mode == "shared":
+        wrong = f"{named((*steps, 'environment_mode'))} is 'shared', and the verifier has an environment of its own"
+        raise toml.fault((*steps, "environment_mode"), wrong, "expected 'separate', or no environment")
 
 
 def _step_names(toml: Toml, made: TaskSettings) -> None:

@@ -38,6 +38,7 @@ from calipers.systems.harbor.trials.engine import (
     find_engine,
     finished,
     read_json,
+    refusals,
     run_job,
 )
 from calipers.systems.harbor.trials.trial import BLAME, OpenContainers, declined, now, run_trial
@@ -128,9 +129,22 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
     else:
         with locked(folder):
             keep_identity(folder, identity)
+            if sum(int(config.get("n_attempts", 1)) for _, config in _jobs(folder)) < request.samples:
+                refused = _refused(engine, request, able)
+                if len(refused) == len(able):
+                    raise HarborError(f"Harbor runs no task of {request.benchmark}: {next(iter(refused.values()))}")
+                notes += declined_notes({name: f"Harbor refuses it: {reason}" for name, reason in refused.items()})
+                left_out += len(refused)
+                unable += [task for task in able if task.name in refused]
+                able = [task for task in able if task.name not in refused]
             _count_in(folder, chosen, unable, request)
             some = _harbor_tasks(chosen, able, folder, some=bool(left_out or request.limit))
-            _by_harbor(engine, request, some, folder, progress)
+            try:
+                _by_harbor(engine, request, some, folder, progress)
+            except HarborError as error:
+                refused = _refused(engine, request, able)
+                by_task = "".join(f"; {name}: {reason}" for name, reason in refused.items())
+                raise HarborError(f"{error}{by_task}") from None
             _count_in(folder, chosen, unable, request)  # by the names that its trials have now
     return Performed(folder, notes, left_out)
 
@@ -187,6 +201,13 @@ def _identity(request: AgentRequest, chosen: ChosenTasks) -> dict[str, Any]:
         "sampling": dict(request.sampling),
         **({} if where is None else {ENDPOINT: where}),
     }
+
+
+def _refused(engine: Engine, request: AgentRequest, tasks: Sequence[TaskDirectory]) -> dict[str, str]:
+    """The tasks that Harbor would not begin with, which would end the whole job, and why."""
+    settings = {"agent": _agent(request), "environment": _environment(request)}
+    names = {str(task.path.absolute()): task.name for task in tasks}
+    return {names[path]: reason for path, reason in refusals(engine, settings, list(names)).items() if path in names}
 
 
 def _tasks(request: AgentRequest) -> tuple[ChosenTasks, list[str]]:
@@ -351,11 +372,14 @@ def _by_harbor(
         "n_concurrent_trials": request.concurrent,
         "quiet": True,
         "retry": {"max_retries": request.retries},
-        "environment": {"import_path" if ":" in harbor_environment(request) else "type": harbor_environment(request)},
+        "environment": _environment(request),
         "agents": [agent],
         **tasks,
     }
     _ask(engine, config, progress)
+
+
+NEVER_RAN: Final = ("CancelledError", "ServerNotAskedError")  # of trials that are run by the same command again
 
 
 def forget_cut_off(job: Path) -> bool:
@@ -370,7 +394,7 @@ def forget_cut_off(job: Path) -> bool:
             continue  # gone with its trial
         content = read_json(path)
         failed = content.get("exception_info") if isinstance(content, dict) else None
-        if content is None or (isinstance(failed, dict) and failed.get("exception_type") == "CancelledError"):
+        if content is None or (isinstance(failed, dict) and failed.get("exception_type") in NEVER_RAN):
             shutil.rmtree(path.parent)
             forgotten = True
     result = job / "result.json"
@@ -391,6 +415,12 @@ def in_containers(request: AgentRequest) -> bool:
 def harbor_environment(request: AgentRequest) -> str:
     """What Harbor calls the environment."""
     return ROOM if request.environment == ROOMS else request.environment
+
+
+def _environment(request: AgentRequest) -> dict[str, str]:
+    """The environment as Harbor is configured with it."""
+    name = harbor_environment(request)
+    return {"import_path" if ":" in name else "type": name}
 
 
 def _agent(request: AgentRequest) -> dict[str, Any]:
