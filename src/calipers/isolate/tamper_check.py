@@ -121,9 +121,9 @@ def _sourced(root: str, tests: Sequence[str], home: str) -> Iterator[str]:
                 yield file
             texts.append(text)
             folders = [folder for line in lines for folder in ON_PATH.findall(line)]
-            for folder in (_at_home(folder, home) for folder in folders):
-                programs = [f"{folder}/{name}" for name in PROGRAMS if folder and name not in installed]
-                yield from (program for program in programs if os.path.lexists(root + program))
+            for folder in (_at_home(folder, home) or os.path.normpath(folder) for folder in folders):
+                programs = [f"{folder}/{name}" for name in PROGRAMS if name not in installed]
+                yield from (program for program in programs if _runnable(root + program))
 
 
 def _at_home(path: str, home: str) -> str | None:
@@ -133,6 +133,14 @@ def _at_home(path: str, home: str) -> str | None:
             file = os.path.normpath(home + path[len(start) :])
             return file if file.startswith(home + "/") else None
     return None
+
+
+def _runnable(path: str) -> bool:
+    """Whether a shell that looks for a program would take this file, or link."""
+    try:
+        return bool(os.lstat(path).st_mode & 0o111)
+    except OSError:
+        return False
 
 
 def _text(path: str) -> str | None:
