@@ -60,7 +60,7 @@ def test_the_tests_of_a_step_may_lie_in_the_image_of_the_tasks_verifier(tmp_path
 
 NET = "lo=$(grep -c lo: /proc/net/dev); all=$(grep -c : /proc/net/dev); [ $lo = $all ] && echo alone || echo shared"
 SEES = f"""#!/bin/sh
-now=$(({NET}) | grep -c alone)
+now=$( ({NET}) | grep -c alone)
 echo "{{\\"agent\\": $(grep -c alone /app/agent), \\"verifier\\": $now}}" > /logs/verifier/reward.json
 """
 OFF = 'network_mode = "no-network"'
