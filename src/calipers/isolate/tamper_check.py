@@ -38,14 +38,14 @@ HARMLESS = re.compile(
 INSTALLED = {"uv": "astral.sh/uv", "uvx": "astral.sh/uv"}  # programs, and what is in scripts that install them
 
 
-def tampered(pid: int, since: float, path: str, tests: Sequence[str] = (), home: str = "/root") -> list[str]:
+def tampered(pid: int, since: float, path: str, tests: Sequence[str] = (), home: str = "") -> list[str]:
     """The judge's tools that were changed, hidden or preceded since a moment, as paths inside the room of process 1.
 
-    ``tests`` are the texts of its shell scripts: what they source from ``home`` is one of its tools.
+    ``tests`` are the texts of its shell scripts: what they source from ``home`` (root's, if none is given) is a tool of its.
     """
     root = f"/proc/{pid}/root"
     checked = dict.fromkeys((*PRELOADED, *_programs(root, path), *_library(root, path), *_runners(root, path)))
-    checked |= dict.fromkeys(_sourced(root, tests, home))
+    checked |= dict.fromkeys(_sourced(root, tests, home or os.path.expanduser("~root")))
     moved = {folder: _moved(root, folder, since) for folder in {os.path.dirname(file) for file in checked}}
     changed = [moved[os.path.dirname(file)] or file for file in checked if _wrong(root, file, since, moved)]
     return list(dict.fromkeys(changed))[:MOST_TOLD]
