@@ -41,7 +41,7 @@ INSTALLED = {"uv": "astral.sh/uv", "uvx": "astral.sh/uv"}  # programs, and what 
 def tampered(pid: int, since: float, path: str, tests: Sequence[str] = (), home: str = "") -> list[str]:
     """The judge's tools that were changed, hidden or preceded since a moment, as paths inside the room of process 1.
 
-    ``tests`` are the texts of its shell scripts: what they source from ``home`` (root's, if none is given) is a tool of its.
+    ``tests`` are the texts of its shell scripts: what they source from ``home`` (else root's) is one of its tools.
     """
     root = f"/proc/{pid}/root"
     checked = dict.fromkeys((*PRELOADED, *_programs(root, path), *_library(root, path), *_runners(root, path)))
