@@ -49,7 +49,7 @@ from calipers.request import (
 from calipers.rollouts.column import Column
 from calipers.rollouts.groups import total
 from calipers.rollouts.labels import clusters, has, sliced
-from calipers.rollouts.ledger import Ledger, contributed
+from calipers.rollouts.ledger import Ledger, contributed, lacking
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import OUTCOMES, SCORED, USAGE
 from calipers.rollouts.stop import SEQUENCE, not_said
@@ -235,8 +235,8 @@ def _demand_all(part: Rollouts, ledger: Ledger, requests: Sequence[RequestedMetr
     keys = [request.params["reward"] for request in requests if "reward" in request.metric.reads]
     keys += [request.params["column"] for request in requests if is_reward(part, request)]
     for key in keys:
-        if not gaps and (lacking := len(part) - int(contributed(part, key).given.sum())):
-            gaps = f"{lacking} of {ledger.planned} rollouts have no reward {key!r}"
+        if not gaps and (without := len(part) - int(contributed(part, key).given.sum())):
+            gaps = f"{without} of {ledger.planned} rollouts have no reward {key!r}"
     if gaps:
         raise Incomplete(f"{gaps}; --missing gap leaves them out, --missing zero counts them 0")
 
@@ -313,9 +313,9 @@ def _score_slice(part: Rollouts, plan: Plan, requests: Sequence[RequestedMetric]
     else:
         with ThreadPoolExecutor(min(os.cpu_count() or 1, 8), initializer=_politely) as pool:
             estimates = list(pool.map(answer, requests))
-    return Slice(
-        Ledger.of(part), {request.text: each for request, each in zip(requests, estimates, strict=True) if each}
-    )
+    keys = [request.params.get("reward") or "reward" for request in requests if "reward" in request.metric.reads]
+    ledger = replace(Ledger.of(part), lacking=lacking(part, keys))
+    return Slice(ledger, {request.text: each for request, each in zip(requests, estimates, strict=True) if each})
 
 
 def _politely() -> None:

@@ -294,3 +294,81 @@ def test_score_via_harbor_gives_the_numbers_of_score(tmp_path, monkeypatch):
     assert [task.model_output for task in there.per_task] == ["0", "1", "7", "3"]
     assert [len(group.trajectories) for group in there.rollouts] == [2] * 4
     assert there.result.groups[0].ledger.planned == 8
+
+
+def test_a_task_that_harbor_refuses_is_left_out_by_name(tmp_path, monkeypatch):
+    """Harbor would end the whole job over it."""
+    monkeypatch.delenv("NOT_SET_HERE", raising=False)
+    dataset = write_dataset(tmp_path / "write", 2)
+    write_task(dataset, "refused", toml='[environment]\nenv = {X = "${NOT_SET_HERE}"}\n')
+    group, code, stderr = ran(tmp_path, dataset, "out")
+    assert (group["ledger"]["outcomes"], code) == ({"scored": 2, "not_run": 1}, 3)
+    assert "refused: not run: Harbor refuses it: ValueError: Environment variable 'NOT_SET_HERE' not found" in stderr
+    again, code, _ = ran(tmp_path, dataset, "out")
+    assert (again["ledger"], code) == (group["ledger"], 3)
+
+
+def test_a_dataset_of_which_harbor_runs_nothing(tmp_path, monkeypatch):
+    monkeypatch.delenv("NOT_SET_HERE", raising=False)
+    write_task(tmp_path / "one", "refused", toml='[environment]\nenv = {X = "${NOT_SET_HERE}"}\n')
+    done = calipers("run", str(tmp_path / "one"), "--out", str(tmp_path / "out"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Harbor runs no task of" in done.stderr
+    assert "'NOT_SET_HERE' not found" in done.stderr
+
+
+ALONE = "#!/bin/sh\n[ $(grep -c : /proc/net/dev) = $(grep -c lo: /proc/net/dev) ] && echo alone || echo shared\n"
+
+
+def test_each_phase_has_the_network_that_its_policy_says(tmp_path):
+    """Harbor switches the room's network between the agent's work and the tests."""
+    tests = "#!/bin/sh\nsh /tests/alone.sh > now; cat agent now | tr '\\n' ' ' > /logs/verifier/seen\n"
+    toml = '[environment]\nworkdir = "/app"\n[agent]\nnetwork_mode = "no-network"\n'
+    task = write_task(tmp_path / "one", "task", toml=toml, tests=tests + "echo 1 > /logs/verifier/reward.txt\n")
+    (task / "tests" / "alone.sh").write_text(ALONE)
+    (task / "solution" / "solve.sh").write_text("#!/bin/sh\nsh /solution/alone.sh > agent\n")
+    (task / "solution" / "alone.sh").write_text(ALONE)
+    _, code, stderr = ran(tmp_path, tmp_path / "one", "out")
+    assert code == 0, stderr
+    (seen,) = (tmp_path / "out").glob("1/task__*/verifier/seen")
+    assert seen.read_text().split() == ["alone", "shared"]
+
+
+@pytest.mark.parametrize("content", ["", '{"id": "0'])
+def test_a_result_that_is_empty_or_cut_off_is_run_again(tmp_path, content):
+    dataset = write_dataset(tmp_path / "write", 2)
+    ran(tmp_path, dataset, "out")
+    (path,) = (tmp_path / "out" / "1").glob("write-0__*/result.json")
+    path.write_text(content)
+    group, code, _ = ran(tmp_path, dataset, "out")
+    assert (group["ledger"]["outcomes"], code) == ({"scored": 2}, 0)
+
+
+def test_a_server_that_fails_gets_a_bounded_number_of_requests_and_is_asked_again_by_the_same_command(tmp_path):
+    """Once four trials in a row had no answer, no further trial asks."""
+    requests = []
+
+    class Failing(BaseHTTPRequestHandler):
+        def do_POST(self):
+            requests.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(503)
+            self.send_header("Retry-After", "0")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    dataset = write_dataset(tmp_path / "write", 12)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Failing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        chat = ("--agent", "chat", "--model", "openai/tiny", "--base-url", url, "--concurrency", "1")
+        group, code, _ = ran(tmp_path, dataset, "out", *chat)
+        assert len(requests) == 4 * 6
+        assert group["ledger"]["exceptions"] == {"ServerNotAskedError": 8, "ApiInternalServerError": 4}
+        again, _, _ = ran(tmp_path, dataset, "out", *chat)
+        server.shutdown()
+    assert code == 3
+    assert len(requests) == 2 * 4 * 6
+    assert again["ledger"]["exceptions"] == {"ApiInternalServerError": 8, "ServerNotAskedError": 4}

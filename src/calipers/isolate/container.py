@@ -58,7 +58,7 @@ HIDDEN = ("/run", "/mnt", "/media", "/srv", "/var/tmp")
 
 SETUP = r"""
 set -eu
-base=$1; files=$2; numbers=$3; python=$4; attend=$5; shift 5
+base=$1; files=$2; numbers=$3; python=$4; attend=$5; network=$6; shift 6
 mount -t tmpfs -o "mode=755,$files" room "$base"
 mkdir "$base/upper" "$base/work" "$base/root" "$base/tmp"
 chmod 1777 "$base/tmp"
@@ -103,12 +103,14 @@ mkdir -p "$root/logs/agent" "$root/logs/verifier" "$root/logs/artifacts" "$root/
 chmod 777 "$root/logs/agent" "$root/logs/verifier" "$root/logs/artifacts"
 mkdir "$root/.outer"
 cd "$root"
-[ "$(ls /sys/class/net 2>/dev/null)" ] || ip link set lo up 2>/dev/null || true
-exec "$python" -ISc "$attend"  # from outside the room, where it may not be seen
+exec "$python" -ISc "$attend" "$network"  # from outside the room, where it may not be seen
 """
 
 ATTEND = """
-import os, signal
+import fcntl, os, signal, socket, struct, sys
+if sys.argv[1] == "own":  # a network of its own has a loopback, which is down at first
+    with socket.socket() as any_socket:
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sH14x", b"lo", 0x41))  # SIOCSIFFLAGS: up, running
 if os.system("pivot_root . .outer && cd / && umount -l /.outer && rmdir /.outer"):
     raise SystemExit("the machine's root could not be left")
 os.chdir("/")
@@ -148,18 +150,24 @@ def lacking() -> str | None:
 
 
 class Container:
-    """One trial's machine: `start`, then `run`, `put` and `take` as often as needed, then `stop`."""
+    """One trial's machine: `start`, then `run`, `put` and `take` as often as needed, then `stop`.
+
+    Its commands have the machine's network, or with ``network=False`` a loopback alone; one that is ``switched`` may
+    have either, as `connect` says.
+    """
 
     def __init__(
         self,
         *,
         hidden: Sequence[str | Path] = (),
         network: bool = True,
+        switched: bool = False,
         memory: int | None = None,
         files: int | None = None,
     ) -> None:
         self._hidden = [*HIDDEN, *hidden_homes(), *(os.path.realpath(path) for path in hidden)]
         self._network = network
+        self._loopback = switched or not network  # whether there is a network namespace to put commands in
         self._memory, self._files = memory_mb(memory), files_mb(files)
         self._cgroups: ContainerCgroups | None = None
         self._asking = threading.Lock()
@@ -177,11 +185,12 @@ class Container:
         self._cgroups = ContainerCgroups(self._memory + self._files)
         files, numbers = f"size={self._files}m,nr_inodes={INODES}", str(PROCESSES) if own_numbers() else ""
         seen = [*(f"hide:{path}" for path in self._hidden), *(f"show:{path}" for path in shown())]
-        laid_out = ["sh", "-c", SETUP, "room", self._folder, files, numbers, sys.executable, ATTEND, *seen]
+        network = "own" if self._loopback else "shared"
+        laid_out = ["sh", "-c", SETUP, "room", self._folder, files, numbers, sys.executable, ATTEND, network, *seen]
         self._first = subprocess.Popen(
             [
                 "unshare",
-                *unshare_options("mount", "pid", "ipc", *(() if self._network else ("net",))),
+                *unshare_options("mount", "pid", "ipc", *(("net",) if self._loopback else ())),
                 *laid_out,
             ],  # not bound by what is to bind those whom it ends
             stdin=subprocess.PIPE,
@@ -201,6 +210,15 @@ class Container:
         if self._closed:  # by somebody who would not wait for the end of this
             self.stop()
             raise ContainerError("the room was given up before it was ready")
+
+    def connect(self, network: bool) -> None:
+        """Give the commands to come the machine's network, or a loopback alone; what already runs keeps what it has.
+
+        ValueError for a container that was not made to be switched.
+        """
+        if not network and not self._loopback:
+            raise ValueError("the container has no network of its own; expected switched=True")
+        self._network = network
 
     def run(
         self,
@@ -337,9 +355,13 @@ class Container:
                 commands.append(words.decode(errors="replace") or called)
         return commands
 
-    def tampered(self) -> list[str]:
-        """The tools of a judge that somebody in here changed."""
-        return tampered(self._pid, self._made, search_path())
+    def tampered(self, tests: Sequence[str] = (), env: Mapping[str, str] | None = None) -> list[str]:
+        """The tools of a judge that somebody in here changed, and files that its scripts read from the home directory.
+
+        ``tests`` are the texts of its scripts, ``env`` what their environment is given.
+        """
+        home = (env or {}).get("HOME") or os.path.expanduser("~root")
+        return tampered(self._pid, self._made, search_path(), tests, home)
 
     def stop(self) -> None:
         """Move out: every process ends, and every file is gone. Two may say so at once."""

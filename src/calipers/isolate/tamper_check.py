@@ -8,9 +8,11 @@ added are no fault; a program that stands where the judge's own stood, or in fro
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 PROGRAMS = (
     *("sh", "bash", "dash", "env", "python", "python3", "pytest", "node", "perl", "uv", "uvx", "pip"),
@@ -21,12 +23,29 @@ RUNNERS = ("pytest", "_pytest", "pluggy", "iniconfig")
 PRELOADED = ("/etc/ld.so.preload", "/etc/ld.so.conf")
 HOOKS = ("sitecustomize.py", "usercustomize.py")
 MOST_TOLD = 20
+MOST_SOURCED = 50  # files that scripts source, and those source
+LONGEST_SCRIPT = 1 << 20  # bytes of a script that are looked at
+SOURCE = re.compile(
+    r'(?:^|(?<=[;&|{(]))[ \t]*(?:source|\.)[ \t]+(?:"([^"\n]+)"|\'([^\'\n]+)\'|([^\s;&|<>)]+))', re.MULTILINE
+)
+"""A line that has a shell run a file in its own place."""
+ON_PATH = re.compile(r'PATH="?([^":]+):')
+HARMLESS = re.compile(
+    r'(?:#.*|case ":\$\{PATH\}:" in|\*:"[^"`$]*(?:\$HOME)?[^"`$]*":\*\)|\*\)|;;|esac'
+    r'|(?:export )?PATH="?(?:\$HOME|~|/)[\w./-]*:\$\{?PATH\}?"?|export PATH)?'
+)
+"""A line of a script that puts a folder on the path, as installers write it, and nothing else."""
+INSTALLED = {"uv": "astral.sh/uv", "uvx": "astral.sh/uv"}  # programs, and what is in scripts that install them
 
 
-def tampered(pid: int, since: float, path: str) -> list[str]:
-    """The judge's tools that were changed, hidden or preceded since a moment, as paths inside the room of process 1."""
+def tampered(pid: int, since: float, path: str, tests: Sequence[str] = (), home: str = "") -> list[str]:
+    """The judge's tools that were changed, hidden or preceded since a moment, as paths inside the room of process 1.
+
+    ``tests`` are the texts of its shell scripts: what they source from ``home`` (else root's) is one of its tools.
+    """
     root = f"/proc/{pid}/root"
     checked = dict.fromkeys((*PRELOADED, *_programs(root, path), *_library(root, path), *_runners(root, path)))
+    checked |= dict.fromkeys(_sourced(root, tests, home or os.path.expanduser("~root")))
     moved = {folder: _moved(root, folder, since) for folder in {os.path.dirname(file) for file in checked}}
     changed = [moved[os.path.dirname(file)] or file for file in checked if _wrong(root, file, since, moved)]
     return list(dict.fromkeys(changed))[:MOST_TOLD]
@@ -68,6 +87,70 @@ def _library(root: str, path: str) -> Iterator[str]:
             for name in _names(f"{root}{lib}/{site}"):
                 if name in HOOKS or name.endswith(".pth"):
                     yield f"{lib}/{site}/{name}"
+
+
+def scripts(tests: Path) -> list[str]:
+    """The texts of the shell scripts in a folder of tests."""
+    texts = []
+    for path in sorted(tests.rglob("*.sh")):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                texts.append(file.read(LONGEST_SCRIPT).decode(errors="replace"))
+    return texts
+
+
+def _sourced(root: str, tests: Sequence[str], home: str) -> Iterator[str]:
+    """Files below the home directory that scripts source, and programs in the folders that these put on the path.
+
+    A file of such lines alone as installers write, which put a folder on the path, is none of them: an agent may have
+    installed something. But then no program that the judge uses may lie in that folder, unless the tests install it.
+    """
+    texts, seen = [*tests], set[str]()
+    installed = [name for name in INSTALLED if any(INSTALLED[name] in text for text in tests)]
+    while texts:
+        for match in SOURCE.finditer(texts.pop()):
+            file = _at_home(match[1] or match[2] or match[3], home)
+            if file is None or file in seen or len(seen) > MOST_SOURCED:
+                continue
+            seen.add(file)
+            text = _text(root + file)
+            if text is None:
+                continue
+            lines = [line.strip() for line in text.splitlines()]
+            if not all(HARMLESS.fullmatch(line) or SOURCE.fullmatch(line) for line in lines):
+                yield file
+            texts.append(text)
+            folders = [folder for line in lines for folder in ON_PATH.findall(line)]
+            for folder in (_at_home(folder, home) or os.path.normpath(folder) for folder in folders):
+                programs = [f"{folder}/{name}" for name in PROGRAMS if name not in installed]
+                yield from (program for program in programs if _runnable(root + program))
+
+
+def _at_home(path: str, home: str) -> str | None:
+    """A path of a script as the file it means, where that lies in the home directory; None elsewhere."""
+    for start in ("$HOME", "${HOME}", "~", home):
+        if path.startswith(start + "/"):
+            file = os.path.normpath(home + path[len(start) :])
+            return file if file.startswith(home + "/") else None
+    return None
+
+
+def _runnable(path: str) -> bool:
+    """Whether a shell that looks for a program would take this file, or link."""
+    try:
+        return bool(os.lstat(path).st_mode & 0o111)
+    except OSError:
+        return False
+
+
+def _text(path: str) -> str | None:
+    """What a file holds, at most so much of it; None when there is none, or only a link or a device."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(number, "rb") as file:
+            return file.read(LONGEST_SCRIPT).decode(errors="replace") if stat.S_ISREG(os.fstat(number).st_mode) else ""
+    except OSError:
+        return "a link" if os.path.islink(path) else None
 
 
 def _folders(parent: str, start: str) -> list[str]:

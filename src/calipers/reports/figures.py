@@ -108,6 +108,7 @@ def whole_account(ledger: Ledger, missing: str) -> str:
     sentences = [counted(ledger.tasks, "task"), account(ledger, missing)]
     if ledger.attempts > ledger.planned:
         sentences.append(f"{counted(ledger.attempts - ledger.planned, 'earlier attempt')} not counted")
+    sentences += [f"{number:,} scored without reward {clean(key)!r}" for key, number in ledger.lacking.items()]
     return "; ".join(sentences)
 
 

@@ -219,8 +219,9 @@ def _variance(splits: Mapping[str, Split | Unsplit]) -> dict[str, Any]:
 def _slice(part: Slice) -> dict[str, Any]:
     metrics = dict(zip(part.metrics, map(_estimate, part.metrics.values()), strict=True))
     ledger = asdict(part.ledger)
-    if not part.ledger.exceptions:  # where none are known, the document, and so the digest, says nothing of them
-        del ledger["exceptions"]
+    for name in ("exceptions", "lacking"):
+        if not ledger[name]:  # where none are known, the document, and so the digest, says nothing of them
+            del ledger[name]
     return {"ledger": ledger, "metrics": metrics}
 
 

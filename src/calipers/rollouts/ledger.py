@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,6 +31,7 @@ class Ledger:
     attempts: int
     outcomes: dict[str, int]  # outcome -> rollouts, only those that occur, in the order of OUTCOMES
     exceptions: dict[str, int] = field(default_factory=dict)  # kind of error -> rollouts, the most frequent first
+    lacking: dict[str, int] = field(default_factory=dict)  # reward that is read -> scored rollouts with others alone
 
     @property
     def stopped_early(self) -> int:
@@ -54,6 +56,18 @@ class Ledger:
         if sum(ledger.outcomes.values()) != ledger.planned:
             raise RuntimeError(f"the ledger does not add up: {ledger}")
         return ledger
+
+
+def lacking(rollouts: Rollouts, keys: Iterable[str]) -> dict[str, int]:
+    """How many scored rollouts have a reward, but not this one, by the reward; only rewards that some lack."""
+    if len(rollouts.rewards) < 2:
+        return {}
+    some = np.logical_or.reduce([column.given for column in rollouts.rewards.values()])
+    counts = {}
+    for key in dict.fromkeys(keys):
+        column = rollouts.rewards.get(key) or Column.gaps(len(rollouts))
+        counts[key] = int(((rollouts.outcome == SCORED) & some & ~column.given).sum())
+    return {key: count for key, count in counts.items() if count}
 
 
 def _exceptions(rollouts: Rollouts) -> dict[str, int]:

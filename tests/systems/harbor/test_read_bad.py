@@ -55,8 +55,9 @@ def test_a_result_cut_off_anywhere_loses_nothing_else(tmp_path):
         (tmp_path / f"b__{cut:05d}" / "result.json").write_bytes(whole[:cut])
     assert outcomes(path) == {"scored": 1, "missing": len(cuts)}
     notes = read([path])[0].notes
-    assert len(notes) == 11  # ten by name, and how many more there are
-    assert f"{len(cuts) - 10} more results cannot be read" in notes[-1]
+    (note,) = notes  # one for all that are cut: the first in full, of the others how many, and some names
+    assert note.startswith(f"{path}/b__00000/result.json: ")
+    assert f"the trial counts as missing; {len(cuts) - 1} more results cannot be read (b__00211, b__00422, " in note
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "high", None, [1], 10**400])
@@ -95,7 +96,7 @@ def test_a_link_out_of_the_job_is_not_followed(tmp_path):
     table, _ = read([path])
     assert [(row["task"], row["outcome"]) for row in seen(table)] == [("a", "scored"), ("a", "missing")]
     link, unread = table.notes[-2:]
-    assert f"{path}/linked: a link; it is not followed" in table.notes
+    assert f"{path}/_retries: a link; it is not followed; 1 more links (linked)" in table.notes
     assert unread == f"{path}/a__2/result.json: it is a link, and none is followed; the trial counts as missing"
     assert link.startswith(path)
 

@@ -155,7 +155,8 @@ def _model(name: str | None) -> str | None:
     return rest if slash and provider in PROVIDERS else name
 
 
-NAMED: Final = 10  # trials that have a note of their own, of many that are wrong alike
+NAMED: Final = 10  # kinds of exceptions, or rewards, that a note names
+FEW: Final = 5  # trials that a note names, of many that are wrong alike
 TOLD_EVERY: Final = 64  # trials
 BLAME_FILE: Final = "calipers.json"  # what our room says of a trial that Harbor ran in it
 LARGEST_BLAME: Final = 1 << 12  # bytes
@@ -183,6 +184,7 @@ class _JobReading:
         self._unread: list[tuple[str, str]] = []  # (directory, what is wrong)
         self._odd: list[tuple[str, str]] = []
         self._disowned, self._bare = Counter[str](), 0
+        self._keys: dict[frozenset[str], list[str]] = {}  # the rewards' names -> trials that have these
         self._checksums: dict[tuple[str, str], str] = {}
         self._changed: set[tuple[str, str]] = set()
 
@@ -256,6 +258,8 @@ class _JobReading:
         if row.disowned and row.exception:
             self._disowned[row.exception] += 1
         self._bare += row.outcome == "not_run"
+        if row.outcome == "scored":
+            self._keys.setdefault(frozenset(row.rewards), []).append(row.directory)
 
     def _add(self, rows: TrialRows, row: TrialRow) -> None:
         """A trial, after the attempts at it that were replaced: what they cost, it cost."""
@@ -281,10 +285,11 @@ class _JobReading:
         if job.started_at and not job.finished_at:
             yield f"{path}: the job is not finished: it is running, or was cut off"
         links = [(name, f"{path}/{name}: a link") for name in self._folder.links]
-        yield from self._listed(links, "it is not followed", "directories are links")
+        yield from self._listed(links, "it is not followed", "links")
         yield from self._listed(self._unread, "the trial counts as missing", "results cannot be read")
         yield from self._listed(lost, "the attempt is not counted", "earlier attempts cannot be read")
         yield from self._listed(self._odd, "it counts as none", "trials have a reward that is no finite number")
+        yield from self._uneven()
         if self._disowned:
             types = ", ".join(f"{name} {count}" for name, count in self._disowned.most_common(NAMED))
             yield (
@@ -302,10 +307,32 @@ class _JobReading:
             before = "1 earlier attempt is" if gone == 1 else f"{gone} earlier attempts are"
             yield f"{path}: {before} not there, since Harbor deletes what it retries: tokens and cost are without them"
 
+    def _uneven(self) -> Iterator[str]:
+        """Which trials lack a reward that others have."""
+        everything = sorted(set[str]().union(*self._keys))
+        total = sum(map(len, self._keys.values()))
+        lacking = {
+            key: [trial for keys, some in self._keys.items() if key not in keys for trial in some] for key in everything
+        }
+        parts = [
+            f"{key!r} is missing in {len(trials)} of {total} ({_few(trials)})"
+            for key, trials in lacking.items()
+            if trials
+        ]
+        if parts:
+            yield f"{self._folder.path}: scored trials have different rewards: {'; '.join(parts[:NAMED])}"
+
     def _listed(self, items: list[tuple[str, str]], then: str, more: str) -> Iterator[str]:
-        yield from (f"{note}; {then}" for _, note in items[:NAMED])
-        if len(items) > NAMED:
-            yield f"{self._folder.path}: {len(items) - NAMED} more {more}; {then}"
+        """One note for all items of a kind: the first in full, the number and some names of the others."""
+        if items:
+            (_, note), *others = items
+            rest = f"; {len(others)} more {more} ({_few([name for name, _ in others])})" if others else ""
+            yield f"{note}; {then}{rest}"
+
+
+def _few(names: Sequence[str]) -> str:
+    """Some names of several."""
+    return ", ".join(sorted(names)[:FEW]) + (", ..." if len(names) > FEW else "")
 
 
 def _trials(count: int) -> str:

@@ -30,6 +30,7 @@ from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
 
 TRIES = 6
+GIVE_UP = 4  # trials in a row without an answer, after which a server is asked no more
 LONGEST_WAIT = 60.0  # seconds between two tries
 TIMEOUT = 600.0  # seconds for one request
 LARGEST = 64 << 20  # bytes of an answer
@@ -96,19 +97,32 @@ class ChatAgent(BaseAgent):
         await environment.upload_file(path, f"/logs/agent/{COMPLETION}")
 
     def _ask(self, body: bytes) -> dict[str, Any]:
-        """The server's answer; a refusal that may pass is tried again, as the server asks or ever more slowly."""
+        """The server's answer; a refusal that may pass is tried again, as the server asks or ever more slowly.
+
+        ServerNotAskedError without a request, once so many trials in a row had no answer from the server.
+        """
+        server = str(self._server)
         for turn in range(TRIES):
+            if _failed.get(server, 0) >= GIVE_UP:
+                raise ServerNotAskedError(
+                    f"{server} gave {GIVE_UP} trials in a row no answer, so it is not asked again; "
+                    "run the same command again to resume"
+                )
             try:
-                return self._post(body)
+                reply = self._post(body)
+                _failed[server] = 0
+                return reply
             except urllib.error.HTTPError as error:
                 message = error.read(2000).decode(errors="replace").strip()
                 wrong = _meaning(error.code)(f"HTTP {error.code} from {self._server}: {message[:300]}")
                 if error.code not in (408, 409, 429) and error.code < 500:
+                    _failed[server] = _failed.get(server, 0) + 1 if error.code in (401, 403, 404) else 0
                     raise wrong from None
                 pause = _seconds(error.headers.get("Retry-After"))
             except (OSError, TimeoutError, ValueError) as error:
                 wrong, pause = ApiError(f"{self._server}: {type(error).__name__}: {error}"), None
             if turn == TRIES - 1:
+                _failed[server] = _failed.get(server, 0) + 1
                 raise wrong
             time.sleep(min(LONGEST_WAIT, 2.0**turn if pause is None else pause))
         raise AssertionError("unreachable: the last try raises")
@@ -138,6 +152,14 @@ def _by_litellm(request: dict[str, Any]) -> dict[str, Any]:
     except Exception:  # LiteLLM raises its own for a model whose price it does not know
         cost = None
     return {**reply, "usage": {**(reply.get("usage") or {}), "cost": cost or None}}
+
+
+_failed: dict[str, int] = {}
+"""How many trials in a row had no answer, by the server: Harbor runs all trials of a job in one process."""
+
+
+class ServerNotAskedError(ApiError):
+    """A trial whose request was not sent, as the server had failed too often before."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

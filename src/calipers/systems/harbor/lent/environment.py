@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from calipers_harbor.dockerfile import EnvironmentPlan, furnish, read_environment
-from calipers_harbor.isolate.container import Container, lacking
+from calipers_harbor.isolate.container import MOST_HEARD, Container, lacking
+from calipers_harbor.isolate.tamper_check import scripts
 from harbor.environments.base import BaseEnvironment, ExecResult
 from harbor.environments.capabilities import EnvironmentCapabilities
+from harbor.models.task.config import NetworkMode, NetworkPolicy
 
 TESTS = "/tests"
+STREAMS = ("test-stdout.txt", "test-stderr.txt", "oracle.txt")  # into which Harbor leads what tests and solutions print
 
 
 class RoomEnvironment(BaseEnvironment):
@@ -37,8 +41,8 @@ class RoomEnvironment(BaseEnvironment):
 
     @property
     def capabilities(self) -> EnvironmentCapabilities:
-        """It can do without a network, and no more than that."""
-        return EnvironmentCapabilities(disable_internet=True)
+        """It can do without a network, and change that between two phases unless processes outlive them."""
+        return EnvironmentCapabilities(disable_internet=True, dynamic_network_policy=not self._keep)
 
     @classmethod
     def preflight(cls) -> None:
@@ -54,10 +58,20 @@ class RoomEnvironment(BaseEnvironment):
         """Make the room; it sees neither the dataset nor the job."""
         hidden = [self.environment_dir.parent.parent, self.trial_paths.trial_dir.parent]
         wanted = self.task_env_config
-        network = not self._network_disabled
-        self._room = Container(hidden=hidden, network=network, memory=wanted.memory_mb, files=wanted.storage_mb)
+        modes = [policy.network_mode for policy in (self._network_policy, *self._phase_network_policies)]
+        self._room = Container(
+            hidden=hidden,
+            network=not self._network_disabled,
+            switched=NetworkMode.NO_NETWORK in modes,
+            memory=wanted.memory_mb,
+            files=wanted.storage_mb,
+        )
         await asyncio.to_thread(self._room.start)
         await asyncio.to_thread(furnish, self._room, self.environment_dir, self._recipe)
+
+    async def _apply_network_policy(self, network_policy: NetworkPolicy) -> None:
+        """Give the commands of the next phase what it may reach."""
+        self._inside.connect(network_policy.network_mode == NetworkMode.PUBLIC)
 
     async def stop(self, delete: bool) -> None:
         """Leave nothing."""
@@ -72,16 +86,18 @@ class RoomEnvironment(BaseEnvironment):
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
         """Copy what a folder holds in; before the tests come, the agent ends."""
         if target_dir.rstrip("/") == TESTS:
-            await self._end_agent()
+            await self._end_agent(scripts(Path(source_dir)))
         await asyncio.to_thread(self._inside.put, source_dir, target_dir)
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
         """Copy a file out."""
         await asyncio.to_thread(self._inside.take, source_path, target_path)
+        cut_streams(Path(target_path).parent)
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
         """Copy what a folder holds out."""
         await asyncio.to_thread(self._inside.take, source_dir, target_dir)
+        cut_streams(Path(target_dir))
 
     async def exec(
         self,
@@ -118,17 +134,25 @@ class RoomEnvironment(BaseEnvironment):
         wanted = self.task_env_config
         return read_environment(self.environment_dir, docker_image=wanted.docker_image, workdir=wanted.workdir)
 
-    async def _end_agent(self) -> None:
+    async def _end_agent(self, tests: list[str]) -> None:
         """End what the agent left running, and say what it was; OSError when it changed what is to judge it."""
         left = [] if self._keep else await asyncio.to_thread(self._inside.sweep)
         if left:
             path = self.trial_paths.trial_dir / "left-running.json"
             path.write_text(json.dumps(left, indent=2) + "\n")
-        if changed := await asyncio.to_thread(self._inside.tampered):
+        if changed := await asyncio.to_thread(self._inside.tampered, tests, self._recipe.env):
             path = self.trial_paths.trial_dir / "tampered.json"
             path.write_text(json.dumps(changed, indent=2) + "\n")
             (self.trial_paths.trial_dir / "calipers.json").write_text('{"outcome": "tampered"}\n')
             raise OSError(f"the agent changed {changed[0]}, which judges it")
+
+
+def cut_streams(folder: Path) -> None:
+    """Cut what commands printed into files at the limit that holds for what they print elsewhere."""
+    for name in STREAMS:
+        path = folder / name
+        if path.is_file() and not path.is_symlink() and path.stat().st_size > MOST_HEARD:
+            os.truncate(path, MOST_HEARD)
 
 
 class Nowhere(BaseEnvironment):

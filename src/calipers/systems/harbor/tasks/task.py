@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from calipers.errors import InputError
 from calipers.systems.harbor.tasks.digest import TASK_TOML, task_digest
@@ -111,9 +111,11 @@ class VerifierSettings:
     allowed_hosts: tuple[str, ...] = ()
 
     @property
-    def separate(self) -> bool:
-        """Whether it judges in an environment of its own; having one described implies it."""
-        return self.environment is not None or self.environment_mode == "separate"
+    def separate(self) -> bool | None:
+        """Whether it judges in an environment of its own; having one described implies it. None: it does not say."""
+        if self.environment_mode is not None:
+            return self.environment_mode == "separate"
+        return True if self.environment is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,14 @@ class StepSettings:
     min_reward: MinReward | None = None  # less ends the trial
     healthcheck: Healthcheck | None = None
     artifacts: tuple[str | Artifact, ...] = ()
+
+
+class NetworkPolicies(NamedTuple):
+    """What a trial, or one of its steps, may reach: while it is prepared, while the agent works, while it is judged."""
+
+    environment: Network
+    agent: Network
+    verifier: Network
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +169,8 @@ def config(toml: Toml) -> TaskSettings:
     for steps, artifact in _artifacts(made):
         _artifact(toml, steps, artifact)
     _step_names(toml, made)
+    for steps, part in _parts(made):
+        _network(toml, steps, part)
     return made
 
 
@@ -233,6 +245,28 @@ def _artifact(toml: Toml, steps: Steps, artifact: str | Artifact) -> None:
     ):
         right = "expected a relative path without '..', other than manifest.json"
         raise toml.fault(steps, f"the artifact's destination is {target!r}", right)
+
+
+def _parts(made: TaskSettings) -> Iterator[tuple[Steps, EnvironmentSettings | AgentSettings | VerifierSettings]]:
+    """What of a task.toml has a word on the network, each with the way to it."""
+    yield ("environment",), made.environment
+    levels: list[tuple[Steps, TaskSettings | StepSettings]] = [((), made)]
+    levels += [(("steps", at), step) for at, step in enumerate(made.steps)]
+    for steps, level in levels:
+        yield (*steps, "agent"), level.agent
+        yield (*steps, "verifier"), level.verifier
+        if level.verifier.environment:
+            yield (*steps, "verifier", "environment"), level.verifier.environment
+
+
+def _network(toml: Toml, steps: Steps, part: EnvironmentSettings | AgentSettings | VerifierSettings) -> None:
+    """Refuse what Harbor refuses: hosts without a list of allowed ones, and a shared environment of one's own."""
+    if part.allowed_hosts and part.network_mode != "allowlist":
+        wrong = f"{named((*steps, 'allowed_hosts'))} is there, and network_mode is {part.network_mode!r}"
+        raise toml.fault((*steps, "allowed_hosts"), wrong, "expected network_mode = 'allowlist', or no hosts")
+    if isinstance(part, VerifierSettings) and part.environment and part.environment_mode == "shared":
+        wrong = f"{named((*steps, 'environment_mode'))} is 'shared', and the verifier has an environment of its own"
+        raise toml.fault((*steps, "environment_mode"), wrong, "expected 'separate', or no environment")
 
 
 def _step_names(toml: Toml, made: TaskSettings) -> None:
@@ -407,19 +441,24 @@ def _environment(root: Path, made: TaskSettings) -> None:
 
 def _scripts(task: TaskDirectory) -> None:
     for step in task.config.steps or (None,):
-        verifier = step.verifier if step else task.config.verifier
         script = verifier_script(task, step)
         if os.path.lexists(script):
             regular(task.path, script)
             _uploaded(task, script)
-        elif not (verifier.separate and _has_image(task, script.parent, step)):
+        elif not (separate_verifier(task.config, step) and _has_image(task, step)):
             raise InputError.at(str(script), "is not there", "expected the script that judges the task")
 
 
-def _has_image(task: TaskDirectory, tests: Path, step: StepSettings | None) -> bool:
-    """Whether a separate verifier brings an image of its own, in which its tests may lie."""
-    environment = (step.verifier if step else task.config.verifier).environment
-    return bool(environment and environment.docker_image) or any(os.path.isfile(tests / name) for name in BUILDS)
+def _has_image(task: TaskDirectory, step: StepSettings | None) -> bool:
+    """Whether a separate verifier brings an image, the step's or the task's, in which its tests may lie."""
+    levels = [(task.config.verifier, task.path)]
+    if step:
+        levels.append((step.verifier, task.step_path(step)))
+    return any(
+        bool(verifier.environment and verifier.environment.docker_image)
+        or any(os.path.isfile(path / "tests" / name) for name in BUILDS)
+        for verifier, path in levels
+    )
 
 
 def _uploaded(task: TaskDirectory, script: Path) -> None:
@@ -437,10 +476,34 @@ def agent_user(task: TaskDirectory, step: StepSettings | None = None) -> User | 
     return task.config.agent.user if step_user is None else step_user
 
 
+def verifier_user(task: TaskDirectory, step: StepSettings | None = None) -> User | None:
+    """As whom the tests run: the step's own user, else the task's."""
+    step_user = step.verifier.user if step else None
+    return task.config.verifier.user if step_user is None else step_user
+
+
 def agent_timeout(task: TaskDirectory, step: StepSettings | None = None) -> float | None:
     """The agent's limit in seconds: the step's own, else the task's; None is no limit."""
     step_limit = step.agent.timeout_sec if step else None
     return task.config.agent.timeout_sec if step_limit is None else step_limit
+
+
+def separate_verifier(made: TaskSettings, step: StepSettings | None = None) -> bool:
+    """Whether a verifier judges in an environment of its own: as its step says, else as the task does."""
+    by_step = step.verifier.separate if step else None
+    return bool(made.verifier.separate if by_step is None else by_step)
+
+
+def network_policies(made: TaskSettings, step: StepSettings | None = None) -> NetworkPolicies:
+    """What each phase may reach, as Harbor resolves it: the step's word, else the task's, else the environment's."""
+    environment = made.environment.network_mode or "public"
+    agents = [step.agent.network_mode if step else None, made.agent.network_mode, environment]
+    verifiers = [step.verifier.network_mode if step else None, made.verifier.network_mode, environment]
+    return NetworkPolicies(
+        environment,
+        next(mode for mode in agents if mode is not None),
+        next(mode for mode in verifiers if mode is not None),
+    )
 
 
 def verifier_timeout(task: TaskDirectory, step: StepSettings | None = None) -> float:

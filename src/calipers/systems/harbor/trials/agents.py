@@ -24,6 +24,7 @@ from calipers.systems.harbor.tasks.task import (
 LOGS: Final = "/logs/agent"
 COMMAND: Final = "command:"
 NAMES: Final = ("oracle", "nop")
+UNSOLVED: Final = "it has no solution for the oracle to run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ class ContainerAgent(Protocol):
         """What it is called in the job's papers."""
         ...
 
+    @property
+    def log(self) -> str:
+        """The file of its logs that has what its command printed."""
+        ...
+
     def work(self, turn: AgentTurn) -> CommandResult | None:
         """How its command ended; None when it had nothing to run."""
         ...
@@ -62,18 +68,19 @@ class Oracle:
     """Runs the task's own solution. FileNotFoundError for a task without one."""
 
     name: str = "oracle"
+    log: str = "oracle.txt"
 
     def work(self, turn: AgentTurn) -> CommandResult | None:
         """Bring the solution in and run it."""
         script = solution_script(turn.task, turn.step) or solution_script(turn.task)
         if script is None:
-            raise FileNotFoundError(f"{turn.task.path / 'solution'}: the task has no solution for the oracle to run")
+            raise FileNotFoundError(f"{turn.task.path / 'solution'}: {UNSOLVED}")
         bring(turn.container, turn.task, script.parent, "/solution")
         env = {**turn.env, **resolve_env(turn.task.config.solution.env, os.environ, "solution.env")}
         turn.container.run(
             f"chmod +x /solution/{script.name}", cwd="/"
         )  # not as the agent's user, whose file it is not
-        run = f"/solution/{script.name} > {LOGS}/oracle.txt 2>&1"
+        run = f"/solution/{script.name} 2>&1"
         ran = turn.container.run(run, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
         if ran.code and not ran.timed_out:  # as in Harbor, what it solved is for the tests to say
             turn.container.run(f"echo {ran.code} > {LOGS}/exit-code.txt", cwd="/")
@@ -86,6 +93,7 @@ class Nop:
     """Does nothing: what a task gives to nobody is no measure of anyone."""
 
     name: str = "nop"
+    log: str = "nop.txt"
 
     def work(self, turn: AgentTurn) -> CommandResult | None:
         """Nothing."""
@@ -98,6 +106,7 @@ class Command:
 
     line: str
     name: str = "command"
+    log: str = "stdout.txt"
 
     def work(self, turn: AgentTurn) -> CommandResult | None:
         """Write the instruction down and run the command."""
@@ -108,6 +117,13 @@ class Command:
             turn.container.put(note, f"{LOGS}/instruction.md")
         env = {**turn.env, "INSTRUCTION": f"{LOGS}/instruction.md"}
         return turn.container.run(self.line, cwd=turn.workdir, env=env, user=turn.user, timeout=turn.timeout)
+
+
+def unsolved(task: TaskDirectory) -> str | None:
+    """Why the oracle cannot work on a task, or None: it needs the task's solution, or one for each of its steps."""
+    if solution_script(task) or (task.config.steps and all(solution_script(task, step) for step in task.config.steps)):
+        return None
+    return UNSOLVED
 
 
 def bring(container: Container, task: TaskDirectory, folder: Path, target: str) -> None:

@@ -72,11 +72,41 @@ def find_engine() -> Engine:
 
 def _version(program: str) -> list[str]:
     """A command that prints Harbor's version: by its interpreter where the program names one, seconds faster."""
+    if python := _interpreter(program):
+        return [python, "-c", "from importlib.metadata import version; print(version('harbor'))"]
+    return [program, "--version"]
+
+
+def _interpreter(program: str) -> str | None:
+    """The interpreter that a program of Python names in its first line; None where it names none."""
     with open(program, "rb") as file:
         first = file.readline(500).decode(errors="replace").strip()
-    if first.startswith("#!") and os.path.basename(first).startswith("python") and " " not in first:
-        return [first[2:], "-c", "from importlib.metadata import version; print(version('harbor'))"]
-    return [program, "--version"]
+    named = first.startswith("#!") and os.path.basename(first).startswith("python") and " " not in first
+    return first[2:] if named else None
+
+
+def refusals(engine: Engine, settings: Mapping[str, Any], tasks: Sequence[str]) -> dict[str, str]:
+    """Why Harbor would not begin with a task, by the task's path; ``settings`` are the agent and the environment.
+
+    Harbor ends a job over one such task. None is named where Harbor cannot be asked: then it says so itself.
+    """
+    import subprocess
+
+    python = _interpreter(engine.program)
+    if python is None:
+        return {}
+    with TemporaryDirectory(prefix="calipers-harbor-") as scratch, lent() as lending:
+        file = Path(scratch, "tasks.json")
+        file.write_bytes(msgspec.json.encode({"settings": settings, "tasks": tasks}))
+        path = [lending, *_agents_path({"agents": [settings["agent"]]})]
+        command = [*_mortal(), python, "-m", "calipers_harbor.refusals", str(file)]
+        environment = _clean(PYTHONPATH=os.pathsep.join(path))
+        answer = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=environment)
+    try:
+        refused = msgspec.json.decode(answer.stdout.strip().rpartition(b"\n")[2], type=dict[str, str])
+    except msgspec.DecodeError:
+        return {}
+    return {task: _secrets().scrub(reason) for task, reason in refused.items()}
 
 
 async def run_job(engine: Engine, config: Mapping[str, Any], progress: Progress = lambda done, planned: None) -> Path:

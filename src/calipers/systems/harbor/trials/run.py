@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import glob
 import os
+import re
 import shutil
 import time
 from collections import Counter
@@ -28,7 +29,7 @@ from calipers.systems.harbor.tasks.dataset import METRIC, is_dataset, read_datas
 from calipers.systems.harbor.tasks.manifest import DATASET_TOML
 from calipers.systems.harbor.tasks.registry import REGISTRY, is_spec, resolve
 from calipers.systems.harbor.tasks.task import TaskDirectory
-from calipers.systems.harbor.trials.agents import COMMAND, NAMES, ContainerAgent, find_agent
+from calipers.systems.harbor.trials.agents import COMMAND, NAMES, ContainerAgent, find_agent, unsolved
 from calipers.systems.harbor.trials.engine import (
     CHAT,
     ROOM,
@@ -37,6 +38,7 @@ from calipers.systems.harbor.trials.engine import (
     find_engine,
     finished,
     read_json,
+    refusals,
     run_job,
 )
 from calipers.systems.harbor.trials.environment import (
@@ -54,6 +56,11 @@ RUNS: Final = "runs"
 CONCURRENT: Final = 4
 DATASET: Final = "dataset"
 DECLINED: Final = "declined"
+ORACLE: Final = "oracle"
+ELSEWHERE: Final = "--environment docker runs it, by Harbor"
+NAMED: Final = 5  # tasks that a note of several names
+KINDS: Final = ("it needs the image", "it is for ", "it works as user", "it collects from the service", "says RUN")
+"""What reasons of one kind have in common, where the rest of their words is about one task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +127,9 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
     check_environment(folder, ROOMS if in_containers(request) else request.environment)
     for note in begins:  # before the first call: a new run costs what the old one has paid for
         tell(note)
-    why = {task.name: reason for task in chosen.tasks if (reason := declined(task))} if in_containers(request) else {}
-    notes += [f"{name}: not run: {reason}; --environment docker runs it, by Harbor" for name, reason in why.items()]
+    why = {task.name: reason for task in chosen.tasks if (reason := _declined(request, task))}
+    left_out = len(notes) + len(why)
+    notes = [*alike(notes), *declined_notes(why)]
     able = [task for task in chosen.tasks if task.name not in why]
     unable = [task for task in chosen.tasks if task.name in why]
     if not able:
@@ -132,11 +140,24 @@ def perform(request: AgentRequest, progress: Progress, tell: Callable[[str], Non
     else:
         with locked(folder):
             keep_identity(folder, identity)
+            if sum(int(config.get("n_attempts", 1)) for _, config in _jobs(folder)) < request.samples:
+                refused = _refused(engine, request, able)
+                if len(refused) == len(able):
+                    raise HarborError(f"Harbor runs no task of {request.benchmark}: {next(iter(refused.values()))}")
+                notes += declined_notes({name: f"Harbor refuses it: {reason}" for name, reason in refused.items()})
+                left_out += len(refused)
+                unable += [task for task in able if task.name in refused]
+                able = [task for task in able if task.name not in refused]
             _count_in(folder, chosen, unable, request)
-            some = _harbor_tasks(chosen, able, folder, some=bool(notes or request.limit))
-            _by_harbor(engine, request, some, folder, progress)
+            some = _harbor_tasks(chosen, able, folder, some=bool(left_out or request.limit))
+            try:
+                _by_harbor(engine, request, some, folder, progress)
+            except HarborError as error:
+                refused = _refused(engine, request, able)
+                by_task = "".join(f"; {name}: {reason}" for name, reason in refused.items())
+                raise HarborError(f"{error}{by_task}") from None
             _count_in(folder, chosen, unable, request)  # by the names that its trials have now
-    return Performed(folder, notes, environment, left_out=len(notes))
+    return Performed(folder, notes, environment, left_out=left_out)
 
 
 def _with_environment(request: AgentRequest, chosen: ChosenTasks, who: str) -> tuple[AgentRequest, str]:
@@ -155,6 +176,47 @@ def _with_environment(request: AgentRequest, chosen: ChosenTasks, who: str) -> t
     return replace(request, environment=name), f"environment: {name} ({why})"
 
 
+def _declined(request: AgentRequest, task: TaskDirectory) -> str | None:
+    """Why a task is not run, or None."""
+    reason = declined(task) if in_containers(request) else None
+    if reason:
+        return f"{reason}; {ELSEWHERE}"
+    return unsolved(task) if request.agent == ORACLE else None
+
+
+def declined_notes(why: Mapping[str, str]) -> list[str]:
+    """A note for each kind of reason, with the tasks that it keeps from running."""
+    return alike([f"{name}: not run: {reason}" for name, reason in why.items()])
+
+
+def alike(notes: Sequence[str]) -> list[str]:
+    """One note per kind: the first in full, and by name how many others differ from it in names and numbers alone.
+
+    >>> alike(["a: not run: it needs the image x:1", "b: not run: it needs the image y", "c: is no task"])
+    ['a: not run: it needs the image x:1; 1 other task alike: b', 'c: is no task']
+    """
+    kinds: dict[str, list[str]] = {}
+    for note in notes:
+        kinds.setdefault(_kind(note), []).append(note)
+    return [_with_others(first, [other.partition(": ")[0] for other in others]) for first, *others in kinds.values()]
+
+
+def _kind(note: str) -> str:
+    """A note without what differs between tasks: the name it starts with, paths, values, and what a Dockerfile says."""
+    reason = note.partition(": ")[2]
+    for start in KINDS:
+        if start in reason:
+            return start
+    return re.sub(r"'[^']*'|\"[^\"]*\"|\S*/\S*|\d+", "_", reason)
+
+
+def _with_others(first: str, others: Sequence[str]) -> str:
+    if not others:
+        return first
+    names = ", ".join(others[:NAMED]) + (", ..." if len(others) > NAMED else "")
+    return f"{first}; {len(others)} other task{'s' * (len(others) > 1)} alike: {names}"
+
+
 def _identity(request: AgentRequest, chosen: ChosenTasks) -> dict[str, Any]:
     """What makes two runs of agents the same run: who works on what, how, and where their model is asked."""
     where = agent_endpoint(request.agent, request.model, request.base_url if request.agent == "chat" else None)
@@ -166,6 +228,13 @@ def _identity(request: AgentRequest, chosen: ChosenTasks) -> dict[str, Any]:
         "sampling": dict(request.sampling),
         **({} if where is None else {ENDPOINT: where}),
     }
+
+
+def _refused(engine: Engine, request: AgentRequest, tasks: Sequence[TaskDirectory]) -> dict[str, str]:
+    """The tasks that Harbor would not begin with, which would end the whole job, and why."""
+    settings = {"agent": _agent(request), "environment": _environment(request)}
+    names = {str(task.path.absolute()): task.name for task in tasks}
+    return {names[path]: reason for path, reason in refusals(engine, settings, list(names)).items() if path in names}
 
 
 def _tasks(request: AgentRequest) -> tuple[ChosenTasks, list[str]]:
@@ -319,8 +388,7 @@ def _by_harbor(
     jobs = _jobs(folder)
     for job, config in jobs:
         planned += int(config.get("n_attempts", 1))
-        if not finished(job):
-            forget_cut_off(job)
+        if forget_cut_off(job) or not finished(job):
             _ask(engine, {**config, "job_name": job.name, "jobs_dir": str(folder.absolute())}, progress)
     if planned >= request.samples:
         return
@@ -331,28 +399,35 @@ def _by_harbor(
         "n_concurrent_trials": request.concurrent,
         "quiet": True,
         "retry": {"max_retries": request.retries},
-        "environment": {"import_path" if ":" in harbor_environment(request) else "type": harbor_environment(request)},
+        "environment": _environment(request),
         "agents": [agent],
         **tasks,
     }
     _ask(engine, config, progress)
 
 
-def forget_cut_off(job: Path) -> None:
+NEVER_RAN: Final = ("CancelledError", "ServerNotAskedError")  # of trials that are run by the same command again
+
+
+def forget_cut_off(job: Path) -> bool:
     """Make room for trials that were cut off with the job: Harbor would count them as done, or fail over half a file.
 
-    A job's own result that was cut off while it was written is removed: Harbor writes it anew.
+    A job's own result that was cut off while it was written is removed: Harbor writes it anew. True when a trial has
+    to be run again, whatever the job says of itself.
     """
+    forgotten = False
     for path in [*job.glob("*/result.json"), *job.glob("*/config.json")]:
         if not path.exists():
             continue  # gone with its trial
         content = read_json(path)
         failed = content.get("exception_info") if isinstance(content, dict) else None
-        if content is None or (isinstance(failed, dict) and failed.get("exception_type") == "CancelledError"):
+        if content is None or (isinstance(failed, dict) and failed.get("exception_type") in NEVER_RAN):
             shutil.rmtree(path.parent)
+            forgotten = True
     result = job / "result.json"
     if result.exists() and read_json(result) is None:
         result.unlink()
+    return forgotten
 
 
 def _ask(engine: Engine, config: Mapping[str, Any], progress: Progress) -> None:
@@ -367,6 +442,12 @@ def in_containers(request: AgentRequest) -> bool:
 def harbor_environment(request: AgentRequest) -> str:
     """What Harbor calls the environment."""
     return ROOM if request.environment == ROOMS else request.environment
+
+
+def _environment(request: AgentRequest) -> dict[str, str]:
+    """The environment as Harbor is configured with it."""
+    name = harbor_environment(request)
+    return {"import_path" if ":" in name else "type": name}
 
 
 def _agent(request: AgentRequest) -> dict[str, Any]:
@@ -589,7 +670,7 @@ def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None)
     planned = list(_plan(job))
     with locked(job.folder):
         _write_job_files(job, planned)
-        outstanding = [item for item in planned if not (job.folder / item.name / "result.json").is_file()]
+        outstanding = [item for item in planned if not _whole_result(job.folder / item.name)]
         done = len(planned) - len(outstanding)
         progress(done, len(planned))
         containers = OpenContainers()
@@ -609,6 +690,11 @@ def run_here(job: ContainerJob, progress: Progress = lambda done, planned: None)
                 raise
         _write(job.folder / "result.json", _result(job, planned, finished=True))
     return job.folder
+
+
+def _whole_result(trial: Path) -> bool:
+    """Whether a trial has ended: its result is there, and neither empty nor cut off."""
+    return isinstance(read_json(trial / "result.json"), dict)
 
 
 def _plan(job: ContainerJob) -> Iterator[_Planned]:
@@ -697,7 +783,7 @@ def _line(job: ContainerJob) -> str:
 
 
 def _result(job: ContainerJob, planned: Sequence[_Planned], *, finished: bool) -> dict[str, Any]:
-    done = sum((job.folder / trial.name / "result.json").is_file() for trial in planned)
+    done = sum(_whole_result(job.folder / trial.name) for trial in planned)
     total = len(planned) + job.samples * len(job.unable)
     stats = {"n_completed_trials": done, "n_running_trials": 0, "n_pending_trials": total - done, "evals": {}}
     moment = now()

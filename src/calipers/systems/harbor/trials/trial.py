@@ -7,8 +7,8 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,19 +19,24 @@ import msgspec
 
 from calipers.errors import CalipersError
 from calipers.isolate.container import Container, ContainerError, lacking
+from calipers.isolate.tamper_check import scripts
 from calipers.systems.harbor.lent.dockerfile import EnvironmentPlan, furnish, read_environment
 from calipers.systems.harbor.tasks.rewards import Graded, Unrewarded, below, read_rewards, trial_rewards
 from calipers.systems.harbor.tasks.task import (
     Artifact,
     Healthcheck,
+    Network,
     StepSettings,
     TaskDirectory,
     agent_timeout,
     agent_user,
+    network_policies,
     resolve_env,
+    separate_verifier,
     solution_script,
     verifier_script,
     verifier_timeout,
+    verifier_user,
 )
 from calipers.systems.harbor.trials.agents import AgentTurn, ContainerAgent, Nop, Oracle, bring
 
@@ -186,15 +191,15 @@ def declined(task: TaskDirectory) -> str | None:
         return "it needs an accelerator"
     if wanted.mcp_servers:
         return "it needs tool servers"
-    if any(verifier.separate for verifier in verifiers):
+    if any(separate_verifier(task.config, step) for step in task.config.steps or (None,)):
         return "its verifier has an environment of its own"
     hooks = [hook for verifier in (task.config.verifier, *verifiers) for hook in verifier.collect]
     if others := sorted({hook.service for hook in hooks} - {MAIN}):
         return f"it collects from the service {others[0]}, and a room has no other than {MAIN}"
-    if "allowlist" in (wanted.network_mode, task.config.agent.network_mode):
+    if any("allowlist" in network_policies(task.config, step) for step in task.config.steps or (None,)):
         return "it allows some hosts and no others, and a room knows all or none"
     agents = [task.config.agent, *(step.agent for step in task.config.steps)]
-    named = [*(agent.user for agent in agents), *(verifier.user for verifier in verifiers)]
+    named = [*(agent.user for agent in agents), *(verifier.user for verifier in (task.config.verifier, *verifiers))]
     users = {*named, *(hook.user for hook in hooks)} - {None, 0, "root"}
     if users and os.geteuid():
         return f"it works as user {min(map(str, users))}, and only root can lend another user"
@@ -234,9 +239,14 @@ def run_trial(
         "started_at": now(),
     }
     plan = environment_plan(task)
-    networked = "no-network" not in (task.config.environment.network_mode, task.config.agent.network_mode)
-    memory, files = task.config.environment.memory_mb, task.config.environment.storage_mb
-    container = Container(hidden=[task.path.parent, *hidden], network=networked, memory=memory, files=files)
+    policies = [network_policies(task.config, step) for step in task.config.steps or (None,)]
+    container = Container(
+        hidden=[task.path.parent, *hidden],
+        network=policies[0].environment == "public",
+        switched=any("no-network" in modes for modes in policies),
+        memory=task.config.environment.memory_mb,
+        files=task.config.environment.storage_mb,
+    )
     containers.admit(container)
     trial = None
     try:
@@ -366,16 +376,28 @@ class _Trial:
     def _work(self, result: dict[str, Any], step: StepSettings | None, instruction: str) -> None:
         limit = agent_timeout(self._task, step)
         turn = AgentTurn(self._container, self._task, step, instruction, self._workdir, self._env, limit)
-        with _Phase(result, "agent_execution"):
+        policies = network_policies(self._task.config, step)
+        with _Phase(result, "agent_execution"), self._network(policies.agent, policies.environment):
             ran = self._agent.work(turn)
-        self._keep("/logs/agent", "agent", step)
+        folder = self._keep("/logs/agent", "agent", step)
         if ran is None:
             return
+        if not (folder / self._agent.log).exists():  # else it is what the agent itself left
+            _write_stream(folder / self._agent.log, ran.stdout)
         if ran.timed_out:
             raise EndedTrial("AgentTimeoutError", f"the agent was still at work after {limit:g} s")
         if ran.code:
             stderr = ran.stderr.decode(errors="replace").strip()[-500:]
             raise EndedTrial("NonZeroAgentExitCodeError", f"the agent ended with {ran.code}: {stderr}")
+
+    @contextmanager
+    def _network(self, phase: Network, environment: Network) -> Iterator[None]:
+        """What a phase may reach while it lasts; after it, what the environment may."""
+        self._container.connect(phase == "public")
+        try:
+            yield
+        finally:
+            self._container.connect(environment == "public")
 
     def _collect(self, step: StepSettings | None) -> None:
         """What the task has saved before it is judged, while all still runs; what fails is noted, and no failure."""
@@ -393,7 +415,7 @@ class _Trial:
     def _verdict(self, step: StepSettings | None) -> dict[str, int | float]:
         """The rewards. Where there are none, the agent is to blame if the tests judge a reference, and twice not it."""
         self._clear()
-        checks = [self._unchanged]  # once: the tests may install what they like
+        checks = [partial(self._unchanged, step)]  # once: the tests may install what they like
 
         def judged() -> dict[str, int | float]:
             while checks:
@@ -427,27 +449,32 @@ class _Trial:
         if left := self._container.sweep():
             self._note("left-running", left)
 
-    def _unchanged(self) -> None:
+    def _unchanged(self, step: StepSettings | None) -> None:
         """Tampered where the agent changed what is to judge it."""
-        if changed := self._container.tampered():
+        folders = dict.fromkeys((self._task.path / "tests", verifier_script(self._task, step).parent))
+        tests = [text for folder in folders for text in scripts(folder)]
+        if changed := self._container.tampered(tests, self._env):
             self._note("tampered", changed)
             raise Tampered("VerifierRuntimeError", f"the agent changed {changed[0]}, which judges it")
 
     def _judged(self, step: StepSettings | None) -> dict[str, int | float]:
         container, task = self._container, self._task
-        verifier = step.verifier if step else task.config.verifier
         container.run(f"rm -rf {VERIFIER} {TESTS}; mkdir -p {VERIFIER} {TESTS}; chmod 777 {VERIFIER}", cwd="/")
         script = verifier_script(task, step)
         for folder in dict.fromkeys((task.path / "tests", script.parent)):
             if folder.is_dir():
                 bring(container, task, folder, TESTS)
-        env = {**self._env, **resolve_env(verifier.env, os.environ, "verifier.env"), "PYTHONPYCACHEPREFIX": "/tmp/.pyc"}
+        wanted = {**task.config.verifier.env, **(step.verifier.env if step else {})}
+        env = {**self._env, **resolve_env(wanted, os.environ, "verifier.env"), "PYTHONPYCACHEPREFIX": "/tmp/.pyc"}
         limit = verifier_timeout(task, step)
         container.run(f"chmod +x {TESTS}/{script.name}", cwd="/")
-        run = f"{TESTS}/{script.name} > {VERIFIER}/test-stdout.txt 2>&1"
-        ran = container.run(run, cwd=self._workdir, env=env, user=verifier.user, timeout=limit)
+        run = f"{TESTS}/{script.name} 2>&1"
+        policies = network_policies(task.config, step)
+        with self._network(policies.verifier, policies.environment):
+            ran = container.run(run, cwd=self._workdir, env=env, user=verifier_user(task, step), timeout=limit)
         container.sweep()  # nobody is left to write a reward after the tests have
         folder = self._keep(VERIFIER, "verifier", step)
+        _write_stream(folder / "test-stdout.txt", ran.stdout)
         if ran.timed_out:
             raise EndedTrial("VerifierTimeoutError", f"the tests were still running after {limit:g} s")
         files = {name: _read(folder / name) for name in ("reward.json", "reward.txt") if (folder / name).is_file()}
@@ -483,6 +510,12 @@ class _Phase:
 
     def __exit__(self, *_: object) -> None:
         self._result[self._name]["finished_at"] = now()
+
+
+def _write_stream(path: Path, stream: bytes) -> None:
+    """Keep what a command printed, which its container has cut at the limit."""
+    with suppress(OSError):  # a folder of that name stays: it is what the trial left
+        path.write_bytes(stream)
 
 
 def _read(path: Path) -> bytes:
