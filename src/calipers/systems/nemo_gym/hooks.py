@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from calipers.compat import GYM, activate
@@ -98,23 +100,93 @@ def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], An
     return called
 
 
-def _run(path: str) -> ModuleType:
+def server_class(path: str) -> str:
+    """The class that a file of NeMo Gym's runs when it is started itself: ``CLASS.run_webserver()`` stands in it.
+
+    InputError where there is none, or where it cannot be told which.
+    """
+    tree = ast.parse(_source(path)[0], path)
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    started = {call.value.id for call in calls if call.attr == "run_webserver" and isinstance(call.value, ast.Name)}
+    if len(started) != 1:
+        wrong = "it starts no server" if not started else f"it starts {', '.join(sorted(started))}"
+        raise InputError.at(path, wrong, f"{_RIGHT}, or a file that ends with CLASS.run_webserver()")
+    return started.pop()
+
+
+def _source(path: str) -> tuple[bytes, CodeType]:
     try:
         source = Path(path).read_bytes()
-        code = compile(source, path, "exec", dont_inherit=True)
+        return source, compile(source, path, "exec", dont_inherit=True)
     except OSError as error:
         raise InputError.at(path, error.strerror or str(error), _RIGHT) from error
     except (SyntaxError, ValueError) as error:
         line, why = (f":{error.lineno or 1}", error.msg) if isinstance(error, SyntaxError) else ("", str(error))
         raise InputError.at(f"{path}{line}", f"it is no Python: {why}", _RIGHT) from error
+
+
+KINDS = ("resources_servers", "responses_api_agents", "responses_api_models")
+"""The folders of a tree of NeMo Gym's; a file in one of them imports others from the root of the tree."""
+
+
+def tree_root(path: str) -> Path | None:
+    """The folder in which a file's ``resources_servers`` stands; None for a file that is in no such tree.
+
+    >>> print(tree_root("/gym/resources_servers/mcqa/app.py"), tree_root("/home/me/app.py"))
+    /gym None
+    """
+    folders = Path(path).resolve().parents
+    return next((folder.parent for folder in folders if folder.name in KINDS), None)
+
+
+_beside: dict[str, set[str]] = {}  # folder of a server -> the modules that were imported from it by their bare names
+
+
+@contextmanager
+def _importable(path: str) -> Iterator[None]:
+    """The file's folder comes first, as for a script, and the root of its tree last; afterwards both come last.
+
+    A server may import more while it answers. Another server's ``utils`` is forgotten before this one's is imported.
+    """
+    folder, root = str(Path(path).resolve().parent), tree_root(path)
+    for other, names in _beside.items():
+        if other != folder:
+            for name in names:
+                sys.modules.pop(name, None)
+            names.clear()
+    last = [folder, *([] if root is None else [str(root)])]
+    before = set(sys.modules)
+    sys.path[:] = [folder, *(entry for entry in sys.path if entry not in last), *last[1:]]
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path[:] = [*(entry for entry in sys.path if entry not in last), *last]
+        new = (name for name in set(sys.modules) - before if "." not in name)
+        mine = {name for name in new if _folder_of(sys.modules[name]) == folder}
+        parts = {name for name in set(sys.modules) - before if name.partition(".")[0] in mine}
+        _beside.setdefault(folder, set()).update(parts)
+
+
+def _folder_of(module: ModuleType) -> str:
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str):
+        return ""
+    where = Path(file).resolve()
+    return str(where.parent.parent if where.name == "__init__.py" else where.parent)
+
+
+def _run(path: str) -> ModuleType:
+    _, code = _source(path)
     name = f"calipers_hooks_{abs(hash(str(Path(path).resolve())))}"
     spec = importlib.util.spec_from_loader(name, loader=None, origin=path)
     module = ModuleType(name) if spec is None else importlib.util.module_from_spec(spec)
     module.__file__ = path
     sys.modules[name] = module  # dataclasses and pickle look their module up there
-    activate(GYM)
+    activate(GYM)  # before the tree can be imported from: its own nemo_gym needs more than the server does
     try:
-        exec(code, vars(module))
+        with _importable(path):
+            exec(code, vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise failure(path, "", error) from error
