@@ -110,7 +110,7 @@ def tried(app: Path, seconds: float = SECONDS) -> LoadResult:
 
 
 def _environment(home: str) -> dict[str, str]:
-    proxies = {name: NOWHERE for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")}
+    proxies = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), NOWHERE)
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LANG", "VIRTUAL_ENV") if name in os.environ}
     return {**kept, **proxies, "HOME": home, "HF_HUB_OFFLINE": "1", "GIT_TERMINAL_PROMPT": "0", "PIP_NO_INDEX": "1"}
 

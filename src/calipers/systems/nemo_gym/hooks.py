@@ -106,7 +106,9 @@ def server_class(path: str) -> str:
     InputError where there is none, or where it cannot be told which.
     """
     tree = ast.parse(_source(path)[0], path)
-    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
+    calls = [
+        node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
     started = {call.value.id for call in calls if call.attr == "run_webserver" and isinstance(call.value, ast.Name)}
     if len(started) != 1:
         wrong = "it starts no server" if not started else f"it starts {', '.join(sorted(started))}"
