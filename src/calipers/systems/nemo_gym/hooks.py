@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
@@ -21,6 +22,8 @@ from calipers.systems.nemo_gym.aggregate import Hooks
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+
+Settings = Mapping[str, Any]
 
 _RIGHT = "expected FILE:CLASS, such as app.py:MathServer"
 _NAMES = ("compute_metrics", "get_key_metrics")
@@ -244,8 +247,10 @@ class Hosted:
         return app
 
 
-def load_server(spec: str, host: str = "127.0.0.1", port: int = 0) -> Hosted:
+def load_server(spec: str, host: str = "127.0.0.1", port: int = 0, given: Settings | None = None) -> Hosted:
     """Run a Python file and make a server of one of its classes; the code is yours, and runs in this process.
+
+    ``given`` are its settings in a configuration, which then names the servers it can call.
 
     InputError for what is no such file or class, or for one whose settings nobody has given; PluginError for one
     that fails.
@@ -254,33 +259,46 @@ def load_server(spec: str, host: str = "127.0.0.1", port: int = 0) -> Hosted:
     if not callable(getattr(kind, "setup_webserver", None)):
         wrong = f"{kind.__name__} is no resources server"
         raise InputError.at(path, wrong, "expected a subclass of nemo_gym.base_resources_server.SimpleResourcesServer")
-    server = _made(path, kind, settings(path, kind, host, port))
+    server = _made(path, kind, settings(path, kind, host, port, given), given is not None)
     return Hosted(path, server, hooks_of(path, server))
 
 
-def settings(path: str, kind: Any, host: str = "127.0.0.1", port: int = 0) -> Any:
+def settings(path: str, kind: Any, host: str = "127.0.0.1", port: int = 0, given: Settings | None = None) -> Any:
     """The configuration in the class that the server declares for it."""
     from pydantic import ValidationError
 
     declared = kind.model_fields["config"].annotation
-    given = {"name": kind.__name__, "host": host, "port": port, "entrypoint": Path(path).name, "domain": "other"}
+    known = {"name": kind.__name__, "host": host, "port": port, "entrypoint": Path(path).name, "domain": "other"}
+    kept = {name: value for name, value in known.items() if name in declared.model_fields}
     try:
-        return declared(**{name: value for name, value in given.items() if name in declared.model_fields})
+        return declared(**{**kept, **(given or {}), "host": host, "port": port} if given else kept)
     except ValidationError as error:
-        missing = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
-        right = f"calipers serve knows {', '.join(given)}; give the others a default"
-        raise InputError.at(path, f"{declared.__name__} does not do without {missing}", right) from error
+        missing = [".".join(map(str, fault["loc"])) for fault in error.errors() if fault["type"] == "missing"]
+        if not missing:
+            fault = error.errors()[0]
+            where = ".".join(map(str, fault["loc"]))
+            raise InputError.at(path, f"{declared.__name__}: {where}", fault["msg"]) from error
+        right = f"calipers serve knows {', '.join(known)}; --config FILE.yaml gives others, or give them a default"
+        wrong = f"{declared.__name__} does not do without {', '.join(missing)}"
+        raise InputError.at(path, wrong, right) from error
 
 
-def _made(path: str, kind: Any, config: Any) -> Any:
+def _made(path: str, kind: Any, config: Any, configured: bool) -> Any:
     """The object; where the real package demands a client of its own kind, as that package makes one unchecked."""
     from pydantic import ValidationError
 
     try:
+        servers: Any = {}
+        client: Any = Alone()
+        if configured:
+            servers = importlib.import_module(f"{GYM}.global_config").get_global_config_dict()
+            client = importlib.import_module(f"{GYM}.server_utils").ServerClient.model_construct(
+                global_config_dict=servers
+            )
         try:
-            return kind(config=config, server_client=Alone())
+            return kind(config=config, server_client=client)
         except ValidationError:
-            client = kind.model_fields["server_client"].annotation
-            return kind(config=config, server_client=client.model_construct(global_config_dict={}))
+            declared = kind.model_fields["server_client"].annotation
+            return kind(config=config, server_client=declared.model_construct(global_config_dict=servers))
     except Exception as error:
         raise failure(path, f"{kind.__name__} cannot be made", error) from error
