@@ -144,33 +144,36 @@ def tree_root(path: str) -> Path | None:
     return next((folder.parent for folder in folders if folder.name in KINDS), None)
 
 
-_beside: dict[str, set[str]] = {}  # folder of a server -> the modules that were imported from it by their bare names
+_beside: dict[str, set[str]] = {}  # folder of a server, or root of a tree -> the modules that were imported from it
 
 
 @contextmanager
 def _importable(path: str) -> Iterator[None]:
     """The file's folder comes first, as for a script, and the root of its tree last; afterwards both come last.
 
-    A server may import more while it answers. Another server's ``utils`` is forgotten before this one's is imported.
+    A server may import more while it answers. Another server's ``utils`` is forgotten before this one's is imported,
+    and so is another tree.
     """
     folder, root = str(Path(path).resolve().parent), tree_root(path)
     for other, names in _beside.items():
-        if other != folder:
+        if other not in (folder, str(root)):
             for name in names:
                 sys.modules.pop(name, None)
             names.clear()
     last = [folder, *([] if root is None else [str(root)])]
     before = set(sys.modules)
-    sys.path[:] = [folder, *(entry for entry in sys.path if entry not in last), *last[1:]]
+    earlier = [entry for entry in sys.path if entry in _beside and entry not in last]  # of other servers
+    others = [entry for entry in sys.path if entry not in _beside and entry not in last]
+    sys.path[:] = [folder, *others, *last[1:], *earlier]
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        sys.path[:] = [*(entry for entry in sys.path if entry not in last), *last]
-        new = (name for name in set(sys.modules) - before if "." not in name)
-        mine = {name for name in new if _folder_of(sys.modules[name]) == folder}
-        parts = {name for name in set(sys.modules) - before if name.partition(".")[0] in mine}
-        _beside.setdefault(folder, set()).update(parts)
+        sys.path[:] = [*others, *last, *earlier]
+        new = set(sys.modules) - before
+        mine = {name for name in new if "." not in name and _folder_of(sys.modules[name]) == folder}
+        _beside.setdefault(folder, set()).update(name for name in new if name.partition(".")[0] in mine)
+        _beside.setdefault(str(root), set()).update(name for name in new if name.partition(".")[0] in KINDS)
 
 
 def _folder_of(module: ModuleType) -> str:

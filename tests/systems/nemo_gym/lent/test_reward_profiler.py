@@ -32,7 +32,9 @@ def test_missing_rollouts_are_allowed_when_asked():
     groups, agents = profiler.profile_from_data(rows, [row(0, 1)], allow_partial_rollouts=True)
     assert [(group["num_rollouts"], group["missing_num_rollouts"]) for group in groups] == [(1, 1)]
     assert agents[0]["agent_ref"] == {"name": "a"}
-    assert [result["_ng_rollout_index"] for _, result in profiler.align_rows_and_results(rows, [row(0, 1)], True)] == [1]
+    assert [result["_ng_rollout_index"] for _, result in profiler.align_rows_and_results(rows, [row(0, 1)], True)] == [
+        1
+    ]
 
 
 def test_completion():
