@@ -145,6 +145,7 @@ def tree_root(path: str) -> Path | None:
 
 
 _beside: dict[str, set[str]] = {}  # folder of a server, or root of a tree -> the modules that were imported from it
+_added: set[str] = set()  # entries of Python's path that are ours
 
 
 @contextmanager
@@ -160,16 +161,18 @@ def _importable(path: str) -> Iterator[None]:
             for name in names:
                 sys.modules.pop(name, None)
             names.clear()
-    last = [folder, *([] if root is None else [str(root)])]
+    added = [folder, *([] if root is None else [str(root)])]
+    added = [entry for entry in added if entry in _added or entry not in sys.path]  # what a user has there stays there
+    _added.update(added)
     before = set(sys.modules)
-    earlier = [entry for entry in sys.path if entry in _beside and entry not in last]  # of other servers
-    others = [entry for entry in sys.path if entry not in _beside and entry not in last]
-    sys.path[:] = [folder, *others, *last[1:], *earlier]
+    earlier = [entry for entry in sys.path if entry in _added and entry not in added]  # of other servers
+    others = [entry for entry in sys.path if entry not in _added]
+    sys.path[:] = [folder, *others, *added, *earlier]
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        sys.path[:] = [*others, *last, *earlier]
+        sys.path.remove(folder)  # the first: what the file itself has put there stays
         new = set(sys.modules) - before
         mine = {name for name in new if "." not in name and _folder_of(sys.modules[name]) == folder}
         _beside.setdefault(folder, set()).update(name for name in new if name.partition(".")[0] in mine)

@@ -1,5 +1,7 @@
 """A server's own folder and the root of its tree are importable, as when NeMo Gym starts it."""
 
+import sys
+
 import pytest
 from systems.nemo_gym.serve.asking import SERVER
 
@@ -45,6 +47,16 @@ def test_two_trees(tmp_path):
         hooks = "from resources_servers.base_server.app import VALUE"
         values.append(value_of(server(tmp_path / tree, "mine", hooks, HOOK + "VALUE}")))
     assert values == ["first", "second"]
+
+
+def test_the_path_of_others_stays_as_it_is(tmp_path, monkeypatch):
+    folder = server(tmp_path, "mine", "import sys; sys.path.insert(0, '/put/by/the/server')", HOOK + "1}")
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    for _ in range(2):
+        assert value_of(folder) == 1
+        assert sys.path[:2] == ["/put/by/the/server", str(folder)]
+        assert (sys.path.count(str(folder)), sys.path.count(str(tmp_path))) == (1, 1)
+        sys.path.pop(0)
 
 
 def test_what_is_lent_wins_over_the_tree(tmp_path):
