@@ -1,7 +1,7 @@
 import pytest
 
 from calipers.errors import InputError
-from calipers.systems.nemo_gym.serve.configuration import chosen_server, read_configuration, shared
+from calipers.systems.nemo_gym.serve.configuration import chosen_server, handed_on, read_configuration
 
 SERVER = """
 mine:
@@ -71,7 +71,7 @@ def test_inheriting(written):
 def test_keys_of_others_are_not_handed_on(written):
     configuration = read_configuration(written(a=SERVER, b=MODEL + "url: http://x/v1\n"))
     mine = configuration.server("mine", "resources_servers")
-    handed = shared(mine, [configuration.server("judge", "responses_api_models")])
+    handed = handed_on(mine, [configuration.server("judge", "responses_api_models")])
     assert "sk-1" not in handed
     assert "http://x/v1" in handed
 
@@ -105,6 +105,11 @@ def test_keys_of_others_are_not_handed_on(written):
 def test_what_is_wrong_is_said(written, text, said):
     with pytest.raises(InputError, match=said):
         chosen_server(read_configuration(written(a=text)), None)
+
+
+def test_a_model_that_no_file_has(written):
+    with pytest.raises(InputError, match="no responses_api_models in it, but judge is called for; another --config"):
+        read_configuration(written(a=SERVER)).server("judge", "responses_api_models")
 
 
 def test_a_name_is_chosen_or_the_nearest_is_said(written, tmp_path):

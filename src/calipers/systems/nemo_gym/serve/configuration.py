@@ -69,6 +69,9 @@ class Configuration:
 
     def server(self, name: str, kind: str) -> ConfiguredServer:
         """A server by its name, its settings filled in. InputError for one that is not there, or not whole."""
+        if not self.servers(kind):
+            right = "another --config FILE gives it"
+            raise InputError.at(self.where, f"no {kind} in it, but {name} is called for", right)
         if name not in self.servers(kind):
             raise UnknownName.of(f"{kind} in {self.where}", name, self.servers(kind))
         implementations = self.values[name][kind]
@@ -262,7 +265,7 @@ def _entrypoint(configuration: Configuration, server: ConfiguredServer) -> Path:
     raise InputError.at(configuration.where, f"{server.name}: no file {inside}", right)
 
 
-def shared(own: ConfiguredServer, others: Sequence[ConfiguredServer]) -> str:
+def handed_on(own: ConfiguredServer, others: Sequence[ConfiguredServer]) -> str:
     """The settings of a server and of those it names, as YAML, as it is handed them; without the keys of the others."""
     blocks = {own.name: {own.kind: {own.implementation: own.settings}}}
     for server in others:

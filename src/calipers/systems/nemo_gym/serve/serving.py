@@ -24,9 +24,9 @@ from calipers.systems.nemo_gym.serve.configuration import (
     SERVER,
     SERVERS,
     chosen_server,
+    handed_on,
     own_settings,
     read_configuration,
-    shared,
 )
 from calipers.systems.nemo_gym.serve.guard import LIMITS, Door
 from calipers.systems.nemo_gym.serve.model_servers import ModelServer, model_server, running
@@ -146,7 +146,7 @@ def _configured(served: Served, host: str, port: int) -> Iterator[tuple[str, lis
                 other = replace(other, settings={**other.settings, **where})
             others.append(other)
         server = replace(server, settings={**server.settings, "host": host, "port": port})
-        handed = {SERVERS: shared(server, others), SERVER: server.name}
+        handed = {SERVERS: handed_on(server, others), SERVER: server.name}
         before = {name: os.environ.get(name) for name in handed}
         folder = os.getcwd()
         os.environ.update(handed)
