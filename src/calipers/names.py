@@ -281,9 +281,15 @@ LENT = {
         "evsys_sdk.verifiers.format_only": "calipers.systems.evsys.lent.verifiers:FormatOnlyConfig FormatOnlyVerifier",
     },
     "nemo_gym": {
-        "nemo_gym": "",
+        "nemo_gym": "calipers.systems.nemo_gym.lent.package",
         "nemo_gym.base_resources_server": "calipers.systems.nemo_gym.lent.base_resources_server",
+        "nemo_gym.config_types": "calipers.systems.nemo_gym.lent.config_types",
+        "nemo_gym.global_config": "calipers.systems.nemo_gym.lent.global_config",
+        "nemo_gym.judge": "calipers.systems.nemo_gym.lent.judge",
+        "nemo_gym.openai_utils": "calipers.systems.nemo_gym.lent.openai_utils",
+        "nemo_gym.prompt": "calipers.systems.nemo_gym.lent.prompt",
         "nemo_gym.reward_profile": "calipers.systems.nemo_gym.lent.reward_profile",
+        "nemo_gym.rollout_correlation": "calipers.systems.nemo_gym.lent.rollout_correlation",
         "nemo_gym.server_utils": "calipers.systems.nemo_gym.lent.server_utils",
     },
 }

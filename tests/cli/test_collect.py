@@ -34,6 +34,7 @@ def test_one_command_from_agents_to_numbers(tmp_path):
         assert "6 tasks; 24 planned (from materialized_inputs) = 24 scored; no gaps" in done.stdout
         assert "pass@2" in done.stdout
         assert done.stderr.splitlines()[-1] == "r_aggregate_metrics.json"
+        assert "key metrics of math: mean/reward " in done.stderr
         assert sorted(path.name for path in tmp_path.glob("r*")) == FILES
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
         assert calipers("collect", *command, cwd=tmp_path).returncode == 0

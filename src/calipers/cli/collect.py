@@ -78,6 +78,8 @@ def collect(
             collection = perform(request, lambda standing: _look(watch, standing))
     show_result(collection.result, shape)
     notes(collection.result)
+    for line in collection.headlines:
+        tell(f"key metrics of {clean(line, None)}")
     for note in collection.notes:
         tell(f"note: {clean(note, None)}")
     if collection.stopped:

@@ -14,6 +14,7 @@ from calipers.reports.untrusted_text import clean
 
 @click.command()
 @click.argument("server", metavar="[FILE.py:CLASS]", required=False)
+@click.option("--config", multiple=True, metavar="FILE.yaml", help="Settings of the server and of the models it calls.")
 @click.option("--verifier", metavar="NAME", help="Judge answers with this verifier, where no class is named.")
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE|MODULE", help="Python code that adds verifiers.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
@@ -21,18 +22,29 @@ from calipers.reports.untrusted_text import clean
 @click.option("--token-env", metavar="VAR", help="Demand the token that this environment variable holds.")
 @verbose
 def serve(
-    server: str | None, verifier: str | None, plugins: tuple[str, ...], host: str, port: int, token_env: str | None
+    server: str | None,
+    config: tuple[str, ...],
+    verifier: str | None,
+    plugins: tuple[str, ...],
+    host: str,
+    port: int,
+    token_env: str | None,
 ) -> None:
     """Answer /aggregate_metrics, /verify and /seed_session as a server of NeMo Gym's does.
 
     FILE.py:CLASS is a resources server written for nemo_gym.base_resources_server: it is run as it is, and its hooks
-    add to the metrics. Ends with Ctrl-C or SIGTERM, once the requests under way are answered.
+    add to the metrics. --config reads NeMo Gym's own configuration, once for each file, and serves the resources server
+    in it; model servers that it calls are served along. Ends with Ctrl-C or SIGTERM, once the requests under way are
+    answered.
     """
+    if config and verifier:
+        raise InputError.at("--verifier", "--config names a server that judges answers", "expected one of the two")
     if server and verifier:
         raise InputError.at("--verifier", f"{server} judges answers itself", "expected one of the two")
     token = _token(token_env)
     try:
         from calipers.systems.nemo_gym.serve.guard import Door
+        from calipers.systems.nemo_gym.serve.serving import Served
         from calipers.systems.nemo_gym.serve.serving import serve as serve_until_stopped
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "pydantic", "starlette", "uvicorn"):
@@ -44,7 +56,8 @@ def serve(
     for plugin in plugins:
         load_plugin(plugin)
     door = Door(host, token)
-    serve_until_stopped(server, verifier, door, port, lambda url: _announce(url, door.local or token is not None))
+    served = Served(server, verifier, config)
+    serve_until_stopped(served, door, port, lambda url: _announce(url, door.local or token is not None))
 
 
 def _token(variable: str | None) -> str | None:

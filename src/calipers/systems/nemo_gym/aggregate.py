@@ -218,16 +218,7 @@ def reward_profile(
     InputError for a rollout or an input that stands twice, a rollout without an input, and, unless
     ``allow_partial``, an input without a rollout. A task without any rollout is left out.
     """
-    planned, done = _indexed(inputs, "input"), _indexed(rollouts, "rollout")
-    for key in done:
-        if key not in planned:
-            raise InputError(f"{_rollout_name(key)} has no input; expected an input for every rollout")
-    missing = [key for key in planned if key not in done]
-    if missing and not allow_partial:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise InputError(
-            f"{_rollout_name(missing[0])}{more} has no rollout; expected one for every input, or a partial profile"
-        )
+    planned, done = checked_keys(inputs, rollouts, allow_partial=allow_partial)
     if not done:
         return Profile([], [], 0, len(planned))
     table = from_records([{**row, "response": row.get("response") or {}} for row in done.values()])
@@ -250,17 +241,35 @@ def reward_profile(
     return Profile(tasks, agents, len(done), len(planned))
 
 
-def _indexed(rows: Sequence[ProfileRow], what: str) -> dict[_Key, ProfileRow]:
-    indexed: dict[_Key, ProfileRow] = {}
+def checked_keys(
+    inputs: Sequence[ProfileRow], rollouts: Sequence[ProfileRow], *, allow_partial: bool
+) -> tuple[dict[_Key, ProfileRow], dict[_Key, ProfileRow]]:
+    """Inputs and rollouts by task and rollout. InputError as in `reward_profile`."""
+    planned, done = indexed(inputs, "input"), indexed(rollouts, "rollout")
+    for key in done:
+        if key not in planned:
+            raise InputError(f"{_rollout_name(key)} has no input; expected an input for every rollout")
+    missing = [key for key in planned if key not in done]
+    if missing and not allow_partial:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise InputError(
+            f"{_rollout_name(missing[0])}{more} has no rollout; expected one for every input, or a partial profile"
+        )
+    return planned, done
+
+
+def indexed(rows: Sequence[ProfileRow], what: str) -> dict[_Key, ProfileRow]:
+    """Rows by task and rollout. InputError for one that stands twice, or says no index."""
+    by_key: dict[_Key, ProfileRow] = {}
     for number, row in enumerate(rows, 1):
         for index in (TASK, ROLLOUT):
             if fault := index_fault(index, row.get(index, UNSET)):
                 raise InputError.at(f"{what} {number}", *fault)
         key = (row[TASK], row[ROLLOUT])
-        if key in indexed:
+        if key in by_key:
             raise InputError.at(f"{what} {number}", f"{_rollout_name(key)} stands twice", "expected it once")
-        indexed[key] = row
-    return indexed
+        by_key[key] = row
+    return by_key
 
 
 def _rollout_name(key: _Key) -> str:

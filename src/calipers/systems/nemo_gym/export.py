@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from calipers.errors import InputError
@@ -19,11 +19,10 @@ from calipers.systems.nemo_gym.aggregate import (
     reward_profile,
 )
 from calipers.systems.nemo_gym.read import records, without_companions
-from calipers.systems.nemo_gym.report import GymEntry, encoded, file_chunks
-from calipers.systems.nemo_gym.words import INPUTS, METRICS, beside
+from calipers.systems.nemo_gym.report import encoded, file_chunks, headline
+from calipers.systems.nemo_gym.words import INPUTS, METRICS, PROFILE_ENDS, beside
 
 PROFILE: Final = "nemo_gym_profile"
-ENDS: Final = ("_reward_profiling.jsonl", "_agent_metrics.json")
 
 Contents = tuple[Sequence[Iterable[bytes | memoryview]], Sequence[str]]
 
@@ -61,7 +60,7 @@ class MetricsExport:
             return [file_chunks(entries_of(table))], []
         rows = [row for path in without_companions(self.paths) for row in _rows(path)]
         entries = aggregate_agents(by_agent(rows), self._hooks)
-        return [file_chunks(entries)], [_headline(entry) for entry in entries]
+        return [file_chunks(entries)], [headline(entry) for entry in entries]
 
 
 class ProfileExport:
@@ -78,7 +77,7 @@ class ProfileExport:
         if not os.path.isfile(self._inputs):
             right = "expected the inputs that the rollouts were planned from, beside them"
             raise InputError.at(self._inputs, "is not there", right)
-        self.paths, self.files = mains, [f"{stem}{end}" for end in ENDS]
+        self.paths, self.files = mains, [f"{stem}{end}" for end in PROFILE_ENDS]
 
     def begin(self) -> None:
         """It reads the files once more, for itself."""
@@ -94,16 +93,3 @@ class ProfileExport:
 def _rows(path: str) -> list[dict[str, Any]]:
     with Source(path) as source:
         return list(records(source))
-
-
-def _headline(entry: GymEntry) -> str:
-    """An agent and its key metrics on one line.
-
-    >>> _headline(GymEntry("math", {}, {"pass@k": 2 / 3, "n": 3, "note": "x"}, []))
-    'math: pass@k 0.6667, n 3, note x'
-    """
-    plain: Mapping[str, Any] = {
-        name: value for name, value in entry.key_metrics.items() if isinstance(value, (bool, int, float, str))
-    }
-    shown = (f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in plain.items())
-    return f"{entry.agent}: {', '.join(shown) or 'no key metrics'}"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from calipers.compat import GYM, activate
@@ -19,6 +22,8 @@ from calipers.systems.nemo_gym.aggregate import Hooks
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+
+Settings = Mapping[str, Any]
 
 _RIGHT = "expected FILE:CLASS, such as app.py:MathServer"
 _NAMES = ("compute_metrics", "get_key_metrics")
@@ -98,23 +103,101 @@ def _guarded(path: str, hook: Callable[[Any], Any] | None) -> Callable[[Any], An
     return called
 
 
-def _run(path: str) -> ModuleType:
+def server_class(path: str) -> str:
+    """The class that a file of NeMo Gym's runs when it is started itself: ``CLASS.run_webserver()`` stands in it.
+
+    InputError where there is none, or where it cannot be told which.
+    """
+    tree = ast.parse(_source(path)[0], path)
+    calls = [
+        node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    ]
+    started = {call.value.id for call in calls if call.attr == "run_webserver" and isinstance(call.value, ast.Name)}
+    if len(started) != 1:
+        wrong = "it starts no server" if not started else f"it starts {', '.join(sorted(started))}"
+        raise InputError.at(path, wrong, f"{_RIGHT}, or a file that ends with CLASS.run_webserver()")
+    return started.pop()
+
+
+def _source(path: str) -> tuple[bytes, CodeType]:
     try:
         source = Path(path).read_bytes()
-        code = compile(source, path, "exec", dont_inherit=True)
+        return source, compile(source, path, "exec", dont_inherit=True)
     except OSError as error:
         raise InputError.at(path, error.strerror or str(error), _RIGHT) from error
     except (SyntaxError, ValueError) as error:
         line, why = (f":{error.lineno or 1}", error.msg) if isinstance(error, SyntaxError) else ("", str(error))
         raise InputError.at(f"{path}{line}", f"it is no Python: {why}", _RIGHT) from error
+
+
+KINDS = ("resources_servers", "responses_api_agents", "responses_api_models")
+"""The folders of a tree of NeMo Gym's; a file in one of them imports others from the root of the tree."""
+
+
+def tree_root(path: str) -> Path | None:
+    """The folder in which a file's ``resources_servers`` stands; None for a file that is in no such tree.
+
+    >>> print(tree_root("/gym/resources_servers/mcqa/app.py"), tree_root("/home/me/app.py"))
+    /gym None
+    """
+    folders = Path(path).resolve().parents
+    return next((folder.parent for folder in folders if folder.name in KINDS), None)
+
+
+_beside: dict[str, set[str]] = {}  # folder of a server, or root of a tree -> the modules that were imported from it
+_added: set[str] = set()  # entries of Python's path that are ours
+
+
+@contextmanager
+def _importable(path: str) -> Iterator[None]:
+    """The file's folder comes first, as for a script, and the root of its tree last; afterwards both come last.
+
+    A server may import more while it answers. Another server's ``utils`` is forgotten before this one's is imported,
+    and so is another tree.
+    """
+    folder, root = str(Path(path).resolve().parent), tree_root(path)
+    for other, names in _beside.items():
+        if other not in (folder, str(root)):
+            for name in names:
+                sys.modules.pop(name, None)
+            names.clear()
+    added = [folder, *([] if root is None else [str(root)])]
+    added = [entry for entry in added if entry in _added or entry not in sys.path]  # what a user has there stays there
+    _added.update(added)
+    before = set(sys.modules)
+    earlier = [entry for entry in sys.path if entry in _added and entry not in added]  # of other servers
+    others = [entry for entry in sys.path if entry not in _added]
+    sys.path[:] = [folder, *others, *added, *earlier]
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)  # the first: what the file itself has put there stays
+        new = set(sys.modules) - before
+        mine = {name for name in new if "." not in name and _folder_of(sys.modules[name]) == folder}
+        _beside.setdefault(folder, set()).update(name for name in new if name.partition(".")[0] in mine)
+        _beside.setdefault(str(root), set()).update(name for name in new if name.partition(".")[0] in KINDS)
+
+
+def _folder_of(module: ModuleType) -> str:
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str):
+        return ""
+    where = Path(file).resolve()
+    return str(where.parent.parent if where.name == "__init__.py" else where.parent)
+
+
+def _run(path: str) -> ModuleType:
+    _, code = _source(path)
     name = f"calipers_hooks_{abs(hash(str(Path(path).resolve())))}"
     spec = importlib.util.spec_from_loader(name, loader=None, origin=path)
     module = ModuleType(name) if spec is None else importlib.util.module_from_spec(spec)
     module.__file__ = path
     sys.modules[name] = module  # dataclasses and pickle look their module up there
-    activate(GYM)
+    activate(GYM)  # before the tree can be imported from: its own nemo_gym needs more than the server does
     try:
-        exec(code, vars(module))
+        with _importable(path):
+            exec(code, vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise failure(path, "", error) from error
@@ -170,8 +253,10 @@ class Hosted:
         return app
 
 
-def load_server(spec: str, host: str = "127.0.0.1", port: int = 0) -> Hosted:
+def load_server(spec: str, host: str = "127.0.0.1", port: int = 0, given: Settings | None = None) -> Hosted:
     """Run a Python file and make a server of one of its classes; the code is yours, and runs in this process.
+
+    ``given`` are its settings in a configuration, which then names the servers it can call.
 
     InputError for what is no such file or class, or for one whose settings nobody has given; PluginError for one
     that fails.
@@ -180,33 +265,46 @@ def load_server(spec: str, host: str = "127.0.0.1", port: int = 0) -> Hosted:
     if not callable(getattr(kind, "setup_webserver", None)):
         wrong = f"{kind.__name__} is no resources server"
         raise InputError.at(path, wrong, "expected a subclass of nemo_gym.base_resources_server.SimpleResourcesServer")
-    server = _made(path, kind, settings(path, kind, host, port))
+    server = _made(path, kind, settings(path, kind, host, port, given), given is not None)
     return Hosted(path, server, hooks_of(path, server))
 
 
-def settings(path: str, kind: Any, host: str = "127.0.0.1", port: int = 0) -> Any:
+def settings(path: str, kind: Any, host: str = "127.0.0.1", port: int = 0, given: Settings | None = None) -> Any:
     """The configuration in the class that the server declares for it."""
     from pydantic import ValidationError
 
     declared = kind.model_fields["config"].annotation
-    given = {"name": kind.__name__, "host": host, "port": port, "entrypoint": Path(path).name, "domain": "other"}
+    known = {"name": kind.__name__, "host": host, "port": port, "entrypoint": Path(path).name, "domain": "other"}
+    kept = {name: value for name, value in known.items() if name in declared.model_fields}
     try:
-        return declared(**{name: value for name, value in given.items() if name in declared.model_fields})
+        return declared(**{**kept, **(given or {}), "host": host, "port": port} if given else kept)
     except ValidationError as error:
-        missing = ", ".join(".".join(map(str, fault["loc"])) for fault in error.errors())
-        right = f"calipers serve knows {', '.join(given)}; give the others a default"
-        raise InputError.at(path, f"{declared.__name__} does not do without {missing}", right) from error
+        missing = [".".join(map(str, fault["loc"])) for fault in error.errors() if fault["type"] == "missing"]
+        if not missing:
+            fault = error.errors()[0]
+            where = ".".join(map(str, fault["loc"]))
+            raise InputError.at(path, f"{declared.__name__}: {where}", fault["msg"]) from error
+        right = f"calipers serve knows {', '.join(known)}; --config FILE.yaml gives others, or give them a default"
+        wrong = f"{declared.__name__} does not do without {', '.join(missing)}"
+        raise InputError.at(path, wrong, right) from error
 
 
-def _made(path: str, kind: Any, config: Any) -> Any:
+def _made(path: str, kind: Any, config: Any, configured: bool) -> Any:
     """The object; where the real package demands a client of its own kind, as that package makes one unchecked."""
     from pydantic import ValidationError
 
     try:
+        servers: Any = {}
+        client: Any = Alone()
+        if configured:
+            servers = importlib.import_module(f"{GYM}.global_config").get_global_config_dict()
+            client = importlib.import_module(f"{GYM}.server_utils").ServerClient.model_construct(
+                global_config_dict=servers
+            )
         try:
-            return kind(config=config, server_client=Alone())
+            return kind(config=config, server_client=client)
         except ValidationError:
-            client = kind.model_fields["server_client"].annotation
-            return kind(config=config, server_client=client.model_construct(global_config_dict={}))
+            declared = kind.model_fields["server_client"].annotation
+            return kind(config=config, server_client=declared.model_construct(global_config_dict=servers))
     except Exception as error:
         raise failure(path, f"{kind.__name__} cannot be made", error) from error

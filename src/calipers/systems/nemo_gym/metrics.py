@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.metrics.reduce import share_without, spread
+from calipers.metrics.reduce import share_without
 from calipers.rollouts.column import Bools, Column, Floats, Ints
 from calipers.rollouts.groups import Groups
 from calipers.systems.nemo_gym.row_builder import Cells, GymRows, order, overlaid
@@ -112,13 +112,14 @@ def describe(cells: Cells, by: Groups) -> Described:
     """The five statistics of each set of rollouts, over the numbers it has; NaN is none.
 
     The standard deviation has n - 1 and needs two numbers, but is 0 in a set of exactly one rollout. A
-    sum beyond every double is infinite, and so are the mean and the deviation made of it.
+    sum beyond every double is infinite, and so are the mean and the deviation made of it. Sums are added as
+    NeMo Gym's pandas adds them, so that its file is met to the last digit; see `_sums`.
     """
     column = Column(cells.values, cells.given & ~np.isnan(cells.values))
     count = by.count(column.given)
     there = count > 0
     n = np.maximum(count, 1)
-    mean = by.sum(column) / n
+    mean = _sums(column.values, column.given, by) / n
     low, high, middle = (np.zeros(by.size) for _ in range(3))
     for tasks, values in by.blocks(column):
         ranked = np.sort(values, axis=1)
@@ -127,12 +128,23 @@ def describe(cells: Cells, by: Groups) -> Described:
         half = ranked[:, (size - 1) // 2]
         middle[tasks] = half if size % 2 else (half + ranked[:, size // 2]) / 2
     centred = column.values - np.repeat(mean, np.diff(by.starts))
-    spread = np.sqrt(by.sum(Column(centred * centred, column.given)) / np.maximum(count - 1, 1))
+    spread = np.sqrt(_sums(centred * centred, column.given, by) / np.maximum(count - 1, 1))
     alone = there & (np.diff(by.starts) == 1)
     statistics = {"mean": mean, "max": high, "min": low, "median": middle, "std": np.where(alone, 0.0, spread)}
     given = {name: there & ~np.isnan(values) for name, values in statistics.items()}
     given["std"] &= alone | (count > 1)
     return Described({name: values + 0.0 for name, values in statistics.items()}, given)
+
+
+def _sums(values: Floats, given: Bools, by: Groups) -> Floats:
+    """The sum of each set, [N]: over its rollouts in their order, a missing one as 0, in numpy's pairwise way."""
+    filled = np.where(given, values, 0.0)
+    sizes = np.diff(by.starts)
+    sums = np.zeros(by.size)
+    for size in np.unique(sizes[sizes > 0]).tolist():
+        sets = np.flatnonzero(sizes == size)
+        sums[sets] = filled[by.starts[sets][:, None] + np.arange(size)].sum(axis=1)
+    return sums
 
 
 Tasks = Sequence[Sequence[Mapping[str, Any]]]
@@ -176,7 +188,7 @@ def pass_majority(
     for k in range(2, most + 1):
         for name in names:
             if len(runs[name]) >= k:
-                deviation = float(spread(np.array(runs[name][:k])))
+                deviation = _deviation(runs[name][:k])
                 metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[0]}"] = deviation
                 metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[1]}"] = deviation / math.sqrt(k)
     return metrics, scores, names, most
@@ -190,10 +202,16 @@ def sample_spread(scores: Scores, names: Sequence[str], most: int) -> dict[str, 
     metrics = {}
     for k in range(2, most + 1):
         for name in names:
-            spreads = [float(spread(task[:k])) for task in _values(scores, name) if len(task) > 1]
+            spreads = [_deviation(task[:k].tolist()) for task in _values(scores, name) if len(task) > 1]
             if spreads:
                 metrics[f"pass@1[avg-of-{k}]/{name}/{SUFFIXES[2]}"] = math.fsum(spreads) / len(spreads)
     return metrics
+
+
+def _deviation(values: Sequence[float]) -> float:
+    """The standard deviation with n - 1 by NeMo Gym's formula, of which its helpers give the last digit."""
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
 def subsets(tasks: Tasks, key: str) -> dict[Any, list[Sequence[Mapping[str, Any]]]]:

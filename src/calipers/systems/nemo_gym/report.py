@@ -197,6 +197,19 @@ class GymEntry:
     groups: Iterable[list[Any]]  # some at a time
 
 
+def headline(entry: GymEntry) -> str:
+    """An agent and its key metrics on one line.
+
+    >>> headline(GymEntry("math", {}, {"pass@k": 2 / 3, "n": 3, "note": "x"}, []))
+    'math: pass@k 0.6667, n 3, note x'
+    """
+    plain: Mapping[str, Any] = {
+        name: value for name, value in entry.key_metrics.items() if isinstance(value, (bool, int, float, str))
+    }
+    shown = (f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in plain.items())
+    return f"{entry.agent}: {', '.join(shown) or 'no key metrics'}"
+
+
 def file_chunks(entries: Iterable[GymEntry]) -> Iterator[bytes | memoryview]:
     """The bytes of the metrics file, indented by two."""
     lead = b"["

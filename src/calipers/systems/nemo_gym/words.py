@@ -24,6 +24,7 @@ LEAST_INT, MOST_INT = -(2**63), 2**63 - 1  # of an index
 FAILURES: Final = "_failures.jsonl"
 INPUTS: Final = "_materialized_inputs.jsonl"
 METRICS: Final = "_aggregate_metrics.json"
+PROFILE_ENDS: Final = ("_reward_profiling.jsonl", "_agent_metrics.json")  # of the offline profile
 
 AnyPath = TypeVar("AnyPath", str, Path)
 

@@ -62,6 +62,8 @@ def test_the_whole_flow_leaves_the_four_files(tmp_path):
     assert entry["agent_metrics"]["mean/reward"] == math.fsum(row["reward"] for row in made) / 18
     assert entry["agent_metrics"]["pass@k"] == 1.0  # the server's own hook ran
     assert found.result.groups[0].ledger.planned == 18
+    named = ", ".join(f"{name} {value:.4g}" for name, value in entry["key_metrics"].items())
+    assert found.headlines == (f"math: {named}",)
 
 
 def test_what_an_agent_is_sent_to_aggregate_is_sorted_and_without_bulk(tmp_path):

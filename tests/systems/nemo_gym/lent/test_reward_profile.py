@@ -31,7 +31,8 @@ def test_a_server_answers_with_its_own_hooks():
 
 def test_the_profiler_joins_inputs_and_results():
     planned = [{"_ng_task_index": 0, "_ng_rollout_index": n, "agent_ref": {"name": "a"}, "q": "?"} for n in (0, 1)]
-    groups, agents = reward_profile.RewardProfiler().profile_from_data(planned, [row(0, 1)])
+    profiler = reward_profile.RewardProfiler()
+    groups, agents = profiler.profile_from_data(planned, [row(0, 1)], allow_partial_rollouts=True)
     assert groups[0]["sample"] == {"agent_ref": {"name": "a"}, "q": "?"}
     assert groups[0]["missing_num_rollouts"] == 1
     assert agents[0]["agent_ref"] == {"name": "a"}

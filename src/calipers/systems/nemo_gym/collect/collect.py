@@ -31,7 +31,7 @@ from calipers.systems.nemo_gym.collect.loop import AggregateAnswer, CollectedAge
 from calipers.systems.nemo_gym.collect.request import Collecting
 from calipers.systems.nemo_gym.collect.row import Row, agent_of, key_of
 from calipers.systems.nemo_gym.inputs import materialize
-from calipers.systems.nemo_gym.report import GymEntry, file_chunks
+from calipers.systems.nemo_gym.report import GymEntry, file_chunks, headline
 from calipers.systems.nemo_gym.wire import MIXED, decoded
 from calipers.systems.nemo_gym.words import FAILURE, FAILURES, INPUTS, KILLED, METRICS, TASK, beside
 from calipers.verifiers.find import NamedVerifier, verifier
@@ -190,6 +190,7 @@ class Collected:
     stopped: str  # why it ended before everything was asked; "" when it did not
     notes: tuple[str, ...]
     computed: bool  # every agent that computes metrics has computed them
+    headlines: tuple[str, ...] = ()  # each agent's key metrics, where the file was written
 
     @property
     def complete(self) -> bool:
@@ -314,7 +315,7 @@ def _finished(
     notes: list[str],
     secrets: Secrets,
 ) -> Collected:
-    written, failures = None, list[str]()
+    written, failures, headlines = None, list[str](), list[str]()
     for lane in standing.lanes:
         if lane.unasked or lane.stopped:
             why = lane.stopped or f"{lane.unasked} calls were refused, the last with: {lane.last}"
@@ -333,13 +334,18 @@ def _finished(
             name for name, answer in answers.items() if answer is None and not isinstance(agents.get(name), SimpleAgent)
         ]
         notes += [f"agent {name} has no /aggregate_metrics; its metrics are computed here" for name in absent]
-        written = files.write_metrics(file_chunks(entries(path, answers)))
+        agent_entries = entries(path, answers)
+        headlines = [headline(entry) for entry in agent_entries]
+        written = files.write_metrics(file_chunks(agent_entries))
     for agent in agents.values():
         notes += agent.notes if isinstance(agent, SimpleAgent) else ()
     result = score_plan([path], scoring)
     stopped = standing.stopped or next((lane.stopped for lane in standing.lanes if lane.stopped), "")
     scrubbed_notes = tuple(map(secrets.scrub, [*notes, *failures]))
-    return Collected(request.output, result, written, secrets.scrub(stopped), scrubbed_notes, not failures)
+    scrubbed_headlines = tuple(map(secrets.scrub, headlines))
+    return Collected(
+        request.output, result, written, secrets.scrub(stopped), scrubbed_notes, not failures, scrubbed_headlines
+    )
 
 
 def _answers(

@@ -5,7 +5,8 @@ As there, a key that no class declares is dropped, unless the class allows it; b
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypeAliasType
@@ -26,10 +27,120 @@ class Opened(BaseModel):
             raise KeyError(key) from None
 
 
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+class NeMoGymResponseOutputText(Opened):
+    """Text in a message of a model's."""
+
+    annotations: list[Any] = Field(default_factory=list)
+    text: str
+    type: Literal["output_text"] = "output_text"
+    logprobs: list[Any] | None = None
+
+
+class NeMoGymResponseOutputRefusal(Opened):
+    """A refusal in a message of a model's."""
+
+    refusal: str
+    type: Literal["refusal"] = "refusal"
+
+
+NeMoGymContent = NeMoGymResponseOutputText | NeMoGymResponseOutputRefusal
+
+
+class NeMoGymResponseOutputMessage(Opened):
+    """A message of a model's."""
+
+    id: str
+    content: list[NeMoGymContent]
+    role: Literal["assistant"] = "assistant"
+    status: Status = "completed"
+    type: Literal["message"] = "message"
+
+
+class NeMoGymEasyInputMessage(Opened):
+    """A message to a model; the parts of its content are plain dicts."""
+
+    content: str | list[dict[str, Any]]
+    role: Literal["user", "assistant", "system", "developer"]
+    type: Literal["message"] = "message"
+
+
+class NeMoGymMessage(Opened):
+    """A message to a model, in parts."""
+
+    content: list[dict[str, Any]]
+    role: Literal["user", "system", "developer"]
+    status: Status = "completed"
+    type: Literal["message"] = "message"
+
+
+class NeMoGymFunctionCallOutput(Opened):
+    """What a function answered."""
+
+    call_id: str
+    output: str | list[dict[str, Any]]
+    type: Literal["function_call_output"] = "function_call_output"
+    id: str | None = None
+    status: Status | None = None
+
+
+class NeMoGymResponseFunctionToolCall(Opened):
+    """A function that a model calls."""
+
+    arguments: str
+    call_id: str
+    name: str
+    type: Literal["function_call"] = "function_call"
+    id: str | None = None
+    status: Status | None = None
+
+
+class NeMoGymSummary(Opened):
+    """A summary of a model's reasoning."""
+
+    text: str
+    type: Literal["summary_text"] = "summary_text"
+
+
+class NeMoGymResponseReasoningItem(Opened):
+    """What a model thought before it answered."""
+
+    id: str
+    summary: list[NeMoGymSummary]
+    type: Literal["reasoning"] = "reasoning"
+    encrypted_content: str | None = None
+    content: list[Opened] | None = None
+
+
+NeMoGymResponseOutputItem = Annotated[
+    NeMoGymResponseOutputMessage
+    | NeMoGymResponseFunctionToolCall
+    | NeMoGymFunctionCallOutput
+    | NeMoGymResponseReasoningItem
+    | Opened,
+    Field(union_mode="left_to_right"),
+]
+"""An item of a response in its class; what fits none of them is an object with the keys it has."""
+
+NeMoGymResponseInputItem = Annotated[
+    NeMoGymResponseOutputMessage
+    | NeMoGymResponseFunctionToolCall
+    | NeMoGymFunctionCallOutput
+    | NeMoGymResponseReasoningItem
+    | NeMoGymEasyInputMessage
+    | NeMoGymMessage
+    | Opened,
+    Field(union_mode="left_to_right"),
+]
+NeMoGymResponseInput = list[NeMoGymResponseInputItem]
+
+
 class NeMoGymResponse(Opened):
     """What a model answered: an object of OpenAI's Responses API, of which only the output is demanded here."""
 
-    output: list[Opened]
+    output: list[NeMoGymResponseOutputItem]
     error: Opened | None = None
     incomplete_details: Opened | None = None
     metadata: dict[str, str] | None = None
@@ -60,7 +171,7 @@ class NeMoGymResponseCreateParamsNonStreaming(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    input: str | list[Opened]
+    input: str | NeMoGymResponseInput
     background: bool | None = None
     include: list[str] | None = None
     instructions: str | None = None
@@ -117,17 +228,43 @@ class BaseSeedSessionResponse(BaseModel):
     """A session was begun."""
 
 
-class BaseResourcesServerConfig(BaseModel):
+class ReverifyMode(StrEnum):
+    """Whether a server can judge a finished rollout again."""
+
+    STATELESS = "stateless"
+    UNSUPPORTED = "unsupported"
+    UNKNOWN = "unknown"
+
+
+class BaseServerConfig(BaseModel):
+    """Where a server listens."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    num_workers: int | None = None
+
+
+class BaseRunServerConfig(BaseServerConfig):
+    """How a server is started."""
+
+    entrypoint: str = ""
+    domain: str | None = None
+
+
+class BaseRunServerInstanceConfig(BaseRunServerConfig):
+    """One server, by its name."""
+
+    name: str = ""
+
+
+class BaseResourcesServerConfig(BaseRunServerInstanceConfig):
     """The settings of a server; a server with more of them says which in a class of its own."""
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = ""
-    host: str = "127.0.0.1"
-    port: int = 0
-    entrypoint: str = ""
-    domain: str | None = None
-    num_workers: int | None = None
+    REVERIFY_MODE: ClassVar[ReverifyMode] = ReverifyMode.UNKNOWN
+
+    expose_tools_over_mcp: bool = False
 
 
 class AggregateMetricsRequest(BaseModel):

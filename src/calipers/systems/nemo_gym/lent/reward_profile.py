@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
 
-from calipers.systems.nemo_gym.aggregate import ComputeMetrics, Hooks, KeyMetrics, aggregate, means, reward_profile
+import numpy as np
+from pydantic import BaseModel
+
+from calipers.systems.nemo_gym.aggregate import (
+    ComputeMetrics,
+    Hooks,
+    KeyMetrics,
+    aggregate,
+    checked_keys,
+    indexed,
+    means,
+    reward_profile,
+)
 from calipers.systems.nemo_gym.lent.models import AggregateMetrics, AggregateMetricsRequest
 from calipers.systems.nemo_gym.metrics import highest_k, pass_majority, sample_spread, subsets
+from calipers.systems.nemo_gym.report import encoded
+from calipers.systems.nemo_gym.wire import agent_name
+from calipers.systems.nemo_gym.words import AGENT, PROFILE_ENDS, REWARD, ROLLOUT, TASK
 
 __all__ = [
     "AggregateMetrics",
     "AggregateMetricsMixin",
     "AggregateMetricsRequest",
+    "Histogram",
+    "RewardProfileConfig",
     "RewardProfiler",
     "add_avg_sample_std_dev",
     "compute_aggregate_metrics",
@@ -88,12 +109,133 @@ def highest_k_metrics(
     return highest_k(agent_metrics, pattern, score_names, exclude_names)
 
 
+class RewardProfileConfig(BaseModel):
+    """What the offline profile is made of."""
+
+    materialized_inputs_jsonl_fpath: str
+    rollouts_jsonl_fpath: str
+    allow_partial_rollouts: bool = False
+
+
+BINS: Final = 64
+
+
+class Histogram:
+    """How many values there are in each of 64 bins of equal width between the least and the greatest."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        counts, edges = np.histogram(np.asarray(values, dtype=np.float64), bins=BINS)
+        self.histogram: list[int] = counts.tolist()  # [64]
+        self.bins: list[float] = edges.tolist()  # [65] their edges
+
+    def to_json(self, run: object = None) -> dict[str, Any]:
+        """As Weights & Biases writes it."""
+        return {"_type": "histogram", "values": self.histogram, "bins": self.bins}
+
+
+Aligned = tuple[Mapping[str, Any], Mapping[str, Any]]
+
+
 class RewardProfiler:
     """The offline profile: rollouts joined with their inputs."""
 
-    def profile_from_data(
+    def align_rows_and_results(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        results: Sequence[Mapping[str, Any]],
+        allow_partial_rollouts: bool = False,
+    ) -> list[Aligned]:
+        """Every input with its rollout, by task and rollout.
+
+        ValueError for one that stands twice, a rollout without an input, and, unless ``allow_partial_rollouts``, an
+        input without a rollout.
+        """
+        planned, done = checked_keys(rows, results, allow_partial=allow_partial_rollouts)
+        return [(planned[key], done[key]) for key in sorted(planned.keys() & done.keys())]
+
+    def profile_completion_summary(
         self, rows: Sequence[Mapping[str, Any]], results: Sequence[Mapping[str, Any]]
+    ) -> dict[str, Any]:
+        """How many rollouts are there of those that were planned, and of how many tasks all, some or none."""
+        planned, done = indexed(rows, "input"), indexed(results, "rollout")
+        there = planned.keys() & done.keys()
+        expected, completed = Counter(task for task, _ in planned), Counter(task for task, _ in there)
+        whole = sum(completed[task] == count for task, count in expected.items())
+        missing = sum(completed[task] == 0 for task in expected)
+        return {
+            "expected_rollout_rows": len(planned),
+            "completed_rollout_rows": len(there),
+            "missing_rollout_rows": len(planned) - len(there),
+            "extra_rollout_rows": len(done.keys() - planned.keys()),
+            "reward_profile_completion_pct": 100.0 * len(there) / len(planned) if planned else 100.0,
+            "total_input_rows": len(expected),
+            "complete_input_rows": whole,
+            "partial_input_rows": len(expected) - whole - missing,
+            "missing_input_rows": missing,
+        }
+
+    def rollout_info_from_result(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """What a group shows of one of its rollouts: its indices, its reward and every number."""
+        info = {"rollout_id": f"{result[TASK]}:{result[ROLLOUT]}", TASK: result[TASK], ROLLOUT: result[ROLLOUT]}
+        if REWARD in result:
+            info[REWARD] = result[REWARD]
+        usage = (result.get("response") or {}).get("usage") or {}
+        own = {name: value for name, value in result.items() if name not in (TASK, ROLLOUT, REWARD, "response")}
+        return {**info, **_numbers(usage), **_numbers(own)}
+
+    def profile_from_data(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        results: Sequence[Mapping[str, Any]],
+        allow_partial_rollouts: bool = False,
     ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """(a group for each task, an entry for each agent); inputs without a rollout are allowed."""
-        profile = reward_profile(rows, results, allow_partial=True)
-        return profile.tasks, profile.agents
+        """(a group for each task, an entry for each agent), each with a ``histogram/KEY`` for every number.
+
+        ValueError as in `align_rows_and_results`. An infinite value has no histogram.
+        """
+        aligned = self.align_rows_and_results(rows, results, allow_partial_rollouts)
+        profile = reward_profile(rows, results, allow_partial=allow_partial_rollouts)
+        by_task: dict[Any, list[Mapping[str, Any]]] = {}
+        by_agent: dict[Any, list[Mapping[str, Any]]] = {}
+        for row, result in aligned:
+            by_task.setdefault(row[TASK], []).append(result)
+            by_agent.setdefault(agent_name(row), []).append(result)
+        groups = [_with_histograms(group, by_task[group[TASK]], "sample") for group in profile.tasks]
+        agents = [_with_histograms(entry, by_agent[entry[AGENT]["name"]], AGENT) for entry in profile.agents]
+        return groups, agents
+
+    def prepare_for_serialization(self, metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The same without histograms, which no JSON file has."""
+        return [{key: value for key, value in entry.items() if not key.startswith("histogram")} for entry in metrics]
+
+    def write_to_disk(
+        self,
+        group_level_metrics: Sequence[Mapping[str, Any]],
+        agent_level_metrics: Sequence[Mapping[str, Any]],
+        base_output_fpath: Path,
+    ) -> tuple[Path, Path]:
+        """Write ``<stem>_reward_profiling.jsonl`` and ``<stem>_agent_metrics.json`` beside a file, and say where."""
+        tasks, agents = (base_output_fpath.with_name(base_output_fpath.stem + end) for end in PROFILE_ENDS)
+        lines = (encoded(group) + b"\n" for group in self.prepare_for_serialization(group_level_metrics))
+        tasks.write_bytes(b"".join(lines))
+        agents.write_bytes(encoded(self.prepare_for_serialization(agent_level_metrics)))
+        return tasks, agents
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among some values; true and false count as 1 and 0."""
+    numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
+    return {name: int(value) if isinstance(value, bool) else value for name, value in numbers.items()}
+
+
+def _with_histograms(entry: Mapping[str, Any], results: Sequence[Mapping[str, Any]], before: str) -> dict[str, Any]:
+    """Statistics with a histogram of every key that has a mean, standing before what is no statistic."""
+    rows = [_numbers({**result, **((result.get("response") or {}).get("usage") or {})}) for result in results]
+    histograms = {}
+    for key in (name.removeprefix("mean/") for name in entry if name.startswith("mean/")):
+        values = [row[key] for row in rows if key in row and not math.isnan(row[key])]
+        with suppress(ValueError):  # the range is not finite, or too narrow for so many bins
+            histograms[f"histogram/{key}"] = Histogram(values)
+    items = list(entry.items())
+    at = [name for name, _ in items].index(before)
+    return {**dict(items[:at]), **histograms, **dict(items[at:])}

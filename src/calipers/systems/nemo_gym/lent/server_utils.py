@@ -1,20 +1,45 @@
-"""Sessions: who seeded what. Lent as ``nemo_gym.server_utils``, as far as one server alone has use for it.
+"""Sessions, and requests to other servers; lent as ``nemo_gym.server_utils``.
 
 A client that sends its cookies along stays in its session; ``request.session[SESSION_ID_KEY]`` tells it from others.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import uuid
 from http.cookies import CookieError, SimpleCookie
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+import aiohttp
+import msgspec
+from pydantic import BaseModel
+
+from calipers.systems.nemo_gym.lent.global_config import get_first_server_config_dict, get_global_config_dict
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
-__all__ = ["SESSION_ID_KEY"]
+__all__ = [
+    "MAX_NUM_TRIES",
+    "SESSION_ID_KEY",
+    "ServerClient",
+    "apply_rollout_prefix",
+    "get_first_server_config_dict",
+    "get_response_json",
+    "get_server_url",
+    "is_nemo_gym_fastapi_entrypoint",
+    "is_nemo_gym_fastapi_worker",
+    "raise_for_status",
+    "request",
+    "rollout_path_prefix",
+]
+
+MAX_NUM_TRIES: Final = 3
+CONNECTION_TRIES: Final = 20  # of a server that hangs up, or is not there yet; NeMo Gym itself tries for ever
+PAUSE: Final = 0.5  # seconds between two tries
 
 SESSION_ID_KEY: Final = "session_id"
 _ID = re.compile("[0-9a-f]{32}")
@@ -53,3 +78,132 @@ class Sessions:
                 if cookie is not None and _ID.fullmatch(cookie.value):
                     return cookie.value
         return None
+
+
+_clients: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
+
+
+def _client() -> aiohttp.ClientSession:
+    """The connections of this event loop; answers may take as long as they like, as there."""
+    loop = asyncio.get_running_loop()
+    client = _clients.get(loop)
+    if client is None or client.closed:
+        client = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None), cookie_jar=aiohttp.DummyCookieJar())
+        _clients[loop] = client
+    return client
+
+
+async def hang_up() -> None:
+    """Close the connections of this event loop."""
+    client = _clients.pop(asyncio.get_running_loop(), None)
+    if client is not None:
+        await client.close()
+
+
+async def request(method: str, url: str, _internal: bool = False, **options: Any) -> aiohttp.ClientResponse:
+    """Ask a server. A connection that fails is tried again, at most `CONNECTION_TRIES` times, then raised."""
+    if options.get("json"):
+        options["data"] = msgspec.json.encode(options.pop("json"))
+        options["headers"] = {**(options.get("headers") or {}), "Content-Type": "application/json"}
+    tries = 0
+    while True:
+        try:
+            return await _client().request(method, url, **options)
+        except aiohttp.ClientError as error:
+            tries += 1
+            lost = isinstance(error, (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError))
+            if tries >= (CONNECTION_TRIES if lost or _internal else MAX_NUM_TRIES):
+                raise
+        await asyncio.sleep(PAUSE)
+
+
+class ResponseFailed(aiohttp.ClientResponseError):
+    """An answer that says no, with what it said."""
+
+    response_content: bytes = b""
+
+
+async def raise_for_status(response: aiohttp.ClientResponse) -> None:
+    """Raise what aiohttp does for an answer that is none; the error holds its body as ``response_content``."""
+    if not response.ok:
+        content = await response.read()
+        try:
+            response.raise_for_status()
+        except aiohttp.ClientResponseError as error:
+            said = f"{error.message}: {content[:500].decode(errors='replace')}" if content else error.message
+            failed = ResponseFailed(
+                error.request_info, error.history, status=error.status, message=said, headers=error.headers
+            )
+            failed.response_content = content
+            raise failed from None
+
+
+async def get_response_json(response: aiohttp.ClientResponse) -> Any:
+    """The JSON of an answer."""
+    return msgspec.json.decode(await response.read())
+
+
+def get_server_url(server_name: str) -> str:
+    """Where a server of the configuration listens."""
+    return _address(get_global_config_dict(), server_name)
+
+
+def _address(config: Any, server_name: str) -> str:
+    if server_name not in config:
+        right = ", ".join(config) or "one of the configuration; calipers serve --config FILE reads one"
+        raise ValueError(f"no server named {server_name!r}; expected {right}")
+    settings = get_first_server_config_dict(config, server_name)
+    host, port = settings.get("host") or "127.0.0.1", settings.get("port")
+    if not port:
+        raise ValueError(f"server {server_name!r} is not running: its settings have no port")
+    return f"http://{host}:{port}"
+
+
+class ServerClient(BaseModel):
+    """Asks the servers of a configuration, by their names."""
+
+    head_server_config: Any = None
+    global_config_dict: Any
+
+    async def request(self, server_name: str, url_path: str, method: str, **options: Any) -> aiohttp.ClientResponse:
+        """Ask a server; a model as ``json`` is sent with what was set in it."""
+        address = _address(self.global_config_dict, server_name)
+        body = options.get("json")
+        if isinstance(body, BaseModel):
+            options["json"] = body.model_dump(mode="json", exclude_unset=True)
+        return await request(method, f"{address}{url_path}", _internal=True, **options)
+
+    async def get(self, server_name: str, url_path: str, **options: Any) -> aiohttp.ClientResponse:
+        """GET from a server."""
+        return await self.request(server_name, url_path, "GET", **options)
+
+    async def post(self, server_name: str, url_path: str, **options: Any) -> aiohttp.ClientResponse:
+        """POST to a server."""
+        return await self.request(server_name, url_path, "POST", **options)
+
+
+def rollout_path_prefix(rollout_id: str | None, *, token_capture: bool = False) -> str:
+    """What stands before a path that is asked for a rollout; nothing, where there is none.
+
+    >>> rollout_path_prefix("7"), rollout_path_prefix(None)
+    ('/ng-rollout/7', '')
+    """
+    if not rollout_id:
+        return ""
+    return f"/ng-rollout/{rollout_id}{'/training-token-capture' if token_capture else ''}"
+
+
+def apply_rollout_prefix(base_url: str, rollout_id: str | None, *, token_capture: bool = False) -> str:
+    """The address of a server, asked for a rollout."""
+    prefix = rollout_path_prefix(rollout_id, token_capture=token_capture)
+    return base_url.rstrip("/") + prefix if prefix else base_url
+
+
+def is_nemo_gym_fastapi_entrypoint(file: str) -> bool:
+    """Whether a file is being started as one of several workers: never here."""
+    return False
+
+
+def is_nemo_gym_fastapi_worker() -> bool:
+    """Whether this process is one of several workers: never here."""
+    return False

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
@@ -15,8 +18,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from calipers.errors import InputError
 from calipers.systems.nemo_gym.hooks import load_server
+from calipers.systems.nemo_gym.lent.server_utils import hang_up
 from calipers.systems.nemo_gym.serve.app import Offer, make_app
+from calipers.systems.nemo_gym.serve.configuration import (
+    SERVER,
+    SERVERS,
+    chosen_server,
+    handed_on,
+    own_settings,
+    read_configuration,
+)
 from calipers.systems.nemo_gym.serve.guard import LIMITS, Door
+from calipers.systems.nemo_gym.serve.model_servers import ModelServer, model_server, running
 from calipers.systems.nemo_gym.serve.workers import Workers, WorkerSettings
 from calipers.verifiers.find import verifier as find_verifier
 from calipers.verifiers.verifier import ready
@@ -75,23 +88,78 @@ GRACE: Final = 10  # seconds that requests under way have when the server is tol
 WAITING: Final = 2048  # connections that may wait to be taken
 
 
-def serve(spec: str | None, verifier: str | None, door: Door, port: int, say: Callable[[str], None]) -> None:
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is served: a user's class, or a verifier, or neither; and the files that configure a class."""
+
+    spec: str | None = None
+    verifier: str | None = None
+    config: tuple[str, ...] = ()
+
+
+def serve(served: Served, door: Door, port: int, say: Callable[[str], None]) -> None:
     """Serve until a signal comes; ``say`` is told the address. InputError for what cannot be served, or not there."""
-    with closing_socket(door.host, port) as bound:
+    with closing_socket(door.host, port) as bound, ExitStack() as stack:
         number = bound.getsockname()[1]
-        hosted = load_server(spec, door.host, number) if spec else None
-        offer = Offer(hosted, find_verifier(verifier) if verifier else None)
+        spec, given = served.spec, None
+        models: list[tuple[ModelServer, socket.socket]] = []
+        if served.config:
+            spec, models = stack.enter_context(_configured(served, door.host, number))
+            given = own_settings()
+        hosted = load_server(spec, door.host, number, given) if spec else None
+        offer = Offer(hosted, find_verifier(served.verifier) if served.verifier else None)
         ready([] if offer.verifier is None else [offer.verifier])
-        settings = WorkerSettings(LIMITS, spec, door.host, number)
+        settings = WorkerSettings(LIMITS, spec, door.host, number, bool(served.config))
 
         async def serving() -> None:
-            async with Workers(settings) as workers:
+            async with Workers(settings) as workers, running(models):
                 app = make_app(workers, offer, door)
                 say(address(door.host, number))
-                await _server(app).serve(sockets=[bound])
+                try:
+                    await _server(app).serve(sockets=[bound])
+                finally:
+                    await hang_up()
 
         with _stopped_by_signals(), suppress(KeyboardInterrupt):
             asyncio.run(serving())
+
+
+@contextmanager
+def _configured(served: Served, host: str, port: int) -> Iterator[tuple[str, list[tuple[ModelServer, socket.socket]]]]:
+    """The class to serve and the model servers it calls; inside, as NeMo Gym starts a server: in its own folder."""
+    configuration = read_configuration(served.config)
+    spec, server = chosen_server(configuration, served.spec)
+    with ExitStack() as stack:
+        models, others = [], []
+        for kind, name in dict.fromkeys(server.references):
+            if name == server.name:
+                continue
+            other = configuration.server(name, kind)
+            if not other.settings.get("port"):
+                if kind != "responses_api_models":
+                    right = "calipers serve runs one of them: give the host and port of the other, running"
+                    raise InputError.at(configuration.where, f"{server.name} calls the {kind} {name}", right)
+                model = model_server(other, configuration.where)
+                bound = stack.enter_context(closing_socket("127.0.0.1", 0))
+                models.append((model, bound))
+                where = {"host": "127.0.0.1", "port": bound.getsockname()[1]}
+                other = replace(other, settings={**other.settings, **where})
+            others.append(other)
+        server = replace(server, settings={**server.settings, "host": host, "port": port})
+        handed = {SERVERS: handed_on(server, others), SERVER: server.name}
+        before = {name: os.environ.get(name) for name in handed}
+        folder = os.getcwd()
+        os.environ.update(handed)
+        os.chdir(Path(spec.rpartition(":")[0]).parent)
+        try:
+            yield spec, models
+        finally:
+            os.chdir(folder)
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
 
 
 def address(host: str, port: int) -> str:

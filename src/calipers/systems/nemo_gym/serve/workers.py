@@ -26,6 +26,7 @@ import msgspec
 from calipers.errors import CalipersError, InputError, PluginError
 from calipers.systems.nemo_gym.aggregate import NO_HOOKS, Blocks, Hooks, aggregate
 from calipers.systems.nemo_gym.report import encoded
+from calipers.systems.nemo_gym.serve.configuration import own_settings
 from calipers.systems.nemo_gym.serve.guard import BAD, BodyLimits, ServerRefusal, decode_loosely, deeper, too_deep
 from calipers.systems.nemo_gym.wire import AggregateRequest
 from calipers.systems.nemo_gym.words import ROLLOUT, TASK
@@ -41,6 +42,7 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     server: str | None = None  # FILE:CLASS, whose hooks add to the metrics
     host: str = ""
     port: int = 0
+    configured: bool = False  # whether the environment holds the server's settings
 
 
 def main() -> None:
@@ -86,7 +88,8 @@ def _hooks(settings: WorkerSettings) -> Hooks:
         return NO_HOOKS
     from calipers.systems.nemo_gym.hooks import load_server
 
-    return load_server(settings.server, settings.host, settings.port).hooks
+    given = own_settings() if settings.configured else None
+    return load_server(settings.server, settings.host, settings.port, given).hooks
 
 
 def answer(body: str, into: str, limits: BodyLimits, hooks: Hooks = NO_HOOKS) -> ServerRefusal | None:

@@ -1,0 +1,166 @@
+"""``calipers serve --config``: a server of NeMo Gym's whose judge is a model on the loopback."""
+
+import json
+import threading
+import urllib.request
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from systems.nemo_gym.serve.asking import spoken
+from systems.nemo_gym.serve.running import running
+
+from calipers.errors import InputError
+from calipers.systems.nemo_gym.serve.model_servers import as_chat, as_response
+
+APP = """
+from pathlib import Path
+from nemo_gym.base_resources_server import *
+from nemo_gym.config_types import ModelServerRef
+from nemo_gym.judge import call_judge
+from nemo_gym.openai_utils import *
+from words_of_mine import QUESTION
+
+class Config(BaseResourcesServerConfig):
+    judge: ModelServerRef
+    params: NeMoGymResponseCreateParamsNonStreaming
+    template: str
+
+class Reply(BaseVerifyResponse):
+    said: str
+
+class Judged(SimpleResourcesServer):
+    config: Config
+
+    async def verify(self, body: BaseVerifyRequest) -> Reply:
+        text = Path(self.config.template).read_text() + QUESTION + body.response.output_text
+        params = self.config.params.model_copy(deep=True)
+        params.input = [NeMoGymEasyInputMessage(role="user", content=text)]
+        name = self.config.judge.name
+        judged = await call_judge(
+            self.server_client, server_name=name, url_path="/v1/responses", json=params, response_model=NeMoGymResponse
+        )
+        said = judged.output_text
+        return Reply(**body.model_dump(), reward=float("yes" in said), said=said)
+
+    def compute_metrics(self, tasks):
+        return {"limit": self.config.params.max_output_tokens}
+
+if __name__ == "__main__":
+    Judged.run_webserver()
+"""
+CONFIG = """
+mine:
+  resources_servers:
+    judged:
+      entrypoint: app.py
+      domain: math
+      template: template.txt
+      judge: {type: responses_api_models, name: policy_model}
+      params: {input: [], max_output_tokens: 5}
+"""
+MODELS = {
+    "chats": "policy_model: {responses_api_models: {vllm_model: {base_url: '${url}', api_key: sk-9, model: j}}}",
+    "responses": "policy_model: {responses_api_models: {openai_model: "
+    "{openai_base_url: '${url}', openai_api_key: sk-9, openai_model: j}}}",
+}
+
+
+class Model(BaseHTTPRequestHandler):
+    """Answers in chats and in responses, and keeps what it was asked."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.calls.append((self.path, self.headers["authorization"], body))
+        chat = {"choices": [{"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}]}
+        text = {"type": "output_text", "text": "yes", "annotations": []}
+        item = {"id": "m", "type": "message", "role": "assistant", "content": [text]}
+        answer = json.dumps(chat if self.path.endswith("completions") else {"output": [item]}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextmanager
+def model():
+    with ThreadingHTTPServer(("127.0.0.1", 0), Model) as server:
+        server.calls = []
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def posted(url, body):
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request) as response:
+        return json.load(response)
+
+
+@pytest.fixture
+def tree(tmp_path):
+    folder = tmp_path / "resources_servers" / "judged"
+    (folder / "configs").mkdir(parents=True)
+    (folder / "app.py").write_text(APP)
+    (folder / "template.txt").write_text("Is it right? ")
+    (folder / "words_of_mine.py").write_text("QUESTION = 'The answer is '\n")
+    (folder / "configs" / "judged.yaml").write_text(CONFIG)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("kind", "path"), [("chats", "/v1/chat/completions"), ("responses", "/v1/responses")])
+def test_a_judge_runs(tree, kind, path):
+    (tree / "model.yaml").write_text(MODELS[kind])
+    with model() as judge:
+        (tree / "env.yaml").write_text(f"url: http://127.0.0.1:{judge.server_port}/v1\n")
+        files = ("--config", "resources_servers/judged/configs/judged.yaml", "--config", "model.yaml")
+        with running(*files, cwd=tree) as server:
+            verdict = posted(f"{server.url}/verify", spoken("42"))
+            rows = [{"_ng_task_index": 0, "_ng_rollout_index": 0, "reward": 1.0}]
+            metrics = posted(f"{server.url}/aggregate_metrics", {"verify_responses": rows})
+            with urllib.request.urlopen(f"{server.url}/reverify_mode") as response:
+                assert json.load(response) == "unknown"
+    assert (verdict["reward"], verdict["said"]) == (1.0, "yes")
+    assert metrics["agent_metrics"]["limit"] == 5  # a hook sees the same settings, in a worker
+    ((asked_path, key, body),) = judge.calls
+    assert (asked_path, key, body["model"]) == (path, "Bearer sk-9", "j")
+    assert "Is it right? The answer is 42" in json.dumps(body)
+    assert 5 in body.values()
+
+
+def test_a_judge_that_is_not_there_marks_the_row(tree):
+    (tree / "model.yaml").write_text(MODELS["chats"] + "\nurl: http://127.0.0.1:9/v1\n")
+    files = ("--config", "resources_servers/judged/configs/judged.yaml", "--config", "model.yaml")
+    with running(*files, cwd=tree) as server:
+        verdict = posted(f"{server.url}/verify", spoken("42"))
+    assert (verdict["reward"], verdict["_ng_failure_class"]) == (0.0, "judge_failed")
+    assert "502" in verdict["_ng_failure_judge_error"]
+    assert "sk-9" not in json.dumps(verdict)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"input": "?", "tools": [{"type": "function"}]}, "tools: this model server passes chats on"),
+        ({"input": [{"type": "function_call_output"}]}, "input.0: it is no message"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0: it holds more than text"),
+    ],
+)
+def test_what_a_chat_has_no_words_for(body, said):
+    with pytest.raises(InputError, match=said):
+        as_chat(body)
+
+
+def test_an_answer_that_was_cut():
+    choice = {"message": {"content": None, "reasoning_content": "hm"}, "finish_reason": "length"}
+    response = as_response({"choices": [choice], "usage": {"prompt_tokens": 2}}, {"model": "m"})
+    assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert [item["type"] for item in response["output"]] == ["reasoning", "message"]
+    assert (response["usage"]["input_tokens"], response["model"]) == (2, "m")
