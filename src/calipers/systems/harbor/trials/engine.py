@@ -100,7 +100,7 @@ def refusals(engine: Engine, settings: Mapping[str, Any], tasks: Sequence[str]) 
         file.write_bytes(msgspec.json.encode({"settings": settings, "tasks": tasks}))
         path = [lending, *_agents_path({"agents": [settings["agent"]]})]
         command = [*_mortal(), python, "-m", "calipers_harbor.refusals", str(file)]
-        environment = _clean(PYTHONPATH=os.pathsep.join(path))
+        environment = clean_environment(PYTHONPATH=os.pathsep.join(path))
         answer = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=environment)
     try:
         refused = msgspec.json.decode(answer.stdout.strip().rpartition(b"\n")[2], type=dict[str, str])
