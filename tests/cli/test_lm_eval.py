@@ -275,7 +275,7 @@ def test_a_cache_asks_nothing_twice(home, server):
         (["--model", "dummy", "--seed", "0,None,1,2"], "--seed: is '0,None,1,2'; expected integers"),
         (
             ["--model", "dummy", "--samples", '{"sums": [9]}'],
-            "--documents: 9 is none of the 8 documents of sums; expected",
+            "--samples: documents: 9 is none of the 8 documents of sums",
         ),
         (["--model", "dummy", "--samples", "nowhere"], "--samples: 'nowhere' is neither; expected JSON"),
         (["--model", "dummy", "--fewshot_as_multiturn"], "--fewshot_as_multiturn: without a chat template there are"),

@@ -480,7 +480,9 @@ def _samples(value: Any, limit: Any) -> dict[str, list[int]] | None:
 def _chosen(job: Job, samples: Mapping[str, Sequence[int]]) -> Job:
     """A job with the documents that are named for its task; a task that is not named has all of them, as there."""
     numbers = samples.get(str(job.lm_eval))
-    return replace(job, documents=tuple(numbers)) if numbers else job
+    if not numbers:
+        return job
+    return replace(job, documents=tuple(numbers), origins={**job.origins, "documents": "--samples"})
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
