@@ -6,13 +6,20 @@ import pytest
 from systems.nemo_gym.serve.asking import SERVER
 
 from calipers.errors import InputError, PluginError
+from calipers.systems.nemo_gym import hooks
 from calipers.systems.nemo_gym.hooks import load_hooks, server_class
 
 
-def server(root, name, hooks, body=""):
+@pytest.fixture(autouse=True)
+def _path_as_it_was(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(hooks, "_added", set())
+
+
+def server(root, name, lines, body=""):
     folder = root / "resources_servers" / name
     folder.mkdir(parents=True)
-    (folder / "app.py").write_text(SERVER.format(hooks=hooks, body=body))
+    (folder / "app.py").write_text(SERVER.format(hooks=lines, body=body))
     return folder
 
 
@@ -44,8 +51,8 @@ def test_two_trees(tmp_path):
     values = []
     for tree in ("first", "second"):
         server(tmp_path / tree, "base_server", f"VALUE = {tree!r}")
-        hooks = "from resources_servers.base_server.app import VALUE"
-        values.append(value_of(server(tmp_path / tree, "mine", hooks, HOOK + "VALUE}")))
+        line = "from resources_servers.base_server.app import VALUE"
+        values.append(value_of(server(tmp_path / tree, "mine", line, HOOK + "VALUE}")))
     assert values == ["first", "second"]
 
 
