@@ -36,9 +36,10 @@ def test_each_task_for_itself(monkeypatch, threads):
     ]
 
 
-def test_sums_are_exact_and_overflow_is_infinite():
+def test_sums_are_those_of_pandas_and_overflow_is_infinite():
+    """NeMo Gym's file is met to the last digit, so what pandas loses is lost here too; our own means lose nothing."""
     assert described((0.1,) * 10)[0] == {"mean": 0.1, "max": 0.1, "min": 0.1, "median": 0.1, "std": 0.0}
-    assert described((1e16, 1.0, -1e16))[0]["mean"] == 1 / 3
+    assert described((1e16, 1.0, -1e16))[0]["mean"] == 0.0
     inf = float("inf")
     assert described((1e308, 1.7e308))[0] == {"mean": inf, "max": 1.7e308, "min": 1e308, "median": inf, "std": inf}
 
