@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -63,7 +64,7 @@ def plan(job: Job, suite: Suite, order: Sequence[Task], endpoint: str | None = N
     versions = {
         "calipers": __version__,
         "python": sys.version.split()[0],
-        **{name: version(name) for name in ("aiohttp", "msgspec", "numpy")},
+        **_libraries(),
     }
     made = {"versions": versions, "git": _commit(), "inputs": _inputs(job, suite)}
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -79,6 +80,11 @@ def plan(job: Job, suite: Suite, order: Sequence[Task], endpoint: str | None = N
         **{name: suite.metadata[name] for name in (TASK_LIBRARY_NAME,) if name in suite.metadata},
         "tasks": PlannedTasks(order),
     }
+
+
+@cache  # a group of hundreds of tasks is as many runs of one process
+def _libraries() -> dict[str, str]:
+    return {name: version(name) for name in ("aiohttp", "msgspec", "numpy")}
 
 
 class PlannedTasks:
