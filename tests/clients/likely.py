@@ -16,12 +16,12 @@ import argparse
 import asyncio
 import math
 import random
-import signal
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from aiohttp import web
+from clients.weather import serve
 
 WORDS = ["the", " the", " cat", " dog", " sat", " ran", "then", " is", " not", "ing", " A", " B", "one", " two"]
 BOS = "<s>"
@@ -163,16 +163,6 @@ class Likely:
 def _rank(tokens: list[str], at: int) -> int:
     chances = table(tuple(tokens[max(0, at - 2) : at]))
     return 1 + sum(one > chances[tokens[at]] for one in chances.values())
-
-
-async def serve(server: Likely) -> None:
-    """Run until told to end."""
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    async with server:
-        print(server.port, flush=True)
-        await ended.wait()
 
 
 def main() -> None:

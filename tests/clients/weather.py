@@ -213,8 +213,8 @@ REFUSED_CHAT = reply_of(None, refusal="I would rather not.")
 REFUSED = reply_of("I would rather not.", chat=False, finish="content_filter")
 
 
-async def serve(server: Server) -> None:
-    """Run until told to end."""
+async def serve(server: Any) -> None:
+    """Run a server with a port until told to end."""
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

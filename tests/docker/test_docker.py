@@ -4,14 +4,12 @@ import json
 import signal
 import subprocess
 import sys
-import threading
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from cli.running import calipers
 from harbor_datasets import write_task
+from running.loopback import chat_model
 from waiting import PATIENCE, until
 
 ARITH = Path(__file__).parents[1] / "golden" / "harbor" / "dataset_arith_mini"
@@ -48,29 +46,6 @@ def test_oracle_and_nop(tmp_path, agent, limit, reward):
     assert not [name for name in left for path in trials if name.startswith(path.parent.name.lower())]
 
 
-@contextmanager
-def served(answer):
-    """A model that always gives one answer, behind an OpenAI-compatible server on loopback."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            message = {"role": "assistant", "content": answer}
-            body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}], "usage": {}}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
-
-
 def test_a_chat_agent(tmp_path):
     """The agent asks from Harbor's process, and the tests find its answer inside the container."""
     dataset = tmp_path / "chat"
@@ -78,7 +53,7 @@ def test_a_chat_agent(tmp_path):
         compared = f'[ "$(cat /logs/agent/completion.txt)" = {answer} ]'
         tests = f"#!/bin/sh\n{compared}; echo $((1 - $?)) > /logs/verifier/reward.txt\n"
         write_task(dataset, name, tests=tests)
-    with served("42") as url:
+    with chat_model(lambda _: "42") as url:
         group, done = ran(tmp_path, dataset, "--agent", "chat", "--model", "openai/tiny", "--base-url", url, *DOCKER)
     assert done.returncode == 0, done.stderr
     assert (group["model"], group["metrics"]["mean_reward"]["value"]) == ("tiny", 0.5)

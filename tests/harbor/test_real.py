@@ -5,15 +5,14 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
 import warnings
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from cli.running import calipers
 from harbor_datasets import write_dataset, write_task
+from running.loopback import chat_model, served
 from waiting import PATIENCE
 
 from calipers import Benchmark
@@ -251,37 +250,13 @@ def answer(prompt):
     return str(number if number != 2 else 7)
 
 
-@contextmanager
-def served():
-    """The model behind an OpenAI-compatible server on loopback."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            message = {"role": "assistant", "content": answer(asked["messages"][-1]["content"])}
-            usage = {"prompt_tokens": 5, "completion_tokens": 2}
-            body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
-
-
 def test_score_via_harbor_gives_the_numbers_of_score(tmp_path, monkeypatch):
     bench = Benchmark.from_iterable("say", ROWS)
     asked = {"metrics": ["pass@1", "pass_rate", "mean_reward"], "breakdown_keys": ["odd"], "num_samples": 2}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of two samples at temperature 0
         here = bench.score(Echo(), **asked)
-    with served() as url:
+    with chat_model(answer) as url:
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         there = asyncio.run(
             bench.score_via_harbor(
@@ -360,15 +335,12 @@ def test_a_server_that_fails_gets_a_bounded_number_of_requests_and_is_asked_agai
             pass
 
     dataset = write_dataset(tmp_path / "write", 6)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Failing) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/v1"
+    with served(Failing) as url:
         chat = ("--agent", "chat", "--model", "openai/tiny", "--base-url", url, "--concurrency", "1")
         group, code, _ = ran(tmp_path, dataset, "out", *chat)
         assert len(requests) == 4 * 6
         assert group["ledger"]["exceptions"] == {"ApiInternalServerError": 4, "ServerNotAskedError": 2}
         again, _, _ = ran(tmp_path, dataset, "out", *chat)
-        server.shutdown()
     assert code == 3
     assert len(requests) == 6 * 6  # the two that had not asked
     assert again["ledger"]["exceptions"] == {"ApiInternalServerError": 6}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -19,3 +20,25 @@ def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         finally:
             http.shutdown()
             thread.join()
+
+
+@contextmanager
+def chat_model(answer: Callable[[str], str]) -> Iterator[str]:
+    """The base URL of an OpenAI-compatible server that answers the last message of each chat."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            chat = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            message = {"role": "assistant", "content": answer(chat["messages"][-1]["content"])}
+            usage = {"prompt_tokens": 5, "completion_tokens": 2}
+            body = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with served(Handler) as url:
+        yield url

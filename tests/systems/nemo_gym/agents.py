@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from clients.weather import serve
 
 from calipers.systems.nemo_gym.aggregate import Hooks, aggregate
 
@@ -160,16 +160,6 @@ class AgentServer:
 def pass_at_k(tasks: list[list[dict[str, Any]]]) -> dict[str, Any]:
     """The hook of NeMo Gym's page: the share of tasks with a pass."""
     return {"pass@k": sum(any(row["reward"] >= 1.0 for row in rows) for rows in tasks) / len(tasks)}
-
-
-async def serve(server: AgentServer) -> None:
-    """Run until told to end."""
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    async with server:
-        print(server.port, flush=True)
-        await ended.wait()
 
 
 def main() -> None:
