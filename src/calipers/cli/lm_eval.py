@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import click
 
-from calipers.cli.output import notes, plugins_loaded, show_page, tell, tell_lines, tell_notes, write
-from calipers.reports.untrusted_text import clean
-
-INCOMPLETE = 3
+from calipers.cli.output import notes, plugins_loaded, show_page, tell_lines, tell_notes, write
 
 
 @click.command(name="lm-eval", add_help_option=False, context_settings={"ignore_unknown_options": True})
@@ -21,7 +18,7 @@ def lm_eval(ctx: click.Context, words: tuple[str, ...]) -> None:
     if isinstance(command, Answer):
         write(command.text)
         ctx.exit(command.exit_code)
-    from calipers.cli.run import reports_of
+    from calipers.cli.run import INCOMPLETE, reports_of, tell_end
     from calipers.running.library import loaded_for
 
     tell_notes(command.notes)
@@ -35,9 +32,6 @@ def lm_eval(ctx: click.Context, words: tuple[str, ...]) -> None:
     show_page(command.page(reports))
     for report in reports:
         notes(report.result)
-        tell_notes(report.notes)
-        if report.stopped:
-            tell(f"note: {report.folder}: stopped early: {clean(report.stopped, None)}; the same command goes on")
-        tell(f"{report.folder}/result.json")
+        tell_end(report)
     if len(reports) < len(command.jobs) or not all(report.complete for report in reports):
         ctx.exit(INCOMPLETE)

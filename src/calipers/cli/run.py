@@ -114,13 +114,18 @@ def run(
     for page in run_pages(reports, shape, folders):
         show_page(page)
     for report in reports:
-        tell_notes(report.notes)
-        if report.stopped:
-            more = "" if report.by_rule else "; the same command goes on"
-            _note(f"{report.folder}: stopped early: {report.stopped}{more}")
-        tell(f"{report.folder}/result.json")
+        tell_end(report)
     if len(reports) < len(jobs) or not all(report.complete for report in reports):
         ctx.exit(INCOMPLETE)
+
+
+def tell_end(report: Report) -> None:
+    """What is left to say of a run: its notes, whether it stopped early, and where its result is."""
+    tell_notes(report.notes)
+    if report.stopped:
+        more = "" if report.by_rule else "; the same command goes on"
+        _note(f"{report.folder}: stopped early: {report.stopped}{more}")
+    tell(f"{report.folder}/result.json")
 
 
 def _run_agents(ctx: click.Context, benchmarks: Sequence[str], given: dict[str, Any], shape: str) -> None:

@@ -198,7 +198,10 @@ MODEL_CLIENTS: Final = ("tinker", "litellm")
 
 
 class CannotJudge(CalipersError, NotImplementedError):
-    """A verifier that needs more than this process: a container, or a second model."""
+    """A verifier that needs more than this process: a container, or a second model.
+
+    A NotImplementedError too, as that is what EvSys raises for it.
+    """
 
 
 class RepeatedAnswer(UserWarning):
