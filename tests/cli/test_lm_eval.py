@@ -347,3 +347,9 @@ def prompt_of(text):
 def test_wrong_settings_of_run(home, words, said):
     asked = ("run", "sums", "--include-path", "tasks", "--model", DUMMY_SPEC)
     assert refused(*asked, *words, cwd=home).startswith(said)
+
+
+def test_a_name_where_no_tasks_are_at_all(tmp_path):
+    (tmp_path / "empty").mkdir()
+    line = refused("lm-eval", "--model", "dummy", "--tasks", "nope", "--include_path", "empty", cwd=tmp_path)
+    assert "no task, group or tag named 'nope': no lm_eval is installed here" in line

@@ -92,6 +92,11 @@ class Tasks:
         """What a path, a name, a tag or a pattern such as ``mmlu_*`` means; ``name@format`` picks a format."""
         if Path(query).suffix in (".yaml", ".yml"):
             return [self._of_file(Path(query), {}, 0)]
+        if not self.heads:
+            wrong = (
+                f"no task, group or tag named {query!r}: no lm_eval is installed here, and no folder has a task file"
+            )
+            raise UnknownName(f"{wrong}; expected lm_eval, or a folder of tasks to include")
         if any(sign in query for sign in "*?"):
             names = sorted(name for name in (*self.heads, *self.tags) if fnmatchcase(name, query))
             if not names:
