@@ -384,6 +384,7 @@ def test_a_worker_that_dies_of_a_pattern_says_so():
     in_thread(search, "b", "abc", limit=0.4)
     process = WORKER._process
     os.kill(process.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # until then it may still read a line
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(search, "b", "abc", limit=60.0, ignore_case=True)
         while not waiting_in(process.stdin):
