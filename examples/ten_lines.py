@@ -1,4 +1,4 @@
-"""Ten lines of Python: rollouts in, numbers one can defend out."""
+"""Ten lines of Python: rollouts in, numbers you can defend out."""
 
 import calipers as cal
 
