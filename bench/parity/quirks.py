@@ -10,7 +10,10 @@ from bench.parity.one import DIFFERENT, QUIRK, REFUSED, Outcome
 KNOWN: Sequence[tuple[str, str]] = (  # what Calipers says, and the row of docs/dialects.md that it is
     (r"the target is choice -?\d+, and there are", "a document whose target is not a valid choice index"),
     (r"counts? from the end|is -\d+; expected", "a negative index counts from the end"),
-    (r"no column of the documents|unknown column of the documents", "a bare word in `doc_to_text` that is not a column"),
+    (
+        r"no column of the documents|unknown column of the documents",
+        "a bare word in `doc_to_text` that is not a column",
+    ),
     (r"choices are contexts only in multiple_choice", "a task that generates with an integer `doc_to_text`"),
     (r"lists? of repeats", "an empty `regexes_to_ignore` compares whole lists"),
 )
