@@ -94,7 +94,7 @@ INDEPENDENT: dict[str, Draw] = {
 DEPENDENT: dict[str, Draw] = {
     "retries, at most 8": retries,
     "retries, at most 3": lambda chances, rng: retries(chances, rng, 3),
-    "8, lost by half the chance to fail": hard_lost,
+    "8, lost with half the probability of failing": hard_lost,
     "8, a fifth of the failures lost": failures_lost,
 }
 
