@@ -203,6 +203,7 @@ FORMATS = Index(
         "native": "calipers.formats.jsonl:NATIVE",
         "jsonl": "calipers.formats.jsonl:JSONL",
         "evsys_predictions": "calipers.systems.evsys.read:PREDICTIONS",
+        "json_array": "calipers.formats.records:RECORDS",
         "evsys_rewards": "calipers.formats.rewards:REWARDS",
         "csv": "calipers.formats.tables:CSV",
         "parquet": "calipers.formats.tables:PARQUET",
@@ -223,6 +224,7 @@ FILE_SIGNS = {
 """Formats that a file's first bytes show, in the order they are asked: without its sign, no format is loaded."""
 
 LINE_SIGNS = {
+    "json_array": rb"\A\[",
     "evsys_rewards": rb"\A\[",
     "nemo_gym": rb'"_ng_(?:task|rollout)_index"',
     "evsys_predictions": rb'"task_id"',
