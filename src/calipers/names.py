@@ -216,6 +216,18 @@ FORMATS = Index(
     },
 )
 
+DOCUMENTS = {
+    "calipers.result/1": "calipers.reports.result:Result",
+    "calipers.comparison/1": "calipers.analyses.compare.result:Comparison",
+    "calipers.curves/1": "calipers.analyses.curve.document:Curves",
+    "calipers.gate/1": "calipers.analyses.gate.document:Gate",
+    "calipers.items/1": "calipers.analyses.items.document:ItemReport",
+    "calipers.judge_check/1": "calipers.analyses.judge_check.document:JudgeCheck",
+    "calipers.plan/1": "calipers.analyses.plan_study.document:Study",
+    "calipers.rescored/1": "calipers.analyses.rescore.document:Rescored",
+}
+"""The schema of a document -> the class of the report in it."""
+
 FILE_SIGNS = {
     "parquet": rb"\APAR1",
     "inspect": rb'\APK|\A(?:\xef\xbb\xbf)?\s*\{\s*"version"',

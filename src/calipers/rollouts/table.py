@@ -65,7 +65,7 @@ NAMELESS = (None, None, None)
 """The group of rollouts that name no agent, no model and no dataset."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Rollouts:
     """Rollouts of one or more groups (agent, model, dataset), a row per planned (task, sample).
 
@@ -92,6 +92,11 @@ class Rollouts:
 
     def __len__(self) -> int:
         return len(self.task)
+
+    def __repr__(self) -> str:
+        rewards = ", ".join(self.rewards) or "no reward"
+        groups = f", {len(self.keys)} groups" if len(self.keys) > 1 else ""
+        return f"<Rollouts: {len(self):,} of {len(self.tasks):,} tasks{groups}; {rewards[:100]}>"
 
     @property
     def by_task(self) -> Groups:
