@@ -37,6 +37,7 @@ _HOME = {  # public name -> the module it lives in, and its name there if that i
     "lm_eval_filtered": "calipers.systems.lm_eval.pipelines:filtered",
     "lm_eval_pipeline": "calipers.systems.lm_eval.pipelines:pipeline",
     "lm_eval_stderr": "calipers.systems.lm_eval.metrics.bootstrap:stderr",
+    "load": "calipers.reports.page",
     "mean": "calipers.metrics.reduce",
     "read": "calipers.pipeline",
     "run_benchmark": "calipers.systems.evsys.benchmark",
@@ -72,6 +73,7 @@ __all__ = [
     "lm_eval_filtered",
     "lm_eval_pipeline",
     "lm_eval_stderr",
+    "load",
     "mean",
     "read",
     "run_benchmark",
@@ -88,6 +90,7 @@ if TYPE_CHECKING:
     from calipers.metrics.metric import Metric
     from calipers.metrics.reduce import mean
     from calipers.pipeline import read, score
+    from calipers.reports.page import load
     from calipers.reports.result import Result
     from calipers.rollouts.column import Column
     from calipers.rollouts.groups import Groups

@@ -203,6 +203,7 @@ FORMATS = Index(
         "native": "calipers.formats.jsonl:NATIVE",
         "jsonl": "calipers.formats.jsonl:JSONL",
         "evsys_predictions": "calipers.systems.evsys.read:PREDICTIONS",
+        "json_array": "calipers.formats.records:RECORDS",
         "evsys_rewards": "calipers.formats.rewards:REWARDS",
         "csv": "calipers.formats.tables:CSV",
         "parquet": "calipers.formats.tables:PARQUET",
@@ -215,6 +216,18 @@ FORMATS = Index(
     },
 )
 
+DOCUMENTS = {
+    "calipers.result/1": "calipers.reports.result:Result",
+    "calipers.comparison/1": "calipers.analyses.compare.result:Comparison",
+    "calipers.curves/1": "calipers.analyses.curve.document:Curves",
+    "calipers.gate/1": "calipers.analyses.gate.document:Gate",
+    "calipers.items/1": "calipers.analyses.items.document:ItemReport",
+    "calipers.judge_check/1": "calipers.analyses.judge_check.document:JudgeCheck",
+    "calipers.plan/1": "calipers.analyses.plan_study.document:Study",
+    "calipers.rescored/1": "calipers.analyses.rescore.document:Rescored",
+}
+"""The schema of a document -> the class of the report in it."""
+
 FILE_SIGNS = {
     "parquet": rb"\APAR1",
     "inspect": rb'\APK|\A(?:\xef\xbb\xbf)?\s*\{\s*"version"',
@@ -223,6 +236,7 @@ FILE_SIGNS = {
 """Formats that a file's first bytes show, in the order they are asked: without its sign, no format is loaded."""
 
 LINE_SIGNS = {
+    "json_array": rb"\A\[",
     "evsys_rewards": rb"\A\[",
     "nemo_gym": rb'"_ng_(?:task|rollout)_index"',
     "evsys_predictions": rb'"task_id"',

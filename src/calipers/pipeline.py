@@ -24,7 +24,8 @@ from typing import Any, cast
 import numpy as np
 
 from calipers.errors import Incomplete, InputError, PluginError
-from calipers.formats.read import Input
+from calipers.formats.format import Named
+from calipers.formats.read import Input, check_keys, check_named, in_order
 from calipers.formats.read import begin as begin_reading
 from calipers.formats.rewards import from_rewards
 from calipers.metrics.metric import PASS_THRESHOLD, Metric
@@ -41,6 +42,7 @@ from calipers.request import (
     economics_of,
     is_reward,
     make_plan,
+    no_reward,
     per_column,
     per_reward,
     resolve,
@@ -60,7 +62,9 @@ from calipers.stats.suite import Member, suites, without_means
 from calipers.stats.variance import DEPENDENT, Split, Unsplit, dependence, split
 
 Path = str | os.PathLike[str]
-Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts
+Source = Path | Sequence[Path] | Sequence[Sequence[float]] | Rollouts | Any
+"""Paths, rewards by task and sample, or a table of rows in memory: of polars, pandas or Arrow, columns, records."""
+
 Progress = Callable[[int, int], None]  # bytes read, bytes in all
 
 WORTH_THREADS = 200_000  # rollouts; numpy works on arrays of that size outside the interpreter's lock
@@ -80,6 +84,7 @@ def score(
     missing: str | None = None,
     reward: str | None = None,
     columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
     interval: str | None = None,
@@ -90,8 +95,11 @@ def score(
     progress: Progress | None = None,
     parts: list[Part] | None = None,
 ) -> Result:
-    """Turn rollouts into numbers: files, lists of rewards, or a table that was read before.
+    """Turn rollouts into numbers: files, tables in memory, lists of rewards, or a table that was read before.
 
+    A table is a frame of polars or pandas, an Arrow table, a dict of columns or a list of records, a row for each
+    rollout. ``columns`` says what it calls a role (``{"task": "id", "reward": "score"}``; ``"sample": "#"`` numbers
+    the samples of a task in order of appearance). ``truth`` says which rewards words are: ``{"yes": 1, "no": 0}``.
     ``range`` is the lowest and the highest reward there can be, where that is not 0 and 1.
     ``metric_scripts`` are scripts as Harbor's ``metric.py``, run in the sandbox; they need ``trust``.
     ``afterwards`` is a last step of your own, over the result and the rollouts, in their place.
@@ -114,7 +122,9 @@ def score(
         source=source,
         afterwards=afterwards or scripts_of(source, metric_scripts, trust=trust, reward=reward),
     )
-    rollouts, inputs = _read(source, columns or {}, plan.labels, progress, parts)
+    rollouts, inputs = _read(source, Named(columns or {}, truth), plan.labels, progress, parts)
+    if rollouts.unread and any("reward" in request.metric.reads for request in plan.asked):
+        raise no_reward(source, rollouts.unread)
     return replace(score_rollouts(rollouts, plan), inputs=inputs())
 
 
@@ -133,9 +143,15 @@ def score_plan(source: Source, plan: Plan) -> Result:
     return replace(score_rollouts(rollouts, plan), inputs=inputs())
 
 
-def read(source: Source, *, columns: Mapping[str, str] | None = None, labels: Collection[str] = ()) -> Rollouts:
+def read(
+    source: Source,
+    *,
+    columns: Mapping[str, str] | None = None,
+    truth: Mapping[str, float] | None = None,
+    labels: Collection[str] = (),
+) -> Rollouts:
     """Read rollouts once, to score them several times; ``labels`` are the keys `by` will ask for."""
-    return _read(source, columns or {}, labels)[0]
+    return _read(source, Named(columns or {}, truth), labels)[0]
 
 
 def score_rollouts(rollouts: Rollouts, plan: Plan) -> Result:
@@ -344,10 +360,27 @@ def _read(
         return source, list
     if isinstance(source, (str, os.PathLike)):
         source = [source]
+    if isinstance(source, (list, tuple)):
+        paths = [os.fspath(path) for path in source if isinstance(path, (str, os.PathLike))]
+        if paths and len(paths) == len(source):
+            return begin_reading(paths, columns=columns, labels=labels, progress=progress, kept=parts)
+    if (rollouts := _in_memory(source, columns, labels)) is not None:
+        return rollouts, list
     if not isinstance(source, (list, tuple, np.ndarray)):  # the columns of a frame would be taken for tasks
         kind = f"{type(source).__module__.partition('.')[0]}.{type(source).__qualname__}"
-        raise InputError(f"a {kind} cannot be scored; expected paths, a list of rewards for each task, or Rollouts")
-    paths = [os.fspath(path) for path in source if isinstance(path, (str, os.PathLike))]
-    if paths and len(paths) == len(source):
-        return begin_reading(paths, columns=columns, labels=labels, progress=progress, kept=parts)
+        right = "expected paths, a table, records, a list of rewards for each task, or Rollouts"
+        raise InputError(f"a {kind} cannot be scored; {right}")
     return assemble([from_rewards(cast(Sequence[Sequence[float]], source))]), list  # which checks what it is given
+
+
+def _in_memory(source: Any, columns: Mapping[str, str], labels: Collection[str]) -> Rollouts | None:
+    """The rollouts of a table in memory; None for what is none."""
+    from calipers.formats.memory import from_memory  # loads the readers of tables, which few need
+
+    check_keys(columns, labels)
+    tables = from_memory(source, columns, labels)
+    if tables is None:
+        return None
+    check_named(columns, ["table"], tables)
+    numbered, notes = in_order(columns, tables)
+    return assemble([replace(numbered[0], notes=[*numbered[0].notes, *notes])])

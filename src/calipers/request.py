@@ -6,6 +6,7 @@ A dialect is data: which names mean what, what is asked for by default, what gap
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -212,6 +213,37 @@ def economics_of(used: Collection[str]) -> list[str]:
         "latency_p99": {"latency_s"},
     }
     return [name for name, columns in needs.items() if columns & set(used)]
+
+
+REWARD_WORDS = (
+    "reward",
+    "score",
+    "correct",
+    "pass",
+    "accuracy",
+    "acc",
+    "success",
+    "solved",
+    "resolved",
+    "grade",
+    "label",
+)
+"""Parts of names under which people keep a reward, the likeliest first."""
+
+MOST_SHOWN = 12  # keys in an error
+
+
+def no_reward(source: Any, keys: Sequence[str]) -> InputError:
+    """The error for rows of which none has a reward: which keys they have, and which of them look like one."""
+    if isinstance(source, (list, tuple)) and source and isinstance(source[0], (str, os.PathLike)):
+        source = source[0]
+    path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else "table"
+    likely = list(dict.fromkeys(key for word in REWARD_WORDS for key in keys if word in key.lower()))
+    shown = ", ".join(keys[:MOST_SHOWN]) + (", ..." if len(keys) > MOST_SHOWN else "")
+    right = f"name it with --columns reward={likely[0] if likely else 'KEY'} (keys here: {shown}"
+    if likely:
+        right += f"; {' and '.join(likely[:3])} look{'s' if len(likely) == 1 else ''} like one"
+    return InputError.at(path, "no row has a reward", f"{right})")
 
 
 def unrewarded(rollouts: Rollouts) -> list[str]:

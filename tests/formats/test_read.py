@@ -31,6 +31,7 @@ EXAMPLES = {
     "native": b'{"task":"a","reward":1}\n',
     "jsonl": b'{"id":"a","score":1}\n',
     "evsys_predictions": b'{"task_id":"a","reward":1}\n',
+    "json_array": b'[{"task":"a","reward":1}]',
     "evsys_rewards": b"[[1]]",
     "csv": b"task,reward\na,1\n",
     "parquet": parquet({"task": ["a"], "reward": [1]}),
@@ -96,7 +97,7 @@ def test_nothing_is_no_set_of_rollouts(tmp_path, content):
     ],
 )
 def test_what_is_no_text_is_refused_as_a_whole(tmp_path, content):
-    right = "expected JSON Lines, a JSON list of lists, CSV or Parquet"
+    right = "expected JSON Lines, a JSON list, CSV or Parquet"
     assert refused(written(tmp_path, content)) == f": is not a file of rollouts; {right}"
 
 

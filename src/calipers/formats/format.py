@@ -22,6 +22,23 @@ COMPARED: Final = "shown by calipers score --dialect lm_eval --format md, compar
 
 Columns = Mapping[str, str]  # role -> the key that the files have for it
 Settings = Iterator[tuple[str, Any]]  # name, value
+NUMBERED: Final = "#"
+"""What ``--columns sample=#`` says: nobody numbered the samples, so they are numbered in order of appearance."""
+
+
+class Named(dict[str, str]):
+    """What the files call a role, role -> key; and the rewards that words are, word -> reward."""
+
+    def __init__(self, names: Columns, words: Mapping[str, float] | None = None) -> None:
+        super().__init__(names)
+        self.words = {word.strip().lower(): float(reward) for word, reward in (words or {}).items()}
+
+
+def worths(names: Columns) -> Mapping[str, float]:
+    """The rewards that words are, as the user said with ``--truth``; none where nothing was said."""
+    return names.words if isinstance(names, Named) else {}
+
+
 Progress = Callable[[int], None]  # told how many more bytes are read
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from calipers.errors import InputError
 from calipers.rollouts.column import Column, Ints
 from calipers.rollouts.part import Labels, Part, Places
-from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, meant
+from calipers.rollouts.record import GROUP, OUTCOMES, ROLES, UNSTATED, meant, words_hint
 
 if TYPE_CHECKING:
     import polars as pl
@@ -73,8 +73,9 @@ def meanings(keys: Sequence[str], names: Mapping[str, str], labels: Collection[s
 class Frames:
     """The rows of one table, taken in a batch at a time."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, words: Mapping[str, float] | None = None) -> None:
         self.places = places
+        self._words = words or {}  # the rewards that words are
         self.rows = 0
         self._held: dict[Meaning, list[pl.Series]] = {}
 
@@ -86,11 +87,15 @@ class Frames:
         """The batch's values of one column; null is a gap. InputError for one that cannot be."""
         import polars as pl
 
+        if self._words and meaning.what == "reward" and batch.dtype in (pl.String, pl.Categorical, pl.Enum):
+            batch = self._numbers_of_words(meaning, batch.cast(pl.String))
         if batch.dtype == pl.Null:
             batch = batch.cast(pl.Float64 if meaning.what in ("reward", "number", "column") else pl.String)
         if not _fits(meaning.what, batch.dtype):
             wrong = f"column {meaning.key!r} is {str(batch.dtype)[:60]}"
-            raise InputError.at(self.places.path, wrong, f"expected {RIGHT[meaning.what].format(key=meaning.key)}")
+            hint = words_hint(next(iter(batch.drop_nulls()), None)) if meaning.what == "reward" else ""
+            right = RIGHT[meaning.what].format(key=meaning.key)
+            raise InputError.at(self.places.path, wrong, f"expected {right}{hint}")
         if meaning.what in LEAST:
             batch = self._whole(meaning, batch)
         elif meaning.what == "outcome":
@@ -103,6 +108,26 @@ class Frames:
             self.refuse(meaning, batch, batch.is_null())
         self._held.setdefault(meaning, []).append(batch)
 
+    def with_words(self, batch: pl.Series) -> pl.Series:
+        """A column of text with the words that are rewards as numbers; what is no such word stays."""
+        if not self._words:
+            return batch
+        plain = batch.str.strip_chars().str.to_lowercase()
+        worth = plain.replace_strict(list(self._words), [str(reward) for reward in self._words.values()], default=None)
+        return worth.fill_null(batch)
+
+    def expected(self, wanted: str) -> str:
+        """What a reward may be, for an error, with the words that are rewards."""
+        return f"{wanted}, or one of the words of --truth: {', '.join(self._words)}" if self._words else wanted
+
+    def _numbers_of_words(self, meaning: Meaning, batch: pl.Series) -> pl.Series:
+        """Rewards that are text as numbers, by the words that are rewards; InputError for any other text."""
+        import polars as pl
+
+        numbers = self.with_words(batch).cast(pl.Float64, strict=False)
+        self.refuse(meaning, batch, numbers.is_null() & batch.is_not_null(), self.expected("a number"))
+        return numbers
+
     def drop(self, meaning: Meaning) -> None:
         """Forget what was taken of a column."""
         self._held.pop(meaning, None)
@@ -114,7 +139,8 @@ class Frames:
             value = "missing" if batch[row] is None else shown(batch[row])
             right = right or RIGHT[meaning.what].format(key=meaning.key)
             wrong = f"{named(meaning.key)} is {value}"
-            raise InputError.at(self.places.of(self.rows + row), wrong, f"expected {right}")
+            hint = words_hint(batch[row]) if meaning.what == "reward" and not self._words else ""
+            raise InputError.at(self.places.of(self.rows + row), wrong, f"expected {right}{hint}")
 
     def _whole(self, meaning: Meaning, batch: pl.Series) -> pl.Series:
         import polars as pl
@@ -134,8 +160,8 @@ class Frames:
         self.refuse(meaning, words, code.is_null() & words.is_not_null())
         return code.fill_null(UNSTATED)
 
-    def finish(self, named: frozenset[str]) -> Part:
-        """All rows taken, as one `Part`."""
+    def finish(self, named: frozenset[str], others: Sequence[str]) -> Part:
+        """All rows taken, as one `Part`; ``others`` are the keys without a role."""
         import polars as pl
 
         whole: dict[str, Ints] = {}
@@ -162,6 +188,7 @@ class Frames:
             columns=numbers["number"],
             labels=labels,
             named=named,
+            others=() if numbers["reward"] else others,
         )
 
     def _add(self, columns: dict[str, Column], name: str, series: pl.Series) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ import numpy as np
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from calipers.formats.format import BAD, Beginning, Format, Raw, Text
+from calipers.formats.format import BAD, NUMBERED, Beginning, Format, Raw, Text
 from calipers.formats.lines import (
     ABSENT,
     NOTHING,
@@ -33,6 +34,7 @@ from calipers.formats.lines import (
     unreadable,
 )
 from calipers.formats.repeated_keys import Colons, said_twice, twice
+from calipers.formats.reshape import WORTH, Reshape, reshaping
 from calipers.formats.rows import BadRow, Gather, with_none
 from calipers.formats.source import BOM, Source, line_blocks
 from calipers.rollouts.column import Ints
@@ -193,18 +195,21 @@ def _kind(raw: Raw) -> str:
 class JsonLines:
     """Blocks of whole lines in, one `Part` out."""
 
-    def __init__(self, path: str, names: Mapping[str, str], labels: Collection[str]) -> None:
+    def __init__(self, path: str, names: Mapping[str, str], labels: Collection[str], unit: str = "") -> None:
         self.lines = 0
-        self._places = Places(path)
-        self._names = names
+        self._places = Places(path, unit)
+        self._named = names
         self._labels = labels
-        self._schema = RecordSchema(names, labels)
+        self._reshape, self._names = reshaping(names)
+        self._schema = RecordSchema(self._names, labels)
         self._learner = Learner(self._schema)
         self._gather = Gather()
         self._colons = Colons()
 
     def read(self, block: Block) -> None:
         """Take in one block of whole lines; LineError for the first that is no rollout."""
+        if self._reshape is not None:
+            block = self._reshape(block, self.lines)
         octets = np.frombuffer(block, dtype=np.uint8)
         columns = self._learner.columns(block, octets, self.lines)
         if columns is None:
@@ -227,8 +232,11 @@ class JsonLines:
             part = self._gather.finish(self._places, self._labels)
         except BadRow as error:
             row, wrong, right = error.args
-            raise LineError(int(self._places.of(row).rpartition(":")[2]), wrong, right) from None
-        return replace(part, named=frozenset(self._names.values()) & self._schema.keys())
+            number = self._places.of(row).rpartition(":")[2].removeprefix(self._places.unit)
+            raise LineError(int(number), wrong, right) from None
+        keys = self._schema.keys()
+        others = () if part.rewards else [key for key in self._schema.extra if key != WORTH]
+        return replace(part, named=frozenset(self._named.values()) & keys, others=others)
 
     def _note_places(self, block: Block, rows: int, octets: NDArray[np.uint8], ends: Ints) -> None:
         """Remember the line of each row."""
@@ -326,6 +334,11 @@ def _no_constant(word: str) -> Any:
 
 def texts(source: Source, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
     """The first record of each task, whose prompt is its prompt, and all of the wanted tasks."""
+    return texts_of(_blocks(source), names, wanted)
+
+
+def texts_of(blocks: Iterable[Block], names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
+    """As `texts`, of blocks of whole lines."""
     key_of = {role: key for key, role in meant(names).items()}
     text_roles = (*TEXTS, "answer")
     fields: list[Any] = [
@@ -336,31 +349,40 @@ def texts(source: Source, names: Mapping[str, str], wanted: Collection[str]) -> 
     # the key of a role may be given away by --columns: then it is to be found nowhere
     keys = {spec[0]: key_of.get(spec[0], f"{GIVEN_AWAY}{spec[0]}") for spec in fields}
     row = msgspec.defstruct("Row", fields, rename=keys, gc=False)
-    marks = [f'"{key_of[name]}"'.encode() for name in text_roles if name in key_of]
-    seen = set[tuple[Any, ...]]()
-    for record in marked_rows(source, row, marks):
+    numbered = names.get("sample") == NUMBERED
+    marks = [b""] if numbered else [f'"{key_of[name]}"'.encode() for name in text_roles if name in key_of]
+    seen = Counter[tuple[Any, ...]]()
+    for record in _marked(blocks, row, marks, reshaping(dict(names))[0]):
         who = (record.task, record.agent, record.model, record.dataset)
         task = str(record.task)
-        if who in seen and task not in wanted:
+        seen[who] += 1
+        if seen[who] > 1 and task not in wanted:
             continue
-        seen.add(who)
-        sample = int(bytes(record.sample) or b"0")
+        sample = seen[who] - 1 if numbered else int(bytes(record.sample) or b"0")
         yield Text(*who[1:], task, sample, completion=record.completion, prompt=record.prompt, answer=record.answer)
 
 
 def marked_rows(source: Source, row: Any, marks: Sequence[bytes]) -> Iterator[Any]:
     """The lines of a file as structs of one type; blocks without any of the marks are passed over."""
-    decoder = msgspec.json.Decoder(row)
+    return _marked(_blocks(source), row, marks)
+
+
+def _blocks(source: Source) -> Iterator[Block]:
     with source:
         source.head = source.head.removeprefix(BOM)
-        for block in line_blocks(source.readinto):
-            data = bytes(block)
-            if not any(mark in data for mark in marks):
-                continue
-            try:
-                yield from decoder.decode_lines(data)
-            except BAD:
-                yield from _one_by_one(data, decoder)
+        yield from line_blocks(source.readinto)
+
+
+def _marked(blocks: Iterable[Block], row: Any, marks: Sequence[bytes], reshape: Reshape | None = None) -> Iterator[Any]:
+    decoder = msgspec.json.Decoder(row)
+    for block in blocks:
+        data = bytes(block if reshape is None else reshape(block, 0))
+        if not any(mark in data for mark in marks):
+            continue
+        try:
+            yield from decoder.decode_lines(data)
+        except BAD:
+            yield from _one_by_one(data, decoder)
 
 
 def _one_by_one(data: bytes, decoder: Any) -> Iterator[Any]:

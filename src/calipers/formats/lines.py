@@ -30,7 +30,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from calipers.errors import InputError
-from calipers.formats.format import BAD, Progress, Raw
+from calipers.formats.format import BAD, Named, Progress, Raw, worths
 from calipers.formats.source import BOM, LONGEST_LINE, LongLine, Source, line_blocks, next_line
 from calipers.names import load
 from calipers.rollouts.column import Ints
@@ -293,7 +293,13 @@ def read_lines(
     count = processes()
     divided = source.divisible and source.size >= WORTH_DIVIDING and count > 1
     ranges = _ranges(source, count) if divided else []
-    request = {"maker": maker, "path": source.path, "names": dict(names), "labels": sorted(labels)}
+    request = {
+        "maker": maker,
+        "path": source.path,
+        "names": dict(names),
+        "labels": sorted(labels),
+        "words": dict(worths(names)),
+    }
     children: list[_Child[P]] = [_Child({**request, "start": start, "end": end}) for start, end in ranges[1:]]
     bom = len(BOM) if source.head.startswith(BOM) else 0
     source.head = source.head[bom:]
@@ -380,10 +386,10 @@ class _Child(Generic[P]):
 
 
 def read_range(
-    maker: str, path: str, start: int, end: int, names: dict[str, str], labels: list[str]
+    maker: str, path: str, start: int, end: int, names: dict[str, str], labels: list[str], words: dict[str, float]
 ) -> tuple[Any, int]:
     """The rollouts in a range of whole lines, or its LineError; lines count from its start."""
-    reader = load(maker)(path, names, labels, start)
+    reader = load(maker)(path, Named(names, words), labels, start)
     with open(path, "rb", buffering=0) as file:
         file.seek(start)
         try:

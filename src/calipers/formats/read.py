@@ -16,7 +16,7 @@ from types import MappingProxyType
 import msgspec
 
 from calipers.errors import InputError, UnknownName
-from calipers.formats.format import Beginning, Format, OpenInput
+from calipers.formats.format import NUMBERED, Beginning, Format, OpenInput
 from calipers.formats.format import Progress as FileProgress
 from calipers.formats.lines import odd_key
 from calipers.formats.run_folder import RunLog
@@ -25,7 +25,7 @@ from calipers.formats.source import BOM, LONGEST_LINE, Source
 from calipers.names import COMPANION_SIGNS, FILE_SIGNS, FOLDER_FORMATS, FORMATS, LINE_SIGNS
 from calipers.rollouts.part import Part
 from calipers.rollouts.record import ROLES, USAGE
-from calipers.rollouts.table import Rollouts, assemble
+from calipers.rollouts.table import Rollouts, assemble, numbered
 
 RIGHT = (
     "expected a file of rollouts, a run or a Harbor job (plan.json or result.json in it), "
@@ -120,9 +120,7 @@ def begin(
 
     ``kept`` gets the parts too, for who needs more of a file than rollouts.
     """
-    _check_columns(columns)
-    if (odd := odd_key([*labels, *columns.values()])) is not None:
-        raise InputError(f"{odd!r} holds a quote, a backslash or a control character; expected a plain key")
+    check_keys(columns, labels)
     if not paths:
         raise InputError("no files; expected at least one file of rollouts")
     given, notes = with_folders(_without_companions(paths))
@@ -150,12 +148,21 @@ def begin(
                 parts += read_parts
                 if progress is not None:
                     progress(done, total)
-        _check_named(columns, paths, parts)
-        parts[0] = replace(parts[0], notes=[*parts[0].notes, *notes])
+        check_named(columns, paths, parts)
+        parts[:], more = in_order(columns, parts)
+        parts[0] = replace(parts[0], notes=[*parts[0].notes, *notes, *more])
         for join in dict.fromkeys(kind.join for _, kind, _ in seen if kind.join):
             parts[:] = join(parts)
         rollouts = assemble(parts)
     return rollouts, lambda: [Input(source.path, kind.name, source.sha256(), rows) for source, kind, rows in seen]
+
+
+def in_order(columns: Mapping[str, str], parts: Sequence[Part]) -> tuple[list[Part], list[str]]:
+    """The parts, with samples numbered in order of appearance where the user says so, and a note of that."""
+    if columns.get("sample") != NUMBERED:
+        return list(parts), []
+    note = "samples are numbered in order of appearance, so a rollout that appears twice counts twice"
+    return numbered(parts), [note]
 
 
 def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> Format:
@@ -170,7 +177,7 @@ def found_format(source: OpenInput, columns: Mapping[str, str] = NOTHING) -> For
         return _of_empty_file(start)
     is_json = line[:1] in b"[{"
     if b"\0" in (line if is_json else source.head) or not (is_json or CONTROLS.isdisjoint(line)):
-        right = "expected JSON Lines, a JSON list of lists, CSV or Parquet"
+        right = "expected JSON Lines, a JSON list, CSV or Parquet"
         raise InputError.at(source.path, "is not a file of rollouts", right)
     if not is_json:
         return _load("csv")
@@ -247,6 +254,13 @@ def _overall(progress: Progress | None, done: int, size: int, total: int) -> Fil
     return tell
 
 
+def check_keys(columns: Mapping[str, str], labels: Collection[str]) -> None:
+    """InputError for roles that there are not, or keys that no record can have."""
+    _check_columns(columns)
+    if (odd := odd_key([*labels, *columns.values()])) is not None:
+        raise InputError(f"{odd!r} holds a quote, a backslash or a control character; expected a plain key")
+
+
 def _check_columns(columns: Mapping[str, str]) -> None:
     known = (*ROLES, *USAGE)
     owners: dict[str, str] = {}
@@ -260,10 +274,11 @@ def _check_columns(columns: Mapping[str, str]) -> None:
         raise InputError.at("--columns", f"{owners['task']} takes the key 'task'", "name another with task=KEY")
 
 
-def _check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequence[Part]) -> None:
+def check_named(columns: Mapping[str, str], paths: Sequence[str], parts: Sequence[Part]) -> None:
+    """InputError for a key of ``--columns`` that no row has."""
     met = frozenset[str]().union(*(part.named for part in parts))
     for role, key in columns.items():
-        if key not in met:
+        if key not in met and (role, key) != ("sample", NUMBERED):
             wrong = f"no row has {key!r}" + (f", nor has one in {len(paths) - 1} more files" if len(paths) > 1 else "")
             raise InputError.at(paths[0], wrong, f"expected it as {role} (--columns {role}={key})")
 

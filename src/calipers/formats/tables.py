@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calipers.errors import InputError
-from calipers.formats.format import Format, Progress, Text
+from calipers.formats.format import NUMBERED, Format, Progress, Text, worths
 from calipers.formats.frames import LEAST, Frames, Meaning, meanings, named, shown
 from calipers.formats.lines import LineError
 from calipers.formats.source import BOM, LARGEST_WHOLE, LONGEST_LINE, Source
@@ -203,30 +203,47 @@ def read_csv(source: Source, names: Mapping[str, str], labels: Collection[str], 
 
 def read_parquet(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
     """The rollouts of a Parquet source: a rollout a row, null is a gap, NaN is a number somebody sent."""
-    import polars as pl
+
+    def told(before: int, after: int, rows: int) -> None:
+        progress(source.size * after // rows - source.size * before // rows)
 
     with explained(source.path):
         table = scanned(source)
+    return read_table(table, source.path, names, labels, told)
+
+
+def read_table(
+    table: pl.LazyFrame,
+    path: str,
+    names: Mapping[str, str],
+    labels: Collection[str],
+    progress: Callable[[int, int, int], None] = lambda before, after, rows: None,
+) -> list[Part]:
+    """The rollouts of a table, a rollout a row; ``path`` stands in errors, and is what they call the table."""
+    import polars as pl
+
+    with explained(path):
         columns = _flat(table.collect_schema(), names, labels)
         rows = int(table.select(pl.len()).collect().item())
     keys = [column.key for column in columns]
-    _check_keys(source.path, keys, names)
+    _check_keys(path, keys, names)
     wanted_columns = [each for each in meanings(keys, names, labels) if _readable(each.what, columns[each.at].dtype)]
     wanted = sorted({columns[meaning.at].at for meaning in wanted_columns})
-    frames = Frames(Places(source.path, "row "))
+    frames = Frames(Places(path, "row "), worths(names))
     frames.begin(1)
-    with explained(source.path):
+    with explained(path):
         # columns by position: as names, "*" and "^.*$" are patterns
         chosen = table.select([pl.nth(at).alias(str(at)) for at in wanted])
         for batch in chosen.collect_batches(chunk_size=BATCH, maintain_order=True):
             for meaning in wanted_columns:
                 frames.take(meaning, columns[meaning.at].of(batch))
             before, frames.rows = frames.rows, frames.rows + batch.height
-            progress(source.size * frames.rows // rows - source.size * before // rows)
+            progress(before, frames.rows, rows)
     if frames.rows != rows:  # polars ends early, without a word, where its own code gave up
         wrong = f"only {frames.rows} of its {rows} rows can be read as Parquet"
-        raise InputError.at(source.path, wrong, "is it whole?")
-    return [frames.finish(frozenset(keys) & frozenset(names.values()))] if rows else []
+        raise InputError.at(path, wrong, "is it whole?")
+    others = [key for key in keys if key and key not in meant(names)]
+    return [frames.finish(frozenset(keys) & frozenset(names.values()), others)] if rows else []
 
 
 def csv_keys(header: Block) -> list[str]:
@@ -252,7 +269,8 @@ class _Csv:
         self._keys = keys
         self._meanings = meanings(keys, names, labels)
         self._named = frozenset(keys) & frozenset(names.values())
-        self._frames = Frames(Places(path))
+        self._others = [key for key in keys if key and key not in meant(names)]
+        self._frames = Frames(Places(path), worths(names))
         self._texts: set[Meaning] = set()  # columns that turned out to hold text
         self._odd: dict[Meaning, tuple[int, str]] = {}  # the first NaN of columns of numbers: its row, its text
 
@@ -287,8 +305,8 @@ class _Csv:
                 row = odd.fill_null(False).arg_max() or 0
                 self._odd[meaning] = (self.rows + row, cells[row])
         elif meaning.what in ("reward", "number"):
-            column, no_number, odd = numbers(cells)
-            self._frames.refuse(meaning, cells, no_number | odd, _FINITE)
+            column, no_number, odd = numbers(self._frames.with_words(cells) if meaning.what == "reward" else cells)
+            self._frames.refuse(meaning, cells, no_number | odd, self._frames.expected(_FINITE))
         elif meaning.what == "object":
             return self._frames.refuse(meaning, cells, cells.is_not_null())
         return self._frames.take(meaning, column)
@@ -299,7 +317,7 @@ class _Csv:
             if meaning not in self._texts:
                 location = self._frames.places.of(row)
                 raise InputError.at(location, f"{named(meaning.key)} is {shown(cell)}", f"expected {_FINITE}")
-        return self._frames.finish(self._named)
+        return self._frames.finish(self._named, self._others)
 
 
 def _check_keys(location: str, keys: list[str], names: Mapping[str, str]) -> None:
@@ -392,11 +410,18 @@ def texts(kind: str, path: str, names: Mapping[str, str], wanted: Collection[str
     key_of = {role: key for key, role in meant(names).items()}
     key_of = {role: key_of[role] for role in READ if role in key_of}
     tasks = sorted(wanted)
+    numbered = names.get("sample") == NUMBERED
     seen = set[tuple[Any, ...]]()
+    counts = Counter[tuple[Any, ...]]()  # of the rows of each wanted task, all of which pass by here
     with Source(path) as source:
         for frame in (_csv if kind == "csv" else _parquet)(source, key_of, tasks):
+            passing = tuple(frame.columns)  # prompts and answers may come by apart
             for row in _chosen(frame, tasks, seen).iter_rows(named=True):
                 sample = row.pop("sample", None) or 0
+                if numbered:
+                    who = (passing, row["task"], *(row.get(name) for name in GROUP))
+                    sample = counts[who]
+                    counts[who] += 1
                 yield Text(**{**dict.fromkeys(GROUP), **row}, sample=sample)
 
 

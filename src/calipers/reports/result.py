@@ -9,9 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from calipers.errors import UnknownName
+import msgspec
+
+from calipers.errors import InputError, UnknownName
 from calipers.formats.read import Input
 from calipers.reports.document import (
     Blank,
@@ -49,21 +51,23 @@ from calipers.reports.figures import (
     whole_account,
 )
 from calipers.reports.json import encoded
+from calipers.reports.page import Page
 from calipers.reports.untrusted_text import clean
 from calipers.rollouts.ledger import Ledger
 from calipers.rollouts.stop import Stop
-from calipers.stats.estimate import Estimate
-from calipers.stats.suite import SuiteMeans
+from calipers.stats.estimate import Estimate, Signature
+from calipers.stats.suite import Means, SuiteMeans
 from calipers.stats.variance import Split, Unsplit
 
 if TYPE_CHECKING:
-    import polars as pl
+    pass
 
 SCHEMA = "calipers.result/1"
 FIELDS = (
     *("dataset", "model", "agent", "by", "slice", "metric", "value", "stderr", "low", "high", "method"),
     *("tasks", "samples", "undefined_tasks", "lowest", "highest", "higher_is_better", "why", "signature"),
 )
+NOT_SAID = "the document does not say why"
 _WIDEST_NAME = 20  # columns of a name that has its figures beside it
 
 
@@ -101,8 +105,8 @@ class Group(Slice):
         return " · ".join(part for part in (self.dataset, self.model, self.agent) if part)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+@dataclass(frozen=True, slots=True, repr=False)
+class Result(Page):
     """What a scoring found. ``result["pass@3"]`` is the estimate when there is one group."""
 
     dialect: str
@@ -131,6 +135,31 @@ class Result:
         documents = list(map(_group, self.groups))
         groups = [{key: value for key, value in group.items() if key not in left_out} for group in documents]
         return "sha256:" + hashlib.sha256(canonical({**parts, "groups": groups})).hexdigest()
+
+    def page(self) -> Document:
+        """The page and its data, for renderers."""
+        return document(self)
+
+    def headline(self) -> str:
+        """What it says, in a line."""
+        first = self.groups[0] if self.groups else None
+        if first is None or len(self.groups) > 1:
+            return f"{len(self.groups)} groups"
+        named = [f"{name} {_short(estimate)}" for name, estimate in first.metrics.items()]
+        return ", ".join(filter(None, [first.title, *named[:3], f"{first.ledger.planned} rollouts"]))
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """The result that a document was made of; its notes, which are for the reader alone, are not in it."""
+        try:
+            known = {name: document[name] for name in ("dialect", "missing", "confidence", "seed")}
+            inputs = msgspec.convert(document["inputs"], list[Input])
+            groups = [_group_of(group) for group in document["groups"]]
+            means = [_suite_of(suite) for suite in document.get("suites", ())]
+            own = {key: value for key, value in document.items() if key not in _KEYS}
+            return cls(**known, inputs=inputs, groups=groups, suites=means, own=own, stopped=document.get("stopped"))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"not a result of this version: {type(error).__name__}: {error}") from None
 
     def to_dict(self) -> dict[str, Any]:
         """The result document, ready for strict JSON: an undefined number is None."""
@@ -167,11 +196,13 @@ class Result:
                     flat.append({**who, "by": key, "slice": value, "metric": name, **_flat(estimate)})
         return flat
 
-    def to_polars(self) -> pl.DataFrame:
-        """The rows as a polars frame."""
-        import polars as pl
 
-        return pl.DataFrame(self.rows(), infer_schema_length=None)
+def _short(estimate: Estimate) -> str:
+    """A number and its interval, in a line."""
+    if estimate.value is None:
+        return "undefined"
+    ends = f" [{estimate.interval[0]:.4g}, {estimate.interval[1]:.4g}]" if estimate.interval else ""
+    return f"{estimate.value:.4g}{ends}"
 
 
 def canonical(value: Any) -> bytes:
@@ -242,6 +273,61 @@ def _estimate(estimate: Estimate) -> dict[str, Any]:
         **({"samples_per_task": list(estimate.samples_per_task)} if estimate.samples_per_task else {}),
         **({"heaviest": dict(zip(("task", "share"), estimate.heaviest, strict=True))} if estimate.heaviest else {}),
     }
+
+
+LAST = ("digest", "stopped")
+_KEYS = frozenset(
+    (*("schema", "calipers", "dialect", "missing", "confidence", "seed"), "inputs", "groups", "suites", *LAST)
+)
+_GROUP_KEYS = frozenset(
+    ("agent", "model", "dataset", "ledger", "metrics", "breakdowns", "economics", "variance", "warnings", "stopped")
+)
+
+
+def _group_of(group: Mapping[str, Any]) -> Group:
+    """A group from its document."""
+    economics = dict(group["economics"])
+    totals = economics.pop("total")
+    part, stop = _slice_of(group), group.get("stopped")
+    return Group(
+        part.ledger,
+        part.metrics,
+        group["agent"],
+        group["model"],
+        group["dataset"],
+        {key: {value: _slice_of(cut) for value, cut in cuts.items()} for key, cuts in group["breakdowns"].items()},
+        economics={name: _estimate_of(number) for name, number in economics.items()},
+        totals=totals,
+        variance={key: _split_of(shares) for key, shares in group["variance"].items()},
+        own={key: value for key, value in group.items() if key not in _GROUP_KEYS},
+        warnings=group.get("warnings", ()),
+        stop=None if stop is None else msgspec.convert(stop, Stop),
+    )
+
+
+def _split_of(shares: Mapping[str, Any] | None) -> Split | Unsplit:
+    return Unsplit(NOT_SAID) if shares is None else Split(**shares)
+
+
+def _slice_of(part: Mapping[str, Any]) -> Slice:
+    ledger = msgspec.convert(part["ledger"], Ledger)
+    return Slice(ledger, {name: _estimate_of(number) for name, number in part["metrics"].items()})
+
+
+def _suite_of(suite: Mapping[str, Any]) -> SuiteMeans:
+    metrics = {
+        name: Means(_estimate_of(means["macro"]), _estimate_of(means["micro"]))
+        for name, means in suite["metrics"].items()
+    }
+    return SuiteMeans(suite["agent"], suite["model"], suite["datasets"], metrics)
+
+
+def _estimate_of(number: Mapping[str, Any]) -> Estimate:
+    """An estimate from its document."""
+    fields = {key: value for key, value in number.items() if key not in ("signature", "heaviest")}
+    pairs = {key: tuple(fields[key]) for key in ("interval", "bounds", "samples_per_task") if fields.get(key)}
+    heaviest = number.get("heaviest") and (number["heaviest"]["task"], number["heaviest"]["share"])
+    return Estimate(**{**fields, **pairs}, made=Signature.of(number["signature"]), heaviest=heaviest)
 
 
 def _flat(estimate: Estimate) -> dict[str, Any]:

@@ -65,6 +65,7 @@ class Part:
     planned_from: str = "rows"  # what says which rollouts were planned
     named: frozenset[str] = frozenset()  # of the keys that --columns names, those some row has
     digests: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (dataset, task) -> that of its content
+    others: Sequence[str] = ()  # keys without a role, where no row has a reward: one of them may be it
     notes: Sequence[str] = ()  # what the reader passed over, for the user
     stop: Stop | None = None  # of the run that the file is of, where its own results ended it
     # [R] among all rows of all parts, where rows do not stand in the order in which their tasks were begun

@@ -54,6 +54,25 @@ ROLES: Final = (
 """The keys with a meaning of their own. Any other key is a column, or a label for ``--by``."""
 
 
+COMMON_WORDS: Final = {  # words that people write for a reward -> their usual opposite
+    "yes": "no", "pass": "fail", "passed": "failed", "correct": "incorrect", "right": "wrong", "y": "n",
+    "success": "failure", "solved": "unsolved", "resolved": "unresolved", "correct answer": "wrong answer",
+}  # fmt: skip
+
+
+def words_hint(value: object) -> str:
+    """How to say which reward a word is, for an error about a reward that is one; "" where it is no usual word.
+
+    >>> words_hint("No")
+    '; words become rewards with --truth yes=1,no=0'
+    """
+    word = value.strip().lower() if isinstance(value, str) else ""
+    for good, bad in COMMON_WORDS.items():
+        if word in (good, bad):
+            return f"; words become rewards with --truth {good}=1,{bad}=0"
+    return ""
+
+
 def meant(names: Mapping[str, str]) -> dict[str, str]:
     """The role of each key of a file, when ``names`` says what the file calls some of the roles.
 
@@ -89,7 +108,8 @@ def fault(row: Any, names: Mapping[str, str]) -> tuple[str, str] | None:
     for role, (right, good) in _RULES.items():
         key = keys.get(role)
         if key in row and not good(row[key]):
-            return f"{key} is {_show(row[key])}", f"expected {right}"
+            hint = words_hint(row[key]) if role == "reward" else ""
+            return f"{key} is {_show(row[key])}", f"expected {right}{hint}"
     for role in ("rewards", "usage"):
         for key, value in (row.get(keys.get(role)) or {}).items():
             if not (value is None or _number(value)):

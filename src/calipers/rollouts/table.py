@@ -65,7 +65,7 @@ NAMELESS = (None, None, None)
 """The group of rollouts that name no agent, no model and no dataset."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Rollouts:
     """Rollouts of one or more groups (agent, model, dataset), a row per planned (task, sample).
 
@@ -88,9 +88,15 @@ class Rollouts:
     stops: Mapping[tuple[str | None, ...], Stop] = field(default_factory=dict)  # of the groups that a rule ended
     left: Rollouts | None = None  # the tasks that a stopping rule left undone, all rows of them
     turn: Floats | None = None  # [T] rising in the order in which tasks were begun; None: as they stand here
+    unread: Sequence[str] = ()  # keys of rows that say neither a reward nor an outcome: one of them may be the reward
 
     def __len__(self) -> int:
         return len(self.task)
+
+    def __repr__(self) -> str:
+        rewards = ", ".join(self.rewards) or "no reward"
+        groups = f", {len(self.keys)} groups" if len(self.keys) > 1 else ""
+        return f"<Rollouts: {len(self):,} of {len(self.tasks):,} tasks{groups}; {rewards[:100]}>"
 
     @property
     def by_task(self) -> Groups:
@@ -166,8 +172,47 @@ def assemble(parts: Sequence[Part]) -> Rollouts:
         notes=[note for part in parts for note in part.notes],
         turn=_turns(parts, unit, len(tasks), rows is None),
         stops=_stops(parts, keys, group),
+        unread=_unread(parts),
     )
     return _without_left(table)
+
+
+def _unread(parts: Sequence[Part]) -> list[str]:
+    """The keys of all rows, where none of them has a reward or says what became of it."""
+    if any(part.rewards or not part.others or bool((part.outcome != UNSTATED).any()) for part in parts):
+        return []
+    return list(dict.fromkeys(key for part in parts for key in part.others))
+
+
+def numbered(parts: Sequence[Part]) -> list[Part]:
+    """The parts with the samples of each task numbered in order of appearance, through all of them.
+
+    InputError for a retry: which sample it is of, only a number can say.
+    """
+    counts: dict[tuple[Any, ...], int] = {}
+    renumbered_parts = []
+    for part in parts:
+        if len(retries := np.flatnonzero(part.attempt != 1)):
+            wrong, right = "an attempt, and samples without numbers", "expected a sample number beside each attempt"
+            raise InputError.at(part.places.of(int(retries[0])), wrong, right)
+        absent = Labels(np.full(len(part), -1, dtype=np.int64), [])
+        groups = [part.labels.get(name, absent) for name in GROUP]
+        unit = part.task
+        for labels in groups:  # renumbered at each step, so that no product of sizes is too large
+            unit = renumbered(unit * (len(labels.values) + 1) + labels.code + 1)
+        order = np.argsort(unit, kind="stable")
+        first = np.flatnonzero(np.diff(unit[order], prepend=-1))
+        sizes = np.diff(np.append(first, len(order)))
+        before = np.empty(len(first), dtype=np.int64)
+        for at, (row, size) in enumerate(zip(order[first].tolist(), sizes.tolist(), strict=True)):
+            names = (labels.values[code] if (code := int(labels.code[row])) >= 0 else None for labels in groups)
+            who = (part.tasks[int(part.task[row])], *names)
+            before[at] = counts.get(who, 0)
+            counts[who] = int(before[at]) + size
+        sample = np.empty(len(part), dtype=np.int64)
+        sample[order] = np.arange(len(part)) - np.repeat(first - before, sizes)
+        renumbered_parts.append(replace(part, sample=sample))
+    return renumbered_parts
 
 
 def _stops(parts: Sequence[Part], keys: Sequence[tuple[str | None, ...]], group: Ints) -> dict[Any, Stop]:
@@ -302,7 +347,8 @@ def _sorted_rows(parts: Sequence[Part], unit: Ints, sample: Ints) -> tuple[Ints 
             place(parts, later),
             f"task {task!r} sample {number} attempt {int(attempt[earlier])} stands twice, "
             f"first at {place(parts, earlier)}",
-            "give each try its own sample number, or each retry a higher attempt",
+            "give each try its own sample number, or each retry a higher attempt"
+            + ("" if sample.any() else "; --columns sample=# numbers them in order of appearance"),
         )
     if not same.any():
         return rows, None

@@ -54,6 +54,29 @@ class Signature:
     drawn: tuple[str, ...] = ()  # what the interval was made with; none for a number that can have no interval
     over: tuple[str, ...] = ()  # which mean over datasets it is
 
+    @classmethod
+    def of(cls, text: str) -> Signature:
+        """The signature that has this text.
+
+        >>> text = "macro|datasets:2|pass@{k}|k:3|interval:none|seed:0"
+        >>> Signature.of(text).k, Signature.of(text).over, str(Signature.of(text)) == text
+        (3, ('macro', 'datasets:2'), True)
+        """
+        parts = text.split("|")
+        first = 2 if len(parts) > 2 and parts[1].startswith("datasets:") else 0
+        end = next((at for at, part in enumerate(parts) if part.startswith("interval:")), len(parts))
+        settings = tuple(parts[first + 1 : end])
+        k = next((part[2:] for part in settings if part.startswith("k:") and part[2:].isdecimal()), None)
+        method = parts[end].partition(":")[2] if end < len(parts) else "none"
+        return cls(
+            parts[first],
+            None if k is None else int(k),
+            settings,
+            None if method == "none" else method,
+            tuple(parts[end + 1 :]),
+            tuple(parts[:first]),
+        )
+
     def __str__(self) -> str:
         interval = [f"interval:{self.method or 'none'}", *self.drawn] if self.drawn else []
         return "|".join([*self.over, self.metric, *self.settings, *interval])

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from calipers.errors import UnknownName
 from calipers.formats.read import Input
+from calipers.reports.document import Document
 from calipers.reports.json import encoded
+from calipers.reports.page import Page
 from calipers.reports.result import canonical
 from calipers.stats.paired import Difference, McNemar
 from calipers.stats.ranks import Winner
 
 if TYPE_CHECKING:
-    import polars as pl
+    pass
 
 SCHEMA = "calipers.comparison/1"
 FIELDS = (
@@ -186,8 +188,8 @@ class Contest:
     ranks: Sequence[Ranks] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Page):
     """What a comparison found. ``comparison["mean_reward"]`` is the finding when two runs met once."""
 
     dialect: str
@@ -228,6 +230,21 @@ class Comparison:
         whole = {**settings, "contests": [_numbers(contest) for contest in self.contests]}
         return "sha256:" + hashlib.sha256(canonical(whole)).hexdigest()
 
+    def page(self) -> Document:
+        """The page and its data, for renderers."""
+        from calipers.analyses.compare.document import document
+
+        return document(self)
+
+    def headline(self) -> str:
+        """What it says, in a line."""
+        pairs = [(contest, pair) for contest in self.contests for pair in contest.pairs]
+        if len(pairs) != 1:
+            return f"{len(pairs)} pairs of runs"
+        contest, pair = pairs[0]
+        names = f"{contest.runs[pair.second].name} against {contest.runs[pair.first].name}"
+        return ", ".join([names, *(f"{found.metric} {found.verdict}" for found in pair.findings[:3])])
+
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""
         from calipers import __version__
@@ -265,12 +282,6 @@ class Comparison:
                 }
                 rows += [{**who, **_flat(finding), **tasks} for finding in pair.findings]
         return rows
-
-    def to_polars(self) -> pl.DataFrame:
-        """The rows as a polars frame."""
-        import polars as pl
-
-        return pl.DataFrame(self.rows(), infer_schema_length=None)
 
     def _settings(self) -> dict[str, Any]:
         names = ("dialect", "missing", "confidence", "seed", "test", "adjust", "margin", "cluster", "tests")

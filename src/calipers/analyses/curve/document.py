@@ -18,13 +18,13 @@ from calipers.formats.read import Input
 from calipers.reports.document import Block, Document, Name, Sentence, Table, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, figure, percent, whole_account
 from calipers.reports.json import encoded
+from calipers.reports.page import Page
 from calipers.reports.result import canonical
 from calipers.reports.untrusted_text import clean, width
 from calipers.rollouts.ledger import Ledger
 from calipers.stats.curve import Curve, FirstSuccess, Point
 
 if TYPE_CHECKING:
-    import polars as pl
     from matplotlib.axes import Axes
 
 
@@ -88,8 +88,8 @@ class CurveGroup:
         return by_metric[metric]
 
 
-@dataclass(frozen=True, slots=True)
-class Curves:
+@dataclass(frozen=True, slots=True, repr=False)
+class Curves(Page):
     """The curves of every group. ``curves["pass@k"]`` is the curve when there is one group."""
 
     missing: str
@@ -110,6 +110,19 @@ class Curves:
         """The hash of everything that must not change: settings and numbers, no files and no words."""
         groups = [_numbers(asdict(group)) for group in self.groups]
         return "sha256:" + hashlib.sha256(canonical({**self._settings(), "groups": groups})).hexdigest()
+
+    def page(self) -> Document:
+        """The page and its data, for renderers."""
+        return document(self)
+
+    def headline(self) -> str:
+        """What it says, in a line."""
+        return ", ".join(
+            f"{curve.metric} for k up to {curve.points[-1].k}"
+            for group in self.groups
+            for curve in group.curves
+            if curve.points
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""
@@ -151,12 +164,6 @@ class Curves:
                         }
                     )
         return rows
-
-    def to_polars(self) -> pl.DataFrame:
-        """The rows as a polars frame."""
-        import polars as pl
-
-        return pl.DataFrame(self.rows(), infer_schema_length=None)
 
     def _settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("missing", "confidence", "threshold", "cluster")}

@@ -22,6 +22,7 @@ from calipers.reports.document import (
 )
 from calipers.reports.figures import counted, figure
 from calipers.reports.json import encoded
+from calipers.reports.page import Page
 from calipers.reports.untrusted_text import LONGEST, clean
 
 SCHEMA = "calipers.gate/1"
@@ -97,8 +98,8 @@ def _read(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+@dataclass(frozen=True, slots=True, repr=False)
+class Gate(Page):
     """Whether the requirements hold.
 
     A critical one must. Of the supporting ones so many may fail; of the advisory ones all may. What is
@@ -145,6 +146,14 @@ class Gate:
             if lost := len(self.of("undefined", tier)):
                 parts.append(f"{lost:,} {tier} cannot be answered")
         return f"{self.word}: {', '.join(parts)}"
+
+    def page(self) -> Document:
+        """The page and its data, for renderers."""
+        return document(self)
+
+    def headline(self) -> str:
+        """What it says, in a line."""
+        return self.sentence
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""

@@ -12,11 +12,12 @@ from calipers.formats.read import Input
 from calipers.reports.document import Block, Document, Name, Sentence, Table, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, figure, letters
 from calipers.reports.json import encoded
+from calipers.reports.page import Page
 from calipers.reports.untrusted_text import clean
 from calipers.stats.variance import Split
 
 if TYPE_CHECKING:
-    import polars as pl
+    pass
 
 SCHEMA = "calipers.items/1"
 FIELDS = (
@@ -84,8 +85,8 @@ class ItemTable:
         return sum(item.kind == kind for item in self.items)
 
 
-@dataclass(frozen=True, slots=True)
-class ItemReport:
+@dataclass(frozen=True, slots=True, repr=False)
+class ItemReport(Page):
     """The tasks of every dataset."""
 
     threshold: float
@@ -99,6 +100,14 @@ class ItemReport:
     def limited(self, limit: int | None) -> ItemReport:
         """The same report, to show only so many tasks of each dataset."""
         return replace(self, limit=limit)
+
+    def page(self) -> Document:
+        """The page and its data, for renderers."""
+        return document(self)
+
+    def headline(self) -> str:
+        """What it says, in a line."""
+        return ", ".join(f"{len(table.items)} tasks of {len(table.runs)} runs" for table in self.tables)
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""
@@ -131,12 +140,6 @@ class ItemReport:
                 ]
                 rows.append({"dataset": table.dataset, **asdict(item), "values": "; ".join(cells)})
         return rows
-
-    def to_polars(self) -> pl.DataFrame:
-        """The rows as a polars frame."""
-        import polars as pl
-
-        return pl.DataFrame(self.rows(), infer_schema_length=None)
 
     def _table(self, table: ItemTable) -> dict[str, Any]:
         fields = asdict(replace(table, items=table.items[: self.limit]))

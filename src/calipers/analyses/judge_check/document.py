@@ -11,10 +11,11 @@ from calipers.formats.read import Input
 from calipers.reports.document import Block, Document, Name, Sentence, Title, plain_table, spaced
 from calipers.reports.figures import NONE, counted, ends, figure, percent
 from calipers.reports.json import encoded
+from calipers.reports.page import Page
 from calipers.stats.judges import Confusion, Corrected, LabelledSample, Rate
 
 if TYPE_CHECKING:
-    import polars as pl
+    pass
 
 SCHEMA = "calipers.judge_check/1"
 FIELDS = (
@@ -87,8 +88,8 @@ class CheckedJudge:
         return self.corrected[0]
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeCheck:
+@dataclass(frozen=True, slots=True, repr=False)
+class JudgeCheck(Page):
     """The check of every group that has labels."""
 
     labels: str  # the file
@@ -97,6 +98,14 @@ class JudgeCheck:
     inputs: Sequence[Input]
     groups: Sequence[CheckedJudge]
     notes: Sequence[str] = ()
+
+    def page(self) -> Document:
+        """The page and its data, for renderers."""
+        return document(self)
+
+    def headline(self) -> str:
+        """What it says, in a line."""
+        return f"{len(self.groups)} judged runs against the labels in {self.labels}"
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""
@@ -120,12 +129,6 @@ class JudgeCheck:
     def rows(self) -> list[dict[str, Any]]:
         """One flat row per number: the scores, the judge's rates, the agreements."""
         return [row for group in self.groups for row in _rows(group)]
-
-    def to_polars(self) -> pl.DataFrame:
-        """The rows as a polars frame."""
-        import polars as pl
-
-        return pl.DataFrame(self.rows(), infer_schema_length=None)
 
 
 def _rows(group: CheckedJudge) -> list[dict[str, Any]]:

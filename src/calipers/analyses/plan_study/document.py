@@ -21,6 +21,7 @@ from calipers.reports.document import (
 )
 from calipers.reports.figures import counted, figure, percent
 from calipers.reports.json import encoded
+from calipers.reports.page import Page
 from calipers.reports.untrusted_text import clean
 
 SCHEMA = "calipers.plan/1"
@@ -67,8 +68,8 @@ class StudyClusters:
     design_effect: float | None  # on the variance of the mean, against tasks on their own
 
 
-@dataclass(frozen=True, slots=True)
-class Study:
+@dataclass(frozen=True, slots=True, repr=False)
+class Study(Page):
     """How many tasks and samples a comparison takes, which difference it shows, at what price."""
 
     source: str  # where the variances come from, in words
@@ -91,6 +92,15 @@ class Study:
     advice: Sequence[str]
     notes: Sequence[str] = ()
     clusters: StudyClusters | None = None
+
+    def page(self) -> Document:
+        """The page and its data, for renderers."""
+        return document(self)
+
+    def headline(self) -> str:
+        """What it says, in a line."""
+        wanted = f"a difference of {self.detect:g} in " if self.detect is not None else ""
+        return f"{wanted}{self.metric}, {len(self.designs)} designs, power {self.power:g}"
 
     def to_dict(self) -> dict[str, Any]:
         """The document, ready for strict JSON."""

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
+import msgspec
+
+from calipers.errors import InputError
 from calipers.reports.document import Blank, Block, Document, Name, Row, Sentence, Table, TableColumn, Text, Title
 from calipers.reports.figures import counted, decimals, ends, figure
+from calipers.reports.json import encoded
+from calipers.reports.page import Page
 from calipers.reports.result import Result, Slice, named, title
 from calipers.reports.untrusted_text import clean
 from calipers.stats.estimate import Estimate
@@ -25,8 +30,8 @@ class Flip:
     which: Sequence[tuple[str, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class Rescored:
+@dataclass(frozen=True, slots=True, repr=False)
+class Rescored(Page):
     """The same rollouts by two judges."""
 
     path: str  # the file with both rewards
@@ -39,6 +44,34 @@ class Rescored:
     before: Result | None
     after: Result
     notes: Sequence[str] = ()
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """The rescoring that a document was made of."""
+        try:
+            known = {name: document[name] for name in ("path", "old", "new", "rollouts", "judged")}
+            return cls(
+                **known,
+                flips=msgspec.convert(document["flips"], list[Flip]),
+                outcomes={word: (counts["before"], counts["after"]) for word, counts in document["outcomes"].items()},
+                before=None if document["before"] is None else Result.from_dict(document["before"]),
+                after=Result.from_dict(document["after"]),
+            )
+        except (KeyError, TypeError, AttributeError, msgspec.ValidationError) as error:
+            raise InputError(f"not a rescoring of this version: {type(error).__name__}: {error}") from None
+
+    def page(self) -> Document:
+        """The page and its data, for renderers."""
+        return document(self)
+
+    def headline(self) -> str:
+        """What it says, in a line."""
+        changed = sum(flip.count for flip in self.flips)
+        return f"{self.judged} of {self.rollouts} rollouts judged again, {changed} changed"
+
+    def to_json(self) -> str:
+        """The document as indented JSON with a final newline."""
+        return encoded(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison, ready for strict JSON."""

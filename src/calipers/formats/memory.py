@@ -1,0 +1,98 @@
+"""Rollouts in memory: a table of polars, pandas or Arrow, a dict of columns, or a list of records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from calipers.errors import InputError
+from calipers.formats.records import as_lines, plain, read_records
+from calipers.formats.tables import read_table
+from calipers.rollouts.part import Part
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def from_memory(source: Any, names: Mapping[str, str], labels: Collection[str]) -> list[Part] | None:
+    """The rollouts in a value, a row each, under the rules for files; None for what is no table of rows.
+
+    Errors call a table ``table`` and number its rows from 1. A NaN in a frame of pandas is a missing value, as it is
+    there; anywhere else it is a number that somebody sent.
+
+    >>> part, = from_memory({"task": ["a", "b"], "reward": [1, None]}, {}, ())
+    >>> part.tasks, part.rewards["reward"].given.tolist()
+    (['a', 'b'], [True, False])
+    """
+    if isinstance(source, (list, tuple)):
+        if not source or not all(isinstance(row, Mapping) for row in source):
+            return None
+        return [read_records(as_lines(source), "records", names, labels)]
+    table = _table(source)
+    return None if table is None else read_table(table, "table", names, labels) or _nothing()
+
+
+def _nothing() -> list[Part]:
+    raise InputError.at("table", "no rollouts", "expected at least one row")
+
+
+def _table(source: Any) -> pl.LazyFrame | None:
+    """A value as a table of polars; None for what is none."""
+    import polars as pl
+
+    library = type(source).__module__.partition(".")[0]
+    if isinstance(source, pl.LazyFrame):
+        return source
+    if isinstance(source, pl.DataFrame):
+        return source.lazy()
+    if isinstance(source, Mapping):
+        columns = [_column(str(key), values) for key, values in source.items()]
+        if len({len(column) for column in columns}) > 1:
+            sizes = ", ".join(f"{column.name} {len(column)}" for column in columns[:6])
+            raise InputError.at("table", f"columns of several lengths ({sizes})", "expected a value for each rollout")
+        return pl.LazyFrame(columns)
+    if library == "pandas" and hasattr(source, "reset_index") and hasattr(source, "columns"):
+        return _of_pandas(source)
+    if hasattr(source, "__arrow_c_stream__") and not isinstance(source, pl.Series) and library != "pandas":
+        try:
+            return pl.DataFrame(source).lazy()
+        except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+            wrong, right = f"cannot be read ({error})", "expected a table with a row for each rollout"
+            raise InputError.at("table", wrong, right) from None
+    return None
+
+
+def _of_pandas(frame: Any) -> pl.LazyFrame:
+    """A frame of pandas, with the levels of its index that have a name as columns."""
+    import polars as pl
+
+    names = [name for name in frame.index.names if name is not None]
+    frame = frame.reset_index(level=names) if names else frame
+    if len({str(key) for key in frame.columns}) < len(frame.columns):
+        raise InputError.at("table", "two columns have one name", "expected each column once")
+    columns = []
+    for at, key in enumerate(frame.columns):
+        column = frame.iloc[:, at]
+        missing = column.isna().to_numpy()
+        values = [None if gap else plain_value(value) for value, gap in zip(column.tolist(), missing, strict=True)]
+        columns.append(_column(str(key), values))
+    return pl.LazyFrame(columns)
+
+
+def plain_value(value: Any) -> Any:
+    """A value of a cell as Python's own: text, a number, a truth value, a list or an object, or else its text."""
+    return value if isinstance(value, (str, int, float, bool, list, dict)) else plain(value)
+
+
+def _column(name: str, values: Any) -> pl.Series:
+    """A column of a table; InputError where its values are of several kinds."""
+    import polars as pl
+
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__len__"):
+        raise InputError.at("table", f"column {name!r} is no list", "expected a list with a value for each rollout")
+    try:
+        return pl.Series(name, values)
+    except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError):
+        kinds = sorted({type(value).__name__ for value in values if value is not None})
+        wrong = f"column {name!r} holds {' and '.join(kinds)}"
+        raise InputError.at("table", wrong, "expected values of one kind in a column") from None

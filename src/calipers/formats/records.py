@@ -1,0 +1,81 @@
+"""Records in a JSON array, or in memory: read as the lines of JSON that they would be, and under the same rules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from calipers.errors import InputError
+from calipers.formats.format import BAD, Beginning, Format, Progress, Raw, Text
+from calipers.formats.jsonl import JsonLines, texts_of
+from calipers.formats.lines import LineError
+from calipers.formats.source import BOM, LARGEST_WHOLE, Source
+from calipers.rollouts.part import Part
+
+AT_ONCE = 1 << 15  # records that are lines at the same time
+_ARRAY = msgspec.json.Decoder(list[Raw])
+_BLANKS = b" \t\r\n"
+
+
+def read_array(source: Source, names: Mapping[str, str], labels: Collection[str], progress: Progress) -> list[Part]:
+    """The rollouts in a JSON array of objects, one each."""
+    text = source.everything(LARGEST_WHOLE).removeprefix(BOM)
+    progress(len(text))
+    try:
+        records = _ARRAY.decode(text)
+    except BAD as error:
+        raise InputError.at(source.path, f"not JSON ({error})", "expected an array of objects, or one a line") from None
+    return [read_records(map(_line, records), source.path, names, labels)] if records else []
+
+
+def read_records(lines: Iterable[bytes], path: str, names: Mapping[str, str], labels: Collection[str]) -> Part:
+    """Records as lines of JSON in, rollouts out; errors name the ``path`` and the number of a record, from 1."""
+    reader = JsonLines(path, names, labels, "row ")
+    left = iter(lines)
+    try:
+        while block := list(islice(left, AT_ONCE)):
+            reader.read(b"\n".join(block) + b"\n")
+        return reader.finish()
+    except LineError as error:
+        number, wrong, right = error.args
+        raise InputError.at(f"{path}:row {number}", wrong, right) from None
+
+
+def as_lines(records: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    """Records in memory as lines of JSON; what JSON has no word for, such as a date, is its text."""
+    for record in records:
+        yield json.dumps(record, default=plain, ensure_ascii=False).encode(errors="surrogatepass")
+
+
+def plain(value: Any) -> Any:
+    """A number or a list of another library as Python's own; anything else as its text."""
+    for way in ("item", "tolist"):
+        if callable(change := getattr(value, way, None)):
+            try:
+                return change()
+            except (TypeError, ValueError):  # an array has no single item
+                continue
+    return str(value)
+
+
+def is_array_of_objects(start: Beginning) -> bool:
+    """Whether a file is a JSON array whose first element is an object."""
+    text = start.head.removeprefix(BOM).lstrip(_BLANKS)
+    return text[:1] == b"[" and text[1:].lstrip(_BLANKS)[:1] == b"{"
+
+
+def _texts(path: str, names: Mapping[str, str], wanted: Collection[str]) -> Iterator[Text]:
+    with Source(path) as source:
+        records = _ARRAY.decode(source.everything(LARGEST_WHOLE).removeprefix(BOM))
+    return texts_of((_line(record) for record in records), names, wanted)
+
+
+def _line(record: Raw) -> bytes:
+    return msgspec.json.format(bytes(record), indent=-1)
+
+
+RECORDS = Format("json_array", read_array, is_array_of_objects, _texts)

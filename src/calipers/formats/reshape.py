@@ -1,0 +1,92 @@
+"""JSON Lines whose roles lie deeper, or are words: dotted paths as keys, and words as rewards.
+
+``--columns task=meta.id`` names a value inside an object, ``--columns text=choices.0.text`` one inside a list.
+``--truth yes=1,no=0`` says which reward a word is. Both are done on the text of a block, line by line, before the
+reader of records decodes it, so that every rule and message of that reader holds for them, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from calipers.formats.format import BAD, Raw, worths
+from calipers.formats.frames import named, shown
+from calipers.formats.lines import Block, LineError
+
+WORTH: Final = "calipers: the reward that a word is worth"
+"""The key under which a line has its reward where words are rewards."""
+
+_ROW = msgspec.json.Decoder(dict[str, Raw])
+_LIST = msgspec.json.Decoder(list[Raw])
+_TEXT = msgspec.json.Decoder(str)
+_KEY = msgspec.json.Encoder()
+
+Reshape = Callable[[Block, int], Block]
+
+
+def reshaping(names: Mapping[str, str]) -> tuple[Reshape | None, Mapping[str, str]]:
+    """What to do with a block of lines and the number of lines before it, and the names that hold afterwards."""
+    paths = {key: key.split(".") for key in names.values() if "." in key}
+    words = worths(names)
+    if not paths and not words:
+        return None, names
+    reward = names.get("reward", "reward")
+
+    def reshape(block: Block, before: int) -> Block:
+        lines = bytes(block).split(b"\n")
+        for at, line in enumerate(lines):
+            if line and not line.isspace():
+                lines[at] = _reshaped(line, before + at + 1, paths, reward, words)
+        return b"\n".join(lines)
+
+    return reshape, ({**names, "reward": WORTH} if words else names)
+
+
+def _reshaped(
+    line: bytes, number: int, paths: Mapping[str, list[str]], reward: str, words: Mapping[str, float]
+) -> bytes:
+    """One line with what the paths lead to as keys of its own, and its reward as a number."""
+    try:
+        row = _ROW.decode(line)
+        added = {key: value for key, steps in paths.items() if key not in row and (value := _inside(row, steps))}
+    except BAD:  # the reader says it better
+        return line
+    if words and (raw := row.get(reward) or added.get(reward)):
+        added[WORTH] = _worth(raw, number, reward, words)
+    if not added:
+        return line
+    keys = b",".join(_KEY.encode(key) + b":" + bytes(raw) for key, raw in added.items())
+    return line.rstrip()[:-1] + (b"," if row else b"") + keys + b"}"
+
+
+def _inside(row: Mapping[str, Raw], steps: list[str]) -> Raw | None:
+    """What a path leads to: through objects by key, through lists by number; None where it leads nowhere."""
+    raw = row.get(steps[0])
+    for step in steps[1:]:
+        first = bytes(memoryview(raw)[:1]) if raw is not None else b""
+        if first == b"{":
+            raw = _ROW.decode(raw or b"").get(step)
+        elif first == b"[" and step.isdecimal():
+            values = _LIST.decode(raw or b"")
+            raw = values[int(step)] if int(step) < len(values) else None
+        else:
+            return None
+    return raw
+
+
+def _worth(raw: Raw, number: int, key: str, words: Mapping[str, float]) -> Raw:
+    """The reward that stands there, as it is or by its word; LineError for a word without a number."""
+    if bytes(memoryview(raw)[:1]) != b'"':
+        return raw
+    text = _TEXT.decode(raw)
+    if (value := words.get(text.strip().lower())) is None:
+        raise LineError(number, f"{named(key)} is {shown(text)}", f"expected a number, null or {known(words)}")
+    return Raw(str(value).encode())
+
+
+def known(words: Mapping[str, float]) -> str:
+    """The words that are rewards, for an error."""
+    return f"one of the words of --truth: {', '.join(words)}"
