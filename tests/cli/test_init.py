@@ -39,10 +39,10 @@ def test_a_task_in_a_new_dataset(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "nothing to make; expected one of --dataset ORG/NAME and --task ORG/NAME"),
+        ([], "nothing to create; expected one of --dataset ORG/NAME and --task ORG/NAME"),
         (["--dataset", "a/b", "--task", "a/c"], "a dataset and a task at once; expected one of --dataset"),
         (["--dataset", "arith"], "--dataset: the name is 'arith'; expected org/name"),
-        (["--task", "a/b", "--with-metric"], "--with-metric: a task has no metric; it goes with --dataset"),
+        (["--task", "a/b", "--with-metric"], "--with-metric: a task has no metric; use it with --dataset"),
     ],
 )
 def test_what_is_wrong_is_one_line(tmp_path, arguments, said):
