@@ -61,6 +61,9 @@ KINDS: Final[Mapping[str, Callable[[], Mapping[str, str]]]] = {
     "benchmarks": benchmarks,
     "dialects": lambda: {name: card.one_line for name, card in glossary.DIALECTS.items()},
     "formats": lambda: glossary.FORMATS,
+    "words": lambda: {
+        name: term.text.partition(". ")[0].removesuffix(".") + "." for name, term in glossary.TERMS.items()
+    },
     "outcomes": lambda: {word: outcome.one_line for word, outcome in glossary.OUTCOMES.items()},
 }
 
