@@ -25,14 +25,14 @@ def test_the_command_of_the_metrics_page(tmp_path):
     found = read_manifest(tmp_path / "d")
     assert (len(found.tasks), [one.path for one in found.files]) == (6, ["metric.py"])
     assert refused("init", "--dataset", "acme/arith", "--with-metric", cwd=tmp_path / "d").startswith(
-        "metric.py: is there already; calipers check --fix"
+        "metric.py: already exists; calipers check --fix"
     )
 
 
 def test_a_task_in_a_new_dataset(tmp_path):
     assert calipers("init", "--dataset", "acme/d", "-o", "new/d", cwd=tmp_path).returncode == 0
     done = calipers("init", "--task", "acme/sum", "-o", "new/d", cwd=tmp_path)
-    assert done.stdout == "new/d/sum: a task\nnew/d/dataset.toml: acme/sum is added\n"
+    assert done.stdout == "new/d/sum: written\nnew/d/dataset.toml: acme/sum is added\n"
     assert calipers("check", "new/d", cwd=tmp_path).returncode == 0
 
 
