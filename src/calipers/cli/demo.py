@@ -44,7 +44,7 @@ def demo(out: str) -> None:
     _say("Where does the model fail? The same rollouts with outcomes and usage, by difficulty:")
     metrics = [word for metric in METRICS for word in ("--metric", metric)]
     _run("score", copies[ROLLOUTS], *metrics, "--by", "difficulty", "--out", result)
-    _say("A run of the benchmark that replays the completions of this file. To resume a run, run the command again:")
+    _say("Run the benchmark with the completions of this file; run the same command again to resume:")
     model, run = f"replay/{copies[ROLLOUTS]}", os.path.join(out, "run")
     _run("run", os.path.join(out, "arith"), "--model", model, "--samples", "4", "--metric", "pass@1", "--out", run)
     _say(f"{result} and {run} have the results with all digits.")

@@ -45,6 +45,9 @@ def _native(name: str) -> str:
         return _term(target or name, term) + (f"\nalso {_kind(target or name)}\n{card}" if card else "")
     if card is not None:
         return card
+    bare = name.partition("(")[0].strip()
+    if bare in METRICS.plugins():  # this reads the installed packages, so it comes last
+        return f"{bare}\nA metric of an installed plugin; its own documentation explains it.\n"
     names = [*METRICS.names(), *METHODS, *EXPLAINED, *VERIFIERS.entries, *FILTERS.entries]
     others = [*glossary.MODELS, *glossary.OUTCOMES, *glossary.DIALECTS, *glossary.FORMATS, *glossary.TERMS]
     known = [*names, *others]
@@ -81,8 +84,6 @@ def _card(name: str) -> str | None:
         return _dialect(name, glossary.DIALECTS[name])
     if name in glossary.FORMATS:  # after the dialects: some have the same name
         return f"{name}\n{glossary.FORMATS[name]}\n"
-    if bare in METRICS.plugins():
-        return f"{bare}\nA metric of an installed plugin; its own documentation explains it.\n"
     return None
 
 

@@ -408,7 +408,7 @@ asking = _together(
         group=LIMITS,
         is_flag=True,
         default=None,
-        help="Retry the logged rollouts that have no reward.",
+        help="Retry the missing rollouts of the log, such as client_failed.",
     ),
     option(
         "--predict-only",
