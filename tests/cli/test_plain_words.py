@@ -282,3 +282,16 @@ def test_no_text_of_the_source_has_them():
         for phrase in (*phrases_in(text), *(fragment for fragment in FRAGMENTS if text == fragment))
     }
     assert sorted(found) == []
+
+
+def test_no_page_of_the_documentation_has_them():
+    """Also what the program prints in it; a reason of a document is quoted as it is."""
+    root = Path(__file__).parents[2]
+    paths = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
+    assert len(paths) > 10
+    found = []
+    for path in paths:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            quoted = next((text for text in IN_DOCUMENTS if text in line and '"' in line), "")
+            found += [f"{path.name}:{number}: {phrase}" for phrase in phrases_in(line.replace(quoted, ""))]
+    assert found == []

@@ -168,7 +168,8 @@ TERMS: Final[Mapping[str, Term]] = {
         ("missing", "bounds", "requirement"),
     ),
     "unbiased": Term(
-        "The expected value of the estimate is the true value, for any number of samples per task.", ("pass@{k}",)
+        "The expected value of the estimate is the true value: it is neither too high nor too low on average.",
+        ("pass@{k}",),
     ),
     "extrapolated": Term(
         "Computed for more samples than the rollouts have, from a fitted model. It depends on the model.",
@@ -262,8 +263,8 @@ TERMS: Final[Mapping[str, Term]] = {
         "confidence level.",
         ("better", "equivalent", "undecided", "p adjusted"),
     ),
-    "better": Term("The second run is better than the first: the paired test rejects no difference.", ("verdict",)),
-    "worse": Term("The second run is worse than the first: the paired test rejects no difference.", ("verdict",)),
+    "better": Term("The second run is better than the first: the paired test shows a difference.", ("verdict",)),
+    "worse": Term("The second run is worse than the first: the paired test shows a difference.", ("verdict",)),
     "higher": Term("The second run's value is higher. The metric has no better direction.", ("better",)),
     "lower": Term(
         "The second run's value is lower. The metric has no better direction. In a gate, lower(METRIC) is the lower "
