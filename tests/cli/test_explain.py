@@ -6,6 +6,7 @@ from cli.running import lines
 from calipers.cli import execute as run
 from calipers.cli import glossary
 from calipers.metrics.cards import CARDS
+from calipers.names import METRICS
 from calipers.stats.cards import INTERVALS, METHODS, method_named
 
 NOTHING = "no metric, interval, test, verifier, filter, model, outcome, dialect, format or other word named"
@@ -25,9 +26,9 @@ def explained(capsys, *arguments):
         ("mean_reward", "mean_reward", "arXiv:2411.00640"),
         ("percentile", "percentile", "type 7"),
         ("percentile(column=latency_s, q=95)", "percentile", "type 7"),
-        ("wilson", "wilson", "when         Values of 0 and 1: it is the default"),
+        ("wilson", "wilson", "Values of 0 and 1"),
         ("exact", "clopper-pearson", "at 0 %       From exactly 0: 0 of 30 gives 0 to 0.1157."),
-        ("default", "wilson_t", "on request   no name of --interval: it comes by itself"),
+        ("default", "wilson_t", "with an effective number of tasks"),
         ("mid-p", "mid_p", "option       --test mid-p"),
         ("mid_p", "mid_p", "limit        Its level is not proven"),
         ("PPI++", "ppi++", "arXiv:2311.01453"),
@@ -37,8 +38,8 @@ def explained(capsys, *arguments):
         ("evsys", "evsys", "pass@3       any_of_first_3"),
         ("native", "native", "calipers list metrics"),
         ("json_schema", "json_schema", "with equals is the target too"),  # the docstring, without its marks
-        ("test_sh", "test_sh", "mind         an answer can forge its reward"),
-        ("llm_judge", "llm_judge", "mind         it calls models, which costs money"),
+        ("test_sh", "test_sh", "note         an answer can forge its reward"),
+        ("llm_judge", "llm_judge", "note         it calls models, which costs money"),
         ("last_number", "last_number", "without the commas between its thousands"),
         ("parquet", "parquet", "a row for each rollout"),
         ("nemo_gym", "nemo_gym", "by default"),  # a dialect and a format: the dialect
@@ -62,14 +63,16 @@ def test_a_word(capsys, name, first, said):
 
 
 def test_a_verifier_that_can_be_trusted_has_no_warning(capsys):
-    assert "mind" not in explained(capsys, "python_tests")
+    assert "\nnote" not in explained(capsys, "python_tests")
 
 
 @pytest.mark.parametrize("name", [entry.replace("{k}", "2") for entry in CARDS])
 def test_every_metric_has_its_card(capsys, name):
     text = explained(capsys, name)
     assert "{k}" not in text
-    assert all(label in text for label in ("estimates", "formula", "source", "on nothing", "on gaps", "interval"))
+    labels = [label for label, _ in CARDS[METRICS.match(name)[0]].parts()]
+    assert {"estimates", "formula", "source", "interval"} <= {*labels}
+    assert all(f"\n{label} " in text for label in labels)
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -77,7 +80,9 @@ def test_every_metric_has_its_card(capsys, name):
 def test_every_interval_has_its_card(capsys, name):
     text = explained(capsys, name)
     assert text.startswith(f"{name}\n{INTERVALS[name].one_line}\n")
-    assert all(label in text for label in ("formula", "source", "when", "at 0 %", "at 100 %", "one task"))
+    labels = [label for label, _ in INTERVALS[name].parts()]
+    assert {"formula", "source", "at 0 %", "at 100 %", "one task"} <= {*labels}
+    assert all(f"\n{label} " in text for label in labels)
     assert max(map(len, text.splitlines())) <= 100
 
 
@@ -85,7 +90,9 @@ def test_every_interval_has_its_card(capsys, name):
 def test_every_test_adjustment_and_estimator_has_its_card(capsys, name):
     text = explained(capsys, name)
     assert text.startswith(f"{name}\n{METHODS[name].one_line}\n")
-    assert all(f"\n{label}" in text for label in ("answers", "formula", "when", "limit", "source"))
+    labels = [label for label, _ in METHODS[name].parts()]
+    assert {"formula", "limit", "source"} <= {*labels}
+    assert all(f"\n{label} " in text for label in labels)
     assert max(map(len, text.splitlines())) <= 100
 
 

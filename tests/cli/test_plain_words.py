@@ -23,7 +23,7 @@ NOT_UNDERSTOOD = (
     "numbers one can defend",
     "command goes on",
     "command again goes on",
-    "planned (from",
+    "planned (from plan",
     "gaps, left out",
     "whatever the gaps",
     "whatever the missing",

@@ -119,8 +119,8 @@ def _verifier(name: str, judge: object) -> str:
         "it calls models, which costs money": getattr(judge, "costs", False),
         "it verifies more than a text, so it cannot verify stored completions": not getattr(judge, "rerunnable", True),
     }
-    mind = [_line("mind", text) for text, holds in marks.items() if holds]
-    return "\n".join([name, said(judge), *(["", *mind] if mind else [])]) + "\n"
+    notes = [_line("note", text) for text, applies in marks.items() if applies]
+    return "\n".join([name, said(judge), *(["", *notes] if notes else [])]) + "\n"
 
 
 def _outcome(word: str, outcome: glossary.Outcome) -> str:
@@ -135,7 +135,7 @@ def _dialect(name: str, dialect: DialectCard) -> str:
         "",
         _line("by default", ", ".join(dialect.default)),
         _line("missing", dialect.gaps),
-        _line("no tasks", dialect.nothing),
+        _line("no data", dialect.nothing),
         _line("slices", dialect.slices),
     ]
     if dialect.words is None:

@@ -132,11 +132,6 @@ TERMS: Final[Mapping[str, Term]] = {
         "A rollout that was run more than once has earlier attempts. Only its last attempt counts.", ("ledger",)
     ),
     "exceptions": Term("The errors that trials raised, by type, and the number of planned rollouts with one."),
-    "stopped early": Term(
-        "A rule of --until stopped the run before all planned rollouts were run. The result covers the tasks before "
-        "the stop.",
-        ("stopped_early", "beta_mixture"),
-    ),
     # a table of estimates
     "metric": Term(
         "A number computed from the rollouts of all tasks, such as mean_reward or pass@3. ↑ marks metrics that are "
