@@ -93,6 +93,17 @@ OTHER_WORDS = (
     ),
     *("planned", "not run", "stopped early", "seed", "effective", "tier", "accuracy", "confidence level", "reward"),
     *("better", "worse", "equivalent", "undecided", "passed", "failed", "no answer", "extrapolated", "cluster"),
+    *(
+        "latency_s",
+        "cost_usd",
+        "input_tokens",
+        "output_tokens",
+        "total",
+        "in flight",
+        "__missing__",
+        "alpha",
+        "(unnamed)",
+    ),
     *("McNemar", "mid-p", "sign-flip", "permutation", "Tango", "score test", "paired t", "floored t", "strict"),
     *("wilson", "clopper-pearson", "exact", "bootstrap", "bca", "t", "jeffreys", "beta", "posterior", "sequence"),
     *("holm", "bh", "sidak", "bonferroni", "tost", "non-inferiority", "tipping point", "PPI++", "Krippendorff's alpha"),
@@ -108,6 +119,12 @@ def test_every_word_of_a_ledger(capsys):
     from calipers.rollouts.record import OUTCOMES
 
     assert [word for word in OUTCOMES if run(["explain", word]) or run(["explain", word.replace("_", " ")])] == []
+
+
+def test_every_total(capsys):
+    from calipers.rollouts.record import USAGE
+
+    assert [word for word in USAGE if run(["explain", word])] == []
 
 
 def test_every_key_of_a_result(capsys, tmp_path):

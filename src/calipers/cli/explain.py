@@ -39,7 +39,7 @@ def _native(name: str) -> str:
     """What a word means in Calipers: a term of a page, then a metric, a method or another name."""
     target = glossary.term_named(name)
     term = glossary.TERMS.get(target or name)
-    names = [*glossary.forms(name), *([target] if target is not None else [])]
+    names = [name, target or name] if term is not None else [*glossary.forms(name), target or name]
     card = next((card for form in names if (card := _card(form))), None)
     if term is not None:
         return _term(target or name, term) + (f"\nalso {_kind(target or name)}\n{card}" if card else "")

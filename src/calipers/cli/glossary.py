@@ -196,6 +196,12 @@ TERMS: Final[Mapping[str, Term]] = {
         ("time_per_task", "tokens_per_task", "cost_per_task", "cost_per_solved"),
     ),
     "total": Term("The sum of usage over all rollouts: time, tokens and dollars.", ("economics",)),
+    "latency_s": Term("The seconds that a rollout took.", ("economics", "latency_p50")),
+    "cost_usd": Term("The dollars that a rollout cost.", ("economics", "cost_per_task")),
+    "input_tokens": Term("The tokens of the prompts of a rollout.", ("economics",)),
+    "cached_tokens": Term("The input tokens that the server took from its cache.", ("input_tokens",)),
+    "reasoning_tokens": Term("The output tokens that the model used for reasoning.", ("output_tokens",)),
+    "output_tokens": Term("The tokens of the completions of a rollout.", ("economics",)),
     "cluster": Term(
         "Tasks that belong together, such as questions about the same text. Their results are correlated, so "
         "--cluster KEY treats them as one unit of the standard error, of the interval and of a test.",
@@ -292,6 +298,8 @@ TERMS: Final[Mapping[str, Term]] = {
         ("sidak", "holm", "bh"),
     ),
     "paired": Term("Both runs are compared task by task on the same tasks.", ("difference",)),
+    "in flight": Term("Requests that were sent and not answered yet, of the number that may be sent at a time."),
+    "__missing__": Term("The slice of the rollouts that do not have the key of --by.", ("slice",)),
     "baseline": Term("The run that other runs are compared with."),
     "flips": Term(
         "Tasks that changed between two runs: regressions got worse, fixes got better. In rescore: rollouts "
@@ -338,6 +346,11 @@ TERMS: Final[Mapping[str, Term]] = {
         "The rollouts that a run intends to make, in plan.json. calipers plan computes how many tasks and samples a "
         "comparison needs.",
         ("noncentral_t", "pilot"),
+    ),
+    "alpha": Term(
+        "In plan, the probability of claiming a difference if there is none. On the page of judge-check, "
+        "Krippendorff's alpha.",
+        ("p", "krippendorff"),
     ),
     "pilot": Term("A small earlier run that gives the variance for a plan.", ("pilot_range",)),
     "power to show": Term("The probability that the comparison detects the difference.", ("noncentral_t",)),
@@ -416,7 +429,14 @@ ALSO: Final[Mapping[str, str]] = {
     **{"x": "run", "x - x": "difference", "x → x": "flips", "x answered": "answered", "first answered": "answered"},
     **{"second answered": "answered", "p (bh)": "bh", "p (holm)": "holm", "p (sidak)": "sidak", "fixes": "flips"},
     **{"regressions": "flips", "pass to fail": "flips", "fail to pass": "flips", "changed": "flips", "runs": "run"},
-    **{"critical": "tier", "supporting": "tier", "advisory": "tier", "requirements": "requirement", "of": "group"},
+    **{
+        "critical": "tier",
+        "supporting": "tier",
+        "advisory": "tier",
+        "requirements": "requirement",
+        "of": "group",
+        "(unnamed)": "group",
+    },
     **{"clusters": "cluster", "tasks, range": "95 % range", "range of it": "95 % range", "range": "95 % range"},
     **{"per sample": "of a sample", "sampling share": "share of sampling", "always solved": "everyone"},
     **{"never solved": "nobody", "everyone solves it": "everyone", "nobody solves it": "nobody"},
@@ -449,5 +469,5 @@ def term_named(word: str) -> str | None:
     >>> term_named("95 % interval"), term_named("± stderr"), term_named("B - A"), term_named("gaps")
     ('interval', 'stderr', 'difference', 'gap')
     """
-    known = {**{name: name for name in TERMS}, **ALSO}
+    known = {**{name.replace("_", " ").strip(): name for name in TERMS}, **{name: name for name in TERMS}, **ALSO}
     return next((known[form] for form in forms(word) if form in known), None)
